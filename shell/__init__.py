@@ -1,0 +1,1 @@
+"""The lines that `llm memory install-shell` puts into shells' start-up files."""

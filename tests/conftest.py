@@ -1,0 +1,235 @@
+"""A user with a home of their own, the real `llm`, and scripted models in it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+import llm_user_memory as memory
+
+BIN = pathlib.Path(sys.executable).parent
+PATIENCE = float(os.environ.get("TEST_PATIENCE", "60"))
+"""Seconds that anything in the background may take. Machines are noisy: long, and never slept through."""
+
+
+def eventually(condition: Callable[[], Any], what: str = "it", patience: float = PATIENCE) -> Any:
+    """Poll until the condition is true, and return its value."""
+    deadline = time.monotonic() + patience
+    while True:
+        if value := condition():
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what} did not happen within {patience:g} s")
+        time.sleep(0.02)
+
+
+@dataclass
+class User:
+    """Someone with a fresh HOME and llm user directory, and a default model of `scripted`."""
+
+    folder: pathlib.Path
+    env: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.home.mkdir(parents=True)
+        self.env = {
+            "HOME": str(self.home),
+            "PATH": f"{BIN}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+            "LANG": "C.UTF-8",
+            "TERM": "xterm",
+            "SHELL": "/bin/bash",
+            "LLM_USER_PATH": str(self.user_dir),
+            "LLM_MEMORY_UPDATE_INTERVAL": "0.1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "TZ": "UTC",
+        }
+        self.user_dir.mkdir()
+        (self.user_dir / "default_model.txt").write_text("scripted")
+
+    @property
+    def home(self) -> pathlib.Path:
+        return self.folder / "home"
+
+    @property
+    def user_dir(self) -> pathlib.Path:
+        return self.folder / "llm user"
+
+    @property
+    def places(self) -> memory.Home:
+        return memory.Home(self.user_dir, isolated=True)
+
+    @property
+    def script(self) -> pathlib.Path:
+        """The folder of the scripted models' files."""
+        folder = self.user_dir / "scripted"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    # Running llm
+
+    def llm(
+        self, *args: str, auto: str | None = "1", input: str | bytes | None = None, check: bool = True, **env: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run `llm` as the shell function does (`auto=None`: as `command llm` does)."""
+        done = self.start(*args, auto=auto, stdin=subprocess.PIPE, **env)
+        data = input.encode() if isinstance(input, str) else input
+        out, err = done.communicate(data or b"", timeout=PATIENCE)
+        result = subprocess.CompletedProcess(
+            done.args, done.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
+        )
+        if check:
+            assert result.returncode == 0, result
+        return result
+
+    def start(self, *args: str, auto: str | None = "1", stdin: Any = subprocess.DEVNULL, **env: str) -> Any:
+        """Start `llm` and return the process."""
+        environ = self.env | ({"LLM_MEMORY_AUTO": auto} if auto is not None else {}) | env
+        return subprocess.Popen(
+            [BIN / "llm", *args],
+            env=environ,
+            cwd=self.folder,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def terminal(self, *command: str, auto: str | None = "1", **env: str) -> Terminal:
+        """Run a command in a pseudo-terminal; `llm …` is the virtual environment's."""
+        environ = self.env | ({"LLM_MEMORY_AUTO": auto} if auto is not None else {}) | env
+        return Terminal(command, environ, self.folder)
+
+    # What came of it
+
+    def calls(self, *, update: bool | None = None) -> list[dict[str, Any]]:
+        """What the scripted models were sent, oldest first."""
+        path = self.script / "calls.jsonl"
+        if not path.exists():
+            return []
+        calls = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        return [call for call in calls if update is None or call["update"] == update]
+
+    @property
+    def profile(self) -> str:
+        return memory.read_profile(self.places.profile)
+
+    @profile.setter
+    def profile(self, text: str) -> None:
+        self.places.create()
+        self.places.profile.write_bytes(text.encode())
+
+    @property
+    def facts(self) -> list[str]:
+        return [item.text for item in memory.Document(self.profile).items]
+
+    def memory(self) -> memory.Memory:
+        return memory.Memory(self.places)
+
+    def status(self, **env: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.llm("memory", "status", "--json", auto=None, **env).stdout)
+        return found
+
+    def reply(self, text: str | None) -> None:
+        """What every update request is answered with; `None`: what the scripted model does by itself."""
+        if text is None:
+            (self.script / "update.txt").unlink(missing_ok=True)
+        else:
+            (self.script / "update.txt").write_text(text, "utf-8")
+
+    # The worker
+
+    def worker_runs(self) -> bool:
+        return memory.worker_runs(self.places)
+
+    def worker_pid(self) -> int:
+        """The pid of the running worker, waiting for it to have started."""
+        eventually(lambda: self.worker_runs() and self.places.worker_lock.read_text().strip(), "a worker")
+        return int(self.places.worker_lock.read_text().split()[0])
+
+    def kill_worker(self, how: int = signal.SIGKILL) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.worker_pid(), how)
+        eventually(lambda: not self.worker_runs(), "the worker's end")
+
+    def settled(self) -> None:
+        """Wait until a worker has looked at every logged turn and nothing is waiting."""
+
+        def nothing_waits() -> bool:
+            last = self._query("select coalesce(max(id), 0) from turn_search")
+            with contextlib.suppress(memory.sqlite3.Error), self.memory() as opened:
+                return opened.cursor()[0] >= last and not opened.count_turns("pending")
+            return False
+
+        eventually(nothing_waits, "the worker's work")
+
+    def _query(self, sql: str) -> int:
+        with contextlib.closing(memory.sqlite3.connect(self.places.logs)) as db:
+            return int(db.execute(sql).fetchone()[0])
+
+
+class Terminal:
+    """A program in a pseudo-terminal: type into it, and wait for what it shows."""
+
+    def __init__(self, command: tuple[str, ...], env: dict[str, str], cwd: pathlib.Path) -> None:
+        self.shown = ""
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.chdir(cwd)
+            os.execvpe(command[0], list(command), env)
+
+    def type(self, text: str) -> None:
+        os.write(self.fd, text.encode())
+
+    def end(self) -> None:
+        """Ctrl-D."""
+        self.type("\x04")
+
+    def expect(self, pattern: str) -> str:
+        """Wait until what was shown since the last match holds the pattern."""
+        deadline = time.monotonic() + PATIENCE
+        while not (match := re.search(pattern, self.shown, re.DOTALL)):
+            if not self._read(deadline - time.monotonic()):
+                raise AssertionError(f"{pattern!r} never came; shown: {self.shown!r}")
+        before, self.shown = self.shown[: match.end()], self.shown[match.end() :]
+        return before
+
+    def _read(self, seconds: float) -> bool:
+        ready, _, _ = select.select([self.fd], [], [], max(seconds, 0))
+        try:
+            data = os.read(self.fd, 65536) if ready else b""
+        except OSError:
+            data = b""
+        self.shown += data.decode("utf-8", "replace").replace("\r\n", "\n")
+        return bool(data)
+
+    def wait(self) -> int:
+        """Wait for the program's end; its exit code."""
+        deadline = time.monotonic() + PATIENCE
+        while self._read(deadline - time.monotonic()):
+            pass
+        _, status = os.waitpid(self.pid, 0)
+        os.close(self.fd)
+        return os.waitstatus_to_exitcode(status)
+
+
+@pytest.fixture
+def user(tmp_path: pathlib.Path) -> Iterator[User]:
+    """A new user; their worker ends with the test."""
+    someone = User(tmp_path / "user")
+    yield someone
+    while someone.worker_runs():
+        someone.kill_worker()

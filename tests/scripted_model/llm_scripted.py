@@ -1,0 +1,172 @@
+"""Scripted models for `llm`: no network, no key, answers known beforehand.
+
+An ordinary prompt is answered with "You said: …". An update request is
+answered by the grammar: with the text of the file `update.txt` in
+$SCRIPTED_DIR if there is one, else with one ADD for each sentence of its
+messages that begins like a statement about oneself. Every call is written to
+`calls.jsonl` there, so that a test can see exactly what a model was sent.
+
+Files in $SCRIPTED_DIR that change what happens:
+    update.txt   the reply to every update request
+    slow.txt     "TEXT SECONDS": a prompt that holds TEXT takes so long
+    error.txt    every update request raises this message
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import llm
+
+STATEMENT = re.compile(
+    r"(?:I am|I'm|I work|I live|I have|I prefer|I use|I like|I speak|I moved|I play|I was born|My name is|My dog|My job|Ich bin|Soy|Je suis)\b[^.!?\n]*"
+)
+MESSAGE = re.compile(r"<message-(\w+)[^>]*>\n(.*?)\n</message-\1>", re.DOTALL)
+
+
+def folder() -> pathlib.Path:
+    path = pathlib.Path(os.environ.get("SCRIPTED_DIR") or llm.user_dir() / "scripted")
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def read(name: str) -> str | None:
+    path = folder() / name
+    return path.read_text("utf-8") if path.exists() else None
+
+
+def is_update(text: str) -> bool:
+    return "NO_UPDATE" in text and "<profile>" in text
+
+
+def update_reply(request: str) -> str:
+    if (error := read("error.txt")) is not None:
+        raise llm.ModelError(error)
+    if (reply := read("update.txt")) is not None:
+        return reply
+    statements = [s.strip() for _, text in MESSAGE.findall(request) for s in STATEMENT.findall(text)]
+    return "\n".join(f"ADD | Personal Information | {s} | {s}" for s in statements) or "NO_UPDATE"
+
+
+def answer(model: Any, prompt: llm.Prompt) -> str:
+    messages = [(m.role, "".join(getattr(p, "text", None) or "" for p in m.parts)) for m in prompt.messages]
+    last = messages[-1][1] if messages else ""
+    update = is_update(last)
+    record = {
+        "model": model.model_id,
+        "update": update,
+        "messages": messages,
+        "system": prompt.system,
+        "prompt": prompt.prompt,
+        "options": {k: v for k, v in dict(prompt.options).items() if v is not None},
+    }
+    with open(folder() / "calls.jsonl", "a", encoding="utf-8") as calls:
+        calls.write(json.dumps(record) + "\n")
+    if (slow := read("slow.txt")) is not None:
+        text, _, seconds = slow.rpartition(" ")
+        if text in last:
+            time.sleep(float(seconds))
+    if update:
+        return update_reply(last)
+    if prompt.schema:
+        return json.dumps({"answer": "yes"})
+    return f"You said: {prompt.prompt[-60:]}"
+
+
+class Options(llm.Options):
+    temperature: float | None = None
+
+
+class Scripted(llm.Model):
+    model_id = "scripted"
+    can_stream = True
+    supports_schema = True
+    supports_tools = True
+    attachment_types = {"image/png", "text/plain"}
+    Options = Options
+
+    def __init__(self, model_id: str = "scripted") -> None:
+        self.model_id = model_id
+
+    def execute(
+        self, prompt: llm.Prompt, stream: bool, response: llm.Response, conversation: Any = None
+    ) -> Iterator[str]:
+        if prompt.tools and not prompt.tool_results and prompt.prompt:
+            response.add_tool_call(llm.ToolCall(name=prompt.tools[0].name, arguments={}, tool_call_id="call-1"))
+            answer(self, prompt)
+            return
+        yield answer(self, prompt)
+
+
+class ScriptedAsync(llm.AsyncModel):
+    model_id = "scripted"
+    can_stream = True
+
+    def __init__(self, model_id: str = "scripted") -> None:
+        self.model_id = model_id
+
+    async def execute(
+        self, prompt: llm.Prompt, stream: bool, response: llm.AsyncResponse, conversation: Any = None
+    ) -> AsyncIterator[str]:
+        yield answer(self, prompt)
+
+
+class NoSystem(Scripted):
+    """Refuses system prompts, as llm's OpenAI completion models do."""
+
+    allows_system_prompt = False
+
+    def execute(
+        self, prompt: llm.Prompt, stream: bool, response: llm.Response, conversation: Any = None
+    ) -> Iterator[str]:
+        if prompt.system:
+            raise NotImplementedError("Model does not support system prompts")
+        yield answer(self, prompt)
+
+
+class NeedsKey(llm.KeyModel):
+    model_id = "scripted-key"
+    needs_key = "scripted"
+    key_env_var = "SCRIPTED_KEY"
+
+    def execute(
+        self, prompt: llm.Prompt, stream: bool, response: llm.Response, conversation: Any, key: str | None
+    ) -> Iterator[str]:
+        yield answer(self, prompt)
+
+
+class Dead(Scripted):
+    """Answers prompts, and fails on every update request, as `reply` says."""
+
+    def __init__(self, model_id: str, reply: str | Exception) -> None:
+        super().__init__(model_id)
+        self.reply = reply
+
+    def execute(
+        self, prompt: llm.Prompt, stream: bool, response: llm.Response, conversation: Any = None
+    ) -> Iterator[str]:
+        said = answer(self, prompt)
+        if not is_update(prompt.prompt):
+            yield said
+        elif isinstance(self.reply, Exception):
+            raise self.reply
+        else:
+            yield self.reply
+
+
+@llm.hookimpl
+def register_models(register: Any) -> None:
+    register(Scripted(), ScriptedAsync())
+    register(Scripted("scripted-2"))
+    register(NoSystem("scripted-no-system"))
+    register(NeedsKey())
+    register(Dead("scripted-dead", llm.ModelError("the service is down")))
+    register(Dead("scripted-garbage", "Sure! Here is the updated profile: You are great."))
+    register(Dead("scripted-empty", ""))
+    register(Dead("scripted-small", ValueError("Requested tokens (812) exceed context window of 512")))
