@@ -221,11 +221,20 @@ class Home:
             self.directory.chmod(0o700)
 
 
+def counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def shown(path: pathlib.Path) -> str:
     """The path as a person writes it, ``~`` for their home."""
     with contextlib.suppress(ValueError, RuntimeError):
         return str(pathlib.Path("~") / path.relative_to(pathlib.Path.home()))
     return str(path)
+
+
+def read_only(path: pathlib.Path) -> bool:
+    # The mode too: root may write anything, but someone meant something by it.
+    return not os.access(path, os.W_OK) or not path.stat().st_mode & 0o222
 
 
 # -- profile -----------------------------------------------------------------
@@ -368,9 +377,12 @@ class Document:
         bom = "\ufeff" if self.lines[item.index].startswith("\ufeff") else ""
         return self._splice(item.index, item.index + 1, [bom] if bom else [])
 
-    def add(self, section: str, fact: str) -> Document:
-        """The document with one more item, at the end of a section that is made if missing."""
-        name = self.section(section)
+    def add(self, section: str, fact: str, *, new_section: bool = False) -> Document:
+        """The document with one more item, at the end of a section that is made if missing.
+
+        With ``new_section`` any name may become one; else unknown names end up in Notes.
+        """
+        name = self.section(section, section if new_section else OTHER_SECTION)
         start = next((index for index, _, title in self.headings if title == name), None)
         if start is None:
             return self._add_section(name, fact)
@@ -380,18 +392,18 @@ class Document:
         last = max(i for i in range(start, end) if i == start or self.lines[i].strip())
         return self._insert(last + 1, self._bullet(start, end) + fact)
 
-    def section(self, wanted: str) -> str:
+    def section(self, wanted: str, otherwise: str = OTHER_SECTION) -> str:
         """The heading a fact filed under ``wanted`` belongs to, there already or to be made."""
         own = [title for _, level, title in self.headings if title]
         if len(self.headings) > 1 and self.headings[0][1] == 1 < self.headings[1][1]:
             own = own[1:]  # the title of the whole document
         default = _closest(wanted, DEFAULT_SECTIONS)
-        for candidate in (wanted, default, OTHER_SECTION):
+        for candidate in (wanted, default, otherwise):
             if candidate and (match := _closest(candidate, own)):
                 return match
             if candidate and candidate == default:
                 return default
-        return OTHER_SECTION
+        return otherwise
 
     def _bullet(self, start: int, end: int) -> str:
         inside = [item for item in self.items if start < item.index < end]
@@ -717,8 +729,8 @@ def why_unfit(fact: str) -> str:
         return "it is empty"
     if len(fact) > LONGEST_FACT:
         return f"it is longer than {LONGEST_FACT} characters"
-    if hidden := hidden_character(fact):
-        return f"it holds an invisible or control character (U+{ord(hidden):04X})"
+    if reason := hidden_reason(fact):
+        return reason
     if re.search(r"<[a-zA-Z!/?]|\]\(|!\[|\]\s*\[[^\]]*\]|&#|&[a-z]{2,8};", fact):
         return "it holds markup"
     if secret := why_secret(fact):
@@ -749,6 +761,12 @@ def hidden_character(text: str) -> str | None:
         elif category in {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"} or char in _BLANK or 0xE0000 <= ord(char) <= 0xE0FFF:
             return char
     return None
+
+
+def hidden_reason(text: str) -> str:
+    """Says which hidden character a text holds; ``""`` if none."""
+    hidden = hidden_character(text)
+    return f"it holds an invisible or control character (U+{ord(hidden):04X})" if hidden else ""
 
 
 def _joinable(char: str) -> bool:
@@ -1002,6 +1020,7 @@ class Log:
 HELD_MOST = 100
 HELD_DAYS = 30
 NOTES_DAYS = 30
+WARNING_DAYS = 7
 MOST_ATTEMPTS = 5
 BACK_OFF = (5, 30, 120, 600)
 """Seconds before the second, third, … attempt at a turn."""
@@ -1034,10 +1053,14 @@ class Version:
     id: int
     at: str
     author: str
-    """``worker``, a command's name, or ``outside`` for any other program."""
+    """``worker``, a command's name, ``merge``, or ``outside`` for any other program."""
+    model: str
     summary: str
-    model: str = ""
-    edits: str = ""
+    """What changed from the version before."""
+
+
+NO_VERSION = Version(0, "", "", "", "")
+"""The state before the first: no profile."""
 
 
 @dataclass(frozen=True)
@@ -1073,6 +1096,26 @@ class Held:
     """When its quote was typed."""
 
 
+@dataclass(frozen=True)
+class Receipt:
+    """What proves a line of the profile."""
+
+    action: str
+    fact: str
+    before: str
+    quote: str
+    turn_id: str
+    thread_id: str
+    model: str
+    """The model that proposed the edit."""
+    at: str
+    """When the quote was typed."""
+    version: int
+
+
+_RECEIPT = ("action", "fact", "before", "quote", "turn_id", "thread_id", "model", "at", "version")
+
+
 def _migrations() -> Any:
     from sqlite_utils.migrations import Migrations
 
@@ -1099,11 +1142,11 @@ create table turns (
     state text not null, attempts integer not null default 0, due real not null default 0, reason text
 );
 create index turns_state on turns (state, due);
-create table lines (id integer primary key, text text not null);
+create table lines (id integer primary key, text text not null, version integer not null);
 create index lines_text on lines (text);
 create table versions (
-    id integer primary key, at text not null, author text not null, summary text not null,
-    model text, edits text, lines text not null, written integer not null default 0
+    id integer primary key, at text not null, author text not null, model text,
+    base integer not null, lines text not null, written integer not null default 0
 );
 create table evidence (
     id integer primary key, version integer not null, action text not null, fact text not null, before text not null,
@@ -1208,8 +1251,8 @@ class Memory:
             os.replace(self.home.database, kept)
             for suffix in ("-journal", "-wal", "-shm"):
                 self.home.database.with_name(f"memory.db{suffix}").unlink(missing_ok=True)
-            self.set(
-                "warning:database",
+            self.warn(
+                "database",
                 f"memory.db was damaged and is kept as {shown(kept)}; history starts anew, the profile is as it was",
             )
 
@@ -1242,22 +1285,24 @@ class Memory:
             self.db.execute("insert or replace into state values (?, ?)", [key, value])
 
     def report(self, where: str, message: str | None) -> None:
-        """Keep what went wrong for ``status``; ``None`` says that it works again."""
-        stored = self.get(f"error:{where}")
-        if message is None:
-            if stored is not None:
-                self.set(f"error:{where}", None)
-        else:
-            self.set(f"error:{where}", json.dumps({"at": self.now().isoformat(), "message": message}))
+        """Keep what does not work for ``status``; ``None`` says that it works again."""
+        key = f"error:{where}"
+        if message is not None:
+            self.set(key, json.dumps({"at": self.now().isoformat(), "message": message}))
+        elif self.get(key) is not None:
+            self.set(key, None)
+
+    def warn(self, where: str, message: str) -> None:
+        """Keep something that the user should read in ``status``, for ``WARNING_DAYS``."""
+        self.set(f"warning:{where}", json.dumps({"at": self.now().isoformat(), "message": message}))
 
     def errors(self) -> list[dict[str, str]]:
-        """What does not work now, and warnings that stand, newest first."""
-        rows = self._rows("select key, value from state where key like 'error:%' or key like 'warning:%'")
-        found = [
-            json.loads(row["value"]) if row["key"].startswith("error:") else {"at": "", "message": row["value"]}
-            for row in rows
-        ]
-        return sorted(found, key=lambda error: error["at"], reverse=True)
+        """What does not work, and warnings, newest first."""
+        oldest = (self.now() - dt.timedelta(days=WARNING_DAYS)).isoformat()
+        errors = [json.loads(row[0]) for row in self._rows("select value from state where key like 'error:%'")]
+        warnings = [json.loads(row[0]) for row in self._rows("select value from state where key like 'warning:%'")]
+        errors += [warning for warning in warnings if warning["at"] > oldest]
+        return sorted(errors, key=lambda error: str(error["at"]), reverse=True)
 
     # Pause
 
@@ -1462,7 +1507,7 @@ class Memory:
         make: Callable[[str], str],
         *,
         model: str = "",
-        record: Callable[[sqlite3.Connection, int], None] | None = None,
+        record: Callable[[int], None] | None = None,
     ) -> Version | None:
         """Change the profile's text, as a new version; ``None`` if the text stays as it is.
 
@@ -1473,30 +1518,51 @@ class Memory:
             while True:
                 text = self._settle()
                 new = make(text)
-                aside = self._write_aside(new) if new != text else None
+                if new == text:
+                    if record:
+                        with self.transaction():
+                            record(self._latest_id())
+                    return None
+                aside = self._write_aside(new)
                 try:
-                    if aside and self.profile() != text:
+                    if self.profile() != text:
                         continue  # saved by another program meanwhile: look again
-                    with self.transaction() as db:
-                        version = self._add_version(author, text, new, model) if aside else None
+                    with self.transaction():
+                        version = self._add_version(author, new, model)
                         if record:
-                            record(db, version.id if version else self._latest_id())
-                    if aside and version:
-                        self._put_in_place(aside, text, version.id)
-                    return version
+                            record(version)
+                    self._put_in_place(aside)
+                    return self.version(version)
                 finally:
-                    if aside:
-                        aside.unlink(missing_ok=True)
+                    aside.unlink(missing_ok=True)
+
+    def settle(self) -> None:
+        """Record what other programs did to the profile, and finish what a crash cut short."""
+        if self.home.directory.is_dir():
+            with self.locked():
+                self._settle()
 
     def _target(self) -> pathlib.Path:
         """Where the text really is: a symlinked profile stays a symlink."""
         return pathlib.Path(os.path.realpath(self.home.profile))
 
-    def _write_aside(self, text: str) -> pathlib.Path:
-        import secrets
-
+    def _swap(self) -> pathlib.Path:
+        """Where the file that the last write displaced is, until the next look."""
         target = self._target()
-        aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+        return target.with_name(f".{target.name}.swap")
+
+    def check_writable(self) -> None:
+        """Raise ``Problem`` if the profile can't be written: better known before a model is asked."""
+        target = self._target()
+        if target.exists() and read_only(target):
+            raise Problem(f"{shown(self.home.profile)} is read-only; to let it be changed: chmod u+w {shown(target)}")
+        if not os.access(target.parent, os.W_OK):
+            raise Problem(f"{shown(target.parent)} can't be written to; see: ls -ld {shown(target.parent)}")
+
+    def _write_aside(self, text: str) -> pathlib.Path:
+        self.check_writable()
+        target = self._target()
+        aside = target.with_name(f".{target.name}.{os.urandom(4).hex()}.tmp")
         try:
             with open(os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
                 file.write(text.encode("utf-8"))
@@ -1507,52 +1573,98 @@ class Memory:
             raise
         return aside
 
-    def _put_in_place(self, aside: pathlib.Path, before: str, version: int) -> None:
-        os.replace(aside, self._target())
-        self.db.execute("update versions set written = 1 where id = ?", [version])
+    def _put_in_place(self, aside: pathlib.Path) -> None:
+        """Make the written file the profile, and keep what it displaces for a look.
+
+        An editor may save between our last look and this, or hold the old file
+        open and write to it afterwards: what it wrote is then in the displaced
+        file, and `_look_at_displaced` finds it.
+        """
+        target, swap = self._target(), self._swap()
+        os.replace(aside, swap)
+        if not exchange_files(swap, target):
+            os.replace(swap, target)
+        self.db.execute("update versions set written = 1 where id = ?", [self._latest_id()])
+        self._look_at_displaced()
+
+    def _look_at_displaced(self) -> bool:
+        """Merge what someone saved into a file that a write of ours displaced; whether there was any."""
+        swap = self._swap()
+        try:
+            theirs = _read_quiet(swap)
+        except ProfileUnreadable:
+            kept = self._target().with_name(f"{self._target().name}.displaced-{self.now():%Y%m%dT%H%M%S}")
+            os.replace(swap, kept)
+            self.warn("displaced", f"What was saved while the profile was being written is not text: {kept}")
+            return False
+        if theirs is None:
+            return False
+        latest = self._latest_id()
+        ours, before = self.version_text(latest), self.version_text(self.base(latest))
+        if theirs in (ours, before):
+            return False
+        with self.transaction():
+            self._add_version("outside", theirs, base=latest, written=True)
+            merged = self._add_version("merge", merge(before, ours, theirs).text, base=latest)
+        self._put_in_place(self._write_aside(self.version_text(merged)))
+        return True
 
     def _settle(self) -> str:
-        """Make file and history agree, and return the text. Needs the lock.
-
-        Finishes a write that a crash cut short, and records what another
-        program has saved as the user's own version.
-        """
+        """Make file and history agree, and return the text. Needs the lock."""
         target = self._target()
         for stray in target.parent.glob(f".{target.name}.*.tmp"):
             stray.unlink(missing_ok=True)
+        self._look_at_displaced()
+        self._swap().unlink(missing_ok=True)
         text = self.profile()
-        rows = self._rows("select id, written from versions order by id desc limit 1")
-        latest = self.version_text(rows[0]["id"]) if rows else ""
-        if rows and not rows[0]["written"]:
-            before = self.version_text(rows[0]["id"] - 1)
+        latest_id = self._latest_id()
+        latest = self.version_text(latest_id)
+        if text != latest:
+            # An editor that writes in place may be in the middle of it.
+            text = _read_quiet(self.home.profile) or ""
+        if not self._written(latest_id):
+            before = self.version_text(self.base(latest_id))
             merged = latest if text == before else merge(before, latest, text).text
             if text not in (merged, latest):
-                self._put_in_place(self._write_aside(merged), text, rows[0]["id"])
-                text = merged
-            self.db.execute("update versions set written = 1 where id = ?", [rows[0]["id"]])
+                self._put_in_place(self._write_aside(merged))
+                text = self.profile()
+            self.db.execute("update versions set written = 1 where id = ?", [latest_id])
         if text != latest:
-            with self.transaction() as db:
-                version = self._add_version("outside", latest, text, "")
-                db.execute("update versions set written = 1 where id = ?", [version.id])
+            with self.transaction():
+                self._add_version("outside", text, written=True)
         return text
 
     def _latest_id(self) -> int:
         return int(self._rows("select coalesce(max(id), 0) from versions")[0][0])
 
-    def _add_version(self, author: str, before: str, after: str, model: str) -> Version:
-        at, summary = self.now().isoformat(), summarised(Document(before), Document(after))
+    def base(self, version: int) -> int:
+        """The version that the file held when this one was written."""
+        rows = self._rows("select base from versions where id = ?", version)
+        return int(rows[0][0]) if rows else 0
+
+    def _written(self, version: int) -> bool:
+        rows = self._rows("select written from versions where id = ?", version)
+        return bool(rows[0][0]) if rows else True
+
+    def _add_version(
+        self, author: str, text: str, model: str = "", *, base: int | None = None, written: bool = False
+    ) -> int:
         cursor = self.db.execute(
-            "insert into versions (at, author, summary, model, lines) values (?, ?, ?, ?, ?)",
-            [at, author, summary, model, json.dumps(self._store_lines(after))],
+            "insert into versions (at, author, model, base, lines, written) values (?, ?, ?, ?, ?, ?)",
+            [
+                *(self.now().isoformat(), author, model, self._latest_id() if base is None else base),
+                *(json.dumps(self._store_lines(text)), written),
+            ],
         )
-        return Version(cursor.lastrowid or 0, at, author, summary, model)
+        return cursor.lastrowid or 0
 
     def _store_lines(self, text: str) -> list[int]:
-        """Each distinct line is stored once, however many versions hold it."""
+        """Each distinct line is stored once, with the version it came in, however many hold it."""
         ids = []
+        version = self._latest_id() + 1
         for line in _lines(text):
             found = self._rows("select id from lines where text = ? limit 1", line)
-            cursor = None if found else self.db.execute("insert into lines (text) values (?)", [line])
+            cursor = None if found else self.db.execute("insert into lines (text, version) values (?, ?)", [line, version])
             ids.append(int(cursor.lastrowid or 0 if cursor else found[0][0]))
         return ids
 
@@ -1561,30 +1673,252 @@ class Memory:
 
         Returns the version, and whether both had changed the same lines.
         """
-        merged = Merged(after, False)
+        merged = Merged(after, conflict=False)
 
         def make(now: str) -> str:
             nonlocal merged
-            merged = Merged(after, False) if now == before else merge(before, now, after)
+            merged = Merged(after, conflict=False) if now == before else merge(before, now, after)
             return merged.text
 
         return self.change(author, make), merged.conflict
 
+    # History
+
     def version_text(self, version: int) -> str:
         """The profile as it was in this version; ``""`` for version 0."""
         rows = self._rows("select lines from versions where id = ?", version)
-        if not rows:
-            return ""
-        ids = json.loads(rows[0]["lines"])
-        texts = {row["id"]: row["text"] for row in self._rows(
-            f"select id, text from lines where id in ({','.join('?' * len(set(ids)))})", *set(ids)
-        )}  # fmt: skip
+        ids: list[int] = json.loads(rows[0]["lines"]) if rows else []
+        wanted = sorted(set(ids))
+        marks = ",".join("?" * len(wanted))
+        rows = self._rows(f"select id, text from lines where id in ({marks})", *wanted)
+        texts = {row["id"]: row["text"] for row in rows}
         return "".join(texts[line] for line in ids)
 
-    def versions(self, limit: int = -1) -> list[Version]:
-        """The versions, newest first."""
-        sql = "select id, at, author, summary, coalesce(model, '') from versions order by id desc limit ?"
-        return [Version(*row) for row in self._rows(sql, limit)]
+    def versions(self, limit: int = -1, where: str = "true", *values: object) -> list[Version]:
+        """The versions that match, newest first."""
+        rows = self._rows(f"select * from versions where {where} order by id desc limit ?", *values, limit)
+        return [
+            Version(
+                *(row["id"], row["at"], row["author"], row["model"]),
+                summarised(Document(self.version_text(row["base"])), Document(self.version_text(row["id"]))),
+            )
+            for row in rows
+        ]
+
+    def version(self, number: int) -> Version | None:
+        """One version; ``None`` if there is none of this number."""
+        return next(iter(self.versions(1, "id = ?", number)), None)
+
+    def find_version(self, *, number: int | None = None, steps: int | None = None, to: str | None = None) -> Version:
+        """The version with this number, so many changes ago, or that was the profile at a time."""
+        if number is not None:
+            found = self.version(number)
+            wanted = f"version {number}"
+        elif steps is not None:
+            found = next(iter(self.versions(steps + 1)[steps:]), None)
+            wanted = f"version {counted(steps, 'change')} ago"
+            if found is None and steps == len(self.versions()):
+                found = NO_VERSION
+        else:
+            moment = parse_moment(to or "", self.now())
+            found = next(iter(self.versions(1, "at <= ?", moment.astimezone(dt.timezone.utc).isoformat())), None)
+            wanted = f"version as old as {moment:%Y-%m-%d %H:%M}"
+        if found is None:
+            raise Problem(f"There is no {wanted}; see: llm memory history")
+        return found
+
+    def overwrite(self, author: str, text: str) -> Version | None:
+        """Put a text in the profile's place, as the user has asked; one that can't be read is kept aside."""
+        try:
+            return self.change(author, lambda _: text)
+        except ProfileUnreadable:
+            kept = self.home.profile.with_name(f"profile.md.unreadable-{self.now():%Y%m%dT%H%M%S}")
+            os.replace(self._target(), kept)
+            self.report("profile", None)
+            self.warn("unreadable", f"The profile that could not be read is kept as {shown(kept)}")
+            return self.change(author, lambda _: text)
+
+    def add(self, facts: Sequence[str], section: str) -> Version | None:
+        """Add facts that are not there yet, as the user's own."""
+
+        def make(text: str) -> str:
+            document = Document(text)
+            for fact in facts:
+                if not document.has(fact):
+                    document = document.add(section, fact, new_section=True)
+            return document.text
+
+        return self.change("add", make)
+
+    def forget(self, text: str) -> int:
+        """Take every line that holds this text out of the profile, and redact it everywhere of ours.
+
+        The turns it came from are never learned from again. Returns how many
+        of history's lines were redacted. Nothing brings them back.
+        """
+        key = normalised(text)
+
+        def make(profile: str) -> str:
+            return "".join(line for line in _lines(profile) if not _mentions(line, key))
+
+        with self.locked():
+            self.change("forget", make)
+            self._swap().unlink(missing_ok=True)
+            with self.transaction() as db:
+                lines = [row["id"] for row in self._rows("select * from lines") if _mentions(row["text"], key)]
+                db.executemany("update lines set text = ? where id = ?", [(REDACTED, line) for line in lines])
+                proofs = self._rows("select * from evidence")
+                gone = [row for row in proofs if any(_mentions(row[name], key) for name in ("fact", "before", "quote"))]
+                db.executemany("delete from evidence where id = ?", [(row["id"],) for row in gone])
+                self.forget_turns([row["turn_id"] for row in gone])
+                for held in self.held():
+                    if any(_mentions(part, key) for part in (held.fact, held.before, held.quote)):
+                        db.execute("delete from held where id = ?", [held.id])
+                        self.forget_turns([held.turn_id])
+        return len(lines)
+
+    def forget_turns(self, turn_ids: Iterable[str]) -> None:
+        """Never learn from these turns again."""
+        self.db.executemany(
+            "insert into turns (id, state) values (?, 'forgotten') on conflict do update set state = 'forgotten'",
+            [(turn_id,) for turn_id in turn_ids if turn_id],
+        )
+
+    def lines_with(self, text: str) -> list[str]:
+        """The lines of the profile that hold this text; headings are not facts."""
+        key = normalised(text)
+        return [line.strip() for line in _lines(self.profile()) if _mentions(line, key)]
+
+    def remembers(self, text: str) -> bool:
+        """Whether history or held edits hold this text."""
+        key = normalised(text)
+        return any(_mentions(row[0], key) for row in self._rows("select text from lines")) or any(
+            _mentions(held.fact + held.quote, key) for held in self.held()
+        )
+
+    def learned_turns(self) -> list[Pending]:
+        """All turns of the ledger that words of the user were, or could be, learned from."""
+        rows = self._rows(
+            "select id, thread_id, model, at, start, length, attempts from turns"
+            " where state in ('pending', 'done', 'aside') and length is not null"
+        )
+        return [Pending(*row) for row in rows]
+
+    def purge(self) -> None:
+        """Remove everything of ours. Nothing brings it back."""
+        import shutil
+
+        with self.locked():
+            self.close()
+            target = self._target()
+            for path in (self._swap(), target, *target.parent.glob(f".{target.name}.*.tmp")):
+                path.unlink(missing_ok=True)
+            for log in self.home.worker_log.parent.glob(f"{self.home.worker_log.name}*"):
+                log.unlink(missing_ok=True)
+            shutil.rmtree(self.home.directory)
+
+    # News
+
+    def take_news(self) -> int:
+        """How many edits the worker has made that the user was not told of; telling is once."""
+        news = self.get("news")
+        if news is None:
+            return 0
+        self.set("news", None)
+        return int(news)
+
+    # Evidence
+
+    def receipts(self, fact: str, known: frozenset[str] = frozenset()) -> list[Receipt]:
+        """What proves a fact, newest first; for a condensed one, what proved the lines it was made of."""
+        rows = self._rows("select * from evidence where fact = ? order by id desc", fact)
+        found = [Receipt(*(row[name] for name in _RECEIPT)) for row in rows]
+        for receipt in list(found):
+            if not receipt.turn_id and receipt.before not in known | {fact}:
+                found += self.receipts(receipt.before, known | {fact})
+        return found
+
+    def author_of(self, line: str) -> Version | None:
+        """The version in which a line came in; ``None`` if history does not know it."""
+        rows = self._rows("select version from lines where text = ? order by id limit 1", line)
+        return self.version(rows[0][0]) if rows else None
+
+    # Review
+
+    def accept(self, held: Held, fact: str | None = None) -> Version | None:
+        """Make a held edit after all, perhaps with another wording."""
+        source = Source("", held.turn_id, held.thread_id, held.model, held.at)
+        edit = Edit(held.action, held.target, held.fact if fact is None else fact, held.quote)
+        verdict = Verdict(edit, "apply", "", source, held.before)
+
+        def record(version: int) -> None:
+            self.add_evidence(version, [verdict], held.model)
+            self.drop(held)
+
+        return self.change("review", lambda text: applied(verdict, Document(text)).text, model=held.model, record=record)
+
+    def drop(self, held: Held) -> None:
+        """Let a held edit go."""
+        self.db.execute("delete from held where id = ?", [held.id])
+
+
+def exchange_files(one: pathlib.Path, other: pathlib.Path) -> bool:
+    """Swap two files in one step; ``False`` where one is missing or the system can't."""
+    import ctypes
+
+    paths = os.fsencode(one), os.fsencode(other)
+    try:
+        library = ctypes.CDLL(None)
+        if sys.platform == "darwin":
+            return bool(library.renamex_np(*paths, 2) == 0)  # RENAME_SWAP
+        return bool(library.renameat2(-100, paths[0], -100, paths[1], 2) == 0)  # AT_FDCWD, RENAME_EXCHANGE
+    except (OSError, TypeError, AttributeError):
+        return False
+
+
+def _read_quiet(path: pathlib.Path, seconds: float = 0.05) -> str | None:
+    """The file's text, once nobody has written to it for a moment; ``None`` if there is no file."""
+    for _ in range(100):
+        try:
+            status = path.stat()
+            text = read_profile(path)
+            if path.stat().st_mtime_ns == status.st_mtime_ns and abs(time.time() - status.st_mtime) > seconds:
+                return text
+        except FileNotFoundError:
+            return None
+        time.sleep(seconds / 5)
+    return read_profile(path)
+
+
+REDACTED = "- [forgotten]\n"
+
+
+def _mentions(line: str, key: str) -> bool:
+    return key in normalised(line) and not _HEADING.match(line.strip("\ufeff\r\n"))
+
+
+def parse_moment(text: str, now: dt.datetime) -> dt.datetime:
+    """A time the user names: ``2h``, ``3 days ago``, ``yesterday``, ``2026-11-01``, ``2026-11-01 14:30``.
+
+    A day without a time is meant to its end.
+    """
+    from dateutil.parser import ParserError, parse
+    from dateutil.relativedelta import relativedelta
+
+    now = now.astimezone()
+    units = {"mo": "months", "m": "minutes", "h": "hours", "d": "days", "w": "weeks", "y": "years"}
+    if age := re.fullmatch(r"(\d{1,4})\s*(mo|m|h|d|w|y)[a-z]*(?:\s+ago)?", text.strip().casefold()):
+        span: Any = {units[age[2]]: int(age[1])}
+        return now - relativedelta(**span)
+    midnight = now.replace(hour=23, minute=59, second=59, microsecond=999_999)
+    days = {"today": 0, "yesterday": 1}
+    if (day := text.strip().casefold()) in days:
+        return midnight - dt.timedelta(days=days[day])
+    try:
+        moment: dt.datetime = parse(text, default=midnight)
+    except (ParserError, OverflowError) as error:
+        raise Problem(f"{text!r} is no time; try 2026-11-01, yesterday, 2h or '3 days ago'") from error
+    return moment if moment.tzinfo else moment.replace(tzinfo=now.tzinfo)
 
 
 def summarised(before: Document, after: Document) -> str:
@@ -1792,6 +2126,19 @@ def take_in(memory: Memory, log: Log) -> int:
     return taken
 
 
+def forget_for_good(memory: Memory, log: Log, text: str) -> int:
+    """Forget a text for good, and every typed message that says it."""
+    redacted = memory.forget(text)
+    key = normalised(text)
+    saying = []
+    for turn in memory.learned_turns():
+        prompt = log.prompt(turn.turn_id) or ""
+        if key in normalised(prompt[turn.start : turn.start + turn.length]):
+            saying.append(turn.turn_id)
+    memory.forget_turns(saying)
+    return redacted
+
+
 def _match(turn: Turn, notes: list[Note], memory: Memory, log: Log) -> tuple[Note | None, tuple[int, int] | None]:
     """The note that tells which words of this turn were typed, and where they are."""
     candidates = [note for note in notes if _may_match(note, turn)]
@@ -1876,6 +2223,7 @@ class Learner:
         model_id = self.settings.model or batch[0].model
         asked = self._condensed(Document(self.memory.profile()), model_id)
         request = build_request(asked, sources, os.urandom(4).hex())
+        self.memory.check_writable()
         self.memory.begin(batch)
         try:
             edits = self._edits(model_id, request)
@@ -1928,8 +2276,10 @@ class Learner:
             judged = judge(edits, asked, Document(text), sources, condensing=not batch)
             return judged.document.text
 
-        def record(db: sqlite3.Connection, version: int) -> None:
+        def record(version: int) -> None:
             self.memory.add_evidence(version, judged.of("apply"), model_id)
+            if news := len(judged.of("apply")):
+                self.memory.set("news", str(news + int(self.memory.get("news") or 0)))
             self.memory.hold(judged.of("hold"), model_id)
             self.memory.set_turns(batch, "done")
 
@@ -2241,6 +2591,7 @@ class Call:
         self.sent: set[str] = set()
         self.noted: Note | None = None
         self.unwritten: Note | None = None
+        self.news = 0
 
     @classmethod
     def current(cls, settings: Settings) -> Call | None:
@@ -2294,7 +2645,7 @@ class Call:
                 self._spawn()
             else:
                 self._keep(note)
-                self.ctx.call_on_close(self._spawn)
+                self.ctx.call_on_close(self._end_prompt)
 
     def _note(self) -> Note:
         params, seen = self.ctx.params, _llm_variables()
@@ -2322,12 +2673,19 @@ class Call:
         try:
             with Memory(self.home, patience=0.25) as memory:
                 note_id = memory.note(note)
+                if self.settings.notices and note.command == "prompt" and sys.stderr.isatty():
+                    self.news = memory.take_news()
         except (sqlite3.Error, OSError) as error:
             self.unwritten = note
             self._debug(f"the note waits: {error}")
             return
         if note.command == "chat":
             self.ctx.call_on_close(functools.partial(self._end_chat, note_id))
+
+    def _end_prompt(self) -> None:
+        if self.news:
+            click.secho(f"memory: learned {counted(self.news, 'fact')} (llm memory diff)", dim=True, err=True)
+        self._spawn()
 
     def _end_chat(self, note_id: int) -> None:
         with contextlib.suppress(sqlite3.Error, OSError), Memory(self.home, patience=0.25) as memory:
@@ -2565,7 +2923,7 @@ def install_block(shell: Shell) -> bool:
         if content is not None and not find_block(content) and not backup.exists():
             backup.write_bytes(content)
             os.chmod(backup, stat.S_IMODE(shell.rc.stat().st_mode))
-        if content is not None and _read_only(shell.rc):
+        if content is not None and read_only(shell.rc):
             raise Problem(
                 "it is read-only; make it writable, or add the lines yourself: llm memory install-shell --print"
             )
@@ -2579,7 +2937,7 @@ def uninstall_block(shell: Shell) -> bool:
     with _naming(shell.rc):
         if content is None or not find_block(content):
             return False
-        if _read_only(shell.rc):
+        if read_only(shell.rc):
             raise Problem("it is read-only; make it writable, then run this again")
         old = without_block(content)
         write_rc(shell.rc, old)
@@ -2587,11 +2945,6 @@ def uninstall_block(shell: Shell) -> bool:
         if read_rc(backup) == old:
             backup.unlink(missing_ok=True)
     return True
-
-
-def _read_only(path: pathlib.Path) -> bool:
-    # The mode too: root may write anything, but someone meant something by it.
-    return not os.access(path, os.W_OK) or not path.stat().st_mode & 0o222
 
 
 @contextlib.contextmanager
@@ -2655,10 +3008,6 @@ def ago(at: str, now: dt.datetime) -> str:
             count = int(seconds // size)
             return f"{count} {unit}{'s' * (count != 1)} ago"
     return "just now"
-
-
-def counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask")
@@ -2729,16 +3078,71 @@ def load(file: Any) -> None:
     except UnicodeDecodeError as error:
         raise Problem(f"{file.name} is not valid UTF-8; save it as UTF-8, then: llm memory load {file.name}") from error
     with open_memory() as memory:
-        report_change(memory.change("load", lambda _: text))
+        report_change(memory.overwrite("load", text))
 
 
 @memory_group.command()
+@click.argument("text", required=False)
+@click.option("--section", default=DEFAULT_SECTIONS[0], show_default=True, help="The heading to put it under")
 @never_asks
-def clear() -> None:
+def add(text: str | None, section: str) -> None:
+    "Add TEXT to the profile as it stands, without a model; - or nothing reads stdin"
+    if text in {None, "-"}:
+        text = sys.stdin.read()
+    facts = [fact for line in (text or "").splitlines() if (fact := re.sub(r"^\s*[-*+•]\s", "", line).strip())]
+    for fact in facts:
+        if reason := hidden_reason(fact) or why_secret(fact):
+            raise Problem(f"This is not added: {reason}. All of the profile is sent with every prompt")
+    if not facts:
+        raise Problem("There is nothing to add; try: llm memory add 'Works as a nurse in Leeds'")
+    with open_memory() as memory:
+        report_change(memory.add(facts, section))
+
+
+@memory_group.command()
+@click.argument("text")
+@yes_option
+def forget(text: str, yes: bool) -> None:
+    "Forget every line that holds TEXT (or has this id), for good"
+    with open_memory() as memory:
+        memory.settle()
+        item = Document(memory.profile()).ids.get(text.strip("[]"))
+        text = item.text if item else text
+        lines = memory.lines_with(text)
+        if not lines and not memory.remembers(text):
+            raise Problem(f"No line holds {text!r}; see: llm memory show")
+        for line in lines:
+            say(f"  {line}")
+        say("This goes out of the profile and its history for good, and what it came from is not learned again.")
+        if not yes:
+            click.confirm("Forget it?", abort=True, err=True)
+        forget_for_good(memory, Log(memory.home.logs), text)
+    say("Forgotten.")
+    say_what_llm_keeps(memory.home)
+
+
+@memory_group.command()
+@click.option("--purge", is_flag=True, help="Remove the profile, its history and everything else of memory's, for good")
+@yes_option
+def clear(purge: bool, yes: bool) -> None:
     "Empty the profile; the text is kept and can be brought back"
     with open_memory() as memory:
-        report_change(memory.change("clear", lambda _: ""))
-    say(f"llm's own log still holds your conversations and the profile texts sent with them: {shown(memory.home.logs)}")
+        if not purge:
+            report_change(memory.overwrite("clear", ""))
+        else:
+            say(f"This removes {shown(memory.home.directory)} with the profile and all its history, for good.")
+            if not yes:
+                click.confirm("Remove it?", abort=True, err=True)
+            memory.purge()
+            say("Removed.")
+    say_what_llm_keeps(memory.home)
+
+
+def say_what_llm_keeps(home: Home) -> None:
+    say(
+        f"llm's own log, {shown(home.logs)}, still holds your conversations and the profile texts sent with them."
+        " To see one: llm logs -c ID. To be rid of it all, delete that file."
+    )
 
 
 def report_change(version: Version | None) -> None:
@@ -2746,7 +3150,7 @@ def report_change(version: Version | None) -> None:
     if version is None:
         say("The profile says that already: nothing changed.")
         return
-    say(f"{version.summary}\nTo undo this: llm memory rollback {version.id - 1}")
+    say(f"{version.summary}\nTo undo this: llm memory rollback --steps 1")
 
 
 @memory_group.command()
@@ -2821,6 +3225,147 @@ def say_outcomes(outcomes: Sequence[Outcome]) -> None:
 
 
 @memory_group.command()
+@click.option("--accept", "accepted", type=int, multiple=True, metavar="ID", help="Make this edit")
+@click.option("--drop", "dropped", type=int, multiple=True, metavar="ID", help="Let this edit go")
+@json_option
+@never_asks
+def review(accepted: tuple[int, ...], dropped: tuple[int, ...], json_: bool) -> None:
+    "Go through the edits that were held for you: accept, drop or reword each"
+    with open_memory() as memory:
+        held = memory.held()
+        if json_:
+            click.echo(json.dumps([edit.__dict__ for edit in held], indent=2, ensure_ascii=False))
+            return
+        if accepted or dropped:
+            chosen = {edit.id: edit for edit in held}
+            if missing := [id for id in (*accepted, *dropped) if id not in chosen]:
+                raise Problem(f"There is no held edit {missing[0]}; see: llm memory review --json")
+            for id in accepted:
+                report_change(memory.accept(chosen[id]))
+            for id in dropped:
+                memory.drop(chosen[id])
+            return
+        if not held:
+            say("Nothing is held for review.")
+        for edit in held:
+            if not review_one(memory, edit):
+                return
+
+
+def review_one(memory: Memory, held: Held) -> bool:
+    """Ask about one held edit; ``False`` to stop."""
+    dropped_on = parse_time(held.held_at) + dt.timedelta(days=HELD_DAYS)
+    say(f"\n{held.id}. {described_edit(held)}")
+    say(f"   because you typed: “{held.quote}” ({_local_date(held.at)}, llm logs -c {held.thread_id})")
+    say(f"   proposed by {held.model}, held as {held.reason}; dropped by itself on {dropped_on:%Y-%m-%d}")
+    answer = click.prompt("   [a]ccept, [d]rop, [e]dit, [s]kip, [q]uit", default="s", err=True)[:1].casefold()
+    if answer == "a":
+        report_change(memory.accept(held))
+    elif answer == "d":
+        memory.drop(held)
+    elif answer == "e":
+        fact = click.prompt("   The line", default=held.fact, err=True).strip()
+        report_change(memory.accept(held, fact))
+    return answer != "q"
+
+
+def described_edit(held: Held) -> str:
+    """A held edit in words."""
+    if held.action == "ADD":
+        return f"Add to {held.target}: {held.fact}"
+    return f"Remove: {held.before}" if held.action == "REMOVE" else f"Change: {held.before}\n   to: {held.fact}"
+
+
+@memory_group.command()
+@click.option("-n", "--count", default=20, show_default=True, help="How many versions; 0 for all")
+@json_option
+def history(count: int, json_: bool) -> None:
+    "Show the changes of the profile, newest first"
+    with open_memory() as memory:
+        memory.settle()
+        versions = memory.versions(count or -1)
+    if json_:
+        click.echo(json.dumps([version.__dict__ for version in versions], indent=2, ensure_ascii=False))
+        return
+    for version in versions:
+        when = parse_time(version.at).astimezone().strftime("%Y-%m-%d %H:%M")
+        click.echo(f"{version.id:>5}  {when}  {version.author:<8}  {version.summary}")
+    if not versions:
+        say("There is no history yet.")
+
+
+@memory_group.command()
+@click.argument("a", type=int, required=False)
+@click.argument("b", type=int, required=False)
+def diff(a: int | None, b: int | None) -> None:
+    "Show the last change; or what changed from version A to now, or to version B"
+    import difflib
+
+    with open_memory() as memory:
+        memory.settle()
+        newest = memory.find_version(steps=0).id if b is None else memory.find_version(number=b).id
+        oldest = memory.base(newest) if a is None else a and memory.find_version(number=a).id
+        before, after = _lines(memory.version_text(oldest)), _lines(memory.version_text(newest))
+    for line in difflib.unified_diff(before, after, f"version {oldest}", f"version {newest}"):
+        colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[0])
+        click.secho(line.rstrip("\r\n"), fg=colour)
+
+
+@memory_group.command()
+@click.argument("version", type=int, required=False)
+@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Undo the last N changes")
+@click.option("--to", metavar="DATE-OR-AGE", help="2026-11-01, yesterday, 2h, '3 days ago'")
+@never_asks
+def rollback(version: int | None, steps: int | None, to: str | None) -> None:
+    "Bring back VERSION of the profile"
+    if [version, steps, to].count(None) != 2:
+        raise Problem("Say which version: llm memory rollback VERSION, or --steps N, or --to DATE-OR-AGE")
+    with open_memory() as memory:
+        found = memory.find_version(number=version, steps=steps, to=to) if version != 0 else NO_VERSION
+        report_change(memory.overwrite("rollback", memory.version_text(found.id)))
+
+
+@memory_group.command()
+@click.argument("text", required=False)
+@json_option
+def why(text: str | None, json_: bool) -> None:
+    "Show what proves each line of the profile, or those that hold TEXT"
+    with open_memory() as memory:
+        memory.settle()
+        document = Document(memory.profile())
+        wanted = [i for i in document.items if text is None or normalised(text) in normalised(i.text)]
+        proofs = [(item, memory.receipts(item.text), memory.author_of(document.lines[item.index])) for item in wanted]
+    if not proofs:
+        raise Problem(f"No line holds {text!r}; see: llm memory show" if text else "Nothing is remembered yet")
+    if json_:
+        found = [
+            {"text": item.text, "by": origin.author if origin else None, "receipts": [r.__dict__ for r in receipts]}
+            for item, receipts, origin in proofs
+        ]
+        click.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        return
+    for item, receipts, origin in proofs:
+        click.echo(item.text)
+        for line in explained(receipts, origin):
+            click.echo(f"    {line}")
+
+
+def explained(receipts: Sequence[Receipt], origin: Version | None) -> Iterator[str]:
+    """Where a line comes from, in words."""
+    for receipt in receipts:
+        if receipt.turn_id:
+            yield f"“{receipt.quote}”"
+            yield f"{_local_date(receipt.at)}, learned with {receipt.model}; llm logs -c {receipt.thread_id}"
+        else:
+            yield f"condensed from “{receipt.before}”"
+    if not receipts and origin and origin.author not in {"worker", "review", "merge"}:
+        how = "in another program" if origin.author == "outside" else f"with llm memory {origin.author}"
+        yield f"you wrote this yourself, {how}, {_local_date(origin.at)}"
+    elif not receipts:
+        yield "there is no receipt for this line: its history is gone"
+
+
+@memory_group.command()
 @json_option
 @click.pass_obj
 def status(settings: Settings, json_: bool) -> None:
@@ -2884,7 +3429,7 @@ class Status:
 
     def _ask(self, memory: Memory) -> None:
         self.paused = memory.paused_since()
-        self.last = next((version for version in memory.versions(50) if version.author == "worker"), None)
+        self.last = next(iter(memory.versions(1, "author = 'worker'")), None)
         self.pending = memory.count_turns("pending")
         self.aside = [dict(row) for row in memory.aside()]
         self.held = len(memory.held())

@@ -76,7 +76,7 @@ def answer(model: Any, prompt: llm.Prompt) -> str:
         return update_reply(last)
     if prompt.schema:
         return json.dumps({"answer": "yes"})
-    return f"You said: {prompt.prompt[-60:]}"
+    return f"You said: {prompt.prompt.strip()[-100:]}"
 
 
 class Options(llm.Options):
