@@ -57,6 +57,8 @@ class User:
             "PYTHONDONTWRITEBYTECODE": "1",
             "TZ": "UTC",
         }
+        if "PYTHONPATH" in os.environ:  # a copy of the module, broken on purpose to see a test fail
+            self.env["PYTHONPATH"] = os.environ["PYTHONPATH"]
         self.user_dir.mkdir()
         (self.user_dir / "default_model.txt").write_text("scripted")
 
@@ -169,16 +171,26 @@ class User:
         """Wait until a worker has looked at every logged turn and nothing is waiting."""
 
         def nothing_waits() -> bool:
-            last = self._query("select coalesce(max(id), 0) from turn_search")
+            last = self.query("select coalesce(max(id), 0) from turn_search")
             with contextlib.suppress(memory.sqlite3.Error), self.memory() as opened:
                 return opened.cursor()[0] >= last and not opened.count_turns("pending")
             return False
 
         eventually(nothing_waits, "the worker's work")
 
-    def _query(self, sql: str) -> int:
+    def make_log(self) -> None:
+        """Create llm's log, with nothing in it."""
+        import sqlite_utils
+        from llm.migrations import migrate
+
         with contextlib.closing(memory.sqlite3.connect(self.places.logs)) as db:
-            return int(db.execute(sql).fetchone()[0])
+            migrate(sqlite_utils.Database(db))
+            db.commit()
+
+    def query(self, sql: str, path: pathlib.Path | None = None) -> Any:
+        """The first value that a query of llm's log (or another database) gives."""
+        with contextlib.closing(memory.sqlite3.connect(path or self.places.logs)) as db:
+            return db.execute(sql).fetchone()[0]
 
 
 class Terminal:
