@@ -36,6 +36,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import functools
+import glob
 import hashlib
 import json
 import os
@@ -359,10 +360,12 @@ class Document:
     def newline(self) -> str:
         return "\r\n" if self.lines and self.lines[0].endswith("\r\n") else "\n"
 
-    def find(self, text: str, section: str = "") -> Item | None:
-        """The editable item with exactly this text; where several have it, the one in this section."""
-        found = [item for item in self.items if item.editable and item.text == text]
-        return next((item for item in found if item.section == section), found[0] if found else None)
+    def find(self, text: str, section: str | None = None) -> Item | None:
+        """The editable item with exactly this text, in this section if one is named."""
+        for item in self.items:
+            if item.editable and item.text == text and section in (None, item.section):
+                return item
+        return None
 
     def has(self, fact: str) -> bool:
         return _fact_key(fact) in self.facts
@@ -490,12 +493,16 @@ def merge(base: str, ours: str, theirs: str) -> Merged:
         elif other == old:
             merged += mine
         else:
-            merged += mine + [line for line in other if line not in mine]
-            conflict = conflict or bool(old and mine and other)
+            # Line by line: a list's entries stand side by side, and a change of one must not undo that of the next.
+            new = [line for line in mine if line not in old], [line for line in other if line not in old]
+            merged += [line for line in mine if line not in old or line in other]
+            merged += [line for line in new[1] if line not in mine]
+            conflict = conflict or (any(new) and any(line not in mine and line not in other for line in old))
         merged += lines[0][zs : zs + size]
         z, a, b = zs + size, as_ + size, bs + size
+    ended = ours if base.endswith("\n") == theirs.endswith("\n") else theirs
     text = "".join(merged)
-    return Merged(text if theirs.endswith("\n") or not theirs else text.removesuffix("\n"), conflict)
+    return Merged(text if ended.endswith("\n") or not ended else text.removesuffix("\n"), conflict)
 
 
 def _common_runs(base: list[str], ours: list[str], theirs: list[str]) -> Iterator[tuple[int, int, int, int]]:
@@ -528,6 +535,8 @@ NO_UPDATE = "NO_UPDATE"
 LONGEST_FACT = 200
 MOST_REMOVALS = 3
 MOST_EDITS = 10
+MOST_HELD = 30
+"""Edits that one request may leave for review: a flood must not fill all of it."""
 LONGEST_MESSAGE = 2_000
 """Characters of a typed message that the model is shown."""
 
@@ -563,7 +572,8 @@ class Verdict:
     reason: str = ""
     source: Source | None = None
     before: str = ""
-    """The text of the item that the edit replaces or removes."""
+    """The text of the item that the edit replaces or removes, and its section."""
+    section: str | None = None
 
 
 # The reply
@@ -692,6 +702,7 @@ def judge(
     rejected. Condensing takes many edits at once; anything else is held then.
     """
     removals = sum(edit.action == "REMOVE" for edit in edits)
+    held = 0
     verdicts = []
     for edit in edits:
         verdict = _judge_one(edit, asked, now, sources)
@@ -700,6 +711,11 @@ def judge(
             verdict = replace(verdict, outcome="hold", reason=reason) if reason else verdict
         if verdict.outcome == "apply":
             now = applied(verdict, now)
+        elif verdict.outcome == "hold":
+            held += 1
+            if held > MOST_HELD:
+                reason = f"{MOST_HELD} edits of its request are held already"
+                verdict = replace(verdict, outcome="reject", reason=reason)
         verdicts.append(verdict)
     return Judgement(tuple(verdicts), now)
 
@@ -719,35 +735,34 @@ def applied(verdict: Verdict, document: Document) -> Document:
     edit = verdict.edit
     if edit.action == "ADD":
         return document.add(edit.target, edit.fact)
-    item = document.find(verdict.before)
+    item = document.find(verdict.before, verdict.section)
     if item is None:
         return document
     return document.remove(item) if edit.action == "REMOVE" else document.replace(item, edit.fact)
 
 
 def _judge_one(edit: Edit, asked: Document, now: Document, sources: Sequence[Source]) -> Verdict:
-    source = find_quote(edit.quote, sources)
-    before = ""
+    verdict = Verdict(edit, "apply", source=find_quote(edit.quote, sources))
     if edit.action == "ADD":
         # A heading of the profile or one of ours, never the model's own words.
-        edit = replace(edit, target=now.section(edit.target))
+        verdict = replace(verdict, edit=replace(edit, target=now.section(edit.target)))
     else:
         item = asked.ids.get(edit.target)
         if item is None:
-            return Verdict(edit, "reject", "the line it names is not one that can be edited", source)
-        before = item.text
-    reason = _why_reject(edit, before, now, source)
-    if reason:
-        return Verdict(edit, "reject", reason, source, before)
+            return replace(verdict, outcome="reject", reason="the line it names is not one that can be edited")
+        verdict = replace(verdict, before=item.text, section=item.section)
+    if reason := _why_reject(verdict, now):
+        return replace(verdict, outcome="reject", reason=reason)
     if edit.action != "REMOVE" and (reason := why_hold(edit.fact)):
-        return Verdict(edit, "hold", reason, source, before)
-    return Verdict(edit, "apply", "", source, before)
+        return replace(verdict, outcome="hold", reason=reason)
+    return verdict
 
 
-def _why_reject(edit: Edit, before: str, now: Document, source: Source | None) -> str:
-    if before and now.find(before) is None:
+def _why_reject(verdict: Verdict, now: Document) -> str:
+    edit = verdict.edit
+    if verdict.before and now.find(verdict.before, verdict.section) is None:
         return "its line has changed since"
-    if source is None:
+    if verdict.source is None:
         return "its quote is not in what was typed" if edit.quote else "it has no quote"
     if secret := why_secret(edit.quote):
         return f"its quote holds {secret}"
@@ -793,13 +808,12 @@ def _unfit(fact: str) -> Iterator[str]:
         yield f"it holds {secret}"
 
 
-# Letters, marks and symbols that show nothing (Hangul and Khmer fillers, the
-# grapheme joiner, Mongolian selectors, the blank Braille cell), and code points
-# that stay invisible whatever they are given to.
+# What shows nothing by itself though it counts as a letter, mark or symbol:
+# Hangul and Khmer fillers, the grapheme joiner, Mongolian selectors, the blank
+# Braille cell, code points reserved for such, and variation selectors.
 _BLANK = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u180f\u2065\u2800\u3164\uffa0"
-    "\ufff0\ufff1\ufff2\ufff3\ufff4\ufff5\ufff6\ufff7\ufff8"
-)
+) | frozenset(map(chr, (*range(0xFFF0, 0xFFF9), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
 # England, Scotland and Wales: the only flags spelled with tag characters.
 _FLAG = re.compile(
     "\U0001f3f4\U000e0067\U000e0062"
@@ -830,11 +844,12 @@ def without_hidden(text: str) -> str:
 
 def _hidden(text: str) -> Iterator[int]:
     spelled = {at for flag in _FLAG.finditer(text) for at in range(*flag.span())}
+    before = " "
     for at, char in enumerate(text):
-        if char.isascii():
-            if not char.isprintable():
-                yield at
-        elif at not in spelled and not _visible(text[at - 1 : at] or " ", char, text[at + 1 : at + 2] or " "):
+        if at in spelled or (char.isprintable() if char.isascii() else _visible(before, char, text[at + 1 : at + 2])):
+            before = char
+        else:
+            before = " "  # as if it were taken out: nothing may hang on it
             yield at
 
 
@@ -844,7 +859,7 @@ def _visible(before: str, char: str, after: str) -> bool:
     if char == "\u200c":
         return _joins(before)
     if char in "\ufe0e\ufe0f":
-        return _pictures(before) or before in "0123456789#*‼⁉〰〽ℹ"
+        return (_pictures(before) and before != "\ufe0f") or before in "0123456789#*‼⁉〰〽ℹ"
     if "\ufe00" <= char <= "\ufe0d" or 0xE0100 <= ord(char) <= 0xE01EF:  # variants of an ideograph, as names have them
         return unicodedata.name(before, "").startswith("CJK ")
     return (
@@ -857,11 +872,11 @@ def _visible(before: str, char: str, after: str) -> bool:
 def _joins(char: str) -> bool:
     """A letter or mark of a script that is spelled with joiners: Arabic to Myanmar, Khmer and Mongolian."""
     script = "\u0600" <= char <= "\u109f" or "\u1780" <= char <= "\u18af" or "\ufb50" <= char <= "\ufefc"
-    return script and unicodedata.category(char)[0] in "LM"
+    return script and unicodedata.category(char)[0] in "LM" and char not in _BLANK
 
 
 def _pictures(char: str) -> bool:
-    return char == "\ufe0f" or unicodedata.category(char) in {"So", "Sk", "Sm"}
+    return char == "\ufe0f" or (unicodedata.category(char or " ") in {"So", "Sk", "Sm"} and char not in _BLANK)
 
 
 # What a person should look at first
@@ -1101,19 +1116,18 @@ class Turn:
 
 @dataclass(frozen=True)
 class Note:
-    """What one ``llm`` call left behind about the words typed for it."""
+    """What is kept of words typed for ``prompt``, or as one message of a ``chat``: never the words."""
 
     command: str
     learn: bool
+    length: int
+    """Characters typed."""
+    sha256: str
     thread_id: str | None = None
-    length: int | None = None
-    """Characters typed; ``None`` where all of every turn is typed (``chat``)."""
-    sha256: str | None = None
     model: str | None = None
     """``LLM_MEMORY_MODEL`` as that call had it."""
     at: str = ""
     id: int = 0
-    ended: str | None = None
 
 
 def digest(text: str) -> str:
@@ -1127,8 +1141,6 @@ def typed_range(prompt: str, note: Note) -> tuple[int, int] | None:
     They are its tail; a template may have put text of its own behind them, so
     a prompt of ordinary size is searched for them as well.
     """
-    if note.length is None:
-        return 0, len(prompt)
     if not note.length or note.length > len(prompt):
         return None
     start = len(prompt) - note.length
@@ -1214,6 +1226,11 @@ class Log:
 
 HELD_MOST = 100
 HELD_DAYS = 30
+DISPLACED_SECONDS = 5.0
+DISPLACED_MOST = 8
+"""How long, and how many, displaced files are kept for editors that may still write to them."""
+UNKNOWN = "unknown"
+"""The author of what was in the profile when its history was lost."""
 NOTES_DAYS = 30
 WARNING_DAYS = 7
 MOST_ATTEMPTS = 5
@@ -1228,18 +1245,27 @@ class ProfileUnreadable(Problem):
 
 def read_profile(path: pathlib.Path) -> str:
     """The profile's text; ``""`` if there is no such file. Needs no lock: writes are atomic."""
+    return _as_text(path, _read_bytes(path))
+
+
+def _read_bytes(path: pathlib.Path) -> bytes:
     try:
-        return path.read_bytes().decode("utf-8")
+        return path.read_bytes()
     except FileNotFoundError:
-        return ""
+        return b""
+    except OSError as error:
+        raise ProfileUnreadable(f"{shown(path)} can't be read: {error.strerror}; see: ls -l {shown(path)}") from error
+
+
+def _as_text(path: pathlib.Path, data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        line = data[: error.start].count(b"\n") + 1
         raise ProfileUnreadable(
             f"{shown(path)} is not valid UTF-8 (line {line}); it is left as it is."
             " Save it as UTF-8, or put a good version back: llm memory rollback"
         ) from error
-    except OSError as error:
-        raise ProfileUnreadable(f"{shown(path)} can't be read: {error.strerror}; see: ls -l {shown(path)}") from error
 
 
 @dataclass(frozen=True)
@@ -1341,8 +1367,7 @@ SCHEMA_VERSION = 1
 SCHEMA = """
 create table notes (
     id integer primary key, at text not null, command text not null, learn integer not null,
-    thread_id text, length integer, sha256 text, model text,
-    turn_id text, ended text
+    thread_id text, length integer not null, sha256 text not null, model text, turn_id text
 );
 create index notes_open on notes (turn_id, at);
 create table turns (
@@ -1367,14 +1392,39 @@ create table held (
     fact text not null, quote text not null, reason text not null,
     turn_id text, thread_id text, model text, at text
 );
-create table pauses (id integer primary key, began text not null, ended text);
 create table state (key text primary key, value text not null)
 """
+
+
+LOST = (
+    "memory.db was gone; history, held edits, pause and what must not be learned again start anew,"
+    " the profile is as it was"
+)
+
+
+def _inode(path: pathlib.Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def damaged(error: sqlite3.Error) -> bool:
     """Whether this error says that the database file itself is broken."""
     return any(words in str(error) for words in ("malformed", "not a database", "disk image"))
+
+
+def _salvaged(connection: sqlite3.Connection) -> list[tuple[str, list[Any]]]:
+    """What of a broken database must outlive it, if it can still be read: the pause, and what not to learn."""
+    found = []
+    for query, sql in (
+        ("select value from state where key = 'paused'", "insert into state values ('paused', ?)"),
+        ("select id from turns where state = 'forgotten'", "insert into turns (id, state) values (?, 'forgotten')"),
+    ):
+        with contextlib.suppress(sqlite3.DatabaseError):
+            found.append((sql, connection.execute(query).fetchall()))
+    return found
 
 
 class Memory:
@@ -1389,6 +1439,7 @@ class Memory:
         self.patience = patience
         self.now = now
         self._connection: sqlite3.Connection | None = None
+        self._inode: tuple[int, int] | None = None
         self._lock: Any = None
 
     def __enter__(self) -> Self:
@@ -1406,6 +1457,8 @@ class Memory:
 
     @property
     def db(self) -> sqlite3.Connection:
+        if self._connection is not None and not self._connection.in_transaction:
+            self._check_same_file()
         if self._connection is None:
             try:
                 self._connection = self._open()
@@ -1416,7 +1469,16 @@ class Memory:
                 self._connection = self._open()
         return self._connection
 
+    def _check_same_file(self) -> None:
+        """Let go of a database that is not the one at its place any more: writes to it would be lost."""
+        if _inode(self.home.database) != self._inode:
+            if not self.home.directory.is_dir():
+                raise Problem(f"{shown(self.home.directory)} was removed meanwhile; nothing is written there")
+            self.close()
+
     def _open(self) -> sqlite3.Connection:
+        # The lock file is made after the database, and so outlives one that is lost.
+        known = self.home.profile_lock.exists()
         self.home.create()
         with contextlib.suppress(FileExistsError):
             # Made by us, not by SQLite, to be private from its first moment.
@@ -1425,11 +1487,16 @@ class Memory:
         try:
             connection.row_factory = sqlite3.Row
             connection.execute("pragma secure_delete = on")
-            if connection.execute("pragma user_version").fetchone()[0] < SCHEMA_VERSION:
+            version = connection.execute("pragma user_version").fetchone()[0]
+            if version < SCHEMA_VERSION:
                 self._migrate(connection)
+            if known and version == 0:
+                sql = "insert or replace into state values ('lost', '1'), ('warning:database', ?)"
+                connection.execute(sql, [self._dated(LOST)])
         except BaseException:
             connection.close()
             raise
+        self._inode = _inode(self.home.database)
         return connection
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
@@ -1447,22 +1514,31 @@ class Memory:
     def set_aside_damaged(self) -> None:
         """Keep a broken database under another name, so that a new one can be made."""
         self.close()
-        with self.locked():
+        with self._file_lock():
+            saved: list[tuple[str, list[Any]]] = []
             try:
                 with contextlib.closing(sqlite3.connect(self.home.database, timeout=self.patience)) as connection:
+                    saved = _salvaged(connection)
                     if connection.execute("pragma quick_check(1)").fetchone()[0] == "ok":
                         return  # another process was here first
             except sqlite3.DatabaseError as error:
                 if not damaged(error):
                     raise
-            kept = self.home.database.with_name(f"memory.db.damaged-{self.now():%Y%m%dT%H%M%S}")
-            os.replace(self.home.database, kept)
+            kept = self._keep_as(self.home.database, "damaged")
             for suffix in ("-journal", "-wal", "-shm"):
                 self.home.database.with_name(f"memory.db{suffix}").unlink(missing_ok=True)
+            for sql, values in saved:
+                self.db.executemany(sql, values)
             self.warn(
                 "database",
                 f"memory.db was damaged and is kept as {shown(kept)}; history starts anew, the profile is as it was",
             )
+
+    def _keep_as(self, path: pathlib.Path, what: str) -> pathlib.Path:
+        """Move a file aside under a name that says what it is, and return that."""
+        kept = path.with_name(f"{path.name}.{what}-{self.now():%Y%m%dT%H%M%S}-{os.urandom(2).hex()}")
+        os.replace(path, kept)
+        return kept
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -1492,17 +1568,20 @@ class Memory:
         else:
             self.db.execute("insert or replace into state values (?, ?)", [key, value])
 
+    def _dated(self, message: str) -> str:
+        return json.dumps({"at": self.now().isoformat(), "message": message})
+
     def report(self, where: str, message: str | None) -> None:
         """Keep what does not work for ``status``; ``None`` says that it works again."""
         key = f"error:{where}"
         if message is not None:
-            self.set(key, json.dumps({"at": self.now().isoformat(), "message": message}))
+            self.set(key, self._dated(message))
         elif self.get(key) is not None:
             self.set(key, None)
 
     def warn(self, where: str, message: str) -> None:
         """Keep something that the user should read in ``status``, for ``WARNING_DAYS``."""
-        self.set(f"warning:{where}", json.dumps({"at": self.now().isoformat(), "message": message}))
+        self.set(f"warning:{where}", self._dated(message))
 
     def errors(self) -> list[dict[str, str]]:
         """What does not work, and warnings, newest first."""
@@ -1515,22 +1594,13 @@ class Memory:
     # Pause
 
     def paused_since(self) -> str | None:
-        rows = self._rows("select began from pauses where ended is null")
-        return rows[0][0] if rows else None
+        return self.get("paused")
 
     def pause(self) -> None:
-        with self.transaction() as db:
-            if self.paused_since() is None:
-                db.execute("insert into pauses (began) values (?)", [self.now().isoformat()])
+        self.db.execute("insert or ignore into state values ('paused', ?)", [self.now().isoformat()])
 
     def resume(self) -> None:
-        self.db.execute("update pauses set ended = ? where ended is null", [self.now().isoformat()])
-
-    def was_paused(self, at: str) -> bool:
-        """Whether learning was paused at that time (ISO 8601, UTC)."""
-        return bool(
-            self._rows("select 1 from pauses where began <= ? and (ended is null or ended > ?) limit 1", at, at)
-        )
+        self.set("paused", None)
 
     # Notes and turns
 
@@ -1558,15 +1628,11 @@ class Memory:
             )
         return cursor.lastrowid or 0
 
-    def end_note(self, note_id: int) -> None:
-        """A chat is over: nothing logged in its thread from now on was typed in it."""
-        self.db.execute("update notes set ended = ? where id = ?", [self.now().isoformat(), note_id])
-
     def open_notes(self) -> list[Note]:
         """Notes that may still match a turn, oldest first."""
         oldest = (self.now() - dt.timedelta(days=NOTES_DAYS)).isoformat()
         rows = self._rows(
-            "select command, learn, thread_id, length, sha256, model, at, id, ended from notes"
+            "select command, learn, length, sha256, thread_id, model, at, id from notes"
             " where turn_id is null and at > ? order by id",
             oldest,
         )
@@ -1582,9 +1648,9 @@ class Memory:
         taken = 0
         with self.transaction() as db:
             for turn, note, span in seen:
-                if note and note.length is not None:
+                if note:
                     db.execute("update notes set turn_id = ? where id = ?", [turn.id, note.id])
-                if note and span and note.learn and span[1] and not (note.length is None and self.was_paused(turn.at)):
+                if note and span and note.learn:
                     taken += db.execute(
                         "insert or ignore into turns (id, thread_id, model, at, start, length, state)"
                         " values (?, ?, ?, ?, ?, ?, 'pending')",
@@ -1650,20 +1716,20 @@ class Memory:
         )
 
     def hold(self, verdicts: Sequence[Verdict], model: str) -> None:
-        """Keep edits for the user to review; no more than ``HELD_MOST``, none twice."""
+        """Keep edits for the user to review; the newest ``HELD_MOST``, none twice."""
         for v in verdicts:
             source = v.source or Source("")
             self.db.execute(
                 "insert into held (held_at, action, target, before, fact, quote, reason, turn_id, thread_id, model, at)"
                 " select ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?"
-                " where (select count(*) from held) < ?"
-                " and not exists (select 1 from held where action = ? and before = ? and fact = ?)",
+                " where not exists (select 1 from held where action = ? and before = ? and fact = ?)",
                 [
                     *(self.now().isoformat(), v.edit.action, v.edit.target, v.before, v.edit.fact, v.edit.quote),
                     *(v.reason, source.turn_id, source.thread_id, model, source.at),
-                    *(HELD_MOST, v.edit.action, v.before, v.edit.fact),
+                    *(v.edit.action, v.before, v.edit.fact),
                 ],
             )
+        self.db.execute("delete from held where id not in (select id from held order by id desc limit ?)", [HELD_MOST])
 
     def held(self) -> list[Held]:
         """Edits waiting for the user's review, oldest first; those held too long are dropped."""
@@ -1709,9 +1775,13 @@ class Memory:
 
     # The profile and its versions
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> contextlib.AbstractContextManager[None]:
         """Hold the file lock of this home."""
+        _ = self.db  # made before the lock's file
+        return self._file_lock()
+
+    @contextlib.contextmanager
+    def _file_lock(self) -> Iterator[None]:
         import filelock
 
         self.home.create()
@@ -1752,7 +1822,7 @@ class Memory:
                     return None
                 aside = self._write_aside(new)
                 try:
-                    if self.profile() != text:
+                    if _read_bytes(self.home.profile) != text.encode("utf-8"):
                         continue  # saved by another program meanwhile: look again
                     with self.transaction():
                         version = self._add_version(author, new, model)
@@ -1773,16 +1843,29 @@ class Memory:
         """Where the text really is: a symlinked profile stays a symlink."""
         return pathlib.Path(os.path.realpath(self.home.profile))
 
-    def _swap(self) -> pathlib.Path:
-        """Where the file that the last write displaced is, until the next look."""
+    def _beside(self, kind: str) -> Iterator[pathlib.Path]:
+        """Our own files beside the profile: ``tmp``, being written, and ``swap``, displaced by a write."""
         target = self._target()
-        return target.with_name(f".{target.name}.swap")
+        return target.parent.glob(f".{glob.escape(target.name)}.*.{kind}")
+
+    def _swap(self, version: int, text: str) -> pathlib.Path:
+        """A name for a displaced file that held this text of this version when it was last looked at."""
+        target, held = self._target(), _fingerprint(text.encode("utf-8"))
+        return target.with_name(f".{target.name}.{version}-{held}-{os.urandom(2).hex()}.swap")
 
     def check_writable(self) -> None:
         """Raise ``Problem`` if the profile can't be written: better known before a model is asked."""
         target = self._target()
-        if target.exists() and read_only(target):
+        status = target.stat() if target.exists() else None
+        if status and read_only(target):
             raise Problem(f"{shown(self.home.profile)} is read-only; to let it be changed: chmod u+w {shown(target)}")
+        if status and status.st_nlink > 1:
+            raise Problem(
+                f"{shown(target)} is a hard link, which a write would cut; make it a symlink, or a file of its own:"
+                f" cp -p {shown(target)} {shown(target)}.new && mv {shown(target)}.new {shown(target)}"
+            )
+        if status and os.name == "posix" and status.st_uid != os.geteuid():
+            raise Problem(f"{shown(target)} belongs to another user; see: ls -l {shown(target)}")
         if not os.access(target.parent, os.W_OK):
             raise Problem(f"{shown(target.parent)} can't be written to; see: ls -ld {shown(target.parent)}")
 
@@ -1807,59 +1890,82 @@ class Memory:
         open and write to it afterwards: what it wrote is then in the displaced
         file, and `_look_at_displaced` finds it.
         """
-        target, swap = self._target(), self._swap()
+        latest = self._latest_id()
+        before = self.base(latest)
+        swap = self._swap(before, self.version_text(before))
         os.replace(aside, swap)
-        if not exchange_files(swap, target):
-            os.replace(swap, target)
-        self.db.execute("update versions set written = 1 where id = ?", [self._latest_id()])
+        if not exchange_files(swap, self._target()):
+            os.replace(swap, self._target())
+        self.db.execute("update versions set written = 1 where id = ?", [latest])
         self._look_at_displaced()
 
-    def _look_at_displaced(self) -> bool:
-        """Merge what someone saved into a file that a write of ours displaced; whether there was any."""
-        swap = self._swap()
-        try:
-            theirs = _read_quiet(swap)
-        except ProfileUnreadable:
-            kept = self._target().with_name(f"{self._target().name}.displaced-{self.now():%Y%m%dT%H%M%S}")
-            os.replace(swap, kept)
-            self.warn("displaced", f"What was saved while the profile was being written is not text: {kept}")
-            return False
-        if theirs is None:
-            return False
-        latest = self._latest_id()
-        ours, before = self.version_text(latest), self.version_text(self.base(latest))
-        if theirs in (ours, before):
-            return False
+    def _look_at_displaced(self) -> None:
+        """Merge what someone saved into files that writes of ours displaced."""
+        for swap in list(self._beside("swap")):
+            version, fingerprint, _ = swap.name.removesuffix(".swap").rpartition(".")[2].split("-")
+            if _fingerprint(_read_bytes(swap)) == fingerprint:
+                continue
+            try:
+                theirs = _read_quiet(swap)
+            except ProfileUnreadable:
+                kept = self._target().with_name(f"{self._target().name}.{swap.name.split('.')[-2]}.displaced")
+                os.replace(swap, kept)
+                self.warn("displaced", f"What was saved while the profile was being written is not text: {kept}")
+                continue
+            latest = self._latest_id()
+            if theirs is None or theirs in (self.version_text(int(version)), self.version_text(latest)):
+                continue
+            outside = self._merge_in(theirs, int(version), latest)
+            os.replace(swap, self._swap(outside, theirs))
+            self._put_in_place(self._write_aside(self.version_text(self._latest_id())))
+
+    def _merge_in(self, theirs: str, base: int, there: int | None = None) -> int:
+        """Record what someone made of version ``base``, and its merge with the latest; returns the former's id.
+
+        ``there`` is the version that the file holds; without it, what they made.
+        """
+        merged = merge(self.version_text(base), self.version_text(self._latest_id()), theirs)
         with self.transaction():
-            self._add_version("outside", theirs, base=latest, written=True)
-            merged = self._add_version("merge", merge(before, ours, theirs).text, base=latest)
-        self._put_in_place(self._write_aside(self.version_text(merged)))
-        return True
+            outside = self._add_version("outside", theirs, base=base, written=True)
+            self._add_version("merge", merged.text, base=outside if there is None else there)
+        return outside
 
     def _settle(self) -> str:
         """Make file and history agree, and return the text. Needs the lock."""
-        target = self._target()
-        for stray in target.parent.glob(f".{target.name}.*.tmp"):
+        for stray in self._beside("tmp"):
             stray.unlink(missing_ok=True)
+        displaced = sorted(self._beside("swap"), key=lambda path: path.stat().st_ctime, reverse=True)
+        old = [path for path in displaced if time.time() - path.stat().st_ctime > DISPLACED_SECONDS]
         self._look_at_displaced()
-        self._swap().unlink(missing_ok=True)
-        text = self.profile()
-        latest_id = self._latest_id()
-        latest = self.version_text(latest_id)
-        if text != latest:
-            # An editor that writes in place may be in the middle of it.
-            text = _read_quiet(self.home.profile) or ""
-        if not self._written(latest_id):
-            before = self.version_text(self.base(latest_id))
-            merged = latest if text == before else merge(before, latest, text).text
-            if text not in (merged, latest):
-                self._put_in_place(self._write_aside(merged))
-                text = self.profile()
-            self.db.execute("update versions set written = 1 where id = ?", [latest_id])
-        if text != latest:
+        for path in {*old, *displaced[DISPLACED_MOST:]}:
+            path.unlink(missing_ok=True)
+        self._finish()
+        latest = self._latest_id()
+        text = self._text_now(latest)
+        if text != self.version_text(latest):
+            author = "outside" if latest or not self.get("lost") else UNKNOWN
             with self.transaction():
-                self._add_version("outside", text, written=True)
+                self._add_version(author, text, written=True)
         return text
+
+    def _finish(self) -> None:
+        """Write the latest version, if a crash came between recording and writing it."""
+        latest = self._latest_id()
+        if self._written(latest):
+            return
+        base = self.base(latest)
+        text = self._text_now(latest)
+        if text not in (self.version_text(base), self.version_text(latest)):
+            self._merge_in(text, base)
+        self._put_in_place(self._write_aside(self.version_text(self._latest_id())))
+
+    def _text_now(self, version: int) -> str:
+        """The profile's text, which is expected to be this version's."""
+        text = self.version_text(version)
+        if _read_bytes(self.home.profile) == text.encode("utf-8"):
+            return text
+        # An editor that writes in place may be in the middle of it.
+        return _read_quiet(self.home.profile) or ""
 
     def _latest_id(self) -> int:
         return int(self._rows("select coalesce(max(id), 0) from versions")[0][0])
@@ -1942,10 +2048,11 @@ class Memory:
             found = self.version(number)
             wanted = f"version {number}"
         elif steps is not None:
-            found = next(iter(self.versions(steps + 1)[steps:]), None)
+            with contextlib.suppress(ProfileUnreadable):  # a change made in an editor is one of them
+                self.settle()
+            rows = self._rows("select id from versions union select 0 order by id desc limit 1 offset ?", steps)
+            found = (self.version(rows[0][0]) or NO_VERSION) if rows else None
             wanted = f"version {counted(steps, 'change')} ago"
-            if found is None and steps == len(self.versions()):
-                found = NO_VERSION
         else:
             moment = parse_moment(to or "", self.now())
             found = next(iter(self.versions(1, "at <= ?", moment.astimezone(dt.timezone.utc).isoformat())), None)
@@ -1956,11 +2063,14 @@ class Memory:
 
     def overwrite(self, author: str, text: str) -> Version | None:
         """Put a text in the profile's place, as the user has asked; one that can't be read is kept aside."""
+        if author == "rollback":  # what marks a forgotten line in history is no line to bring back
+            text = "".join(line for line in _lines(text) if line != REDACTED)
         try:
             return self.change(author, lambda _: text)
         except ProfileUnreadable:
-            kept = self.home.profile.with_name(f"profile.md.unreadable-{self.now():%Y%m%dT%H%M%S}")
-            os.replace(self._target(), kept)
+            self.check_writable()
+            with self.locked():
+                kept = self._keep_as(self._target(), "unreadable")
             self.report("profile", None)
             self.warn("unreadable", f"The profile that could not be read is kept as {shown(kept)}")
             return self.change(author, lambda _: text)
@@ -1983,26 +2093,39 @@ class Memory:
         The turns it came from are never learned from again. Returns how many
         of history's lines were redacted. Nothing brings them back.
         """
-        key = normalised(text)
+        key = wanted_key(text)
 
         def make(profile: str) -> str:
             return "".join(line for line in _lines(profile) if not _mentions(line, key))
 
         with self.locked():
             self.change("forget", make)
-            self._swap().unlink(missing_ok=True)
+            for path in self._copies():
+                path.unlink(missing_ok=True)
             with self.transaction() as db:
                 lines = [row["id"] for row in self._rows("select * from lines") if _mentions(row["text"], key)]
                 db.executemany("update lines set text = ? where id = ?", [(REDACTED, line) for line in lines])
                 proofs = self._rows("select * from evidence")
                 gone = [row for row in proofs if any(_mentions(row[name], key) for name in ("fact", "before", "quote"))]
-                db.executemany("delete from evidence where id = ?", [(row["id"],) for row in gone])
+                self.forget_turns([proof.turn_id for row in gone for proof in self.receipts(row["fact"])])
                 self.forget_turns([row["turn_id"] for row in gone])
+                db.executemany("delete from evidence where id = ?", [(row["id"],) for row in gone])
                 for held in self.held():
                     if any(_mentions(part, key) for part in (held.fact, held.before, held.quote)):
                         db.execute("delete from held where id = ?", [held.id])
                         self.forget_turns([held.turn_id])
+            # SQLite leaves pieces of what it moved between pages, also with secure_delete (measured).
+            self.db.execute("vacuum")
         return len(lines)
+
+    def _copies(self) -> Iterator[pathlib.Path]:
+        """Everything that may still hold what the profile held: displaced and damaged files."""
+        target = self._target()
+        yield from self._beside("swap")
+        yield from self._beside("tmp")
+        for what in ("unreadable-*", "displaced"):
+            yield from target.parent.glob(f"{glob.escape(target.name)}.*{what}")
+        yield from self.home.directory.glob("memory.db.damaged-*")
 
     def forget_turns(self, turn_ids: Iterable[str]) -> None:
         """Never learn from these turns again."""
@@ -2013,15 +2136,17 @@ class Memory:
 
     def lines_with(self, text: str) -> list[str]:
         """The lines of the profile that hold this text; headings are not facts."""
-        key = normalised(text)
+        key = wanted_key(text)
         return [line.strip() for line in _lines(self.profile()) if _mentions(line, key)]
 
     def remembers(self, text: str) -> bool:
-        """Whether history or held edits hold this text."""
-        key = normalised(text)
-        return any(_mentions(row[0], key) for row in self._rows("select text from lines")) or any(
-            _mentions(held.fact + held.quote, key) for held in self.held()
+        """Whether history, evidence or held edits hold this text."""
+        key = wanted_key(text)
+        sql = (
+            "select text from lines union all select fact || char(10) || before || char(10) || quote from evidence"
+            " union all select fact || char(10) || before || char(10) || quote from held"
         )
+        return any(_mentions(row[0], key) for row in self._rows(sql))
 
     def learned_turns(self) -> list[Pending]:
         """All turns of the ledger that words of the user were, or could be, learned from."""
@@ -2037,8 +2162,7 @@ class Memory:
 
         with self.locked():
             self.close()
-            target = self._target()
-            for path in (self._swap(), target, *target.parent.glob(f".{target.name}.*.tmp")):
+            for path in (*self._copies(), self._target()):
                 path.unlink(missing_ok=True)
             for log in self.home.worker_log.parent.glob(f"{self.home.worker_log.name}*"):
                 log.unlink(missing_ok=True)
@@ -2068,7 +2192,8 @@ class Memory:
     def author_of(self, line: str) -> Version | None:
         """The version in which a line came in; ``None`` if history does not know it."""
         rows = self._rows("select version from lines where text = ? order by id limit 1", line)
-        return self.version(rows[0][0]) if rows else None
+        version = self.version(rows[0][0]) if rows else None
+        return version if version and version.author != UNKNOWN else None
 
     def search(self, query: str) -> list[Found]:
         """Every line that the profile has or ever had and that holds all words of the query, newest first."""
@@ -2097,13 +2222,19 @@ class Memory:
             self.drop(held)
 
         def make(text: str) -> str:
-            return applied(verdict, Document(text)).text
+            document = Document(text)
+            known = held.action == "ADD" and document.has(edit.fact)
+            return text if known else applied(verdict, document).text
 
         return self.change("review", make, model=held.model, record=record)
 
     def drop(self, held: Held) -> None:
         """Let a held edit go."""
         self.db.execute("delete from held where id = ?", [held.id])
+
+
+def _fingerprint(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
 
 
 def exchange_files(one: pathlib.Path, other: pathlib.Path) -> bool:
@@ -2121,20 +2252,34 @@ def exchange_files(one: pathlib.Path, other: pathlib.Path) -> bool:
 
 
 def _read_quiet(path: pathlib.Path, seconds: float = 0.05) -> str | None:
-    """The file's text, once nobody has written to it for a moment; ``None`` if there is no file."""
+    """The file's text, once nobody has written to it for a moment; ``None`` if there is no file.
+
+    An empty file is given longer: it may be one that an editor is about to fill.
+    """
+    data = b""
     for _ in range(100):
         try:
             status = path.stat()
-            text = read_profile(path)
-            if path.stat().st_mtime_ns == status.st_mtime_ns and abs(time.time() - status.st_mtime) > seconds:
-                return text
+            data = _read_bytes(path)
+            quiet = abs(time.time() - status.st_mtime) > (seconds if data else 10 * seconds)
+            if quiet and path.stat().st_mtime_ns == status.st_mtime_ns:
+                break
         except FileNotFoundError:
             return None
         time.sleep(seconds / 5)
-    return read_profile(path)
+    return _as_text(path, data)
 
 
 REDACTED = "- [forgotten]\n"
+
+
+def wanted_key(text: str) -> str:
+    """What to look for where the user names a text, perhaps as a whole line of the profile."""
+    item = _ITEM.match(text.strip("\r\n"))
+    key = normalised(item[2] if item else text)
+    if not key:
+        raise Problem("Say what to forget: llm memory forget TEXT; see: llm memory show")
+    return key
 
 
 def _mentions(line: str, key: str) -> bool:
@@ -2149,20 +2294,25 @@ def parse_moment(text: str, now: dt.datetime) -> dt.datetime:
     from dateutil.parser import ParserError, parse
     from dateutil.relativedelta import relativedelta
 
-    now = now.astimezone()
-    units = {"mo": "months", "m": "minutes", "h": "hours", "d": "days", "w": "weeks", "y": "years"}
-    if age := re.fullmatch(r"(\d{1,4})\s*(mo|m|h|d|w|y)[a-z]*(?:\s+ago)?", text.strip().casefold()):
+    # Without its offset: a day in another half of the year may have another.
+    local = now.astimezone().replace(tzinfo=None)
+    units = {"mo": "months", "m": "minutes", "h": "hours", "d": "days", "w": "weeks", "y": "years", "s": "seconds"}
+    if age := re.fullmatch(r"(\d{1,4})\s*(mo|m|h|d|w|y|s)[a-z]*(?:\s+ago)?", text.strip().casefold()):
         span: Any = {units[age[2]]: int(age[1])}
-        return now - relativedelta(**span)
-    midnight = now.replace(hour=23, minute=59, second=59, microsecond=999_999)
+        with contextlib.suppress(ValueError, OverflowError):  # before the year 1
+            past: dt.datetime = now - relativedelta(**span)
+            return past.astimezone()
+    midnight = local.replace(hour=23, minute=59, second=59, microsecond=999_999)
     days = {"today": 0, "yesterday": 1}
     if (day := text.strip().casefold()) in days:
-        return midnight - dt.timedelta(days=days[day])
+        return (midnight - dt.timedelta(days=days[day])).astimezone()
     try:
+        if not re.search(r"\d[-/.: ]\s*\w|\w[-/. ]\s*\d", text):
+            raise ParserError("a number alone, or a day of the week")
         moment: dt.datetime = parse(text, default=midnight)
-    except (ParserError, OverflowError) as error:
+        return moment.astimezone()
+    except (ValueError, OverflowError, TypeError) as error:
         raise Problem(f"{text!r} is no time; try 2026-11-01, yesterday, 2h or '3 days ago'") from error
-    return moment if moment.tzinfo else moment.replace(tzinfo=now.tzinfo)
 
 
 def summarised(before: Document, after: Document) -> str:
@@ -2243,6 +2393,7 @@ class ModelFailed(Exception):
         self.too_long = too_long
 
 
+LOG_UNREADABLE = "llm's log can't be read now; it is tried again by itself"
 OUT_OF_FORM = "{} can't keep a profile: it does not answer in the form that it was asked for"
 
 Ask = Callable[[str, str], str]
@@ -2374,6 +2525,12 @@ def take_in(memory: Memory, log: Log) -> int:
     return taken
 
 
+def unread(memory: Memory, log: Log) -> int:
+    """How many turns with typed words are in llm's log and not yet in the ledger."""
+    notes = [note for note in memory.open_notes() if note.learn and note.length]
+    return sum(any(_may_match(note, turn) for note in notes) for turn in log.after(memory.cursor()[0]))
+
+
 def forget_for_good(memory: Memory, log: Log, text: str) -> int:
     """Forget a text for good, and every typed message that says it."""
     redacted = memory.forget(text)
@@ -2393,19 +2550,15 @@ def _match(turn: Turn, notes: list[Note], memory: Memory, log: Log) -> tuple[Not
     if not candidates or memory.known_turn(turn.id):
         return None, None
     prompt = log.prompt(turn.id) or ""
-    # A note of one prompt before one of a whole chat; and those that name the
-    # thread before those that do not.
-    for note in sorted(candidates, key=lambda note: (note.length is None, note.thread_id is None, note.id)):
+    # Those that name the thread before those that do not.
+    for note in sorted(candidates, key=lambda note: (note.thread_id is None, note.id)):
         if span := typed_range(prompt, note):
-            if note.length is not None:
-                notes.remove(note)
+            notes.remove(note)
             return note, span
     return None, None
 
 
 def _may_match(note: Note, turn: Turn) -> bool:
-    if note.length is None:
-        return note.thread_id == turn.thread_id and note.at <= turn.at <= (note.ended or turn.at)
     return note.thread_id == turn.thread_id or (note.thread_id is None and note.at <= turn.at)
 
 
@@ -2696,6 +2849,8 @@ class Worker:
 
     def _work_came_in(self) -> bool:
         try:
+            if self.memory.paused_since():
+                return False
             return self._unread or self.log.changed() or bool(self.memory.due(1))
         except (sqlite3.Error, OSError):
             return False
@@ -2710,7 +2865,7 @@ class Worker:
             self.logger.debug("%s %s: %s", verdict.outcome, verdict.edit.action, verdict.reason)
 
     def _report(self, error: Exception) -> None:
-        message = _in_words(error)
+        message = f"{LOG_UNREADABLE}: {_in_words(error)}" if self._unread else _in_words(error)
         self.logger.warning("%s", message)
         with contextlib.suppress(sqlite3.Error, OSError, Problem):
             if isinstance(error, sqlite3.DatabaseError) and damaged(error):
@@ -2846,7 +3001,7 @@ class Call:
 
     llm gives a loader nothing but its argument. The command's own variables
     (the model, the conversation, what was read from a terminal) are looked at,
-    never changed; where a future llm has them no more, less is known of a call.
+    and never set; where a future llm has them no more, less is known of a call.
     """
 
     def __init__(self, ctx: click.Context, settings: Settings) -> None:
@@ -2854,7 +3009,7 @@ class Call:
         self.settings = settings
         self.home = Home.from_env(os.environ)
         self.sent: set[str] = set()
-        self.noted: Note | None = None
+        self.joined = False
         self.unwritten: Note | None = None
         self.news = 0
 
@@ -2875,7 +3030,8 @@ class Call:
         given = [*params.get("fragments", ()), *params.get("system_fragments", ())]
         if params.get("save") or any(fragment.startswith("memory:") for fragment in given):
             return
-        prefix = next(prefix for prefix, loader in llm.get_fragment_loaders().items() if loader is load_fragment)
+        ours = (prefix for prefix, loader in llm.get_fragment_loaders().items() if loader.__module__ == __name__)
+        prefix = next(ours)  # "memory", unless another plugin took that
         params["fragments"] = _AndMemory((*params.get("fragments", ()), f"{prefix}:{_PROMPT}"))
         params["system_fragments"] = (f"{prefix}:{_SYSTEM}", *params.get("system_fragments", ()))
 
@@ -2914,66 +3070,75 @@ class Call:
 
     def _take_part(self) -> None:
         """Note what was typed, and see to it that a worker runs afterwards. Once a call."""
-        if self.noted:
+        if self.joined:
             return
-        self.noted = note = self._note()
-        if self.settings.updates and note.learn:
-            if note.command == "chat":
-                self._keep(note)
-                self._spawn()
-            else:
-                self._keep(note)
-                self.ctx.call_on_close(self._end_prompt)
-
-    def _note(self) -> Note:
-        params, seen = self.ctx.params, _llm_variables()
-        conversation = seen.get("conversation")
+        self.joined = True
+        params = self.ctx.params
         logged = (params.get("log") or not self.home.logging_off) and not params.get("no_log")
-        learn = bool(logged and self.settings.updates and not params.get("database"))
+        if not logged or not self.settings.updates or params.get("database"):
+            return
+        seen = _llm_variables()
+        if self.ctx.command.name == "chat":
+            self._note_each_message(seen)
+        else:
+            typed = params.get("prompt")
+            if typed is None and sys.stdin.isatty() and not params.get("template"):
+                typed = seen.get("prompt")  # typed into a bare `llm`
+            self._note(typed or "", seen.get("conversation"))
+        self.ctx.call_on_close(self._end)
+
+    def _note_each_message(self, seen: Mapping[str, Any]) -> None:
+        """Note every message of a chat just before it is sent.
+
+        Lines piped into a chat are not typed, and where a template puts words
+        of its own around each message, nobody can tell which are.
+        """
+        conversation = seen.get("conversation")
+        if not sys.stdin.isatty() or getattr(seen.get("template_obj"), "prompt", None):
+            return
+        send = getattr(conversation, "chain", None)
+        if conversation is None or send is None:
+            return
+
+        def note_and_send(prompt: str | None = None, *args: Any, **kwargs: Any) -> Any:
+            with contextlib.suppress(Exception):  # whatever happens, the message is sent
+                self._note(prompt or "", conversation)
+                self._spawn()
+            return send(prompt, *args, **kwargs)
+
+        conversation.chain = note_and_send
+
+    def _note(self, typed: str, conversation: Any) -> None:
+        """Write the note; if the database does not let us now, the worker gets to write it."""
         note = Note(
             command=str(self.ctx.command.name),
-            learn=learn,
+            learn=True,
             thread_id=getattr(conversation, "id", None),
+            length=len(typed),
+            sha256=digest(typed),
             model=self.settings.model,
             at=utc_now().isoformat(),
         )
-        if note.command == "chat":
-            template = getattr(seen.get("template_obj"), "prompt", None)
-            # Not typed: lines piped into a chat, and what a template wraps around each.
-            return replace(note, learn=learn and sys.stdin.isatty() and not template)
-        typed = params.get("prompt")
-        if typed is None and sys.stdin.isatty() and not params.get("template"):
-            typed = seen.get("prompt")  # typed into a bare `llm`
-        return replace(note, length=len(typed or ""), sha256=digest(typed or ""))
-
-    def _keep(self, note: Note) -> None:
-        """Write the note; if the database does not let us now, the worker gets to write it."""
         try:
             with Memory(self.home, patience=0.25) as memory:
-                note_id = memory.note(note)
+                memory.note(note)
                 if self.settings.notices and note.command == "prompt" and sys.stderr.isatty():
                     self.news = memory.take_news()
         except (sqlite3.Error, OSError) as error:
             self.unwritten = note
             self._debug(f"the note waits: {error}")
-            return
-        if note.command == "chat":
-            self.ctx.call_on_close(functools.partial(self._end_chat, note_id))
 
-    def _end_prompt(self) -> None:
+    def _end(self) -> None:
         if self.news:
             with contextlib.suppress(OSError, ValueError):  # a terminal that has gone
                 click.secho(f"memory: learned {counted(self.news, 'fact')} (llm memory diff)", dim=True, err=True)
         self._spawn()
 
-    def _end_chat(self, note_id: int) -> None:
-        with contextlib.suppress(sqlite3.Error, OSError), Memory(self.home, patience=0.25) as memory:
-            memory.end_note(note_id)
-
     def _spawn(self) -> None:
         try:
             if self.unwritten or not worker_runs(self.home):
                 spawn_worker(self.home, self.unwritten)
+                self.unwritten = None
         except OSError as error:
             self.report("worker", f"the worker can't be started: {error}")
 
@@ -3058,9 +3223,6 @@ def _question(say: str, *answers: str) -> str:
     return "; ".join(f"{say} '{_MARK}'; {answer}" for answer in answers)
 
 
-_SAY = "printf '\\n%s\\n'"
-
-
 @dataclass(frozen=True)
 class _Kind:
     """What has to be known of a shell to set it up."""
@@ -3075,6 +3237,7 @@ class _Kind:
     """Its start-up files are read from a folder, where the block is a file of its own."""
 
 
+_SAY = "printf '\\n%s\\n'"
 _KINDS = {
     "bash": _Kind(
         ("bash",),
@@ -3174,19 +3337,19 @@ class Shell:
         return self.kind.load.format(path)
 
 
-def find_shell(name: str | None, environ: Mapping[str, str]) -> Shell:
-    """The shell of this name, or the one this runs in, with the file that it reads."""
-    name = name or parent_shell(os.getppid()) or pathlib.Path(environ.get("SHELL", "")).name
-    if not name and os.name == "nt":
-        name = "powershell"
-    name = next((kind for kind in SHELLS if name in (kind, *_KINDS[kind].programs)), name)
-    if name not in SHELLS:
-        line = 'function llm { LLM_MEMORY_AUTO="${LLM_MEMORY_AUTO:-1}" command llm "$@"; }'
-        raise Problem(
-            f"{name or 'This shell'} is not one that can be set up by itself. Choose one: llm memory install-shell"
-            f" --shell {'|'.join(SHELLS)}; or put a function like this into your shell's start-up file:\n{line}"
-        )
-    return Shell(name, _rc(name, environ))
+def _process(pid: int) -> tuple[int, str]:
+    """The parent and the name of a process."""
+    import subprocess
+
+    try:
+        if os.path.exists("/proc/self/stat"):
+            name, _, rest = pathlib.Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")
+            return int(rest.split()[1]), name.partition("(")[2]
+        ps = ["ps", "-o", "ppid=", "-o", "comm=", "-p", str(pid)]
+        parent, name = subprocess.run(ps, capture_output=True, text=True, check=True, timeout=5).stdout.split(None, 1)
+        return int(parent), os.path.basename(name.strip()).lstrip("-")
+    except (OSError, ValueError, IndexError, subprocess.SubprocessError):
+        return 0, ""
 
 
 def parent_shell(pid: int) -> str:
@@ -3205,19 +3368,30 @@ def parent_shell(pid: int) -> str:
     return ""
 
 
-def _process(pid: int) -> tuple[int, str]:
-    """The parent and the name of a process."""
+def _answer(*command: str) -> str:
+    """What a program prints behind the mark; ``""`` if it does not."""
     import subprocess
 
     try:
-        if os.path.exists("/proc/self/stat"):
-            name, _, rest = pathlib.Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")
-            return int(rest.split()[1]), name.partition("(")[2]
-        ps = ["ps", "-o", "ppid=", "-o", "comm=", "-p", str(pid)]
-        parent, name = subprocess.run(ps, capture_output=True, text=True, check=True, timeout=5).stdout.split(None, 1)
-        return int(parent), os.path.basename(name.strip()).lstrip("-")
-    except (OSError, ValueError, IndexError, subprocess.SubprocessError):
-        return 0, ""
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=SHELL_PATIENCE, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return os.fsdecode(done.stdout.partition(_MARK.encode())[2])
+
+
+def _zdotdir() -> str:
+    """Where zsh itself looks: ZDOTDIR is often set in .zshenv and not exported."""
+    return _answer("zsh", "-c", f'print -rn -- "{_MARK}${{ZDOTDIR:-$HOME}}"')
+
+
+def _nushell_config(environ: Mapping[str, str], config: pathlib.Path) -> pathlib.Path:
+    import platformdirs
+
+    if environ.get("XDG_CONFIG_HOME") or sys.platform not in {"darwin", "win32"}:
+        return config / "nushell"
+    return platformdirs.user_config_path("nushell", appauthor=False, roaming=True)
 
 
 def _rc(name: str, environ: Mapping[str, str]) -> pathlib.Path:
@@ -3241,30 +3415,19 @@ def _rc(name: str, environ: Mapping[str, str]) -> pathlib.Path:
     return pathlib.Path(asked.strip() or profile)
 
 
-def _nushell_config(environ: Mapping[str, str], config: pathlib.Path) -> pathlib.Path:
-    import platformdirs
-
-    if environ.get("XDG_CONFIG_HOME") or sys.platform not in {"darwin", "win32"}:
-        return config / "nushell"
-    return platformdirs.user_config_path("nushell", appauthor=False, roaming=True)
-
-
-def _zdotdir() -> str:
-    """Where zsh itself looks: ZDOTDIR is often set in .zshenv and not exported."""
-    return _answer("zsh", "-c", f'print -rn -- "{_MARK}${{ZDOTDIR:-$HOME}}"')
-
-
-def _answer(*command: str) -> str:
-    """What a program prints behind the mark; ``""`` if it does not."""
-    import subprocess
-
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=SHELL_PATIENCE, check=False
+def find_shell(name: str | None, environ: Mapping[str, str]) -> Shell:
+    """The shell of this name, or the one this runs in, with the file that it reads."""
+    name = name or parent_shell(os.getppid()) or pathlib.Path(environ.get("SHELL", "")).name
+    if not name and os.name == "nt":
+        name = "powershell"
+    name = next((kind for kind in SHELLS if name in (kind, *_KINDS[kind].programs)), name)
+    if name not in SHELLS:
+        line = 'function llm { LLM_MEMORY_AUTO="${LLM_MEMORY_AUTO:-1}" command llm "$@"; }'
+        raise Problem(
+            f"{name or 'This shell'} is not one that can be set up by itself. Choose one: llm memory install-shell"
+            f" --shell {'|'.join(SHELLS)}; or put a function like this into your shell's start-up file:\n{line}"
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return os.fsdecode(done.stdout.partition(_MARK.encode())[2])
+    return Shell(name, _rc(name, environ))
 
 
 # The block in a file's bytes
@@ -3321,9 +3484,10 @@ def without_block(content: bytes) -> bytes | None:
     if not place:
         return content
     before, after = content[: place[0]], content[place[1] :]
-    first = _byte_lines(content[place[0] :])[0].rstrip(b"\r\n")
+    line = _byte_lines(content[place[0] :])[0]
+    first = line.rstrip(b"\r\n")
     if first.endswith(_NEW_LINE) and not after:
-        before = before.removesuffix(b"\n").removesuffix(b"\r")
+        before = before.removesuffix(line[len(first) :])  # in a file turned to CRLF since, so was this line end
     if _NEW_FILE.search(first) and not before + after:
         return None
     return before + after
@@ -3338,7 +3502,7 @@ def _folders_made(content: bytes) -> int:
 # What version 0.1.1 wrote: a marker, a comment, and a function without an end marker.
 _OLD_MARKER = b"# LLM Memory Plugin Integration"
 _OLD = re.compile(
-    rb"(\r?\n)?" + re.escape(_OLD_MARKER) + rb"[ \t]*\r?\n"
+    rb"(\r?\n)?" + re.escape(_OLD_MARKER) + rb"[ \t]*(\r?\n)"
     rb"# This function automatically injects memory context into all llm commands[ \t]*\r?\n"
     rb"llm\(\) \{[ \t]*\r?\n[ \t]*command llm -f memory:auto \"\$@\"[ \t]*\r?\n\}[ \t]*(?:\r?\n|\Z)"
 )
@@ -3347,49 +3511,198 @@ _OLD = re.compile(
 def without_old(content: bytes) -> bytes:
     """The file without the functions of version 0.1.1, where these are as it wrote them."""
     while match := _OLD.search(content):
-        before, after = content[: match.start()], content[match.end() :]
         # The newline in front of it is its own, unless it ended the user's last line.
-        kept = match[1] or b"" if before and not before.endswith(b"\n") and after else b""
-        content = before + kept + after
+        newline = (match[1] or b"")[-len(match[2]) :]
+        before, after = content[: match.end(1) - len(newline) if newline else match.start()], content[match.end() :]
+        content = before + (newline if before and not before.endswith(b"\n") and after else b"") + after
     return content
 
 
+# What `llm` is in a new shell
+
+
 @dataclass(frozen=True)
-class OldBlock:
-    """The function of version 0.1.1 in a file; it breaks ``llm logs`` and others."""
+class Meaning:
+    """What an interactive shell takes ``llm`` for."""
 
-    path: pathlib.Path
-    lines: tuple[int, int]
-    removable: bool
-    """Its end is certain, and the file one that we edit."""
+    alias: str
+    function: str
+    place: str
 
-    def __str__(self) -> str:
-        return f"{shown(self.path)}, lines {self.lines[0]}-{self.lines[1]}"
+    def problem(self) -> str:
+        """What keeps our block from working; ``""`` if nothing does."""
+        if _OURS in self.alias:
+            return ""
+        alias = self.alias.partition("=")[2].strip() or self.alias
+        words = [word for word in alias.strip("'\"").split() if not re.match(r"\w+=", word)]
+        if words and words[0] != "llm":
+            return f"the alias {self.alias} comes before it; to have both, let it begin with llm"
+        if "command llm -f memory:auto" in self.function:
+            return "the function of llm-user-memory 0.1.1 comes before it"
+        if self.function and _OURS not in self.function:
+            place = f" ({self._place()})" if self._place() else ""
+            return (
+                f"another function llm{place} comes before it; to have both, write in it LLM_MEMORY_AUTO=1 command llm"
+            )
+        return "" if self.function else "it is not reached: something ends the start-up files before its lines"
+
+    def _place(self) -> str:
+        """Where the function was defined, as far as the shell knows."""
+        found = re.match(r"(?:llm (?P<line>\d+) )?(?P<path>/.*)", self.place)
+        if not found:
+            return ""
+        line = f"line {found['line']} of " if found["line"] else ""
+        return line + shown(pathlib.Path(found["path"]))
 
 
-def find_old(shell: Shell) -> list[OldBlock]:
-    """Where version 0.1.1 left its function for this shell."""
-    home, config = pathlib.Path.home(), shell.rc.parent.parent
-    places = {
-        "bash": [home / ".bashrc", home / ".bash_profile", home / ".profile"],
-        "zsh": [shell.rc, home / ".zshrc", home / ".zprofile", home / ".profile"],
-        "fish": [config / "config.fish", home / ".config" / "fish" / "config.fish"],
-    }
-    found = []
-    for path in dict.fromkeys(places.get(shell.name, [])):
+@contextlib.contextmanager
+def _stdin(shell: Shell) -> Iterator[tuple[int, Callable[[], None] | None]]:
+    """What such a shell reads from: nothing, or the terminal that nushell does not start without."""
+    import subprocess
+
+    if shell.name != "nushell" or sys.platform == "win32":
+        yield subprocess.DEVNULL, None
+        return
+    import fcntl
+    import termios
+
+    def claim() -> None:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    ours, theirs = os.openpty()
+    try:
+        yield theirs, claim
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def _end(process: Any) -> None:
+    """End a shell that we started, and what it started."""
+    if process.poll() is None:
+        if sys.platform == "win32":
+            process.kill()
+        else:
+            os.killpg(process.pid, 9)
+        process.wait()
+
+
+def ask_shell(shell: Shell, patience: float = SHELL_PATIENCE) -> Meaning | None:
+    """Start the shell as for a person and ask what ``llm`` is; ``None`` if it does not tell in time."""
+    import subprocess
+    import tempfile
+
+    program = shell.program
+    if program is None:
+        return None
+    with tempfile.TemporaryFile() as answer, _stdin(shell) as (stdin, claim):
         try:
-            content = read_rc(path) or b""
+            process = subprocess.Popen(
+                [program, *shell.kind.ask],
+                stdin=stdin,
+                # A file: something that the start-up files leave running would keep a pipe open.
+                stdout=answer,
+                stderr=subprocess.DEVNULL,
+                # Or it would take the terminal away from us.
+                start_new_session=True,
+                preexec_fn=claim,  # noqa: PLW1509 - there are no threads here
+            )
         except OSError:
-            continue
-        certain = [match.start() + len(match[1] or b"") for match in _OLD.finditer(content)]
-        for marker in re.finditer(re.escape(_OLD_MARKER), content):
-            first = content.count(b"\n", 0, marker.start()) + 1
-            is_certain = marker.start() in certain
-            found.append(OldBlock(path, (first, first + 4 * is_certain), is_certain and path.name != ".profile"))
-    return found
+            return None
+        try:
+            process.wait(patience)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            _end(process)
+        answer.seek(0)
+        parts = answer.read().decode("utf-8", "replace").split(_MARK)[1:]
+    return Meaning(*(part.strip() for part in parts)) if len(parts) == 3 else None
 
 
 # Files
+
+
+def read_rc(path: pathlib.Path) -> bytes | None:
+    """The start-up file's bytes; ``None`` if there is none."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _create(path: pathlib.Path, content: bytes, mode: int) -> None:
+    with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+        file.write(content)
+    os.chmod(path, mode)
+
+
+def _swap(target: pathlib.Path, content: bytes) -> bool:
+    """Replace the file atomically; ``False`` if it can only be written into.
+
+    A folder that is not ours, an owner that can't be kept, a file that is a
+    mount of its own (containers do that).
+    """
+    import errno
+    import shutil
+
+    aside = target.with_name(f"{target.name}.{os.getpid()}.llm-memory")
+    try:
+        _create(aside, content, 0o600)
+        shutil.copystat(target, aside)
+        os.utime(aside)
+        status = target.stat()
+        if os.name == "posix" and (status.st_uid, status.st_gid) != (aside.stat().st_uid, aside.stat().st_gid):
+            os.chown(aside, status.st_uid, status.st_gid)
+        os.replace(aside, target)
+    except OSError as error:
+        if error.errno in {errno.EACCES, errno.EPERM, errno.EBUSY, errno.EXDEV}:
+            return False
+        raise
+    finally:
+        with contextlib.suppress(OSError):
+            aside.unlink()
+    return True
+
+
+def write_rc(path: pathlib.Path, content: bytes | None) -> None:
+    """Write a start-up file, keeping what it is: symlink, hard link, mode, owner and attributes."""
+    target = pathlib.Path(os.path.realpath(path))
+    if content is None:
+        target.unlink()
+    elif not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+    elif target.stat().st_nlink > 1 or not _swap(target, content):
+        with target.open("r+b") as file:
+            file.write(content)
+            file.truncate()
+
+
+@contextlib.contextmanager
+def _naming(path: pathlib.Path) -> Iterator[None]:
+    """Errors inside say which file they are about."""
+    try:
+        yield
+    except Problem as problem:
+        raise Problem(f"{shown(path)}: {problem.message}") from problem
+    except OSError as error:
+        raise Problem(
+            f"{shown(path)}: {error.strerror}; nothing was changed. To add the lines yourself:"
+            " llm memory install-shell --print"
+        ) from error
+
+
+def _check_editable(path: pathlib.Path, content: bytes | None, advice: str) -> None:
+    if content is None:
+        return
+    if not path.is_file():
+        raise Problem(f"it is not a regular file; {advice}")  # often a symlink to /dev/null
+    # The mode too: root may write anything, but someone meant something by it.
+    if not os.access(path, os.W_OK) or not path.stat().st_mode & 0o222:
+        raise Problem(f"it is read-only; {advice}")
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise Problem(f"it is UTF-16, as Windows writes it, which can't be added to; save it as UTF-8, or {advice}")
 
 
 @dataclass(frozen=True)
@@ -3415,6 +3728,16 @@ class Change:
             with contextlib.suppress(OSError):  # not empty: something else lives there now
                 for folder in self.path.parents[: _folders_made(self.before or b"")]:
                     folder.rmdir()
+
+
+def _refuse_to_hide(shell: Shell) -> None:
+    """Nushell reads our file last, and an alias hides what was there under its name."""
+    meaning = ask_shell(shell)
+    if meaning and (meaning.alias or meaning.function):
+        raise Problem(
+            f"llm is something of your own in nushell, which this file would hide: {meaning.alias or 'a command'}."
+            " Have it set LLM_MEMORY_AUTO to 1 instead; see: llm memory install-shell --shell nushell --print"
+        )
 
 
 def plan_install(shell: Shell, *, drop_old: bool = False) -> Change | None:
@@ -3459,96 +3782,39 @@ def plan_drop_old(path: pathlib.Path) -> Change:
         return Change(path, before, without_old(before), back_up=True)
 
 
-def _refuse_to_hide(shell: Shell) -> None:
-    """Nushell reads our file last, and an alias hides what was there under its name."""
-    meaning = ask_shell(shell)
-    if meaning and (meaning.alias or meaning.function):
-        raise Problem(
-            f"llm is something of your own in nushell, which this file would hide: {meaning.alias or 'a command'}."
-            " Have it set LLM_MEMORY_AUTO to 1 instead; see: llm memory install-shell --shell nushell --print"
-        )
+@dataclass(frozen=True)
+class OldBlock:
+    """The function of version 0.1.1 in a file; it breaks ``llm logs`` and others."""
+
+    path: pathlib.Path
+    lines: tuple[int, int]
+    removable: bool
+    """Its end is certain, and the file one that we edit."""
+
+    def __str__(self) -> str:
+        return f"{shown(self.path)}, lines {self.lines[0]}-{self.lines[1]}"
 
 
-def _check_editable(path: pathlib.Path, content: bytes | None, advice: str) -> None:
-    if content is None:
-        return
-    if not path.is_file():
-        raise Problem(f"it is not a regular file; {advice}")  # often a symlink to /dev/null
-    # The mode too: root may write anything, but someone meant something by it.
-    if not os.access(path, os.W_OK) or not path.stat().st_mode & 0o222:
-        raise Problem(f"it is read-only; {advice}")
-    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise Problem(f"it is UTF-16, as Windows writes it, which can't be added to; save it as UTF-8, or {advice}")
-
-
-def read_rc(path: pathlib.Path) -> bytes | None:
-    """The start-up file's bytes; ``None`` if there is none."""
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-
-
-def write_rc(path: pathlib.Path, content: bytes | None) -> None:
-    """Write a start-up file, keeping what it is: symlink, hard link, mode, owner and attributes."""
-    target = pathlib.Path(os.path.realpath(path))
-    if content is None:
-        target.unlink()
-    elif not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content)
-    elif target.stat().st_nlink > 1 or not _swap(target, content):
-        with target.open("r+b") as file:
-            file.write(content)
-            file.truncate()
-
-
-def _swap(target: pathlib.Path, content: bytes) -> bool:
-    """Replace the file atomically; ``False`` if it can only be written into.
-
-    A folder that is not ours, an owner that can't be kept, a file that is a
-    mount of its own (containers do that).
-    """
-    import errno
-    import shutil
-
-    aside = target.with_name(f"{target.name}.{os.getpid()}.llm-memory")
-    try:
-        _create(aside, content, 0o600)
-        shutil.copystat(target, aside)
-        os.utime(aside)
-        status = target.stat()
-        if os.name == "posix" and (status.st_uid, status.st_gid) != (aside.stat().st_uid, aside.stat().st_gid):
-            os.chown(aside, status.st_uid, status.st_gid)
-        os.replace(aside, target)
-    except OSError as error:
-        if error.errno in {errno.EACCES, errno.EPERM, errno.EBUSY, errno.EXDEV}:
-            return False
-        raise
-    finally:
-        with contextlib.suppress(OSError):
-            aside.unlink()
-    return True
-
-
-def _create(path: pathlib.Path, content: bytes, mode: int) -> None:
-    with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-        file.write(content)
-    os.chmod(path, mode)
-
-
-@contextlib.contextmanager
-def _naming(path: pathlib.Path) -> Iterator[None]:
-    """Errors inside say which file they are about."""
-    try:
-        yield
-    except Problem as problem:
-        raise Problem(f"{shown(path)}: {problem.message}") from problem
-    except OSError as error:
-        raise Problem(
-            f"{shown(path)}: {error.strerror}; nothing was changed. To add the lines yourself:"
-            " llm memory install-shell --print"
-        ) from error
+def find_old(shell: Shell) -> list[OldBlock]:
+    """Where version 0.1.1 left its function for this shell."""
+    home, config = pathlib.Path.home(), shell.rc.parent.parent
+    places = {
+        "bash": [home / ".bashrc", home / ".bash_profile", home / ".profile"],
+        "zsh": [shell.rc, home / ".zshrc", home / ".zprofile", home / ".profile"],
+        "fish": [config / "config.fish", home / ".config" / "fish" / "config.fish"],
+    }
+    found = []
+    for path in dict.fromkeys(places.get(shell.name, [])):
+        try:
+            content = read_rc(path) or b""
+        except OSError:
+            continue
+        certain = [match.start() + len(match[1] or b"") for match in _OLD.finditer(content)]
+        for marker in re.finditer(re.escape(_OLD_MARKER), content):
+            first = content.count(b"\n", 0, marker.start()) + 1
+            is_certain = marker.start() in certain
+            found.append(OldBlock(path, (first, first + 4 * is_certain), is_certain and path.name != ".profile"))
+    return found
 
 
 def bash_login_warning(home: pathlib.Path) -> str:
@@ -3559,108 +3825,6 @@ def bash_login_warning(home: pathlib.Path) -> str:
             sources = re.search(rb"^[^#\n]*bashrc", content, re.MULTILINE)
             return "" if sources else f"~/{name} does not source ~/.bashrc: login shells will not have it"
     return "There is no ~/.bash_profile that sources ~/.bashrc: login shells will not have it"
-
-
-# What `llm` is in a new shell
-
-
-@dataclass(frozen=True)
-class Meaning:
-    """What an interactive shell takes ``llm`` for."""
-
-    alias: str
-    function: str
-    place: str
-
-    def problem(self) -> str:
-        """What keeps our block from working; ``""`` if nothing does."""
-        if _OURS in self.alias:
-            return ""
-        alias = self.alias.partition("=")[2].strip() or self.alias
-        words = [word for word in alias.strip("'\"").split() if not re.match(r"\w+=", word)]
-        if words and words[0] != "llm":
-            return f"the alias {self.alias} comes before it; to have both, let it begin with llm"
-        if "command llm -f memory:auto" in self.function:
-            return "the function of llm-user-memory 0.1.1 comes before it"
-        if self.function and _OURS not in self.function:
-            place = f" ({self._place()})" if self._place() else ""
-            return (
-                f"another function llm{place} comes before it; to have both, write in it LLM_MEMORY_AUTO=1 command llm"
-            )
-        return "" if self.function else "it is not reached: something ends the start-up files before its lines"
-
-    def _place(self) -> str:
-        """Where the function was defined, as far as the shell knows."""
-        found = re.match(r"(?:llm (?P<line>\d+) )?(?P<path>/.*)", self.place)
-        if not found:
-            return ""
-        line = f"line {found['line']} of " if found["line"] else ""
-        return line + shown(pathlib.Path(found["path"]))
-
-
-def ask_shell(shell: Shell, patience: float = SHELL_PATIENCE) -> Meaning | None:
-    """Start the shell as for a person and ask what ``llm`` is; ``None`` if it does not tell in time."""
-    import subprocess
-    import tempfile
-
-    program = shell.program
-    if program is None:
-        return None
-    with tempfile.TemporaryFile() as answer, _stdin(shell) as (stdin, claim):
-        try:
-            process = subprocess.Popen(
-                [program, *shell.kind.ask],
-                stdin=stdin,
-                # A file: something that the start-up files leave running would keep a pipe open.
-                stdout=answer,
-                stderr=subprocess.DEVNULL,
-                # Or it would take the terminal away from us.
-                start_new_session=True,
-                preexec_fn=claim,  # noqa: PLW1509 - there are no threads here
-            )
-        except OSError:
-            return None
-        try:
-            process.wait(patience)
-        except subprocess.TimeoutExpired:
-            return None
-        finally:
-            _end(process)
-        answer.seek(0)
-        parts = answer.read().decode("utf-8", "replace").split(_MARK)[1:]
-    return Meaning(*(part.strip() for part in parts)) if len(parts) == 3 else None
-
-
-@contextlib.contextmanager
-def _stdin(shell: Shell) -> Iterator[tuple[int, Callable[[], None] | None]]:
-    """What such a shell reads from: nothing, or the terminal that nushell does not start without."""
-    import subprocess
-
-    if shell.name != "nushell" or sys.platform == "win32":
-        yield subprocess.DEVNULL, None
-        return
-    import fcntl
-    import termios
-
-    def claim() -> None:
-        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-    ours, theirs = os.openpty()
-    try:
-        yield theirs, claim
-    finally:
-        os.close(ours)
-        os.close(theirs)
-
-
-def _end(process: Any) -> None:
-    """End a shell that we started, and what it started."""
-    if process.poll() is None:
-        if sys.platform == "win32":
-            process.kill()
-        else:
-            os.killpg(process.pid, 9)
-        process.wait()
 
 
 # -- commands ----------------------------------------------------------------
@@ -3952,7 +4116,7 @@ def review_one(memory: Memory, held: Held) -> bool:
     """Ask about one held edit; ``False`` to stop."""
     dropped_on = parse_time(held.held_at) + dt.timedelta(days=HELD_DAYS)
     say(f"\n{held.id}. {described_edit(held)}")
-    say(f"   because you typed: “{held.quote}” ({_local_date(held.at)}, llm logs -c {held.thread_id})")
+    say(f"   because you typed: “{without_hidden(held.quote)}” ({_local_date(held.at)}, llm logs -c {held.thread_id})")
     say(f"   proposed by {held.model}, held as {held.reason}; dropped by itself on {dropped_on:%Y-%m-%d}")
     answer = click.prompt("   [a]ccept, [d]rop, [e]dit, [s]kip, [q]uit", default="s", err=True)[:1].casefold()
     if answer == "a":
@@ -4068,7 +4232,7 @@ def explained(receipts: Sequence[Receipt], origin: Version | None) -> Iterator[s
     """Where a line comes from, in words."""
     for receipt in receipts:
         if receipt.turn_id:
-            yield f"“{receipt.quote}”"
+            yield f"“{without_hidden(receipt.quote)}”"  # pasted escape sequences are not for this terminal
             yield f"{_local_date(receipt.at)}, learned with {receipt.model}; llm logs -c {receipt.thread_id}"
         else:
             yield f"condensed from “{receipt.before}”"
@@ -4129,10 +4293,8 @@ class Status:
             if home.database.exists():
                 with Memory(home, patience=2) as memory:
                     found._ask(memory)
-            if home.logs.exists():
-                Log(home.logs).turn_at(0)
         except (sqlite3.Error, OSError, Problem) as error:
-            found.problems.append(_in_words(error))
+            found.problems.append(f"memory.db can't be used now: {_in_words(error)}")
         return found
 
     def _look_at_shell(self, name: str) -> None:
@@ -4160,10 +4322,14 @@ class Status:
     def _ask(self, memory: Memory) -> None:
         self.paused = memory.paused_since()
         self.last = next(iter(memory.versions(1, "author = 'worker'")), None)
-        self.pending = memory.count_turns("pending")
         self.aside = [dict(row) for row in memory.aside()]
         self.held = len(memory.held())
         self.problems += [error["message"] for error in memory.errors()]
+        self.pending = memory.count_turns("pending")
+        try:
+            self.pending += unread(memory, Log(self.home.logs))
+        except sqlite3.Error as error:
+            self.problems.append(f"{LOG_UNREADABLE}: {_in_words(error)}")
 
     @property
     def state(self) -> str:
@@ -4249,32 +4415,6 @@ class Status:
         return f"{installed}, not active in this shell{f': {self.shadow}' if self.shadow else '; open a new one'}"
 
 
-@memory_group.command("install-shell")
-@click.option("--shell", "name", metavar="NAME", help=f"Which shell: {', '.join(SHELLS)}; default: this one")
-@click.option("--print", "print_", is_flag=True, help="Print the lines instead of writing them")
-@yes_option
-def install_shell(name: str | None, print_: bool, yes: bool) -> None:
-    "Make `llm` in your terminal carry the profile by itself"
-    shell = find_shell(name, os.environ)
-    block = with_block(b"", shell.block).decode()
-    if print_:
-        say(f"For {shown(shell.rc)}:")
-        click.echo(block, nl=False)
-        return
-    change = plan_install(shell, drop_old=offer_to_drop_old(shell, yes))
-    if change:
-        say(f"{'Changing' if change.before else 'Writing'} {shown(shell.rc)}; the lines:\n")
-        say(textwrap.indent(block, "    "))
-        change.write()
-        say(f"Done. Every new {shell.name} has it; this one after: {shell.load}")
-        say("To take it out again: llm memory uninstall-shell")
-    else:
-        say(f"{shown(shell.rc)} has it already.")
-    if shell.name == "bash" and (warning := bash_login_warning(pathlib.Path.home())):
-        say(f"Note: {warning}.")
-    say_what_llm_is(shell)
-
-
 def say_what_llm_is(shell: Shell) -> None:
     meaning = ask_shell(shell)
     if meaning is None:
@@ -4301,18 +4441,30 @@ def offer_to_drop_old(shell: Shell, yes: bool) -> bool:
     return agreed
 
 
-@memory_group.command("uninstall-shell")
-@click.option("--shell", "name", metavar="NAME", help=f"Which shell: {', '.join(SHELLS)}; default: all of them")
+@memory_group.command("install-shell")
+@click.option("--shell", "name", metavar="NAME", help=f"Which shell: {', '.join(SHELLS)}; default: this one")
+@click.option("--print", "print_", is_flag=True, help="Print the lines instead of writing them")
 @yes_option
-def uninstall_shell(name: str | None, yes: bool) -> None:
-    "Take out again what install-shell added"
-    shells = [find_shell(each, os.environ) for each in ([name] if name else SHELLS)]
-    problems: list[str] = []
-    removed = [shell for shell in shells if take_out(shell, yes, problems)]
-    if problems:
-        raise Problem("\n".join(problems))
-    if not removed:
-        say("There is nothing to remove.")
+def install_shell(name: str | None, print_: bool, yes: bool) -> None:
+    "Make `llm` in your terminal carry the profile by itself"
+    shell = find_shell(name, os.environ)
+    block = with_block(b"", shell.block).decode()
+    if print_:
+        say(f"For {shown(shell.rc)}:")
+        click.echo(block, nl=False)
+        return
+    change = plan_install(shell, drop_old=offer_to_drop_old(shell, yes))
+    if change:
+        say(f"{'Changing' if change.before else 'Writing'} {shown(shell.rc)}; the lines:\n")
+        say(textwrap.indent(block, "    "))
+        change.write()
+        say(f"Done. Every new {shell.name} has it; this one after: {shell.load}")
+        say("To take it out again: llm memory uninstall-shell")
+    else:
+        say(f"{shown(shell.rc)} has it already.")
+    if shell.name == "bash" and (warning := bash_login_warning(pathlib.Path.home())):
+        say(f"Note: {warning}.")
+    say_what_llm_is(shell)
 
 
 def take_out(shell: Shell, yes: bool, problems: list[str]) -> bool:
@@ -4327,6 +4479,20 @@ def take_out(shell: Shell, yes: bool, problems: list[str]) -> bool:
         return False
     say(f"Removed from {shown(shell.rc)}. A {shell.name} that is open keeps it until: {shell.kind.forget}")
     return True
+
+
+@memory_group.command("uninstall-shell")
+@click.option("--shell", "name", metavar="NAME", help=f"Which shell: {', '.join(SHELLS)}; default: all of them")
+@yes_option
+def uninstall_shell(name: str | None, yes: bool) -> None:
+    "Take out again what install-shell added"
+    shells = [find_shell(each, os.environ) for each in ([name] if name else SHELLS)]
+    problems: list[str] = []
+    removed = [shell for shell in shells if take_out(shell, yes, problems)]
+    if problems:
+        raise Problem("\n".join(problems))
+    if not removed:
+        say("There is nothing to remove.")
 
 
 @memory_group.command(hidden=True)

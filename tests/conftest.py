@@ -10,16 +10,19 @@ import pty
 import re
 import select
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import llm_user_memory as memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 BIN = pathlib.Path(sys.executable).parent
 PATIENCE = float(os.environ.get("TEST_PATIENCE", "60"))
@@ -84,7 +87,12 @@ class User:
     # Running llm
 
     def llm(
-        self, *args: str, auto: str | None = "1", input: str | bytes | None = None, check: bool = True, **env: str
+        self,
+        *args: str,
+        auto: str | None = "1",
+        input: str | bytes | None = None,  # noqa: A002
+        check: bool = True,
+        **env: str,
     ) -> subprocess.CompletedProcess[str]:
         """Run `llm` as the shell function does (`auto=None`: as `command llm` does)."""
         done = self.start(*args, auto=auto, stdin=subprocess.PIPE, **env)
@@ -142,7 +150,7 @@ class User:
         return memory.Memory(self.places)
 
     def status(self, **env: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.llm("memory", "status", "--json", auto=None, **env).stdout)
+        found: dict[str, Any] = json.loads(self.llm("memory", "status", "--json", auto=None, check=True, **env).stdout)
         return found
 
     def reply(self, text: str | None) -> None:
@@ -162,6 +170,18 @@ class User:
         eventually(lambda: self.worker_runs() and self.places.worker_lock.read_text().strip(), "a worker")
         return int(self.places.worker_lock.read_text().split()[0])
 
+    def workers(self) -> list[int]:
+        """The pids of all worker processes of this user, whether they hold the lock or not."""
+        found = []
+        for folder in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                command, environ = (folder / "cmdline").read_bytes(), (folder / "environ").read_bytes()
+            except OSError:
+                continue
+            if command.endswith(b"memory\0worker\0") and os.fsencode(self.user_dir) in environ:
+                found.append(int(folder.name))
+        return found
+
     def kill_worker(self, how: int = signal.SIGKILL) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.worker_pid(), how)
@@ -172,7 +192,7 @@ class User:
 
         def nothing_waits() -> bool:
             last = self.query("select coalesce(max(id), 0) from turn_search")
-            with contextlib.suppress(memory.sqlite3.Error), self.memory() as opened:
+            with contextlib.suppress(sqlite3.Error), self.memory() as opened:
                 return opened.cursor()[0] >= last and not opened.count_turns("pending")
             return False
 
@@ -183,13 +203,13 @@ class User:
         import sqlite_utils
         from llm.migrations import migrate
 
-        with contextlib.closing(memory.sqlite3.connect(self.places.logs)) as db:
+        with contextlib.closing(sqlite3.connect(self.places.logs)) as db:
             migrate(sqlite_utils.Database(db))
             db.commit()
 
     def query(self, sql: str, path: pathlib.Path | None = None) -> Any:
         """The first value that a query of llm's log (or another database) gives."""
-        with contextlib.closing(memory.sqlite3.connect(path or self.places.logs)) as db:
+        with contextlib.closing(sqlite3.connect(path or self.places.logs)) as db:
             return db.execute(sql).fetchone()[0]
 
 

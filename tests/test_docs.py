@@ -1,0 +1,58 @@
+"""README, help texts and behaviour agree, and the demonstration shows what it says."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import llm_user_memory as memory
+
+ROOT = pathlib.Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text("utf-8")
+COMMANDS = {name for name, command in memory.memory_group.commands.items() if not command.hidden}
+
+
+def test_every_command_is_in_the_readme_and_the_readme_names_no_other() -> None:
+    rows = [line.split("|")[1] for line in README.splitlines() if line.startswith("| `llm memory")]
+    listed = {name for row in rows for name in re.findall(r"(?:llm memory |, `)([a-z-]+)", row)}
+    assert listed == COMMANDS
+    assert set(re.findall(r"llm memory ([a-z-]+)", README)) <= COMMANDS
+
+
+def test_every_setting_is_in_the_readme_and_the_readme_names_no_other() -> None:
+    source = (ROOT / "llm_user_memory.py").read_text("utf-8")
+    settings = set(re.findall(r"\b(?<!_)LLM_MEMORY_[A-Z_]*[A-Z]\b", source))
+    assert set(re.findall(r"LLM_MEMORY_[A-Z_]*[A-Z]\b", README)) == settings
+
+
+def test_every_command_says_what_it_does_and_every_changing_one_takes_yes() -> None:
+    reading = {"show", "path", "status", "why", "search", "history", "diff"}
+    for name in COMMANDS:
+        command = memory.memory_group.commands[name]
+        assert command.help, name
+        assert ("yes" in {option.name for option in command.params}) == (name not in reading), name
+
+
+def test_what_can_be_read_as_data_takes_json() -> None:
+    for name in ("show", "status", "history", "why", "search", "review"):
+        assert "json_" in {option.name for option in memory.memory_group.commands[name].params}, name
+
+
+def test_the_demonstration_shows_the_whole_loop() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "tests" / "demo.py"], capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    learned, carried, piped = (done.stdout.index(f"── {step}.") for step in (2, 3, 4))
+    assert "“I work as a nurse in Leeds”" in done.stdout[learned:carried]
+    assert "| - I work as a nurse in Leeds" in done.stdout[carried:piped]
+    assert "The profile is as it was." in done.stdout[piped:]
+    assert "pirate" not in done.stdout[done.stdout.index("The profile is as it was.") :]
+
+
+def test_the_readme_explains_how_to_run_what_ci_runs() -> None:
+    ci = (ROOT / ".ci" / "run").read_text("utf-8")
+    assert "uv run pytest" in README
+    assert "run pytest" in ci

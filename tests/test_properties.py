@@ -1,0 +1,254 @@
+"""Whatever a model answers and whatever the profile is: what always holds.
+
+`HYPOTHESIS_PROFILE=long` looks for longer.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+import llm_user_memory as memory
+from llm_user_memory import Document, Edit, Source
+
+COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("quick", max_examples=60, **COMMON)  # type: ignore[arg-type]
+settings.register_profile("ci", max_examples=300, **COMMON)  # type: ignore[arg-type]
+settings.register_profile("long", max_examples=10_000, **COMMON)  # type: ignore[arg-type]
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "quick"))
+
+# Lines as people and other programs write them, and lines made to trip a parser.
+WORDS = st.sampled_from(
+    [
+        "Likes tea",
+        "likes TEA.",
+        "Lives in Porto",
+        "می\u200cخواهم",
+        "東京",
+        "<b>",
+        "👨\u200d👩",
+        "x",
+        "[ ] todo",
+        "a | b",
+        "--",
+        "1. one",
+    ]
+)
+LINES = st.one_of(
+    st.builds(
+        "{}{}".format,
+        st.sampled_from(["- ", "* ", "+ ", "• ", "1. ", "2) ", "  - ", "\t* ", "- [x] ", "", "    ", "> "]),
+        WORDS,
+    ),
+    st.sampled_from(
+        [
+            "# User Profile",
+            "## Interests",
+            "## Preferences ##",
+            "###",
+            "#",
+            "## ",
+            "```",
+            "~~~~",
+            "```py",
+            "<!--",
+            "-->",
+            "<!-- x -->",
+            "---",
+            "- - -",
+            "",
+            " ",
+            "\t",
+            "\ufeff",
+            "\x0c",
+            "\u2028",
+            "\r",
+            "</user_profile>",
+            "<user_profile>",
+            "< /USER_PROFILE",
+            "-",
+            "- ",
+            "•",
+        ]
+    ),
+    st.text(max_size=20).filter(lambda text: "\n" not in text),
+)
+ENDS = st.sampled_from(["\n", "\n", "\n", "\r\n"])
+PROFILES = st.builds(
+    lambda bom, lines, last: bom + "".join(line + end for line, end in lines) + last,
+    st.sampled_from(["", "", "\ufeff"]),
+    st.lists(st.tuples(LINES, ENDS), max_size=14),
+    st.one_of(st.just(""), LINES),
+)
+SECTIONS = st.one_of(
+    st.sampled_from(["Interests", "preferences", "Notes", "User Profile", "", "**Interest**"]), st.text(max_size=10)
+)
+FACTS = st.one_of(
+    WORDS, st.builds("Likes {}".format, st.text(max_size=20)), st.text(max_size=30), st.just("x" * 201)
+).map(str.strip)
+TYPED = "I like tea and I live in Porto since 2019, 東京に住む before"
+QUOTES = st.one_of(
+    st.sampled_from(["I like tea", "live in porto", "東京に住む", "like", "I hate tea", ""]), st.text(max_size=15)
+)
+REPLIES = st.one_of(
+    st.text(),
+    st.lists(
+        st.one_of(
+            st.builds("ADD | {} | {} | {}".format, SECTIONS, FACTS, QUOTES),
+            st.builds("- **add** |{}| {} |“{}”".format, SECTIONS, FACTS, QUOTES),
+            st.sampled_from(
+                ["NO_UPDATE", "```", "<think>", "</think>", "|", "ADD", "REMOVE |", "REPLACE | | |", "ADD || |"]
+            ),
+            st.text(max_size=30),
+        ),
+        max_size=12,
+    ).map("\n".join),
+)
+
+
+@st.composite
+def edits(draw: st.DrawFn, document: Document) -> list[Edit]:
+    """Edits that mean lines of this document, and some that do not."""
+    targets = st.sampled_from([*document.ids, "zzzz"])
+    one = st.one_of(
+        st.builds(Edit, st.just("ADD"), SECTIONS, FACTS, QUOTES),
+        st.builds(Edit, st.just("REPLACE"), targets, FACTS, QUOTES),
+        st.builds(Edit, st.just("REMOVE"), targets, st.just(""), QUOTES),
+    )
+    return draw(st.lists(one, max_size=6))
+
+
+def lines(text: str) -> list[str]:
+    """The lines as they are told apart, without their ends and a byte order mark."""
+    return [line.rstrip("\r\n").removeprefix("\ufeff") for line in re.findall(r"[^\n]*\n|[^\n]+", text)]
+
+
+def is_subsequence(few: list[str], many: list[str]) -> bool:
+    rest = iter(many)
+    return all(any(line == other for other in rest) for line in few)
+
+
+@given(PROFILES, REPLIES)
+def test_any_reply_to_any_profile_is_judged_without_an_exception(profile: str, reply: str) -> None:
+    document = Document(profile)
+    found = memory.parse_reply(reply)
+    judgement = memory.judge(found or [], document, document, [Source(TYPED)])
+    assert len(judgement.verdicts) == len(found or [])
+    assert {verdict.outcome for verdict in judgement.verdicts} <= {"apply", "hold", "reject"}
+    assert all(verdict.reason for verdict in judgement.verdicts if verdict.outcome != "apply")
+    if not judgement.of("apply"):
+        assert judgement.document.text == profile
+
+
+@given(st.data(), PROFILES)
+def test_a_line_that_no_applied_edit_names_stays_byte_for_byte_and_in_order(data: st.DataObject, profile: str) -> None:
+    document = Document(profile)
+    judgement = memory.judge(data.draw(edits(document)), document, document, [Source(TYPED)])
+    named = {verdict.before for verdict in judgement.of("apply") if verdict.before}
+    # An item may change or go whose text an edit names; every other line stays.
+    changed = {item.index for item in document.items if item.text in named and item.editable}
+    kept = [line for index, line in enumerate(lines(profile)) if index not in changed]
+    assert is_subsequence(kept, lines(judgement.document.text))
+
+
+@given(st.data(), PROFILES)
+def test_no_fact_comes_in_without_a_quote_and_past_the_gates(data: st.DataObject, profile: str) -> None:
+    document = Document(profile)
+    judgement = memory.judge(data.draw(edits(document)), document, document, [Source(TYPED)])
+    new = {item.text for item in judgement.document.items} - {item.text for item in document.items}
+    proven = {v.edit.fact: v for v in judgement.of("apply")}
+    for fact in new:
+        assert fact in proven
+        assert memory.find_quote(proven[fact].edit.quote, [Source(TYPED)])
+        assert not memory.why_unfit(fact)
+        assert not memory.hidden_character(fact)
+
+
+@given(PROFILES, SECTIONS, FACTS)
+def test_an_added_fact_is_an_item_that_can_be_found_again(profile: str, section: str, fact: str) -> None:
+    assume(not memory.why_unfit(fact))
+    document = Document(profile)
+    after = memory.judge([Edit("ADD", section, fact, "I like tea")], document, document, [Source(TYPED)]).document
+    if after.text != profile:
+        assert fact in [item.text for item in after.items]
+        again = memory.judge([Edit("ADD", section, fact, "I like tea")], after, after, [Source(TYPED)])
+        assert again.document.text == after.text
+        assert Document(after.text).ids == after.ids
+        assert after.newline == document.newline or "\n" not in profile
+
+
+@given(PROFILES)
+def test_ids_are_short_unique_and_made_of_their_letters_alone(profile: str) -> None:
+    ids = Document(profile).ids
+    assert len(ids) == sum(item.editable for item in Document(profile).items)
+    assert all(re.fullmatch("[a-z2-7]{3,}", id_) for id_ in ids)
+    assert len({item.index for item in ids.values()}) == len(ids)
+
+
+@given(PROFILES)
+def test_a_document_is_its_text(profile: str) -> None:
+    document = Document(profile)
+    assert "".join(document.lines) == profile
+    for item in document.items:
+        assert item.text in document.lines[item.index]
+
+
+@given(PROFILES, PROFILES, PROFILES)
+def test_merging_loses_no_line_that_either_side_added(base: str, ours: str, theirs: str) -> None:
+    merged = lines(memory.merge(base, ours, theirs).text)
+    assert (set(lines(ours)) | set(lines(theirs))) - set(lines(base)) <= set(merged) | {""}
+
+
+@given(PROFILES, PROFILES)
+def test_merging_with_one_side_unchanged_is_the_other_side(base: str, other: str) -> None:
+    assert lines(memory.merge(base, base, other).text) == lines(other)
+    # Blank lines at the end aside: whether the last line ends is taken from one side.
+    assert lines(memory.merge(base, other, base).text.rstrip("\n")) == lines(other.rstrip("\n"))
+
+
+@given(PROFILES)
+def test_a_sent_profile_has_one_frame_and_nothing_hidden(profile: str) -> None:
+    sent = memory.framed(profile)
+    if sent:
+        assert sent.count("</user_profile>") == sent.count("<user_profile>") == 1
+        assert sent.endswith("\n</user_profile>")
+        assert not memory.hidden_character(sent.translate({9: " ", 10: " ", 13: " "}))
+
+
+@given(
+    st.text(
+        st.one_of(
+            st.sampled_from("a\u200c\u200d\ufe0f\u17b4\u2800❤👩\u0645東\U000e0100\U0001f3f4\U000e0067"), st.characters()
+        ),
+        max_size=12,
+    )
+)
+def test_taking_out_what_is_hidden_leaves_nothing_hidden(text: str) -> None:
+    visible = memory.without_hidden(text.translate({9: None, 10: None, 13: None}))
+    assert memory.hidden_character(visible) is None
+    assert memory.without_hidden(visible) == visible
+
+
+@given(PROFILES)
+def test_a_profile_of_printable_ascii_is_sent_as_it_is(profile: str) -> None:
+    ascii_ = "".join(c for c in profile if c == "\n" or (c.isascii() and c.isprintable())).replace("<", "")
+    assert ascii_.strip() in memory.framed(ascii_) or Document(ascii_).empty
+
+
+@given(st.text())
+def test_masking_is_stable_and_what_is_masked_is_seen(text: str) -> None:
+    masked = memory.mask_secrets(text)
+    assert (masked != text) == bool(memory.why_secret(text))
+    assert len(memory.as_shown(text)) <= memory.LONGEST_MESSAGE
+
+
+@given(PROFILES, st.lists(st.text(max_size=60), max_size=3))
+def test_a_request_closes_its_tags_once_whatever_is_in_it(profile: str, messages: list[str]) -> None:
+    request = memory.build_request(
+        Document(profile), [Source(text, at="2026-11-20T12:00:00") for text in messages], "0a1b2c3d"
+    )
+    assert request.count("</profile>") == 1
+    assert request.count("</message-0a1b2c3d>") == len(messages)
