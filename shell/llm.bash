@@ -1,8 +1,8 @@
 # `llm` in a terminal knows its user. To take this out: llm memory uninstall-shell
 if [ -n "${BASH_VERSION-}" ]; then
   case $- in *i*)
-    # In a string, so that no other shell parses it; with `function`, so that
-    # an alias named llm is not expanded here.
-    eval 'function llm { LLM_MEMORY_AUTO="${LLM_MEMORY_AUTO:-1}" command llm "$@"; }' ;;
+    # In a string, so that no other shell parses it; with `function`, so that an
+    # alias named llm is not expanded here. A function of your own stays.
+    eval 'declare -F llm >/dev/null || function llm { LLM_MEMORY_AUTO="${LLM_MEMORY_AUTO:-1}" command llm "$@"; }' ;;
   esac
 fi

@@ -1,0 +1,17 @@
+# `llm` in a terminal knows its user. To take this out: llm memory uninstall-shell
+# A function llm of your own stays, also one in functions/llm.fish.
+if status is-interactive; and not functions -q llm
+    function llm
+        set -lx LLM_MEMORY_AUTO $LLM_MEMORY_AUTO
+        test -n "$LLM_MEMORY_AUTO"; or set LLM_MEMORY_AUTO 1
+        # fish never puts a function into the background. What was typed as
+        # nothing but `llm … &`, once or more, is sent there from in here.
+        set -l line (status current-commandline 2>/dev/null)
+        set -l part '[^&;|()\'"\\\\]|\\\\.|\'[^\']*\'|"[^"]*"'
+        if string match -qr "^(\s*(\w+=\S*\s+)*llm\s($part)*&\s*;?\s*)+\$" -- "$line"
+            command llm $argv &
+        else
+            command llm $argv
+        end
+    end
+end

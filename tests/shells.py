@@ -1,0 +1,273 @@
+"""Real shells in a pseudo-terminal, and an `llm` that only writes down how it was called."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pathlib
+import pty
+import select
+import shutil
+import signal
+import struct
+import termios
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+from conftest import PATIENCE
+
+import llm_user_memory as memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+FAKE_LLM = r"""#!/bin/sh
+# Writes down: pid, LLM_MEMORY_AUTO, which of its streams are terminals, what it was given to read, its arguments.
+ttys=; for fd in 0 1 2; do [ -t $fd ] && ttys=$ttys$fd; done
+if [ -t 0 ]; then
+  input=; [ "$#" = 0 ] && { echo "Type your prompt"; input=$(cat; echo .); }
+else
+  input=$(cat 2>/dev/null; echo .)
+fi
+record=$$$(printf '\037')${LLM_MEMORY_AUTO-unset}$(printf '\037')$ttys$(printf '\037')$input
+for argument; do record=$record$(printf '\037')$argument; done
+printf '%s\036' "$record" >>"$RECORDS"
+case ${1-} in
+  exit) exit "$2" ;;
+  wait) exec sleep 1000 ;;
+  fail) echo trouble >&2 ;;
+esac
+echo "answer $*"
+"""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One call of the fake `llm`."""
+
+    arguments: tuple[str, ...]
+    ttys: str
+    input: str
+    auto: str
+    pid: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one typed line came to."""
+
+    code: str
+    records: tuple[tuple[tuple[str, ...], str, str], ...]
+    autos: tuple[str, ...]
+    out: str | None
+    """What is in the file `out` afterwards."""
+
+
+def find(shell: str) -> str:
+    """The program of a shell, or a skipped test that names the shell."""
+    program = shutil.which({"nushell": "nu", "powershell": "pwsh"}.get(shell, shell))
+    if program is None:
+        pytest.skip(f"not run: {shell} is not on this machine")
+    real = pathlib.Path(os.path.realpath(program))
+    if real.suffix == ".js":  # npm's wrapper would stand between the terminal and nushell
+        return str(next(real.parents[2].glob("@nushell/*/bin/nu")))
+    return program
+
+
+# What each shell needs to say when a command is over, and with which code.
+HARNESS = {
+    "bash": 'PS1=\'$ \'; unset HISTFILE; PROMPT_COMMAND=\'printf "%s\\n" "$?" >>"$DONE"\'\n',
+    "zsh": "PS1='$ '; precmd() { printf '%s\\n' \"$?\" >>\"$DONE\"; }\n",
+    "fish": (
+        "function _ready --on-event fish_prompt; functions --erase _ready; echo ready >>$DONE; end\n"
+        "function _done --on-event fish_postexec; echo $status >>$DONE; end\n"
+        "function fish_prompt; echo '$ '; end; function fish_title; end; set -g fish_greeting\n"
+    ),
+    "nushell": (
+        "$env.config.show_banner = false; $env.PROMPT_COMMAND = {|| '$ '}; $env.PROMPT_COMMAND_RIGHT = ''\n"
+        "$env.config.history.file_format = 'plaintext'\n"
+        '$env.config.hooks.pre_prompt = [{|| $"($env.LAST_EXIT_CODE)\\n" | save --append --raw $env.DONE }]\n'
+    ),
+}
+
+
+@dataclass
+class Place:
+    """A home with a fake `llm` in front of PATH, and one shell's start-up files."""
+
+    folder: pathlib.Path
+    shell: str
+    posix: bool = False
+    program: str = ""
+    env: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.program = find(self.shell)
+        self.home.mkdir(parents=True)
+        self.work.mkdir()
+        self.env = {
+            "HOME": str(self.home),
+            "PATH": f"{self.folder / 'bin'}:/usr/local/bin:/usr/bin:/bin",
+            "LANG": "C.UTF-8",
+            "TERM": "xterm",
+            "SHELL": self.program,
+            "DONE": str(self.folder / "done"),
+            "RECORDS": str(self.folder / "records"),
+            "XDG_DATA_HOME": str(self.folder / "data"),
+        }
+        fake = self.folder / "bin" / "llm"
+        fake.parent.mkdir()
+        fake.write_text(FAKE_LLM)
+        fake.chmod(0o755)
+        if self.posix:
+            self.env["ENV"] = str(self.home / ".bashrc")
+
+    @property
+    def home(self) -> pathlib.Path:
+        return self.folder / "home"
+
+    @property
+    def work(self) -> pathlib.Path:
+        return self.folder / "work folder"
+
+    @property
+    def rc(self) -> pathlib.Path:
+        """The start-up file that a person keeps for this shell."""
+        names = {"fish": ".config/fish/config.fish", "nushell": ".config/nushell/config.nu"}
+        return self.home / names.get(self.shell, f".{self.shell}rc")
+
+    def write_rc(self, text: str = "") -> None:
+        self.rc.parent.mkdir(parents=True, exist_ok=True)
+        self.rc.write_text(text + HARNESS[self.shell])
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> memory.Shell:
+        """Put the block in, as install-shell does."""
+        with monkeypatch.context() as patch:
+            patch.setenv("HOME", str(self.home))
+            patch.delenv("XDG_CONFIG_HOME", raising=False)
+            patch.delenv("ZDOTDIR", raising=False)
+            shell = memory.find_shell(self.shell, os.environ)
+            change = memory.plan_install(shell)
+        assert change is not None
+        change.write()
+        return shell
+
+    def records(self) -> list[Record]:
+        """What the fake `llm` wrote down, oldest first."""
+        path = self.folder / "records"
+        if not path.exists():
+            return []
+        found = []
+        for record in path.read_text("utf-8").split("\x1e")[:-1]:
+            pid, auto, ttys, text, *arguments = record.replace(str(self.home), "/home").split("\x1f")
+            found.append(Record(tuple(arguments), ttys, text, auto, int(pid)))
+        return found
+
+    def open(self, *arguments: str, **env: str) -> Session:
+        return Session([self.program, *arguments, *(["--posix"] if self.posix else [])], self, self.env | env)
+
+
+class Session:
+    """An interactive shell: type lines into it."""
+
+    def __init__(self, command: list[str], place: Place, env: dict[str, str]) -> None:
+        self.place = place
+        self.shown = ""
+        self.seen = len(place.records())
+        self.prompts = len(self.codes())
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
+            os.chdir(place.work)
+            os.execvpe(command[0], command, env)
+        self.finish()
+
+    def codes(self) -> list[str]:
+        """The exit codes of the lines so far, the first entry being the shell's start."""
+        path = pathlib.Path(self.place.env["DONE"])
+        return path.read_text().splitlines() if path.exists() else []
+
+    def type(self, text: str) -> None:
+        os.write(self.fd, text.encode())
+
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        """Read what the shell shows until the condition is true."""
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{what} never came; shown: {self.shown[-2000:]!r}")
+            self._read(0.005)
+
+    def _read(self, seconds: float) -> None:
+        ready, _, _ = select.select([self.fd], [], [], seconds)
+        try:
+            text = os.read(self.fd, 65536).decode("utf-8", "replace") if ready else ""
+        except OSError:  # the shell has gone
+            time.sleep(seconds)
+            return
+        self.shown += text
+        # What shells ask a terminal: where is the cursor, what are you?
+        for question, answer in (("\x1b[6n", "\x1b[1;1R"), ("\x1b[c", "\x1b[?62;c"), ("\x1b[0c", "\x1b[?62;c")):
+            self.type(answer * text.count(question))
+
+    def finish(self) -> str:
+        """Wait for the prompt behind a line; its exit code."""
+        self.until(lambda: len(self.codes()) > self.prompts, "the next prompt")
+        self.prompts += 1
+        return self.codes()[self.prompts - 1]
+
+    def run(self, line: str) -> Outcome:
+        """Type a line, and tell what it came to."""
+        out = self.place.work / "out"
+        out.unlink(missing_ok=True)
+        self.type(line + "\r")
+        code = self.finish()
+        records = sorted(self.place.records()[self.seen :], key=lambda record: record.arguments)
+        self.seen += len(records)
+        return Outcome(
+            code,
+            tuple((record.arguments, record.ttys, record.input) for record in records),
+            tuple(record.auto for record in records),
+            out.read_text("utf-8") if out.exists() else None,
+        )
+
+    def reads(self) -> bool:
+        """Whether a program other than the shell reads what is typed, in whole lines."""
+        in_lines = bool(termios.tcgetattr(self.fd)[3] & termios.ICANON)
+        return in_lines and os.tcgetpgrp(self.fd) != os.getpgid(self.pid)
+
+    def started(self) -> int:
+        """Wait for the next call of the fake `llm`; its pid."""
+        self.until(lambda: len(self.place.records()) > self.seen, "a call of llm")
+        self.seen += 1
+        return self.place.records()[self.seen - 1].pid
+
+    def state(self, pid: int) -> str:
+        """What the process does, in one letter of ps; `""` if it is gone."""
+        try:
+            state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return ""
+        return "" if state == "Z" else state
+
+    def close(self) -> None:
+        for record in self.place.records():
+            if self.state(record.pid) and record.arguments[:1] == ("wait",):
+                os.kill(record.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        os.close(self.fd)
+
+
+@contextlib.contextmanager
+def session(place: Place, *arguments: str, **env: str) -> Iterator[Session]:
+    """A session, ended afterwards."""
+    opened = place.open(*arguments, **env)
+    try:
+        yield opened
+    finally:
+        opened.close()

@@ -1,0 +1,695 @@
+"""`llm` in real shells, with the block and without it: the same calls, but for what prompts carry.
+
+The shells run in a pseudo-terminal. Where only the shell is in question, a
+fake `llm` writes down how it was called; where llm is in question, one process
+imports the real one and forks for each call.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from shells import Outcome, Place, Session, find, session
+
+import llm_user_memory as memory
+
+if TYPE_CHECKING:
+    from conftest import User
+
+ON, OFF, UNSET = "1", "0", "unset"
+
+# A line to type, and what LLM_MEMORY_AUTO is in the calls of llm that it makes,
+# in the order of their arguments.
+Lines = list[tuple[str, tuple[str, ...]]]
+
+COMMON: Lines = [
+    ("llm", (ON,)),  # answered below
+    ("llm hello", (ON,)),
+    ("llm 'two  words' \"a b\"", (ON,)),
+    ("llm -m gpt -s 'be brief' -o temperature 0.5 hi", (ON,)),
+    ("llm -- -not-an-option", (ON,)),
+    ("llm --", (ON,)),
+    ("llm ''", (ON,)),
+    ("llm 😀 'ж ß 漢'", (ON,)),
+    ("llm -", (ON,)),
+    ("llm --option=value -abc -1 007 1.10 0x10 5kb 2026-11-20 a=b foo:bar", (ON,)),
+    ("llm true null NaN 1..3", (ON,)),
+    ("llm *.txt", (ON,)),
+    ("llm '*.txt' \"~/x\"", (ON,)),
+    ("llm ~/x", (ON,)),
+    ("llm --save t 'a template'", (ON,)),
+    ("llm -c and then", (ON,)),
+    ("llm --version", (ON,)),
+    ("llm --help", (ON,)),
+    ("llm -h", (ON,)),
+    ("llm logs -n 3", (ON,)),
+    ("llm models list", (ON,)),
+    ("llm memory show --json", (ON,)),
+    ("llm keys set name", (ON,)),
+    ("llm exit 0", (ON,)),
+    ("llm exit 1", (ON,)),
+    ("llm exit 2", (ON,)),
+    ("llm exit 130", (ON,)),
+    ("^PLAIN hello", (UNSET,)),
+    ("env llm hello", (UNSET,)),
+    ("sh -c 'llm hello'", (UNSET,)),
+    ("sh script.sh", (UNSET, UNSET)),
+    ("./script.sh", (UNSET, UNSET)),
+    ("printf 'a\\nb\\n' | xargs -n1 llm", (UNSET, UNSET)),
+    ("LLM_MEMORY_AUTO=0 llm off", (OFF,)),
+    ("LLM_MEMORY_AUTO=prompt llm here", ("prompt",)),
+    ("OTHER=1 llm hello", (ON,)),
+    ("llm hello", (ON,)),  # the settings before have left nothing behind
+    ("printf 'piped' | llm", (ON,)),
+    ("printf 'piped' | llm -s summarize", (ON,)),
+    ("llm a | cat", (ON,)),
+    ("llm a | llm b", (ON, ON)),
+    ("cat out | llm", (ON,)),
+    ("llm a; llm b", (ON, ON)),
+]
+
+NOT_NU: Lines = [
+    ("llm \"$(printf 'a\\nb\\n\\nc')\" 'it'\\''s \"quoted\"'", (ON,)),
+    ('llm a\\ b \\$HOME "$HOME"x', (ON,)),
+    ("llm </dev/null", (ON,)),
+    ("llm <a.txt", (ON,)),
+    ("llm <&-", (ON,)),
+    ("llm a >out", (ON,)),
+    ("llm fail 2>out", (ON,)),
+    ("llm fail >out 2>&1", (ON,)),
+    ("llm a >>out 2>/dev/null", (ON,)),
+    ("llm a | tee out", (ON,)),
+    ("llm fail 2>&1 | cat >out", (ON,)),
+    ("llm a && llm b", (ON, ON)),
+    ("llm exit 3 || llm b", (ON, ON)),
+    ("! llm exit 3", (ON,)),
+    ("llm exit 4 | cat", (ON,)),
+    ("cat a.txt | llm b | cat >out", (ON,)),
+    ("eval 'llm a'", (ON,)),
+    ("time llm exit 5", (ON,)),
+    ("nohup llm a >out 2>&1", (UNSET,)),
+]
+
+POSIX: Lines = [
+    ('x=$(llm a); printf %s "$x" >out', (ON,)),
+    ('printf %s "`llm a`" >out', (ON,)),
+    ("x=$(llm exit 6)", (ON,)),
+    ("(llm a)", (ON,)),
+    ("(llm exit 7)", (ON,)),
+    ("{ llm a; llm b; } >out", (ON, ON)),
+    ("for i in 1 2; do llm $i; done", (ON, ON)),
+    ("if llm exit 1; then llm yes; else llm no; fi", (ON, ON)),
+    ("ask() { llm asked \"$@\"; }; ask 'a b'", (ON,)),
+    ("llm a & wait", (ON,)),
+    ("llm a >out & wait $!", (ON,)),
+    ("llm exit 8 & wait $!", (ON,)),
+    ("(llm a &) | cat", (ON,)),
+    ("llm <<'END'\rhere\rEND", (ON,)),
+    ("llm <<<'a here string'", (ON,)),
+    ("cat <(llm a) >out", (ON,)),
+    ("set -o pipefail; llm exit 9 | cat; set +o pipefail", (ON,)),
+    ("bash -c 'llm a'", (UNSET,)),
+    ("export LLM_MEMORY_AUTO=0; llm a; unset LLM_MEMORY_AUTO", (OFF,)),
+    ("LLM_MEMORY_AUTO=0; llm a; unset LLM_MEMORY_AUTO", (OFF,)),
+    ("LLM_MEMORY_AUTO=; llm a; unset LLM_MEMORY_AUTO", (ON,)),
+]
+
+FISH: Lines = [
+    ("set x (llm a); printf %s $x >out", (ON,)),
+    ('printf %s "$(llm a)" >out', (ON,)),
+    ("set x (llm exit 6)", (ON,)),
+    ("begin; llm a; llm b; end >out", (ON, ON)),
+    ("for i in 1 2; llm $i; end", (ON, ON)),
+    ("if llm exit 1; llm yes; else; llm no; end", (ON, ON)),
+    ("function ask; llm asked $argv; end; ask 'a b'", (ON,)),
+    ("not llm exit 1; and llm b", (ON, ON)),
+    ("cat (llm a | psub) >out", (ON,)),
+    ("fish -c 'llm a'", (UNSET,)),
+    ("set -x LLM_MEMORY_AUTO 0; llm a; set -e LLM_MEMORY_AUTO", (OFF,)),
+    ("set LLM_MEMORY_AUTO 0; llm a; set -e LLM_MEMORY_AUTO", (OFF,)),
+    ("set LLM_MEMORY_AUTO ''; llm a; set -e LLM_MEMORY_AUTO", (ON,)),
+]
+
+NU: Lines = [
+    ('llm "a\\nb" `c d` a"b"c --x="y z"', (ON,)),
+    ('llm ...[x "y z"] $"sum (1 + 1)" (3 + 4)', (ON,)),
+    ("llm $env.LANG r#'raw'#", (ON,)),
+    ("llm a out> out", (ON,)),
+    ("llm fail err> out", (ON,)),
+    ("llm fail o+e> out", (ON,)),
+    ("llm fail o+e>| save -f out", (ON,)),
+    ("let x = (llm a); $x | save -f out", (ON,)),
+    ("llm a | str upcase | save -f out", (ON,)),
+    ("'typed' | llm | save -f out", (ON,)),
+    ("open a.txt | llm", (ON,)),
+    ("llm exit 3 | complete | get exit_code | save -f out", (ON,)),
+    ("try { llm exit 3 } catch { 'b' | llm b }", (ON, ON)),
+    ("(llm a)", (ON,)),
+    ("do { llm a; llm b }", (ON, ON)),
+    ("for i in 1..2 { llm $i }", (ON, ON)),
+    ("def ask [x] { llm asked $x }; ask 'a b'", (ON,)),
+    ("timeit { llm a } | describe | save -f out", (ON,)),
+    ("nu -c 'llm a'", (UNSET,)),
+    ("nu script.nu", (UNSET,)),
+    ("$env.LLM_MEMORY_AUTO = '0'; llm a", (OFF,)),
+    ("$env.LLM_MEMORY_AUTO = ''; llm a", (ON,)),
+]
+
+PLAIN = {"nushell": "^llm"}
+
+
+def lines_for(shell: str) -> Lines:
+    own = {"fish": NOT_NU + FISH, "nushell": NU}.get(shell, NOT_NU + POSIX)
+    if shell in {"bash", "zsh"}:
+        own = [*own, ("(exec llm a)", (UNSET if shell == "bash" else ON,))]  # zsh's exec knows functions
+    return [(line.replace("^PLAIN", PLAIN.get(shell, "command llm")), autos) for line, autos in COMMON + own]
+
+
+def furnish(place: Place) -> Place:
+    """Files that the lines talk about."""
+    (place.work / "a.txt").write_text("the text of a\n")
+    (place.work / "b.txt").write_text("b")
+    (place.work / "script.sh").write_text("#!/bin/sh\nllm one\necho x | llm two\n")
+    (place.work / "script.sh").chmod(0o755)
+    (place.work / "script.nu").write_text("llm one\n")
+    place.write_rc()
+    if place.shell == "nushell":
+        place.env["PATH"] += f":{pathlib.Path(place.program).parent}"
+    return place
+
+
+def without_and_with(tmp_path: pathlib.Path, shell: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Place, Place]:
+    """Two places that differ in nothing but the block."""
+    name, _, mode = shell.partition(" ")
+    plain = furnish(Place(tmp_path / "plain", name, posix=mode == "--posix"))
+    block = furnish(Place(tmp_path / "block", name, posix=mode == "--posix"))
+    block.install(monkeypatch)
+    return plain, block
+
+
+def type_all(place: Place, lines: Lines) -> list[Outcome]:
+    outcomes = []
+    with session(place) as shell:
+        for line, _ in lines:
+            if line == "llm":
+                shell.type("llm\r")
+                shell.until(lambda: "Type your prompt" in shell.shown, "llm's question")
+                shell.type("typed words\r\x04")
+                code = shell.finish()
+                record = place.records()[-1]
+                shell.seen += 1
+                outcomes.append(Outcome(code, ((record.arguments, record.ttys, record.input),), (record.auto,), None))
+            else:
+                outcomes.append(shell.run(line))
+    return outcomes
+
+
+INTERACTIVE = ["bash", "bash --posix", "zsh", "fish", "nushell"]
+
+
+@pytest.mark.parametrize("shell", INTERACTIVE)
+def test_every_typed_line_calls_llm_just_as_without_the_block(
+    shell: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, block = without_and_with(tmp_path, shell, monkeypatch)
+    lines = lines_for(shell.partition(" ")[0])
+    assert len(lines) >= 45
+    expected, found = type_all(plain, lines), type_all(block, lines)
+    for (line, autos), before, after in zip(lines, expected, found, strict=True):
+        assert before.records, f"{line!r} did not call llm at all"
+        assert (after.code, after.records, after.out) == (before.code, before.records, before.out), line
+        assert after.autos == autos, line
+        assert set(before.autos) <= {UNSET, OFF, "prompt", ""}, line
+
+
+# Jobs
+
+
+def stop_and_go_on(shell: Session, place: Place) -> list[str]:
+    """What Ctrl-C, Ctrl-Z, fg, bg and `&` come to, step by step."""
+    nu = place.shell == "nushell"
+    seen = []
+
+    def expect_state(pid: int, states: str) -> None:
+        shell.until(lambda: shell.state(pid) in states if states else not shell.state(pid), f"state {states!r}")
+        seen.append(f"state {states or 'gone'}")
+
+    shell.type("llm wait interrupted\r")
+    pid = shell.started()
+    shell.type("\x03")
+    seen.append(f"Ctrl-C: {shell.finish()}")
+    expect_state(pid, "")
+    shell.type("llm wait stopped\r")
+    pid = shell.started()
+    shell.type("\x1a")
+    code = shell.finish()
+    # fish leaves the code of whatever it ran before.
+    seen.append(f"Ctrl-Z: {code if place.shell != 'fish' else ''}")
+    expect_state(pid, "T")
+    shell.type("job unfreeze\r" if nu else "fg\r")
+    expect_state(pid, "SR")
+    shell.type("\x1a")
+    shell.finish()
+    expect_state(pid, "T")
+    if nu:
+        return seen
+    seen.append(f"bg: {shell.run('bg').code}")
+    expect_state(pid, "SR")
+    shell.type("fg\r")
+    shell.until(lambda: os.tcgetpgrp(shell.fd) == os.getpgid(pid), "llm in the foreground")
+    shell.type("\x03")
+    seen.append(f"Ctrl-C after fg: {shell.finish()}")
+    expect_state(pid, "")
+    shell.type("llm wait 'in the background; (really) & truly' &\r")
+    seen.append(f"&: {shell.finish()}")
+    pid = shell.started()
+    expect_state(pid, "SR")
+    shell.type("fg\r")
+    shell.until(lambda: os.tcgetpgrp(shell.fd) == os.getpgid(pid), "llm in the foreground")
+    shell.type("\x03")
+    shell.finish()
+    expect_state(pid, "")
+    shell.type("llm wait 1 & llm wait 2 &\r")
+    shell.finish()
+    pids = [shell.started(), shell.started()]
+    for pid in pids:
+        expect_state(pid, "SR")
+        os.kill(pid, 15)
+        expect_state(pid, "")
+    return seen
+
+
+@pytest.mark.parametrize("shell", INTERACTIVE)
+def test_jobs_are_interrupted_stopped_and_continued_just_as_without_the_block(
+    shell: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    for place in without_and_with(tmp_path, shell, monkeypatch):
+        with session(place) as opened:
+            seen.append(stop_and_go_on(opened, place))
+            assert opened.run("llm afterwards").records[0][0] == ("afterwards",)
+    assert {record.auto for record in place.records()} == {ON}
+    assert seen[0] == seen[1]
+
+
+# Where there is no person at the keyboard
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "nushell"])
+def test_scripts_cron_and_ssh_commands_get_the_plain_llm(
+    shell: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, place = without_and_with(tmp_path, shell, monkeypatch)
+    rc = str(place.rc)
+    # As root's /etc/profile sets PATH anew.
+    (place.home / ".bash_profile").write_text(f"PATH='{place.env['PATH']}'\n. ~/.bashrc\n")
+    source = [[f"source '{place.rc}'; llm sourced"]] if shell != "nushell" else []
+    commands = [["llm plain"], ["-l", "-c", "llm login"], *source]
+    for command in commands:
+        arguments = command if len(command) > 1 else ["-c", *command]
+        for env in ({}, {"BASH_ENV": rc, "SSH_CLIENT": "1.2.3.4 5 6", "SSH_CONNECTION": "1.2.3.4 5 6.7.8.9 0"}):
+            done = subprocess.run(
+                [place.program, *arguments], env=place.env | env, cwd=place.work, capture_output=True, check=False
+            )
+            assert done.returncode == 0, done
+            assert done.stderr == b""
+    calls = place.records()
+    assert len(calls) == 2 * len(commands)
+    assert {record.auto for record in calls} == {UNSET}
+
+
+@pytest.mark.parametrize("arguments", [["-i", "-c"], ["-c"], ["-e", "-u", "-i", "-c"]])
+def test_dash_reads_the_file_and_takes_no_notice(
+    arguments: list[str], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dash = find("dash")
+    place = Place(tmp_path / "place", "bash", posix=True)
+    place.install(monkeypatch)
+    command = [dash, *arguments, ". ~/.bashrc; llm a; command -v llm"]
+    done = subprocess.run(command, env=place.env, capture_output=True, text=True, check=False, start_new_session=True)
+    assert done.returncode == 0, done
+    assert done.stdout == f"answer a\n{place.folder / 'bin' / 'llm'}\n"
+    assert [line for line in done.stderr.splitlines() if "can't access tty" not in line] == []
+    assert [record.auto for record in place.records()] == [UNSET]
+
+
+@pytest.mark.parametrize("shell", ["bash", "bash --posix", "zsh"])
+def test_the_block_is_no_error_to_a_shell_that_stops_at_errors(
+    shell: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, _, mode = shell.partition(" ")
+    place = Place(tmp_path / "place", name, posix=bool(mode))
+    place.write_rc("set -eu\n")
+    place.install(monkeypatch)
+    place.rc.write_text(place.rc.read_text() + "reached=yes\n")
+    with session(place) as opened:
+        assert opened.run('llm "$reached"').autos == (ON,)
+        assert opened.run('. "$HOME"/' + place.rc.name).code == "0"
+        assert opened.run("llm again").records == ((("again",), "012", ""),)
+
+
+@dataclass(frozen=True)
+class Own:
+    """Something named llm in a person's own start-up file, before or behind the block."""
+
+    shell: str
+    before: str
+    after: str
+    arguments: tuple[str, ...]
+    auto: str
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        Own("bash", "alias llm='llm -m gpt'\n", "", ("-m", "gpt", "hi"), ON),
+        Own("bash", "", "alias llm='llm -m gpt'\n", ("-m", "gpt", "hi"), ON),
+        Own("zsh", "alias llm='llm -m gpt'\n", "", ("-m", "gpt", "hi"), ON),
+        Own("zsh", "", "alias llm='llm -m gpt'\n", ("-m", "gpt", "hi"), ON),
+        Own("bash", 'llm() { command llm mine "$@"; }\n', "", ("mine", "hi"), UNSET),
+        Own("bash", "", 'llm() { command llm mine "$@"; }\n', ("mine", "hi"), UNSET),
+        Own("zsh", 'llm() { command llm mine "$@"; }\n', "", ("mine", "hi"), UNSET),
+        Own("zsh", "", 'llm() { command llm mine "$@"; }\n', ("mine", "hi"), UNSET),
+        Own("fish", "", "function llm; command llm mine $argv; end\n", ("mine", "hi"), UNSET),
+        Own("fish", "", "alias llm='llm -m gpt'\n", ("-m", "gpt", "hi"), UNSET),
+    ],
+    ids=lambda own: f"{own.shell}: {own.before or own.after}".strip(),
+)
+def test_an_alias_or_a_function_of_the_users_own_does_what_it_did(
+    own: Own, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(tmp_path / "place", own.shell)
+    place.write_rc(own.before)
+    place.install(monkeypatch)
+    place.rc.write_bytes(place.rc.read_bytes() + own.after.encode())
+    with session(place) as opened:
+        outcome = opened.run("llm hi")
+    assert outcome.records[0][0] == own.arguments
+    assert outcome.autos == (own.auto,)
+
+
+def test_a_function_file_of_the_users_own_does_what_it_did_in_fish(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(tmp_path / "place", "fish")
+    place.write_rc()
+    place.install(monkeypatch)
+    (place.home / ".config/fish/functions").mkdir()
+    (place.home / ".config/fish/functions/llm.fish").write_text("function llm; command llm mine $argv; end\n")
+    with session(place) as opened:
+        assert opened.run("llm hi").records[0][0] == ("mine", "hi")
+
+
+def test_completions_of_the_shell_are_found_as_before(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As `_LLM_COMPLETE=bash_source llm` prints: the program completes itself, and is asked by its name.
+    place = Place(tmp_path / "place", "bash")
+    place.write_rc(
+        "_complete() { COMPREPLY=( $(_LLM_COMPLETE=bash_complete $1 completing) ); }; complete -F _complete llm\n"
+    )
+    place.install(monkeypatch)
+    with session(place) as opened:
+        opened.type("llm \t")
+        opened.started()
+        opened.type("\x15")
+        outcome = opened.run("llm done")
+    assert [record.arguments for record in place.records()] == [("completing",), ("done",)]
+    assert outcome.autos == (ON,)
+
+
+# The real llm
+
+
+DRIVER = r"""
+import json, os, shutil, signal, sys
+from llm.cli import cli
+
+calls, template, user_dir, results = json.loads(sys.argv[1]), sys.argv[2], sys.argv[3], []
+os.umask(0o022)
+for arguments, stdin in calls:
+    shutil.rmtree(user_dir, ignore_errors=True)
+    shutil.copytree(template, user_dir)
+    ours, theirs = os.openpty()
+    if stdin == "typed":
+        os.write(ours, b"typed words\n\x04")
+    elif stdin.startswith("piped"):
+        with open(user_dir + "/stdin", "w") as file:
+            file.write(stdin)
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(30)
+        os.setsid()
+        source = {"typed": None, "closed": None, "empty": "/dev/null"}.get(stdin, user_dir + "/stdin")
+        if stdin == "typed":
+            os.dup2(theirs, 0)
+        elif stdin == "closed":
+            os.close(0)
+            sys.stdin = None
+        else:
+            os.dup2(os.open(source, os.O_RDONLY), 0)
+        for fd in (1, 2):
+            os.dup2(os.open(f"{user_dir}/out{fd}", os.O_CREAT | os.O_WRONLY), fd)
+        code = 1
+        try:
+            cli.main(arguments, prog_name="llm")
+        except SystemExit as end:
+            code = end.code or 0
+        except BaseException as error:  # with a closed stdin, llm itself fails
+            print(repr(error), file=sys.stderr)
+            code = 99
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code if isinstance(code, int) else 1)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    os.close(ours), os.close(theirs)
+    asked = user_dir + "/scripted/calls.jsonl"
+    results.append([
+        code,
+        open(f"{user_dir}/out1", errors="replace").read(),
+        open(f"{user_dir}/out2", errors="replace").read(),
+        [json.loads(line) for line in open(asked)] if os.path.exists(asked) else [],
+    ])
+    for name in sorted(os.listdir(user_dir + "/templates")):
+        results[-1].append(open(user_dir + "/templates/" + name).read())
+json.dump(results, open(sys.argv[4], "w"))
+"""
+
+PROFILE = "# User Profile\n\n- Lives in Leeds\n"
+
+# Calls that ask a model, and so carry the profile.
+PROMPTS: list[tuple[list[str], str]] = [
+    (["hello"], "empty"),
+    ([], "typed"),
+    ([], "empty"),  # an empty prompt is one too
+    ([], "piped text"),
+    (["-s", "be brief", "two  words\nand 'quotes' \"too\" 😀"], "empty"),
+    (["summarize"], "piped text"),
+    (["prompt", "hello"], "empty"),
+    (["-m", "scripted-2", "-o", "temperature", "0.5", "hello"], "empty"),
+    (["-t", "brief", "hello"], "empty"),
+    (["-n", "hello"], "empty"),
+    (["--no-stream", "hello"], "empty"),
+    (["-x", "hello"], "empty"),
+    (["--schema", "answer str", "hello"], "empty"),
+    (["--async", "hello"], "empty"),
+    (["logs are nice"], "empty"),
+    (["chat"], "piped one"),
+]
+
+# Calls that ask no model: memory must not show in them at all.
+OTHERS: list[tuple[list[str], str]] = [
+    ([], "closed"),
+    (["hello"], "closed"),
+    (["--version"], "empty"),
+    (["--", "--version"], "empty"),
+    (["--help"], "empty"),
+    (["-h"], "empty"),
+    (["prompt", "--help"], "empty"),
+    (["--save", "t", "say $input"], "empty"),
+    (["--save", "t", "-s", "be brief", "-m", "scripted-2"], "empty"),
+    (["-m", "no-such-model", "hello"], "empty"),
+    (["--no-such-option"], "empty"),
+    (["-f", "no-such-fragment", "hello"], "empty"),
+    (["logs", "-n", "3"], "empty"),
+    (["logs", "--json"], "empty"),
+    (["logs", "list", "-q", "earlier"], "empty"),
+    (["logs", "status"], "empty"),
+    (["models", "list"], "empty"),
+    (["models", "default"], "empty"),
+    (["templates", "show", "brief"], "empty"),
+    (["fragments", "show", "memory:auto"], "empty"),
+    (["keys", "set", "name", "--value", "x"], "empty"),
+    (["aliases", "set", "short", "scripted"], "empty"),
+    (["plugins"], "empty"),
+    (["tools", "list"], "empty"),
+    (["schemas", "list"], "empty"),
+    (["memory", "show"], "empty"),
+    (["memory", "show", "--json"], "empty"),
+    (["memory", "path"], "empty"),
+    (["memory", "--help"], "empty"),
+    (["memory", "no-such-command"], "empty"),
+]
+
+
+def subcommands() -> list[tuple[list[str], str]]:
+    """Every subcommand that llm has, bare and asked for help."""
+    import click
+    from llm.cli import cli
+
+    found: list[tuple[list[str], str]] = []
+    for name, command in sorted(cli.commands.items()):
+        nested = sorted(command.commands) if isinstance(command, click.Group) and name != "memory" else []
+        for words in [[name], *([name, each] for each in nested)]:
+            if len(words) == 1:
+                found.append(([*words, "--help"], "empty"))
+            if words[0] not in {"install", "uninstall", "chat", "prompt"}:  # pip; those that ask models are above
+                found.append((words, "empty"))
+    return found
+
+
+def drive(user: User, calls: list[tuple[list[str], str]], template: pathlib.Path, auto: str | None) -> Any:
+    """Run the real llm once for each of the calls, each in its own copy of a user directory."""
+    answer = user.folder / f"answer-{auto}.json"
+    env = user.env | {"LLM_MEMORY_UPDATES": "false", "EDITOR": "true"} | ({"LLM_MEMORY_AUTO": auto} if auto else {})
+    command = [sys.executable, "-c", DRIVER, json.dumps(calls), str(template), str(user.user_dir), str(answer)]
+    done = subprocess.run(command, env=env, cwd=user.home, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(answer.read_text())
+
+
+def steady(result: object, arguments: list[str]) -> str:
+    """A result without what differs from one call to the next: ids, times, sizes, durations."""
+    text = str(result)
+    text = re.sub(r"\b[0-9a-z]{26}\b", "ID", text)
+    text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|\+00:00)?", "TIME", text)
+    text = re.sub(r'"duration_ms": \d+|[\d.]+ ?[KMG]?B\b', "N", text)
+    # llm lists plugins in an order of the moment.
+    return "".join(sorted(text)) if arguments[:1] == ["plugins"] else text
+
+
+def test_every_command_of_the_real_llm_is_the_same_but_for_what_prompts_carry(user: User) -> None:
+    user.profile = PROFILE
+    user.llm("an earlier prompt", auto=None, LLM_MEMORY_UPDATES="false")
+    templates = user.user_dir / "templates"
+    templates.mkdir()
+    (templates / "brief.yaml").write_text("system: be brief\n")
+    (user.script / "calls.jsonl").unlink()
+    template = user.folder / "template"
+    shutil.copytree(user.user_dir, template)
+    others = OTHERS + subcommands()
+    calls = PROMPTS + others
+    assert len(calls) >= 100
+    plain, ours = drive(user, calls, template, None), drive(user, calls, template, "1")
+    for (arguments, stdin), (*before, asked_before), (*after, asked_after) in (
+        (call, _asked_last(a), _asked_last(b)) for call, a, b in zip(calls, plain, ours, strict=True)
+    ):
+        call = f"llm {arguments} with {stdin} stdin"
+        assert [steady(each, arguments) for each in after] == [steady(each, arguments) for each in before], call
+        carried = [_without_profile(each) for each in asked_after]
+        assert [each for each, _ in carried] == asked_before, call
+        expected = (arguments, stdin) in PROMPTS
+        assert bool(asked_before) == expected, call
+        assert all(carries for _, carries in carried) is True if expected else not carried, call
+
+
+def _asked_last(result: list[Any]) -> list[Any]:
+    code, out, err, asked, *templates = result
+    return [code, out, err, templates, asked]
+
+
+def _without_profile(asked: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """What a model was asked, its system prompt as it would be without the profile, and whether it carried that."""
+    system = asked["system"] or ""
+    head, found, tail = system.partition("</user_profile>")
+    if not found or "Lives in Leeds" not in head:
+        return asked, False
+    rest = tail.strip()
+    messages = [[role, text] for role, text in asked["messages"] if role != "system"]
+    if rest:
+        messages.insert(0, ["system", rest])
+    return asked | {"system": rest, "messages": messages}, True
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "nushell"])
+def test_prompts_typed_in_a_real_shell_carry_the_profile_and_without_the_plugin_llm_is_as_before(
+    shell: str, tmp_path: pathlib.Path, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(tmp_path / "place", shell)
+    place.write_rc()
+    place.install(monkeypatch)
+    (place.folder / "bin" / "llm").unlink()
+    user.profile = PROFILE
+    env = {"PATH": user.env["PATH"], "LLM_USER_PATH": str(user.user_dir), "LLM_MEMORY_UPDATES": "false"}
+    with session(place, **env) as opened:
+        assert opened.run("llm hello").code == "0"
+        opened.type("llm\r")
+        opened.until(opened.reads, "llm in the foreground")
+        opened.type("typed words\r\x04")
+        assert opened.finish() == "0"
+        # What llm does when this plugin has been uninstalled: it loads the others.
+        assert opened.run("LLM_LOAD_PLUGINS=llm-scripted llm 'good bye'").code == "0"
+    # Without what a shell asked the terminal so late that llm got the answer.
+    prompts = [re.sub(r"\x1b\[[\d;]*R", "", call["prompt"]).strip() for call in user.calls()]
+    assert prompts == ["hello", "typed words", "good bye"]
+    assert ["Lives in Leeds" in (call["system"] or "") for call in user.calls()] == [True, True, False]
+
+
+def test_a_shell_tells_which_it_is_and_status_says_that_it_is_active_there(user: User, tmp_path: pathlib.Path) -> None:
+    place = Place(tmp_path / "place", "zsh")
+    place.write_rc()
+    (place.folder / "bin" / "llm").unlink()
+    env = {"PATH": user.env["PATH"], "LLM_USER_PATH": str(user.user_dir), "SHELL": "/bin/bash"}
+    with session(place, **env) as opened:
+        assert opened.run("llm memory install-shell 2>out").out is not None
+        said = (place.work / "out").read_text()
+        assert "~/.zshrc" in said
+        assert "Checked: in a new zsh, llm carries the profile." in said
+        opened.run("source ~/.zshrc")
+        status = json.loads(opened.run("llm memory status --json >out").out or "{}")
+    assert status["shell"] == {"installed": [str(place.home / ".zshrc")], "active": True, "shadowed_by": None}
+
+
+def test_the_machine_has_these_shells() -> None:
+    """Fails never; says by name what could not be run here."""
+    missing = [name for name in (*memory.SHELLS, "dash", "shellcheck") if not find_or_none(name)]
+    if missing:
+        pytest.skip(f"not run: {', '.join(missing)} (not on this machine)")
+
+
+def find_or_none(name: str) -> str | None:
+    try:
+        return find(name)
+    except pytest.skip.Exception:
+        return None
+
+
+# Linting: each shell reads its file without a word
+
+
+@pytest.mark.parametrize(
+    ("command", "file"),
+    [
+        (["shellcheck", "-s", "bash"], "llm.bash"),
+        (["bash", "-n"], "llm.bash"),
+        (["dash", "-n"], "llm.bash"),
+        (["zsh", "-n"], "llm.zsh"),
+        (["fish", "--no-execute"], "llm.fish"),
+        (["nushell", "--ide-check", "10"], "llm.nu"),
+        (["nushell", "--ide-check", "10"], "llm.windows.nu"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value[0],
+)
+def test_the_lines_are_clean(command: list[str], file: str) -> None:
+    path = pathlib.Path(memory.__file__).parent / "shell" / file
+    done = subprocess.run([find(command[0]), *command[1:], str(path)], capture_output=True, text=True, check=False)
+    # Nushell's check also prints hints about types.
+    errors = [line for line in done.stdout.splitlines() if '"type":"hint"' not in line]
+    assert (done.returncode, errors, done.stderr) == (0, [], "")
