@@ -1235,6 +1235,9 @@ NOTES_DAYS = 30
 WARNING_DAYS = 7
 MOST_ATTEMPTS = 5
 MOST_MISFITS = 3
+CLAIM = 600.0
+"""Seconds for which a turn is one learner's alone; longer than its request can take."""
+LONGEST_WAIT = 3_600.0
 BACK_OFF = (5, 30, 120, 600)
 """Seconds before the second, third, … attempt at a turn."""
 
@@ -1372,7 +1375,7 @@ create table notes (
 create index notes_open on notes (turn_id, at);
 create table turns (
     id text primary key, thread_id text, model text, at text, start integer, length integer,
-    state text not null, attempts integer not null default 0, due real not null default 0, reason text
+    state text not null, attempts integer not null default 0, due real not null default 0, claim text, reason text
 );
 create index turns_state on turns (state, due);
 create table lines (id integer primary key, text text not null, version integer not null);
@@ -1584,11 +1587,12 @@ class Memory:
         self.set(f"warning:{where}", self._dated(message))
 
     def errors(self) -> list[dict[str, str]]:
-        """What does not work, and warnings, newest first."""
+        """What does not work, why turns wait, and warnings, newest first."""
         oldest = (self.now() - dt.timedelta(days=WARNING_DAYS)).isoformat()
-        errors = [json.loads(row[0]) for row in self._rows("select value from state where key like 'error:%'")]
-        warnings = [json.loads(row[0]) for row in self._rows("select value from state where key like 'warning:%'")]
-        errors += [warning for warning in warnings if warning["at"] > oldest]
+        rows = self._rows("select value from state where key like 'error:%' or key like 'warning:%'")
+        errors = [error for row in rows if (error := json.loads(row[0]))["at"] > oldest]
+        waiting = "select reason, max(at) as at from turns where state in ('pending', 'aside') group by reason"
+        errors += [{"at": row["at"] or "", "message": row["reason"]} for row in self._rows(waiting) if row["reason"]]
         return sorted(errors, key=lambda error: str(error["at"]), reverse=True)
 
     # Pause
@@ -1600,7 +1604,15 @@ class Memory:
         self.db.execute("insert or ignore into state values ('paused', ?)", [self.now().isoformat()])
 
     def resume(self) -> None:
-        self.set("paused", None)
+        with self.transaction():
+            if began := self.paused_since():
+                self.set("last_pause", f"{began} {self.now().isoformat()}")
+            self.set("paused", None)
+
+    def _learnable(self, at: str) -> bool:
+        """Whether learning was not paused at that time; a late note may come after the pause has ended."""
+        began, _, ended = (self.get("last_pause") or " ").partition(" ")
+        return self.paused_since() is None and not began <= at <= ended
 
     # Notes and turns
 
@@ -1610,14 +1622,15 @@ class Memory:
         A ``late`` note may come after its turn: the log is looked at again.
         """
         with self.transaction() as db:
-            learn = note.learn and self.paused_since() is None
+            at = note.at or self.now().isoformat()
+            learn = note.learn and self._learnable(at)
             self.report("injection", None)  # this call found its way here
             if late:
                 self.set("cursor", None)
             cursor = db.execute(
                 "insert into notes (at, command, learn, thread_id, length, sha256, model) values (?, ?, ?, ?, ?, ?, ?)",
                 [
-                    note.at or self.now().isoformat(),
+                    at,
                     note.command,
                     learn,
                     note.thread_id,
@@ -1666,10 +1679,11 @@ class Memory:
 
     def due(self, limit: int) -> list[Pending]:
         """Turns to learn from now: the oldest, and those of the same model with it."""
+        now = self.now().timestamp()
         rows = self._rows(
             "select id, thread_id, model, at, start, length, attempts from turns"
-            " where state = 'pending' and due <= ? order by rowid",
-            self.now().timestamp(),
+            " where state = 'pending' and (due <= ? or due > ?) order by rowid",
+            *(now, now + LONGEST_WAIT),  # further off is a clock that was set back
         )
         return [Pending(*row) for row in rows if row["model"] == rows[0]["model"]][:limit]
 
@@ -1680,17 +1694,52 @@ class Memory:
         """Move turns to a state: ``done``, ``aside`` or ``gone``."""
         with self.transaction() as db:
             db.executemany(
-                "update turns set state = ?, reason = ? where id = ? and state = 'pending'",
+                "update turns set state = ?, reason = ?, claim = null where id = ? and state = 'pending'",
                 [(state, reason, turn.turn_id) for turn in turns],
             )
 
-    def begin(self, turns: Iterable[Pending]) -> None:
-        """Count an attempt before it is made: a full disk or a kill must not make it a free one."""
+    def claim(self, by: str, *, aside: bool) -> list[Pending]:
+        """Take all turns that nobody is at, with ``aside`` also those set aside, for ``by`` alone."""
+        states = ("pending", "aside") if aside else ("pending", "pending")
         with self.transaction() as db:
-            db.executemany(
-                "update turns set attempts = attempts + 1, due = ? where id = ? and state = 'pending'",
-                [(self.now().timestamp() + BACK_OFF[0], turn.turn_id) for turn in turns],
+            if aside:
+                db.execute("delete from state where key like 'misfit:%'")
+            db.execute(
+                "update turns set state = 'pending', attempts = 0, claim = ?, due = ?"
+                " where state in (?, ?) and (claim is null or claim = ? or due <= ?)",
+                [by, self.now().timestamp() + CLAIM, *states, by, self.now().timestamp()],
             )
+            rows = self._rows(
+                "select id, thread_id, model, at, start, length, attempts from turns"
+                " where state = 'pending' and claim = ? order by rowid",
+                by,
+            )
+        return [Pending(*row) for row in rows]
+
+    def begin(self, turns: Sequence[Pending], by: str) -> list[Pending]:
+        """Claim turns and count the attempt, before it is made; returns those that nobody else is at.
+
+        Counted before: a full disk or a kill must not make it a free one.
+        """
+        now = self.now().timestamp()
+        with self.transaction() as db:
+            return [
+                turn
+                for turn in turns
+                if db.execute(
+                    "update turns set attempts = attempts + 1, claim = ?, due = ?"
+                    " where id = ? and state = 'pending' and (claim is null or claim = ? or due <= ?)",
+                    [by, now + CLAIM, turn.turn_id, by, now],
+                ).rowcount
+            ]
+
+    def release(self, by: str) -> None:
+        """Let go of turns whose attempt ended with its process."""
+        self.db.execute("update turns set claim = null, due = 0 where claim = ?", [by])
+
+    def claimed(self, by: str) -> int:
+        """How many turns this one is at."""
+        return int(self._rows("select count(*) from turns where state = 'pending' and claim = ?", by)[0][0])
 
     def put_off(self, turns: Iterable[Pending], reason: str) -> None:
         """Try these turns again later; after ``MOST_ATTEMPTS`` set them aside."""
@@ -1699,7 +1748,7 @@ class Memory:
                 wait = BACK_OFF[min(turn.attempts, len(BACK_OFF) - 1)]
                 state = "aside" if turn.attempts + 1 >= MOST_ATTEMPTS else "pending"
                 db.execute(
-                    "update turns set due = ?, state = ?, reason = ? where id = ? and state = 'pending'",
+                    "update turns set due = ?, claim = null, state = ?, reason = ? where id = ? and state = 'pending'",
                     [self.now().timestamp() + wait, state, reason, turn.turn_id],
                 )
 
@@ -1758,14 +1807,6 @@ class Memory:
         failures, _, at = (self.get(f"misfit:{model}") or "0 ").partition(" ")
         return int(failures), at
 
-    def make_due(self, *, aside: bool) -> None:
-        """Let waiting turns be tried at once; with ``aside``, also those that were set aside."""
-        states = ("pending", "aside") if aside else ("pending", "pending")
-        with self.transaction() as db:
-            if aside:
-                db.execute("delete from state where key like 'misfit:%'")
-            db.execute("update turns set due = 0, attempts = 0, state = 'pending' where state in (?, ?)", states)
-
     def aside(self) -> list[sqlite3.Row]:
         """Why turns are set aside: reason, model and how many."""
         return self._rows(
@@ -1818,7 +1859,7 @@ class Memory:
                 if new == text:
                     if record:
                         with self.transaction():
-                            record(self._latest_id())
+                            record(self.latest_id())
                     return None
                 aside = self._write_aside(new)
                 try:
@@ -1859,7 +1900,7 @@ class Memory:
         status = target.stat() if target.exists() else None
         if status and read_only(target):
             raise Problem(f"{shown(self.home.profile)} is read-only; to let it be changed: chmod u+w {shown(target)}")
-        if status and status.st_nlink > 1:
+        if status and target.is_file() and status.st_nlink > 1:
             raise Problem(
                 f"{shown(target)} is a hard link, which a write would cut; make it a symlink, or a file of its own:"
                 f" cp -p {shown(target)} {shown(target)}.new && mv {shown(target)}.new {shown(target)}"
@@ -1890,7 +1931,7 @@ class Memory:
         open and write to it afterwards: what it wrote is then in the displaced
         file, and `_look_at_displaced` finds it.
         """
-        latest = self._latest_id()
+        latest = self.latest_id()
         before = self.base(latest)
         swap = self._swap(before, self.version_text(before))
         os.replace(aside, swap)
@@ -1912,19 +1953,19 @@ class Memory:
                 os.replace(swap, kept)
                 self.warn("displaced", f"What was saved while the profile was being written is not text: {kept}")
                 continue
-            latest = self._latest_id()
+            latest = self.latest_id()
             if theirs is None or theirs in (self.version_text(int(version)), self.version_text(latest)):
                 continue
             outside = self._merge_in(theirs, int(version), latest)
             os.replace(swap, self._swap(outside, theirs))
-            self._put_in_place(self._write_aside(self.version_text(self._latest_id())))
+            self._put_in_place(self._write_aside(self.version_text(self.latest_id())))
 
     def _merge_in(self, theirs: str, base: int, there: int | None = None) -> int:
         """Record what someone made of version ``base``, and its merge with the latest; returns the former's id.
 
         ``there`` is the version that the file holds; without it, what they made.
         """
-        merged = merge(self.version_text(base), self.version_text(self._latest_id()), theirs)
+        merged = merge(self.version_text(base), self.version_text(self.latest_id()), theirs)
         with self.transaction():
             outside = self._add_version("outside", theirs, base=base, written=True)
             self._add_version("merge", merged.text, base=outside if there is None else there)
@@ -1940,7 +1981,7 @@ class Memory:
         for path in {*old, *displaced[DISPLACED_MOST:]}:
             path.unlink(missing_ok=True)
         self._finish()
-        latest = self._latest_id()
+        latest = self.latest_id()
         text = self._text_now(latest)
         if text != self.version_text(latest):
             author = "outside" if latest or not self.get("lost") else UNKNOWN
@@ -1950,14 +1991,14 @@ class Memory:
 
     def _finish(self) -> None:
         """Write the latest version, if a crash came between recording and writing it."""
-        latest = self._latest_id()
+        latest = self.latest_id()
         if self._written(latest):
             return
         base = self.base(latest)
         text = self._text_now(latest)
         if text not in (self.version_text(base), self.version_text(latest)):
             self._merge_in(text, base)
-        self._put_in_place(self._write_aside(self.version_text(self._latest_id())))
+        self._put_in_place(self._write_aside(self.version_text(self.latest_id())))
 
     def _text_now(self, version: int) -> str:
         """The profile's text, which is expected to be this version's."""
@@ -1967,7 +2008,8 @@ class Memory:
         # An editor that writes in place may be in the middle of it.
         return _read_quiet(self.home.profile) or ""
 
-    def _latest_id(self) -> int:
+    def latest_id(self) -> int:
+        """The number of the newest version; 0 if there is none."""
         return int(self._rows("select coalesce(max(id), 0) from versions")[0][0])
 
     def base(self, version: int) -> int:
@@ -1985,7 +2027,7 @@ class Memory:
         cursor = self.db.execute(
             "insert into versions (at, author, model, base, lines, written) values (?, ?, ?, ?, ?, ?)",
             [
-                *(self.now().isoformat(), author, model, self._latest_id() if base is None else base),
+                *(self.now().isoformat(), author, model, self.latest_id() if base is None else base),
                 *(json.dumps(self._store_lines(text)), written),
             ],
         )
@@ -1993,7 +2035,7 @@ class Memory:
 
     def _store_lines(self, text: str) -> list[int]:
         """Each distinct line is stored once, with the version it came in, however many hold it."""
-        version = self._latest_id() + 1
+        version = self.latest_id() + 1
         insert = (
             "insert into lines (text, version) select :text, :version"
             " where not exists (select 1 from lines where text = :text)"
@@ -2061,19 +2103,20 @@ class Memory:
             raise Problem(f"There is no {wanted}; see: llm memory history")
         return found
 
-    def overwrite(self, author: str, text: str) -> Version | None:
-        """Put a text in the profile's place, as the user has asked; one that can't be read is kept aside."""
+    def overwrite(self, author: str, text: str) -> tuple[Version | None, pathlib.Path | None]:
+        """Put a text in the profile's place, as the user has asked.
+
+        Returns the version, and where a profile that can't be read is kept.
+        """
         if author == "rollback":  # what marks a forgotten line in history is no line to bring back
             text = "".join(line for line in _lines(text) if line != REDACTED)
         try:
-            return self.change(author, lambda _: text)
+            return self.change(author, lambda _: text), None
         except ProfileUnreadable:
             self.check_writable()
             with self.locked():
                 kept = self._keep_as(self._target(), "unreadable")
-            self.report("profile", None)
-            self.warn("unreadable", f"The profile that could not be read is kept as {shown(kept)}")
-            return self.change(author, lambda _: text)
+            return self.change(author, lambda _: text), kept
 
     def add(self, facts: Sequence[str], section: str) -> Version | None:
         """Add facts that are not there yet, as the user's own."""
@@ -2568,6 +2611,7 @@ class Outcome:
 
     model: str
     turns: int
+    """How many turns it dealt with."""
     verdicts: tuple[Verdict, ...] = ()
     version: Version | None = None
     failure: str = ""
@@ -2580,63 +2624,68 @@ class _Interrupted(Exception):
 class Learner:
     """Learns from the turns of the ledger, one request at a time."""
 
-    def __init__(self, memory: Memory, log: Log, settings: Settings, ask: Ask = ask_model) -> None:
+    def __init__(
+        self, memory: Memory, log: Log, settings: Settings, ask: Ask = ask_model, name: str = "worker"
+    ) -> None:
         self.memory = memory
         self.log = log
         self.settings = settings
         self.ask = ask
+        self.name = name
 
-    def learn(self) -> Outcome | None:
-        """Make one request for the oldest turns that are due; ``None`` if there is nothing to do."""
+    def learn(self, turns: Sequence[Pending] | None = None) -> Outcome | None:
+        """Make one request, for these turns or the oldest that are due; ``None`` if there is nothing to do."""
         if self.memory.paused_since():
             return None
-        batch = self.memory.due(MESSAGES_AT_ONCE)
+        batch = self.memory.due(MESSAGES_AT_ONCE) if turns is None else list(turns)
         if not batch:
             return None
         exhausted = [turn for turn in batch if turn.attempts >= MOST_ATTEMPTS]
         self.memory.set_turns(exhausted, "aside", "its update was cut short again and again")
-        batch, sources = self._read([turn for turn in batch if turn not in exhausted])
-        if not batch:
-            return Outcome("", 0)
-        return self._learn_from(batch, sources)
+        messages, passed = self._read([turn for turn in batch if turn not in exhausted])
+        outcome = self._learn_from(messages) if messages else Outcome("", 0)
+        return replace(outcome, turns=len(exhausted) + passed + len(messages))
 
-    def _read(self, batch: Sequence[Pending]) -> tuple[list[Pending], list[Source]]:
-        """What was typed in these turns, as far as one request takes it."""
-        taken: list[Pending] = []
-        sources: list[Source] = []
+    def _read(self, batch: Sequence[Pending]) -> tuple[list[tuple[Pending, Source]], int]:
+        """What was typed in these turns, as far as one request takes it; and how many had nothing to learn."""
+        taken: list[tuple[Pending, Source]] = []
+        passed = 0
         for turn in batch:
             prompt = self.log.prompt(turn.turn_id)
+            text = as_shown((prompt or "")[turn.start : turn.start + turn.length].strip())
+            source = Source(text, turn.turn_id, turn.thread_id, turn.model, turn.at)
             if prompt is None:
                 self.memory.set_turns([turn], "gone", "deleted from llm's log")
-                continue
-            text = as_shown(prompt[turn.start : turn.start + turn.length].strip())
-            source = Source(text, turn.turn_id, turn.thread_id, turn.model, turn.at)
-            if find_quote(text, [source]) is None and CUT not in text:
+                passed += 1
+            elif find_quote(text, [source]) is None and CUT not in text:
                 self.memory.set_turns([turn], "done", "too short to prove anything")
-                continue
-            if taken and sum(len(source.text) for source in sources) + len(text) > CHARACTERS_AT_ONCE:
+                passed += 1
+            elif taken and sum(len(source.text) for _, source in taken) + len(text) > CHARACTERS_AT_ONCE:
                 break
-            taken.append(turn)
-            sources.append(source)
-        return taken, sources
+            else:
+                taken.append((turn, source))
+        return taken, passed
 
-    def _learn_from(self, batch: Sequence[Pending], sources: Sequence[Source]) -> Outcome:
-        model_id = self.settings.model or batch[0].model
-        if self.memory.unfit(model_id):
-            return self._failed(batch, sources, model_id, ModelFailed(OUT_OF_FORM.format(model_id), hopeless=True))
-        asked = self._condensed(Document(self.memory.profile()), model_id)
-        request = build_request(asked, sources, os.urandom(4).hex())
+    def _learn_from(self, messages: Sequence[tuple[Pending, Source]]) -> Outcome:
+        profile = self.memory.profile()
         self.memory.check_writable()
-        self.memory.begin(batch)
+        claimed = self.memory.begin([turn for turn, _ in messages], self.name)
+        messages = [(turn, source) for turn, source in messages if turn in claimed]
+        if not messages:
+            return Outcome("", 0)
+        model_id = self.settings.model or messages[0][0].model
+        if self.memory.unfit(model_id):
+            return self._failed(messages, model_id, ModelFailed(OUT_OF_FORM.format(model_id), hopeless=True))
+        batch, sources = [turn for turn, _ in messages], [source for _, source in messages]
+        asked = self._condensed(Document(profile), model_id)
         try:
-            edits = self._edits(model_id, request)
+            edits = self._edits(model_id, build_request(asked, sources, os.urandom(4).hex()))
         except ModelFailed as failure:
-            return self._failed(batch, sources, model_id, failure)
-        self.memory.report("model", None)
+            return self._failed(messages, model_id, failure)
         try:
             return self._commit(batch, sources, model_id, asked, edits)
-        except _Interrupted as interruption:
-            return Outcome(model_id, 0, failure=str(interruption))
+        except _Interrupted:
+            return Outcome(model_id, 0)
 
     def _edits(self, model_id: str, request: str) -> list[Edit]:
         for _ in range(2):
@@ -2647,19 +2696,17 @@ class Learner:
         self.memory.count_misfit(model_id, fits=False)
         raise ModelFailed(OUT_OF_FORM.format(model_id), hopeless=True)
 
-    def _failed(
-        self, batch: Sequence[Pending], sources: Sequence[Source], model_id: str, failure: ModelFailed
-    ) -> Outcome:
-        if failure.too_long and len(batch) > 1:
-            half = len(batch) // 2
-            self._learn_from(batch[:half], sources[:half])
-            return self._learn_from(batch[half:], sources[half:])
+    def _failed(self, messages: Sequence[tuple[Pending, Source]], model_id: str, failure: ModelFailed) -> Outcome:
+        if failure.too_long and len(messages) > 1:
+            half = len(messages) // 2
+            self._learn_from(messages[:half])
+            return self._learn_from(messages[half:])
+        batch = [turn for turn, _ in messages]
         message = str(failure)
         if failure.hopeless:
             self.memory.set_turns(batch, "aside", message)
         else:
             self.memory.put_off(batch, message)
-        self.memory.report("model", message)
         return Outcome(model_id, len(batch), failure=message)
 
     def _commit(
@@ -2675,9 +2722,9 @@ class Learner:
         def make(text: str) -> str:
             nonlocal judged
             if self.memory.paused_since():
-                raise _Interrupted("paused")
+                raise _Interrupted
             if batch and not self.memory.still_pending(batch):
-                raise _Interrupted("learned elsewhere")
+                raise _Interrupted
             judged = judge(edits, asked, Document(text), sources, condensing=not batch)
             return judged.document.text
 
@@ -2700,8 +2747,9 @@ class Learner:
         try:
             edits = [e for e in self._edits(model_id, build_condense_request(document)) if e.action != "ADD"]
         except ModelFailed as failure:
-            self.memory.report("model", str(failure))
+            self.memory.report("condense", f"The profile can't be condensed: {failure}")
             return document
+        self.memory.report("condense", None)
         with contextlib.suppress(_Interrupted):
             self._commit([], sources, model_id, document, edits)
         text = self.memory.profile()
@@ -2777,6 +2825,7 @@ class Worker:
         self.logger = _worker_logger(home, settings)
         self.code = _file_identity(__file__)
         self._unread = True
+        self._complaint = ""
 
     def run(self) -> None:
         """Work under the worker lock. Returns when idle, or when another worker has the lock."""
@@ -2806,6 +2855,7 @@ class Worker:
         with contextlib.suppress(OSError):
             self.home.worker_lock.write_text(f"{os.getpid()} {_version()}\n")
         self._unread = True
+        fresh = True
         failures = 0
         active = time.monotonic()
         while True:
@@ -2813,6 +2863,9 @@ class Worker:
             if reason := self._reason_to_stop(lock):
                 return reason
             try:
+                if fresh:  # whoever had this lock before is no more
+                    self.memory.release(self.learner.name)
+                    fresh = False
                 worked = self._tick()
                 failures = 0
             except Exception as error:  # noqa: BLE001 - a worker that dies of one bad moment learns nothing more
@@ -2866,7 +2919,9 @@ class Worker:
 
     def _report(self, error: Exception) -> None:
         message = f"{LOG_UNREADABLE}: {_in_words(error)}" if self._unread else _in_words(error)
-        self.logger.warning("%s", message)
+        if message != self._complaint:  # once, not at every poll
+            self.logger.warning("%s", message)
+        self._complaint = message
         with contextlib.suppress(sqlite3.Error, OSError, Problem):
             if isinstance(error, sqlite3.DatabaseError) and damaged(error):
                 self.memory.set_aside_damaged()
@@ -2915,14 +2970,28 @@ def _worker_logger(home: Home, settings: Settings) -> Any:
     return logger
 
 
+def _keep_late_note(home: Home, note: Note) -> None:
+    """Write a note that its call could not write, as soon as the database and the disk let us."""
+    for wait in (1, *BACK_OFF):
+        with contextlib.suppress(sqlite3.Error, OSError), Memory(home) as memory:
+            try:
+                memory.note(note, late=True)
+            except sqlite3.DatabaseError as error:
+                if not damaged(error):
+                    raise
+                memory.set_aside_damaged()
+                memory.note(note, late=True)
+            return
+        time.sleep(wait)
+
+
 def run_worker(home: Home, settings: Settings) -> None:
     """The hidden ``worker`` command. What it is started with may be a note that could not be kept."""
     os.umask(0o077)
     with contextlib.suppress(OSError, AttributeError):
         os.nice(10)
     if late := os.environ.pop(LATE_NOTE, None):
-        with Memory(home, patience=MODEL_TIMEOUT) as memory:
-            memory.note(Note(**json.loads(late)), late=True)
+        _keep_late_note(home, Note(**json.loads(late)))
     if settings.updates and not settings.disabled:
         Worker(home, settings).run()
 
@@ -3938,7 +4007,7 @@ def load(file: Any) -> None:
     except UnicodeDecodeError as error:
         raise Problem(f"{file.name} is not valid UTF-8; save it as UTF-8, then: llm memory load {file.name}") from error
     with open_memory() as memory:
-        report_change(memory.overwrite("load", text))
+        report_change(*memory.overwrite("load", text))
 
 
 @memory_group.command()
@@ -3988,7 +4057,7 @@ def clear(purge: bool, yes: bool) -> None:
     "Empty the profile; the text is kept and can be brought back"
     with open_memory() as memory:
         if not purge:
-            report_change(memory.overwrite("clear", ""))
+            report_change(*memory.overwrite("clear", ""))
         else:
             say(f"This removes {shown(memory.home.directory)} with the profile and all its history, for good.")
             if not yes:
@@ -4005,12 +4074,14 @@ def say_what_llm_keeps(home: Home) -> None:
     )
 
 
-def report_change(version: Version | None) -> None:
+def report_change(version: Version | None, kept: pathlib.Path | None = None) -> None:
     """Say what a command changed, and how to undo it."""
-    if version is None:
+    if kept:
+        say(f"The profile that could not be read is kept as {shown(kept)}")
+    elif version is None:
         say("The profile says that already: nothing changed.")
-        return
-    say(f"{version.summary}\nTo undo this: llm memory rollback --steps 1")
+    if version:
+        say(f"{version.summary}\nTo undo this: llm memory rollback --steps 1")
 
 
 @memory_group.command()
@@ -4046,27 +4117,41 @@ def update(settings: Settings, retry: bool) -> None:
             raise Problem("learning is off in this shell; unset LLM_MEMORY_DISABLED and LLM_MEMORY_UPDATES")
         if memory.paused_since():
             raise Problem("learning is paused; to go on: llm memory resume")
-        memory.make_due(aside=retry)
-        outcomes = update_now(memory, Log(memory.home.logs), settings)
-    for outcome in outcomes:
-        if outcome.version:
-            click.echo(outcome.version.summary)
+        before = memory.latest_id()
+        outcomes = update_now(memory, Log(memory.home.logs), settings, retry=retry)
+        learned = memory.versions(-1, "id > ? and author = 'worker'", before)
+    for version in reversed(learned):
+        click.echo(version.summary)
     say_outcomes(outcomes)
 
 
-def update_now(memory: Memory, log: Log, settings: Settings, ask: Ask = ask_model) -> list[Outcome]:
-    """Learn everything that waits, in the foreground."""
+def update_now(
+    memory: Memory, log: Log, settings: Settings, ask: Ask = ask_model, *, retry: bool = False
+) -> list[Outcome]:
+    """Learn everything that waits, in the foreground, and wait for what the worker is at."""
     try:
         take_in(memory, log)
     except sqlite3.Error as error:
         raise Problem(f"llm's log can't be read now ({error}); try again: llm memory update") from error
-    learner = Learner(memory, log, settings, ask)
+    learner = Learner(memory, log, settings, ask, name="update")
     outcomes: list[Outcome] = []
-    waiting = memory.count_turns("pending")
-    with click.progressbar(length=waiting, label="Learning", file=sys.stderr, hidden=not sys.stderr.isatty()) as bar:
-        while outcome := learner.learn():
-            outcomes.append(outcome)
-            bar.update(outcome.turns)
+    turns = memory.claim(learner.name, aside=retry)
+    tty = sys.stderr.isatty()
+    try:
+        with click.progressbar(length=len(turns), label="Learning", file=sys.stderr, hidden=not tty) as bar:
+            while turns:
+                batch = [turn for turn in turns if turn.model == turns[0].model][:MESSAGES_AT_ONCE]
+                outcome = learner.learn(batch)
+                if outcome is None:
+                    break  # paused meanwhile
+                outcomes.append(outcome)
+                turns = [turn for turn in turns if turn not in batch[: outcome.turns]]
+                bar.update(outcome.turns)
+    finally:
+        memory.release(learner.name)
+    deadline = time.monotonic() + MODEL_TIMEOUT
+    while memory.claimed("worker") and worker_runs(memory.home) and time.monotonic() < deadline:
+        time.sleep(0.1)
     return outcomes
 
 
@@ -4200,7 +4285,7 @@ def rollback(version: int | None, steps: int | None, to: str | None) -> None:
         raise Problem("Say which version: llm memory rollback VERSION, or --steps N, or --to DATE-OR-AGE")
     with open_memory() as memory:
         found = memory.find_version(number=version, steps=steps, to=to) if version != 0 else NO_VERSION
-        report_change(memory.overwrite("rollback", memory.version_text(found.id)))
+        report_change(*memory.overwrite("rollback", memory.version_text(found.id)))
 
 
 @memory_group.command()
@@ -4392,8 +4477,10 @@ class Status:
         else:
             yield "llm's log", "on"
         yield "Model", self.settings.model or "the one each conversation uses"
+        told = {row["reason"] for row in self.aside}
         for problem in self.problems:
-            yield "Problem", problem
+            if problem not in told:
+                yield "Problem", problem
 
     def _size(self) -> str:
         if self.text is None:

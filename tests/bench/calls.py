@@ -1,0 +1,115 @@
+"""What a call of `llm` costs with memory: the whole process, and the time inside our code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import people
+from table import Row, alone, compared, in_turns
+
+import llm_user_memory as memory
+
+if TYPE_CHECKING:
+    import pathlib
+
+# Runs one call in this interpreter with a clock around every way into our code.
+INSIDE = """
+import functools, json, sys, time
+import click
+import llm_user_memory as memory
+took, depth = {"call": 0.0, "spawn": 0.0}, {"call": 0, "spawn": 0}
+
+def clocked(function, key="call"):
+    @functools.wraps(function)
+    def run(*args, **kwargs):
+        depth[key] += 1
+        start = time.perf_counter()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            depth[key] -= 1
+            if not depth[key]:
+                took[key] += time.perf_counter() - start
+    return run
+
+for place, names in ((memory, ["load_fragment", "inject_into"]), (memory.Call, ["add_fragments", "current"]),
+                     (memory.Settings, ["from_env"])):
+    for name in names:
+        setattr(place, name, clocked(getattr(place, name)))
+memory.spawn_worker = clocked(memory.spawn_worker, "spawn")
+
+on_close = click.Context.call_on_close
+def call_on_close(ctx, function):
+    ours = getattr(getattr(function, "func", function), "__module__", "") == memory.__name__
+    return on_close(ctx, clocked(function) if ours else function)
+click.Context.call_on_close = call_on_close
+
+from llm.cli import cli
+try:
+    cli(sys.argv[1:])
+finally:
+    print(json.dumps(took), file=sys.stderr)
+"""
+
+# All that llm has loaded before it looks for plugins is not our cost.
+IMPORT = """
+import time
+import llm.cli
+start = time.perf_counter()
+import llm_user_memory
+print(time.perf_counter() - start)
+"""
+
+
+def run(quick: bool, folder: pathlib.Path) -> tuple[str, list[Row]]:
+    times = 2 if quick else 25
+    env = people.environment(folder / "user", LLM_MEMORY_UPDATE_INTERVAL="3600")
+    home = people.home(folder / "user", people.profile(8_000))
+    llm = [sys.executable, "-m", "llm", "What time is it?"]
+    plain = env | {"LLM_LOAD_PLUGINS": "llm-scripted"}
+    wall: dict[bool, list[float]] = {True: [], False: []}
+
+    def cpu(*, ours: bool) -> float:
+        start = time.perf_counter()
+        process = subprocess.Popen(
+            llm, env=env | {"LLM_MEMORY_AUTO": "1"} if ours else plain, stdout=subprocess.DEVNULL
+        )
+        _, status, used = os.wait4(process.pid, 0)
+        wall[ours].append((time.perf_counter() - start) * 1000)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0
+        return (used.ru_utime + used.ru_stime) * 1000
+
+    def inside() -> dict[str, float]:
+        command = [sys.executable, "-c", INSIDE, "What time is it?"]
+        done = subprocess.run(command, env=env | {"LLM_MEMORY_AUTO": "1"}, capture_output=True, text=True, check=True)
+        found: dict[str, float] = json.loads(done.stderr.splitlines()[-1])
+        return found
+
+    def importing() -> float:
+        done = subprocess.run([sys.executable, "-c", IMPORT], env=plain, capture_output=True, text=True, check=True)
+        return float(done.stdout) * 1000
+
+    with people.worker(env, home):
+        ours, other = in_turns(times, lambda: cpu(ours=True), lambda: cpu(ours=False))
+        imports, calls = in_turns(times, importing, lambda: inside()["call"] * 1000)
+    # Without a worker, each call starts one; this one finds itself switched off and ends.
+    env["LLM_MEMORY_UPDATE_INTERVAL"] = "0.01"
+    spawns = []
+    for _ in range(times):
+        people.wait_for(lambda: not memory.worker_runs(home))
+        spawns.append(inside()["spawn"] * 1000)
+        people.wait_for(lambda: memory.worker_runs(home))
+        os.kill(int(home.worker_lock.read_text().split()[0]), 9)
+    return "A call of llm, with a profile of 8,000 characters and a model that answers at once", [
+        compared("CPU of the whole call, against llm without the plugin", [ours, other], 1.02, " ms", 0),
+        compared("the same, on the clock", [wall[True], wall[False]], None, " ms", 0),
+        alone("of that: importing the plugin", imports, None, " ms"),
+        alone("of that: inside our code, until the model is asked and at the end", calls, 5, " ms"),
+        alone("starting a worker, when none runs: what the call waits for it", spawns, 1, " ms", 2),
+    ]

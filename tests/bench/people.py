@@ -1,0 +1,91 @@
+"""Made-up users: homes, profiles and logs to measure with."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import llm_user_memory as memory
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Callable, Iterator
+
+THINGS = ["Python", "sailing", "Welsh", "bread", "chess", "Rust", "the oboe", "gardens", "maps", "bees", "tea", "Bach"]
+FORMS = [
+    "Works with {} on weekdays, mostly for a hospital in Leeds",
+    "Has been learning {} since March 2024",
+    "Prefers examples with {} over general explanations",
+    "Is writing a book about {} together with a friend",
+    "Gives a course on {} at the local library every autumn",
+    "Would like to know more about the history of {}",
+]
+
+
+def profile(characters: int) -> str:
+    """A profile of about this many characters."""
+    document = memory.Document("")
+    number = 0
+    while len(document.text) < characters - 60:
+        form, thing = FORMS[number % len(FORMS)], THINGS[number // len(FORMS) % len(THINGS)]
+        section = memory.DEFAULT_SECTIONS[number % 4]
+        document = document.add(section, f"{form.format(thing)} (no. {number})")
+        number += 1
+    return document.text
+
+
+def environment(user_dir: pathlib.Path, **variables: str) -> dict[str, str]:
+    """What `llm` needs to run with this user directory and the scripted model."""
+    user_dir.mkdir(parents=True, exist_ok=True)
+    (user_dir / "default_model.txt").write_text("scripted")
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    return {**kept, "HOME": str(user_dir), "LLM_USER_PATH": str(user_dir), "LANG": "C.UTF-8", **variables}
+
+
+def home(user_dir: pathlib.Path, text: str) -> memory.Home:
+    """A home with this profile and an empty log."""
+    import sqlite_utils
+    from llm.migrations import migrate
+
+    made = memory.Home(user_dir, isolated=True)
+    made.create()
+    made.profile.write_text(text, "utf-8")
+    with contextlib.closing(sqlite3.connect(made.logs)) as db:
+        migrate(sqlite_utils.Database(db))
+        db.commit()
+    return made
+
+
+def type_and_log(opened: memory.Memory, text: str) -> None:
+    """What a call leaves behind: a note, and a turn in the log."""
+    opened.note(memory.Note("prompt", learn=True, length=len(text), sha256=memory.digest(text)))
+    turn = os.urandom(8).hex()
+    with contextlib.closing(sqlite3.connect(opened.home.logs)) as db, db:
+        sql = "insert into turns (id, thread_id, model, datetime_utc) values (?, ?, 'scripted', ?)"
+        db.execute(sql, [turn, turn, memory.utc_now().isoformat()])
+        db.execute("insert into turn_search (turn_id, prompt, response) values (?, ?, 'Yes.')", [turn, text])
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        time.sleep(0.001)
+
+
+@contextlib.contextmanager
+def worker(env: dict[str, str], its: memory.Home) -> Iterator[int]:
+    """A running worker's pid."""
+    process = subprocess.Popen([sys.executable, "-m", "llm", "memory", "worker"], env=env)
+    try:
+        wait_for(lambda: memory.worker_runs(its) and its.worker_lock.read_text().startswith(f"{process.pid} "))
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()

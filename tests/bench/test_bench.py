@@ -1,0 +1,36 @@
+"""The benchmark runs and has every row that it promises. What it measures is no matter of a test."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+
+ROWS = {
+    "calls": [
+        "CPU of the whole call",
+        "on the clock",
+        "importing the plugin",
+        "inside our code",
+        "starting a worker",
+    ],
+    "tokens": ["tokens|1 turn: written", "tokens|5 turns at once: price"],
+    "poll": [
+        "a poll, with 10,000 turns",
+        "finding the newest turn",
+        "CPU in an hour",
+        "memory (RSS)",
+        "from the logged turn to the written profile",
+    ],
+    "facts": ["after 10 updates", "after 50 updates"],
+}
+
+
+def test_a_quick_run_of_the_benchmark_has_every_row() -> None:
+    command = [sys.executable, pathlib.Path(__file__).parent, "--quick", *ROWS]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    for row in (row for rows in ROWS.values() for row in rows):
+        starts = tuple(row.split("|"))
+        assert any(any(start in line for start in starts) for line in lines), f"{row!r} is not in:\n{done.stdout}"

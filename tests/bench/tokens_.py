@@ -1,0 +1,119 @@
+"""Tokens, and so money: edits against asking the model to write the whole profile again."""
+
+from __future__ import annotations
+
+import importlib
+import pathlib
+from typing import TYPE_CHECKING, Any
+
+import people
+from table import Row
+
+import llm_user_memory as memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PRICE = 6
+"""What a token that is written costs, in tokens that are read."""
+PROFILE = 1_500
+TURNS = [
+    ("I moved from Leeds to York last week, could you list things to do when changing address?", "Lives in York"),
+    (
+        "My sister's wedding is in June. I play the oboe in a quartet, what could we play there?",
+        "Plays the oboe in a quartet",
+    ),
+    (
+        "Please explain borrow checking. I have written Go for ten years, so compare it with that.",
+        "Has written Go for ten years",
+    ),
+    ("I am allergic to walnuts, please remember that! What cake could I bake instead?", "Is allergic to walnuts"),
+    ("Shorter answers please, I always read them on my phone.", "Prefers short answers, as they are read on a phone"),
+]
+QUOTES = ["I moved from Leeds to York", "I play the oboe in a quartet", "I have written Go for ten years",
+          "I am allergic to walnuts, please remember that", "Shorter answers please, I always read them on my phone"]  # fmt: skip
+
+REWRITE = """\
+You maintain a profile of the user. Below are the current profile and new messages from the user. Update the profile
+with any new, lasting facts about the user: add what is new, correct what has changed, remove what is no longer true.
+Keep everything else exactly as it is. Do not record temporary requests or facts about other people. Return the
+complete updated profile in Markdown, with the same headings, and nothing else.
+
+Current profile:
+{}
+
+New messages:
+{}
+"""
+
+
+def tokenizer() -> Callable[[str], int] | None:
+    """Counts tokens as Mistral's models do; its vocabulary comes with the package, so nothing is downloaded."""
+    try:
+        tekken: Any = importlib.import_module("mistral_common.tokens.tokenizers.tekken")
+        package: Any = importlib.import_module("mistral_common")
+    except ImportError:
+        return None
+    path = pathlib.Path(package.__file__).parent / "data" / "tekken_240911.json"
+    encoder = tekken.Tekkenizer.from_file(path)
+    return lambda text: len(encoder.encode(text, bos=False, eos=False))
+
+
+def costs(count: Callable[[str], int], turns: int) -> dict[str, tuple[int, int]]:
+    """Tokens read and written by one update of so many turns, each of which adds a fact."""
+    text = people.profile(1_000)
+    size = 1_000
+    while count(text) < PROFILE:
+        size += 50
+        text = people.profile(size)
+    document = memory.Document(text)
+    said = [memory.Source(message, at="2026-11-20T12:00:00+00:00") for message, _ in TURNS[:turns]]
+    new = document
+    edits = []
+    for (_, fact), quote in zip(TURNS[:turns], QUOTES, strict=False):
+        new = new.add("Personal Information", fact)
+        edits.append(f"ADD | Personal Information | {fact} | {quote}")
+    ours = count(memory.build_request(document, said, "1f0c9a7e")), count("\n".join(edits))
+    rewrite = count(REWRITE.format(text, "\n\n".join(source.text for source in said))), count(new.text)
+    return {"ours": ours, "rewrite": rewrite, "none": (ours[0], count(memory.NO_UPDATE))}
+
+
+def run(quick: bool, folder: pathlib.Path) -> tuple[str, list[Row]]:
+    title = f"Tokens of an update, at a profile of {PROFILE:,} tokens, against having the model write the profile again"
+    count = tokenizer()
+    if count is None:
+        how = "not measured, for want of a tokenizer: uv run --group bench python tests/bench tokens"
+        return title, [Row("tokens", how)]
+    rows = []
+    for turns in (1, 5):
+        found = costs(count, turns)
+        name = "1 turn" if turns == 1 else f"{turns} turns at once"
+        (read, written), (read_all, written_all) = found["ours"], found["rewrite"]
+        price, price_all = read + PRICE * written, read_all + PRICE * written_all
+        nothing = (read + PRICE * found["none"][1]) / price_all
+        rows += [
+            Row(f"{name}: read", f"{read:,}", f"{read_all:,}", f"{read / read_all:.2f}×"),
+            Row(
+                f"{name}: written",
+                f"{written:,}",
+                f"{written_all:,}",
+                f"{written / written_all:.3f}×",
+                "≤ 0.1×",
+                written <= written_all / 10,
+            ),
+            Row(
+                f"{name}: price, at 1:{PRICE}",
+                f"{price:,}",
+                f"{price_all:,}",
+                f"{price / price_all:.2f}×",
+                "≤ 0.25×",
+                price <= price_all / 4,
+            ),
+            Row(
+                f"{name}: price, nothing to learn",
+                f"{read + PRICE * found['none'][1]:,}",
+                f"{price_all:,}",
+                f"{nothing:.2f}×",
+            ),
+        ]
+    return title, rows

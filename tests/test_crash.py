@@ -1,0 +1,878 @@
+"""Killed, starved of disk, robbed of files: old or new, never a mix; nothing twice; nothing unlearned.
+
+Everything that a fault is put into runs in a process of its own, forked from a
+server that has llm loaded: a whole call takes 30 ms instead of a second, so
+there can be many. It is the real `llm` command, the real log and the real
+worker; only the start of the interpreter is saved.
+
+Faults come from strace, which attaches to such a process and spoils one chosen
+system call. Which there are, a first run without a fault tells. By default a
+sample of them is spoiled; LONG_FUZZ=1 spoils every one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import functools
+import json
+import mmap
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from conftest import User, eventually
+
+import llm_user_memory as memory
+
+LONG = bool(os.environ.get("LONG_FUZZ"))
+SAMPLE = 8
+"""System calls that one test spoils by default."""
+HERE = pathlib.Path(__file__).parent
+
+OLD = "# User Profile\n\n## Interests\n- Plays the oboe\n- Likes tea\n"
+FACTS = ["Plays the oboe", "Likes tea"]
+
+
+# -- the server: processes that cost nothing to start --------------------------
+
+
+def serve() -> None:
+    """Fork a child for each line on stdin, which says what it is to do; tell its pid, or how it ended."""
+    import llm.cli
+
+    warm_up(pathlib.Path(os.environ["WARM_UP"]))
+    # Of twenty plain calls at once, llm 0.36 alone fails sixteen with "database is locked". Here
+    # they log one after the other, so that where one is locked out after all, it is by memory.
+    for place, name in ((llm.cli, "migrate"), (llm.Response, "log_to_db")):
+        setattr(place, name, one_at_a_time(getattr(place, name)))
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    for line in sys.stdin:
+        task = json.loads(line)
+        if task["do"] == "wait":
+            answer = os.waitstatus_to_exitcode(os.waitpid(task["pid"], 0)[1])
+        elif not (answer := os.fork()):
+            os._exit(run_child(task, llm.cli.cli))
+        print(answer, flush=True)
+
+
+def run_child(task: dict[str, Any], cli: Any) -> int:
+    """Do what the task says; the exit code tells whether it was done (0), or failed as it may (3)."""
+    with open(task["output"], "ab", buffering=0) as output:
+        for fd, file in enumerate((os.open(os.devnull, os.O_RDONLY), output.fileno(), output.fileno())):
+            os.dup2(file, fd)
+    os.environ |= task["env"]
+    home = memory.Home.from_env(os.environ)
+    work: Callable[[], object] = functools.partial(operate, task["do"], home)
+    if task["do"] == "llm":
+        memory.spawn_worker = fork_worker
+        memory.Worker = Pondering  # type: ignore[misc]
+        work = functools.partial(cli.main, task["args"], standalone_mode=False)
+    elif task["do"] == "worker":
+        work = functools.partial(memory.run_worker, home, memory.Settings.from_env(os.environ))
+    if task.get("gate"):
+        signal.sigwait([signal.SIGUSR1])
+    memory.IDLE_EXIT = task.get("idle", memory.IDLE_EXIT)
+    Pondering.seconds = task.get("ponder", 0)
+    try:
+        work()
+    except (OSError, sqlite3.Error, memory.Problem) as error:
+        return told(f"{type(error).__name__}: {error}", 3)
+    except BaseException:  # noqa: BLE001 - no failure may leave a child that goes on as the server
+        import traceback
+
+        return told(traceback.format_exc(), 4)
+    sys.stdout.flush()
+    return 0
+
+
+def one_at_a_time(function: Any) -> Any:
+    @functools.wraps(function)
+    def alone(*args: Any, **kwargs: Any) -> Any:
+        import fcntl
+
+        with open(os.path.join(os.environ["LLM_USER_PATH"], "turnstile"), "w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            return function(*args, **kwargs)
+
+    return alone
+
+
+def told(what: str, code: int) -> int:
+    with contextlib.suppress(OSError):  # the fault may be one of every write
+        os.write(1, what.encode())
+    return code
+
+
+class Pondering(memory.Worker):
+    """A worker that takes its time between the last look and giving up its lock."""
+
+    seconds = 0.0
+
+    def _serve(self) -> str:
+        ending = super()._serve()
+        time.sleep(self.seconds)
+        return ending
+
+
+def fork_worker(home: memory.Home, late_note: memory.Note | None = None) -> None:
+    """`spawn_worker` without a new interpreter."""
+    if os.fork():
+        return
+    os.setsid()
+    if late_note:
+        os.environ[memory.LATE_NOTE] = json.dumps(late_note.__dict__)
+    try:
+        memory.run_worker(home, memory.Settings.from_env(os.environ))
+    finally:
+        os._exit(0)
+
+
+def warm_up(folder: pathlib.Path) -> None:
+    """Have every module imported, so that no import is among the system calls of a child."""
+    home = memory.Home(folder, isolated=True)
+    known_home(home)
+    typed(home, "I live in Leeds")
+    for what in ("write", "update", "rollback"):
+        operate(what, home)
+
+
+def operate(what: str, home: memory.Home) -> None:
+    """One of the things that change a profile."""
+    with memory.Memory(home) as opened:
+        if what == "write":
+            opened.add(["Plays chess"], "Interests")
+        elif what == "rollback":
+            opened.overwrite("rollback", opened.version_text(1))
+        else:
+            memory.update_now(opened, memory.Log(home.logs), memory.Settings(), Asked(home))
+
+
+class Asked:
+    """The model. Counts in mapped memory how often it was asked, which takes no system call that could be spoiled."""
+
+    def __init__(self, home: memory.Home) -> None:
+        path = home.user_dir / "asked"
+        if not path.exists():
+            path.write_bytes(b"\0")
+        with path.open("r+b") as file:
+            self.count = mmap.mmap(file.fileno(), 1)
+
+    def __call__(self, model: str, request: str) -> str:
+        self.count[0] += 1
+        facts = re.findall(r"^(I [a-z]+ .*)$", request, re.MULTILINE)
+        # Ids come from the text: this one is of "Likes tea", which the first message takes back.
+        changed = memory.Document("- Likes tea\n").ids
+        return "\n".join(
+            [f"ADD | Interests | {fact} | {fact}" for fact in facts] + [f"REMOVE | {id} | {facts[0]}" for id in changed]
+        )
+
+
+@dataclass
+class Server:
+    """The other end of `serve`."""
+
+    process: subprocess.Popen[str]
+
+    def ask(self, **task: object) -> int:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(json.dumps(task), file=self.process.stdin, flush=True)
+        return int(self.process.stdout.readline())
+
+    def wait(self, pid: int) -> int:
+        return self.ask(do="wait", pid=pid)
+
+    def start(self, user: User, do: str, **task: object) -> int:
+        return self.ask(do=do, env=user.env, output=str(user.folder / "output"), **task)
+
+    def run(self, user: User, do: str, **task: object) -> int:
+        return self.wait(self.start(user, do, **task))
+
+    def llm(self, user: User, *args: str, idle: float = 60.0) -> None:
+        """A call that must go well and say nothing but the model's answer."""
+        (user.folder / "output").unlink(missing_ok=True)
+        code = self.run(user, "llm", args=args, idle=idle)
+        assert (code, output(user)) == (0, f"You said: {args[-1]}\n")
+
+
+def output(user: User) -> str:
+    path = user.folder / "output"
+    return path.read_text("utf-8") if path.exists() else ""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("server")
+    user = User(folder / "user")
+    path = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(HERE)])
+    env = user.env | {"LLM_MEMORY_AUTO": "1", "PYTHONPATH": path, "WARM_UP": str(user.user_dir)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", "import test_crash; test_crash.serve()"],
+        env=env,
+        cwd=folder,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        yield Server(process)
+
+
+# -- a user without an llm ------------------------------------------------------
+
+
+def known_home(home: memory.Home) -> None:
+    """A home with a profile of two versions, and a log."""
+    home.create()
+    with memory.Memory(home) as opened:
+        opened.change("load", lambda _: OLD.replace("- Likes tea\n", ""))
+        opened.change("load", lambda _: OLD)
+        opened.settle()
+    make_log(home)
+    Asked(home)
+
+
+def make_log(home: memory.Home) -> None:
+    import sqlite_utils
+    from llm.migrations import migrate
+
+    with contextlib.closing(sqlite3.connect(home.logs)) as db:
+        migrate(sqlite_utils.Database(db))
+        db.commit()
+
+
+def typed(home: memory.Home, *texts: str, now: Callable[[], dt.datetime] = memory.utc_now) -> None:
+    """What calls leave behind: a note of each, and its turn in the log."""
+    with memory.Memory(home, now=now) as opened:
+        for text in texts:
+            opened.note(memory.Note("prompt", learn=True, length=len(text), sha256=memory.digest(text)))
+    log(home, *texts, now=now)
+
+
+def log(home: memory.Home, *texts: str, now: Callable[[], dt.datetime] = memory.utc_now) -> None:
+    """Turns as llm logs them."""
+    with contextlib.closing(sqlite3.connect(home.logs)) as db, db:
+        for text in texts:
+            turn = os.urandom(8).hex()
+            db.execute(
+                "insert into turns (id, thread_id, model, datetime_utc) values (?, ?, 'scripted', ?)",
+                [turn, turn, now().isoformat()],
+            )
+            db.execute("insert into turn_search (turn_id, prompt, response) values (?, ?, 'Yes.')", [turn, text])
+
+
+def facts(home: memory.Home) -> list[str]:
+    return [item.text for item in memory.Document(memory.read_profile(home.profile)).items]
+
+
+def learn(home: memory.Home, **kwargs: Any) -> None:
+    """What the next `llm memory update` does."""
+    with memory.Memory(home, **kwargs) as opened:
+        opened.release("worker")
+        opened.release("update")
+        memory.update_now(opened, memory.Log(home.logs), memory.Settings(), Asked(home))
+        opened.settle()
+
+
+def asked(home: memory.Home) -> int:
+    return (home.user_dir / "asked").read_bytes()[0]
+
+
+# -- every system call, spoiled -------------------------------------------------
+
+FILES = re.compile(
+    r"openat|p?writev?(64)?|p?readv?(64)?|f(data)?sync|rename(at2?)?|unlink(at)?|ftruncate|fallocate|mkdir(at)?"
+    r"|f?chmod(at)?|flock|fcntl|newfstatat|statx?|fstat|getdents64|readlink(at)?|access|faccessat2?"
+)
+GROWING = re.compile(r"openat|p?writev?(64)?|f(data)?sync|rename(at2?)?|ftruncate|fallocate|mkdir(at)?")
+
+FAULTS = {
+    "killed": (re.compile(".*"), "signal=SIGKILL:when={}"),
+    "one EIO": (FILES, "error=EIO:when={}"),
+    "EIO from then on": (FILES, "error=EIO:when={}+"),
+    "one ENOSPC": (GROWING, "error=ENOSPC:when={}"),
+    "ENOSPC from then on": (GROWING, "error=ENOSPC:when={}+"),
+}
+
+
+def strace_works() -> bool:
+    if not shutil.which("strace"):
+        return False
+    return (
+        subprocess.run(["strace", "-qq", "-e", "trace=none", "true"], capture_output=True, check=False).returncode == 0
+    )
+
+
+def traced(server: Server, user: User, what: str, *options: str) -> int:
+    """Run an operation under strace; its exit code, negative for a signal."""
+    pid = server.start(user, what, gate=True)
+    trace = user.folder / "trace"
+    strace = subprocess.Popen(
+        ["strace", "-f", "-o", trace, *options, "-p", str(pid)],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={"PATH": os.environ["PATH"]},
+    )
+    with strace:
+        assert strace.stderr is not None
+        attached = strace.stderr.readline()
+        assert "attached" in attached, attached
+        os.kill(pid, signal.SIGUSR1)
+        return server.wait(pid)
+
+
+def system_calls(server: Server, user: User, what: str) -> list[tuple[str, int]]:
+    """What a run without a fault calls: each system call, and how often it was called before, from 1."""
+    assert traced(server, user, what) == 0, output(user)
+    seen: dict[str, int] = {}
+    calls = []
+    names = re.findall(r"^\d+ +([a-z_]\w+)\(", (user.folder / "trace").read_text("utf-8", "replace"), re.MULTILINE)
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        calls.append((name, seen[name]))
+    # What comes before is the signal that starts it; what comes behind is the interpreter's end.
+    return [call for call in calls if call[0] not in {"exit_group", "exit", "rt_sigtimedwait"}]
+
+
+def chosen(calls: list[tuple[str, int]], pattern: re.Pattern[str]) -> list[tuple[str, int]]:
+    """The calls to spoil: all of them, or a sample with those that change files in it more often."""
+    fit = [call for call in calls if pattern.fullmatch(call[0])]
+    if LONG or len(fit) <= SAMPLE:
+        return fit
+    changing = [call for call in fit if GROWING.fullmatch(call[0]) or call[0].startswith("unlink")]
+    chance = random.Random()
+    first = chance.sample(changing, min(len(changing), SAMPLE * 2 // 3))
+    return first + chance.sample([call for call in fit if call not in first], SAMPLE - len(first))
+
+
+@pytest.fixture(scope="module")
+def strace() -> None:
+    if not strace_works():
+        pytest.skip("strace is not installed, or may not trace here")
+
+
+@pytest.mark.usefixtures("strace")
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("what", ["first write", "write", "update", "rollback"])
+def test_a_fault_at_any_system_call_leaves_the_old_or_the_new_and_the_next_run_completes_it(
+    server: Server, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, what: str, fault: str
+) -> None:
+    # What a write displaced is kept for a while on purpose: no while here.
+    monkeypatch.setattr(memory, "DISPLACED_SECONDS", -1.0)
+    pattern, injection = FAULTS[fault]
+    model = User(tmp_path / "model")
+    if what == "first write":
+        model.places.create()
+        model.profile = OLD
+    else:
+        known_home(model.places)
+        typed(model.places, "I prefer coffee now", "I live in Leeds")
+    doing = what.removeprefix("first ")
+    calls = chosen(system_calls(server, a_copy(model, tmp_path / "whole"), doing), pattern)
+    whole = a_copy(model, tmp_path / "expected")
+    operate(doing, whole.places)
+    new = whole.places.profile.read_bytes()
+    old = model.places.profile.read_bytes()
+    assert new != old
+    ends = set()
+    for number, (name, when) in enumerate(calls):
+        user = a_copy(model, tmp_path / str(number))
+        code = traced(server, user, doing, "-e", f"trace={name}", "-e", f"inject={name}:{injection.format(when)}")
+        ends.add(code)
+        try:
+            check_what_is_left(user, doing, code, old, new)
+        except Exception as error:
+            trace = (user.folder / "trace").read_text("utf-8", "replace")[-2000:]
+            raise AssertionError(
+                f"{fault} at {name} number {when}, ended with {code}: {output(user)}\n{trace}"
+            ) from error
+        shutil.rmtree(user.folder)
+    assert ends - {0}, "no fault had any effect"
+
+
+def a_copy(model: User, folder: pathlib.Path) -> User:
+    user = User(folder)
+    shutil.copytree(model.user_dir, user.user_dir, dirs_exist_ok=True)
+    return user
+
+
+def check_what_is_left(user: User, what: str, code: int, old: bytes, new: bytes) -> None:
+    home = user.places
+    assert code in {0, 3, -9}, "a failure with no name"
+    left = home.profile.read_bytes()
+    assert left in {old, new}, "a mix"
+    if code == 0 and not memory_says_failed(home):
+        assert left == new, "it said it was done"
+    # The next run
+    if what == "update":
+        learn(home)
+        assert home.profile.read_bytes() == new
+    with memory.Memory(home) as opened:
+        opened.settle()
+        settled = home.profile.read_bytes()
+        assert settled in {old, new}
+        assert settled == new or left == old, "what was there has gone"
+        newest = opened.find_version(steps=0).id
+        texts = [opened.version_text(number).encode() for number in range(1, newest + 1)]
+        assert texts[-1] == settled, "history knows another text"
+        assert old in texts, "the old text can't be brought back"
+        assert len(texts) == len(set(texts)) or what == "rollback", "a version twice"
+        assert user.query("pragma integrity_check", home.database) == "ok"
+    if what == "update":
+        assert sorted(facts(home)) == sorted(["Plays the oboe", "I prefer coffee now", "I live in Leeds"])
+        assert user.query("select count(*) from evidence", home.database) == 3, "a receipt twice, or none"
+        assert user.query("select count(*) from turns where state = 'done'", home.database) == 2
+        assert asked(home) <= 2, "more than one request was made again"
+    else:
+        # Whether it was done or not, doing it now does it, once.
+        operate(what, home)
+        assert home.profile.read_bytes() == new
+    with memory.Memory(home) as opened:
+        opened.set("a write", "")  # SQLite clears a dead journal away when it next writes
+        opened.settle()
+    strays = {path for path in home.directory.iterdir() if path.name not in {"memory.db", "profile.lock", "profile.md"}}
+    # A profile that could not be read when another was put in its place is kept, and said to be.
+    kept = {path for path in strays if path.name.startswith("profile.md.unreadable-") and path.read_bytes() == old}
+    assert strays - kept == set()
+
+
+def memory_says_failed(home: memory.Home) -> bool:
+    """Whether `status` tells of a failure: an update reports it there."""
+    with contextlib.suppress(sqlite3.Error), memory.Memory(home) as opened:
+        return bool(opened.errors() or opened.count_turns("pending"))
+    return False
+
+
+# -- a disk that is really full --------------------------------------------------
+
+
+@contextlib.contextmanager
+def mounted(folder: pathlib.Path, *options: str) -> Iterator[None]:
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if subprocess.run(["mount", *options, folder], capture_output=True, check=False).returncode:
+        pytest.skip("mounting needs root")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def fill(folder: pathlib.Path, free: int) -> pathlib.Path:
+    """Leave only so many bytes of this file system."""
+    filler = folder / "filler"
+    room = os.statvfs(folder)
+    with filler.open("wb") as file:
+        file.write(b"x" * max(room.f_bavail * room.f_frsize - free, 0))
+    return filler
+
+
+@pytest.mark.parametrize("what", ["write", "update", "rollback"])
+def test_whatever_room_a_disk_has_left_a_change_is_made_or_not_made(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setattr(memory, "DISPLACED_SECONDS", -1.0)
+    model = User(tmp_path / "model")
+    known_home(model.places)
+    typed(model.places, "I prefer coffee now", "I live in Leeds")
+    whole = a_copy(model, tmp_path / "whole")
+    operate(what, whole.places)
+    old, new = model.places.profile.read_bytes(), whole.places.profile.read_bytes()
+    ends = set()
+    for free in range(0, 100_000, 4096 if LONG else 3 * 4096):
+        user = User(tmp_path / f"{free}")
+        with mounted(user.places.directory, "-t", "tmpfs", "-o", "size=400k,mode=700", "tmpfs"):
+            shutil.copytree(model.user_dir, user.user_dir, dirs_exist_ok=True)
+            filler = fill(user.places.directory, free)
+            code = 0
+            try:
+                operate(what, user.places)
+            except (OSError, sqlite3.Error, memory.Problem):
+                code = 3
+            ends.add(code)
+            assert user.places.profile.read_bytes() in {old, new}
+            filler.unlink()
+            check_what_is_left(user, what, code, old, new)
+    assert ends == {0, 3}, "the disk was never full, or never not"
+
+
+def test_what_is_typed_on_a_full_disk_is_learned_when_there_is_room(server: Server, user: User) -> None:
+    with mounted(user.places.directory, "-t", "tmpfs", "-o", "size=400k,mode=700", "tmpfs"):
+        known_home(user.places)
+        user.profile = OLD
+        filler = fill(user.places.directory, 0)
+        server.llm(user, "I live in Leeds")
+        filler.unlink()
+        server.llm(user, "I work as a nurse")
+        learned(user, *FACTS, "I live in Leeds", "I work as a nurse")
+        end_workers(user)
+
+
+def test_a_home_that_cannot_be_written_to_changes_nothing_but_the_profile_still_goes_along(user: User) -> None:
+    user.profile = OLD
+    make_log(user.places)
+    scripted = user.folder / "scripted"
+    scripted.mkdir()
+
+    def said(*args: str, auto: str | None) -> tuple[int, str, str]:
+        done = user.llm(*args, auto=auto, check=False, SCRIPTED_DIR=str(scripted))
+        # Where llm itself fails, its last words count: the traceback shows that there is a plugin.
+        return done.returncode, done.stdout, done.stderr.strip().rpartition("\n")[2]
+
+    with mounted(user.user_dir, "--bind", str(user.user_dir)):
+        subprocess.run(["mount", "-o", "remount,bind,ro", user.user_dir], check=True)
+        for args in (("I live in Leeds",), ("-n", "I live in Leeds")):
+            assert said(*args, auto="1") == said(*args, auto=None)
+        assert said("memory", "show", auto=None) == (0, OLD, "")
+        assert said("memory", "status", auto=None)[0] == 0
+        code, _, words = said("memory", "add", "Plays chess", auto=None)
+        assert code == 1
+        assert "Read-only file system" in words
+    calls = [json.loads(line) for line in (scripted / "calls.jsonl").read_text("utf-8").splitlines()]
+    assert sum("Plays the oboe" in str(call["system"]) for call in calls) == 2
+    assert user.profile == OLD
+
+
+# -- the databases, handled as people and programs do ------------------------------
+
+
+def learned(user: User, *expected: str) -> None:
+    """Wait until the profile has these facts; it must have no other, none twice, and no message been sent twice."""
+    eventually(lambda: set(expected) <= set(user.facts), f"learning {expected}, having {user.facts}; {output(user)}")
+    user.settled()
+    assert sorted(user.facts) == sorted(expected)
+    requests = [call["messages"][-1][1] for call in user.calls(update=True)]
+    for fact in set(expected) - set(FACTS):
+        assert sum(request.count(f"\n{fact}\n</message") for request in requests) == 1, f"{fact} was sent again"
+
+
+Spoil = Callable[[pathlib.Path, pathlib.Path], None]
+"""Does something to a database, of which there is a backup."""
+
+
+def deleted(path: pathlib.Path, backup: pathlib.Path) -> None:
+    path.unlink()
+
+
+def replaced_by_mv(path: pathlib.Path, backup: pathlib.Path) -> None:
+    aside = path.with_name("aside")
+    shutil.copy(path, aside)
+    os.replace(aside, path)
+
+
+def replaced_by_cp(path: pathlib.Path, backup: pathlib.Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content)
+
+
+def restored_by_mv(path: pathlib.Path, backup: pathlib.Path) -> None:
+    os.replace(backup, path)
+
+
+def restored_by_cp(path: pathlib.Path, backup: pathlib.Path) -> None:
+    shutil.copyfile(backup, path)
+
+
+def vacuumed(path: pathlib.Path, backup: pathlib.Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("vacuum")
+
+
+def in_wal_mode(path: pathlib.Path, backup: pathlib.Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        assert db.execute("pragma journal_mode = wal").fetchone() == ("wal",)
+
+
+def with_a_hot_journal(path: pathlib.Path, backup: pathlib.Path) -> None:
+    """As a program leaves it that is killed in the middle of a commit."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("pragma cache_size = 1")
+        db.execute("begin")
+        table = "turn_search" if path.name == "logs.db" else "lines"
+        column = "response" if path.name == "logs.db" else "text"
+        db.execute("create table heap (junk)")
+        db.execute("insert into heap select zeroblob(3000) from sqlite_master")
+        db.execute(f"update {table} set {column} = 'half written'")
+        db.execute("insert into heap select zeroblob(3000) from sqlite_master")
+        halves = [
+            (each, each.with_name(f"{each.name}.half")) for each in (path, path.with_name(f"{path.name}-journal"))
+        ]
+        for each, half in halves:
+            shutil.copy(each, half)
+        db.execute("rollback")
+    for each, half in reversed(halves):
+        os.replace(half, each)
+    assert b"half written" in path.read_bytes(), "nothing to roll back"
+
+
+SPOILS: list[Spoil] = [
+    *(
+        deleted,
+        replaced_by_mv,
+        replaced_by_cp,
+        restored_by_mv,
+        restored_by_cp,
+        vacuumed,
+        in_wal_mode,
+        with_a_hot_journal,
+    ),
+]
+
+
+@pytest.mark.parametrize("spoil", SPOILS)
+def test_what_is_typed_after_llms_log_was_tampered_with_is_learned_and_nothing_twice(
+    server: Server, user: User, spoil: Spoil
+) -> None:
+    user.profile = OLD
+    server.llm(user, "I live in Leeds")
+    learned(user, *FACTS, "I live in Leeds")
+    backup = user.folder / "backup"
+    shutil.copy(user.places.logs, backup)
+    server.llm(user, "I work as a nurse")
+    learned(user, *FACTS, "I live in Leeds", "I work as a nurse")
+    pid = user.worker_pid()
+    spoil(user.places.logs, backup)
+    server.llm(user, "I play chess")
+    learned(user, *FACTS, "I live in Leeds", "I work as a nurse", "I play chess")
+    assert user.worker_pid() == pid, "the worker did not survive it"
+    with user.memory() as opened:
+        assert opened.errors() == []
+        assert "I work as a nurse" in opened.version_text(opened.find_version(steps=1).id)
+
+
+@pytest.mark.parametrize("spoil", SPOILS)
+def test_what_is_typed_after_memorys_database_was_tampered_with_is_learned_and_nothing_twice(
+    server: Server, user: User, spoil: Spoil
+) -> None:
+    user.profile = OLD
+    server.llm(user, "I live in Leeds")
+    learned(user, *FACTS, "I live in Leeds")
+    backup = user.folder / "backup"
+    shutil.copy(user.places.database, backup)
+    server.llm(user, "I work as a nurse")
+    learned(user, *FACTS, "I live in Leeds", "I work as a nurse")
+    spoil(user.places.database, backup)
+    server.llm(user, "I play chess")
+    learned(user, *FACTS, "I live in Leeds", "I work as a nurse", "I play chess")
+    assert user.query("pragma integrity_check", user.places.database) == "ok"
+    with user.memory() as opened:
+        opened.settle()
+        assert opened.version_text(opened.find_version(steps=0).id) == user.profile
+
+
+# -- many at once ------------------------------------------------------------------
+
+
+def test_twenty_first_calls_at_once_are_all_answered_and_learned_by_one_worker(server: Server, user: User) -> None:
+    texts = [f"I like colour number {n}" for n in range(20)]
+    make_log(user.places)
+    pids = []
+    for text in texts:
+        task: dict[str, Any] = {"env": user.env, "output": str(user.folder / text), "args": [text], "gate": True}
+        pids.append(server.ask(do="llm", **task))
+    for pid in pids:
+        os.kill(pid, signal.SIGUSR1)
+    assert [server.wait(pid) for pid in pids] == [0] * 20
+    assert [(user.folder / text).read_text("utf-8") for text in texts] == [f"You said: {text}\n" for text in texts]
+    learned(user, *texts)
+    learners = re.findall(r" (\d+) INFO scripted: [1-9]", user.places.worker_log.read_text("utf-8"))
+    assert set(learners) == {str(user.worker_pid())}
+    assert "locked" not in user.places.worker_log.read_text("utf-8")
+    end_workers(user)
+
+
+def test_no_call_is_overlooked_by_a_worker_that_is_about_to_exit(server: Server, tmp_path: pathlib.Path) -> None:
+    """Each call comes at a random moment of a worker with a short life, and must be learned without another call.
+
+    The dangerous moment lasts a millisecond; here it is made longer than the worker's life.
+    """
+    chance = random.Random()
+    rounds = 30 if LONG else 10
+    users = [User(tmp_path / str(n)) for n in range(10)]
+    for user in users:
+        make_log(user.places)
+        user.env["LLM_MEMORY_UPDATE_INTERVAL"] = "0.03"
+    for number in range(rounds):
+        text = f"I like colour number {number}"
+        pids = [server.start(user, "llm", args=[text], idle=chance.uniform(0, 0.2), ponder=0.2) for user in users]
+        for user, pid in zip(users, pids, strict=True):
+            assert server.wait(pid) == 0, output(user)
+        for user in users:
+            has_learned(user, text)
+    ends = 0
+    for user in users:
+        learned(user, *(f"I like colour number {number}" for number in range(rounds)))
+        no_worker_runs(user)
+        ends += user.places.worker_log.read_text("utf-8").count("stops: idle")
+    assert ends > len(users) * rounds / 4, "workers seldom came to an end"
+
+
+def end_workers(user: User) -> None:
+    """Kill the worker, and then those that waited for its lock."""
+
+    def none_is_left() -> bool:
+        if user.worker_runs():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(user.worker_pid(), signal.SIGKILL)
+        return not user.worker_runs()
+
+    eventually(none_is_left, "the end of the workers")
+
+
+def has_learned(user: User, text: str) -> None:
+    eventually(lambda: text in user.facts, f"learning {text} of {user.folder}")
+
+
+def no_worker_runs(user: User) -> None:
+    eventually(lambda: not user.worker_runs(), "the worker's end")
+
+
+def test_two_users_at_once_learn_each_their_own(server: Server, tmp_path: pathlib.Path) -> None:
+    one, other = User(tmp_path / "one"), User(tmp_path / "other")
+    pids = [
+        server.start(user, "llm", args=[f"I live in {place} {n}"])
+        for n in range(4)
+        for user, place in ((one, "Leeds"), (other, "York"))
+    ]
+    assert [server.wait(pid) for pid in pids] == [0] * 8
+    learned(one, *(f"I live in Leeds {n}" for n in range(4)))
+    learned(other, *(f"I live in York {n}" for n in range(4)))
+    assert one.worker_pid() != other.worker_pid()
+    end_workers(one)
+    end_workers(other)
+
+
+def test_a_deleted_worker_lock_makes_one_worker_give_way_and_nothing_is_learned_twice(
+    server: Server, user: User
+) -> None:
+    server.llm(user, "I live in Leeds")
+    learned(user, "I live in Leeds")
+    first = user.worker_pid()
+    user.places.worker_lock.unlink()
+    server.llm(user, "I work as a nurse")
+    learned(user, "I live in Leeds", "I work as a nurse")
+    assert user.worker_pid() != first
+    eventually(lambda: "its lock is gone" in user.places.worker_log.read_text("utf-8"), "the first one's end")
+
+
+def test_a_deleted_lock_of_the_profile_is_made_anew(server: Server, user: User) -> None:
+    known_home(user.places)
+    with user.memory() as opened:
+        for fact in ("Speaks Welsh", "Speaks Dutch"):
+            opened.add([fact], "Interests")
+            user.places.profile_lock.unlink()
+    pids = [server.start(user, "write") for _ in range(4)]
+    assert [server.wait(pid) for pid in pids] == [0] * 4
+    assert user.facts == [*FACTS, "Speaks Welsh", "Speaks Dutch", "Plays chess"]
+
+
+# -- the clock -----------------------------------------------------------------------
+
+
+@dataclass
+class Clock:
+    time: dt.datetime = dt.datetime(2026, 11, 20, 12, tzinfo=dt.timezone.utc)
+
+    def __call__(self) -> dt.datetime:
+        return self.time
+
+
+LEAPS = {"a year back": -365, "an hour back": -1 / 24, "an hour on": 1 / 24, "a year on": 365, "ten years back": -3650}
+
+
+@pytest.mark.parametrize("days", LEAPS.values(), ids=list(LEAPS))
+def test_a_clock_that_leaps_between_call_and_update_does_not_keep_a_turn_from_being_learned(
+    user: User, days: float
+) -> None:
+    known_home(user.places)
+    clock = Clock()
+    typed(user.places, "I prefer coffee now", now=clock)
+    clock.time += dt.timedelta(days=days)
+    typed(user.places, "I live in Leeds", now=clock)
+    learn(user.places, now=clock)
+    learn(user.places, now=clock)
+    assert user.facts == ["Plays the oboe", "I prefer coffee now", "I live in Leeds"]
+    assert asked(user.places) == 1
+
+
+@pytest.mark.parametrize("days", LEAPS.values(), ids=list(LEAPS))
+def test_a_clock_that_leaps_while_a_failed_turn_waits_does_not_make_it_wait_for_years(user: User, days: float) -> None:
+    def fail(model: str, request: str) -> str:
+        raise memory.ModelFailed("down")
+
+    known_home(user.places)
+    clock = Clock()
+    typed(user.places, "I prefer coffee now", now=clock)
+    with memory.Memory(user.places, now=clock) as opened:
+        learner = memory.Learner(opened, memory.Log(user.places.logs), memory.Settings(), fail)
+        memory.take_in(opened, learner.log)
+        assert learner.learn()
+        clock.time += dt.timedelta(days=days, minutes=61)
+        learner.ask = Asked(user.places)
+        assert learner.learn(), "it waits for a time that another clock told"
+    assert user.facts == ["Plays the oboe", "I prefer coffee now"]
+
+
+@pytest.mark.parametrize("days", LEAPS.values(), ids=list(LEAPS))
+def test_history_stays_in_the_order_of_its_making_whatever_the_clock_says(user: User, days: float) -> None:
+    clock = Clock()
+    with memory.Memory(user.places, now=clock) as opened:
+        opened.change("load", lambda _: "- One\n")
+        clock.time += dt.timedelta(days=days)
+        opened.change("load", lambda _: "- Two\n")
+        opened.overwrite("rollback", opened.version_text(opened.find_version(steps=1).id))
+        assert [version.author for version in opened.versions()] == ["rollback", "load", "load"]
+        assert opened.errors() == []
+    assert user.profile == "- One\n"
+
+
+# -- the plugin goes while a worker runs -------------------------------------------------
+
+
+@pytest.fixture
+def copied(user: User, tmp_path: pathlib.Path) -> pathlib.Path:
+    """A copy of the plugin that only this user has, before the installed one."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    shutil.copy(memory.__file__, folder)
+    user.env["PYTHONPATH"] = str(folder)
+    return folder / "llm_user_memory.py"
+
+
+def test_a_worker_whose_plugin_is_replaced_while_the_model_thinks_learns_once_and_makes_way(
+    user: User, copied: pathlib.Path
+) -> None:
+    (user.script / "slow.txt").write_text("NO_UPDATE 1.5")
+    user.llm("I live in Leeds")
+    eventually(lambda: user.calls(update=True), "the request")
+    first = user.worker_pid()
+    new = copied.with_name("new.py")
+    shutil.copy(copied, new)
+    os.replace(new, copied)
+    learned(user, "I live in Leeds")
+    eventually(lambda: user.worker_runs() and user.worker_pid() != first, "the new worker")
+
+
+def test_a_worker_whose_plugin_is_uninstalled_ends_and_what_it_left_is_learned_after_the_next_install(
+    user: User, copied: pathlib.Path
+) -> None:
+    user.env["LLM_MEMORY_UPDATE_INTERVAL"] = "1"
+    user.llm("I live in Leeds")
+    user.worker_pid()
+    copied.unlink()
+    eventually(lambda: not user.worker_runs(), "the worker's end")
+    del user.env["PYTHONPATH"]
+    user.llm("I work as a nurse")
+    learned(user, "I live in Leeds", "I work as a nurse")
+    assert "Traceback" not in user.places.worker_log.read_text("utf-8")

@@ -1,0 +1,394 @@
+"""The profile as a value, the reply grammar and the merge: pure, so tested without any llm."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from llm_user_memory import DEFAULT_SECTIONS, Document, Edit, Source, judge, merge, parse_reply
+
+PROFILE = """\
+# User Profile
+
+Written by me, for me.
+
+## Personal Information
+- Works as a nurse
+- Lives in Leeds
+
+## Current Projects
+* Builds a boat
+
+## Interests
+
+## Preferences
+- Prefers short answers
+"""
+
+
+def texts(text: str) -> list[str]:
+    return [item.text for item in Document(text).items]
+
+
+def editable(text: str) -> list[str]:
+    return [item.text for item in Document(text).items if item.editable]
+
+
+def changed(text: str, was: str, fact: str) -> str:
+    document = Document(text)
+    item = document.find(was)
+    assert item
+    return document.replace(item, fact).text
+
+
+def removed(text: str, was: str) -> str:
+    document = Document(text)
+    item = document.find(was)
+    assert item
+    return document.remove(item).text
+
+
+# What is an item
+
+
+@pytest.mark.parametrize("bullet", ["- ", "* ", "+ ", "• ", "1. ", "12) ", "-   ", "-\t", "  - ", "- [ ] ", "* [x] "])
+def test_a_list_entry_of_any_style_is_an_item_and_keeps_its_bullet(bullet: str) -> None:
+    text = f"## Work\n{bullet}Nurse\n{bullet}Leeds\n"
+    assert editable(text) == ["Nurse", "Leeds"]
+    assert changed(text, "Nurse", "Doctor") == f"## Work\n{bullet}Doctor\n{bullet}Leeds\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Just prose",
+        "## - A heading",
+        "-No space",
+        "---",
+        "* * *",
+        "- - -",
+        "```\n- In a fence\n```",
+        "~~~ markdown\n- In a fence\n```\n- Still\n~~~",
+        "   ````\n- In a fence\n```\n- Still\n````",
+        "<!--\n- In a comment\n-->",
+        "<!-- - In a comment -->",
+        "```\n- In a fence that never closes",
+        "1.5 litres a day",
+        "-",
+        "- ",
+    ],
+)
+def test_prose_headings_rules_fences_and_comments_hold_no_items(text: str) -> None:
+    assert texts(text) == []
+
+
+def test_items_resume_after_a_fence_or_a_comment() -> None:
+    assert editable("- A\n\n```\n- no\n```\n- B\n<!-- - no -->\n- C\n<!--\n- no\n-->\n- D\n") == ["A", "B", "C", "D"]
+
+
+def test_an_entry_that_goes_on_below_is_not_editable() -> None:
+    assert editable("- A\n  goes on\n- B\n") == ["B"]
+    assert editable("- A\n  - nested\n- B\n") == ["nested", "B"]
+    assert editable("- A\n\t1. nested\n- B\n") == ["nested", "B"]
+    assert editable("1. A\ngoes on lazily\n2. B\n") == ["B"]
+
+
+def test_an_entry_with_a_code_block_of_its_own_is_not_editable() -> None:
+    assert editable("- A\n  ```\n  code\n  ```\n- B\n") == ["B"]
+
+
+def test_an_entry_with_a_paragraph_or_list_of_its_own_after_a_blank_line_is_not_editable() -> None:
+    assert editable("- A\n\n  More about A.\n- B\n") == ["B"]
+    assert editable("- A\n\n  - nested\n- B\n") == ["nested", "B"]
+
+
+def test_an_entry_above_a_rule_or_heading_is_editable() -> None:
+    assert editable("- A\n## Next\n- B\n") == ["A", "B"]
+    assert editable("- A\n***\n- B\n") == ["A", "B"]
+
+
+def test_each_item_knows_its_section() -> None:
+    text = "- Before\n# Title\n- Top\n## Work ##\n- Nurse\n### Deeper\n- Ward 4\n"
+    assert [(item.section, item.text) for item in Document(text).items] == [
+        ("", "Before"),
+        ("Title", "Top"),
+        ("Work", "Nurse"),
+        ("Deeper", "Ward 4"),
+    ]
+
+
+# Ids
+
+
+def test_ids_are_short_come_from_the_text_and_do_not_move_with_other_lines() -> None:
+    before, after = Document(PROFILE), Document(PROFILE.replace("- Works as a nurse\n", "- New\n- Newer\n"))
+    ids = {item.text: id for id, item in before.ids.items()}
+    assert all(3 <= len(id) <= 4 and set(id) <= set("abcdefghijklmnopqrstuvwxyz234567") for id in ids.values())
+    assert {item.text: id for id, item in after.ids.items()}["Lives in Leeds"] == ids["Lives in Leeds"]
+
+
+def test_every_item_has_an_id_of_its_own_however_many_there_are() -> None:
+    document = Document("".join(f"- Fact {n % 1500}\n" for n in range(3000)))
+    assert len(document.ids) == 3000
+    assert {item.index for item in document.ids.values()} == set(range(3000))
+
+
+def test_an_edit_changes_the_line_it_named_also_where_another_says_the_same() -> None:
+    document = Document("## Work\n- Python\n\n## Hobbies\n- Python\n")
+    second = next(id for id, item in document.ids.items() if item.section == "Hobbies")
+    said = [Source("Python is no hobby of mine")]
+    judged = judge([Edit("REMOVE", second, "", "Python is no hobby of mine")], document, document, said)
+    assert judged.document.text == "## Work\n- Python\n\n## Hobbies\n"
+
+
+# Bytes that stay
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize("bom", ["", "\ufeff"])
+@pytest.mark.parametrize("end", ["", "newline"])
+def test_line_ends_bom_and_a_missing_final_newline_stay_as_they_are(newline: str, bom: str, end: str) -> None:
+    lines = [
+        "# User Profile",
+        "",
+        "## Work",
+        "- Nurse",
+        "\t-  Odd  ",
+        "prose \u2028 \x0c here",
+        "",
+        "## Tea",
+        "* Green",
+    ]
+    final = newline if end else ""
+
+    def written(*lines: str) -> str:
+        return bom + newline.join(lines) + final
+
+    text = written(*lines)
+    assert changed(text, "Green", "Black") == written(*lines[:-1], "* Black")
+    assert Document(text).add("Tea", "Oolong").text == written(*lines, "* Oolong")
+    assert Document(text).add("Work", "Leeds").text == written(*lines[:6], "- Leeds", *lines[6:])
+    assert Document(text).add("Interests", "Chess").text == written(*lines, "", "## Interests", "* Chess")
+    assert removed(written("## Tea", "* Black", "* Green"), "Black") == written("## Tea", "* Green")
+
+
+def test_a_bom_stays_when_the_first_line_goes() -> None:
+    assert removed("\ufeff- A\n- B\n", "A") == "\ufeff- B\n"
+
+
+LINES = st.lists(
+    st.tuples(
+        st.sampled_from(
+            [
+                *("- Fact", "* Fact", "  - nested", "1. One", "2) Two", "• dot", "- [ ] task", "prose", "  prose"),
+                *("# Title", "## Work", "### Interests", "", " ", "---", "```", "~~~", "<!--", "-->", "<!-- x -->"),
+                *("\ufeff", "- Fact  ", "-\tTab", "Notes", "    code", "\u2028", "\x0c", "- Überfakt 🎉", "|a|b|"),
+            ]
+        ),
+        st.sampled_from(["\n", "\n", "\r\n"]),
+    ),
+    max_size=14,
+).map(lambda pairs: "".join(line + end for line, end in pairs))
+
+
+@given(st.sampled_from(["", "\ufeff"]), LINES, st.sampled_from(["", "- Last", "last", "## Last", " "]))
+@example("\ufeff", "", "")
+@example("", "", " ")
+@example("", "", "last")
+@example("", "# User Profile\n\n## Work\n", "- Last")
+def test_an_added_fact_is_one_line_more_and_no_other_line_changes(bom: str, head: str, tail: str) -> None:
+    text = bom + head + tail
+    for section in ("Work", "Interests", "Something else"):
+        after = Document(text).add(section, "A new fact")
+        assert [item.text for item in after.items].count("A new fact") == 1
+        _assert_only_insertions(text, after.text)
+
+
+def _assert_only_insertions(before: str, after: str) -> None:
+    """Each line of `before` is there in `after`, in order, its bytes the same; only the last may have got its newline."""
+    rest = iter(after.removeprefix("\ufeff").splitlines(keepends=True))
+    for line in before.removeprefix("\ufeff").splitlines(keepends=True):
+        assert any(line == other or (not line.endswith("\n") and other.rstrip("\r\n") == line) for other in rest), line
+    assert before.startswith("\ufeff") == after.startswith("\ufeff")
+
+
+@given(st.sampled_from(["", "\ufeff"]), LINES, st.sampled_from(["", "- Last", "last"]))
+def test_replacing_and_removing_touch_exactly_the_named_line(bom: str, head: str, tail: str) -> None:
+    document = Document(bom + head + tail)
+    for item in document.ids.values():
+        lines = list(document.lines)
+        replaced = document.replace(item, "Other")
+        assert len(replaced.lines) == len(lines)
+        assert [n for n, (a, b) in enumerate(zip(lines, replaced.lines, strict=True)) if a != b] in ([item.index], [])
+        assert replaced.lines[item.index].rstrip("\r\n").endswith("Other")
+        without = document.remove(item).text
+        kept = lines[: item.index] + lines[item.index + 1 :]
+        assert without.removeprefix("\ufeff") == "".join(kept).removeprefix("\ufeff")
+        assert without.startswith("\ufeff") == document.text.startswith("\ufeff")
+
+
+# Where a new fact goes
+
+
+def test_a_section_is_found_without_case_and_by_close_match() -> None:
+    for wanted in (
+        "Current Projects",
+        "current projects",
+        "Current Project",
+        "## Current Projects:",
+        "[Current Projects]",
+    ):
+        assert "* Builds a boat\n* Sails it\n" in Document(PROFILE).add(wanted, "Sails it").text
+
+
+def test_an_unknown_section_becomes_notes_and_a_missing_default_one_is_made() -> None:
+    mine = "# Me\n\n## Hobbies\n- Chess\n"
+    assert Document(mine).section("hobby") in {"Hobbies", "Notes"}
+    assert Document(mine).add("Astrology", "Is a lion").text == mine + "\n## Notes\n- Is a lion\n"
+    assert Document(mine).add("preferences", "Short").text == mine + "\n## Preferences\n- Short\n"
+
+
+def test_the_users_own_heading_wins_over_a_default_of_the_same_name() -> None:
+    assert Document("## INTERESTS\n- Tea\n").add("Interests", "Chess").text == "## INTERESTS\n- Tea\n- Chess\n"
+
+
+def test_the_title_of_the_document_is_no_section() -> None:
+    assert Document("# User Profile\n\n## Work\n- Nurse\n").section("User Profile") == "Notes"
+
+
+def test_an_empty_profile_gets_a_title_and_the_first_section() -> None:
+    for text in ("", "\n", "  \n"):
+        assert Document(text).add("Interests", "Tea").text.strip() == "# User Profile\n\n## Interests\n- Tea"
+
+
+def test_a_new_fact_follows_the_sections_style_and_counts_on() -> None:
+    assert Document("## Work\n1. A\n2. B\n").add("Work", "C").text == "## Work\n1. A\n2. B\n3. C\n"
+    assert Document("## Work\n- [x] A\n").add("Work", "C").text == "## Work\n- [x] A\n- C\n"
+    assert Document("## Work\n* A\n  + deep\n").add("Work", "C").text == "## Work\n* A\n  + deep\n* C\n"
+
+
+def test_a_new_fact_is_not_put_into_a_fence_or_comment_that_never_closes() -> None:
+    for opening in ("```\n- code", "<!--\n- hidden"):
+        text = f"## Work\n- Nurse\n{opening}\n"
+        for section in ("Work", "Interests"):
+            assert "A new fact" in editable(Document(text).add(section, "A new fact").text)
+
+
+def test_a_profile_of_headings_only_is_empty() -> None:
+    assert Document("\ufeff# User Profile\r\n\r\n" + "\n".join(f"## {name}" for name in DEFAULT_SECTIONS)).empty
+    assert not Document(PROFILE).empty
+    assert not Document("prose").empty
+
+
+def test_a_fact_counts_as_there_whatever_its_case_spacing_quotes_and_full_stop() -> None:
+    document = Document("- Likes “green”  tea.\n")
+    assert document.has('likes "green" tea')
+    assert not document.has("Likes black tea")
+
+
+# The reply
+
+
+ADD = Edit("ADD", "Work", "Is a nurse", "I am a nurse")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ADD | Work | Is a nurse | I am a nurse",
+        "add|Work|Is a nurse|I am a nurse",
+        "- ADD | Work | Is a nurse | I am a nurse",
+        "1. ADD | Work | Is a nurse | I am a nurse",
+        "> * ADD | Work | Is a nurse | I am a nurse",
+        "| ADD | Work | Is a nurse | I am a nurse |",
+        "**ADD** | Work | Is a nurse | I am a nurse",
+        "`ADD | Work | Is a nurse | I am a nurse`",
+        'ADD | Work | Is a nurse | "I am a nurse"',
+        "ADD | Work | - Is a nurse | “I am a nurse”",
+        "  ADD  |  Work  |  Is a nurse  |  «I am a nurse»  \r",
+    ],
+)
+def test_an_edit_is_understood_in_every_dress(line: str) -> None:
+    for reply in (
+        line,
+        f"```\n{line}\n```",
+        f"Here are the edits:\n\n{line}\n\nDone.",
+        f"<think>\nADD | x | y | z\n</think>\n{line}",
+    ):
+        assert parse_reply(reply) == [ADD]
+
+
+def test_replace_and_remove_name_an_id() -> None:
+    assert parse_reply("REPLACE | [A2c] | Is a nurse | I am a nurse\nremove | `a2c` | “forget it”") == [
+        Edit("REPLACE", "a2c", "Is a nurse", "I am a nurse"),
+        Edit("REMOVE", "a2c", "", "forget it"),
+    ]
+
+
+def test_a_quote_may_hold_bars() -> None:
+    assert parse_reply("ADD | Work | Pipes | I use a | b\nREMOVE | abc | x | y") == [
+        Edit("ADD", "Work", "Pipes", "I use a | b"),
+        Edit("REMOVE", "abc", "", "x | y"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "reply", ["NO_UPDATE", "no_update.", "- NO_UPDATE", "```\nNO_UPDATE\n```", "**NO UPDATE**", "`NO_UPDATE`"]
+)
+def test_no_update_is_an_answer_without_edits(reply: str) -> None:
+    assert parse_reply(reply) == []
+
+
+@pytest.mark.parametrize(
+    "reply", ["", "   \n", "Sure! Here is the profile.", "ADD Work: nurse", "# User Profile\n- Nurse", "ADD | x"]
+)
+def test_anything_else_is_out_of_grammar(reply: str) -> None:
+    assert parse_reply(reply) is None
+
+
+def test_one_malformed_line_does_not_drop_the_others() -> None:
+    assert parse_reply("ADD | Work\nADD | Work | Is a nurse | I am a nurse\nFOO | a | b | c\nNO_UPDATE") == [ADD]
+
+
+@given(st.text(), st.text())
+def test_no_reply_breaks_the_parser_and_none_of_it_becomes_two_lines(before: str, after: str) -> None:
+    for edit in parse_reply(f"{before}\nADD | Work | {after} | quote here\n{before}") or []:
+        assert "\n" not in edit.fact + edit.target + edit.quote
+
+
+# Merging
+
+
+def test_changes_of_both_sides_are_kept() -> None:
+    base = "# Me\n- A\n- B\n- C\n"
+    merged = merge(base, "# Me\n- A changed\n- B\n- C\n", "# Me\n- A\n- B\n- C\n- D\n")
+    assert (merged.text, merged.conflict) == ("# Me\n- A changed\n- B\n- C\n- D\n", False)
+
+
+def test_a_removal_on_one_side_stays_removed() -> None:
+    assert merge("- A\n- B\n- C\n", "- A\n- C\n", "- A\n- B\n- C\n- D\n").text == "- A\n- C\n- D\n"
+
+
+def test_where_both_changed_the_same_line_both_stay_and_it_is_said() -> None:
+    merged = merge("- A\n- B\n", "- A\n- Mine\n", "- A\n- Theirs\n")
+    assert (merged.text, merged.conflict) == ("- A\n- Mine\n- Theirs\n", True)
+
+
+def test_the_same_change_on_both_sides_is_made_once() -> None:
+    merged = merge("- A\n", "- A\n- B\n", "- A\n- B\n")
+    assert (merged.text, merged.conflict) == ("- A\n- B\n", False)
+
+
+def test_a_missing_final_newline_does_not_make_a_line_differ() -> None:
+    assert merge("- A\n- B", "- A\n- B\n- C\n", "- A2\n- B").text.splitlines() == ["- A2", "- B", "- C"]
+
+
+LIST = st.lists(st.sampled_from(["- A\n", "- B\n", "- C\n", "\n", "x\r\n"]), max_size=6).map("".join)
+
+
+@given(LIST, LIST)
+def test_merging_with_an_unchanged_side_gives_the_other(base: str, other: str) -> None:
+    assert merge(base, other, base).text == other
+    assert merge(base, base, other).text == other
+    assert merge(base, other, other).text == other
