@@ -91,7 +91,6 @@ def register_commands(cli: click.Group) -> None:
 
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off"}
-
 DEFAULT_INTERVAL = 5.0
 
 
@@ -250,9 +249,9 @@ def read_only(path: pathlib.Path) -> bool:
 DEFAULT_SECTIONS = ("Personal Information", "Current Projects", "Interests", "Preferences")
 OTHER_SECTION = "Notes"
 TITLE = "# User Profile"
+
 BUDGET = 8_000
 """Characters of profile above which facts are condensed before any is added."""
-
 _HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))??(?:[ \t]+#+)?[ \t]*$")
 _ITEM = re.compile(r"([ \t]*(?:[-*+•]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?)(\S.*?)([ \t]*)$")
 _RULE = re.compile(r"[ \t]*([-*_])(?:[ \t]*\1){2,}[ \t]*$")
@@ -271,18 +270,40 @@ class Item:
     editable: bool
 
 
+_STRAIGHT = str.maketrans("‘’‚‛ʼ“”„‟«»‐‑‒–—−", '\'\'\'\'\'""""""------')
+
+
 def normalised(text: str) -> str:
     """The text as two facts, or a quote and its source, are compared."""
     text = unicodedata.normalize("NFC", text).translate(_STRAIGHT)
     return " ".join(text.casefold().split())
 
 
-_STRAIGHT = str.maketrans("‘’‚‛ʼ“”„‟«»‐‑‒–—−", '\'\'\'\'\'""""""------')
-
-
 def _lines(text: str) -> tuple[str, ...]:
     # Not str.splitlines: it also splits at form feeds, U+2028 and their like.
     return tuple(re.findall(r"[^\n]*\n|[^\n]+", text))
+
+
+def _indent(bullet: str) -> int:
+    return len(bullet.expandtabs(4)) - len(bullet.expandtabs(4).lstrip())
+
+
+def _base32(text: str) -> str:
+    import base64
+
+    return base64.b32encode(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()).decode().lower().rstrip("=")
+
+
+def _fact_key(text: str) -> str:
+    return normalised(text).rstrip(".!;, ")
+
+
+def _closest(wanted: str, names: Sequence[str]) -> str | None:
+    import difflib
+
+    by_key = {normalised(name): name for name in reversed(names)}
+    match = difflib.get_close_matches(normalised(wanted.strip(" #*:[]")), list(by_key), n=1, cutoff=0.8)
+    return by_key[match[0]] if match else None
 
 
 class Document:
@@ -450,34 +471,32 @@ class Document:
         return Document("".join((*self.lines[:start], *lines, *self.lines[end:])))
 
 
-def _indent(bullet: str) -> int:
-    return len(bullet.expandtabs(4)) - len(bullet.expandtabs(4).lstrip())
-
-
-def _base32(text: str) -> str:
-    import base64
-
-    return base64.b32encode(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()).decode().lower().rstrip("=")
-
-
-def _fact_key(text: str) -> str:
-    return normalised(text).rstrip(".!;, ")
-
-
-def _closest(wanted: str, names: Sequence[str]) -> str | None:
-    import difflib
-
-    by_key = {normalised(name): name for name in reversed(names)}
-    match = difflib.get_close_matches(normalised(wanted.strip(" #*:[]")), list(by_key), n=1, cutoff=0.8)
-    return by_key[match[0]] if match else None
-
-
 @dataclass(frozen=True)
 class Merged:
     """Two changed texts made one; ``conflict`` if both changed the same lines."""
 
     text: str
     conflict: bool
+
+
+def _common_runs(base: list[str], ours: list[str], theirs: list[str]) -> Iterator[tuple[int, int, int, int]]:
+    """Runs of lines that all three share: length, and start in each; the empty run at the end last."""
+    import difflib
+
+    first = difflib.SequenceMatcher(None, base, ours, autojunk=False).get_matching_blocks()
+    second = difflib.SequenceMatcher(None, base, theirs, autojunk=False).get_matching_blocks()
+    i = j = 0
+    while i < len(first) and j < len(second):
+        one, two = first[i], second[j]
+        start = max(one.a, two.a)
+        end = min(one.a + one.size, two.a + two.size)
+        if start < end:
+            yield end - start, start, one.b + start - one.a, two.b + start - two.a
+        if one.a + one.size < two.a + two.size:
+            i += 1
+        else:
+            j += 1
+    yield 0, len(base), len(ours), len(theirs)
 
 
 def merge(base: str, ours: str, theirs: str) -> Merged:
@@ -505,26 +524,6 @@ def merge(base: str, ours: str, theirs: str) -> Merged:
     return Merged(text if ended.endswith("\n") or not ended else text.removesuffix("\n"), conflict)
 
 
-def _common_runs(base: list[str], ours: list[str], theirs: list[str]) -> Iterator[tuple[int, int, int, int]]:
-    """Runs of lines that all three share: length, and start in each; the empty run at the end last."""
-    import difflib
-
-    first = difflib.SequenceMatcher(None, base, ours, autojunk=False).get_matching_blocks()
-    second = difflib.SequenceMatcher(None, base, theirs, autojunk=False).get_matching_blocks()
-    i = j = 0
-    while i < len(first) and j < len(second):
-        one, two = first[i], second[j]
-        start = max(one.a, two.a)
-        end = min(one.a + one.size, two.a + two.size)
-        if start < end:
-            yield end - start, start, one.b + start - one.a, two.b + start - two.a
-        if one.a + one.size < two.a + two.size:
-            i += 1
-        else:
-            j += 1
-    yield 0, len(base), len(ours), len(theirs)
-
-
 # -- edits -------------------------------------------------------------------
 #
 # What a model may answer, and what becomes of it: pure. An edit is applied,
@@ -535,8 +534,10 @@ NO_UPDATE = "NO_UPDATE"
 LONGEST_FACT = 200
 MOST_REMOVALS = 3
 MOST_EDITS = 10
+
 MOST_HELD = 30
 """Edits that one request may leave for review: a flood must not fill all of it."""
+
 LONGEST_MESSAGE = 2_000
 """Characters of a typed message that the model is shown."""
 
@@ -576,7 +577,29 @@ class Verdict:
     section: str | None = None
 
 
-# The reply
+def _unquoted(quote: str) -> str:
+    pairs = {'"': '"', "'": "'", "“": "”", "‘": "’", "«": "»", "`": "`", "„": "“"}
+    while len(quote) > 1 and pairs.get(quote[0]) == quote[-1]:
+        quote = quote[1:-1].strip()
+    return quote
+
+
+def _parse_edit(line: str) -> Edit | None:
+    action, _, rest = line.partition("|")
+    action = action.strip().strip("*_").upper()
+    if action in {"ADD", "REPLACE"}:
+        fields = [field.strip() for field in rest.split("|", 2)]
+        if len(fields) < 2:
+            return None
+        target, fact, quote = (*fields, "")[:3]
+    elif action == "REMOVE":
+        fields = [field.strip() for field in rest.split("|", 1)]
+        target, fact, quote = fields[0], "", fields[1] if len(fields) > 1 else ""
+    else:
+        return None
+    if action != "ADD":
+        target = target.strip("[]`* ").casefold()
+    return Edit(action, target, re.sub(r"^(?:[-*+•]\s+)+", "", fact), _unquoted(quote))
 
 
 def parse_reply(reply: str) -> list[Edit] | None:
@@ -600,389 +623,7 @@ def parse_reply(reply: str) -> list[Edit] | None:
     return edits if edits or declined else None
 
 
-def _parse_edit(line: str) -> Edit | None:
-    action, _, rest = line.partition("|")
-    action = action.strip().strip("*_").upper()
-    if action in {"ADD", "REPLACE"}:
-        fields = [field.strip() for field in rest.split("|", 2)]
-        if len(fields) < 2:
-            return None
-        target, fact, quote = (*fields, "")[:3]
-    elif action == "REMOVE":
-        fields = [field.strip() for field in rest.split("|", 1)]
-        target, fact, quote = fields[0], "", fields[1] if len(fields) > 1 else ""
-    else:
-        return None
-    if action != "ADD":
-        target = target.strip("[]`* ").casefold()
-    return Edit(action, target, re.sub(r"^(?:[-*+•]\s+)+", "", fact), _unquoted(quote))
-
-
-def _unquoted(quote: str) -> str:
-    pairs = {'"': '"', "'": "'", "“": "”", "‘": "’", "«": "»", "`": "`", "„": "“"}
-    while len(quote) > 1 and pairs.get(quote[0]) == quote[-1]:
-        quote = quote[1:-1].strip()
-    return quote
-
-
-# The quote
-
 CUT = "\n[… cut …]\n"
-
-
-def as_shown(text: str) -> str:
-    """A typed message as the model sees it: secrets masked, a long one's middle cut out."""
-    text = mask_secrets(text)
-    if len(text) <= LONGEST_MESSAGE:
-        return text
-    half = (LONGEST_MESSAGE - len(CUT)) // 2
-    return text[:half] + CUT + text[-half:]
-
-
-def find_quote(quote: str, sources: Iterable[Source]) -> Source | None:
-    """The message that holds the quote word for word.
-
-    Compared without case, with whitespace collapsed and typographic quotes
-    straightened. A quote needs two words or eight characters, a wide (East
-    Asian) character counting twice; less would be found almost anywhere.
-    """
-    wanted = normalised(quote)
-    width = sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in wanted)
-    if len(wanted.split()) < 2 and width < 8:
-        return None
-    # The newest first: where several say it, the latest is the best receipt.
-    for source in reversed(list(sources)):
-        if any(_whole_words(wanted, part) for part in _searchable(source.text)):
-            return source
-    return None
-
-
-@functools.lru_cache(maxsize=64)
-def _searchable(text: str) -> tuple[str, ...]:
-    return tuple(normalised(part) for part in text.split(CUT))
-
-
-def _whole_words(wanted: str, text: str) -> int:
-    """Where in the text the words end that are wanted, 0 if nowhere: "like tea" is not in "I dislike tea"."""
-    start = text.find(wanted)
-    while start >= 0:
-        end = start + len(wanted)
-        if not _inside_word(text, start) and not _inside_word(text, end):
-            return end
-        start = text.find(wanted, start + 1)
-    return 0
-
-
-def _inside_word(text: str, at: int) -> bool:
-    # Only in scripts that have letter case, as those are also the ones that set spaces between words.
-    return all(c.isdigit() or c.upper() != c.lower() for c in (text[at - 1 : at] or " ", text[at : at + 1] or " "))
-
-
-# Judging
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """All verdicts on a reply, and the document with the applied edits."""
-
-    verdicts: tuple[Verdict, ...]
-    document: Document
-
-    def of(self, outcome: str) -> list[Verdict]:
-        return [verdict for verdict in self.verdicts if verdict.outcome == outcome]
-
-
-def judge(
-    edits: Sequence[Edit], asked: Document, now: Document, sources: Sequence[Source], *, condensing: bool = False
-) -> Judgement:
-    """Judge every edit on its own and apply the good ones.
-
-    ``asked`` is the profile that the model was shown, whose ids it used;
-    ``now`` is the profile as it is. An edit whose line has gone since is
-    rejected. Condensing takes many edits at once; anything else is held then.
-    """
-    removals = sum(edit.action == "REMOVE" for edit in edits)
-    held = 0
-    verdicts = []
-    for edit in edits:
-        verdict = _judge_one(edit, asked, now, sources)
-        if verdict.outcome == "apply" and not condensing:
-            reason = _why_too_much(edit, len(edits), removals, now) or why_given(edit.quote, verdict.source)
-            verdict = replace(verdict, outcome="hold", reason=reason) if reason else verdict
-        if verdict.outcome == "apply":
-            now = applied(verdict, now)
-        elif verdict.outcome == "hold":
-            held += 1
-            if held > MOST_HELD:
-                reason = f"{MOST_HELD} edits of its request are held already"
-                verdict = replace(verdict, outcome="reject", reason=reason)
-        verdicts.append(verdict)
-    return Judgement(tuple(verdicts), now)
-
-
-def _why_too_much(edit: Edit, edits: int, removals: int, now: Document) -> str:
-    if edits > MOST_EDITS:
-        return f"one of {edits:,} edits at once"
-    if edit.action == "REMOVE" and removals > MOST_REMOVALS:
-        return f"one of {removals} removals at once"
-    if edit.action == "ADD" and len(now.text) > BUDGET:
-        return f"the profile is over {BUDGET:,} characters"
-    return ""
-
-
-def applied(verdict: Verdict, document: Document) -> Document:
-    """The document with a verdict's edit made in it."""
-    edit = verdict.edit
-    if edit.action == "ADD":
-        return document.add(edit.target, edit.fact)
-    item = document.find(verdict.before, verdict.section)
-    if item is None:
-        return document
-    return document.remove(item) if edit.action == "REMOVE" else document.replace(item, edit.fact)
-
-
-def _judge_one(edit: Edit, asked: Document, now: Document, sources: Sequence[Source]) -> Verdict:
-    verdict = Verdict(edit, "apply", source=find_quote(edit.quote, sources))
-    if edit.action == "ADD":
-        # A heading of the profile or one of ours, never the model's own words.
-        verdict = replace(verdict, edit=replace(edit, target=now.section(edit.target)))
-    else:
-        item = asked.ids.get(edit.target)
-        if item is None:
-            return replace(verdict, outcome="reject", reason="the line it names is not one that can be edited")
-        verdict = replace(verdict, before=item.text, section=item.section)
-    if reason := _why_reject(verdict, now):
-        return replace(verdict, outcome="reject", reason=reason)
-    if edit.action != "REMOVE" and (reason := why_hold(edit.fact)):
-        return replace(verdict, outcome="hold", reason=reason)
-    return verdict
-
-
-def _why_reject(verdict: Verdict, now: Document) -> str:
-    edit = verdict.edit
-    if verdict.before and now.find(verdict.before, verdict.section) is None:
-        return "its line has changed since"
-    if verdict.source is None:
-        return "its quote is not in what was typed" if edit.quote else "it has no quote"
-    if secret := why_secret(edit.quote):
-        return f"its quote holds {secret}"
-    if edit.action == "REMOVE":
-        return ""
-    if reason := why_unfit(edit.fact):
-        return reason
-    return "the profile says so already" if now.has(edit.fact) else ""
-
-
-# What can't be a line of the profile
-
-_MARKUP = re.compile(
-    r"<[!/?]"  # comments, closing tags, declarations
-    r"|<[a-z][\w:-]*[\s/][^<>]*="  # a tag with attributes
-    r"|(?<![\w>])<[a-z]"  # any other tag; "List<String>" is a type
-    r"|\]\(|!\[|(?<![\w\]])\[[^\]]*\]\s?\[|^\[[^\]]*\]:"  # links and images of Markdown, inline and by reference
-    r"|&#\w|&[a-z]{2,8};",
-    re.IGNORECASE,
-)
-_BLOCK = re.compile(r"(?:#{1,6}|>|[-*+•]|\[[ x]?\])(?:\s|$)|`{3}|~{3}", re.IGNORECASE)
-
-
-def why_unfit(fact: str) -> str:
-    """Why this text can never be a line of the profile; ``""`` if it can."""
-    return next(_unfit(fact), "")
-
-
-def _unfit(fact: str) -> Iterator[str]:
-    if not any(c.isalnum() for c in fact):
-        yield "it says nothing"
-    if len(fact) > LONGEST_FACT:
-        yield f"it is longer than {LONGEST_FACT} characters"
-    if "\n" in fact or "\r" in fact:
-        yield "it is more than one line"
-    if reason := hidden_reason(fact):
-        yield reason
-    if _MARKUP.search(fact):
-        yield "it holds HTML, or a link or image of Markdown"
-    if _BLOCK.match(fact):
-        yield "it begins like a heading, a list, a quotation or code"
-    if secret := why_secret(fact):
-        yield f"it holds {secret}"
-
-
-# What shows nothing by itself though it counts as a letter, mark or symbol:
-# Hangul and Khmer fillers, the grapheme joiner, Mongolian selectors, the blank
-# Braille cell, code points reserved for such, and variation selectors.
-_BLANK = frozenset(
-    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u180f\u2065\u2800\u3164\uffa0"
-) | frozenset(map(chr, (*range(0xFFF0, 0xFFF9), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
-# England, Scotland and Wales: the only flags spelled with tag characters.
-_FLAG = re.compile(
-    "\U0001f3f4\U000e0067\U000e0062"
-    "(?:\U000e0065\U000e006e\U000e0067|\U000e0073\U000e0063\U000e0074|\U000e0077\U000e006c\U000e0073)\U000e007f"
-)
-
-
-def hidden_character(text: str) -> str | None:
-    """The first character that a reader can't see, or ``None``.
-
-    Emoji sequences and the joiners that Persian, Indic and other scripts are
-    spelled with are not hidden; the same characters anywhere else are.
-    """
-    return next((text[at] for at in _hidden(text)), None)
-
-
-def hidden_reason(text: str) -> str:
-    """Why a reader can't see all of this text; ``""`` if they can."""
-    char = hidden_character(text)
-    return f"it holds an invisible or control character (U+{ord(char):04X})" if char else ""
-
-
-def without_hidden(text: str) -> str:
-    """The text with a space for every character that a reader can't see; line ends and tabs stay."""
-    hidden = {at for at in _hidden(text) if text[at] not in "\n\r\t"}
-    return "".join(" " if at in hidden else char for at, char in enumerate(text)) if hidden else text
-
-
-def _hidden(text: str) -> Iterator[int]:
-    spelled = {at for flag in _FLAG.finditer(text) for at in range(*flag.span())}
-    before = " "
-    for at, char in enumerate(text):
-        if at in spelled or (char.isprintable() if char.isascii() else _visible(before, char, text[at + 1 : at + 2])):
-            before = char
-        else:
-            before = " "  # as if it were taken out: nothing may hang on it
-            yield at
-
-
-def _visible(before: str, char: str, after: str) -> bool:
-    if char == "\u200d":
-        return (_joins(before) and _joins(after)) or (_pictures(before) and _pictures(after))
-    if char == "\u200c":
-        return _joins(before)
-    if char in "\ufe0e\ufe0f":
-        return (_pictures(before) and before != "\ufe0f") or before in "0123456789#*‼⁉〰〽ℹ"
-    if "\ufe00" <= char <= "\ufe0d" or 0xE0100 <= ord(char) <= 0xE01EF:  # variants of an ideograph, as names have them
-        return unicodedata.name(before, "").startswith("CJK ")
-    return (
-        unicodedata.category(char) not in {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
-        and char not in _BLANK
-        and not 0xE0000 <= ord(char) <= 0xE0FFF
-    )
-
-
-def _joins(char: str) -> bool:
-    """A letter or mark of a script that is spelled with joiners: Arabic to Myanmar, Khmer and Mongolian."""
-    script = "\u0600" <= char <= "\u109f" or "\u1780" <= char <= "\u18af" or "\ufb50" <= char <= "\ufefc"
-    return script and unicodedata.category(char)[0] in "LM" and char not in _BLANK
-
-
-def _pictures(char: str) -> bool:
-    return char == "\ufe0f" or (unicodedata.category(char or " ") in {"So", "Sk", "Sm"} and char not in _BLANK)
-
-
-# What a person should look at first
-
-# Base forms only: "Never eats pork" and "Has never owned a car" are facts,
-# "Never recommend pork" is an order.
-_ORDER = r"""
-    (?<!\bhas\ )(?<!\bhave\ )(?<!\bhad\ )(?<!\bis\ )(?<!\bare\ )(?<!\bwas\ )(?<!\bwould\ )(?<!\bcould\ )
-    \b(?:always|never)\s+(?:\w+ly\s+)?
-    (?!(?:an?|the|in|on|at|up|for|from|with|without|to|by|as|so|too|very|quite|more|less|again|before|after|until
-        |late|early|busy|happy|been|had|was|were|got|gone|found|made|met|saw|seen|took|went|drove|ate|wore)\b)
-    (?!\w+ly\s+\w+(?:s|ed|ing)\b)
-    (?!\w*(?:[^s\W]s|ed|ing)\b (?<!\bneed)(?<!\bembed)(?<!\bfeed)(?<!\bheed)(?<!\bproceed)(?<!\bbring)(?<!\bfocus))
-    [a-z]
-    | \b(?:ignore|ignoriere|ignorez|disregard|override|bypass\ (?:the|all|any|every)|must|do\ not|don't
-        |make\ sure|be\ sure\ to|from\ now\ on|pretend|act\ as|execute|exfiltrat\w*|jailbreak\w*)\b
-    | \byou\ (?:should|are|will|must|have\ to|need\ to)\b
-    | \b(?:respond|reply|answer)\ (?:with|only)\b
-    | \b(?:system|previous|prior|above|earlier)\ (?:prompts?|instructions?|rules?|messages?)\b
-    | \binstructions?\b | \bassistants?\ (?:should|has\ to|will|is\ to)\b | \bthe\ (?:model|ai|assistant)\b
-    | \brun\ (?:the\ command|the\ following|this)\b | \b(?:curl|wget)\ -
-"""
-_ENDORSEMENT = r"""
-    \brecommend\b | \brecommend(?:s|ed|ation)?\ (?:to|that|it|this|them|only)\b | \b(?:empfehlen|empfiehl|recommander)\b
-    | \btrust(?:ed|s)?\ (?:\w+\ )?(?:sources?|sites?|vendors?|advisors?|authority|completely|everything|all)\b
-    | \b(?:trustworthy|authoritative|vertrauenswürdig\w*|endorse[sd]?|whitelist(?:ed)?|allowlist(?:ed)?)\b
-    | \b(?:official|reliable|preferred|approved|trusted)\ (?:source|vendor|provider|supplier|by)\b
-    | \bthe\ best\ (?:\w+\ )?(?:product|brand|vendor|provider|company|service)\b
-    | \bsafe\ to\ (?:run|install|execute|open|trust)\b
-"""
-_ADDRESS = r"""
-    \b[a-z][a-z0-9+.-]*:// | \bwww\. | \bmailto: | \bdata:\w
-    | \b[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]{2,}/\w  # "booking.com" alone is a name
-"""
-
-
-def why_hold(fact: str) -> str:
-    """Why a person should look at this fact first; ``""`` if there is no need."""
-    return next((reason for reason, pattern in _hold_patterns() if pattern.search(fact)), "")
-
-
-@functools.cache
-def _hold_patterns() -> list[tuple[str, re.Pattern[str]]]:
-    patterns = [
-        ("it holds a web address", _ADDRESS),
-        ("it reads as an order to a model", _ORDER),
-        ("it reads as an endorsement", _ENDORSEMENT),
-    ]
-    return [(reason, re.compile(pattern, re.IGNORECASE | re.VERBOSE)) for reason, pattern in patterns]
-
-
-# What follows such words in a message is somebody else's text, or made up.
-_GIVEN = r"""
-    \b(?:translate|summari[sz]e|tl;?dr|proofread|paraphrase|rephrase|rewrite|polish|shorten
-        |übersetze?|korrigiere?|traduis|traduce|corrige)\b [^\n:"“„«]{0,60} (?:[:\n"“„«]|\ ')
-    | \b(?:review|check|fix|improve|correct|edit)\b [^\n:"“„«.!?]{0,40}
-        \b(?:text|cv|résumé|resume|letter|e-?mails?|essay|story|poem|article|paragraph|sentence|speech|grammar)\b
-        [^\n:"“„«]{0,40} [:\n"“„«]
-    | \b(?:pretend|hypothetically|role-?play\w*|act\ as|once\ upon\ a\ time|you\ are\ now)\b
-    | \blet(?:'s|\ us)\ (?:say|play)\b
-    | \b(?:imagine|suppose)\ (?:that|you|you're|i|i'm|we|we're|he|she|they|it|a|an|being)\b
-    | \bwrite\ (?:\w+\ ){0,6}(?:story|poem|song|dialogue|monologue|scene|novel|limerick|joke|diary)\b
-"""
-
-
-def why_given(quote: str, source: Source | None) -> str:
-    """Why this part of a message may not be about the user; ``""`` if it is in their own voice."""
-    if source is None or not (marker := _given_pattern().search(source.text.translate(_STRAIGHT_APOSTROPHE))):
-        return ""
-    end = _whole_words(normalised(quote), normalised(source.text))
-    before = len(normalised(source.text[: marker.end()]))
-    return "it stands in text to work on, or in fiction" if before <= end else ""
-
-
-_STRAIGHT_APOSTROPHE = str.maketrans("’", "'")
-
-
-@functools.cache
-def _given_pattern() -> re.Pattern[str]:
-    return re.compile(_GIVEN, re.IGNORECASE | re.VERBOSE)
-
-
-# Secrets
-
-
-def why_secret(text: str) -> str:
-    """What kind of secret this text holds; ``""`` if none is seen."""
-    return next((kind for kind, _ in _secrets(text)), "")
-
-
-def mask_secrets(text: str) -> str:
-    """The text with every secret replaced by a word saying what was there."""
-    shown: list[str] = []
-    at = 0
-    for kind, (start, end) in sorted(_secrets(text), key=lambda found: found[1]):
-        if start >= at:
-            shown += [text[at:start], f"[{kind.split(' ', 1)[-1]}]"]
-        at = max(at, end)
-    return "".join([*shown, text[at:]])
-
-
-def _secrets(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
-    for kind, pattern, check in _secret_patterns():
-        for match in pattern.finditer(text):
-            if check is None or check(match[0]):
-                yield kind, match.span()
 
 
 def _mixed(token: str) -> bool:
@@ -1018,6 +659,7 @@ _PRIVATE_KEY = r"""
         [^-]*(?:-(?!----)[^-]*)*  (?:-----END[ ][A-Z ]{0,30}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----)?
     | AGE-SECRET-KEY-1\w{20,}
 """
+
 # What providers begin their keys with.
 _KEY = r"""
     \b(?: sk-(?:ant|proj|or|svcacct|admin|lf)-[\w-]{16,} | sk-[A-Za-z0-9]{20,} | [spr]k_(?:live|test)_[A-Za-z0-9]{10,}
@@ -1037,9 +679,11 @@ _LOGIN = r"\b[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s/:@]{0,200}:[^\s/@]{1,200}@"
 
 # What stands between such words as "password" and the password.
 _OF = r"(?:[ \t]+(?:for|to|of|on|at|für|von|vom|zum|pour|du|para|de)(?:[ \t]+[^\s:=]{1,30}){1,4}?)?"
+
 _IS = r"""
     (?:[ \t]*(?:[:=]+>?|->)\s{0,3} | [ \t]+(?:is|are|was|ist|lautet|est|es|è|é)[ \t]+(?:(?:now|still|jetzt)[ \t]+)?)
 """
+
 # What is said about a password, and is none.
 _SAID = r"""
     (?:an?|the|not|no|stored|saved|kept|in|managed|required|too|very|my|your|changed|expired|secret|safe|generated|on
@@ -1089,6 +733,352 @@ def _secret_patterns() -> list[tuple[str, re.Pattern[str], Callable[[str], bool]
         ("a social security number", r"(?<![\w-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\w-])", None),
     ]
     return [(kind, re.compile(pattern, re.VERBOSE | re.ASCII), check) for kind, pattern, check in patterns]
+
+
+def _secrets(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
+    for kind, pattern, check in _secret_patterns():
+        for match in pattern.finditer(text):
+            if check is None or check(match[0]):
+                yield kind, match.span()
+
+
+def mask_secrets(text: str) -> str:
+    """The text with every secret replaced by a word saying what was there."""
+    shown: list[str] = []
+    at = 0
+    for kind, (start, end) in sorted(_secrets(text), key=lambda found: found[1]):
+        if start >= at:
+            shown += [text[at:start], f"[{kind.split(' ', 1)[-1]}]"]
+        at = max(at, end)
+    return "".join([*shown, text[at:]])
+
+
+def as_shown(text: str) -> str:
+    """A typed message as the model sees it: secrets masked, a long one's middle cut out."""
+    text = mask_secrets(text)
+    if len(text) <= LONGEST_MESSAGE:
+        return text
+    half = (LONGEST_MESSAGE - len(CUT)) // 2
+    return text[:half] + CUT + text[-half:]
+
+
+@functools.lru_cache(maxsize=64)
+def _searchable(text: str) -> tuple[str, ...]:
+    return tuple(normalised(part) for part in text.split(CUT))
+
+
+def _inside_word(text: str, at: int) -> bool:
+    # Only in scripts that have letter case, as those are also the ones that set spaces between words.
+    return all(c.isdigit() or c.upper() != c.lower() for c in (text[at - 1 : at] or " ", text[at : at + 1] or " "))
+
+
+def _whole_words(wanted: str, text: str) -> int:
+    """Where in the text the words end that are wanted, 0 if nowhere: "like tea" is not in "I dislike tea"."""
+    start = text.find(wanted)
+    while start >= 0:
+        end = start + len(wanted)
+        if not _inside_word(text, start) and not _inside_word(text, end):
+            return end
+        start = text.find(wanted, start + 1)
+    return 0
+
+
+def find_quote(quote: str, sources: Iterable[Source]) -> Source | None:
+    """The message that holds the quote word for word.
+
+    Compared without case, with whitespace collapsed and typographic quotes
+    straightened. A quote needs two words or eight characters, a wide (East
+    Asian) character counting twice; less would be found almost anywhere.
+    """
+    wanted = normalised(quote)
+    width = sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in wanted)
+    if len(wanted.split()) < 2 and width < 8:
+        return None
+    # The newest first: where several say it, the latest is the best receipt.
+    for source in reversed(list(sources)):
+        if any(_whole_words(wanted, part) for part in _searchable(source.text)):
+            return source
+    return None
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """All verdicts on a reply, and the document with the applied edits."""
+
+    verdicts: tuple[Verdict, ...]
+    document: Document
+
+    def of(self, outcome: str) -> list[Verdict]:
+        return [verdict for verdict in self.verdicts if verdict.outcome == outcome]
+
+
+def _why_too_much(edit: Edit, edits: int, removals: int, now: Document) -> str:
+    if edits > MOST_EDITS:
+        return f"one of {edits:,} edits at once"
+    if edit.action == "REMOVE" and removals > MOST_REMOVALS:
+        return f"one of {removals} removals at once"
+    if edit.action == "ADD" and len(now.text) > BUDGET:
+        return f"the profile is over {BUDGET:,} characters"
+    return ""
+
+
+def applied(verdict: Verdict, document: Document) -> Document:
+    """The document with a verdict's edit made in it."""
+    edit = verdict.edit
+    if edit.action == "ADD":
+        return document.add(edit.target, edit.fact)
+    item = document.find(verdict.before, verdict.section)
+    if item is None:
+        return document
+    return document.remove(item) if edit.action == "REMOVE" else document.replace(item, edit.fact)
+
+
+_MARKUP = re.compile(
+    r"<[!/?]"  # comments, closing tags, declarations
+    r"|<[a-z][\w:-]*[\s/][^<>]*="  # a tag with attributes
+    r"|(?<![\w>])<[a-z]"  # any other tag; "List<String>" is a type
+    r"|\]\(|!\[|(?<![\w\]])\[[^\]]*\]\s?\[|^\[[^\]]*\]:"  # links and images of Markdown, inline and by reference
+    r"|&#\w|&[a-z]{2,8};",
+    re.IGNORECASE,
+)
+_BLOCK = re.compile(r"(?:#{1,6}|>|[-*+•]|\[[ x]?\])(?:\s|$)|`{3}|~{3}", re.IGNORECASE)
+
+# England, Scotland and Wales: the only flags spelled with tag characters.
+_FLAG = re.compile(
+    "\U0001f3f4\U000e0067\U000e0062"
+    "(?:\U000e0065\U000e006e\U000e0067|\U000e0073\U000e0063\U000e0074|\U000e0077\U000e006c\U000e0073)\U000e007f"
+)
+
+# What shows nothing by itself though it counts as a letter, mark or symbol:
+# Hangul and Khmer fillers, the grapheme joiner, Mongolian selectors, the blank
+# Braille cell, code points reserved for such, and variation selectors.
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u180f\u2065\u2800\u3164\uffa0") | frozenset(
+    map(chr, (*range(0xFFF0, 0xFFF9), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)))
+)
+
+
+def _joins(char: str) -> bool:
+    """A letter or mark of a script that is spelled with joiners: Arabic to Myanmar, Khmer and Mongolian."""
+    script = "\u0600" <= char <= "\u109f" or "\u1780" <= char <= "\u18af" or "\ufb50" <= char <= "\ufefc"
+    return script and unicodedata.category(char)[0] in "LM" and char not in _BLANK
+
+
+def _pictures(char: str) -> bool:
+    return char == "\ufe0f" or (unicodedata.category(char or " ") in {"So", "Sk", "Sm"} and char not in _BLANK)
+
+
+def _visible(before: str, char: str, after: str) -> bool:
+    if char == "\u200d":
+        return (_joins(before) and _joins(after)) or (_pictures(before) and _pictures(after))
+    if char == "\u200c":
+        return _joins(before)
+    if char in "\ufe0e\ufe0f":
+        return (_pictures(before) and before != "\ufe0f") or before in "0123456789#*‼⁉〰〽ℹ"
+    if "\ufe00" <= char <= "\ufe0d" or 0xE0100 <= ord(char) <= 0xE01EF:  # variants of an ideograph, as names have them
+        return unicodedata.name(before, "").startswith("CJK ")
+    return (
+        unicodedata.category(char) not in {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
+        and char not in _BLANK
+        and not 0xE0000 <= ord(char) <= 0xE0FFF
+    )
+
+
+def _hidden(text: str) -> Iterator[int]:
+    spelled = {at for flag in _FLAG.finditer(text) for at in range(*flag.span())}
+    before = " "
+    for at, char in enumerate(text):
+        if at in spelled or (char.isprintable() if char.isascii() else _visible(before, char, text[at + 1 : at + 2])):
+            before = char
+        else:
+            before = " "  # as if it were taken out: nothing may hang on it
+            yield at
+
+
+def hidden_character(text: str) -> str | None:
+    """The first character that a reader can't see, or ``None``.
+
+    Emoji sequences and the joiners that Persian, Indic and other scripts are
+    spelled with are not hidden; the same characters anywhere else are.
+    """
+    return next((text[at] for at in _hidden(text)), None)
+
+
+def hidden_reason(text: str) -> str:
+    """Why a reader can't see all of this text; ``""`` if they can."""
+    char = hidden_character(text)
+    return f"it holds an invisible or control character (U+{ord(char):04X})" if char else ""
+
+
+def why_secret(text: str) -> str:
+    """What kind of secret this text holds; ``""`` if none is seen."""
+    return next((kind for kind, _ in _secrets(text)), "")
+
+
+def _unfit(fact: str) -> Iterator[str]:
+    if not any(c.isalnum() for c in fact):
+        yield "it says nothing"
+    if len(fact) > LONGEST_FACT:
+        yield f"it is longer than {LONGEST_FACT} characters"
+    if "\n" in fact or "\r" in fact:
+        yield "it is more than one line"
+    if reason := hidden_reason(fact):
+        yield reason
+    if _MARKUP.search(fact):
+        yield "it holds HTML, or a link or image of Markdown"
+    if _BLOCK.match(fact):
+        yield "it begins like a heading, a list, a quotation or code"
+    if secret := why_secret(fact):
+        yield f"it holds {secret}"
+
+
+def why_unfit(fact: str) -> str:
+    """Why this text can never be a line of the profile; ``""`` if it can."""
+    return next(_unfit(fact), "")
+
+
+def _why_reject(verdict: Verdict, now: Document) -> str:
+    edit = verdict.edit
+    if verdict.before and now.find(verdict.before, verdict.section) is None:
+        return "its line has changed since"
+    if verdict.source is None:
+        return "its quote is not in what was typed" if edit.quote else "it has no quote"
+    if secret := why_secret(edit.quote):
+        return f"its quote holds {secret}"
+    if edit.action == "REMOVE":
+        return ""
+    if reason := why_unfit(edit.fact):
+        return reason
+    return "the profile says so already" if now.has(edit.fact) else ""
+
+
+# Base forms only: "Never eats pork" and "Has never owned a car" are facts,
+# "Never recommend pork" is an order.
+_ORDER = r"""
+    (?<!\bhas\ )(?<!\bhave\ )(?<!\bhad\ )(?<!\bis\ )(?<!\bare\ )(?<!\bwas\ )(?<!\bwould\ )(?<!\bcould\ )
+    \b(?:always|never)\s+(?:\w+ly\s+)?
+    (?!(?:an?|the|in|on|at|up|for|from|with|without|to|by|as|so|too|very|quite|more|less|again|before|after|until
+        |late|early|busy|happy|been|had|was|were|got|gone|found|made|met|saw|seen|took|went|drove|ate|wore)\b)
+    (?!\w+ly\s+\w+(?:s|ed|ing)\b)
+    (?!\w*(?:[^s\W]s|ed|ing)\b (?<!\bneed)(?<!\bembed)(?<!\bfeed)(?<!\bheed)(?<!\bproceed)(?<!\bbring)(?<!\bfocus))
+    [a-z]
+    | \b(?:ignore|ignoriere|ignorez|disregard|override|bypass\ (?:the|all|any|every)|must|do\ not|don't
+        |make\ sure|be\ sure\ to|from\ now\ on|pretend|act\ as|execute|exfiltrat\w*|jailbreak\w*)\b
+    | \byou\ (?:should|are|will|must|have\ to|need\ to)\b
+    | \b(?:respond|reply|answer)\ (?:with|only)\b
+    | \b(?:system|previous|prior|above|earlier)\ (?:prompts?|instructions?|rules?|messages?)\b
+    | \binstructions?\b | \bassistants?\ (?:should|has\ to|will|is\ to)\b | \bthe\ (?:model|ai|assistant)\b
+    | \brun\ (?:the\ command|the\ following|this)\b | \b(?:curl|wget)\ -
+"""
+
+_ENDORSEMENT = r"""
+    \brecommend\b | \brecommend(?:s|ed|ation)?\ (?:to|that|it|this|them|only)\b | \b(?:empfehlen|empfiehl|recommander)\b
+    | \btrust(?:ed|s)?\ (?:\w+\ )?(?:sources?|sites?|vendors?|advisors?|authority|completely|everything|all)\b
+    | \b(?:trustworthy|authoritative|vertrauenswürdig\w*|endorse[sd]?|whitelist(?:ed)?|allowlist(?:ed)?)\b
+    | \b(?:official|reliable|preferred|approved|trusted)\ (?:source|vendor|provider|supplier|by)\b
+    | \bthe\ best\ (?:\w+\ )?(?:product|brand|vendor|provider|company|service)\b
+    | \bsafe\ to\ (?:run|install|execute|open|trust)\b
+"""
+
+_ADDRESS = r"""
+    \b[a-z][a-z0-9+.-]*:// | \bwww\. | \bmailto: | \bdata:\w
+    | \b[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]{2,}/\w  # "booking.com" alone is a name
+"""
+
+
+@functools.cache
+def _hold_patterns() -> list[tuple[str, re.Pattern[str]]]:
+    patterns = [
+        ("it holds a web address", _ADDRESS),
+        ("it reads as an order to a model", _ORDER),
+        ("it reads as an endorsement", _ENDORSEMENT),
+    ]
+    return [(reason, re.compile(pattern, re.IGNORECASE | re.VERBOSE)) for reason, pattern in patterns]
+
+
+def why_hold(fact: str) -> str:
+    """Why a person should look at this fact first; ``""`` if there is no need."""
+    return next((reason for reason, pattern in _hold_patterns() if pattern.search(fact)), "")
+
+
+def _judge_one(edit: Edit, asked: Document, now: Document, sources: Sequence[Source]) -> Verdict:
+    verdict = Verdict(edit, "apply", source=find_quote(edit.quote, sources))
+    if edit.action == "ADD":
+        # A heading of the profile or one of ours, never the model's own words.
+        verdict = replace(verdict, edit=replace(edit, target=now.section(edit.target)))
+    else:
+        item = asked.ids.get(edit.target)
+        if item is None:
+            return replace(verdict, outcome="reject", reason="the line it names is not one that can be edited")
+        verdict = replace(verdict, before=item.text, section=item.section)
+    if reason := _why_reject(verdict, now):
+        return replace(verdict, outcome="reject", reason=reason)
+    if edit.action != "REMOVE" and (reason := why_hold(edit.fact)):
+        return replace(verdict, outcome="hold", reason=reason)
+    return verdict
+
+
+_STRAIGHT_APOSTROPHE = str.maketrans("’", "'")
+
+# What follows such words in a message is somebody else's text, or made up.
+_GIVEN = r"""
+    \b(?:translate|summari[sz]e|tl;?dr|proofread|paraphrase|rephrase|rewrite|polish|shorten
+        |übersetze?|korrigiere?|traduis|traduce|corrige)\b [^\n:"“„«]{0,60} (?:[:\n"“„«]|\ ')
+    | \b(?:review|check|fix|improve|correct|edit)\b [^\n:"“„«.!?]{0,40}
+        \b(?:text|cv|résumé|resume|letter|e-?mails?|essay|story|poem|article|paragraph|sentence|speech|grammar)\b
+        [^\n:"“„«]{0,40} [:\n"“„«]
+    | \b(?:pretend|hypothetically|role-?play\w*|act\ as|once\ upon\ a\ time|you\ are\ now)\b
+    | \blet(?:'s|\ us)\ (?:say|play)\b
+    | \b(?:imagine|suppose)\ (?:that|you|you're|i|i'm|we|we're|he|she|they|it|a|an|being)\b
+    | \bwrite\ (?:\w+\ ){0,6}(?:story|poem|song|dialogue|monologue|scene|novel|limerick|joke|diary)\b
+"""
+
+
+@functools.cache
+def _given_pattern() -> re.Pattern[str]:
+    return re.compile(_GIVEN, re.IGNORECASE | re.VERBOSE)
+
+
+def why_given(quote: str, source: Source | None) -> str:
+    """Why this part of a message may not be about the user; ``""`` if it is in their own voice."""
+    if source is None or not (marker := _given_pattern().search(source.text.translate(_STRAIGHT_APOSTROPHE))):
+        return ""
+    end = _whole_words(normalised(quote), normalised(source.text))
+    before = len(normalised(source.text[: marker.end()]))
+    return "it stands in text to work on, or in fiction" if before <= end else ""
+
+
+def judge(
+    edits: Sequence[Edit], asked: Document, now: Document, sources: Sequence[Source], *, condensing: bool = False
+) -> Judgement:
+    """Judge every edit on its own and apply the good ones.
+
+    ``asked`` is the profile that the model was shown, whose ids it used;
+    ``now`` is the profile as it is. An edit whose line has gone since is
+    rejected. Condensing takes many edits at once; anything else is held then.
+    """
+    removals = sum(edit.action == "REMOVE" for edit in edits)
+    held = 0
+    verdicts = []
+    for edit in edits:
+        verdict = _judge_one(edit, asked, now, sources)
+        if verdict.outcome == "apply" and not condensing:
+            reason = _why_too_much(edit, len(edits), removals, now) or why_given(edit.quote, verdict.source)
+            verdict = replace(verdict, outcome="hold", reason=reason) if reason else verdict
+        if verdict.outcome == "apply":
+            now = applied(verdict, now)
+        elif verdict.outcome == "hold":
+            held += 1
+            if held > MOST_HELD:
+                reason = f"{MOST_HELD} edits of its request are held already"
+                verdict = replace(verdict, outcome="reject", reason=reason)
+        verdicts.append(verdict)
+    return Judgement(tuple(verdicts), now)
+
+
+def without_hidden(text: str) -> str:
+    """The text with a space for every character that a reader can't see; line ends and tabs stay."""
+    hidden = {at for at in _hidden(text) if text[at] not in "\n\r\t"}
+    return "".join(" " if at in hidden else char for at, char in enumerate(text)) if hidden else text
 
 
 # -- log ---------------------------------------------------------------------
@@ -1227,28 +1217,27 @@ class Log:
 HELD_MOST = 100
 HELD_DAYS = 30
 DISPLACED_SECONDS = 5.0
+
 DISPLACED_MOST = 8
 """How long, and how many, displaced files are kept for editors that may still write to them."""
+
 UNKNOWN = "unknown"
 """The author of what was in the profile when its history was lost."""
 NOTES_DAYS = 30
 WARNING_DAYS = 7
 MOST_ATTEMPTS = 5
 MOST_MISFITS = 3
+
 CLAIM = 600.0
 """Seconds for which a turn is one learner's alone; longer than its request can take."""
 LONGEST_WAIT = 3_600.0
+
 BACK_OFF = (5, 30, 120, 600)
 """Seconds before the second, third, … attempt at a turn."""
 
 
 class ProfileUnreadable(Problem):
     """``profile.md`` is there, but can't be read as text. It is never overwritten."""
-
-
-def read_profile(path: pathlib.Path) -> str:
-    """The profile's text; ``""`` if there is no such file. Needs no lock: writes are atomic."""
-    return _as_text(path, _read_bytes(path))
 
 
 def _read_bytes(path: pathlib.Path) -> bytes:
@@ -1269,6 +1258,11 @@ def _as_text(path: pathlib.Path, data: bytes) -> str:
             f"{shown(path)} is not valid UTF-8 (line {line}); it is left as it is."
             " Save it as UTF-8, or put a good version back: llm memory rollback"
         ) from error
+
+
+def read_profile(path: pathlib.Path) -> str:
+    """The profile's text; ``""`` if there is no such file. Needs no lock: writes are atomic."""
+    return _as_text(path, _read_bytes(path))
 
 
 @dataclass(frozen=True)
@@ -1352,21 +1346,6 @@ class Found:
 
 _RECEIPT = ("action", "fact", "before", "quote", "turn_id", "thread_id", "model", "at", "version")
 
-
-def _migrations() -> Any:
-    from sqlite_utils.migrations import Migrations
-
-    migrations = Migrations("llm-user-memory")
-
-    @migrations(name="m001_initial")
-    def _initial(db: Any) -> None:
-        for statement in SCHEMA.split(";"):
-            db.execute(statement)
-
-    return migrations
-
-
-SCHEMA_VERSION = 1
 SCHEMA = """
 create table notes (
     id integer primary key, at text not null, command text not null, learn integer not null,
@@ -1399,6 +1378,20 @@ create table state (key text primary key, value text not null)
 """
 
 
+def _migrations() -> Any:
+    from sqlite_utils.migrations import Migrations
+
+    migrations = Migrations("llm-user-memory")
+
+    @migrations(name="m001_initial")
+    def _initial(db: Any) -> None:
+        for statement in SCHEMA.split(";"):
+            db.execute(statement)
+
+    return migrations
+
+
+SCHEMA_VERSION = 1
 LOST = (
     "memory.db was gone; history, held edits, pause and what must not be learned again start anew,"
     " the profile is as it was"
@@ -1428,6 +1421,109 @@ def _salvaged(connection: sqlite3.Connection) -> list[tuple[str, list[Any]]]:
         with contextlib.suppress(sqlite3.DatabaseError):
             found.append((sql, connection.execute(query).fetchall()))
     return found
+
+
+def _fingerprint(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def exchange_files(one: pathlib.Path, other: pathlib.Path) -> bool:
+    """Swap two files in one step; ``False`` where one is missing or the system can't."""
+    import ctypes
+
+    paths = os.fsencode(one), os.fsencode(other)
+    try:
+        library = ctypes.CDLL(None)
+        if sys.platform == "darwin":
+            return bool(library.renamex_np(*paths, 2) == 0)  # RENAME_SWAP
+        return bool(library.renameat2(-100, paths[0], -100, paths[1], 2) == 0)  # AT_FDCWD, RENAME_EXCHANGE
+    except (OSError, TypeError, AttributeError):
+        return False
+
+
+def _read_quiet(path: pathlib.Path, seconds: float = 0.05) -> str | None:
+    """The file's text, once nobody has written to it for a moment; ``None`` if there is no file.
+
+    An empty file is given longer: it may be one that an editor is about to fill.
+    """
+    data = b""
+    for _ in range(100):
+        try:
+            status = path.stat()
+            data = _read_bytes(path)
+            quiet = abs(time.time() - status.st_mtime) > (seconds if data else 10 * seconds)
+            if quiet and path.stat().st_mtime_ns == status.st_mtime_ns:
+                break
+        except FileNotFoundError:
+            return None
+        time.sleep(seconds / 5)
+    return _as_text(path, data)
+
+
+REDACTED = "- [forgotten]\n"
+
+
+def wanted_key(text: str) -> str:
+    """What to look for where the user names a text, perhaps as a whole line of the profile."""
+    item = _ITEM.match(text.strip("\r\n"))
+    key = normalised(item[2] if item else text)
+    if not key:
+        raise Problem("Say what to forget: llm memory forget TEXT; see: llm memory show")
+    return key
+
+
+def _mentions(line: str, key: str) -> bool:
+    return key in normalised(line) and not _HEADING.match(line.strip("\ufeff\r\n"))
+
+
+def parse_moment(text: str, now: dt.datetime) -> dt.datetime:
+    """A time the user names: ``2h``, ``3 days ago``, ``yesterday``, ``2026-11-01``, ``2026-11-01 14:30``.
+
+    A day without a time is meant to its end.
+    """
+    from dateutil.parser import ParserError, parse
+    from dateutil.relativedelta import relativedelta
+
+    # Without its offset: a day in another half of the year may have another.
+    local = now.astimezone().replace(tzinfo=None)
+    units = {"mo": "months", "m": "minutes", "h": "hours", "d": "days", "w": "weeks", "y": "years", "s": "seconds"}
+    if age := re.fullmatch(r"(\d{1,4})\s*(mo|m|h|d|w|y|s)[a-z]*(?:\s+ago)?", text.strip().casefold()):
+        span: Any = {units[age[2]]: int(age[1])}
+        with contextlib.suppress(ValueError, OverflowError):  # before the year 1
+            past: dt.datetime = now - relativedelta(**span)
+            return past.astimezone()
+    midnight = local.replace(hour=23, minute=59, second=59, microsecond=999_999)
+    days = {"today": 0, "yesterday": 1}
+    if (day := text.strip().casefold()) in days:
+        return (midnight - dt.timedelta(days=days[day])).astimezone()
+    try:
+        if not re.search(r"\d[-/.: ]\s*\w|\w[-/. ]\s*\d", text):
+            raise ParserError("a number alone, or a day of the week")
+        moment: dt.datetime = parse(text, default=midnight)
+        return moment.astimezone()
+    except (ValueError, OverflowError, TypeError) as error:
+        raise Problem(f"{text!r} is no time; try 2026-11-01, yesterday, 2h or '3 days ago'") from error
+
+
+def summarised(before: Document, after: Document) -> str:
+    """What changed, in one line: ``+2 ~1 -1: Works as a nurse in Leeds; …``."""
+    import difflib
+
+    old, new = [item.text for item in before.items], [item.text for item in after.items]
+    added: list[str] = []
+    changed: list[str] = []
+    removed: list[str] = []
+    for tag, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag != "equal":
+            pairs = min(b - a, d - c)
+            changed += new[c : c + pairs]
+            added += new[c + pairs : d]
+            removed += old[a + pairs : b]
+    counts = [f"{sign}{len(texts)}" for sign, texts in (("+", added), ("~", changed), ("-", removed)) if texts]
+    if not counts:
+        return "wording outside of facts"
+    facts = [*added, *changed, *removed]
+    return f"{' '.join(counts)}: {'; '.join(facts[:2])}{'; …' if len(facts) > 2 else ''}"
 
 
 class Memory:
@@ -2276,109 +2372,6 @@ class Memory:
         self.db.execute("delete from held where id = ?", [held.id])
 
 
-def _fingerprint(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:16]
-
-
-def exchange_files(one: pathlib.Path, other: pathlib.Path) -> bool:
-    """Swap two files in one step; ``False`` where one is missing or the system can't."""
-    import ctypes
-
-    paths = os.fsencode(one), os.fsencode(other)
-    try:
-        library = ctypes.CDLL(None)
-        if sys.platform == "darwin":
-            return bool(library.renamex_np(*paths, 2) == 0)  # RENAME_SWAP
-        return bool(library.renameat2(-100, paths[0], -100, paths[1], 2) == 0)  # AT_FDCWD, RENAME_EXCHANGE
-    except (OSError, TypeError, AttributeError):
-        return False
-
-
-def _read_quiet(path: pathlib.Path, seconds: float = 0.05) -> str | None:
-    """The file's text, once nobody has written to it for a moment; ``None`` if there is no file.
-
-    An empty file is given longer: it may be one that an editor is about to fill.
-    """
-    data = b""
-    for _ in range(100):
-        try:
-            status = path.stat()
-            data = _read_bytes(path)
-            quiet = abs(time.time() - status.st_mtime) > (seconds if data else 10 * seconds)
-            if quiet and path.stat().st_mtime_ns == status.st_mtime_ns:
-                break
-        except FileNotFoundError:
-            return None
-        time.sleep(seconds / 5)
-    return _as_text(path, data)
-
-
-REDACTED = "- [forgotten]\n"
-
-
-def wanted_key(text: str) -> str:
-    """What to look for where the user names a text, perhaps as a whole line of the profile."""
-    item = _ITEM.match(text.strip("\r\n"))
-    key = normalised(item[2] if item else text)
-    if not key:
-        raise Problem("Say what to forget: llm memory forget TEXT; see: llm memory show")
-    return key
-
-
-def _mentions(line: str, key: str) -> bool:
-    return key in normalised(line) and not _HEADING.match(line.strip("\ufeff\r\n"))
-
-
-def parse_moment(text: str, now: dt.datetime) -> dt.datetime:
-    """A time the user names: ``2h``, ``3 days ago``, ``yesterday``, ``2026-11-01``, ``2026-11-01 14:30``.
-
-    A day without a time is meant to its end.
-    """
-    from dateutil.parser import ParserError, parse
-    from dateutil.relativedelta import relativedelta
-
-    # Without its offset: a day in another half of the year may have another.
-    local = now.astimezone().replace(tzinfo=None)
-    units = {"mo": "months", "m": "minutes", "h": "hours", "d": "days", "w": "weeks", "y": "years", "s": "seconds"}
-    if age := re.fullmatch(r"(\d{1,4})\s*(mo|m|h|d|w|y|s)[a-z]*(?:\s+ago)?", text.strip().casefold()):
-        span: Any = {units[age[2]]: int(age[1])}
-        with contextlib.suppress(ValueError, OverflowError):  # before the year 1
-            past: dt.datetime = now - relativedelta(**span)
-            return past.astimezone()
-    midnight = local.replace(hour=23, minute=59, second=59, microsecond=999_999)
-    days = {"today": 0, "yesterday": 1}
-    if (day := text.strip().casefold()) in days:
-        return (midnight - dt.timedelta(days=days[day])).astimezone()
-    try:
-        if not re.search(r"\d[-/.: ]\s*\w|\w[-/. ]\s*\d", text):
-            raise ParserError("a number alone, or a day of the week")
-        moment: dt.datetime = parse(text, default=midnight)
-        return moment.astimezone()
-    except (ValueError, OverflowError, TypeError) as error:
-        raise Problem(f"{text!r} is no time; try 2026-11-01, yesterday, 2h or '3 days ago'") from error
-
-
-def summarised(before: Document, after: Document) -> str:
-    """What changed, in one line: ``+2 ~1 -1: Works as a nurse in Leeds; …``."""
-    import difflib
-
-    old, new = [item.text for item in before.items], [item.text for item in after.items]
-    added: list[str] = []
-    changed: list[str] = []
-    removed: list[str] = []
-    for tag, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if tag != "equal":
-            pairs = min(b - a, d - c)
-            changed += new[c : c + pairs]
-            added += new[c + pairs : d]
-            removed += old[a + pairs : b]
-    counts = [f"{sign}{len(texts)}" for sign, texts in (("+", added), ("~", changed), ("-", removed)) if texts]
-    if not counts:
-        return "wording outside of facts"
-    facts = [*added, *changed, *removed]
-    return f"{' '.join(counts)}: {'; '.join(facts[:2])}{'; …' if len(facts) > 2 else ''}"
-
-
 # -- learning ----------------------------------------------------------------
 #
 # From logged turns to edits: build the request, ask the model, judge, and hand
@@ -2386,6 +2379,7 @@ def summarised(before: Document, after: Document) -> str:
 
 MESSAGES_AT_ONCE = 8
 CHARACTERS_AT_ONCE = 8_000
+
 MODEL_TIMEOUT = 120.0
 """Seconds after which a model that does not answer is given up."""
 
@@ -2443,6 +2437,36 @@ Ask = Callable[[str, str], str]
 """Model id and request in, reply out; raises ``ModelFailed``."""
 
 
+def _closing_tags(text: str, tag: str) -> str:
+    """The text, unable to open or close this tag."""
+    return re.sub(rf"<(?=[\s/]*{tag})", "&lt;", text, flags=re.IGNORECASE)
+
+
+def _profile_with_ids(document: Document) -> str:
+    ids = {item.index: (id, item.text) for id, item in document.ids.items()}
+    lines = []
+    for index, line in enumerate(document.lines):
+        if index in ids:
+            lines.append("[{}] {}".format(*ids[index]))
+        elif line.strip("\ufeff \t\r\n"):
+            lines.append(line.strip("\ufeff\r\n"))
+    text = mask_secrets("\n".join(lines)) or "(empty)"
+    return f"<profile>\n{_closing_tags(text, 'profile')}\n</profile>"
+
+
+def parse_time(at: str) -> dt.datetime:
+    """An ISO 8601 time as llm logs it; without an offset it is UTC."""
+    time_ = dt.datetime.fromisoformat(at)
+    return time_ if time_.tzinfo else time_.replace(tzinfo=dt.timezone.utc)
+
+
+def _local_date(at: str) -> str:
+    try:
+        return parse_time(at).astimezone().strftime("%Y-%m-%d %A")
+    except (ValueError, OverflowError):
+        return "unknown"
+
+
 def build_request(document: Document, sources: Sequence[Source], nonce: str) -> str:
     """The update request: instructions, the profile with ids, the messages.
 
@@ -2459,34 +2483,46 @@ def build_condense_request(document: Document) -> str:
     return f"{CONDENSE_INSTRUCTIONS}\n{_profile_with_ids(document)}\n"
 
 
-def _profile_with_ids(document: Document) -> str:
-    ids = {item.index: (id, item.text) for id, item in document.ids.items()}
-    lines = []
-    for index, line in enumerate(document.lines):
-        if index in ids:
-            lines.append("[{}] {}".format(*ids[index]))
-        elif line.strip("\ufeff \t\r\n"):
-            lines.append(line.strip("\ufeff\r\n"))
-    text = mask_secrets("\n".join(lines)) or "(empty)"
-    return f"<profile>\n{_closing_tags(text, 'profile')}\n</profile>"
+def _prompt_async_model(model: Any, request: str, options: dict[str, Any]) -> str:
+    import asyncio
+
+    async def prompt() -> str:
+        return str(await model.prompt(request, stream=False, **options).text())
+
+    return asyncio.run(prompt())
 
 
-def _closing_tags(text: str, tag: str) -> str:
-    """The text, unable to open or close this tag."""
-    return re.sub(rf"<(?=[\s/]*{tag})", "&lt;", text, flags=re.IGNORECASE)
+def _prompt_model(model_id: str, request: str) -> str:
+    from llm.cli import get_model_options
 
-
-def _local_date(at: str) -> str:
     try:
-        return parse_time(at).astimezone().strftime("%Y-%m-%d %A")
-    except (ValueError, OverflowError):
-        return "unknown"
+        model = llm.get_model(model_id)
+    except llm.UnknownModelError:
+        return _prompt_async_model(llm.get_async_model(model_id), request, get_model_options(model_id))
+    return str(model.prompt(request, stream=False, **get_model_options(model.model_id)).text())
 
 
-def parse_time(at: str) -> dt.datetime:
-    """An ISO 8601 time as llm logs it; without an offset it is UTC."""
-    time_ = dt.datetime.fromisoformat(at)
-    return time_ if time_.tzinfo else time_.replace(tzinfo=dt.timezone.utc)
+_TOO_LONG = re.compile(
+    r"context.{0,20}(?:window|length|size|limit)|(?:exceed|larger|longer|greater).{0,40}(?:context|token)"
+    r"|too many tokens|maximum.{0,20}tokens|(?:prompt|input|request).{0,20}too (?:long|large)",
+    re.IGNORECASE,
+)
+
+
+def _as_model_failed(model_id: str, error: BaseException) -> ModelFailed:
+    # Providers quote part of a wrong key in their errors.
+    text = mask_secrets(" ".join(str(error).split()))[:300] or type(error).__name__
+    if isinstance(error, llm.UnknownModelError):
+        return ModelFailed(f"the model {model_id} is not installed", hopeless=True)
+    if isinstance(error, llm.NeedsKeyException):
+        return ModelFailed(f"{model_id} has no key ({text}); to set one: llm keys set NAME")
+    if _TOO_LONG.search(text):
+        return ModelFailed(
+            f"{model_id} can't keep a profile: its context is too small for an update ({text})",
+            hopeless=True,
+            too_long=True,
+        )
+    return ModelFailed(f"{model_id}: {text}")
 
 
 def ask_model(model_id: str, request: str, timeout: float = MODEL_TIMEOUT) -> str:
@@ -2512,46 +2548,22 @@ def ask_model(model_id: str, request: str, timeout: float = MODEL_TIMEOUT) -> st
     return answer[0]
 
 
-def _prompt_model(model_id: str, request: str) -> str:
-    from llm.cli import get_model_options
-
-    try:
-        model = llm.get_model(model_id)
-    except llm.UnknownModelError:
-        return _prompt_async_model(llm.get_async_model(model_id), request, get_model_options(model_id))
-    return str(model.prompt(request, stream=False, **get_model_options(model.model_id)).text())
+def _may_match(note: Note, turn: Turn) -> bool:
+    return note.thread_id == turn.thread_id or (note.thread_id is None and note.at <= turn.at)
 
 
-def _prompt_async_model(model: Any, request: str, options: dict[str, Any]) -> str:
-    import asyncio
-
-    async def prompt() -> str:
-        return str(await model.prompt(request, stream=False, **options).text())
-
-    return asyncio.run(prompt())
-
-
-_TOO_LONG = re.compile(
-    r"context.{0,20}(?:window|length|size|limit)|(?:exceed|larger|longer|greater).{0,40}(?:context|token)"
-    r"|too many tokens|maximum.{0,20}tokens|(?:prompt|input|request).{0,20}too (?:long|large)",
-    re.IGNORECASE,
-)
-
-
-def _as_model_failed(model_id: str, error: BaseException) -> ModelFailed:
-    # Providers quote part of a wrong key in their errors.
-    text = mask_secrets(" ".join(str(error).split()))[:300] or type(error).__name__
-    if isinstance(error, llm.UnknownModelError):
-        return ModelFailed(f"the model {model_id} is not installed", hopeless=True)
-    if isinstance(error, llm.NeedsKeyException):
-        return ModelFailed(f"{model_id} has no key ({text}); to set one: llm keys set NAME")
-    if _TOO_LONG.search(text):
-        return ModelFailed(
-            f"{model_id} can't keep a profile: its context is too small for an update ({text})",
-            hopeless=True,
-            too_long=True,
-        )
-    return ModelFailed(f"{model_id}: {text}")
+def _match(turn: Turn, notes: list[Note], memory: Memory, log: Log) -> tuple[Note | None, tuple[int, int] | None]:
+    """The note that tells which words of this turn were typed, and where they are."""
+    candidates = [note for note in notes if _may_match(note, turn)]
+    if not candidates or memory.known_turn(turn.id):
+        return None, None
+    prompt = log.prompt(turn.id) or ""
+    # Those that name the thread before those that do not.
+    for note in sorted(candidates, key=lambda note: (note.thread_id is None, note.id)):
+        if span := typed_range(prompt, note):
+            notes.remove(note)
+            return note, span
+    return None, None
 
 
 def take_in(memory: Memory, log: Log) -> int:
@@ -2585,24 +2597,6 @@ def forget_for_good(memory: Memory, log: Log, text: str) -> int:
             saying.append(turn.turn_id)
     memory.forget_turns(saying)
     return redacted
-
-
-def _match(turn: Turn, notes: list[Note], memory: Memory, log: Log) -> tuple[Note | None, tuple[int, int] | None]:
-    """The note that tells which words of this turn were typed, and where they are."""
-    candidates = [note for note in notes if _may_match(note, turn)]
-    if not candidates or memory.known_turn(turn.id):
-        return None, None
-    prompt = log.prompt(turn.id) or ""
-    # Those that name the thread before those that do not.
-    for note in sorted(candidates, key=lambda note: (note.thread_id is None, note.id)):
-        if span := typed_range(prompt, note):
-            notes.remove(note)
-            return note, span
-    return None, None
-
-
-def _may_match(note: Note, turn: Turn) -> bool:
-    return note.thread_id == turn.thread_id or (note.thread_id is None and note.at <= turn.at)
 
 
 @dataclass(frozen=True)
@@ -2813,6 +2807,48 @@ def spawn_worker(home: Home, late_note: Note | None = None) -> None:
     process.returncode = 0  # never to be waited for
 
 
+def _in_words(error: Exception) -> str:
+    if isinstance(error, click.ClickException):
+        return error.message
+    return mask_secrets(f"{type(error).__name__}: {' '.join(str(error).split())}")[:300]
+
+
+def _file_identity(path: str | os.PathLike[str]) -> tuple[int, ...] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("llm-user-memory")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _worker_logger(home: Home, settings: Settings) -> Any:
+    """A small rotating log; without a place for it, none."""
+    import logging.handlers
+
+    logger = logging.getLogger("llm_user_memory.worker")
+    logger.setLevel(logging.DEBUG if settings.debug else logging.INFO)
+    logger.propagate = False
+    try:
+        home.worker_log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handler: logging.Handler = logging.handlers.RotatingFileHandler(
+            home.worker_log, maxBytes=200_000, backupCount=1, encoding="utf-8"
+        )
+    except OSError:
+        handler = logging.NullHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(levelname)s %(message)s"))
+    logger.addHandler(handler)
+    return logger
+
+
 class Worker:
     """Polls the log and learns, until there is nothing to do."""
 
@@ -2928,48 +2964,6 @@ class Worker:
             self.memory.report("log" if self._unread else "worker", message)
 
 
-def _in_words(error: Exception) -> str:
-    if isinstance(error, click.ClickException):
-        return error.message
-    return mask_secrets(f"{type(error).__name__}: {' '.join(str(error).split())}")[:300]
-
-
-def _file_identity(path: str | os.PathLike[str]) -> tuple[int, ...] | None:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("llm-user-memory")
-    except PackageNotFoundError:
-        return "unknown"
-
-
-def _worker_logger(home: Home, settings: Settings) -> Any:
-    """A small rotating log; without a place for it, none."""
-    import logging.handlers
-
-    logger = logging.getLogger("llm_user_memory.worker")
-    logger.setLevel(logging.DEBUG if settings.debug else logging.INFO)
-    logger.propagate = False
-    try:
-        home.worker_log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handler: logging.Handler = logging.handlers.RotatingFileHandler(
-            home.worker_log, maxBytes=200_000, backupCount=1, encoding="utf-8"
-        )
-    except OSError:
-        handler = logging.NullHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(levelname)s %(message)s"))
-    logger.addHandler(handler)
-    return logger
-
-
 def _keep_late_note(home: Home, note: Note) -> None:
     """Write a note that its call could not write, as soon as the database and the disk let us."""
     for wait in (1, *BACK_OFF):
@@ -3016,6 +3010,11 @@ _SYSTEM = f"auto-{os.urandom(8).hex()}-system"
 _PROMPT = f"auto-{os.urandom(8).hex()}-prompt"
 
 
+def _all_visible(text: str) -> bool:
+    # The common case, without a look at each character in Python.
+    return text.translate({9: None, 10: None, 13: None}).isprintable() and _BLANK.isdisjoint(text)
+
+
 def framed(text: str) -> str:
     """What a model is told of a profile: ``""`` if it says nothing.
 
@@ -3027,24 +3026,6 @@ def framed(text: str) -> str:
     if not _all_visible(text):
         text = without_hidden(text)
     return FRAME.format(_closing_tags(text.strip("\ufeff \t\r\n"), "user_profile"))
-
-
-def _all_visible(text: str) -> bool:
-    # The common case, without a look at each character in Python.
-    return text.translate({9: None, 10: None, 13: None}).isprintable() and _BLANK.isdisjoint(text)
-
-
-def load_fragment(argument: str) -> list[llm.Fragment]:
-    """Your profile, as llm-user-memory keeps it: memory:auto"""
-    if argument not in {"auto", _SYSTEM, _PROMPT}:
-        raise ValueError(f"{argument!r} is not known to memory; the one name is memory:auto")
-    settings = Settings.from_env(os.environ)
-    if settings.disabled:
-        return []
-    call = Call.current(settings)
-    if call is None:
-        return _fragments(read_profile(Home.from_env(os.environ).profile))
-    return call.fragments(argument)
 
 
 def _fragments(text: str) -> list[llm.Fragment]:
@@ -3063,6 +3044,30 @@ class _AndMemory(tuple[str, ...]):
 
     def __bool__(self) -> bool:
         return len(self) > 1
+
+
+def _llm_variables() -> Mapping[str, Any]:
+    """The variables of llm's ``prompt`` or ``chat``, whichever is running."""
+    frame = sys._getframe()  # noqa: SLF001 - there is no public name for it
+    while frame := frame.f_back:  # type: ignore[assignment]
+        if frame.f_code.co_name in {"prompt", "chat"} and frame.f_globals.get("__name__") == "llm.cli":
+            return frame.f_locals
+    return {}
+
+
+def _earlier_messages(conversation: Any) -> list[str]:
+    """The texts of the messages that a continued conversation already has."""
+    messages = list(getattr(conversation, "loaded_messages", None) or [])
+    if not messages and (responses := getattr(conversation, "responses", None)):
+        messages = responses[-1].prompt.messages
+    return [str(getattr(part, "text", "") or "") for message in messages for part in message.parts]
+
+
+def refuses_system_prompt(model: Any) -> bool:
+    """Whether llm's model raises when it gets a system prompt, as OpenAI completion models do."""
+    if getattr(model, "allows_system_prompt", True) is False:
+        return True
+    return any(kind.__name__ == "Completion" for kind in type(model).__mro__)
 
 
 class Call:
@@ -3222,35 +3227,17 @@ class Call:
             click.echo(f"memory: {message}", err=True)
 
 
-def _llm_variables() -> Mapping[str, Any]:
-    """The variables of llm's ``prompt`` or ``chat``, whichever is running."""
-    frame = sys._getframe()  # noqa: SLF001 - there is no public name for it
-    while frame := frame.f_back:  # type: ignore[assignment]
-        if frame.f_code.co_name in {"prompt", "chat"} and frame.f_globals.get("__name__") == "llm.cli":
-            return frame.f_locals
-    return {}
-
-
-def _earlier_messages(conversation: Any) -> list[str]:
-    """The texts of the messages that a continued conversation already has."""
-    messages = list(getattr(conversation, "loaded_messages", None) or [])
-    if not messages and (responses := getattr(conversation, "responses", None)):
-        messages = responses[-1].prompt.messages
-    return [str(getattr(part, "text", "") or "") for message in messages for part in message.parts]
-
-
-def refuses_system_prompt(model: Any) -> bool:
-    """Whether llm's model raises when it gets a system prompt, as OpenAI completion models do."""
-    if getattr(model, "allows_system_prompt", True) is False:
-        return True
-    return any(kind.__name__ == "Completion" for kind in type(model).__mro__)
-
-
-def inject_into(cli: click.Group, position: str) -> None:
-    """Make ``prompt`` and ``chat`` carry the profile without being asked to."""
-    for name in ("prompt", "chat"):
-        if command := cli.commands.get(name):
-            _wrap(command, position)
+def load_fragment(argument: str) -> list[llm.Fragment]:
+    """Your profile, as llm-user-memory keeps it: memory:auto"""
+    if argument not in {"auto", _SYSTEM, _PROMPT}:
+        raise ValueError(f"{argument!r} is not known to memory; the one name is memory:auto")
+    settings = Settings.from_env(os.environ)
+    if settings.disabled:
+        return []
+    call = Call.current(settings)
+    if call is None:
+        return _fragments(read_profile(Home.from_env(os.environ).profile))
+    return call.fragments(argument)
 
 
 def _wrap(command: click.Command, position: str) -> None:
@@ -3270,6 +3257,13 @@ def _wrap(command: click.Command, position: str) -> None:
     command.invoke = invoke_with_memory  # type: ignore[method-assign]
 
 
+def inject_into(cli: click.Group, position: str) -> None:
+    """Make ``prompt`` and ``chat`` carry the profile without being asked to."""
+    for name in ("prompt", "chat"):
+        if command := cli.commands.get(name):
+            _wrap(command, position)
+
+
 # -- shell -------------------------------------------------------------------
 #
 # What makes `llm` in an interactive shell set LLM_MEMORY_AUTO: a block between
@@ -3283,6 +3277,7 @@ _NEW_LINE = b" (line end added)"
 _BACKUP = ".before-llm-memory"
 _MARK = "=== llm-user-memory ==="
 _OURS = "LLM_MEMORY_AUTO"
+
 SHELL_PATIENCE = 5.0
 """Seconds that a shell gets to start and to answer a question."""
 
@@ -3499,9 +3494,6 @@ def find_shell(name: str | None, environ: Mapping[str, str]) -> Shell:
     return Shell(name, _rc(name, environ))
 
 
-# The block in a file's bytes
-
-
 def _byte_lines(content: bytes) -> list[bytes]:
     # Not bytes.splitlines: it also splits at a lone carriage return, and
     # editors count differently.
@@ -3585,9 +3577,6 @@ def without_old(content: bytes) -> bytes:
         before, after = content[: match.end(1) - len(newline) if newline else match.start()], content[match.end() :]
         content = before + (newline if before and not before.endswith(b"\n") and after else b"") + after
     return content
-
-
-# What `llm` is in a new shell
 
 
 @dataclass(frozen=True)
@@ -3687,9 +3676,6 @@ def ask_shell(shell: Shell, patience: float = SHELL_PATIENCE) -> Meaning | None:
         answer.seek(0)
         parts = answer.read().decode("utf-8", "replace").split(_MARK)[1:]
     return Meaning(*(part.strip() for part in parts)) if len(parts) == 3 else None
-
-
-# Files
 
 
 def read_rc(path: pathlib.Path) -> bytes | None:
@@ -3979,6 +3965,16 @@ def path() -> None:
     click.echo(Home.from_env(os.environ).profile)
 
 
+def report_change(version: Version | None, kept: pathlib.Path | None = None) -> None:
+    """Say what a command changed, and how to undo it."""
+    if kept:
+        say(f"The profile that could not be read is kept as {shown(kept)}")
+    elif version is None:
+        say("The profile says that already: nothing changed.")
+    if version:
+        say(f"{version.summary}\nTo undo this: llm memory rollback --steps 1")
+
+
 @memory_group.command()
 @never_asks
 def edit() -> None:
@@ -4028,6 +4024,13 @@ def add(text: str | None, section: str) -> None:
         report_change(memory.add(facts, section))
 
 
+def say_what_llm_keeps(home: Home) -> None:
+    say(
+        f"llm's own log, {shown(home.logs)}, still holds your conversations and the profile texts sent with them."
+        " To see one: llm logs -c ID. To be rid of it all, delete that file."
+    )
+
+
 @memory_group.command()
 @click.argument("text")
 @yes_option
@@ -4067,23 +4070,6 @@ def clear(purge: bool, yes: bool) -> None:
     say_what_llm_keeps(memory.home)
 
 
-def say_what_llm_keeps(home: Home) -> None:
-    say(
-        f"llm's own log, {shown(home.logs)}, still holds your conversations and the profile texts sent with them."
-        " To see one: llm logs -c ID. To be rid of it all, delete that file."
-    )
-
-
-def report_change(version: Version | None, kept: pathlib.Path | None = None) -> None:
-    """Say what a command changed, and how to undo it."""
-    if kept:
-        say(f"The profile that could not be read is kept as {shown(kept)}")
-    elif version is None:
-        say("The profile says that already: nothing changed.")
-    if version:
-        say(f"{version.summary}\nTo undo this: llm memory rollback --steps 1")
-
-
 @memory_group.command()
 @never_asks
 def pause() -> None:
@@ -4104,25 +4090,6 @@ def resume() -> None:
         if (memory.open_notes() or memory.due(1)) and not worker_runs(memory.home):
             spawn_worker(memory.home)
     say("Learning again. What was typed meanwhile is not learned." if was else "Memory was not paused.")
-
-
-@memory_group.command()
-@click.option("--retry", is_flag=True, help="Also try again what was set aside")
-@never_asks
-@click.pass_obj
-def update(settings: Settings, retry: bool) -> None:
-    "Learn now what is waiting, and say what changed"
-    with open_memory() as memory:
-        if settings.disabled or not settings.updates:
-            raise Problem("learning is off in this shell; unset LLM_MEMORY_DISABLED and LLM_MEMORY_UPDATES")
-        if memory.paused_since():
-            raise Problem("learning is paused; to go on: llm memory resume")
-        before = memory.latest_id()
-        outcomes = update_now(memory, Log(memory.home.logs), settings, retry=retry)
-        learned = memory.versions(-1, "id > ? and author = 'worker'", before)
-    for version in reversed(learned):
-        click.echo(version.summary)
-    say_outcomes(outcomes)
 
 
 def update_now(
@@ -4170,6 +4137,49 @@ def say_outcomes(outcomes: Sequence[Outcome]) -> None:
 
 
 @memory_group.command()
+@click.option("--retry", is_flag=True, help="Also try again what was set aside")
+@never_asks
+@click.pass_obj
+def update(settings: Settings, retry: bool) -> None:
+    "Learn now what is waiting, and say what changed"
+    with open_memory() as memory:
+        if settings.disabled or not settings.updates:
+            raise Problem("learning is off in this shell; unset LLM_MEMORY_DISABLED and LLM_MEMORY_UPDATES")
+        if memory.paused_since():
+            raise Problem("learning is paused; to go on: llm memory resume")
+        before = memory.latest_id()
+        outcomes = update_now(memory, Log(memory.home.logs), settings, retry=retry)
+        learned = memory.versions(-1, "id > ? and author = 'worker'", before)
+    for version in reversed(learned):
+        click.echo(version.summary)
+    say_outcomes(outcomes)
+
+
+def described_edit(held: Held) -> str:
+    """A held edit in words."""
+    if held.action == "ADD":
+        return f"Add to {held.target}: {held.fact}"
+    return f"Remove: {held.before}" if held.action == "REMOVE" else f"Change: {held.before}\n   to: {held.fact}"
+
+
+def review_one(memory: Memory, held: Held) -> bool:
+    """Ask about one held edit; ``False`` to stop."""
+    dropped_on = parse_time(held.held_at) + dt.timedelta(days=HELD_DAYS)
+    say(f"\n{held.id}. {described_edit(held)}")
+    say(f"   because you typed: “{without_hidden(held.quote)}” ({_local_date(held.at)}, llm logs -c {held.thread_id})")
+    say(f"   proposed by {held.model}, held as {held.reason}; dropped by itself on {dropped_on:%Y-%m-%d}")
+    answer = click.prompt("   [a]ccept, [d]rop, [e]dit, [s]kip, [q]uit", default="s", err=True)[:1].casefold()
+    if answer == "a":
+        report_change(memory.accept(held))
+    elif answer == "d":
+        memory.drop(held)
+    elif answer == "e":
+        fact = click.prompt("   The line", default=held.fact, err=True).strip()
+        report_change(memory.accept(held, fact))
+    return answer != "q"
+
+
+@memory_group.command()
 @click.option("--accept", "accepted", type=int, multiple=True, metavar="ID", help="Make this edit")
 @click.option("--drop", "dropped", type=int, multiple=True, metavar="ID", help="Let this edit go")
 @json_option
@@ -4195,30 +4205,6 @@ def review(accepted: tuple[int, ...], dropped: tuple[int, ...], json_: bool) -> 
         for edit in held:
             if not review_one(memory, edit):
                 return
-
-
-def review_one(memory: Memory, held: Held) -> bool:
-    """Ask about one held edit; ``False`` to stop."""
-    dropped_on = parse_time(held.held_at) + dt.timedelta(days=HELD_DAYS)
-    say(f"\n{held.id}. {described_edit(held)}")
-    say(f"   because you typed: “{without_hidden(held.quote)}” ({_local_date(held.at)}, llm logs -c {held.thread_id})")
-    say(f"   proposed by {held.model}, held as {held.reason}; dropped by itself on {dropped_on:%Y-%m-%d}")
-    answer = click.prompt("   [a]ccept, [d]rop, [e]dit, [s]kip, [q]uit", default="s", err=True)[:1].casefold()
-    if answer == "a":
-        report_change(memory.accept(held))
-    elif answer == "d":
-        memory.drop(held)
-    elif answer == "e":
-        fact = click.prompt("   The line", default=held.fact, err=True).strip()
-        report_change(memory.accept(held, fact))
-    return answer != "q"
-
-
-def described_edit(held: Held) -> str:
-    """A held edit in words."""
-    if held.action == "ADD":
-        return f"Add to {held.target}: {held.fact}"
-    return f"Remove: {held.before}" if held.action == "REMOVE" else f"Change: {held.before}\n   to: {held.fact}"
 
 
 @memory_group.command()
@@ -4288,6 +4274,21 @@ def rollback(version: int | None, steps: int | None, to: str | None) -> None:
         report_change(*memory.overwrite("rollback", memory.version_text(found.id)))
 
 
+def explained(receipts: Sequence[Receipt], origin: Version | None) -> Iterator[str]:
+    """Where a line comes from, in words."""
+    for receipt in receipts:
+        if receipt.turn_id:
+            yield f"“{without_hidden(receipt.quote)}”"  # pasted escape sequences are not for this terminal
+            yield f"{_local_date(receipt.at)}, learned with {receipt.model}; llm logs -c {receipt.thread_id}"
+        else:
+            yield f"condensed from “{receipt.before}”"
+    if not receipts and origin and origin.author not in {"worker", "review", "merge"}:
+        how = "in another program" if origin.author == "outside" else f"with llm memory {origin.author}"
+        yield f"you wrote this yourself, {how}, {_local_date(origin.at)}"
+    elif not receipts:
+        yield "there is no receipt for this line: its history is gone"
+
+
 @memory_group.command()
 @click.argument("text", required=False)
 @json_option
@@ -4311,34 +4312,6 @@ def why(text: str | None, json_: bool) -> None:
         click.echo(item.text)
         for line in explained(receipts, origin):
             click.echo(f"    {line}")
-
-
-def explained(receipts: Sequence[Receipt], origin: Version | None) -> Iterator[str]:
-    """Where a line comes from, in words."""
-    for receipt in receipts:
-        if receipt.turn_id:
-            yield f"“{without_hidden(receipt.quote)}”"  # pasted escape sequences are not for this terminal
-            yield f"{_local_date(receipt.at)}, learned with {receipt.model}; llm logs -c {receipt.thread_id}"
-        else:
-            yield f"condensed from “{receipt.before}”"
-    if not receipts and origin and origin.author not in {"worker", "review", "merge"}:
-        how = "in another program" if origin.author == "outside" else f"with llm memory {origin.author}"
-        yield f"you wrote this yourself, {how}, {_local_date(origin.at)}"
-    elif not receipts:
-        yield "there is no receipt for this line: its history is gone"
-
-
-@memory_group.command()
-@json_option
-@click.pass_obj
-def status(settings: Settings, json_: bool) -> None:
-    "Show at a glance what memory does, and what is wrong"
-    found = Status.of(Home.from_env(os.environ), settings)
-    if json_:
-        click.echo(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
-        return
-    for label, text in found.as_lines(utc_now()):
-        click.echo(f"{label:<11}{text}")
 
 
 @dataclass
@@ -4500,6 +4473,19 @@ class Status:
         if self.settings.auto:
             return f"{installed}, active in this shell"
         return f"{installed}, not active in this shell{f': {self.shadow}' if self.shadow else '; open a new one'}"
+
+
+@memory_group.command()
+@json_option
+@click.pass_obj
+def status(settings: Settings, json_: bool) -> None:
+    "Show at a glance what memory does, and what is wrong"
+    found = Status.of(Home.from_env(os.environ), settings)
+    if json_:
+        click.echo(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
+        return
+    for label, text in found.as_lines(utc_now()):
+        click.echo(f"{label:<11}{text}")
 
 
 def say_what_llm_is(shell: Shell) -> None:

@@ -19,10 +19,12 @@ import os
 import pathlib
 import re
 import time
-from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import llm
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterator
 
 STATEMENT = re.compile(
     r"(?:I am|I'm|I work|I live|I have|I prefer|I use|I like|I speak|I moved|I play|I was born|My name is|My dog|My job|Ich bin|Soy|Je suis)\b[^.!?\n]*"
@@ -79,17 +81,15 @@ def answer(model: Any, prompt: llm.Prompt) -> str:
     return f"You said: {prompt.prompt.strip()[-100:]}"
 
 
-class Options(llm.Options):
-    temperature: float | None = None
-
-
 class Scripted(llm.Model):
     model_id = "scripted"
     can_stream = True
     supports_schema = True
     supports_tools = True
-    attachment_types = {"image/png", "text/plain"}
-    Options = Options
+    attachment_types: ClassVar[set[str]] = {"image/png", "text/plain"}
+
+    class Options(llm.Options):
+        temperature: float | None = None
 
     def __init__(self, model_id: str = "scripted") -> None:
         self.model_id = model_id
@@ -113,7 +113,7 @@ class ScriptedAsync(llm.AsyncModel):
 
     async def execute(
         self, prompt: llm.Prompt, stream: bool, response: llm.AsyncResponse, conversation: Any = None
-    ) -> AsyncIterator[str]:
+    ) -> AsyncGenerator[str, None]:
         yield answer(self, prompt)
 
 
