@@ -1992,6 +1992,7 @@ class Memory:
 
     def check_writable(self) -> None:
         """Raise ``Problem`` if the profile can't be written: better known before a model is asked."""
+        self.home.create()
         target = self._target()
         status = target.stat() if target.exists() else None
         if status and read_only(target):
@@ -2050,7 +2051,10 @@ class Memory:
                 self.warn("displaced", f"What was saved while the profile was being written is not text: {kept}")
                 continue
             latest = self.latest_id()
-            if theirs is None or theirs in (self.version_text(int(version)), self.version_text(latest)):
+            if theirs is None or theirs == self.version_text(int(version)):
+                continue
+            if theirs == self.version_text(latest):  # there already: nobody's news, now or when it has changed
+                os.replace(swap, self._swap(latest, theirs))
                 continue
             outside = self._merge_in(theirs, int(version), latest)
             os.replace(swap, self._swap(outside, theirs))
@@ -2092,7 +2096,10 @@ class Memory:
             return
         base = self.base(latest)
         text = self._text_now(latest)
-        if text not in (self.version_text(base), self.version_text(latest)):
+        if text == self.version_text(latest):
+            self.db.execute("update versions set written = 1 where id = ?", [latest])
+            return
+        if text != self.version_text(base):
             self._merge_in(text, base)
         self._put_in_place(self._write_aside(self.version_text(self.latest_id())))
 
@@ -2588,6 +2595,7 @@ def unread(memory: Memory, log: Log) -> int:
 
 def forget_for_good(memory: Memory, log: Log, text: str) -> int:
     """Forget a text for good, and every typed message that says it."""
+    take_in(memory, log)  # also what was typed a moment ago is to be forgotten
     redacted = memory.forget(text)
     key = normalised(text)
     saying = []
@@ -3975,17 +3983,33 @@ def report_change(version: Version | None, kept: pathlib.Path | None = None) -> 
         say(f"{version.summary}\nTo undo this: llm memory rollback --steps 1")
 
 
+def edited(text: str, folder: pathlib.Path) -> str:
+    """The text as the user's editor leaves it, byte for byte: ``click.edit`` of a text drops CRLF and BOM."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="edit-", dir=folder) as private:
+        file = pathlib.Path(private) / "profile.md"
+        file.write_bytes(text.encode())
+        click.edit(filename=str(file))
+        try:
+            return read_profile(file)
+        except ProfileUnreadable as problem:
+            kept = folder / f"profile.md.edited-{utc_now():%Y%m%dT%H%M%S}"
+            os.replace(file, kept)
+            raise Problem(f"What you saved is not valid UTF-8; it is kept as {shown(kept)}") from problem
+
+
 @memory_group.command()
 @never_asks
 def edit() -> None:
     "Edit the profile in your editor"
     with open_memory() as memory:
         before = memory.profile()
-        after = click.edit(
-            before or f"{TITLE}\n\n" + "\n\n".join(f"## {name}" for name in DEFAULT_SECTIONS) + "\n", extension=".md"
-        )
-        if after is None:
-            say("The editor was closed without saving: the profile is as it was.")
+        memory.check_writable()
+        offered = before or f"{TITLE}\n\n" + "\n\n".join(f"## {name}" for name in DEFAULT_SECTIONS) + "\n"
+        after = edited(offered, memory.home.directory)
+        if after == offered:
+            say("Nothing was changed in the editor: the profile is as it was.")
             return
         version, conflict = memory.replace_text("edit", before, after)
         report_change(version)

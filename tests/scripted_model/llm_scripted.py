@@ -19,7 +19,7 @@ import os
 import pathlib
 import re
 import time
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import llm
 
@@ -86,13 +86,13 @@ class Scripted(llm.Model):
     can_stream = True
     supports_schema = True
     supports_tools = True
-    attachment_types: ClassVar[set[str]] = {"image/png", "text/plain"}
 
     class Options(llm.Options):
         temperature: float | None = None
 
     def __init__(self, model_id: str = "scripted") -> None:
         self.model_id = model_id
+        self.attachment_types = {"image/png", "text/plain"}
 
     def execute(
         self, prompt: llm.Prompt, stream: bool, response: llm.Response, conversation: Any = None
