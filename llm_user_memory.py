@@ -1125,16 +1125,16 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def typed_range(prompt: str, note: Note) -> tuple[int, int] | None:
+def typed_range(prompt: str, note: Note, *, anywhere: bool = False) -> tuple[int, int] | None:
     """Where in a logged prompt the typed words of a note are: start and length.
 
-    They are its tail; a template may have put text of its own behind them, so
-    a prompt of ordinary size is searched for them as well.
+    They are its tail; but a template may have put text of its own behind them:
+    ``anywhere`` looks all through a prompt of ordinary size.
     """
     if not note.length or note.length > len(prompt):
         return None
     start = len(prompt) - note.length
-    lowest = 0 if len(prompt) <= 20_000 else start
+    lowest = 0 if anywhere and len(prompt) <= 20_000 else start
     for offset in range(start, lowest - 1, -1):
         if digest(prompt[offset : offset + note.length]) == note.sha256:
             return offset, note.length
@@ -1425,6 +1425,15 @@ def _salvaged(connection: sqlite3.Connection) -> list[tuple[str, list[Any]]]:
 
 def _fingerprint(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
+
+
+def _sync_directory(path: pathlib.Path) -> None:
+    if os.name == "posix":
+        directory = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
 
 
 def exchange_files(one: pathlib.Path, other: pathlib.Path) -> bool:
@@ -1739,11 +1748,9 @@ class Memory:
 
     def open_notes(self) -> list[Note]:
         """Notes that may still match a turn, oldest first."""
-        oldest = (self.now() - dt.timedelta(days=NOTES_DAYS)).isoformat()
         rows = self._rows(
             "select command, learn, length, sha256, thread_id, model, at, id from notes"
-            " where turn_id is null and at > ? order by id",
-            oldest,
+            " where turn_id is null order by id"
         )
         return [Note(row[0], bool(row[1]), *row[2:]) for row in rows]
 
@@ -2034,6 +2041,7 @@ class Memory:
         os.replace(aside, swap)
         if not exchange_files(swap, self._target()):
             os.replace(swap, self._target())
+        _sync_directory(self._target().parent)  # the rename must outlive a power cut if the next line does
         self.db.execute("update versions set written = 1 where id = ?", [latest])
         self._look_at_displaced()
 
@@ -2045,7 +2053,9 @@ class Memory:
                 continue
             try:
                 theirs = _read_quiet(swap)
-            except ProfileUnreadable:
+            except ProfileUnreadable as problem:
+                if isinstance(problem.__cause__, OSError):
+                    raise problem.__cause__ from None  # it may be text: the next look tells
                 kept = self._target().with_name(f"{self._target().name}.{swap.name.split('.')[-2]}.displaced")
                 os.replace(swap, kept)
                 self.warn("displaced", f"What was saved while the profile was being written is not text: {kept}")
@@ -2265,13 +2275,14 @@ class Memory:
         return len(lines)
 
     def _copies(self) -> Iterator[pathlib.Path]:
-        """Everything that may still hold what the profile held: displaced and damaged files."""
+        """Everything that may still hold what the profile held: files displaced, damaged or kept aside."""
         target = self._target()
         yield from self._beside("swap")
         yield from self._beside("tmp")
         for what in ("unreadable-*", "displaced"):
             yield from target.parent.glob(f"{glob.escape(target.name)}.*{what}")
-        yield from self.home.directory.glob("memory.db.damaged-*")
+        for ours in ("memory.db.damaged-*", "profile.md.edited-*"):
+            yield from self.home.directory.glob(ours)
 
     def forget_turns(self, turn_ids: Iterable[str]) -> None:
         """Never learn from these turns again."""
@@ -2559,17 +2570,25 @@ def _may_match(note: Note, turn: Turn) -> bool:
     return note.thread_id == turn.thread_id or (note.thread_id is None and note.at <= turn.at)
 
 
+MOST_SEARCHED = 10
+"""Notes that the inside of a prompt is searched for; up to 30 ms each."""
+
+
 def _match(turn: Turn, notes: list[Note], memory: Memory, log: Log) -> tuple[Note | None, tuple[int, int] | None]:
     """The note that tells which words of this turn were typed, and where they are."""
     candidates = [note for note in notes if _may_match(note, turn)]
     if not candidates or memory.known_turn(turn.id):
         return None, None
     prompt = log.prompt(turn.id) or ""
-    # Those that name the thread before those that do not.
-    for note in sorted(candidates, key=lambda note: (note.thread_id is None, note.id)):
-        if span := typed_range(prompt, note):
-            notes.remove(note)
-            return note, span
+    # Tails before anything inside, and the longest first: calls that failed left
+    # notes to which no turn came, and the "hi" of one is in many a later prompt.
+    candidates.sort(key=lambda note: (note.thread_id is None, -note.length, note.id))
+    newest = sorted(candidates, key=lambda note: note.id)[-MOST_SEARCHED:]
+    for anywhere in (False, True):
+        for note in newest if anywhere else candidates:
+            if span := typed_range(prompt, note, anywhere=anywhere):
+                notes.remove(note)
+                return note, span
     return None, None
 
 
@@ -2932,7 +2951,8 @@ class Worker:
 
     def _tick(self) -> bool:
         """Take in what was logged, and learn what is due."""
-        self._unread = self.log.changed() or self._unread
+        # A late note takes the cursor back, and no change of the log tells of it.
+        self._unread = self.log.changed() or self._unread or not self.memory.cursor()[0]
         worked = False
         if self._unread and not self.memory.paused_since():
             worked = take_in(self.memory, self.log) > 0

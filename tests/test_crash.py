@@ -81,7 +81,8 @@ def run_child(task: dict[str, Any], cli: Any) -> int:
         work = functools.partial(cli.main, task["args"], standalone_mode=False)
     elif task["do"] == "worker":
         work = functools.partial(memory.run_worker, home, memory.Settings.from_env(os.environ))
-    if task.get("gate"):
+    if "gate" in task:
+        pathlib.Path(task["gate"]).touch()
         signal.sigwait([signal.SIGUSR1])
     memory.IDLE_EXIT = task.get("idle", memory.IDLE_EXIT)
     Pondering.seconds = task.get("ponder", 0)
@@ -317,7 +318,9 @@ def strace_works() -> bool:
 
 def traced(server: Server, user: User, what: str, *options: str) -> int:
     """Run an operation under strace; its exit code, negative for a signal."""
-    pid = server.start(user, what, gate=True)
+    gate = user.folder / "gate"
+    pid = server.start(user, what, gate=str(gate))
+    eventually(gate.exists, "getting ready")
     trace = user.folder / "trace"
     strace = subprocess.Popen(
         ["strace", "-f", "-o", trace, *options, "-p", str(pid)],
@@ -549,7 +552,7 @@ def test_a_home_that_cannot_be_written_to_changes_nothing_but_the_profile_still_
 
 def learned(user: User, *expected: str) -> None:
     """Wait until the profile has these facts; it must have no other, none twice, and no message been sent twice."""
-    eventually(lambda: set(expected) <= set(user.facts), f"learning {expected}, having {user.facts}; {output(user)}")
+    eventually(lambda: set(expected) <= set(user.facts), f"learning {expected}; {output(user)}")
     user.settled()
     assert sorted(user.facts) == sorted(expected)
     requests = [call["messages"][-1][1] for call in user.calls(update=True)]
@@ -679,8 +682,14 @@ def test_twenty_first_calls_at_once_are_all_answered_and_learned_by_one_worker(s
     make_log(user.places)
     pids = []
     for text in texts:
-        task: dict[str, Any] = {"env": user.env, "output": str(user.folder / text), "args": [text], "gate": True}
+        task: dict[str, Any] = {
+            "env": user.env,
+            "output": str(user.folder / text),
+            "args": [text],
+            "gate": str(user.folder / f"gate of {text}"),
+        }
         pids.append(server.ask(do="llm", **task))
+    eventually(lambda: len(list(user.folder.glob("gate of *"))) == len(texts), "all getting ready")
     for pid in pids:
         os.kill(pid, signal.SIGUSR1)
     assert [server.wait(pid) for pid in pids] == [0] * 20

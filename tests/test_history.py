@@ -6,7 +6,7 @@ import contextlib
 import datetime as dt
 import json
 import os
-import pathlib
+import random
 import re
 import stat
 import time
@@ -43,6 +43,7 @@ from llm_user_memory import (
 )
 
 if TYPE_CHECKING:
+    import pathlib
     from collections.abc import Callable, Iterator
 
 PROFILE = f"{TITLE}\n\n## Personal Information\n- Lives in Leeds\n\n## Preferences\n- Likes short answers\n"
@@ -89,9 +90,9 @@ def learned(user: User, fact: str, quote: str) -> None:
     assert fact in user.facts
 
 
-def run(user: User, *args: str, input: str | None = None, code: int = 0) -> tuple[str, str]:
+def run(user: User, *args: str, stdin: str | None = None, code: int = 0) -> tuple[str, str]:
     """Run a command of memory's in this process: what it printed and what it said."""
-    done = CliRunner(env=user.env).invoke(memory_group, args, input=input, obj=Settings())
+    done = CliRunner(env=user.env).invoke(memory_group, args, input=stdin, obj=Settings())
     assert done.exit_code == code, (done.output, done.exception)
     return done.stdout, done.stderr
 
@@ -134,7 +135,7 @@ def test_every_change_is_a_version_that_says_by_whom_and_when(user: User) -> Non
     hold(user, Edit("ADD", "Preferences", "Always asks for tea", "I always ask for tea"))
     run(user, "review", "--accept", "1")
     user.profile = user.profile.replace("Leeds", "York")
-    run(user, "load", "-", input=PROFILE)
+    run(user, "load", "-", stdin=PROFILE)
     run(user, "forget", "short", "--yes")
     run(user, "clear")
     run(user, "rollback", "--steps", "1")
@@ -151,7 +152,7 @@ def test_every_change_is_a_version_that_says_by_whom_and_when(user: User) -> Non
 
 
 def test_a_change_made_in_any_editor_is_recorded_as_the_users_before_anything_is_applied_to_it(user: User) -> None:
-    run(user, "load", "-", input=PROFILE)
+    run(user, "load", "-", stdin=PROFILE)
     edited = PROFILE.replace("Leeds", "York")
     user.profile = edited
     run(user, "add", "Plays chess")
@@ -164,7 +165,7 @@ def test_a_change_made_in_any_editor_is_recorded_as_the_users_before_anything_is
 
 
 def test_looking_at_history_notices_what_an_editor_did(user: User) -> None:
-    run(user, "load", "-", input=PROFILE)
+    run(user, "load", "-", stdin=PROFILE)
     user.profile = PROFILE + "- From an editor\n"
     assert re.search(r" outside +\+1: From an editor$", run(user, "history")[0], re.MULTILINE)
     user.profile = PROFILE
@@ -172,24 +173,20 @@ def test_looking_at_history_notices_what_an_editor_did(user: User) -> None:
 
 
 def test_a_profile_that_is_touched_but_not_changed_makes_no_version(user: User) -> None:
-    run(user, "load", "-", input=PROFILE)
+    run(user, "load", "-", stdin=PROFILE)
     user.profile = PROFILE
     run(user, "history")
-    assert "nothing changed" in run(user, "load", "-", input=PROFILE)[1]
+    assert "nothing changed" in run(user, "load", "-", stdin=PROFILE)[1]
     assert len(versions(user)) == 1
 
 
 def test_history_is_newest_first_one_line_each_with_a_summary_a_person_reads(user: User) -> None:
     assert "no history" in run(user, "history")[1]
-    run(user, "load", "-", input=PROFILE)
-    run(user, "add", "-", input="Plays chess\nPlays go\nPlays darts\n", code=0)
+    run(user, "load", "-", stdin=PROFILE)
+    run(user, "add", "-", stdin="Plays chess\nPlays go\nPlays darts\n", code=0)
     user.profile = user.profile.replace("Leeds", "York").replace("- Plays go\n", "")
     shown = user.llm("memory", "history", auto=None).stdout.splitlines()
-    assert [line[18:].strip().split("  ", 1) for line in (re.sub(r"^ +", "", line) for line in shown)] == [
-        ["outside", "~1 -1: Lives in York; Plays go"],
-        ["add", "+3: Plays chess; Plays go; …"],
-        ["load", "+2: Lives in Leeds; Likes short answers"],
-    ] or [re.split(r"\s{2,}", line.strip(), maxsplit=3)[2:] for line in shown] == [
+    assert [re.split(r"\s{2,}", line.strip(), maxsplit=3)[2:] for line in shown] == [
         ["outside", "~1 -1: Lives in York; Plays go"],
         ["add", "+3: Plays chess; Plays go; …"],
         ["load", "+2: Lives in Leeds; Likes short answers"],
@@ -209,9 +206,9 @@ def test_history_is_newest_first_one_line_each_with_a_summary_a_person_reads(use
 
 
 def test_diff_shows_the_last_change_or_any_two_versions(user: User) -> None:
-    run(user, "load", "-", input="- A\n")
-    run(user, "load", "-", input="- A\n- B\n")
-    run(user, "load", "-", input="- A\n- B\n- C\n")
+    run(user, "load", "-", stdin="- A\n")
+    run(user, "load", "-", stdin="- A\n- B\n")
+    run(user, "load", "-", stdin="- A\n- B\n- C\n")
 
     def changed(*args: str) -> list[str]:
         return [line for line in run(user, "diff", *args)[0].splitlines() if re.match(r"[+-]- ", line)]
@@ -224,8 +221,8 @@ def test_diff_shows_the_last_change_or_any_two_versions(user: User) -> None:
 
 
 def test_diff_is_coloured_on_a_terminal_only(user: User) -> None:
-    run(user, "load", "-", input="- A\n")
-    run(user, "load", "-", input="- B\n")
+    run(user, "load", "-", stdin="- A\n")
+    run(user, "load", "-", stdin="- B\n")
     terminal = user.terminal("llm", "memory", "diff", auto=None)
     terminal.expect(re.escape("\x1b[31m-- A"))
     terminal.expect(re.escape("\x1b[32m+- B"))
@@ -266,8 +263,8 @@ def test_every_version_the_user_ever_saw_comes_back_byte_for_byte(user: User) ->
 
 
 def test_a_rollback_is_a_version_itself_and_is_undone_by_what_it_says(user: User) -> None:
-    run(user, "load", "-", input="- A\n")
-    run(user, "load", "-", input="- B\n")
+    run(user, "load", "-", stdin="- A\n")
+    run(user, "load", "-", stdin="- B\n")
     said = run(user, "rollback", "1", "--yes")[1]
     assert user.profile == "- A\n"
     assert versions(user)[-1] == (3, "rollback")
@@ -277,8 +274,8 @@ def test_a_rollback_is_a_version_itself_and_is_undone_by_what_it_says(user: User
 
 
 def test_steps_count_the_changes_made_in_an_editor_too(user: User) -> None:
-    run(user, "load", "-", input="- A\n")
-    run(user, "load", "-", input="- B\n")
+    run(user, "load", "-", stdin="- A\n")
+    run(user, "load", "-", stdin="- B\n")
     user.profile = "- C\n"
     run(user, "rollback", "--steps", "1")
     assert user.profile == "- B\n"
@@ -291,9 +288,14 @@ def test_rolling_back_many_steps_does_not_compare_all_versions_between(user: Use
     with user.memory() as memory:
         for number in range(40):
             memory.overwrite("load", f"- {number}\n")
-        compared = []
+        compared: list[object] = []
         real = llm_user_memory.summarised
-        monkeypatch.setattr(llm_user_memory, "summarised", lambda *args: compared.append(1) or real(*args))
+
+        def summarised(*documents: llm_user_memory.Document) -> str:
+            compared.append(documents)
+            return real(*documents)
+
+        monkeypatch.setattr(llm_user_memory, "summarised", summarised)
         assert memory.find_version(steps=39).id == 1
         with pytest.raises(Problem):
             memory.find_version(steps=99)
@@ -358,7 +360,7 @@ def test_rollback_goes_to_what_the_profile_was_at_a_time(user: User, to: str, ex
     ],
 )
 def test_a_time_that_is_none_is_an_error_that_names_the_forms(user: User, to: str) -> None:
-    run(user, "load", "-", input=PROFILE)
+    run(user, "load", "-", stdin=PROFILE)
     with pytest.raises(Problem, match=r"try 2026-11-01, yesterday, 2h or '3 days ago'"):
         parse_moment(to, NOON)
     assert "is no time; try 2026-11-01" in run(user, "rollback", "--to", to, code=1)[1]
@@ -388,7 +390,7 @@ def test_a_day_ends_at_its_local_midnight_also_in_the_other_half_of_the_year(mon
     ],
 )
 def test_rollback_says_what_it_needs(user: User, args: list[str], said: str) -> None:
-    run(user, "load", "-", input=PROFILE)
+    run(user, "load", "-", stdin=PROFILE)
     assert said in run(user, "rollback", *args, code=1)[1]
     run(user, "rollback", "--steps", "0", code=2)
     assert user.profile == PROFILE
@@ -401,20 +403,20 @@ def test_add_writes_at_once_under_its_heading_from_an_argument_or_from_stdin(use
     user.profile = PROFILE
     user.llm("memory", "add", "Plays chess", "--section", "preferences", auto=None)
     user.llm("memory", "add", "--yes", input="- Has two cats\n\n  Works in York  \n", auto=None)
-    run(user, "add", "-", "--section", "Boats", input="* Owns a dinghy")
+    run(user, "add", "-", "--section", "Boats", stdin="* Owns a dinghy")
     assert user.profile == (
         f"{TITLE}\n\n## Personal Information\n- Lives in Leeds\n- Has two cats\n- Works in York\n\n"
         "## Preferences\n- Likes short answers\n- Plays chess\n\n## Boats\n- Owns a dinghy\n"
     )
     assert "nothing changed" in run(user, "add", "lives in leeds.")[1]
-    assert "nothing to add" in run(user, "add", input=" \n", code=1)[1]
+    assert "nothing to add" in run(user, "add", stdin=" \n", code=1)[1]
 
 
 # Forget
 
 
 def test_what_is_forgotten_is_in_no_byte_of_any_of_our_files(user: User, monkeypatch: Any) -> None:
-    run(user, "load", "-", input=PROFILE)
+    run(user, "load", "-", stdin=PROFILE)
     learned(user, "Lives in Zanzibar", "I live in Zanzibar")
     with user.memory() as memory:  # enough for SQLite to move lines between pages
         for number in range(150):
@@ -422,12 +424,13 @@ def test_what_is_forgotten_is_in_no_byte_of_any_of_our_files(user: User, monkeyp
     hold(user, Edit("ADD", "Preferences", "Recommend Zanzibar", "I say recommend Zanzibar"))
     hold(user, Edit("ADD", "Preferences", "Recommend tea", "as they say in zanzibar"))
     user.places.database.with_name("memory.db.damaged-1").write_bytes(b"... Zanzibar ...")
+    user.places.directory.joinpath("profile.md.edited-1").write_bytes(b"Zanzibar \xff")
     user.profile = "- ZANZIBAR, saved by an editor\n- Stays\n"
     with user.memory() as memory:
         memory.settle()
         # What a crash leaves behind: a file being written, and one that was displaced.
-        memory._write_aside("- Zanzibar")
-        os.replace(memory._write_aside("- Zanzibar"), memory._swap(1, "- Zanzibar"))
+        user.places.directory.joinpath(".profile.md.0a1b2c3d.tmp").write_text("- Zanzibar")
+        user.places.directory.joinpath(".profile.md.1-0123456789abcdef-0a1b.swap").write_text("- Zanzibar")
         user.places.profile.write_bytes(b"\xff Zanzibar\n")
         memory.overwrite("rollback", memory.version_text(1) + "- Zanzibar!\n")
     assert len(holding(user, "Zanzibar")) >= 4
@@ -441,8 +444,21 @@ def test_what_is_forgotten_is_in_no_byte_of_any_of_our_files(user: User, monkeyp
     assert "[forgotten]" in run(user, "diff", "0", "3")[0]
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_forgetting_leaves_no_pieces_in_the_pages_of_the_database(user: User, seed: int) -> None:
+    """SQLite keeps pieces of what it moved between pages, here with some of the seeds, also with secure_delete."""
+    chance = random.Random(seed)
+    with user.memory() as memory:
+        for part in range(3):
+            lines = ["".join(chance.choices("abcdefgh ", k=chance.randint(5, 150))) for _ in range(700)]
+            lines[7::10] = [f"Zanzibar {part} {n}" for n in range(70)]
+            memory.overwrite("load", "".join(f"- {line}\n" for line in lines))
+        memory.forget("Zanzibar")
+    assert holding(user, "Zanzibar") == []
+
+
 def test_forgetting_leaves_everything_else_as_it_was(user: User) -> None:
-    run(user, "load", "-", input=PROFILE)
+    run(user, "load", "-", stdin=PROFILE)
     run(user, "add", "Plays chess")
     learned(user, "Has a dog", "I have a dog")
     run(user, "forget", "chess", "--yes")
@@ -453,8 +469,8 @@ def test_forgetting_leaves_everything_else_as_it_was(user: User) -> None:
 
 
 def test_a_version_that_held_what_is_forgotten_comes_back_without_it(user: User) -> None:
-    run(user, "load", "-", input=PROFILE)
-    run(user, "load", "-", input="- Other\n")
+    run(user, "load", "-", stdin=PROFILE)
+    run(user, "load", "-", stdin="- Other\n")
     run(user, "forget", "Leeds", "--yes")
     run(user, "rollback", "1")
     assert user.profile == PROFILE.replace("- Lives in Leeds\n", "")
@@ -466,7 +482,8 @@ def test_turns_of_what_is_forgotten_are_never_learned_again(user: User) -> None:
     with user.memory() as memory:
         forget_for_good(memory, Log(user.places.logs), "Leeds")
         memory.set("cursor", None)  # as after a log that was restored: all of it is looked at again
-        memory.make_due(aside=True)
+        memory.claim("update", aside=True)
+        memory.release("update")
     asked: list[str] = []
     assert learn(user, "ADD | Interests | Loves Leeds | I love Leeds", lambda: asked.append("")) is None
     assert asked == []
@@ -490,30 +507,30 @@ def test_forgetting_a_condensed_line_forgets_the_turns_of_the_lines_it_was_made_
     source = Source("Lives in Leeds")
     edit = Edit("REPLACE", "", "Resident of a northern city", "Lives in Leeds")
     with user.memory() as memory:
-        version = memory.overwrite("worker", "- Resident of a northern city\n")
+        version, _ = memory.overwrite("worker", "- Resident of a northern city\n")
         assert version
         memory.add_evidence(version.id, [Verdict(edit, "apply", "", source, "Lives in Leeds")], "scripted")
         memory.forget("northern city")
-        assert memory._rows("select count(*) from turns where state = 'forgotten'")[0][0] == 1
+        assert user.query("select count(*) from turns where state = 'forgotten'", user.places.database) == 1
 
 
 def test_forget_asks_and_takes_no_for_an_answer(user: User) -> None:
-    run(user, "load", "-", input=PROFILE)
+    run(user, "load", "-", stdin=PROFILE)
     before = every_byte(user)["profile.md"], versions(user)
-    said = run(user, "forget", "Leeds", input="n\n", code=1)[1]
+    said = run(user, "forget", "Leeds", stdin="n\n", code=1)[1]
     assert "- Lives in Leeds" in said
     assert "Forget it? [y/N]" in said
     assert (every_byte(user)["profile.md"], versions(user)) == before
-    run(user, "forget", "Leeds", input="y\n")
+    run(user, "forget", "Leeds", stdin="y\n")
     assert holding(user, "Leeds") == []
 
 
 def test_forget_takes_an_id_a_whole_line_as_show_prints_it_or_part_of_one(user: User) -> None:
-    run(user, "load", "-", input="- Lives in Leeds\n- [ ] Learns Polish\n1. Plays chess\n- Stays\n")
+    run(user, "load", "-", stdin="- Lives in Leeds\n- [ ] Learns Polish\n1. Plays chess\n- Stays\n")
     shown = json.loads(run(user, "show", "--json")[0])["facts"]
     hold(user, Edit("ADD", "Interests", "Plays chess in a club", "I say I play chess in a club"))
     run(user, "forget", shown[0]["id"], "--yes")
-    run(user, "forget", "- [ ] Learns Polish", "--yes")
+    run(user, "forget", "--yes", "--", "- [ ] Learns Polish")
     run(user, "forget", "1. Plays chess", "--yes")
     assert user.profile == "- Stays\n"
     assert holding(user, "Leeds") + holding(user, "Polish") + holding(user, "chess") == []
@@ -521,7 +538,7 @@ def test_forget_takes_an_id_a_whole_line_as_show_prints_it_or_part_of_one(user: 
 
 @pytest.mark.parametrize("text", ["", "   ", "Timbuktu"])
 def test_forgetting_what_is_not_there_is_an_error_and_forgets_nothing(user: User, text: str) -> None:
-    run(user, "load", "-", input=PROFILE)
+    run(user, "load", "-", stdin=PROFILE)
     assert "see: llm memory show" in run(user, "forget", text, "--yes", code=1)[1]
     assert text_of(user, 1) == user.profile == PROFILE
 
@@ -538,14 +555,14 @@ def test_a_text_that_is_only_a_receipt_can_be_forgotten(user: User) -> None:
 
 
 def test_clearing_is_undone_and_purging_leaves_nothing_of_ours(user: User) -> None:
-    run(user, "load", "-", input=PROFILE)
+    run(user, "load", "-", stdin=PROFILE)
     typed(user, "Hello")
     run(user, "clear")
     assert user.profile == ""
     run(user, "rollback", "--steps", "1")
     assert user.profile == PROFILE
     before = user.places.logs.read_bytes()
-    run(user, "clear", "--purge", input="n\n", code=1)
+    run(user, "clear", "--purge", stdin="n\n", code=1)
     assert user.profile == PROFILE
     done = user.llm("memory", "clear", "--purge", "--yes", auto=None)
     assert "logs.db" in done.stderr
@@ -584,11 +601,12 @@ def test_why_shows_the_receipt_of_what_was_learned_and_says_what_the_user_wrote(
     shown = user.llm("memory", "why", auto=None).stdout
     today = dt.datetime.now(dt.timezone.utc).strftime("%Y-%m-%d %A")
     thread = user.query("select thread_id from turns")
-    assert shown == (
-        f"Lives in Leeds\n    you wrote this yourself, in another program, {today}\n"
-        f"Plays chess\n    you wrote this yourself, with llm memory add, {today}\n"
-        f"Has a dog\n    “I have a dog”\n    {today}, learned with listener; llm logs -c {thread}\n"
-    ) or shown.index("Has a dog") < shown.index("Plays chess")
+    for explained in (
+        f"Lives in Leeds\n    you wrote this yourself, in another program, {today}\n",
+        f"Plays chess\n    you wrote this yourself, with llm memory add, {today}\n",
+        f"Has a dog\n    “I have a dog”\n    {today}, learned with listener; llm logs -c {thread}\n",
+    ):
+        assert explained in shown
     found = {proof["text"]: proof for proof in json.loads(run(user, "why", "--json")[0])}
     assert found["Lives in Leeds"] == {"text": "Lives in Leeds", "by": "outside", "receipts": []}
     assert [receipt["quote"] for receipt in found["Has a dog"]["receipts"]] == ["I have a dog"]
@@ -657,7 +675,7 @@ def test_review_accepts_and_drops_by_id_without_asking(user: User) -> None:
 
 def test_quitting_a_review_leaves_the_rest_held(user: User) -> None:
     hold(user, ADD, Edit("ADD", "Interests", "Ignore rain", "I ignore rain"))
-    run(user, "review", input="q\n")
+    run(user, "review", stdin="q\n")
     assert len(json.loads(run(user, "review", "--json")[0])) == 2
 
 
@@ -684,7 +702,10 @@ def test_held_edits_are_dropped_after_30_days(user: User) -> None:
 def editor(user: User, *lines: str) -> str:
     """An editor that says when it is open, waits to be told to go on, and then does what the lines say."""
     script = user.folder / "editor"
-    wait = f"touch '{user.folder}/open'; until [ -e '{user.folder}/go' ]; do sleep 0.02; done"
+    wait = (
+        f"touch '{user.folder}/open'; polls=0;"
+        f" until [ -e '{user.folder}/go' ] || [ $polls -gt 3000 ]; do sleep 0.02; polls=$((polls + 1)); done"
+    )
     script.write_text("\n".join(["#!/bin/sh", wait, *lines]) + "\n")
     script.chmod(0o700)
     return f"'{script}'"
@@ -766,6 +787,7 @@ def run_with_editor(user: User, command: str, code: int = 0) -> str:
 def test_a_profile_that_cannot_be_written_is_not_opened_in_the_editor_first(user: User) -> None:
     user.profile = PROFILE
     user.places.profile.chmod(0o444)
+    (user.folder / "go").touch()
     assert "is read-only" in run_with_editor(user, editor(user), code=1)
     assert not (user.folder / "open").exists()
 
@@ -773,7 +795,7 @@ def test_a_profile_that_cannot_be_written_is_not_opened_in_the_editor_first(user
 def test_loading_keeps_what_was_there_in_history(user: User) -> None:
     user.profile = PROFILE
     learned(user, "Has a dog", "I have a dog")
-    run(user, "load", "-", input="- New\n")
+    run(user, "load", "-", stdin="- New\n")
     assert user.profile == "- New\n"
     assert "Has a dog" in text_of(user, 2)
     assert text_of(user, 1) == PROFILE
@@ -782,7 +804,7 @@ def test_loading_keeps_what_was_there_in_history(user: User) -> None:
 def test_a_load_while_the_model_thinks_is_what_its_edits_are_made_in(user: User) -> None:
     user.profile = PROFILE
     typed(user, "I have a dog")
-    learn(user, "ADD | Interests | Has a dog | I have a dog", lambda: run(user, "load", "-", input="- New\n"))
+    learn(user, "ADD | Interests | Has a dog | I have a dog", lambda: run(user, "load", "-", stdin="- New\n"))
     assert user.facts == ["New", "Has a dog"]
 
 
@@ -812,7 +834,7 @@ def before_the_exchange(monkeypatch: Any, save: Callable[[], object]) -> None:
 
 
 def test_writing_works_with_and_without_an_exchange(user: User, exchange: bool) -> None:
-    run(user, "load", "-", input=PROFILE)
+    run(user, "load", "-", stdin=PROFILE)
     run(user, "add", "Plays chess")
     assert "Plays chess" in user.facts
     run(user, "rollback", "1")
@@ -823,7 +845,7 @@ def test_writing_works_with_and_without_an_exchange(user: User, exchange: bool) 
 
 @pytest.mark.parametrize("style", ["in place", "renamed"])
 def test_a_save_between_our_last_look_and_our_write_is_merged(user: User, monkeypatch: Any, style: str) -> None:
-    run(user, "load", "-", input=PROFILE)
+    run(user, "load", "-", stdin=PROFILE)
     saved = PROFILE + "- Saved in between\n"
 
     def save() -> None:
@@ -842,7 +864,7 @@ def test_a_save_between_our_last_look_and_our_write_is_merged(user: User, monkey
 
 
 def test_an_editor_that_still_has_the_old_file_open_loses_nothing(user: User) -> None:
-    run(user, "load", "-", input=PROFILE)
+    run(user, "load", "-", stdin=PROFILE)
     with user.places.profile.open("r+") as file:
         run(user, "add", "Plays chess")
         run(user, "add", "Plays go")
@@ -852,7 +874,7 @@ def test_an_editor_that_still_has_the_old_file_open_loses_nothing(user: User) ->
 
 
 def test_what_is_saved_into_a_displaced_file_and_is_no_text_is_kept_and_told(user: User) -> None:
-    run(user, "load", "-", input=PROFILE)
+    run(user, "load", "-", stdin=PROFILE)
     with user.places.profile.open("rb+") as file:
         run(user, "add", "Plays chess")
         file.write(b"\xff\xfe is no UTF-8")
@@ -864,7 +886,7 @@ def test_what_is_saved_into_a_displaced_file_and_is_no_text_is_kept_and_told(use
 
 
 def test_what_a_crash_left_unwritten_is_written_beside_what_was_saved_since(user: User, monkeypatch: Any) -> None:
-    run(user, "load", "-", input=PROFILE)
+    run(user, "load", "-", stdin=PROFILE)
     with monkeypatch.context() as patched:
         patched.setattr(Memory, "_put_in_place", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt), user.memory() as memory:
@@ -876,10 +898,31 @@ def test_what_a_crash_left_unwritten_is_written_beside_what_was_saved_since(user
     assert [author for _, author in versions(user)] == ["load", "add", "outside", "merge"]
 
 
+@pytest.mark.parametrize("at", ["before the exchange", "after the exchange"])
+def test_a_crash_around_the_write_brings_nothing_back_later(user: User, monkeypatch: Any, at: str) -> None:
+    run(user, "load", "-", stdin=PROFILE)
+    real = llm_user_memory.exchange_files
+
+    def crash(one: pathlib.Path, other: pathlib.Path) -> bool:
+        if at == "after the exchange":
+            real(one, other)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(llm_user_memory, "exchange_files", crash)
+        with pytest.raises(KeyboardInterrupt), user.memory() as memory:
+            memory.add(["Plays chess"], "Preferences")
+    run(user, "history")
+    assert "Plays chess" in user.facts
+    run(user, "clear")
+    run(user, "history")
+    assert user.profile == ""
+    assert [author for _, author in versions(user)] == ["load", "add", "clear"]
+
+
 def test_an_abandoned_half_written_file_is_swept_away(user: User) -> None:
-    run(user, "load", "-", input=PROFILE)
-    with user.memory() as memory:
-        memory._write_aside("half of it")
+    run(user, "load", "-", stdin=PROFILE)
+    user.places.directory.joinpath(".profile.md.0a1b2c3d.tmp").write_text("half of it")
     run(user, "add", "Plays chess")
     names = set(every_byte(user))
     assert {name for name in names if name.endswith(".tmp")} == set()
@@ -910,8 +953,8 @@ def test_the_next_interactive_call_says_once_and_dimly_that_something_was_learne
     chat = user.terminal("llm", "chat")
     chat.expect("> ")
     chat.type("hi\r")
-    chat.expect("You said: hi")
-    chat.end()
+    chat.expect("You said: hi.*> ")
+    chat.type("exit\r")
     assert chat.wait() == 0
     assert "learned" not in chat.shown
     terminal = user.terminal("llm", "hi")
@@ -935,7 +978,7 @@ def test_a_symlinked_profile_stays_a_symlink(user: User, dangling: bool) -> None
     user.places.create()
     user.places.profile.symlink_to(real)
     run(user, "add", "Plays chess")
-    run(user, "load", "-", input="- New\n")
+    run(user, "load", "-", stdin="- New\n")
     run(user, "rollback", "--steps", "1")
     assert user.places.profile.is_symlink()
     assert "Plays chess" in real.read_text()
@@ -954,7 +997,7 @@ def refused(user: User, said: str) -> None:
     """Every command that writes fails with these words, and leaves everything as it was."""
     before = user.places.profile.read_bytes(), user.places.profile.stat().st_ino
     for args in (["add", "Plays chess"], ["load", "-"], ["clear"], ["forget", "Leeds", "--yes"], ["rollback", "0"]):
-        assert said in run(user, *args, input="- New\n", code=1)[1]
+        assert re.search(said, run(user, *args, stdin="- New\n", code=1)[1])
     typed(user, "I have a dog")
     with pytest.raises(Problem, match=said):
         learn(user, "ADD | Interests | Has a dog | I have a dog")
@@ -1043,11 +1086,11 @@ def test_a_profile_that_is_no_utf_8_is_named_kept_and_replaced_only_on_request(u
     for args in (["add", "x y"], ["show"], ["history"]):
         assert "is not valid UTF-8 (line 1)" in run(user, *args, code=1)[1]
     assert user.places.profile.read_bytes() == broken
-    run(user, "rollback", "1")
+    said = run(user, "rollback", "1")[1]
     assert user.profile == PROFILE
     kept = list(user.places.directory.glob("profile.md.unreadable-*"))
     assert [path.read_bytes() for path in kept] == [broken]
-    assert any("unreadable" in problem for problem in user.status()["problems"])
+    assert kept[0].name in said
 
 
 def test_what_we_write_is_for_its_owner_only(user: User) -> None:
@@ -1080,7 +1123,7 @@ def text(data: bytes) -> bytes:
 
 @pytest.mark.parametrize("damage", [damage_start, damage_middle, truncate, text])
 def test_a_damaged_database_loses_history_only_and_is_kept(user: User, damage: Callable[[bytes], bytes]) -> None:
-    run(user, "load", "-", input=PROFILE)
+    run(user, "load", "-", stdin=PROFILE)
     learned(user, "Has a dog", "I have a dog")
     text_before = user.profile
     broken = damage(user.places.database.read_bytes())
@@ -1115,13 +1158,13 @@ def test_pause_and_what_is_not_to_be_learned_outlive_a_damaged_database(user: Us
         memory.set_aside_damaged()
         assert memory.versions() == []
         assert memory.paused_since()
-        assert memory._rows("select count(*) from turns where state = 'forgotten'")[0][0] == 1
+        assert user.query("select count(*) from turns where state = 'forgotten'", user.places.database) == 1
 
 
 @pytest.mark.parametrize("how", ["removed", "emptied"])
 def test_a_database_that_is_gone_loses_history_only_and_status_says_so(user: User, how: str) -> None:
-    run(user, "load", "-", input=PROFILE)
-    run(user, "load", "-", input="- New\n")
+    run(user, "load", "-", stdin=PROFILE)
+    run(user, "load", "-", stdin="- New\n")
     if how == "removed":
         user.places.database.unlink()
     else:
@@ -1140,7 +1183,7 @@ def test_a_first_use_is_not_taken_for_a_loss(user: User) -> None:
 
 
 def test_who_has_the_database_open_notices_that_it_is_another_one(user: User) -> None:
-    run(user, "load", "-", input=PROFILE)
+    run(user, "load", "-", stdin=PROFILE)
     with user.memory() as memory:
         memory.settle()
         user.places.database.unlink()

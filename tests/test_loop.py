@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import pathlib
@@ -411,3 +412,14 @@ def test_no_file_of_ours_is_readable_by_others_whatever_the_umask(user: User) ->
     ours = [*home.directory.rglob("*"), home.directory, *user.home.rglob("worker-*.log")]
     assert {home.profile, home.database, home.worker_lock, home.profile_lock} <= set(ours)
     assert [(path, oct(stat.S_IMODE(path.stat().st_mode))) for path in ours if path.stat().st_mode & 0o077] == []
+
+
+def test_words_of_a_call_that_failed_do_not_stand_for_those_of_a_later_one(user: User) -> None:
+    user.llm("I live in Leeds")
+    with contextlib.closing(memory.sqlite3.connect(user.places.logs)) as db:
+        thread = db.execute("select id from threads").fetchone()[0]
+    failed = memory.Note("prompt", learn=True, length=2, sha256=memory.digest("hi"), thread_id=thread)
+    with user.memory() as opened:
+        opened.note(failed)
+    user.llm("-c", "hi, I work as a nurse")
+    learned(user, "I live in Leeds", "I work as a nurse")

@@ -235,17 +235,18 @@ class People(RuleBasedStateMachine):
         if lines:
             lines[-1] = lines[-1].rstrip("\n") + "\n"
         after = "".join([*lines, f"- Edited {token}{end}"])
+        elsewhere = f"- Saved meanwhile {self.token()}"
         if meanwhile == "learn":
             self.learns([("ADD", 0, True)], "nothing", older)
         elif meanwhile == "save":
-            self.save(before + "\n- Saved meanwhile\n")
+            self.save(f"{before}\n{elsewhere}\n")
         elif meanwhile == "forget":
             self.forgets(older)
         self.memory.replace_text("edit", before, after)
         now = [line.strip() for line in self.text.splitlines()]
         assert f"- Edited {token}" in now
         if meanwhile == "save":
-            assert "- Saved meanwhile" in now
+            assert elsewhere in now
         if dropped.strip() and before.splitlines().count(dropped.rstrip("\r\n")) == 1 and dropped.isascii():
             assert dropped.strip() not in now, "what is deleted in the editor stays deleted"
         self.wrote(f"- Edited {token}")

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 import people
 from table import Row, alone, compared, in_turns
 
-import llm_user_memory as memory
-
 if TYPE_CHECKING:
     import pathlib
 
@@ -98,14 +96,10 @@ def run(quick: bool, folder: pathlib.Path) -> tuple[str, list[Row]]:
     with people.worker(env, home):
         ours, other = in_turns(times, lambda: cpu(ours=True), lambda: cpu(ours=False))
         imports, calls = in_turns(times, importing, lambda: inside()["call"] * 1000)
-    # Without a worker, each call starts one; this one finds itself switched off and ends.
-    env["LLM_MEMORY_UPDATE_INTERVAL"] = "0.01"
     spawns = []
     for _ in range(times):
-        people.wait_for(lambda: not memory.worker_runs(home))
         spawns.append(inside()["spawn"] * 1000)
-        people.wait_for(lambda: memory.worker_runs(home))
-        os.kill(int(home.worker_lock.read_text().split()[0]), 9)
+        people.end_worker(home)
     return "A call of llm, with a profile of 8,000 characters and a model that answers at once", [
         compared("CPU of the whole call, against llm without the plugin", [ours, other], 1.02, " ms", 0),
         compared("the same, on the clock", [wall[True], wall[False]], None, " ms", 0),

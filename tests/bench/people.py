@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -89,3 +90,16 @@ def worker(env: dict[str, str], its: memory.Home) -> Iterator[int]:
     finally:
         process.kill()
         process.wait()
+
+
+def end_worker(its: memory.Home) -> None:
+    """Wait for the worker that a call has started, and kill it."""
+    wait_for(lambda: memory.worker_runs(its))
+    wait_for(lambda: _killed(its) and not memory.worker_runs(its))
+
+
+def _killed(its: memory.Home) -> bool:
+    # Until it has written its own pid, the lock file may hold one of a worker before it.
+    with contextlib.suppress(ProcessLookupError, IndexError):
+        os.kill(int(its.worker_lock.read_text().split()[0]), signal.SIGKILL)
+    return True

@@ -27,7 +27,7 @@ ROWS = {
 
 
 def test_a_quick_run_of_the_benchmark_has_every_row() -> None:
-    command = [sys.executable, pathlib.Path(__file__).parent, "--quick", *ROWS]
+    command = [sys.executable, str(pathlib.Path(__file__).parent), "--quick", *ROWS]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
