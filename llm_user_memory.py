@@ -50,8 +50,8 @@ import time
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import llm
@@ -59,7 +59,8 @@ import llm
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# Heavy modules (filelock, platformdirs, sqlite_utils, logging.handlers, …) are
+# Values are named tuples: as many frozen dataclasses cost 13 ms, each time llm
+# starts. Heavy modules (filelock, platformdirs, sqlite_utils, logging.handlers, …) are
 # imported where they are used: this module is loaded on every start of llm.
 
 
@@ -111,8 +112,7 @@ class Problem(click.ClickException):
     """Something the user has to know; its message names the next step."""
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(NamedTuple):
     """The environment variables ``LLM_MEMORY_*``, understood."""
 
     auto: str = ""
@@ -163,8 +163,7 @@ class Settings:
         )
 
 
-@dataclass(frozen=True)
-class Home:
+class Home(NamedTuple):
     """Where everything is, below one llm user directory."""
 
     user_dir: pathlib.Path
@@ -258,11 +257,10 @@ _RULE = re.compile(r"[ \t]*([-*_])(?:[ \t]*\1){2,}[ \t]*$")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 
 
-@dataclass(frozen=True)
-class Item:
+class Item(NamedTuple):
     """One list entry of the profile."""
 
-    index: int
+    line: int
     """Which line of the document, from 0."""
     section: str
     bullet: str
@@ -393,15 +391,15 @@ class Document:
 
     def replace(self, item: Item, fact: str) -> Document:
         """The document with one item saying something else."""
-        line = self.lines[item.index]
+        line = self.lines[item.line]
         end = line[len(line.rstrip("\r\n")) :]
         start = line[: line.index(item.bullet) + len(item.bullet)]
-        return self._splice(item.index, item.index + 1, [start + fact + end])
+        return self._splice(item.line, item.line + 1, [start + fact + end])
 
     def remove(self, item: Item) -> Document:
         """The document without one item's line."""
-        bom = "\ufeff" if self.lines[item.index].startswith("\ufeff") else ""
-        return self._splice(item.index, item.index + 1, [bom] if bom else [])
+        bom = "\ufeff" if self.lines[item.line].startswith("\ufeff") else ""
+        return self._splice(item.line, item.line + 1, [bom] if bom else [])
 
     def add(self, section: str, fact: str, *, new_section: bool = False) -> Document:
         """The document with one more item, at the end of a section that is made if missing.
@@ -432,7 +430,7 @@ class Document:
         return otherwise
 
     def _bullet(self, start: int, end: int) -> str:
-        inside = [item for item in self.items if start < item.index < end]
+        inside = [item for item in self.items if start < item.line < end]
         candidates = inside or list(self.items)
         if not candidates:
             return "- "
@@ -471,8 +469,7 @@ class Document:
         return Document("".join((*self.lines[:start], *lines, *self.lines[end:])))
 
 
-@dataclass(frozen=True)
-class Merged:
+class Merged(NamedTuple):
     """Two changed texts made one; ``conflict`` if both changed the same lines."""
 
     text: str
@@ -542,8 +539,7 @@ LONGEST_MESSAGE = 2_000
 """Characters of a typed message that the model is shown."""
 
 
-@dataclass(frozen=True)
-class Edit:
+class Edit(NamedTuple):
     """One line of a reply. ``target`` is an id, or for ``ADD`` a section."""
 
     action: str
@@ -552,8 +548,7 @@ class Edit:
     quote: str
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """A typed message as the model was shown it, and where it came from."""
 
     text: str
@@ -564,8 +559,7 @@ class Source:
     """When it was typed: ISO 8601, UTC."""
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What becomes of an edit: ``apply``, ``hold`` or ``reject``."""
 
     edit: Edit
@@ -801,8 +795,7 @@ def find_quote(quote: str, sources: Iterable[Source]) -> Source | None:
     return None
 
 
-@dataclass(frozen=True)
-class Judgement:
+class Judgement(NamedTuple):
     """All verdicts on a reply, and the document with the applied edits."""
 
     verdicts: tuple[Verdict, ...]
@@ -1004,16 +997,16 @@ def _judge_one(edit: Edit, asked: Document, now: Document, sources: Sequence[Sou
     verdict = Verdict(edit, "apply", source=find_quote(edit.quote, sources))
     if edit.action == "ADD":
         # A heading of the profile or one of ours, never the model's own words.
-        verdict = replace(verdict, edit=replace(edit, target=now.section(edit.target)))
+        verdict = verdict._replace(edit=edit._replace(target=now.section(edit.target)))
     else:
         item = asked.ids.get(edit.target)
         if item is None:
-            return replace(verdict, outcome="reject", reason="the line it names is not one that can be edited")
-        verdict = replace(verdict, before=item.text, section=item.section)
+            return verdict._replace(outcome="reject", reason="the line it names is not one that can be edited")
+        verdict = verdict._replace(before=item.text, section=item.section)
     if reason := _why_reject(verdict, now):
-        return replace(verdict, outcome="reject", reason=reason)
+        return verdict._replace(outcome="reject", reason=reason)
     if edit.action != "REMOVE" and (reason := why_hold(edit.fact)):
-        return replace(verdict, outcome="hold", reason=reason)
+        return verdict._replace(outcome="hold", reason=reason)
     return verdict
 
 
@@ -1063,14 +1056,14 @@ def judge(
         verdict = _judge_one(edit, asked, now, sources)
         if verdict.outcome == "apply" and not condensing:
             reason = _why_too_much(edit, len(edits), removals, now) or why_given(edit.quote, verdict.source)
-            verdict = replace(verdict, outcome="hold", reason=reason) if reason else verdict
+            verdict = verdict._replace(outcome="hold", reason=reason) if reason else verdict
         if verdict.outcome == "apply":
             now = applied(verdict, now)
         elif verdict.outcome == "hold":
             held += 1
             if held > MOST_HELD:
                 reason = f"{MOST_HELD} edits of its request are held already"
-                verdict = replace(verdict, outcome="reject", reason=reason)
+                verdict = verdict._replace(outcome="reject", reason=reason)
         verdicts.append(verdict)
     return Judgement(tuple(verdicts), now)
 
@@ -1091,8 +1084,7 @@ def without_hidden(text: str) -> str:
 BATCH = 500
 
 
-@dataclass(frozen=True)
-class Turn:
+class Turn(NamedTuple):
     """One logged turn, without its text."""
 
     row: int
@@ -1104,8 +1096,7 @@ class Turn:
     at: str
 
 
-@dataclass(frozen=True)
-class Note:
+class Note(NamedTuple):
     """What is kept of words typed for ``prompt``, or as one message of a ``chat``: never the words."""
 
     command: str
@@ -1265,8 +1256,7 @@ def read_profile(path: pathlib.Path) -> str:
     return _as_text(path, _read_bytes(path))
 
 
-@dataclass(frozen=True)
-class Version:
+class Version(NamedTuple):
     """One state of the profile."""
 
     id: int
@@ -1282,8 +1272,7 @@ NO_VERSION = Version(0, "", "", "", "")
 """The state before the first: no profile."""
 
 
-@dataclass(frozen=True)
-class Pending:
+class Pending(NamedTuple):
     """A turn of the ledger that is still to be learned from."""
 
     turn_id: str
@@ -1295,8 +1284,7 @@ class Pending:
     attempts: int
 
 
-@dataclass(frozen=True)
-class Held:
+class Held(NamedTuple):
     """An edit that waits for the user to accept or drop it."""
 
     id: int
@@ -1315,8 +1303,7 @@ class Held:
     """When its quote was typed."""
 
 
-@dataclass(frozen=True)
-class Receipt:
+class Receipt(NamedTuple):
     """What proves a line of the profile."""
 
     action: str
@@ -1332,8 +1319,7 @@ class Receipt:
     version: int
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """A line of the profile, of now or of earlier."""
 
     text: str
@@ -2040,6 +2026,9 @@ class Memory:
         swap = self._swap(before, self.version_text(before))
         os.replace(aside, swap)
         if not exchange_files(swap, self._target()):
+            # The next best: hold on to the file of our last look, for what is still written to it.
+            with contextlib.suppress(OSError):
+                os.link(self._target(), self._swap(before, self.version_text(before)))
             os.replace(swap, self._target())
         _sync_directory(self._target().parent)  # the rename must outlive a power cut if the next line does
         self.db.execute("update versions set written = 1 where id = ?", [latest])
@@ -2461,7 +2450,7 @@ def _closing_tags(text: str, tag: str) -> str:
 
 
 def _profile_with_ids(document: Document) -> str:
-    ids = {item.index: (id, item.text) for id, item in document.ids.items()}
+    ids = {item.line: (id, item.text) for id, item in document.ids.items()}
     lines = []
     for index, line in enumerate(document.lines):
         if index in ids:
@@ -2626,8 +2615,7 @@ def forget_for_good(memory: Memory, log: Log, text: str) -> int:
     return redacted
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What one request came to."""
 
     model: str
@@ -2665,7 +2653,7 @@ class Learner:
         self.memory.set_turns(exhausted, "aside", "its update was cut short again and again")
         messages, passed = self._read([turn for turn in batch if turn not in exhausted])
         outcome = self._learn_from(messages) if messages else Outcome("", 0)
-        return replace(outcome, turns=len(exhausted) + passed + len(messages))
+        return outcome._replace(turns=len(exhausted) + passed + len(messages))
 
     def _read(self, batch: Sequence[Pending]) -> tuple[list[tuple[Pending, Source]], int]:
         """What was typed in these turns, as far as one request takes it; and how many had nothing to learn."""
@@ -2816,7 +2804,7 @@ def spawn_worker(home: Home, late_note: Note | None = None) -> None:
     if home.isolated:
         environ["LLM_USER_PATH"] = str(home.user_dir)  # made absolute: the worker's folder is another
     if late_note:
-        environ[LATE_NOTE] = json.dumps(late_note.__dict__)
+        environ[LATE_NOTE] = json.dumps(late_note._asdict())
     options: dict[str, Any] = {"start_new_session": True, "umask": 0o077, "cwd": "/"}
     if sys.platform == "win32":
         flags = subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP
@@ -3274,7 +3262,7 @@ def _wrap(command: click.Command, position: str) -> None:
     def invoke_with_memory(ctx: click.Context) -> Any:
         call = None
         try:
-            call = Call.current(replace(Settings.from_env(os.environ), auto=position))
+            call = Call.current(Settings.from_env(os.environ)._replace(auto=position))
             if call:
                 call.add_fragments()
         except Exception as error:  # noqa: BLE001 - the user's call goes on without a profile
@@ -3315,8 +3303,7 @@ def _question(say: str, *answers: str) -> str:
     return "; ".join(f"{say} '{_MARK}'; {answer}" for answer in answers)
 
 
-@dataclass(frozen=True)
-class _Kind:
+class _Kind(NamedTuple):
     """What has to be known of a shell to set it up."""
 
     programs: tuple[str, ...]
@@ -3392,8 +3379,7 @@ SHELLS = tuple(_KINDS)
 _OTHER_SHELLS = frozenset("xonsh elvish tcsh csh ksh ksh93 mksh oksh yash osh ysh ion murex cmd rc es".split())  # noqa: SIM905
 
 
-@dataclass(frozen=True)
-class Shell:
+class Shell(NamedTuple):
     """A shell to set up, and the file in which that happens."""
 
     name: str
@@ -3607,8 +3593,7 @@ def without_old(content: bytes) -> bytes:
     return content
 
 
-@dataclass(frozen=True)
-class Meaning:
+class Meaning(NamedTuple):
     """What an interactive shell takes ``llm`` for."""
 
     alias: str
@@ -3788,8 +3773,7 @@ def _check_editable(path: pathlib.Path, content: bytes | None, advice: str) -> N
         raise Problem(f"it is UTF-16, as Windows writes it, which can't be added to; save it as UTF-8, or {advice}")
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """A start-up file before and after; ``None`` is a file that is not there."""
 
     path: pathlib.Path
@@ -3865,8 +3849,7 @@ def plan_drop_old(path: pathlib.Path) -> Change:
         return Change(path, before, without_old(before), back_up=True)
 
 
-@dataclass(frozen=True)
-class OldBlock:
+class OldBlock(NamedTuple):
     """The function of version 0.1.1 in a file; it breaks ``llm logs`` and others."""
 
     path: pathlib.Path
@@ -4233,7 +4216,7 @@ def review(accepted: tuple[int, ...], dropped: tuple[int, ...], json_: bool) -> 
     with open_memory() as memory:
         held = memory.held()
         if json_:
-            click.echo(json.dumps([edit.__dict__ for edit in held], indent=2, ensure_ascii=False))
+            click.echo(json.dumps([edit._asdict() for edit in held], indent=2, ensure_ascii=False))
             return
         if accepted or dropped:
             chosen = {edit.id: edit for edit in held}
@@ -4260,7 +4243,7 @@ def history(count: int, json_: bool) -> None:
         memory.settle()
         versions = memory.versions(count or -1)
     if json_:
-        click.echo(json.dumps([version.__dict__ for version in versions], indent=2, ensure_ascii=False))
+        click.echo(json.dumps([version._asdict() for version in versions], indent=2, ensure_ascii=False))
         return
     for version in versions:
         when = parse_time(version.at).astimezone().strftime("%Y-%m-%d %H:%M")
@@ -4278,7 +4261,7 @@ def search(query: str, json_: bool) -> None:
         memory.settle()
         found = memory.search(query)
     if json_:
-        click.echo(json.dumps([line.__dict__ for line in found], indent=2, ensure_ascii=False))
+        click.echo(json.dumps([line._asdict() for line in found], indent=2, ensure_ascii=False))
         return
     for line in found:
         when = parse_time(line.at).astimezone().strftime("%Y-%m-%d")
@@ -4342,12 +4325,12 @@ def why(text: str | None, json_: bool) -> None:
         memory.settle()
         document = Document(memory.profile())
         wanted = [i for i in document.items if text is None or normalised(text) in normalised(i.text)]
-        proofs = [(item, memory.receipts(item.text), memory.author_of(document.lines[item.index])) for item in wanted]
+        proofs = [(item, memory.receipts(item.text), memory.author_of(document.lines[item.line])) for item in wanted]
     if not proofs:
         raise Problem(f"No line holds {text!r}; see: llm memory show" if text else "Nothing is remembered yet")
     if json_:
         found = [
-            {"text": item.text, "by": origin.author if origin else None, "receipts": [r.__dict__ for r in receipts]}
+            {"text": item.text, "by": origin.author if origin else None, "receipts": [r._asdict() for r in receipts]}
             for item, receipts, origin in proofs
         ]
         click.echo(json.dumps(found, indent=2, ensure_ascii=False))

@@ -133,7 +133,7 @@ def fork_worker(home: memory.Home, late_note: memory.Note | None = None) -> None
         return
     os.setsid()
     if late_note:
-        os.environ[memory.LATE_NOTE] = json.dumps(late_note.__dict__)
+        os.environ[memory.LATE_NOTE] = json.dumps(late_note._asdict())
     try:
         memory.run_worker(home, memory.Settings.from_env(os.environ))
     finally:

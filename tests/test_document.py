@@ -131,7 +131,7 @@ def test_ids_are_short_come_from_the_text_and_do_not_move_with_other_lines() -> 
 def test_every_item_has_an_id_of_its_own_however_many_there_are() -> None:
     document = Document("".join(f"- Fact {n % 1500}\n" for n in range(3000)))
     assert len(document.ids) == 3000
-    assert {item.index for item in document.ids.values()} == set(range(3000))
+    assert {item.line for item in document.ids.values()} == set(range(3000))
 
 
 def test_an_edit_changes_the_line_it_named_also_where_another_says_the_same() -> None:
@@ -220,10 +220,10 @@ def test_replacing_and_removing_touch_exactly_the_named_line(bom: str, head: str
         lines = list(document.lines)
         replaced = document.replace(item, "Other")
         assert len(replaced.lines) == len(lines)
-        assert [n for n, (a, b) in enumerate(zip(lines, replaced.lines, strict=True)) if a != b] in ([item.index], [])
-        assert replaced.lines[item.index].rstrip("\r\n").endswith("Other")
+        assert [n for n, (a, b) in enumerate(zip(lines, replaced.lines, strict=True)) if a != b] in ([item.line], [])
+        assert replaced.lines[item.line].rstrip("\r\n").endswith("Other")
         without = document.remove(item).text
-        kept = lines[: item.index] + lines[item.index + 1 :]
+        kept = lines[: item.line] + lines[item.line + 1 :]
         assert without.removeprefix("\ufeff") == "".join(kept).removeprefix("\ufeff")
         assert without.startswith("\ufeff") == document.text.startswith("\ufeff")
 

@@ -863,7 +863,7 @@ def test_a_save_between_our_last_look_and_our_write_is_merged(user: User, monkey
     assert text_of(user, 3) == saved
 
 
-def test_an_editor_that_still_has_the_old_file_open_loses_nothing(user: User) -> None:
+def test_an_editor_that_still_has_the_old_file_open_loses_nothing(user: User, exchange: bool) -> None:
     run(user, "load", "-", stdin=PROFILE)
     with user.places.profile.open("r+") as file:
         run(user, "add", "Plays chess")

@@ -8,6 +8,7 @@ import os
 import pathlib
 import shutil
 import signal
+import sqlite3
 import stat
 import subprocess
 from typing import Any
@@ -416,7 +417,7 @@ def test_no_file_of_ours_is_readable_by_others_whatever_the_umask(user: User) ->
 
 def test_words_of_a_call_that_failed_do_not_stand_for_those_of_a_later_one(user: User) -> None:
     user.llm("I live in Leeds")
-    with contextlib.closing(memory.sqlite3.connect(user.places.logs)) as db:
+    with contextlib.closing(sqlite3.connect(user.places.logs)) as db:
         thread = db.execute("select id from threads").fetchone()[0]
     failed = memory.Note("prompt", learn=True, length=2, sha256=memory.digest("hi"), thread_id=thread)
     with user.memory() as opened:

@@ -149,7 +149,7 @@ def test_a_line_that_no_applied_edit_names_stays_byte_for_byte_and_in_order(data
     judgement = memory.judge(data.draw(edits(document)), document, document, [Source(TYPED)])
     named = {verdict.before for verdict in judgement.of("apply") if verdict.before}
     # An item may change or go whose text an edit names; every other line stays.
-    changed = {item.index for item in document.items if item.text in named and item.editable}
+    changed = {item.line for item in document.items if item.text in named and item.editable}
     kept = [line for index, line in enumerate(lines(profile)) if index not in changed]
     assert is_subsequence(kept, lines(judgement.document.text))
 
@@ -185,7 +185,7 @@ def test_ids_are_short_unique_and_made_of_their_letters_alone(profile: str) -> N
     ids = Document(profile).ids
     assert len(ids) == sum(item.editable for item in Document(profile).items)
     assert all(re.fullmatch("[a-z2-7]{3,}", id_) for id_ in ids)
-    assert len({item.index for item in ids.values()}) == len(ids)
+    assert len({item.line for item in ids.values()}) == len(ids)
 
 
 @given(PROFILES)
@@ -193,7 +193,7 @@ def test_a_document_is_its_text(profile: str) -> None:
     document = Document(profile)
     assert "".join(document.lines) == profile
     for item in document.items:
-        assert item.text in document.lines[item.index]
+        assert item.text in document.lines[item.line]
 
 
 @given(PROFILES, PROFILES, PROFILES)

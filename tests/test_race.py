@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -149,7 +150,7 @@ def lost(home: Home) -> Iterator[str]:
             yield line
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot exchange two files")
 def test_no_save_is_lost_to_a_worker_and_commands_that_write_at_the_same_time(tmp_path: pathlib.Path) -> None:
     for home in homes(tmp_path):
         home.create()
