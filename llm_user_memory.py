@@ -631,7 +631,7 @@ def _random(token: str) -> bool:
     return len(kinds) == 3 and sum(map(len, words)) < len(token) / 2
 
 
-_CARD = re.compile(r"4(?:\d{12}|\d{15}|\d{18})|[25]\d{15}|3[47]\d{13}|3[0689]\d{12}|35\d{14}|6\d{15,18}")
+_CARD = r"4(?:\d{12}|\d{15}|\d{18})|[25]\d{15}|3[47]\d{13}|3[0689]\d{12}|35\d{14}|6\d{15,18}"
 
 
 def _card(text: str) -> bool:
@@ -639,7 +639,7 @@ def _card(text: str) -> bool:
     digits = re.sub(r"\D", "", text)
     numbers = [int(c) for c in reversed(digits)]
     total = sum(numbers[::2]) + sum(d * 2 - 9 * (d > 4) for d in numbers[1::2])
-    return bool(_CARD.fullmatch(digits)) and total % 10 == 0
+    return bool(re.fullmatch(_CARD, digits)) and total % 10 == 0
 
 
 def _iban(text: str) -> bool:
@@ -826,18 +826,17 @@ def applied(verdict: Verdict, document: Document) -> Document:
     return document.remove(item) if edit.action == "REMOVE" else document.replace(item, edit.fact)
 
 
-_MARKUP = re.compile(
+_MARKUP = (
     r"<[!/?]"  # comments, closing tags, declarations
     r"|<[a-z][\w:-]*[\s/][^<>]*="  # a tag with attributes
     r"|(?<![\w>])<[a-z]"  # any other tag; "List<String>" is a type
     r"|\]\(|!\[|(?<![\w\]])\[[^\]]*\]\s?\[|^\[[^\]]*\]:"  # links and images of Markdown, inline and by reference
-    r"|&#\w|&[a-z]{2,8};",
-    re.IGNORECASE,
+    r"|&#\w|&[a-z]{2,8};"
 )
-_BLOCK = re.compile(r"(?:#{1,6}|>|[-*+•]|\[[ x]?\])(?:\s|$)|`{3}|~{3}", re.IGNORECASE)
+_BLOCK = r"(?:#{1,6}|>|[-*+•]|\[[ xX]?\])(?:\s|$)|`{3}|~{3}"
 
 # England, Scotland and Wales: the only flags spelled with tag characters.
-_FLAG = re.compile(
+_FLAG = (
     "\U0001f3f4\U000e0067\U000e0062"
     "(?:\U000e0065\U000e006e\U000e0067|\U000e0073\U000e0063\U000e0074|\U000e0077\U000e006c\U000e0073)\U000e007f"
 )
@@ -877,7 +876,7 @@ def _visible(before: str, char: str, after: str) -> bool:
 
 
 def _hidden(text: str) -> Iterator[int]:
-    spelled = {at for flag in _FLAG.finditer(text) for at in range(*flag.span())}
+    spelled = {at for flag in re.finditer(_FLAG, text) for at in range(*flag.span())}
     before = " "
     for at, char in enumerate(text):
         if at in spelled or (char.isprintable() if char.isascii() else _visible(before, char, text[at + 1 : at + 2])):
@@ -916,9 +915,9 @@ def _unfit(fact: str) -> Iterator[str]:
         yield "it is more than one line"
     if reason := hidden_reason(fact):
         yield reason
-    if _MARKUP.search(fact):
+    if re.search(_MARKUP, fact, re.IGNORECASE):
         yield "it holds HTML, or a link or image of Markdown"
-    if _BLOCK.match(fact):
+    if re.match(_BLOCK, fact):
         yield "it begins like a heading, a list, a quotation or code"
     if secret := why_secret(fact):
         yield f"it holds {secret}"
@@ -2509,10 +2508,9 @@ def _prompt_model(model_id: str, request: str) -> str:
     return str(model.prompt(request, stream=False, **get_model_options(model.model_id)).text())
 
 
-_TOO_LONG = re.compile(
+_TOO_LONG = (
     r"context.{0,20}(?:window|length|size|limit)|(?:exceed|larger|longer|greater).{0,40}(?:context|token)"
-    r"|too many tokens|maximum.{0,20}tokens|(?:prompt|input|request).{0,20}too (?:long|large)",
-    re.IGNORECASE,
+    r"|too many tokens|maximum.{0,20}tokens|(?:prompt|input|request).{0,20}too (?:long|large)"
 )
 
 
@@ -2523,7 +2521,7 @@ def _as_model_failed(model_id: str, error: BaseException) -> ModelFailed:
         return ModelFailed(f"the model {model_id} is not installed", hopeless=True)
     if isinstance(error, llm.NeedsKeyException):
         return ModelFailed(f"{model_id} has no key ({text}); to set one: llm keys set NAME")
-    if _TOO_LONG.search(text):
+    if re.search(_TOO_LONG, text, re.IGNORECASE):
         return ModelFailed(
             f"{model_id} can't keep a profile: its context is too small for an update ({text})",
             hopeless=True,
@@ -3288,7 +3286,7 @@ def inject_into(cli: click.Group, position: str) -> None:
 
 START = b"# >>> llm-user-memory >>>"
 END = b"# <<< llm-user-memory <<<"
-_NEW_FILE = re.compile(rb" \(new file(?:, (\d+) new folders?)?\)$")
+_NEW_FILE = rb" \(new file(?:, (\d+) new folders?)?\)$"
 _NEW_LINE = b" (line end added)"
 _BACKUP = ".before-llm-memory"
 _MARK = "=== llm-user-memory ==="
@@ -3563,20 +3561,20 @@ def without_block(content: bytes) -> bytes | None:
     first = line.rstrip(b"\r\n")
     if first.endswith(_NEW_LINE) and not after:
         before = before.removesuffix(line[len(first) :])  # in a file turned to CRLF since, so was this line end
-    if _NEW_FILE.search(first) and not before + after:
+    if re.search(_NEW_FILE, first) and not before + after:
         return None
     return before + after
 
 
 def _folders_made(content: bytes) -> int:
     """How many folders were made for a file that install created."""
-    match = _NEW_FILE.search(_byte_lines(content)[0].rstrip(b"\r\n")) if content else None
+    match = re.search(_NEW_FILE, _byte_lines(content)[0].rstrip(b"\r\n")) if content else None
     return int(match[1] or 0) if match else 0
 
 
 # What version 0.1.1 wrote: a marker, a comment, and a function without an end marker.
 _OLD_MARKER = b"# LLM Memory Plugin Integration"
-_OLD = re.compile(
+_OLD = (
     rb"(\r?\n)?" + re.escape(_OLD_MARKER) + rb"[ \t]*(\r?\n)"
     rb"# This function automatically injects memory context into all llm commands[ \t]*\r?\n"
     rb"llm\(\) \{[ \t]*\r?\n[ \t]*command llm -f memory:auto \"\$@\"[ \t]*\r?\n\}[ \t]*(?:\r?\n|\Z)"
@@ -3585,7 +3583,7 @@ _OLD = re.compile(
 
 def without_old(content: bytes) -> bytes:
     """The file without the functions of version 0.1.1, where these are as it wrote them."""
-    while match := _OLD.search(content):
+    while match := re.search(_OLD, content):
         # The newline in front of it is its own, unless it ended the user's last line.
         newline = (match[1] or b"")[-len(match[2]) :]
         before, after = content[: match.end(1) - len(newline) if newline else match.start()], content[match.end() :]
@@ -3875,7 +3873,7 @@ def find_old(shell: Shell) -> list[OldBlock]:
             content = read_rc(path) or b""
         except OSError:
             continue
-        certain = [match.start() + len(match[1] or b"") for match in _OLD.finditer(content)]
+        certain = [match.start() + len(match[1] or b"") for match in re.finditer(_OLD, content)]
         for marker in re.finditer(re.escape(_OLD_MARKER), content):
             first = content.count(b"\n", 0, marker.start()) + 1
             is_certain = marker.start() in certain
