@@ -714,7 +714,7 @@ def editor(user: User, *lines: str) -> str:
 def edit_while(user: User, meanwhile: Callable[[], object], *lines: str) -> str:
     """What `llm memory edit` says if something happens while the editor is open."""
     process = user.start("memory", "edit", auto=None, EDITOR=editor(user, *lines))
-    eventually((user.folder / "open").exists, "the editor")
+    eventually(lambda: (user.folder / "open").exists() or process.poll() is not None, "the editor")
     meanwhile()
     (user.folder / "go").touch()
     _, err = process.communicate(timeout=60)

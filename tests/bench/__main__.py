@@ -14,11 +14,12 @@ import tempfile
 
 import calls
 import facts
+import history
 import poll
 import tokens_
 from table import printed
 
-PARTS = {"calls": calls.run, "tokens": tokens_.run, "poll": poll.run, "facts": facts.run}
+PARTS = {"calls": calls.run, "tokens": tokens_.run, "poll": poll.run, "history": history.run, "facts": facts.run}
 
 
 def main() -> None:

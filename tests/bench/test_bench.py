@@ -22,6 +22,7 @@ ROWS = {
         "memory (RSS)",
         "from the logged turn to the written profile",
     ],
+    "history": ["history, with 500", "diff, with 500", "why, with 500", "rollback, with 500", "bytes of memory.db"],
     "facts": ["after 10 updates", "after 50 updates"],
 }
 
