@@ -351,7 +351,7 @@ def test_a_full_disk_is_named_and_what_was_typed_meanwhile_learned_when_there_is
         assert user.places.profile.read_bytes() == before
         (user.places.directory / "filler").unlink()
         unaffected(user, "I work as a nurse")
-        eventually(lambda: "I work as a nurse" in user.facts, "learning")
+        eventually(lambda: {SAID, "I work as a nurse"} <= set(user.facts), "learning")
         user.settled()
         user.kill_worker()
         facts = user.facts
