@@ -227,6 +227,15 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
+def file_identity(path: str | os.PathLike[str]) -> tuple[int, ...] | None:
+    """Which file is at this path, whatever its name: device and inode; ``None`` if there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 def shown(path: pathlib.Path) -> str:
     """The path as a person writes it, ``~`` for their home."""
     with contextlib.suppress(ValueError, RuntimeError):
@@ -1383,14 +1392,6 @@ LOST = (
 )
 
 
-def _inode(path: pathlib.Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
-
-
 def damaged(error: sqlite3.Error) -> bool:
     """Whether this error says that the database file itself is broken."""
     return any(words in str(error) for words in ("malformed", "not a database", "disk image"))
@@ -1532,7 +1533,7 @@ class Memory:
         self.patience = patience
         self.now = now
         self._connection: sqlite3.Connection | None = None
-        self._inode: tuple[int, int] | None = None
+        self._identity: tuple[int, ...] | None = None
         self._lock: Any = None
 
     def __enter__(self) -> Self:
@@ -1564,7 +1565,7 @@ class Memory:
 
     def _check_same_file(self) -> None:
         """Let go of a database that is not the one at its place any more: writes to it would be lost."""
-        if _inode(self.home.database) != self._inode:
+        if file_identity(self.home.database) != self._identity:
             if not self.home.directory.is_dir():
                 raise Problem(f"{shown(self.home.directory)} was removed meanwhile; nothing is written there")
             self.close()
@@ -1589,7 +1590,7 @@ class Memory:
         except BaseException:
             connection.close()
             raise
-        self._inode = _inode(self.home.database)
+        self._identity = file_identity(self.home.database)
         return connection
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
@@ -1715,8 +1716,6 @@ class Memory:
             at = note.at or self.now().isoformat()
             learn = note.learn and self._learnable(at)
             self.report("injection", None)  # this call found its way here
-            if late:
-                self.set("cursor", None)
             cursor = db.execute(
                 "insert into notes (at, command, learn, thread_id, length, sha256, model) values (?, ?, ?, ?, ?, ?, ?)",
                 [
@@ -1729,6 +1728,8 @@ class Memory:
                     note.model,
                 ],
             )
+            if late:  # a cursor of its own: who is reading now must not move on over this note
+                self.set("cursor", f"0 note {cursor.lastrowid}")
         return cursor.lastrowid or 0
 
     def open_notes(self) -> list[Note]:
@@ -1744,8 +1745,16 @@ class Memory:
         row, _, turn_id = (self.get("cursor") or "0 ").partition(" ")
         return int(row), turn_id
 
-    def take_in(self, seen: Sequence[tuple[Turn, Note | None, tuple[int, int] | None]], cursor: tuple[int, str]) -> int:
-        """Put turns with typed words into the ledger, and move the cursor, in one transaction."""
+    def take_in(
+        self,
+        seen: Sequence[tuple[Turn, Note | None, tuple[int, int] | None]],
+        before: tuple[int, str],
+        cursor: tuple[int, str],
+    ) -> int:
+        """Put turns with typed words into the ledger, and move the cursor, in one transaction.
+
+        A cursor that is not where it was ``before`` stays: a late note has taken it back.
+        """
         taken = 0
         with self.transaction() as db:
             for turn, note, span in seen:
@@ -1757,7 +1766,8 @@ class Memory:
                         " values (?, ?, ?, ?, ?, ?, 'pending')",
                         [turn.id, turn.thread_id, note.model or turn.model, turn.at, *span],
                     ).rowcount
-            self.set("cursor", f"{cursor[0]} {cursor[1]}")
+            if self.cursor() == before:
+                self.set("cursor", f"{cursor[0]} {cursor[1]}")
             oldest = (self.now() - dt.timedelta(days=NOTES_DAYS)).isoformat()
             db.execute("delete from notes where at < ?", [oldest])
         return taken
@@ -2581,15 +2591,17 @@ def _match(turn: Turn, notes: list[Note], memory: Memory, log: Log) -> tuple[Not
 
 def take_in(memory: Memory, log: Log) -> int:
     """Move newly logged turns with typed words into the ledger; returns how many."""
-    row, turn_id = memory.cursor()
+    before = memory.cursor()
+    row, turn_id = before
     if row and log.turn_at(row) != turn_id:
         row = 0  # deleted, replaced or restored: look at all of it; notes and ledger prevent learning twice
     taken = 0
-    notes = memory.open_notes()
     while turns := log.after(row):
+        notes = memory.open_notes()  # after the turns: what was noted for them is then there
         seen = [(turn, *_match(turn, notes, memory, log)) for turn in turns]
         row = turns[-1].row
-        taken += memory.take_in(seen, (row, turns[-1].id))
+        taken += memory.take_in(seen, before, (row, turns[-1].id))
+        before = row, turns[-1].id
     return taken
 
 
@@ -2601,14 +2613,16 @@ def unread(memory: Memory, log: Log) -> int:
 
 def forget_for_good(memory: Memory, log: Log, text: str) -> int:
     """Forget a text for good, and every typed message that says it."""
-    take_in(memory, log)  # also what was typed a moment ago is to be forgotten
+    with contextlib.suppress(sqlite3.Error):  # a log that can't be read must not make forgetting impossible
+        take_in(memory, log)  # also what was typed a moment ago is to be forgotten
     redacted = memory.forget(text)
-    key = normalised(text)
+    key = wanted_key(text)
     saying = []
-    for turn in memory.learned_turns():
-        prompt = log.prompt(turn.turn_id) or ""
-        if key in normalised(prompt[turn.start : turn.start + turn.length]):
-            saying.append(turn.turn_id)
+    with contextlib.suppress(sqlite3.Error):
+        for turn in memory.learned_turns():
+            prompt = log.prompt(turn.turn_id) or ""
+            if key in normalised(prompt[turn.start : turn.start + turn.length]):
+                saying.append(turn.turn_id)
     memory.forget_turns(saying)
     return redacted
 
@@ -2826,14 +2840,6 @@ def _in_words(error: Exception) -> str:
     return mask_secrets(f"{type(error).__name__}: {' '.join(str(error).split())}")[:300]
 
 
-def _file_identity(path: str | os.PathLike[str]) -> tuple[int, ...] | None:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
-
-
 def _version() -> str:
     from importlib.metadata import PackageNotFoundError, version
 
@@ -2872,7 +2878,7 @@ class Worker:
         self.log = Log(home.logs)
         self.learner = Learner(self.memory, self.log, settings)
         self.logger = _worker_logger(home, settings)
-        self.code = _file_identity(__file__)
+        self.code = file_identity(__file__)
         self._unread = True
         self._complaint = ""
 
@@ -2895,12 +2901,12 @@ class Worker:
                 break
         self.memory.close()
         self.log.close()
-        if ending == "replaced" and _file_identity(__file__):
+        if ending == "replaced" and file_identity(__file__):
             spawn_worker(self.home)
 
     def _serve(self) -> str:
         """Poll until there is a reason to stop, and return it."""
-        lock = _file_identity(self.home.worker_lock)
+        lock = file_identity(self.home.worker_lock)
         with contextlib.suppress(OSError):
             self.home.worker_lock.write_text(f"{os.getpid()} {_version()}\n")
         self._unread = True
@@ -2929,9 +2935,9 @@ class Worker:
     def _reason_to_stop(self, lock: object) -> str:
         if not self.home.directory.is_dir():
             return "its home is gone"
-        if _file_identity(__file__) != self.code:
+        if file_identity(__file__) != self.code:
             return "replaced"
-        if _file_identity(self.home.worker_lock) != lock:
+        if file_identity(self.home.worker_lock) != lock:
             return "its lock is gone"
         return ""
 
@@ -2980,7 +2986,8 @@ class Worker:
 
 def _keep_late_note(home: Home, note: Note) -> None:
     """Write a note that its call could not write, as soon as the database and the disk let us."""
-    for wait in (1, *BACK_OFF):
+    deadline = time.monotonic() + BACK_OFF[-1]
+    while time.monotonic() < deadline:
         with contextlib.suppress(sqlite3.Error, OSError), Memory(home) as memory:
             try:
                 memory.note(note, late=True)
@@ -2990,7 +2997,7 @@ def _keep_late_note(home: Home, note: Note) -> None:
                 memory.set_aside_damaged()
                 memory.note(note, late=True)
             return
-        time.sleep(wait)
+        time.sleep(1)
 
 
 def run_worker(home: Home, settings: Settings) -> None:
@@ -3984,6 +3991,14 @@ def report_change(version: Version | None, kept: pathlib.Path | None = None) -> 
         say(f"{version.summary}\nTo undo this: llm memory rollback --steps 1")
 
 
+def keep_edited(content: bytes, folder: pathlib.Path) -> pathlib.Path:
+    """Keep what a person wrote in their editor and could not be saved; returns where."""
+    kept = folder / f"profile.md.edited-{utc_now():%Y%m%dT%H%M%S}"
+    with open(os.open(kept, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+        file.write(content)
+    return kept
+
+
 def edited(text: str, folder: pathlib.Path) -> str:
     """The text as the user's editor leaves it, byte for byte: ``click.edit`` of a text drops CRLF and BOM."""
     import tempfile
@@ -3995,8 +4010,7 @@ def edited(text: str, folder: pathlib.Path) -> str:
         try:
             return read_profile(file)
         except ProfileUnreadable as problem:
-            kept = folder / f"profile.md.edited-{utc_now():%Y%m%dT%H%M%S}"
-            os.replace(file, kept)
+            kept = keep_edited(file.read_bytes(), folder)
             raise Problem(f"What you saved is not valid UTF-8; it is kept as {shown(kept)}") from problem
 
 
@@ -4012,7 +4026,11 @@ def edit() -> None:
         if after == offered:
             say("Nothing was changed in the editor: the profile is as it was.")
             return
-        version, conflict = memory.replace_text("edit", before, after)
+        try:
+            version, conflict = memory.replace_text("edit", before, after)
+        except (Problem, OSError, sqlite3.Error):
+            say(f"What you wrote is kept as {shown(keep_edited(after.encode(), memory.home.directory))}")
+            raise
         report_change(version)
         if conflict:
             say("While you were editing, the same lines were changed; both are kept. See: llm memory diff")

@@ -183,9 +183,11 @@ class User:
         return found
 
     def kill_worker(self, how: int = signal.SIGKILL) -> None:
+        pid = self.worker_pid()
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self.worker_pid(), how)
-        eventually(lambda: not self.worker_runs(), "the worker's end")
+            os.kill(pid, how)
+        # One that waited for the lock may take over at once.
+        eventually(lambda: not self.worker_runs() or self.worker_pid() != pid, "the worker's end")
 
     def settled(self) -> None:
         """Wait until a worker has looked at every logged turn and nothing is waiting."""
