@@ -2223,7 +2223,9 @@ class Memory:
             text = "".join(line for line in _lines(text) if line != REDACTED)
         try:
             return self.change(author, lambda _: text), None
-        except ProfileUnreadable:
+        except ProfileUnreadable as problem:
+            if not isinstance(problem.__cause__, (UnicodeDecodeError, IsADirectoryError, PermissionError)):
+                raise  # a disk that fails for a moment: there may be nothing wrong with the file
             self.check_writable()
             with self.locked():
                 kept = self._keep_as(self._target(), "unreadable")
