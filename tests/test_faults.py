@@ -185,6 +185,29 @@ def test_a_request_too_long_for_the_model_is_halved_and_every_turn_still_learned
     assert sorted(user.facts) == [f"turn {n}" for n in range(7)]
 
 
+def test_a_model_that_cannot_follow_the_form_is_not_asked_for_ever_but_again_after_a_retry_or_a_day(user: User) -> None:
+    asked: list[str] = []
+
+    def rambling(model: str, request: str) -> str:
+        asked.append(model)
+        return "You are great."
+
+    clock = Clock()
+    with ledger(user, clock, 6) as opened:
+        learner = memory.Learner(opened, Typed(), memory.Settings(), rambling)
+        turns = opened.due(6)
+        for turn in turns[:5]:
+            learner.learn([turn])
+        assert len(asked) == 6, "twice for each of the first three turns"
+        assert opened.count_turns("aside") == 5
+        clock.time += dt.timedelta(days=1, seconds=1)
+        learner.learn([turns[5]])
+        assert len(asked) == 8
+        learner.learn(opened.claim("worker", aside=True)[:1])
+        assert len(asked) == 10
+    assert user.facts == []
+
+
 # Locked databases
 
 
