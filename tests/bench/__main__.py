@@ -29,7 +29,8 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"there is no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
-    print(f"Medians, with the middle half in brackets. Python {platform.python_version()}, {platform.system()}.")
+    print("Medians, with the middle half in brackets; a ratio is the median of those of neighbours in time.")
+    print(f"Python {platform.python_version()}, {platform.system()}.")
     for name in options.parts or PARTS:
         with tempfile.TemporaryDirectory(prefix="memory-bench-") as folder:
             title, rows = PARTS[name](options.quick, pathlib.Path(folder))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import time
@@ -65,11 +67,12 @@ print(time.perf_counter() - start)
 
 
 def run(quick: bool, folder: pathlib.Path) -> tuple[str, list[Row]]:
-    times = 2 if quick else 25
+    times = 2 if quick else 60
     env = people.environment(folder / "user", LLM_MEMORY_UPDATE_INTERVAL="3600")
     home = people.home(folder / "user", people.profile(8_000))
     llm = [sys.executable, "-m", "llm", "What time is it?"]
     plain = env | {"LLM_LOAD_PLUGINS": "llm-scripted"}
+    env |= {"LLM_LOAD_PLUGINS": "llm-scripted,llm-user-memory"}
     wall: dict[bool, list[float]] = {True: [], False: []}
 
     def cpu(*, ours: bool) -> float:
@@ -83,6 +86,15 @@ def run(quick: bool, folder: pathlib.Path) -> tuple[str, list[Row]]:
         assert process.returncode == 0
         return (used.ru_utime + used.ru_stime) * 1000
 
+    def instructions(*, ours: bool) -> float:
+        """Millions of them: what the processor has to do, whatever else the machine does at the time."""
+        valgrind = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
+        environ = (env | {"LLM_MEMORY_AUTO": "1"} if ours else plain) | {"PYTHONHASHSEED": "0"}
+        done = subprocess.run([*valgrind, *llm], env=environ, capture_output=True, text=True, check=True)
+        found = re.search(r"I\s+refs:\s+([\d,]+)", done.stderr)
+        assert found
+        return int(found[1].replace(",", "")) / 1e6
+
     def inside() -> dict[str, float]:
         command = [sys.executable, "-c", INSIDE, "What time is it?"]
         done = subprocess.run(command, env=env | {"LLM_MEMORY_AUTO": "1"}, capture_output=True, text=True, check=True)
@@ -95,6 +107,9 @@ def run(quick: bool, folder: pathlib.Path) -> tuple[str, list[Row]]:
 
     with people.worker(env, home):
         ours, other = in_turns(times, lambda: cpu(ours=True), lambda: cpu(ours=False))
+        counted = None
+        if shutil.which("valgrind") and not quick:
+            counted = in_turns(1, lambda: instructions(ours=True), lambda: instructions(ours=False))
         imports, calls = in_turns(times, importing, lambda: inside()["call"] * 1000)
     spawns = []
     for _ in range(times):
@@ -103,6 +118,9 @@ def run(quick: bool, folder: pathlib.Path) -> tuple[str, list[Row]]:
     return "A call of llm, with a profile of 8,000 characters and a model that answers at once", [
         compared("CPU of the whole call, against llm without the plugin", [ours, other], 1.02, " ms", 0),
         compared("the same, on the clock", [wall[True], wall[False]], None, " ms", 0),
+        compared("instructions of the call, counted", counted, 1.02, " million", 0)
+        if counted
+        else Row("instructions of the call, counted", "not counted: valgrind is not installed"),
         alone("of that: importing the plugin", imports, None, " ms"),
         alone("of that: inside our code, until the model is asked and at the end", calls, 5, " ms"),
         alone("starting a worker, when none runs: what the call waits for it", spawns, 1, " ms", 2),

@@ -31,9 +31,13 @@ def spread(values: Sequence[float], unit: str = "", digits: int = 1) -> str:
 
 
 def compared(what: str, values: Sequence[Sequence[float]], most: float | None, unit: str = "", digits: int = 1) -> Row:
-    """A row of two things, ours first, measured in turns; ``most`` is the highest ratio that is aimed at."""
+    """A row of two things, ours first, measured in turns; ``most`` is the highest ratio that is aimed at.
+
+    The ratio is the median of those of neighbours in time: a machine that is
+    slower for a while is then slower for both.
+    """
     ours, other = values
-    ratio = statistics.median(ours) / statistics.median(other)
+    ratio = statistics.median(a / b for a, b in zip(ours, other, strict=True))
     target = f"≤ {most:.3g}×" if most else ""
     met = ratio <= most if most else None
     return Row(what, spread(ours, unit, digits), spread(other, unit, digits), f"{ratio:.3f}×", target, met)

@@ -18,20 +18,20 @@ PRICE = 6
 """What a token that is written costs, in tokens that are read."""
 PROFILE = 1_500
 TURNS = [
-    ("I moved from Leeds to York last week, could you list things to do when changing address?", "Lives in York"),
-    (
-        "My sister's wedding is in June. I play the oboe in a quartet, what could we play there?",
-        "Plays the oboe in a quartet",
-    ),
-    (
-        "Please explain borrow checking. I have written Go for ten years, so compare it with that.",
-        "Has written Go for ten years",
-    ),
-    ("I am allergic to walnuts, please remember that! What cake could I bake instead?", "Is allergic to walnuts"),
-    ("Shorter answers please, I always read them on my phone.", "Prefers short answers, as they are read on a phone"),
+    "I moved from Leeds to York last week, could you list things to do when changing address?",
+    "My sister's wedding is in June. I play the oboe in a quartet, what could we play there?",
+    "Please explain borrow checking. I have written Go for ten years, so compare it with that.",
+    "I am allergic to walnuts, please remember that! What cake could I bake instead?",
+    "Shorter answers please, I always read them on my phone.",
 ]
-QUOTES = ["I moved from Leeds to York", "I play the oboe in a quartet", "I have written Go for ten years",
-          "I am allergic to walnuts, please remember that", "Shorter answers please, I always read them on my phone"]  # fmt: skip
+# As a capable reader answered the request.
+REPLY = """\
+ADD | Personal Information | Lives in York since November 2026 (before: Leeds) | I moved from Leeds to York last week
+ADD | Interests | Plays the oboe in a quartet | I play the oboe in a quartet
+ADD | Personal Information | Has written Go for ten years (as of November 2026) | I have written Go for ten years
+ADD | Personal Information | Allergic to walnuts | I am allergic to walnuts, please remember that!
+ADD | Preferences | Wants shorter answers, always reads them on the phone | Shorter answers please, I always read them on my phone
+"""
 
 REWRITE = """\
 You maintain a profile of the user. Below are the current profile and new messages from the user. Update the profile
@@ -67,14 +67,12 @@ def costs(count: Callable[[str], int], turns: int) -> dict[str, tuple[int, int]]
         size += 50
         text = people.profile(size)
     document = memory.Document(text)
-    said = [memory.Source(message, at="2026-11-20T12:00:00+00:00") for message, _ in TURNS[:turns]]
-    new = document
-    edits = []
-    for (_, fact), quote in zip(TURNS[:turns], QUOTES, strict=False):
-        new = new.add("Personal Information", fact)
-        edits.append(f"ADD | Personal Information | {fact} | {quote}")
-    ours = count(memory.build_request(document, said, "1f0c9a7e")), count("\n".join(edits))
-    rewrite = count(REWRITE.format(text, "\n\n".join(source.text for source in said))), count(new.text)
+    said = [memory.Source(message, at="2026-11-20T12:00:00+00:00") for message in TURNS[:turns]]
+    reply = "\n".join(REPLY.splitlines()[:turns])
+    judged = memory.judge(memory.parse_reply(reply) or [], document, document, said)
+    assert len(judged.of("apply")) == turns
+    ours = count(memory.build_request(document, said, "kbxqhw")), count(reply)
+    rewrite = count(REWRITE.format(text, "\n\n".join(TURNS[:turns]))), count(judged.document.text)
     return {"ours": ours, "rewrite": rewrite, "none": (ours[0], count(memory.NO_UPDATE))}
 
 
