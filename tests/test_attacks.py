@@ -190,7 +190,7 @@ def test_a_planted_profile_is_sent_disarmed_left_as_it_is_and_told_of(user: User
     (call,) = user.calls(update=False)
     assert call["system"].count("</user_profile>") == call["system"].count("<user_profile>") == 1
     assert call["system"].endswith("</user_profile>")
-    assert not memory.hidden_character(call["system"].replace("\n", " ").replace("\r", " "))
+    assert not memory.hidden_reason(call["system"].replace("\n", " ").replace("\r", " "))
     assert user.profile == planted
     problems = " ".join(user.status()["problems"])
     assert "invisible" in problems

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from llm_user_memory import DEFAULT_SECTIONS, Document, Edit, Source, judge, merge, parse_reply
+from llm_user_memory import DEFAULT_SECTIONS, Document, Edit, Source, judge, merge, parse_reply, says_nothing
 
 PROFILE = """\
 # User Profile
@@ -276,9 +276,10 @@ def test_a_new_fact_is_not_put_into_a_fence_or_comment_that_never_closes() -> No
 
 
 def test_a_profile_of_headings_only_is_empty() -> None:
-    assert Document("\ufeff# User Profile\r\n\r\n" + "\n".join(f"## {name}" for name in DEFAULT_SECTIONS)).empty
-    assert not Document(PROFILE).empty
-    assert not Document("prose").empty
+    assert says_nothing("\ufeff# User Profile\r\n\r\n" + "\n".join(f"## {name}" for name in DEFAULT_SECTIONS))
+    assert not says_nothing(PROFILE)
+    assert not says_nothing("prose")
+    assert not says_nothing("    # code\n")
 
 
 def test_a_fact_counts_as_there_whatever_its_case_spacing_quotes_and_full_stop() -> None:

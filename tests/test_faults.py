@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import itertools
+import os
 import pathlib
 import shutil
 import sqlite3
@@ -139,10 +140,10 @@ class Clock:
 def ledger(user: User, clock: Clock, turns: int) -> memory.Memory:
     """A memory in which so many turns wait."""
     opened = memory.Memory(user.places, now=clock)
-    note = memory.Note("prompt", learn=True, length=len(SAID), sha256=memory.digest(SAID))
     for n in range(turns):
+        note = memory.Note("prompt", learn=True, length=len(f"{SAID} and turn {n}"), sha256="")
         turn = memory.Turn(n + 1, f"turn {n}", "thread", "scripted", clock().isoformat())
-        opened.take_in([(turn, note, (0, len(f"{SAID} and turn {n}")))], opened.cursor(), (n + 1, turn.id))
+        opened.take_in([(turn, note, 0)], opened.cursor(), (n + 1, turn.id))
     return opened
 
 
@@ -381,3 +382,139 @@ def test_a_full_disk_is_named_and_what_was_typed_meanwhile_learned_when_there_is
         facts = user.facts
     assert "full" in status.lower() or "space" in status.lower()
     assert sorted(facts) == sorted(["Mine", "I play the oboe", SAID, "I work as a nurse"])
+
+
+def test_calls_while_the_memory_is_locked_start_one_worker_and_are_all_learned_later(user: User) -> None:
+    with user.memory() as opened:
+        opened.resume()
+    texts = [f"I like colour number {n}" for n in range(3)]
+    with locked(user.places.database):
+        for text in texts:
+            unaffected(user, text)
+        assert len(user.workers()) <= 1
+    user.llm("I live in Leeds")
+    eventually(lambda: {*texts, SAID} <= set(user.facts), "learning")
+    user.settled()
+    assert sorted(user.facts) == sorted([*texts, SAID])
+
+
+def test_a_late_note_is_taken_in_once_whatever_was_cut_short_before_it(user: User) -> None:
+    note = memory.Note("prompt", learn=True, length=len(SAID), sha256=memory.digest(SAID), at="2026-11-20")
+    with user.memory() as opened:
+        opened.resume()
+        with user.places.late_notes.open("ab") as file:
+            file.write(b'\n{"command": "prompt", "le')
+        memory.keep_late_note(user.places, note)
+        with user.places.late_notes.open("ab") as file:
+            file.write(b'\n{"command')
+        for _ in range(2):
+            opened.take_late_notes()
+            assert [found._replace(id=0) for found in opened.open_notes()] == [note]
+        memory.keep_late_note(user.places, note._replace(length=7))
+        opened.take_late_notes()
+        assert [found.length for found in opened.open_notes()] == [len(SAID), 7]
+
+
+def test_late_notes_that_were_taken_in_are_gone_after_a_day(user: User) -> None:
+    note = memory.Note("prompt", learn=True, length=len(SAID), sha256=memory.digest(SAID), at="2026-11-20")
+    with user.memory() as opened:
+        opened.resume()
+        memory.keep_late_note(user.places, note)
+        opened.take_late_notes()
+        os.utime(user.places.late_notes, (1e9, 1e9))
+        opened.take_late_notes()
+        assert user.places.late_notes.read_bytes() == b"\n"
+        memory.keep_late_note(user.places, note._replace(length=16))  # as many bytes as the first
+        opened.take_late_notes()
+        assert [found.length for found in opened.open_notes()] == [len(SAID), 16]
+
+
+def test_a_request_that_is_interrupted_is_no_attempt_and_its_turns_are_due_at_once(user: User) -> None:
+    with ledger(user, Clock(), 3) as opened:
+
+        def ask(model: str, request: str) -> str:
+            opened.pause()
+            return f"ADD | Work | Leeds | {SAID}"
+
+        learner = memory.Learner(opened, Typed(), memory.Settings(), ask)
+        assert learner.learn()
+        opened.resume()
+        assert [(turn.turn_id, turn.attempts) for turn in opened.due(8)] == [(f"turn {n}", 0) for n in range(3)]
+        assert not opened.claimed("worker")
+    assert user.facts == []
+
+
+def test_halves_of_a_request_are_one_outcome_and_one_attempt(user: User) -> None:
+    def ask(model: str, request: str) -> str:
+        if request.count("</message-") > 1:
+            raise memory.ModelFailed("too long", hopeless=True, too_long=True)
+        if "turn 2\n" in request:
+            raise memory.ModelFailed("down")
+        return f"ADD | Work | Leeds {request.count('[')} | {SAID}"
+
+    with ledger(user, Clock(), 4) as opened:
+        outcome = memory.Learner(opened, Typed(), memory.Settings(), ask).learn()
+        assert outcome is not None
+        assert (outcome.turns, len(outcome.verdicts), outcome.failure) == (4, 3, "down")
+        rows = opened.db.execute("select id, attempts from turns where state = 'pending'").fetchall()
+        assert [tuple(row) for row in rows] == [("turn 2", 1)]
+
+
+LARGE = "# Me\n" + "".join(f"- Fact number {n}, of an ordinary length, about me and Hull\n" for n in range(200))
+
+
+def condensing(user: User, condensed: Callable[[], str]) -> list[str]:
+    """Learn with a profile above its budget, whose first line is condensed to this; what the model was asked to do."""
+    asked: list[str] = []
+
+    def ask(model: str, request: str) -> str:
+        if "too long" not in request:
+            asked.append("update")
+            return "NO_UPDATE"
+        asked.append("condense")
+        fact = condensed()
+        return f"REPLACE | {next(iter(memory.Document(LARGE).ids))} | {fact} | Fact number 0, of an ordinary"
+
+    clock = Clock()
+    with ledger(user, clock, 2) as opened:
+        learner = memory.Learner(opened, Typed(), memory.Settings(), ask)
+        for turn in opened.due(2):
+            learner.learn([turn])
+    return asked
+
+
+def test_what_is_forgotten_while_a_profile_is_condensed_does_not_come_back(user: User) -> None:
+    user.profile = LARGE
+
+    facts = ["Facts number 0, number 7, and others", "Facts number 0 and others"]
+
+    def condensed() -> str:
+        with user.memory() as other:
+            memory.forget_for_good(other, memory.Log(user.places.logs), "number 7,")
+        return facts.pop(0)
+
+    asked = condensing(user, condensed)
+    assert user.facts[0] == "Facts number 0 and others"
+    assert not [fact for fact in user.facts if "number 7," in fact]
+    assert asked == ["condense", "update", "condense", "update"], "another text is worth another try"
+
+
+def test_a_condensing_that_failed_for_a_moment_is_tried_again(user: User) -> None:
+    user.profile = LARGE
+    failures = ["the line was cut"]
+
+    def condensed() -> str:
+        if failures:
+            raise memory.ModelFailed(failures.pop())
+        return "Facts about Hull"
+
+    assert condensing(user, condensed) == ["condense", "update", "condense", "update"]
+    assert user.facts[0] == "Facts about Hull"
+
+
+def test_a_full_disk_is_not_called_a_log_that_can_not_be_read(user: User) -> None:
+    worker = memory.Worker(user.places, memory.Settings())
+    worker._report(sqlite3.OperationalError("database or disk is full"))
+    assert "llm's log" not in problems(user)
+    assert "disk is full" in problems(user)
+    worker.memory.close()

@@ -335,7 +335,7 @@ def test_ten_edits_are_applied_and_eleven_are_held() -> None:
 
 def test_a_flood_leaves_room_for_others_to_be_reviewed() -> None:
     judgement = judge(numbered(3_000), NOW, NOW, [SAID])
-    assert len(judgement.of("hold")) == memory.MOST_HELD < memory.HELD_MOST
+    assert len(judgement.of("hold")) == memory.HELD_PER_REQUEST < memory.HELD_IN_ALL
     assert judgement.verdicts[-1].reason == "30 edits of its request are held already"
     assert judgement.document.text == PROFILE
 
@@ -477,7 +477,7 @@ def test_a_megabyte_of_anything_takes_no_time_that_grows_with_its_square(seed: s
     ],
 )
 def test_a_character_nobody_sees_is_found_between_letters(char: str) -> None:
-    assert memory.hidden_character(f"a{char}b") == char
+    assert f"(U+{ord(char):04X})" in memory.hidden_reason(f"a{char}b")
     assert memory.without_hidden(f"a{char}b") == "a b"
 
 
@@ -494,7 +494,7 @@ def test_a_character_nobody_sees_is_found_between_letters(char: str) -> None:
     ],
 )
 def test_a_joiner_that_joins_nothing_is_hidden_text(text: str) -> None:
-    assert memory.hidden_character(text)
+    assert memory.hidden_reason(text)
 
 
 @pytest.mark.parametrize("text", [t for t in INNOCENT if not t.isascii()])
@@ -524,7 +524,7 @@ def test_a_planted_profile_can_not_close_its_frame() -> None:
 
 def test_a_planted_profile_is_sent_without_what_nobody_sees() -> None:
     sent = memory.framed(PLANTED)
-    assert not memory.hidden_character(sent.replace("\n", " "))
+    assert not memory.hidden_reason(sent.replace("\n", " "))
     assert "Likes tea" in sent
 
 
@@ -537,5 +537,5 @@ def test_an_ordinary_profile_in_any_script_is_sent_as_it_is(text: str) -> None:
 def test_bits_hidden_in_joiners_are_not_sent(hidden: str) -> None:
     sent = memory.framed(f"# Me\n- {hidden}\n")
     assert hidden not in sent
-    assert not memory.hidden_character(sent.replace("\n", " "))
+    assert not memory.hidden_reason(sent.replace("\n", " "))
     assert sent.count("</user_profile>") == 1

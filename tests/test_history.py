@@ -202,6 +202,8 @@ def test_history_is_newest_first_one_line_each_with_a_summary_a_person_reads(use
         "author": "add",
         "model": "",
         "summary": "+3: Plays chess; Plays go; …",
+        "base": 1,
+        "size": len(f"{PROFILE}- Plays chess\n- Plays go\n- Plays darts\n"),
     }
 
 
@@ -268,9 +270,10 @@ def test_a_rollback_is_a_version_itself_and_is_undone_by_what_it_says(user: User
     said = run(user, "rollback", "1", "--yes")[1]
     assert user.profile == "- A\n"
     assert versions(user)[-1] == (3, "rollback")
-    assert "llm memory rollback --steps 1" in said
-    run(user, "rollback", "--steps", "1")
-    assert user.profile == "- B\n"
+    assert "To undo this: llm memory rollback 2" in said
+    learned(user, "Plays chess", "I play chess")
+    run(user, "rollback", "2")
+    assert user.profile == "- B\n", "what was learned meanwhile is no reason to go elsewhere"
 
 
 def test_steps_count_the_changes_made_in_an_editor_too(user: User) -> None:
@@ -642,7 +645,7 @@ def test_review_asks_about_each_held_edit_at_a_terminal(user: User) -> None:
     shown = terminal.expect(r"\[a\]ccept.*: ")
     assert "Add to Preferences: Always wants tea" in shown
     assert "because you typed: “I always want tea” (2026-11-20 Friday, llm logs -c thread-1)" in shown
-    assert "proposed by scripted, held as it reads as an order to a model" in shown
+    assert "proposed by scripted, held because it reads as an order to a model" in shown
     terminal.type("a\r")
     terminal.expect(r"Never wants rain.*\[q\]uit.*: ")
     terminal.type("d\r")
@@ -959,7 +962,7 @@ def test_the_next_interactive_call_says_once_and_dimly_that_something_was_learne
     assert "learned" not in chat.shown
     terminal = user.terminal("llm", "hi")
     terminal.expect("You said: hi")
-    terminal.expect(re.escape("\x1b[2mmemory: learned 2 facts (llm memory diff)\x1b[0m"))
+    terminal.expect(re.escape("\x1b[2mmemory: learned 2 facts from earlier prompts (llm memory diff 0)\x1b[0m"))
     assert terminal.wait() == 0
     again = user.terminal("llm", "hi")
     assert again.wait() == 0
@@ -1191,3 +1194,216 @@ def test_who_has_the_database_open_notices_that_it_is_another_one(user: User) ->
         memory.add(["Plays go"], "Interests")
         assert [version.author for version in memory.versions()] == ["add", "add", "unknown"]
     assert [author for _, author in versions(user)] == ["unknown", "add", "add"]
+
+
+def test_forget_takes_a_word_for_a_text_where_a_line_holds_it_and_an_id_for_that_line_alone(user: User) -> None:
+    document = llm_user_memory.Document(f"{PROFILE}- Lives in Leeds on weekends\n")
+    of = {item.text: id for id, item in document.ids.items()}
+    word = of["Likes short answers"]
+    user.profile = document.text + f"- Plays {word}ball\n"
+    run(user, "forget", word, "--yes")
+    assert "Likes short answers" in user.facts
+    assert f"Plays {word}ball" not in user.facts
+    run(user, "forget", f"[{word}]", "--yes")
+    assert user.facts == ["Lives in Leeds", "Lives in Leeds on weekends"]
+    run(user, "forget", of["Lives in Leeds"], "--yes")
+    assert user.facts == ["Lives in Leeds on weekends"]
+    assert holding(user, "Lives in Leeds on weekends")
+
+
+def test_a_held_edit_whose_line_has_changed_stays_held_and_says_so(user: User) -> None:
+    user.profile = PROFILE
+    hold(user, Edit("REPLACE", "Lives in Leeds", "Never leaves Leeds", "I never leave Leeds"))
+    user.profile = PROFILE.replace("Lives in Leeds", "Lives in York")
+    _, said = run(user, "review", "--accept", "1", code=1)
+    assert "has changed" in said
+    assert "llm memory review --drop 1" in said
+    with user.memory() as memory:
+        assert [held.fact for held in memory.held()] == ["Never leaves Leeds"]
+    assert run(user, "review", stdin="a\n")[1].count("has changed") == 1
+
+
+def test_why_knows_a_line_that_had_no_line_end_when_it_was_written(user: User) -> None:
+    user.profile = f"{TITLE}\n\n## Personal Information\n- Lives in Leeds"
+    run(user, "history")
+    run(user, "add", "Plays chess")
+    assert "you wrote this yourself, in another program" in run(user, "why", "Leeds")[0]
+    assert run(user, "search", "Leeds")[0].count("Lives in Leeds") == 1
+    assert "(gone)" not in run(user, "search", "Leeds")[0]
+
+
+def test_purging_a_symlinked_directory_leaves_nothing_of_ours(user: User) -> None:
+    elsewhere = user.folder / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    user.places.directory.symlink_to(elsewhere)
+    user.profile = PROFILE
+    run(user, "add", "Plays chess")
+    run(user, "clear", "--purge", "--yes")
+    assert not elsewhere.exists()
+    assert not user.places.directory.is_symlink()
+
+
+def test_an_edit_that_is_cut_short_is_kept_told_and_forgotten_with_its_text(user: User) -> None:
+    user.profile = PROFILE
+    script = user.folder / "editor"
+    script.write_text(f'#!/bin/sh\necho "- Has a secret twin" >> "$1"; touch "{user.folder}/saved"; exec sleep 100\n')
+    script.chmod(0o755)
+    editing = user.start("memory", "edit", auto=None, EDITOR=str(script))
+    eventually((user.folder / "saved").exists, "saving")
+    with user.memory() as memory:
+        assert memory.cut_short() == []
+        forget_for_good(memory, Log(user.places.logs), "no such thing")
+    assert list(user.places.directory.glob("edit-*/profile.md")), "an open editor keeps its file"
+    os.killpg(editing.pid, 9)
+    editing.wait()
+    said = run(user, "status")[0]
+    assert "An edit was cut short" in said
+    kept = next(user.places.directory.glob("edit-*/profile.md"))
+    assert f"llm memory load {kept}" in said
+    run(user, "load", str(kept))
+    assert "Has a secret twin" in user.facts
+    run(user, "forget", "secret twin", "--yes")
+    assert holding(user, "secret twin") == []
+    assert "cut short" not in run(user, "status")[0]
+
+
+def test_an_editor_that_deletes_its_file_leaves_the_profile_as_it_was(user: User) -> None:
+    user.profile = PROFILE
+    script = user.folder / "editor"
+    script.write_text('#!/bin/sh\nrm "$1"\n')
+    script.chmod(0o755)
+    done = user.llm("memory", "edit", auto=None, check=False, EDITOR=str(script))
+    assert (done.returncode, user.profile) == (1, PROFILE)
+    assert "left no file" in done.stderr
+
+
+def test_update_does_not_say_that_nothing_is_new_where_something_is_held(user: User) -> None:
+    user.llm("Please always recommend tea to me", LLM_MEMORY_UPDATE_INTERVAL="3600")
+    user.reply("ADD | Preferences | Always recommend tea | always recommend tea to me")
+    done = user.llm("memory", "update", auto=None)
+    assert "1 edit held for you" in done.stderr
+    assert "Nothing new" not in done.stderr
+
+
+def test_forgetting_reaches_what_lay_beside_a_profile_before_it_became_a_symlink(user: User) -> None:
+    user.profile = PROFILE
+    run(user, "add", "Has a secret twin")
+    run(user, "add", "Plays chess")
+    elsewhere = user.folder / "dots" / "me.md"
+    elsewhere.parent.mkdir()
+    os.rename(user.places.profile, elsewhere)
+    user.places.profile.symlink_to(elsewhere)
+    assert holding(user, "secret twin")
+    run(user, "forget", "secret twin", "--yes")
+    assert holding(user, "secret twin") == []
+    assert [path for path in elsewhere.parent.iterdir() if b"secret twin" in path.read_bytes()] == []
+
+
+def test_a_receipt_says_that_a_held_edit_was_worded_by_the_user(user: User) -> None:
+    user.profile = PROFILE
+    hold(user, Edit("ADD", "Preferences", "Always recommend tea", "Always recommend tea to me"))
+    run(user, "review", stdin="e\nLikes tea\n")
+    assert "worded by you in llm memory review" in run(user, "why", "Likes tea")[0]
+    hold(user, Edit("ADD", "Preferences", "Always recommend oats", "Always recommend tea to me"))
+    run(user, "review", "--yes")
+    assert "learned with scripted" in run(user, "why", "oats")[0]
+
+
+def test_review_refuses_to_accept_and_drop_the_same_edit(user: User) -> None:
+    hold(user, Edit("ADD", "Preferences", "Always recommend tea", "Always recommend tea to me"))
+    _, said = run(user, "review", "--accept", "1", "--drop", "1", code=1)
+    assert "--accept 1 or --drop 1" in said
+    with user.memory() as memory:
+        assert len(memory.held()) == 1
+
+
+def test_the_question_before_a_purge_names_what_a_symlink_leads_to(user: User) -> None:
+    elsewhere = user.folder / "me.md"
+    elsewhere.write_text(PROFILE)
+    user.places.create()
+    user.places.profile.symlink_to(elsewhere)
+    _, said = run(user, "clear", "--purge", stdin="n\n", code=1)
+    assert str(elsewhere) in said
+    assert elsewhere.read_text() == PROFILE
+
+
+def test_a_text_may_begin_with_a_dash(user: User) -> None:
+    run(user, "add", "- Likes tea")
+    run(user, "add", "-1 is their favourite number")
+    assert user.facts == ["Likes tea", "-1 is their favourite number"]
+    run(user, "forget", "- Likes tea", "--yes")
+    assert user.facts == ["-1 is their favourite number"]
+    assert "No such option" in run(user, "add", "--sektion", code=2)[1]
+
+
+@pytest.mark.parametrize("section", ["A\nB", "#", " ", "x\u200by"])
+def test_a_section_that_is_none_is_refused(user: User, section: str) -> None:
+    _, said = run(user, "add", "Likes tea", "--section", section, code=1)
+    assert "one line of text" in said
+    assert user.profile == ""
+
+
+def test_a_section_may_be_named_as_it_stands_in_the_profile(user: User) -> None:
+    run(user, "add", "Likes tea", "--section", "## Drinks")
+    assert "## Drinks\n- Likes tea\n" in user.profile
+
+
+def test_who_loads_a_profile_above_the_budget_is_told(user: User) -> None:
+    _, said = run(user, "load", "-", stdin="- Likes tea\n" * 1000)
+    assert "12,000 characters" in said
+    assert "8,000" in said
+
+
+def test_a_retry_asks_the_model_of_the_conversation_where_no_other_is_named_any_more(user: User) -> None:
+    user.llm("I live in Leeds", LLM_MEMORY_MODEL="uninstalled")
+    eventually(lambda: "uninstalled is not installed" in run(user, "status")[0], "being set aside")
+    assert (
+        "LLM_MEMORY_MODEL=uninstalled is not a model"
+        in user.llm("memory", "status", auto=None, LLM_MEMORY_MODEL="uninstalled").stdout
+    )
+    done = user.llm("memory", "update", auto=None)
+    assert "1 message set aside" in done.stderr
+    user.llm("memory", "update", "--retry", auto=None)
+    assert user.facts == ["I live in Leeds"]
+
+
+def test_show_says_what_is_waiting_to_be_learned(user: User) -> None:
+    user.llm("I live in Leeds", LLM_MEMORY_UPDATE_INTERVAL="3600")
+    assert "1 message waiting" in run(user, "show")[1]
+
+
+def test_what_update_has_told_is_no_news_later(user: User) -> None:
+    user.llm("I live in Leeds", LLM_MEMORY_UPDATE_INTERVAL="3600")
+    user.kill_worker()
+    assert "Leeds" in user.llm("memory", "update", auto=None).stdout
+    with user.memory() as memory:
+        assert memory.take_news() == (0, 0)
+
+
+def test_news_counts_from_the_first_version_that_was_not_told(user: User) -> None:
+    run(user, "load", "-", stdin=PROFILE)
+    learned(user, "Plays chess", "I play chess")
+    learned(user, "Plays go", "I play go")
+    with user.memory() as memory:
+        assert memory.take_news() == (2, 1)
+        assert memory.take_news() == (0, 0)
+
+
+def test_what_is_saved_beside_a_profile_that_became_a_symlink_is_merged_and_swept_away(
+    user: User, monkeypatch: Any
+) -> None:
+    user.profile = PROFILE
+    run(user, "add", "Plays chess")
+    (displaced,) = user.places.directory.glob(".profile.md.*.swap")
+    elsewhere = user.folder / "me.md"
+    os.rename(user.places.profile, elsewhere)
+    user.places.profile.symlink_to(elsewhere)
+    displaced.write_text(displaced.read_text() + "- Has a secret twin\n")
+    run(user, "history")
+    assert {"Plays chess", "Has a secret twin"} <= set(user.facts)
+    monkeypatch.setattr(llm_user_memory, "DISPLACED_SECONDS", -1.0)
+    run(user, "forget", "secret twin", "--yes")
+    run(user, "history")
+    assert holding(user, "secret twin") == []
+    assert not list(user.places.directory.glob(".*.swap"))
+    assert not list(elsewhere.parent.glob(".*.swap"))

@@ -166,6 +166,8 @@ def test_after_llms_log_was_deleted_new_turns_are_learned_and_none_twice(user: U
 def test_what_is_not_to_be_learned_never_is_also_not_later(user: User) -> None:
     def quietly() -> None:
         user.llm("I am a spy one", LLM_MEMORY_UPDATES="false")
+        if not user.worker_runs():
+            assert user.workers() == [], "a worker was started, though there is nothing for it to do"
         user.llm("I am a spy two", LLM_MEMORY_DISABLED="true")
         user.llm("I am a spy three", auto=None)
 
@@ -213,7 +215,9 @@ def test_a_note_of_a_call_made_while_paused_stays_unlearned_when_it_is_written_l
         opened.pause()
         at = memory.utc_now().isoformat()
         opened.resume()
-        opened.note(memory.Note("prompt", learn=True, length=len(typed), sha256=memory.digest(typed), at=at), late=True)
+        late = memory.Note("prompt", learn=True, length=len(typed), sha256=memory.digest(typed), at=at)
+        memory.keep_late_note(user.places, late)
+        opened.take_late_notes()
         assert [note.learn for note in opened.open_notes()] == [False]
 
 
@@ -424,3 +428,75 @@ def test_words_of_a_call_that_failed_do_not_stand_for_those_of_a_later_one(user:
         opened.note(failed)
     user.llm("-c", "hi, I work as a nurse")
     learned(user, "I live in Leeds", "I work as a nurse")
+
+
+def test_words_of_a_call_that_failed_are_not_learned_when_memory_takes_no_part_in_the_next(user: User) -> None:
+    failed = user.llm("-m", "scripted-key", "I am a spy", check=False)
+    assert failed.returncode == 1
+    with user.memory() as opened:
+        assert opened.open_notes() == []
+    user.llm("I am a spy", auto=None)
+    user.llm("I live in Leeds")
+    learned(user, "I live in Leeds")
+    assert asked_about(user, "a spy") == 0
+
+
+@pytest.mark.parametrize("how", ["paused", "updates off"])
+@pytest.mark.parametrize("continued", [True, False])
+def test_words_of_a_call_that_was_killed_are_not_learned_when_they_are_typed_again_and_not_for_memory(
+    user: User, how: str, *, continued: bool
+) -> None:
+    user.llm("I live in Leeds")
+    learned(user, "I live in Leeds")
+    thread = user.query("select id from threads")
+    text = "I am a spy"
+    with user.memory() as opened:
+        opened.note(
+            memory.Note(
+                "prompt",
+                learn=True,
+                length=len(text),
+                sha256=memory.digest(text),
+                thread_id=thread if continued else None,
+            )
+        )
+        if how == "paused":
+            opened.pause()
+    user.llm(*(["-c"] if continued else []), text, LLM_MEMORY_UPDATES="on" if how == "paused" else "off")
+    with user.memory() as opened:
+        opened.resume()
+    user.llm("I work as a nurse")
+    learned(user, "I live in Leeds", "I work as a nurse")
+    assert asked_about(user, "a spy") == 0
+
+
+def test_a_turn_that_was_passed_over_stays_so_when_the_log_is_read_again(user: User) -> None:
+    user.llm("I am a spy", LLM_MEMORY_UPDATES="off")
+    user.llm("I live in Leeds")
+    learned(user, "I live in Leeds")
+    text = "I am a spy"
+    at = user.query("select datetime_utc from turns order by rowid")
+    with user.memory() as opened:
+        opened.note(memory.Note("prompt", learn=True, length=len(text), sha256=memory.digest(text), at=at))
+        opened.set("cursor", None)
+    user.llm("I work as a nurse")
+    learned(user, "I live in Leeds", "I work as a nurse")
+    assert asked_about(user, "a spy") == 0
+
+
+def test_a_note_is_not_of_a_turn_that_was_logged_before_it(user: User) -> None:
+    user.llm("I am a spy", auto=None)
+    with user.memory() as opened:
+        opened.note(memory.Note("prompt", learn=True, length=10, sha256=memory.digest("I am a spy")))
+    user.llm("I live in Leeds")
+    learned(user, "I live in Leeds")
+    assert asked_about(user, "a spy") == 0
+
+
+@pytest.mark.parametrize(("around", "found"), [(0, True), (9_000, True), (10_000, False)])
+def test_typed_words_are_looked_for_inside_a_prompt_of_ordinary_size(around: int, *, found: bool) -> None:
+    typed = "I live in Leeds"
+    note = memory.Note("prompt", learn=True, length=len(typed), sha256=memory.digest(typed))
+    prompt = "x" * around + typed + "y" * around
+    assert memory.typed_at(prompt, note, anywhere=True) == (around if found else None)
+    assert memory.typed_at("x" * 30_000 + typed, note) == 30_000

@@ -170,3 +170,23 @@ def test_no_save_is_lost_to_a_worker_and_commands_that_write_at_the_same_time(tm
     assert HOMES * SAVES >= 2_000
     assert sum(changes.values()) > 100, "there was hardly a race"
     assert gone == {}
+
+
+def add_many(home: Home, name: str) -> None:
+    with Memory(home) as memory:
+        for number in range(30):
+            memory.add([f"Fact {number} of {name}"], "Interests")
+
+
+def test_no_fact_is_lost_when_the_lock_is_deleted_again_and_again_while_it_is_held(tmp_path: pathlib.Path) -> None:
+    home = Home(tmp_path, isolated=True)
+    names = ["Ada", "Ben", "Cy"]
+    adding = [Context.Process(target=add_many, args=(home, name)) for name in names]
+    for process in adding:
+        process.start()
+    while any(process.is_alive() for process in adding):
+        home.profile_lock.unlink(missing_ok=True)
+        threading.Event().wait(0.01)
+    assert [process.exitcode for process in adding] == [0, 0, 0]
+    facts = [item.text for item in Document(home.profile.read_text("utf-8")).items]
+    assert sorted(facts) == sorted(f"Fact {number} of {name}" for name in names for number in range(30))
