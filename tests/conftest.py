@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import llm_user_memory as memory
 
@@ -27,6 +28,49 @@ if TYPE_CHECKING:
 BIN = pathlib.Path(sys.executable).parent
 PATIENCE = float(os.environ.get("TEST_PATIENCE", "60"))
 """Seconds that anything in the background may take. Machines are noisy: long, and never slept through."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--fuzz",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="run only the fuzzing tests, each for about so long; without it they take a small sample",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    examples = 100 * int(config.getoption("--fuzz")) or (300 if "CI" in os.environ else 60)
+    settings.register_profile(
+        "memory", max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
+    )
+    settings.load_profile("memory")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--fuzz"):
+        fuzzing = [item for item in items if "fuzz" in getattr(item, "fixturenames", ()) or is_hypothesis_test(item)]
+        config.hook.pytest_deselected(items=[item for item in items if item not in fuzzing])
+        items[:] = fuzzing
+
+
+def is_hypothesis_test(item: pytest.Item) -> bool:
+    return hasattr(getattr(item, "obj", None), "hypothesis")
+
+
+@pytest.fixture(scope="session")
+def fuzz(pytestconfig: pytest.Config) -> float:
+    """Seconds for which a fuzzing test may go on; 0 for a small sample."""
+    return float(pytestconfig.getoption("--fuzz"))
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Say how much of what could be fuzzed was."""
+    for report in terminalreporter.getreports("passed") if config.getoption("--fuzz") else ():
+        for name, value in report.user_properties:
+            if name == "fuzzed":
+                terminalreporter.write_line(f"{value}: {report.nodeid.rpartition('::')[2]}")
 
 
 def eventually(condition: Callable[[], Any], what: str = "it", patience: float = PATIENCE) -> Any:

@@ -7,7 +7,7 @@ worker; only the start of the interpreter is saved.
 
 Faults come from strace, which attaches to such a process and spoils one chosen
 system call. Which there are, a first run without a fault tells. By default a
-sample of them is spoiled; LONG_FUZZ=1 spoils every one.
+sample of them is spoiled; with --fuzz, as many as there is time for.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from conftest import User, eventually
 
 import llm_user_memory as memory
 
-LONG = bool(os.environ.get("LONG_FUZZ"))
 SAMPLE = 8
 """System calls that one test spoils by default."""
 HERE = pathlib.Path(__file__).parent
 
+OURS = {"memory.db", "notes.late", "profile.lock", "profile.md"}
 OLD = "# User Profile\n\n## Interests\n- Plays the oboe\n- Likes tea\n"
 FACTS = ["Plays the oboe", "Likes tea"]
 
@@ -73,7 +73,7 @@ def run_child(task: dict[str, Any], cli: Any) -> int:
         for fd, file in enumerate((os.open(os.devnull, os.O_RDONLY), output.fileno(), output.fileno())):
             os.dup2(file, fd)
     os.environ |= task["env"]
-    home = memory.Home.from_env(os.environ)
+    home = memory.Home.current()
     work: Callable[[], object] = functools.partial(operate, task["do"], home)
     if task["do"] == "llm":
         memory.spawn_worker = fork_worker
@@ -127,13 +127,11 @@ class Pondering(memory.Worker):
         return ending
 
 
-def fork_worker(home: memory.Home, late_note: memory.Note | None = None) -> None:
+def fork_worker(home: memory.Home) -> None:
     """`spawn_worker` without a new interpreter."""
     if os.fork():
         return
     os.setsid()
-    if late_note:
-        os.environ[memory.LATE_NOTE] = json.dumps(late_note._asdict())
     try:
         memory.run_worker(home, memory.Settings.from_env(os.environ))
     finally:
@@ -349,15 +347,13 @@ def system_calls(server: Server, user: User, what: str) -> list[tuple[str, int]]
     return [call for call in calls if call[0] not in {"exit_group", "exit", "rt_sigtimedwait"}]
 
 
-def chosen(calls: list[tuple[str, int]], pattern: re.Pattern[str]) -> list[tuple[str, int]]:
-    """The calls to spoil: all of them, or a sample with those that change files in it more often."""
-    fit = [call for call in calls if pattern.fullmatch(call[0])]
-    if LONG or len(fit) <= SAMPLE:
-        return fit
-    changing = [call for call in fit if GROWING.fullmatch(call[0]) or call[0].startswith("unlink")]
+def in_random_order(calls: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    """The calls to spoil, those that change files more often among the first ``SAMPLE`` of them."""
+    changing = [call for call in calls if GROWING.fullmatch(call[0]) or call[0].startswith("unlink")]
     chance = random.Random()
     first = chance.sample(changing, min(len(changing), SAMPLE * 2 // 3))
-    return first + chance.sample([call for call in fit if call not in first], SAMPLE - len(first))
+    rest = [call for call in calls if call not in first]
+    return first + chance.sample(rest, len(rest))
 
 
 @pytest.fixture(scope="module")
@@ -370,7 +366,13 @@ def strace() -> None:
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("what", ["first write", "write", "update", "rollback"])
 def test_a_fault_at_any_system_call_leaves_the_old_or_the_new_and_the_next_run_completes_it(
-    server: Server, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, what: str, fault: str
+    server: Server,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    record_property: Callable[[str, object], None],
+    fuzz: float,
+    what: str,
+    fault: str,
 ) -> None:
     # What a write displaced is kept for a while on purpose: no while here.
     monkeypatch.setattr(memory, "DISPLACED_SECONDS", -1.0)
@@ -383,17 +385,21 @@ def test_a_fault_at_any_system_call_leaves_the_old_or_the_new_and_the_next_run_c
         known_home(model.places)
         typed(model.places, "I prefer coffee now", "I live in Leeds")
     doing = what.removeprefix("first ")
-    calls = chosen(system_calls(server, a_copy(model, tmp_path / "whole"), doing), pattern)
+    called = system_calls(server, a_copy(model, tmp_path / "whole"), doing)
+    calls = in_random_order([call for call in called if pattern.fullmatch(call[0])])
+    ending = time.monotonic() + fuzz
     whole = a_copy(model, tmp_path / "expected")
     operate(doing, whole.places)
     new = whole.places.profile.read_bytes()
     old = model.places.profile.read_bytes()
     assert new != old
-    ends = set()
+    ends = []
     for number, (name, when) in enumerate(calls):
+        if number >= SAMPLE and time.monotonic() > ending:
+            break
         user = a_copy(model, tmp_path / str(number))
         code = traced(server, user, doing, "-e", f"trace={name}", "-e", f"inject={name}:{injection.format(when)}")
-        ends.add(code)
+        ends.append(code)
         try:
             check_what_is_left(user, doing, code, old, new)
         except Exception as error:
@@ -402,7 +408,8 @@ def test_a_fault_at_any_system_call_leaves_the_old_or_the_new_and_the_next_run_c
                 f"{fault} at {name} number {when}, ended with {code}: {output(user)}\n{trace}"
             ) from error
         shutil.rmtree(user.folder)
-    assert ends - {0}, "no fault had any effect"
+    record_property("fuzzed", f"{len(ends)} of {len(calls)} system calls")
+    assert set(ends) - {0}, "no fault had any effect"
 
 
 def a_copy(model: User, folder: pathlib.Path) -> User:
@@ -445,7 +452,7 @@ def check_what_is_left(user: User, what: str, code: int, old: bytes, new: bytes)
     with memory.Memory(home) as opened:
         opened.set("a write", "")  # SQLite clears a dead journal away when it next writes
         opened.settle()
-    strays = {path for path in home.directory.iterdir() if path.name not in {"memory.db", "profile.lock", "profile.md"}}
+    strays = {path for path in home.directory.iterdir() if path.name not in OURS}
     # A profile that could not be read when another was put in its place is kept, and said to be.
     kept = {path for path in strays if path.name.startswith("profile.md.unreadable-") and path.read_bytes() == old}
     assert strays - kept == set()
@@ -483,7 +490,7 @@ def fill(folder: pathlib.Path, free: int) -> pathlib.Path:
 
 @pytest.mark.parametrize("what", ["write", "update", "rollback"])
 def test_whatever_room_a_disk_has_left_a_change_is_made_or_not_made(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, what: str
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, fuzz: float, what: str
 ) -> None:
     monkeypatch.setattr(memory, "DISPLACED_SECONDS", -1.0)
     model = User(tmp_path / "model")
@@ -493,7 +500,7 @@ def test_whatever_room_a_disk_has_left_a_change_is_made_or_not_made(
     operate(what, whole.places)
     old, new = model.places.profile.read_bytes(), whole.places.profile.read_bytes()
     ends = set()
-    for free in range(0, 100_000, 4096 if LONG else 3 * 4096):
+    for free in range(0, 100_000, 4096 if fuzz else 3 * 4096):
         user = User(tmp_path / f"{free}")
         with mounted(user.places.directory, "-t", "tmpfs", "-o", "size=400k,mode=700", "tmpfs"):
             shutil.copytree(model.user_dir, user.user_dir, dirs_exist_ok=True)
@@ -701,13 +708,15 @@ def test_twenty_first_calls_at_once_are_all_answered_and_learned_by_one_worker(s
     end_workers(user)
 
 
-def test_no_call_is_overlooked_by_a_worker_that_is_about_to_exit(server: Server, tmp_path: pathlib.Path) -> None:
+def test_no_call_is_overlooked_by_a_worker_that_is_about_to_exit(
+    server: Server, tmp_path: pathlib.Path, fuzz: float
+) -> None:
     """Each call comes at a random moment of a worker with a short life, and must be learned without another call.
 
     The dangerous moment lasts a millisecond; here it is made longer than the worker's life.
     """
     chance = random.Random()
-    rounds = 30 if LONG else 10
+    rounds = 30 if fuzz else 10
     users = [User(tmp_path / str(n)) for n in range(10)]
     for user in users:
         make_log(user.places)

@@ -1,6 +1,6 @@
 """Any mix of updates, commands, edits in other programs and crashes: nothing is lost that was not forgotten.
 
-Hypothesis plays a user, a model, an editor and a failing machine. `LONG_FUZZ=1` plays for much longer.
+Hypothesis plays a user, a model, an editor and a failing machine.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import re
 import shutil
 import sqlite3
 import tempfile
+import time
 from typing import TYPE_CHECKING, Any
 
 import llm
 import pytest
 import sqlite_utils
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from llm.migrations import migrate
@@ -42,7 +43,6 @@ from llm_user_memory import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-LONG = os.environ.get("LONG_FUZZ") == "1"
 PROFILE = (
     "# User Profile\n\n## Personal Information\n- Is called Ada\n\n## Interests\n\n## Preferences\n- Likes it short\n"
 )
@@ -436,13 +436,14 @@ class People(RuleBasedStateMachine):
             "profile.lock",
             "memory.db",
             "memory.db-journal",
+            "notes.late",
         }
 
 
 def reply(request: str, edits: list[tuple[str, int, bool]], proven: set[str]) -> str:
     """A model's reply: edits of the lines it was shown, with quotes from the messages or made up."""
     quotes = re.findall(r"^I like zq\d+x with milk$", request, re.MULTILINE)
-    shown = re.findall(r"^\[([a-z2-7]+)\] (.*)$", request, re.MULTILINE)
+    shown = re.findall(r"^\[([a-z]+)\] (.*)$", request, re.MULTILINE)
     lines = []
     for action, nth, honest in edits:
         quote = quotes[nth % len(quotes)] if honest else "I said no such thing"
@@ -458,15 +459,20 @@ def reply(request: str, edits: list[tuple[str, int, bool]], proven: set[str]) ->
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="crashes are played in forked processes")
-def test_after_any_mix_of_updates_commands_edits_and_crashes_nothing_is_lost() -> None:
-    run_state_machine_as_test(
-        People,
-        settings=settings(
-            max_examples=1_000 if LONG else 40,
-            stateful_step_count=80 if LONG else 30,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-            phases=tuple(Phase) if LONG else (Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
-            print_blob=True,
-        ),
-    )
+def test_after_any_mix_of_updates_commands_edits_and_crashes_nothing_is_lost(
+    fuzz: float, record_property: Callable[[str, object], None]
+) -> None:
+    ending = time.monotonic() + fuzz
+    games = 0
+    while not games or time.monotonic() < ending:
+        run_state_machine_as_test(
+            People,
+            settings=settings(
+                max_examples=20 if fuzz else 40,
+                stateful_step_count=80 if fuzz else 30,
+                derandomize=False,
+                database=None,
+            ),
+        )
+        games += 20 if fuzz else 40
+    record_property("fuzzed", f"{games} games")
