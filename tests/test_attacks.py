@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 import filelock
 import pytest
 from attacks import ATTACKS, CONTROLS, INNOCENT, PROFILE, SECRETS, Case, judged, layers, table
+from conftest import User, eventually
 
 import llm_user_memory as memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from conftest import User
 
 CASES = [*ATTACKS, *CONTROLS]
 PIPED = [case for case in ATTACKS if case.by == "not typed"]
@@ -172,12 +171,14 @@ def test_what_is_said_in_a_chat_teaches_only_what_it_should(user: User, half: in
 def test_a_worker_that_tells_everything_it_does_tells_no_secret(user: User) -> None:
     cases = [case for case in ATTACKS if case.secret and case.group == "secrets"]
     user.profile = PROFILE
-    user.reply("\n".join([*(case.answer for case in cases), "REMOVE | hunter2-raw | Hello there"]))
+    reply = "\n".join([*(case.answer for case in cases), "REMOVE | hunter2-raw | Hello there"])
+    user.reply(reply)
     typed = "\n".join(case.messages[0] for case in cases)
     user.llm(typed, LLM_MEMORY_DEBUG="1")
     user.settled()
     (update,) = user.calls(update=True)
-    assert "DEBUG" in user.places.worker_log.read_text()
+    edits = len(memory.parse_reply(reply) or ())
+    eventually(lambda: user.places.worker_log.read_text("utf-8").count("DEBUG") == edits > len(cases), "the log")
     for secret in [*(case.secret for case in cases), "hunter2-raw"]:
         assert_nowhere(user, secret)
     for case in cases:
