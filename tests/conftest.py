@@ -41,9 +41,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    examples = 100 * int(config.getoption("--fuzz")) or (300 if "CI" in os.environ else 60)
+    fuzz = config.getoption("--fuzz")
     settings.register_profile(
-        "memory", max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
+        "memory",
+        max_examples=100 * int(fuzz) or (300 if "CI" in os.environ else 60),
+        derandomize=not fuzz,  # a failure of the suite is one that its reader can have as well
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
     )
     settings.load_profile("memory")
 

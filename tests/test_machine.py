@@ -470,7 +470,6 @@ def test_after_any_mix_of_updates_commands_edits_and_crashes_nothing_is_lost(
             settings=settings(
                 max_examples=20 if fuzz else 40,
                 stateful_step_count=80 if fuzz else 30,
-                derandomize=False,
                 database=None,
             ),
         )
