@@ -41,6 +41,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Where pytest is started in the background, Ctrl-C would mean nothing to the shells that it starts either.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     fuzz = config.getoption("--fuzz")
     settings.register_profile(
         "memory",
