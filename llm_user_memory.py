@@ -4708,7 +4708,7 @@ class Status:
     def worker(self) -> str:
         if not worker_runs(self.home):
             return f"not running{'; it starts after your next prompt' if self.settings.auto else ''}"
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, IndexError):  # no text yet, or none on a full disk
             return f"running (pid {self.home.worker_lock.read_text().split()[0]})"
         return "running"
 

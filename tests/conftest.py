@@ -91,6 +91,16 @@ def eventually(condition: Callable[[], Any], what: str = "it", patience: float =
         time.sleep(0.02)
 
 
+def holder(path: pathlib.Path) -> int | None:
+    """The process that has a lock on this file. Its text is of no use: on a full disk there is none."""
+    if not path.exists():
+        return None
+    found = re.search(
+        rf" FLOCK +ADVISORY +WRITE (\d+) \S+:{path.stat().st_ino} ", pathlib.Path("/proc/locks").read_text()
+    )
+    return int(found[1]) if found else None
+
+
 @dataclass
 class User:
     """Someone with a fresh HOME and llm user directory, and a default model of `scripted`."""
@@ -218,8 +228,7 @@ class User:
 
     def worker_pid(self) -> int:
         """The pid of the running worker, waiting for it to have started."""
-        eventually(lambda: self.worker_runs() and self.places.worker_lock.read_text().strip(), "a worker")
-        return int(self.places.worker_lock.read_text().split()[0])
+        return int(eventually(lambda: holder(self.places.worker_lock), "a worker"))
 
     def workers(self) -> list[int]:
         """The pids of all worker processes of this user, whether they hold the lock or not."""

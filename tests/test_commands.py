@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import filelock
 import pytest
 from conftest import User, eventually
 
@@ -131,6 +132,14 @@ def test_status_tells_what_was_learned_how_large_the_profile_is_and_who_works(us
     assert "llm logs on" in text
     assert "not running" in text
     assert "I live in Leeds" in text
+
+
+def test_status_tells_of_a_worker_that_has_just_started_or_could_not_write_who_it_is(user: User) -> None:
+    user.places.create()
+    with filelock.FileLock(user.places.worker_lock):
+        assert "running\n" in user.llm("memory", "status", auto=None).stdout
+        user.places.worker_lock.write_text("4321 1.0\n")
+        assert "running (pid 4321)\n" in user.llm("memory", "status", auto=None).stdout
 
 
 def test_update_learns_in_the_foreground_and_says_what_changed(user: User) -> None:

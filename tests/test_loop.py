@@ -14,7 +14,7 @@ import subprocess
 from typing import Any
 
 import pytest
-from conftest import BIN, PATIENCE, User, eventually
+from conftest import BIN, PATIENCE, User, eventually, holder
 
 import llm_user_memory as memory
 
@@ -370,7 +370,7 @@ def test_a_worker_exits_when_its_home_vanishes_and_does_not_bring_it_back(user: 
     user.llm("I live in Leeds")
     learned(user, "I live in Leeds")
     pid = user.worker_pid()
-    shutil.rmtree(user.places.directory)
+    user.places.directory.rename(user.folder / "gone")
     eventually(lambda: ended(pid), "the worker's end")
     assert not user.places.directory.exists()
 
@@ -412,8 +412,8 @@ def test_no_file_of_ours_is_readable_by_others_whatever_the_umask(user: User) ->
         run("memory", "pause")
         eventually(lambda: list(user.home.rglob("worker-*.log")), "the worker's log")
     finally:
-        while memory.worker_runs(home):
-            os.kill(int(home.worker_lock.read_text().split()[0]), signal.SIGKILL)
+        while pid := holder(home.worker_lock):
+            os.kill(pid, signal.SIGKILL)
     ours = [*home.directory.rglob("*"), home.directory, *user.home.rglob("worker-*.log")]
     assert {home.profile, home.database, home.worker_lock, home.profile_lock} <= set(ours)
     assert [(path, oct(stat.S_IMODE(path.stat().st_mode))) for path in ours if path.stat().st_mode & 0o077] == []
