@@ -281,10 +281,13 @@ TITLE = "# User Profile"
 
 BUDGET = 8_000
 """Characters of profile above which facts are condensed before any is added."""
-_HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))??(?:[ \t]+#+)?[ \t]*$")
-_ITEM = re.compile(r"([ \t]*(?:[-*+•]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?)(\S.*?)([ \t]*)$")
+CONDENSED = BUDGET * 3 // 4
+"""Characters of profile below which nothing is condensed."""
+# Each takes time in proportion to the line: they run in the user's own call.
+_HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(\S(?:.*\S)?))?\s*$")
+_ITEM = re.compile(r"([ \t]*(?:[-*+•]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?)(\S(?:.*\S)?)\s*$")
 _RULE = re.compile(r"[ \t]*([-*_])(?:[ \t]*\1){2,}[ \t]*$")
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_FENCE = re.compile(r"\s*(?:(?:[-*+•]|\d{1,9}[.)])[ \t]+)?(`{3,}(?!.*`)|~{3,})")
 
 
 class Item(NamedTuple):
@@ -373,7 +376,7 @@ class Document:
             elif mark:
                 fence, self.unclosed = mark[1], index
             elif heading := _HEADING.match(bare):
-                section = (heading[2] or "").strip()
+                section = re.sub(r"(?:^|[ \t])#+$", "", heading[2] or "").rstrip()
                 self.headings.append((index, len(heading[1]), section))
             elif _RULE.match(bare):
                 continue
@@ -450,11 +453,14 @@ class Document:
         last = max(i for i in range(start, end) if i == start or self.lines[i].strip())
         return self._insert(last + 1, self._bullet(start, end) + fact)
 
+    def _sections(self) -> list[tuple[int, int, str]]:
+        """The headings without the title of the whole document."""
+        titled = len(self.headings) > 1 and self.headings[0][1] == 1 < self.headings[1][1]
+        return self.headings[titled:]
+
     def section(self, wanted: str, otherwise: str = OTHER_SECTION) -> str:
         """The heading a fact filed under ``wanted`` belongs to, there already or to be made."""
-        own = [title for _, level, title in self.headings if title]
-        if len(self.headings) > 1 and self.headings[0][1] == 1 < self.headings[1][1]:
-            own = own[1:]  # the title of the whole document
+        own = [title for _, _, title in self._sections() if title]
         default = _closest(wanted, DEFAULT_SECTIONS)
         for candidate in (wanted, default, otherwise):
             if candidate and (match := _closest(candidate, own)):
@@ -476,7 +482,8 @@ class Document:
 
     def _add_section(self, name: str, fact: str) -> Document:
         at = len(self.lines) if self.unclosed is None else self.unclosed
-        level = self.headings[-1][1] if len(self.headings) > 1 else 2
+        levels = [level for _, level, _ in self._sections()]
+        level = min(levels) if len(self.headings) > 1 else 2
         block = [f"{'#' * level} {name}", self._bullet(0, 0) + fact]
         if not any(line.strip("\ufeff \t\r\n") for line in self.lines[:at]):
             block = [TITLE, "", *block]
@@ -782,15 +789,6 @@ def mask_secrets(text: str) -> str:
     return "".join([*shown, text[at:]])
 
 
-def as_shown(text: str) -> str:
-    """A typed message as the model sees it: secrets masked, a long one's middle cut out."""
-    text = mask_secrets(text)
-    if len(text) <= LONGEST_MESSAGE:
-        return text
-    half = (LONGEST_MESSAGE - len(CUT)) // 2
-    return text[:half] + CUT + text[-half:]
-
-
 @functools.lru_cache(maxsize=64)
 def _searchable(text: str) -> tuple[str, ...]:
     return tuple(normalised(part) for part in text.split(CUT))
@@ -1060,9 +1058,28 @@ def _given_pattern() -> re.Pattern[str]:
     return re.compile(_GIVEN, re.IGNORECASE | re.VERBOSE)
 
 
+def _given_at(text: str) -> re.Match[str] | None:
+    return _given_pattern().search(text.translate(_STRAIGHT_APOSTROPHE))
+
+
+def as_shown(text: str) -> str:
+    """A typed message as the model sees it: secrets masked, a long one's middle cut out.
+
+    Of the middle, what says that all below it is somebody else's text stays.
+    """
+    text = mask_secrets(text)
+    if len(text) <= LONGEST_MESSAGE:
+        return text
+    half = (LONGEST_MESSAGE - len(CUT)) // 2
+    marker = _given_at(text)
+    lost = marker and marker.end() > half and marker.start() < len(text) - half
+    task = f"{marker[0]}{CUT}" if marker and lost else ""
+    return text[:half] + CUT + task + text[len(task) - half :]
+
+
 def why_given(quote: str, source: Source | None) -> str:
     """Why this part of a message may not be about the user; ``""`` if it is in their own voice."""
-    if source is None or not (marker := _given_pattern().search(source.text.translate(_STRAIGHT_APOSTROPHE))):
+    if source is None or not (marker := _given_at(source.text)):
         return ""
     end = _whole_words(normalised(quote), normalised(source.text))
     before = len(normalised(source.text[: marker.end()]))
@@ -1076,14 +1093,17 @@ def judge(
 
     ``asked`` is the profile that the model was shown, whose ids it used;
     ``now`` is the profile as it is. An edit whose line has gone since is
-    rejected. Condensing takes many edits at once; anything else is held then.
+    rejected. Condensing may take many edits, but no more than it takes to
+    bring the profile down to ``CONDENSED`` characters.
     """
     removals = sum(edit.action == "REMOVE" for edit in edits)
     held = 0
     verdicts = []
     for edit in edits:
         verdict = _judge_one(edit, asked, now, sources)
-        if verdict.outcome == "apply" and not condensing:
+        if condensing and len(now.text) <= CONDENSED:
+            verdict = verdict._replace(outcome="reject", reason="the profile is short enough")
+        elif verdict.outcome == "apply" and not condensing:
             reason = _why_too_much(edit, len(edits), removals, now) or why_given(edit.quote, verdict.source)
             verdict = verdict._replace(outcome="hold", reason=reason) if reason else verdict
         if verdict.outcome == "apply":
@@ -1171,7 +1191,7 @@ def _reading() -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OSError) as error:
-        raise LogUnreadable(f"llm's log can't be read now ({error}); it is tried again by itself") from error
+        raise LogUnreadable(f"llm's log can't be read now ({error})") from error
 
 
 class Log:
@@ -1242,6 +1262,15 @@ class Log:
         rows = self._query("select model from turns where id = ?", [turn_id])
         return rows[0][0] if rows else None
 
+    def prompts(self, turn_ids: Sequence[str]) -> dict[str, str]:
+        """The prompts of turns that are still there, fragments left out, by turn."""
+        found: dict[str, str] = {}
+        for some in (turn_ids[at : at + BATCH] for at in range(0, len(turn_ids), BATCH)):
+            marks = ",".join("?" * len(some))
+            rows = self._query(f"select turn_id, prompt from turn_search where turn_id in ({marks})", some)
+            found.update((row[0], row[1] or "") for row in rows)
+        return found
+
     def prompt(self, turn_id: str) -> str | None:
         """The prompt of a turn, fragments left out; ``None`` if it is gone."""
         rows = self._query("select prompt from turn_search where turn_id = ?", [turn_id])
@@ -1280,7 +1309,7 @@ MOST_MISFITS = 3
 """Times that a model may miss the form of an update before it is asked only once a day."""
 
 CLAIM = 600.0
-"""Seconds for which a turn is one learner's alone; longer than its request can take."""
+"""Seconds for which a turn is one learner's alone; longer than its requests take, unless they are many."""
 LONGEST_WAIT = 3_600.0
 """Seconds after which a turn that waits is due whatever the clock says: it may have been set back."""
 
@@ -1291,8 +1320,8 @@ BACK_OFF = (5, 30, 120, 600)
 """Seconds before the second, third, … attempt at a turn."""
 
 
-class LineChanged(Problem):
-    """A held edit is of a line that is not there any more."""
+class Outdated(Problem):
+    """A held edit can't be made any more: its line has changed, or it is not held now."""
 
 
 class ProfileUnreadable(Problem):
@@ -1315,7 +1344,7 @@ def _as_text(path: pathlib.Path, data: bytes) -> str:
         line = data[: error.start].count(b"\n") + 1
         raise ProfileUnreadable(
             f"{shown(path)} is not valid UTF-8 (line {line}); it is left as it is."
-            " Save it as UTF-8, or put a good version back: llm memory rollback"
+            " Save it as UTF-8, or put a good version back: llm memory history, then llm memory rollback VERSION"
         ) from error
 
 
@@ -1373,6 +1402,8 @@ class Held(NamedTuple):
     """The model that proposed it."""
     at: str
     """When its quote was typed."""
+    section: str | None
+    """Where the line that it changes was."""
 
 
 class Receipt(NamedTuple):
@@ -1403,7 +1434,8 @@ class Found(NamedTuple):
 
 
 _PENDING = "id, thread_id, model, at, start, length, attempts"
-_RECEIPT = ("action", "fact", "before", "quote", "turn_id", "thread_id", "model", "at", "version")
+_DUE = "(due <= ? or due > ?)"
+"""Of a turn: when to try it next, or, while it is claimed, when the claim ends."""
 
 SCHEMA = """
 create table notes (
@@ -1447,10 +1479,14 @@ def _migrations() -> Any:
         for statement in SCHEMA.split(";"):
             db.execute(statement)
 
+    @migrations(name="m002_section_of_held_edits")
+    def _section(db: Any) -> None:
+        db.execute("alter table held add column section text")
+
     return migrations
 
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 LOST = (
     "memory.db was gone; history, held edits, pause and what must not be learned again start anew,"
     " the profile is as it was"
@@ -1560,7 +1596,8 @@ def _read_quiet(path: pathlib.Path, seconds: float = 0.05) -> str | None:
     return _as_text(path, data)
 
 
-REDACTED = "- [forgotten]\n"
+FORGOTTEN = "[forgotten]"
+REDACTED = f"- {FORGOTTEN}\n"
 
 
 def _bare(line: str) -> str:
@@ -1580,6 +1617,17 @@ def mentions(text: str, *, whole: bool = False) -> Callable[[str], bool]:
     return (lambda line: _bare(line) == key) if whole else (lambda line: key in normalised(line))
 
 
+_UNITS = {
+    "seconds": "s sec second",
+    "minutes": "m min minute",
+    "hours": "h hr hour",
+    "days": "d day",
+    "weeks": "w wk week",
+    "months": "mo month",
+    "years": "y yr year",
+}
+
+
 def parse_moment(text: str, now: dt.datetime) -> dt.datetime:
     """A time the user names: ``2h``, ``3 days ago``, ``yesterday``, ``2026-11-01``, ``2026-11-01 14:30``.
 
@@ -1590,12 +1638,12 @@ def parse_moment(text: str, now: dt.datetime) -> dt.datetime:
 
     # Without its offset: a day in another half of the year may have another.
     local = now.astimezone().replace(tzinfo=None)
-    units = {"mo": "months", "m": "minutes", "h": "hours", "d": "days", "w": "weeks", "y": "years", "s": "seconds"}
-    if age := re.fullmatch(r"(\d{1,4})\s*(mo|m|h|d|w|y|s)[a-z]*(?:\s+ago)?", text.strip().casefold()):
-        span: Any = {units[age[2]]: int(age[1])}
+    if age := re.fullmatch(r"(\d{1,4})\s*([a-z]+?)s?(?:\s+ago)?", text.strip().casefold()):
+        span: Any = {unit: int(age[1]) for unit, names in _UNITS.items() if age[2] in names.split()}
         with contextlib.suppress(ValueError, OverflowError):  # before the year 1
             past: dt.datetime = now - relativedelta(**span)
-            return past.astimezone()
+            if span:
+                return past.astimezone()
     midnight = local.replace(hour=23, minute=59, second=59, microsecond=999_999)
     days = {"today": 0, "yesterday": 1}
     if (day := text.strip().casefold()) in days:
@@ -1604,6 +1652,8 @@ def parse_moment(text: str, now: dt.datetime) -> dt.datetime:
         if not re.search(r"\d[-/.: ]\s*\w|\w[-/. ]\s*\d", text):
             raise ParserError("a number alone, or a day of the week")
         moment: dt.datetime = parse(text, default=midnight)
+        if moment.astimezone() > midnight.astimezone():
+            raise Problem(f"{moment:%Y-%m-%d} is still to come; name the year")
         return moment.astimezone()
     except (ValueError, OverflowError, TypeError) as error:
         raise Problem(f"{text!r} is no time; try 2026-11-01, yesterday, 2h or '3 days ago'") from error
@@ -1838,6 +1888,7 @@ class Ledger(Store):
             if began := self.paused_since():
                 self.set("last_pause", f"{began} {self.now().isoformat()}")
             self.set("paused", None)
+        self.take_late_notes()  # which are judged by this pause, the last
 
     def _learnable(self, at: str) -> bool:
         """Whether learning was not paused at that time; a late note may come after the pause has ended."""
@@ -1858,7 +1909,14 @@ class Ledger(Store):
                     *(note.thread_id, note.length, note.sha256, note.model),
                 ],
             )
-        return cursor.lastrowid or 0
+            number = cursor.lastrowid or 0
+            if number % 100 == 0:  # where learning is off, nothing else does
+                self._drop_old_notes()
+        return number
+
+    def _drop_old_notes(self) -> None:
+        oldest = self.now() - dt.timedelta(days=NOTES_DAYS)
+        self.db.execute("delete from notes where at < ?", [oldest.isoformat()])
 
     def withdraw(self, note_id: int) -> None:
         """Take back the note of a call that failed: the same words may be typed again, and not for us."""
@@ -1919,8 +1977,7 @@ class Ledger(Store):
                     ).rowcount
             if self.cursor() == before:
                 self.set("cursor", f"{cursor[0]} {cursor[1]}")
-            oldest = (self.now() - dt.timedelta(days=NOTES_DAYS)).isoformat()
-            db.execute("delete from notes where at < ?", [oldest])
+            self._drop_old_notes()
         return taken
 
     def known_turn(self, turn_id: str) -> bool:
@@ -1932,12 +1989,15 @@ class Ledger(Store):
 
     def due(self, limit: int) -> list[Pending]:
         """Turns to learn from now: the oldest, and those of the same model with it."""
-        now = self.now().timestamp()
         rows = self._rows(
-            f"select {_PENDING} from turns where state = 'pending' and (due <= ? or due > ?) order by rowid",
-            *(now, now + LONGEST_WAIT),  # further off is a clock that was set back
+            f"select {_PENDING} from turns where state = 'pending' and {_DUE} order by rowid",
+            *self._due_now(),
         )
         return [Pending(*row) for row in rows if row["model"] == rows[0]["model"]][:limit]
+
+    def _due_now(self) -> tuple[float, float]:
+        now = self.now().timestamp()
+        return now, now + LONGEST_WAIT  # further off is a clock that was set back
 
     def count_turns(self, state: str) -> int:
         return int(self._rows("select count(*) from turns where state = ?", state)[0][0])
@@ -1949,8 +2009,8 @@ class Ledger(Store):
                 db.execute("delete from state where key like 'misfit:%'")
             db.execute(
                 "update turns set state = 'pending', attempts = 0, claim = ?, due = ?"
-                " where state in ('pending', ?) and (claim is null or claim = ? or due <= ?)",
-                [by, self.now().timestamp() + CLAIM, "aside" if aside else "", by, self.now().timestamp()],
+                f" where state in ('pending', ?) and (claim is null or claim = ? or {_DUE})",
+                [by, self.now().timestamp() + CLAIM, "aside" if aside else "", by, *self._due_now()],
             )
             rows = self._rows(
                 f"select {_PENDING} from turns where state = 'pending' and claim = ? order by rowid",
@@ -1963,15 +2023,14 @@ class Ledger(Store):
 
         Counted before: a full disk or a kill must not make it a free one.
         """
-        now = self.now().timestamp()
         with self.transaction() as db:
             return [
                 turn
                 for turn in turns
                 if db.execute(
                     "update turns set attempts = attempts + 1, claim = ?, due = ?"
-                    " where id = ? and state = 'pending' and (claim is null or claim = ? or due <= ?)",
-                    [by, now + CLAIM, turn.turn_id, by, now],
+                    f" where id = ? and state = 'pending' and (claim is null or claim = ? or {_DUE})",
+                    [by, self.now().timestamp() + CLAIM, turn.turn_id, by, *self._due_now()],
                 ).rowcount
             ]
 
@@ -2013,7 +2072,7 @@ class Ledger(Store):
                 )
 
     def set_turns(self, turns: Iterable[Pending], state: str, reason: str = "") -> None:
-        """Move turns to a state: ``done``, ``aside`` or ``gone``."""
+        """Move turns from ``pending`` to ``done``, ``aside`` or ``gone``."""
         with self.transaction() as db:
             db.executemany(
                 "update turns set state = ?, reason = ?, claim = null where id = ? and state = 'pending'",
@@ -2030,9 +2089,19 @@ class Ledger(Store):
     def forget_turns(self, turn_ids: Iterable[str]) -> None:
         """Never learn from these turns again."""
         self.db.executemany(
-            "insert into turns (id, state) values (?, 'forgotten') on conflict do update set state = 'forgotten'",
+            "insert into turns (id, state) values (?, 'forgotten')"
+            " on conflict do update set state = 'forgotten', reason = null",
             [(turn_id,) for turn_id in turn_ids if turn_id],
         )
+
+    def forget_reasons(self, says: Callable[[str], bool]) -> None:
+        """Blank the errors that say something: providers may quote what they were sent."""
+        for row in self._rows("select id, reason from turns where reason is not null"):
+            if says(row["reason"]):
+                self.db.execute("update turns set reason = ? where id = ?", [FORGOTTEN, row["id"]])
+        for row in self._rows("select key, value from state where key like 'error:%' or key like 'warning:%'"):
+            if says(row["value"]):
+                self.set(row["key"], None)
 
     def learned_turns(self) -> list[Pending]:
         """All turns of the ledger that words of the user were, or could be, learned from."""
@@ -2171,7 +2240,7 @@ class History(Store):
         status = target.stat() if target.exists() else None
         if status and read_only(target):
             raise Problem(f"{shown(self.home.profile)} is read-only; to let it be changed: chmod u+w {shown(target)}")
-        if status and target.is_file() and status.st_nlink > 1:
+        if status and target.is_file() and status.st_nlink > 1 + self._own_links(target):
             raise Problem(
                 f"{shown(target)} is a hard link, which a write would cut; make it a symlink, or a file of its own:"
                 f" cp -p {shown(target)} {shown(target)}.new && mv {shown(target)}.new {shown(target)}"
@@ -2180,6 +2249,10 @@ class History(Store):
             raise Problem(f"{shown(target)} belongs to another user; see: ls -l {shown(target)}")
         if not os.access(target.parent, os.W_OK):
             raise Problem(f"{shown(target.parent)} can't be written to; see: ls -ld {shown(target.parent)}")
+
+    def _own_links(self, target: pathlib.Path) -> int:
+        """Links that a write of ours made, which was cut short."""
+        return sum(file_identity(swap) == file_identity(target) for swap in self._beside("swap"))
 
     def _target(self) -> pathlib.Path:
         """Where the text really is: a symlinked profile stays a symlink."""
@@ -2221,9 +2294,14 @@ class History(Store):
         os.replace(aside, swap)
         if not exchange_files(swap, self._target()):
             # The next best: hold on to the file of our last look, for what is still written to it.
+            link = self._swap_name(before, self.version_text(before))
             with contextlib.suppress(OSError):
-                os.link(self._target(), self._swap_name(before, self.version_text(before)))
-            os.replace(swap, self._target())
+                os.link(self._target(), link)
+            try:
+                os.replace(swap, self._target())
+            except OSError:  # Windows, where someone reads the profile now
+                link.unlink(missing_ok=True)
+                raise
         _sync_directory(self._target().parent)  # the rename must outlive a power cut if the next line does
         self.db.execute("update versions set written = 1 where id = ?", [latest])
         self._look_at_displaced()
@@ -2315,6 +2393,10 @@ class History(Store):
         rows = self._rows("select base from versions where id = ?", version)
         return int(rows[0][0]) if rows else 0
 
+    def forgotten_since(self, version: int) -> bool:
+        """Whether lines of the profile were forgotten after this version."""
+        return bool(self._rows("select 1 from versions where author = 'forget' and id > ?", version))
+
     def _written(self, version: int) -> bool:
         rows = self._rows("select written from versions where id = ?", version)
         return bool(rows[0][0]) if rows else True
@@ -2346,9 +2428,10 @@ class History(Store):
         rows = self._rows("select lines from versions where id = ?", version)
         ids: list[int] = json.loads(rows[0]["lines"]) if rows else []
         wanted = sorted(set(ids))
-        marks = ",".join("?" * len(wanted))
-        rows = self._rows(f"select id, text from lines where id in ({marks})", *wanted)
-        texts = {row["id"]: row["text"] for row in rows}
+        texts: dict[int, str] = {}
+        for some in (wanted[at : at + 500] for at in range(0, len(wanted), 500)):  # SQLite takes only so many values
+            rows = self._rows(f"select id, text from lines where id in ({','.join('?' * len(some))})", *some)
+            texts.update((row["id"], row["text"]) for row in rows)
         return "".join(texts[line] for line in ids)
 
     def versions(self, limit: int = -1, where: str = "true", *values: object) -> list[Version]:
@@ -2416,8 +2499,8 @@ class Memory(Ledger, History):
 
     def receipts(self, fact: str, known: frozenset[str] = frozenset()) -> list[Receipt]:
         """What proves a fact, newest first; for a condensed one, what proved the lines it was made of."""
-        rows = self._rows("select * from evidence where fact = ? order by id desc", fact)
-        found = [Receipt(*(row[name] for name in _RECEIPT)) for row in rows]
+        sql = f"select {', '.join(Receipt._fields)} from evidence where fact = ? order by id desc"
+        found = [Receipt(*row) for row in self._rows(sql, fact)]
         for receipt in list(found):
             if not receipt.turn_id and receipt.before not in known | {fact}:
                 found += self.receipts(receipt.before, known | {fact})
@@ -2434,7 +2517,7 @@ class Memory(Ledger, History):
     def search(self, query: str) -> list[Found]:
         """Every line that the profile has or ever had and that holds all words of the query, newest first."""
         words = normalised(query).split()
-        current = {line.strip() for line in _lines(self.profile())}
+        current = {line.strip() for line in _lines(self.version_text(self.latest_id()))}
         rows = self._rows(
             "select lines.text, versions.id, versions.at from lines join versions on versions.id = lines.version"
             " order by lines.id"
@@ -2450,17 +2533,31 @@ class Memory(Ledger, History):
 
     def lines_with(self, text: str, *, whole: bool = False) -> list[str]:
         """The lines of the profile that hold this text; headings are not facts."""
+        document = Document(self.profile())
+        headings = {index for index, _, _ in document.headings}
         says = mentions(text, whole=whole)
-        return [line.strip() for line in _lines(self.profile()) if says(line) and not is_heading(line)]
+        return [line.strip() for index, line in enumerate(document.lines) if says(line) and index not in headings]
+
+    def headings_with(self, text: str) -> list[str]:
+        """The headings of the profile that hold this text. Only the user renames them."""
+        says = mentions(text)
+        return [title for _, _, title in Document(self.profile()).headings if says(title)]
 
     def remembers(self, text: str) -> bool:
-        """Whether history, evidence or held edits hold this text."""
+        """Whether history, evidence or held edits hold this text, or may hold pieces of what was forgotten."""
         says = mentions(text)
         sql = (
             "select text from lines union all select fact || char(10) || before || char(10) || quote from evidence"
             " union all select fact || char(10) || before || char(10) || quote from held"
         )
-        return any(says(row[0]) and not is_heading(row[0]) for row in self._rows(sql))
+        stays = self._headings()
+        return bool(self.get("untidy")) or any(says(row[0]) and row[0].strip() not in stays for row in self._rows(sql))
+
+    def _headings(self) -> set[str]:
+        """The lines of history that are no facts: the headings of the profile, and those that it had by itself."""
+        document = Document(self.profile())
+        own = {document.lines[index].strip("\ufeff \t\r\n") for index, _, _ in document.headings}
+        return own | {TITLE, *(f"## {name}" for name in (*DEFAULT_SECTIONS, OTHER_SECTION))}
 
     def forget(self, text: str, *, whole: bool = False) -> None:
         """Take every line that holds this text out of the profile, and redact it everywhere of ours.
@@ -2472,7 +2569,9 @@ class Memory(Ledger, History):
         says = mentions(text, whole=whole)
 
         def make(profile: str) -> str:
-            return "".join(line for line in _lines(profile) if is_heading(line) or not says(line))
+            document = Document(profile)
+            headings = {index for index, _, _ in document.headings}
+            return "".join(line for index, line in enumerate(document.lines) if index in headings or not says(line))
 
         with self.locked():
             self.change("forget", make)
@@ -2480,21 +2579,49 @@ class Memory(Ledger, History):
                 path.unlink(missing_ok=True)
             for folder in self.cut_short():
                 shutil.rmtree(folder)
-            with self.transaction() as db:
-                lines = [row for row in self._rows("select * from lines") if says(row["text"])]
-                redacted = [(REDACTED, row["id"]) for row in lines if not is_heading(row["text"])]
-                db.executemany("update lines set text = ? where id = ?", redacted)
-                proofs = self._rows("select * from evidence")
-                gone = [row for row in proofs if any(says(row[name]) for name in ("fact", "before", "quote"))]
-                self.forget_turns([proof.turn_id for row in gone for proof in self.receipts(row["fact"])])
-                self.forget_turns([row["turn_id"] for row in gone])
-                db.executemany("delete from evidence where id = ?", [(row["id"],) for row in gone])
+            with self.transaction():
+                self.set("untidy", "1")
+                self._redact_history(says)
+                self._redact_evidence(says)
                 for held in self.held():
                     if any(says(part) for part in (held.fact, held.before, held.quote)):
-                        db.execute("delete from held where id = ?", [held.id])
+                        self.drop(held)
                         self.forget_turns([held.turn_id])
-            # SQLite leaves pieces of what it moved between pages, also with secure_delete (measured).
+                self.forget_reasons(says)
+            self._tidy()
+
+    def _redact_history(self, says: Callable[[str], bool]) -> None:
+        stays = self._headings()
+        gone = [
+            row["id"]
+            for row in self._rows("select * from lines")
+            if says(row["text"]) and row["text"].strip() not in stays
+        ]
+        self.db.executemany("update lines set text = ? where id = ?", [(REDACTED, id) for id in gone])
+
+    def _redact_evidence(self, says: Callable[[str], bool]) -> None:
+        """Delete the receipts of facts that say it; of others, blank what does."""
+        proofs = self._rows("select * from evidence")
+        proofs = [row for row in proofs if any(says(row[name]) for name in ("fact", "before", "quote"))]
+        turns = {receipt.turn_id for row in proofs for receipt in self.receipts(row["fact"])}
+        self.forget_turns(turns | {row["turn_id"] for row in proofs})
+        for row in proofs:
+            if says(row["fact"]):
+                self.db.execute("delete from evidence where id = ?", [row["id"]])
+            else:
+                before, quote = (FORGOTTEN if says(part) else part for part in (row["before"], row["quote"]))
+                self.db.execute("update evidence set before = ?, quote = ? where id = ?", [before, quote, row["id"]])
+
+    def _tidy(self) -> None:
+        """Clear the database of pieces that SQLite leaves when it moves what was deleted (measured)."""
+        try:
             self.db.execute("vacuum")
+        except sqlite3.OperationalError as error:
+            raise Problem(
+                f"It is forgotten, but memory.db could not be tidied ({error}): pieces of it may be left in the file."
+                " When that is mended, forget it again"
+            ) from error
+        self.set("untidy", None)
 
     def _copies(self) -> Iterator[pathlib.Path]:
         """Everything that may still hold what the profile held: files displaced, damaged or kept aside."""
@@ -2520,9 +2647,10 @@ class Memory(Ledger, History):
                 path.unlink(missing_ok=True)
             for log in self.home.worker_log.parent.glob(f"{self.home.worker_log.name}*"):
                 log.unlink(missing_ok=True)
-            shutil.rmtree(os.path.realpath(self.home.directory))
-            if self.home.directory.is_symlink():
-                self.home.directory.unlink()
+        # Windows removes no file that is open, as that of the lock is till here.
+        shutil.rmtree(os.path.realpath(self.home.directory))
+        if self.home.directory.is_symlink():
+            self.home.directory.unlink()
 
     # Review
 
@@ -2531,12 +2659,13 @@ class Memory(Ledger, History):
         for v in verdicts:
             source = v.source or Source("")
             self.db.execute(
-                "insert into held (held_at, action, target, before, fact, quote, reason, turn_id, thread_id, model, at)"
-                " select ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?"
+                "insert into held"
+                " (held_at, action, target, before, fact, quote, reason, turn_id, thread_id, model, at, section)"
+                " select ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?"
                 " where not exists (select 1 from held where action = ? and before = ? and fact = ?)",
                 [
                     *(self.now().isoformat(), v.edit.action, v.edit.target, v.before, v.edit.fact, v.edit.quote),
-                    *(v.reason, source.turn_id, source.thread_id, model, source.at),
+                    *(v.reason, source.turn_id, source.thread_id, model, source.at, v.section),
                     *(v.edit.action, v.before, v.edit.fact),
                 ],
             )
@@ -2547,14 +2676,13 @@ class Memory(Ledger, History):
         """Edits waiting for the user's review, oldest first; those held too long are dropped."""
         oldest = (self.now() - dt.timedelta(days=HELD_DAYS)).isoformat()
         self.db.execute("delete from held where held_at < ?", [oldest])
-        columns = "id, held_at, action, target, before, fact, quote, reason, turn_id, thread_id, model, at"
-        return [Held(*row) for row in self._rows(f"select {columns} from held order by id")]
+        return [Held(*row) for row in self._rows(f"select {', '.join(Held._fields)} from held order by id")]
 
     def accept(self, held: Held, fact: str | None = None) -> Version | None:
         """Make a held edit after all, perhaps with another wording."""
         source = Source("", held.turn_id, held.thread_id, held.model, held.at)
         edit = Edit(held.action, held.target, held.fact if fact is None else fact, held.quote)
-        verdict = Verdict(edit, "apply", "", source, held.before)
+        verdict = Verdict(edit, "apply", "", source, held.before, held.section)
         proof = verdict if edit.fact == held.fact else verdict._replace(edit=edit._replace(action=REWORDED))
 
         def record(version: int) -> None:
@@ -2563,13 +2691,20 @@ class Memory(Ledger, History):
 
         def make(text: str) -> str:
             document = Document(text)
-            if held.action != "ADD" and document.find(held.before) is None:
-                raise LineChanged(
+            if held.id not in {other.id for other in self.held()}:
+                raise Outdated("This edit is not held any more; see: llm memory review")
+            if held.action == "ADD":
+                return text if document.has(edit.fact) else applied(verdict, document).text
+            item = document.find(held.before, held.section) or document.find(held.before)
+            if item is None:
+                raise Outdated(
                     f"The line of this edit has changed since: {held.before}\n"
                     f"To let the edit go: llm memory review --drop {held.id}"
                 )
-            known = held.action == "ADD" and document.has(edit.fact)
-            return text if known else applied(verdict, document).text
+            rest = document.remove(item)
+            if held.action == "REMOVE" or rest.has(edit.fact):
+                return rest.text
+            return document.replace(item, edit.fact).text
 
         return self.change("review", make, model=held.model, record=record)
 
@@ -2648,7 +2783,8 @@ def _closing_tags(text: str, tag: str) -> str:
 
 
 def _profile_with_ids(document: Document) -> str:
-    ids = {item.line: (id, item.text) for id, item in document.ids.items()}
+    # A line with a secret has no id: an edit of what is shown of it would undo the secret.
+    ids = {item.line: (id, item.text) for id, item in document.ids.items() if not why_secret(item.text)}
     lines = []
     for index, line in enumerate(document.lines):
         if index in ids:
@@ -2707,26 +2843,41 @@ def _prompt_model(model_id: str, request: str) -> str:
     return str(model.prompt(request, stream=False, **get_model_options(model.model_id)).text())
 
 
+_BUSY = r"\brate\b|throttl|quota|per[ -](?:minute|day)|\b429\b|retry|try again (?:later|in|after)|please wait"
 _TOO_LONG = (
     r"context.{0,20}(?:window|length|size|limit)|(?:exceed|larger|longer|greater).{0,40}(?:context|token)"
     r"|too many tokens|maximum.{0,20}tokens|(?:prompt|input|request).{0,20}too (?:long|large)"
 )
 
 
-def _as_model_failed(model_id: str, error: BaseException) -> ModelFailed:
-    # Providers quote part of a wrong key in their errors.
-    text = mask_secrets(" ".join(str(error).split()))[:300] or type(error).__name__
+def _without_lines(text: str, request: str) -> str:
+    """An error's text without the lines that it quotes of a request: errors are logged, and shown after a forget."""
+    lines = {" ".join(line.split()) for line in _lines(request)}
+    for line in sorted(lines, key=len, reverse=True):
+        text = text.replace(line, "[…]") if len(line) >= 8 else text
+    return text
+
+
+def _as_model_failed(model_id: str, error: BaseException, request: str) -> ModelFailed:
+    # Providers quote part of a wrong key in their errors, and some the request.
+    text = mask_secrets(_without_lines(" ".join(str(error).split()), request))[:300] or type(error).__name__
     if isinstance(error, llm.UnknownModelError):
         return ModelFailed(f"the model {model_id} is not installed", hopeless=True)
     if isinstance(error, llm.NeedsKeyException):
         return ModelFailed(f"{model_id} has no key ({text}); to set one: llm keys set NAME")
-    if re.search(_TOO_LONG, text, re.IGNORECASE):
+    if re.search(_TOO_LONG, text, re.IGNORECASE) and not re.search(_BUSY, text, re.IGNORECASE):
         return ModelFailed(
             f"{model_id} can't keep a profile: its context is too small for an update ({text})",
             hopeless=True,
             too_long=True,
         )
     return ModelFailed(f"{model_id}: {text}")
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, click.ClickException):
+        return str(error)
+    return mask_secrets(f"{type(error).__name__}: {' '.join(str(error).split())}")[:300]
 
 
 def ask_model(model_id: str, request: str, timeout: float = MODEL_TIMEOUT) -> str:
@@ -2748,7 +2899,7 @@ def ask_model(model_id: str, request: str, timeout: float = MODEL_TIMEOUT) -> st
     if not answer:
         raise ModelFailed(f"{model_id} did not answer within {timeout:g} s")
     if isinstance(answer[0], BaseException):
-        raise _as_model_failed(model_id, answer[0]) from answer[0]
+        raise _as_model_failed(model_id, answer[0], request) from answer[0]
     return answer[0]
 
 
@@ -2802,19 +2953,29 @@ def unread(memory: Memory, log: Log) -> int:
     return sum(any(_may_match(note, turn) for note in notes) for turn in log.after(memory.cursor()[0]))
 
 
+def turns_saying(memory: Memory, log: Log, text: str, *, whole: bool = False) -> list[str]:
+    """The turns in which the user typed this, also a moment ago, as far as they could be learned from."""
+    take_in(memory, log)
+    says = mentions(text, whole=whole)
+    turns = memory.learned_turns()
+    prompts = log.prompts([turn.turn_id for turn in turns])
+    return [
+        turn.turn_id for turn in turns if says(prompts.get(turn.turn_id, "")[turn.start : turn.start + turn.length])
+    ]
+
+
 def forget_for_good(memory: Memory, log: Log, text: str, *, whole: bool = False) -> None:
     """Forget a text for good, and every typed message that says it."""
-    with contextlib.suppress(LogUnreadable):  # that must not make forgetting impossible
-        take_in(memory, log)  # also what was typed a moment ago is to be forgotten
+    try:
+        turns = turns_saying(memory, log, text, whole=whole)
+    except LogUnreadable as problem:
+        raise Problem(
+            f"Nothing is forgotten yet: which messages say it can't be told. {problem.message}. Try again;"
+            f" a log that is broken for good can be moved out of the way: {shown(log.path)}"
+        ) from problem
+    # The messages first: whoever is learning from one of them must not bring back what is forgotten.
+    memory.forget_turns(turns)
     memory.forget(text, whole=whole)
-    says = mentions(text, whole=whole)
-    saying = []
-    with contextlib.suppress(LogUnreadable):
-        for turn in memory.learned_turns():
-            prompt = log.prompt(turn.turn_id) or ""
-            if says(prompt[turn.start : turn.start + turn.length]):
-                saying.append(turn.turn_id)
-    memory.forget_turns(saying)
 
 
 class Outcome(NamedTuple):
@@ -2838,8 +2999,16 @@ class Outcome(NamedTuple):
         )
 
 
+class _Shown(NamedTuple):
+    """The profile that a model is shown."""
+
+    document: Document
+    version: int
+    """The latest version of before it was read."""
+
+
 class _Interrupted(Exception):
-    """Paused, or learned by someone else, while the model was thinking."""
+    """While the model was thinking learning was paused, something forgotten, or these turns learned by someone else."""
 
 
 class Learner:
@@ -2898,15 +3067,20 @@ class Learner:
         model_id = self.settings.model or messages[0][0].model
         if self.memory.unfit(model_id):
             return self._failed(messages, model_id, ModelFailed(OUT_OF_FORM.format(model_id), hopeless=True))
-        self._condense(model_id)
-        return self._update(messages, model_id)
+        try:
+            self._condense(model_id)
+            return self._update(messages, model_id)
+        except Exception as error:
+            with contextlib.suppress(sqlite3.Error, Problem):  # else they are claimed for a while
+                self.memory.put_off([turn for turn, _ in messages], _in_words(error))
+            raise
 
     def _update(self, messages: Sequence[tuple[Pending, Source]], model_id: str) -> Outcome:
         """Make one update of these messages; two, if they are too much for the model at once."""
         turns, sources = [turn for turn, _ in messages], [source for _, source in messages]
-        asked = Document(self.memory.profile())
+        asked = self._shown()
         try:
-            edits = self._edits(model_id, build_request(asked, sources, _letters(os.urandom(8))[:6]))
+            edits = self._edits(model_id, build_request(asked.document, sources, _letters(os.urandom(8))[:6]))
             return self._commit(turns, sources, model_id, asked, edits)
         except ModelFailed as failure:
             if not failure.too_long or len(messages) == 1:
@@ -2916,6 +3090,10 @@ class Learner:
         except _Interrupted:
             self.memory.give_back(turns)
             return Outcome(model_id, 0)
+
+    def _shown(self) -> _Shown:
+        version = self.memory.latest_id()
+        return _Shown(Document(self.memory.profile()), version)
 
     def _edits(self, model_id: str, request: str) -> list[Edit]:
         for _ in range(2):
@@ -2939,21 +3117,21 @@ class Learner:
         turns: Sequence[Pending],
         sources: Sequence[Source],
         model_id: str,
-        asked: Document,
+        asked: _Shown,
         edits: Sequence[Edit],
     ) -> Outcome:
         """Make a reply's edits in the profile as it is now; without turns, it is of a condense request."""
-        judged = Judgement((), asked)
+        judged = Judgement((), asked.document)
         condensing = not turns
 
         def make(text: str) -> str:
             nonlocal judged
-            # What is condensed is made of several lines, any of which may have been forgotten meanwhile.
-            if self.memory.paused_since() or (condensing and text != asked.text):
+            if self.memory.paused_since() or (turns and not self.memory.still_pending(turns)):
                 raise _Interrupted
-            if turns and not self.memory.still_pending(turns):
+            # A fact may be made of lines that the model was shown, and that are forgotten since.
+            if self.memory.forgotten_since(asked.version) or (condensing and text != asked.document.text):
                 raise _Interrupted
-            judged = judge(edits, asked, Document(text), sources, condensing=condensing)
+            judged = judge(edits, asked.document, Document(text), sources, condensing=condensing)
             return judged.document.text
 
         def record(version: int) -> None:
@@ -2968,13 +3146,14 @@ class Learner:
 
     def _condense(self, model_id: str) -> None:
         """Bring the profile within its budget, as far as condensing does; a text that was tried is not tried again."""
-        document = Document(self.memory.profile())
+        asked = self._shown()
+        document = asked.document
         if len(document.text) <= BUDGET or self.memory.get("condensed") == digest(document.text):
             return
         tried = True
         try:
             edits = [e for e in self._edits(model_id, build_condense_request(document)) if e.action != "ADD"]
-            self._commit([], [Source(item.text) for item in document.items], model_id, document, edits)
+            self._commit([], [Source(item.text) for item in document.items], model_id, asked, edits)
         except _Interrupted:
             return
         except ModelFailed as failure:
@@ -3032,12 +3211,6 @@ def spawn_worker(home: Home) -> None:
         **options,
     )
     process.returncode = 0  # never to be waited for
-
-
-def _in_words(error: Exception) -> str:
-    if isinstance(error, click.ClickException):
-        return str(error)
-    return mask_secrets(f"{type(error).__name__}: {' '.join(str(error).split())}")[:300]
 
 
 def _version() -> str:
@@ -3114,10 +3287,8 @@ class Worker:
         failures = 0
         active = time.monotonic()
         while True:
-            time.sleep(
-                self.settings.interval if not failures else min(self.settings.interval * 2**failures, BACK_OFF[-1])
-            )
-            if reason := self._reason_to_stop(lock):
+            longest = max(self.settings.interval, BACK_OFF[-1])
+            if reason := self._wait(min(self.settings.interval * 2**failures, longest), lock):
                 return reason
             try:
                 if fresh:  # whoever had this lock before is no more
@@ -3133,6 +3304,15 @@ class Worker:
                 active = time.monotonic()
             elif time.monotonic() - active > IDLE_EXIT:
                 return "idle"
+
+    def _wait(self, seconds: float, lock: object) -> str:
+        """Wait so long, or until there is a reason to stop; returns that."""
+        ending = time.monotonic() + seconds
+        while (left := ending - time.monotonic()) > 0:
+            time.sleep(min(left, DEFAULT_INTERVAL))
+            if reason := self._reason_to_stop(lock):
+                return reason
+        return ""
 
     def _reason_to_stop(self, lock: object) -> str:
         if not self.home.directory.is_dir():
@@ -3428,7 +3608,7 @@ class Call:
         with Ledger(self.home, patience=0.25) as ledger:
             edits, since = ledger.take_news()
         if edits:
-            words = f"memory: learned {counted(edits, 'fact')} from earlier prompts (llm memory diff {since})"
+            words = f"memory: {counted(edits, 'change')} from earlier prompts (llm memory diff {since})"
             with contextlib.suppress(OSError, ValueError):  # a terminal that has gone
                 click.secho(words, dim=True, err=True)
 
@@ -4137,6 +4317,17 @@ def ago(at: str, now: dt.datetime) -> str:
     return "just now"
 
 
+@contextlib.contextmanager
+def open_history() -> Iterator[Memory]:
+    """Memory with what other programs did to the profile in its history; as it is, if that can't be read."""
+    with open_memory() as memory:
+        try:
+            memory.settle()
+        except ProfileUnreadable as problem:
+            say(problem.message)
+        yield memory
+
+
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask")
 never_asks = click.option("--yes", "-y", is_flag=True, expose_value=False, help="Accepted; this never asks")
 json_option = click.option("json_", "--json", is_flag=True, help="Output as JSON")
@@ -4300,20 +4491,27 @@ def say_what_llm_keeps(home: Home) -> None:
 def forget(text: str, yes: bool) -> None:
     "Forget every line that holds TEXT, or the one with this [id], for good"
     with open_memory() as memory:
+        log = Log(memory.home.logs)
         memory.settle()
         by_id = Document(memory.profile()).ids.get(text.strip("[]"))
-        whole = bool(by_id) and (text.startswith("[") or not memory.lines_with(text))
+        whole = bool(by_id) and (text.startswith("[") or not (memory.lines_with(text) or memory.remembers(text)))
         text = by_id.text if by_id and whole else text
-        lines = memory.lines_with(text, whole=whole)
-        if not lines and not memory.remembers(text):
-            raise Problem(f"No line holds {text!r}; see: llm memory show")
+        lines, headings = memory.lines_with(text, whole=whole), memory.headings_with(text)
+        if not lines and not memory.remembers(text) and not turns_saying(memory, log, text):
+            raise Problem(
+                f"Only the heading “{headings[0]}” says it; to change that: llm memory edit"
+                if headings
+                else f"No line holds {text!r}; see: llm memory show"
+            )
         for line in lines:
             say(f"  {line}")
         say("This goes out of the profile and its history for good, and what it came from is not learned again.")
         if not yes:
             click.confirm("Forget it?", abort=True, err=True)
-        forget_for_good(memory, Log(memory.home.logs), text, whole=whole)
+        forget_for_good(memory, log, text, whole=whole)
     say("Forgotten.")
+    for heading in [] if whole else headings:
+        say(f"The heading “{heading}” still says it. Change that with llm memory edit, then forget it once more.")
     say_what_llm_keeps(memory.home)
 
 
@@ -4363,6 +4561,8 @@ def update_now(
 ) -> list[Outcome]:
     """Learn everything that waits, in the foreground, and wait for what the worker is at."""
     take_in(memory, log)
+    if os.name == "posix" and not worker_runs(memory.home):
+        memory.release("worker")  # that of one that was killed
     learner = Learner(memory, log, settings, ask, name="update")
     outcomes: list[Outcome] = []
     turns = memory.claim(learner.name, aside=retry)
@@ -4438,9 +4638,10 @@ def review_one(memory: Memory, held: Held) -> bool:
     say(f"\n{held.id}. {described_edit(held)}")
     say(f"   because you typed: “{without_hidden(held.quote)}” ({_local_date(held.at)}, llm logs -c {held.thread_id})")
     say(f"   proposed by {held.model}, held because {held.reason}; dropped by itself on {dropped_on:%Y-%m-%d}")
-    keys = click.Choice(["a", "d", "e", "s", "q"], case_sensitive=False)
-    words = "   [a]ccept, [d]rop, [e]dit, [s]kip, [q]uit"
-    answer = click.prompt(words, default="s", type=keys, show_choices=False, err=True)
+    edit = held.action != "REMOVE"
+    keys = click.Choice(["a", "d", *("e" * edit), "s", "q"], case_sensitive=False)
+    words = f"   [a]ccept, [d]rop, {'[e]dit, ' * edit}[s]kip, [q]uit"
+    answer: str = click.prompt(words, default="s", type=keys, show_choices=False, err=True)
     try:
         if answer == "a":
             report_change(memory.accept(held))
@@ -4449,8 +4650,11 @@ def review_one(memory: Memory, held: Held) -> bool:
             say("   Dropped.")
         elif answer == "e":
             fact = click.prompt("   The line", default=held.fact, err=True).strip()
-            report_change(memory.accept(held, fact))
-    except LineChanged as problem:  # the others may still be reviewed
+            if reason := why_unfit(fact):
+                say(f"   This can't be a line of the profile: {reason}. The edit stays as it was.")
+            else:
+                report_change(memory.accept(held, fact))
+    except Outdated as problem:  # the others may still be reviewed
         say(problem.message)
     return answer != "q"
 
@@ -4498,8 +4702,7 @@ def review(accepted: tuple[int, ...], dropped: tuple[int, ...], yes: bool, json_
 @json_option
 def history(count: int, json_: bool) -> None:
     "Show the changes of the profile, newest first"
-    with open_memory() as memory:
-        memory.settle()
+    with open_history() as memory:
         versions = memory.versions(count or -1)
     if json_:
         print_json([version._asdict() for version in versions])
@@ -4516,8 +4719,7 @@ def history(count: int, json_: bool) -> None:
 @json_option
 def search(query: str, json_: bool) -> None:
     "Search all lines that the profile has or ever had"
-    with open_memory() as memory:
-        memory.settle()
+    with open_history() as memory:
         found = memory.search(query)
     if json_:
         print_json([line._asdict() for line in found])
@@ -4536,8 +4738,7 @@ def diff(a: int | None, b: int | None) -> None:
     "Show the last change; or what changed from version A to now, or to version B"
     import difflib
 
-    with open_memory() as memory:
-        memory.settle()
+    with open_history() as memory:
         newest = memory.find_version(steps=0).id if b is None else memory.find_version(number=b).id
         oldest = memory.base(newest) if a is None else memory.find_version(number=a).id
         before, after = _lines(memory.version_text(oldest)), _lines(memory.version_text(newest))

@@ -74,6 +74,7 @@ def test_a_list_entry_of_any_style_is_an_item_and_keeps_its_bullet(bullet: str) 
         "<!--\n- In a comment\n-->",
         "<!-- - In a comment -->",
         "```\n- In a fence that never closes",
+        "- ```py\n  - In a fence\n  ```",
         "1.5 litres a day",
         "-",
         "- ",
@@ -81,6 +82,17 @@ def test_a_list_entry_of_any_style_is_an_item_and_keeps_its_bullet(bullet: str) 
 )
 def test_prose_headings_rules_fences_and_comments_hold_no_items(text: str) -> None:
     assert texts(text) == []
+
+
+def test_code_inside_a_line_opens_no_fence() -> None:
+    document = Document("``` ```inline``` is code\n\n- Stays editable\n")
+    assert [item.editable for item in document.items] == [True]
+    assert document.unclosed is None
+
+
+def test_headings_are_read_without_their_closing_marks() -> None:
+    document = Document("# Me #\n## Work ##  \n##\n### C#\n## #\n#none\n")
+    assert document.headings == [(0, 1, "Me"), (1, 2, "Work"), (2, 2, ""), (3, 3, "C#"), (4, 2, "")]
 
 
 def test_items_resume_after_a_fence_or_a_comment() -> None:
@@ -255,6 +267,11 @@ def test_the_users_own_heading_wins_over_a_default_of_the_same_name() -> None:
 
 def test_the_title_of_the_document_is_no_section() -> None:
     assert Document("# User Profile\n\n## Work\n- Nurse\n").section("User Profile") == "Notes"
+
+
+def test_a_new_section_is_none_of_the_last_ones_parts() -> None:
+    text = "# Me\n\n## Work\n- Nurse\n\n### Clients\n- Acme\n"
+    assert Document(text).add("Interests", "Tea").text == f"{text}\n## Interests\n- Tea\n"
 
 
 def test_an_empty_profile_gets_a_title_and_the_first_section() -> None:

@@ -7,11 +7,13 @@ import datetime as dt
 import itertools
 import os
 import pathlib
+import re
 import shutil
 import sqlite3
 import subprocess
 from typing import TYPE_CHECKING
 
+import llm
 import pytest
 from conftest import User, eventually
 
@@ -518,3 +520,126 @@ def test_a_full_disk_is_not_called_a_log_that_can_not_be_read(user: User) -> Non
     assert "llm's log" not in problems(user)
     assert "disk is full" in problems(user)
     worker.memory.close()
+
+
+# What models' services say
+
+
+class Service:
+    """A model whose service refuses every request with these words."""
+
+    model_id = "scripted"
+
+    def __init__(self, words: str) -> None:
+        self.words = words
+
+    def prompt(self, request: str, **_: object) -> None:
+        raise RuntimeError(self.words.format(request=request))
+
+
+@pytest.mark.parametrize(
+    ("words", "hopeless"),
+    [
+        (
+            "Your requests have exceeded the token rate limit of your current pricing tier. Retry after 9 seconds.",
+            False,
+        ),
+        ("ThrottlingException: Too many tokens, please wait before trying again.", False),
+        ("429: request too large for tokens per minute", False),
+        ("This model's maximum context length is 4096 tokens. However, you requested 5000 tokens", True),
+        ("prompt is too long: 210000 tokens > 200000 maximum", True),
+        ("Requested tokens (812) exceed context window of 512", True),
+    ],
+)
+def test_a_service_that_is_busy_is_not_a_model_with_a_small_context(
+    monkeypatch: pytest.MonkeyPatch, words: str, *, hopeless: bool
+) -> None:
+    monkeypatch.setattr(llm, "get_model", lambda _: Service(words))
+    with pytest.raises(memory.ModelFailed) as failed:
+        memory.ask_model("scripted", "a request")
+    assert (failed.value.hopeless, failed.value.too_long) == (hopeless, hopeless)
+
+
+def test_what_a_service_quotes_of_a_request_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llm, "get_model", lambda _: Service("refused by the filter: {request!r}"))
+    document = memory.Document("## Family\n- Married to   Bluebird\n")
+    request = memory.build_request(document, [memory.Source("My dog is called Rex.\nAnd my cat Tom.")], "abcdef")
+    with pytest.raises(memory.ModelFailed) as failed:
+        memory.ask_model("scripted", request)
+    assert "refused by the filter" in str(failed.value)
+    assert not re.search("Bluebird|Rex|Tom", str(failed.value))
+
+
+# Claims
+
+
+def test_turns_claimed_by_a_process_that_was_killed_are_due_again_after_the_clock_was_set_back(user: User) -> None:
+    clock = Clock()
+    with ledger(user, clock, 1) as opened:
+        opened.begin(opened.due(1), "update")
+        clock.time -= dt.timedelta(hours=2)
+        learner = memory.Learner(opened, Typed(), memory.Settings(), lambda *_: f"ADD | Work | Leeds | {SAID}")
+        outcomes = [learner.learn(), learner.learn()]
+        assert [outcome and outcome.turns for outcome in outcomes] == [1, None]
+    assert user.facts == ["Leeds"]
+
+
+def test_update_takes_over_what_a_killed_worker_was_at(user: User) -> None:
+    (user.script / "slow.txt").write_text("NO_UPDATE 600")
+    user.llm(SAID)
+    eventually(lambda: user.calls(update=True), "the request")
+    user.kill_worker()
+    (user.script / "slow.txt").unlink()
+    user.llm("memory", "update", auto=None)
+    assert user.facts == [SAID]
+
+
+def test_turns_whose_update_failed_for_no_fault_of_the_models_are_put_off_and_not_claimed(user: User) -> None:
+    class Full(memory.Memory):
+        def change(self, *_: object, **__: object) -> None:
+            raise OSError(28, "No space left on device")
+
+    with ledger(user, Clock(), 1), Full(user.places, now=Clock()) as opened:
+        learner = memory.Learner(opened, Typed(), memory.Settings(), lambda *_: f"ADD | Work | Leeds | {SAID}")
+        with pytest.raises(OSError, match="No space"):
+            learner.learn()
+        assert not opened.claimed("worker")
+        assert opened.count_turns("pending") == 1
+        assert "No space left" in opened.errors()[0]["message"]
+
+
+# Notes
+
+
+def test_a_late_note_of_the_pause_before_the_last_is_not_learned(user: User) -> None:
+    clock = Clock()
+    with memory.Memory(user.places, now=clock) as opened:
+        opened.pause()
+        late = memory.Note("prompt", learn=True, length=3, sha256=memory.digest("spy"), at=clock().isoformat())
+        memory.keep_late_note(user.places, late)
+        for _ in range(2):
+            clock.time += dt.timedelta(minutes=1)
+            opened.resume()
+            clock.time += dt.timedelta(minutes=1)
+            opened.pause()
+        opened.resume()
+        assert [note.learn for note in opened.open_notes()] == [False]
+
+
+def test_notes_do_not_pile_up_where_nothing_is_ever_learned(user: User) -> None:
+    clock = Clock()
+    with memory.Memory(user.places, now=clock) as opened:
+        for _ in range(300):
+            opened.note(memory.Note("prompt", learn=False, length=3, sha256=memory.digest("spy")))
+            clock.time += dt.timedelta(days=1)
+        assert len(opened.open_notes()) <= 130
+
+
+# The worker's sleep
+
+
+def test_a_worker_that_looks_seldom_ends_at_once_when_its_home_is_gone(user: User) -> None:
+    user.llm(SAID, LLM_MEMORY_UPDATE_INTERVAL="3600")
+    pid = user.worker_pid()
+    user.places.directory.rename(user.folder / "gone")
+    eventually(lambda: pid not in user.workers(), "the worker's end")

@@ -152,6 +152,18 @@ def test_a_long_message_is_shown_without_its_middle_and_the_cut_is_marked() -> N
     assert memory.as_shown("a" * memory.LONGEST_MESSAGE) == "a" * memory.LONGEST_MESSAGE
 
 
+@pytest.mark.parametrize("before", [900, 980, 1_500, 4_000])
+def test_what_says_that_a_message_goes_on_with_somebody_elses_text_is_not_cut_out(before: int) -> None:
+    own = "Hello. " + "I say a lot. " * (before // 13)
+    text = f"{own}\nSummarize this letter:\n{'Dear all, we met again. ' * 100}I work as a nurse in Leeds"
+    shown = memory.as_shown(text)
+    assert len(shown) <= memory.LONGEST_MESSAGE
+    edit = Edit("ADD", "Work", "Is a nurse", "I work as a nurse in Leeds")
+    judgement = judge([edit], NOW, NOW, [Source(shown)])
+    assert judgement.verdicts[0].reason == "it stands in text to work on, or in fiction"
+    assert judge([edit], NOW, NOW, [Source(memory.as_shown(text.replace("Summarize", "Take")))]).of("apply")
+
+
 # -- reject --------------------------------------------------------------------
 
 
@@ -356,12 +368,23 @@ def test_nothing_is_added_above_the_budget_but_lines_may_change_and_go() -> None
 
 
 def test_condensing_may_take_many_edits_and_proves_them_by_the_lines_themselves() -> None:
-    lines = Document("".join(f"- Likes the opera number {n}\n" for n in range(20)))
+    lines = Document("".join(f"- Likes the opera number {n} of very many\n" for n in range(300)))
     sources = [Source(item.text) for item in lines.items]
     edits = [Edit("REMOVE", id_, "", item.text) for id_, item in list(lines.ids.items())[:15]]
     judgement = judge(edits, lines, lines, sources, condensing=True)
     assert {v.outcome for v in judgement.verdicts} == {"apply"}
-    assert len(judgement.document.items) == 5
+    assert len(judgement.document.items) == 285
+
+
+def test_condensing_takes_no_more_than_it_must() -> None:
+    lines = Document("".join(f"- Likes the opera number {n} of very many\n" for n in range(300)))
+    assert len(lines.text) > memory.BUDGET
+    sources = [Source(item.text) for item in lines.items]
+    edits = [Edit("REMOVE", id_, "", item.text) for id_, item in lines.ids.items()]
+    judgement = judge(edits, lines, lines, sources, condensing=True)
+    longest = max(map(len, lines.lines))
+    assert memory.CONDENSED - longest < len(judgement.document.text) <= memory.CONDENSED
+    assert judgement.verdicts[-1].reason == "the profile is short enough"
 
 
 # -- secrets -------------------------------------------------------------------

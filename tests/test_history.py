@@ -8,7 +8,9 @@ import json
 import os
 import random
 import re
+import sqlite3
 import stat
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -378,6 +380,11 @@ def test_a_day_ends_at_its_local_midnight_also_in_the_other_half_of_the_year(mon
         assert parse_moment("2026-11-01", NOON).isoformat() == "2026-11-01T23:59:59.999999+01:00"
         assert parse_moment("yesterday", NOON).isoformat() == "2026-11-19T23:59:59.999999+01:00"
         assert parse_moment("2h", NOON) == NOON - dt.timedelta(hours=2)
+        assert parse_moment("5 mins ago", NOON) == NOON - dt.timedelta(minutes=5)
+        assert parse_moment("5 march", NOON).isoformat() == "2026-03-05T23:59:59.999999+01:00"
+        assert parse_moment("12 sep", NOON).isoformat() == "2026-09-12T23:59:59.999999+02:00"
+        with pytest.raises(Problem, match="2026-12-03 is still to come; name the year"):
+            parse_moment("3 dec", NOON)
     finally:
         monkeypatch.undo()
         time.tzset()
@@ -962,7 +969,7 @@ def test_the_next_interactive_call_says_once_and_dimly_that_something_was_learne
     assert "learned" not in chat.shown
     terminal = user.terminal("llm", "hi")
     terminal.expect("You said: hi")
-    terminal.expect(re.escape("\x1b[2mmemory: learned 2 facts from earlier prompts (llm memory diff 0)\x1b[0m"))
+    terminal.expect(re.escape("\x1b[2mmemory: 2 changes from earlier prompts (llm memory diff 0)\x1b[0m"))
     assert terminal.wait() == 0
     again = user.terminal("llm", "hi")
     assert again.wait() == 0
@@ -1086,8 +1093,12 @@ def test_a_profile_that_is_no_utf_8_is_named_kept_and_replaced_only_on_request(u
     run(user, "history")
     broken = b"- Caf\xe9\n"
     user.places.profile.write_bytes(broken)
-    for args in (["add", "x y"], ["show"], ["history"]):
+    for args in (["add", "x y"], ["show"], ["why"]):
         assert "is not valid UTF-8 (line 1)" in run(user, *args, code=1)[1]
+    for args in (["history"], ["search", "Leeds"], ["diff"]):
+        out, said = run(user, *args)
+        assert "Leeds" in out, "what the way out is found with"
+        assert "llm memory rollback VERSION" in said
     assert user.places.profile.read_bytes() == broken
     said = run(user, "rollback", "1")[1]
     assert user.profile == PROFILE
@@ -1407,3 +1418,206 @@ def test_what_is_saved_beside_a_profile_that_became_a_symlink_is_merged_and_swep
     assert holding(user, "secret twin") == []
     assert not list(user.places.directory.glob(".*.swap"))
     assert not list(elsewhere.parent.glob(".*.swap"))
+
+
+# Forgetting while something else goes on
+
+
+def test_what_a_model_was_shown_and_is_forgotten_while_it_thinks_does_not_come_back(user: User) -> None:
+    user.profile = PROFILE.replace("Lives in Leeds", "Works at Acme")
+    typed(user, "I got promoted to team lead")
+
+    def forget() -> None:
+        if "Works at Acme" in user.facts:
+            forget_for_good(user.memory(), Log(user.places.logs), "Acme")
+
+    learn(user, "ADD | Notes | Team lead at Acme | I got promoted to team lead", forget)
+    assert user.facts == ["Likes short answers"]
+    assert holding(user, "Acme") == []
+    assert learn(user, "ADD | Notes | Team lead | I got promoted to team lead"), "the message itself still counts"
+    assert user.facts == ["Likes short answers", "Team lead"]
+
+
+def test_turns_are_forgotten_before_lines_so_that_nobody_learns_them_in_between(user: User) -> None:
+    learned(user, "Has a dog", "I have a dog")
+    typed(user, "I live in Leeds now")
+
+    class Slow(Memory):
+        def forget(self, text: str, *, whole: bool = False) -> None:
+            learn(user, "ADD | Interests | Lives in Leeds | I live in Leeds")
+            super().forget(text, whole=whole)
+            learn(user, "ADD | Interests | Lives in Leeds | I live in Leeds")
+
+    with Slow(user.places) as memory:
+        forget_for_good(memory, Log(user.places.logs), "Leeds")
+    assert user.facts == ["Has a dog"]
+    assert holding(user, "Leeds") == []
+
+
+def test_nothing_is_called_forgotten_while_the_log_can_not_be_read(user: User) -> None:
+    user.profile = PROFILE
+    typed(user, "I live in Leeds now")
+    with contextlib.closing(sqlite3.connect(user.places.logs, isolation_level=None)) as locked:
+        locked.execute("begin exclusive")
+        _, said = run(user, "forget", "Leeds", "--yes", code=1)
+    assert "Nothing is forgotten yet" in said
+    assert "Forgotten." not in said
+    assert "Lives in Leeds" in user.facts
+    run(user, "forget", "Leeds", "--yes")
+    assert learn(user, "ADD | Interests | Lives in Leeds | I live in Leeds") is None
+    assert user.facts == ["Likes short answers"]
+
+
+def test_a_text_that_is_only_in_a_message_still_to_be_learned_can_be_forgotten(user: User) -> None:
+    typed(user, "My ex is called Bluebird")
+    said = run(user, "forget", "Bluebird", "--yes")[1]
+    assert "Forgotten." in said
+    assert learn(user, "ADD | Notes | Knows Bluebird | My ex is called Bluebird") is None
+
+
+def test_where_memory_can_not_be_tidied_forgetting_says_so_and_can_be_done_again(user: User) -> None:
+    user.profile = PROFILE
+
+    class Hindered(Memory):
+        def _tidy(self) -> None:
+            with contextlib.closing(sqlite3.connect(self.home.database, isolation_level=None)) as reader:
+                reader.execute("begin")
+                reader.execute("select * from state").fetchall()
+                super()._tidy()
+
+    with Hindered(user.places, patience=0.1) as memory, pytest.raises(Problem, match="pieces of it may be left"):
+        forget_for_good(memory, Log(user.places.logs), "Leeds")
+    assert user.facts == ["Likes short answers"]
+    run(user, "forget", "Leeds", "--yes")
+    assert "No line holds" in run(user, "forget", "Leeds", "--yes", code=1)[1]
+
+
+def test_an_edit_that_is_forgotten_while_it_is_reviewed_is_not_made(user: User) -> None:
+    user.profile = PROFILE
+    hold(user, Edit("ADD", "Preferences", "Always asks Bluebird", "I always ask Bluebird"))
+    with user.memory() as memory:
+        (held,) = memory.held()
+        run(user, "forget", "Bluebird", "--yes")
+        with pytest.raises(llm_user_memory.Outdated, match="not held any more"):
+            memory.accept(held)
+    assert holding(user, "Bluebird") == []
+
+
+def test_an_error_that_quotes_what_is_forgotten_is_forgotten_too(user: User) -> None:
+    typed(user, "My ex is called Bluebird", "I have a dog")
+    with user.memory() as memory:
+        take_in(memory, Log(user.places.logs))
+        for turn in memory.due(8):
+            memory.put_off([turn], "refused: 'ex is called Bluebird'")
+        memory.report("condense", "refused: 'ex is called Bluebird'")
+    assert holding(user, "Bluebird")
+    run(user, "forget", "Bluebird", "--yes")
+    assert holding(user, "Bluebird") == []
+    with user.memory() as memory:
+        assert memory.count_turns("pending") == 1, "the dog's"
+
+
+def test_a_heading_is_the_users_to_rename_and_then_goes_out_of_history(user: User) -> None:
+    text = f"{TITLE}\n\n## Project Bluebird\n- Writes Go\n```\n# Bluebird, the code\n```\n"
+    user.profile = text
+    said = run(user, "forget", "Bluebird", "--yes")[1]
+    assert "“Project Bluebird” still says it" in said
+    assert user.profile == text.replace("# Bluebird, the code\n", "")
+    assert "Only the heading “Project Bluebird”" in run(user, "forget", "Bluebird", "--yes", code=1)[1]
+    user.profile = user.profile.replace("Project Bluebird", "Projects")
+    run(user, "forget", "Bluebird", "--yes")
+    assert holding(user, "Bluebird") == []
+    run(user, "add", "Plays chess", "--section", "Interests")
+    run(user, "clear")
+    run(user, "forget", "interests", "--yes", code=1)
+    assert "## Interests" in text_of(user, versions(user)[-2][0])
+
+
+def test_a_line_that_stays_keeps_its_receipt_without_what_is_forgotten(user: User) -> None:
+    user.profile = PROFILE
+    typed(user, "I moved to York")
+    id = next(id for id, item in llm_user_memory.Document(PROFILE).ids.items() if "Leeds" in item.text)
+    learn(user, f"REPLACE | {id} | Lives in York | I moved to York")
+    run(user, "forget", "Leeds", "--yes")
+    assert "I moved to York" in run(user, "why", "York")[0]
+    assert holding(user, "Leeds") == []
+
+
+def test_a_bare_id_is_a_text_where_history_holds_that(user: User) -> None:
+    of = {item.text: id for id, item in llm_user_memory.Document(PROFILE).ids.items()}
+    user.profile = f"{PROFILE}- Knows {of['Lives in Leeds']}\n"
+    run(user, "history")
+    user.profile = PROFILE
+    run(user, "forget", of["Lives in Leeds"], "--yes")
+    assert user.profile == PROFILE
+    run(user, "forget", of["Lives in Leeds"], "--yes")
+    assert user.facts == ["Likes short answers"]
+
+
+# Review
+
+
+def test_a_held_edit_is_of_the_line_in_its_own_section(user: User) -> None:
+    user.profile = "## Work\n- Python\n\n## Interests\n- Python\n- Tea\n"
+    source = Source("I gave up Python", "turn-1", "thread-1", "scripted", "2026-11-20T09:00:00+00:00")
+    edit = Edit("REMOVE", "abc", "", "I gave up Python")
+    with user.memory() as memory:
+        memory.hold([Verdict(edit, "hold", "too much", source, "Python", "Interests")], "scripted")
+    run(user, "review", "--yes")
+    assert user.profile == "## Work\n- Python\n\n## Interests\n- Tea\n"
+
+
+def test_a_held_change_to_what_another_line_says_leaves_that_line_alone(user: User) -> None:
+    user.profile = "- Lives in Leeds\n- Lives in York\n"
+    hold(user, Edit("REPLACE", "Lives in Leeds", "Lives in York", "I live in York"))
+    run(user, "review", "--yes")
+    assert user.profile == "- Lives in York\n"
+
+
+def test_a_removal_can_not_be_reworded_and_no_line_can_be_emptied(user: User) -> None:
+    user.profile = PROFILE
+    hold(user, Edit("REMOVE", "Lives in Leeds", "", "I left Leeds"))
+    said = run(user, "review", stdin="e\ns\n")[1]
+    assert "[e]dit" not in said
+    hold(user, Edit("ADD", "Interests", "Always asks for tea", "I always ask for tea"))
+    said = run(user, "review", stdin="s\ne\n \n")[1]
+    assert "can't be a line of the profile" in said
+    assert user.profile == PROFILE
+    with user.memory() as memory:
+        assert len(memory.held()) == 2
+
+
+# Files and clocks
+
+
+def test_a_link_that_a_write_left_when_it_was_cut_short_does_not_lock_the_profile(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Windows, where files can't be exchanged, and not replaced while someone reads them."""
+    user.profile = PROFILE
+    run(user, "history")
+    monkeypatch.setattr(llm_user_memory, "exchange_files", lambda *_: False)
+    replace = os.replace
+
+    def failing(source: Any, target: Any) -> None:
+        if str(target) == str(user.places.profile):
+            raise PermissionError(13, "someone reads it", str(target))
+        replace(source, target)
+
+    with monkeypatch.context() as windows:
+        windows.setattr(os, "replace", failing)
+        assert "someone reads it" in run(user, "add", "Plays chess", code=1)[1]
+    assert user.places.profile.stat().st_nlink == 1
+    os.link(user.places.profile, user.places.directory / ".profile.md.1-0123456789abcdef-aaaa.swap")  # one was killed
+    learned(user, "Has a dog", "I have a dog")
+    assert user.facts == ["Lives in Leeds", "Plays chess", "Has a dog", "Likes short answers"]
+
+
+def test_a_profile_of_very_many_lines_has_a_history(user: User) -> None:
+    text = "".join(f"- Fact {n}\n" for n in range(2_000))
+    with user.memory() as memory:
+        if sys.version_info >= (3, 11):
+            memory.db.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 999)
+        version, _ = memory.overwrite("load", text)
+        assert version
+        assert memory.version_text(version.id) == text
