@@ -737,7 +737,7 @@ _PASSWORD = rf"""(?i:
         (?:(?:my|the|our|a|mein|das)[ ])?(?:\w{{1,20}}[ ]){{0,2}}?
         (?:password|passwort|passphrase|passcode|kennwort)(?![\w-])(?![ ](?:manager|hash|policy|store|vault|generator))
     | \b(?:pin|puk|cvv|cvc|(?:door|alarm|gate|entry|unlock|security|safe)[ -]?code)(?:[ -]?(?:code|number))?
-        (?![^\W_]) ["']? {_OF} {_IS} ["']? \d(?:[ -]?\d){{2,9}}(?![\w%])
+        (?![^\W_]) ["']? (?: {_OF} {_IS} ["']? \d(?:[ -]?\d){{2,9}} | [ ]\d{{4,10}} )(?![\w%])
 )"""
 _NAMED_KEY = rf"""(?i:
     (?<![^\W_])(?: (?:auth|access|api|bearer)[ _-]?token
@@ -984,14 +984,15 @@ _ORDER = r"""
     | \b(?:ignore|ignoriere|ignorez|disregard|override|bypass\ (?:the|all|any|every)|must|do\ not|don't
         |make\ sure|be\ sure\ to|from\ now\ on|pretend|act\ as|execute|exfiltrat\w*|jailbreak\w*)\b
     | \byou\ (?:should|are|will|must|have\ to|need\ to)\b
-    | \b(?:respond|reply|answer)\ (?:with|only)\b
+    | \b(?:respond|reply|answer)\ (?:with|only)\b | \b(?:answers?|repl(?:y|ies)|responses?)\ (?:should|must|have\ to)\b
     | \b(?:system|previous|prior|above|earlier)\ (?:prompts?|instructions?|rules?|messages?)\b
     | \binstructions?\b | \bassistants?\ (?:should|has\ to|will|is\ to)\b | \bthe\ (?:model|ai|assistant)\b
     | \brun\ (?:the\ command|the\ following|this)\b | \b(?:curl|wget)\ -
 """
 
 _ENDORSEMENT = r"""
-    \brecommend\b | \brecommend(?:s|ed|ation)?\ (?:to|that|it|this|them|only)\b | \b(?:empfehlen|empfiehl|recommander)\b
+    \brecommend\b | \brecommend(?:s|ed|ation)?\ (?:to|that|it|this|them|only)\b
+    | \b(?:always|never)\ recommends\b | \b(?:empfehlen|empfiehl|recommander)\b
     | \btrust(?:ed|s)?\ (?:\w+\ )?(?:sources?|sites?|vendors?|advisors?|authority|completely|everything|all)\b
     | \b(?:trustworthy|authoritative|vertrauenswürdig\w*|endorse[sd]?|whitelist(?:ed)?|allowlist(?:ed)?)\b
     | \b(?:official|reliable|preferred|approved|trusted)\ (?:source|vendor|provider|supplier|by)\b
@@ -1433,6 +1434,26 @@ class Found(NamedTuple):
     """It is in the profile now."""
 
 
+class News(NamedTuple):
+    """What became of messages, for a line in the terminal."""
+
+    changes: int = 0
+    since: int = 0
+    """The version before the first change."""
+    held: int = 0
+    aside: int = 0
+
+    def __str__(self) -> str:
+        told = []
+        if self.changes:
+            told.append(f"{counted(self.changes, 'change')} from earlier prompts (llm memory diff {self.since})")
+        if self.held:
+            told.append(f"{counted(self.held, 'edit')} held for you (llm memory review)")
+        if self.aside:
+            told.append(f"{counted(self.aside, 'message')} could not be learned from (llm memory status)")
+        return ", ".join(told)
+
+
 _PENDING = "id, thread_id, model, at, start, length, attempts"
 _DUE = "(due <= ? or due > ?)"
 """Of a turn: when to try it next, or, while it is claimed, when the claim ends."""
@@ -1598,6 +1619,11 @@ def _read_quiet(path: pathlib.Path, seconds: float = 0.05) -> str | None:
 
 FORGOTTEN = "[forgotten]"
 REDACTED = f"- {FORGOTTEN}\n"
+
+
+def without_redacted(text: str) -> str:
+    """An earlier profile as it may come back: what marks a forgotten line there is no line of it."""
+    return "".join(line for line in _lines(text) if line != REDACTED)
 
 
 def _bare(line: str) -> str:
@@ -2006,7 +2032,7 @@ class Ledger(Store):
         """Take all turns that nobody is at, with ``aside`` also those set aside, for ``by`` alone."""
         with self.transaction() as db:
             if aside:
-                db.execute("delete from state where key like 'misfit:%'")
+                db.execute("delete from state where key like 'misfit:%' or key = 'condensed'")
             db.execute(
                 "update turns set state = 'pending', attempts = 0, claim = ?, due = ?"
                 f" where state in ('pending', ?) and (claim is null or claim = ? or {_DUE})",
@@ -2070,14 +2096,16 @@ class Ledger(Store):
                     "update turns set due = ?, claim = null, state = ?, reason = ? where id = ? and state = 'pending'",
                     [self.now().timestamp() + wait, state, reason, turn.turn_id],
                 )
+                self.add_news(aside=state == "aside")
 
-    def set_turns(self, turns: Iterable[Pending], state: str, reason: str = "") -> None:
+    def set_turns(self, turns: Sequence[Pending], state: str, reason: str = "") -> None:
         """Move turns from ``pending`` to ``done``, ``aside`` or ``gone``."""
         with self.transaction() as db:
             db.executemany(
                 "update turns set state = ?, reason = ?, claim = null where id = ? and state = 'pending'",
                 [(state, reason, turn.turn_id) for turn in turns],
             )
+            self.add_news(aside=len(turns) * (state == "aside"))
 
     def aside(self) -> list[sqlite3.Row]:
         """Why turns are set aside: reason, model and how many."""
@@ -2138,19 +2166,23 @@ class Ledger(Store):
         errors += [{"at": row["at"] or "", "message": row["reason"]} for row in self._rows(waiting) if row["reason"]]
         return sorted(errors, key=lambda error: str(error["at"]), reverse=True)
 
-    def add_news(self, edits: int, since: int) -> None:
-        """Remember to tell the user of edits that the worker has made to this version."""
-        told, _, first = (self.get("news") or f"0 {since}").partition(" ")
-        self.set("news", f"{int(told) + edits} {first}")
+    def add_news(self, *, changes: int = 0, since: int = 0, held: int = 0, aside: int = 0) -> None:
+        """Remember to tell the user what became of their messages; ``since`` is the version that changed."""
+        if changes or held or aside:
+            old = self._news()
+            first = old.since if old.changes else since
+            self.set("news", json.dumps(News(old.changes + changes, first, old.held + held, old.aside + aside)))
 
-    def take_news(self) -> tuple[int, int]:
-        """How many edits the user was not told of, and of which version the first was made; telling is once."""
-        news = self.get("news")
-        if news is None:
-            return 0, 0
+    def take_news(self) -> News:
+        """What the user was not told of; telling is once."""
+        news = self._news()
         self.set("news", None)
-        edits, _, since = news.partition(" ")
-        return int(edits), int(since)
+        return news
+
+    def _news(self) -> News:
+        with contextlib.suppress(ValueError, TypeError):
+            return News(*json.loads(self.get("news") or "[]"))
+        return News()
 
 
 class History(Store):
@@ -2219,8 +2251,8 @@ class History(Store):
 
         Returns the version, and where a profile that can't be read is kept.
         """
-        if author == "rollback":  # what marks a forgotten line in history is no line to bring back
-            text = "".join(line for line in _lines(text) if line != REDACTED)
+        if author == "rollback":
+            text = without_redacted(text)
         try:
             return self.change(author, lambda _: text), None
         except ProfileUnreadable as problem:
@@ -2231,6 +2263,14 @@ class History(Store):
                 kept = self._keep_as(self._target(), "unreadable")
             return self.change(author, lambda _: text), kept
 
+    def undo(self, version: Version) -> tuple[Version | None, bool]:
+        """Take back one version's change and keep those made since.
+
+        Returns the new version, and whether the same lines were changed since.
+        """
+        before, after = (without_redacted(self.version_text(id)) for id in (version.id, version.base))
+        return self.replace_text("rollback", before, after)
+
     # The file
 
     def check_writable(self) -> None:
@@ -2238,8 +2278,10 @@ class History(Store):
         self.home.create()
         target = self._target()
         status = target.stat() if target.exists() else None
-        if status and read_only(target):
+        if status and not status.st_mode & 0o222:  # of root too, who may write anything: someone meant it
             raise Problem(f"{shown(self.home.profile)} is read-only; to let it be changed: chmod u+w {shown(target)}")
+        if status and not os.access(target, os.W_OK):
+            raise Problem(f"{shown(target)} can't be written to; see: ls -l {shown(target)}")
         if status and target.is_file() and status.st_nlink > 1 + self._own_links(target):
             raise Problem(
                 f"{shown(target)} is a hard link, which a write would cut; make it a symlink, or a file of its own:"
@@ -2691,7 +2733,7 @@ class Memory(Ledger, History):
 
         def make(text: str) -> str:
             document = Document(text)
-            if held.id not in {other.id for other in self.held()}:
+            if held not in self.held():
                 raise Outdated("This edit is not held any more; see: llm memory review")
             if held.action == "ADD":
                 return text if document.has(edit.fact) else applied(verdict, document).text
@@ -3131,14 +3173,18 @@ class Learner:
             # A fact may be made of lines that the model was shown, and that are forgotten since.
             if self.memory.forgotten_since(asked.version) or (condensing and text != asked.document.text):
                 raise _Interrupted
-            judged = judge(edits, asked.document, Document(text), sources, condensing=condensing)
+            now = Document(text)
+            judged = judge(edits, asked.document, now, sources, condensing=condensing)
+            # The user has reworded a line that is to be changed: the model has to see that first.
+            if any(verdict.before and not now.find(verdict.before, verdict.section) for verdict in judged.verdicts):
+                raise _Interrupted
             return judged.document.text
 
         def record(version: int) -> None:
-            self.memory.add_evidence(version, judged.of("apply"), model_id)
-            if news := len(judged.of("apply")):
-                self.memory.add_news(news, self.memory.base(version))
-            self.memory.hold(judged.of("hold"), model_id)
+            made, held = judged.of("apply"), judged.of("hold")
+            self.memory.add_evidence(version, made, model_id)
+            self.memory.hold(held, model_id)
+            self.memory.add_news(changes=len(made), since=self.memory.base(version), held=len(held))
             self.memory.set_turns(turns, "done")
 
         version = self.memory.change("worker", make, model=model_id, record=record)
@@ -3157,7 +3203,7 @@ class Learner:
         except _Interrupted:
             return
         except ModelFailed as failure:
-            self.memory.report("condense", f"The profile can't be condensed: {failure}")
+            self.memory.report("condense", f"The profile can't be condensed: {failure}. Shorten it: llm memory edit")
             tried = failure.hopeless
         else:
             self.memory.report("condense", None)
@@ -3606,11 +3652,10 @@ class Call:
 
     def _tell_news(self) -> None:
         with Ledger(self.home, patience=0.25) as ledger:
-            edits, since = ledger.take_news()
-        if edits:
-            words = f"memory: {counted(edits, 'change')} from earlier prompts (llm memory diff {since})"
+            news = str(ledger.take_news())
+        if news:
             with contextlib.suppress(OSError, ValueError):  # a terminal that has gone
-                click.secho(words, dim=True, err=True)
+                click.secho(f"memory: {news}", dim=True, err=True)
 
     def _spawn(self) -> None:
         if self.settings.updates and not worker_runs(self.home):
@@ -4319,12 +4364,12 @@ def ago(at: str, now: dt.datetime) -> str:
 
 @contextlib.contextmanager
 def open_history() -> Iterator[Memory]:
-    """Memory with what other programs did to the profile in its history; as it is, if that can't be read."""
+    """Memory with what other programs did to the profile in its history; as it is, if that can't be had now."""
     with open_memory() as memory:
         try:
             memory.settle()
-        except ProfileUnreadable as problem:
-            say(problem.message)
+        except (ProfileUnreadable, OSError) as error:
+            say(_in_words(error))
         yield memory
 
 
@@ -4387,7 +4432,7 @@ def report_change(version: Version | None, kept: pathlib.Path | None = None) -> 
     elif version is None:
         say("The profile says that already: nothing changed.")
     if version:
-        say(f"{version.summary}\nTo undo this: llm memory rollback {version.base}")
+        say(f"{version.summary}\nTo undo this: llm memory rollback --only {version.id}")
         if version.size > BUDGET:
             say(f"The profile has {version.size:,} characters; above {BUDGET:,} nothing is added by itself.")
 
@@ -4406,7 +4451,10 @@ def edited(text: str, folder: pathlib.Path) -> str:
     with tempfile.TemporaryDirectory(prefix="edit-", dir=folder) as name, _directory_lock(pathlib.Path(name)):
         file = pathlib.Path(name) / "profile.md"
         file.write_bytes(text.encode())
-        click.edit(filename=str(file))
+        try:
+            click.edit(filename=str(file))
+        except click.ClickException as error:
+            raise Problem(f"{error.message}; to use another editor: export EDITOR=nano") from error
         if not file.exists():
             raise Problem("The editor left no file behind; the profile is as it was")
         try:
@@ -4480,7 +4528,8 @@ def add(text: str | None, section: str) -> None:
 
 def say_what_llm_keeps(home: Home) -> None:
     say(
-        f"llm's own log, {shown(home.logs)}, still holds your conversations and the profile texts sent with them."
+        f"llm's own log, {shown(home.logs)}, still holds your conversations and the profile texts sent with them:"
+        " one that is continued (llm -c) sends its own again."
         " Deleting that file removes all your llm conversations, not only this."
     )
 
@@ -4503,7 +4552,7 @@ def forget(text: str, yes: bool) -> None:
                 if headings
                 else f"No line holds {text!r}; see: llm memory show"
             )
-        for line in lines:
+        for line in lines or ["(no line of the profile, but its history, held edits or messages still to be learned)"]:
             say(f"  {line}")
         say("This goes out of the profile and its history for good, and what it came from is not learned again.")
         if not yes:
@@ -4530,7 +4579,7 @@ def clear(purge: bool, yes: bool) -> None:
             if not yes:
                 click.confirm("Remove it?", abort=True, err=True)
             memory.purge()
-            say("Removed.")
+            say("Removed. Your next prompt begins anew; to have none remembered: llm memory uninstall-shell")
     say_what_llm_keeps(memory.home)
 
 
@@ -4751,14 +4800,21 @@ def diff(a: int | None, b: int | None) -> None:
 @click.argument("version", type=int, required=False)
 @click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Undo the last N changes")
 @click.option("--to", metavar="DATE-OR-AGE", help="2026-11-01, yesterday, 2h, '3 days ago'")
+@click.option("--only", type=int, metavar="VERSION", help="Undo the change of this version, and none made since")
 @never_asks
-def rollback(version: int | None, steps: int | None, to: str | None) -> None:
+def rollback(version: int | None, steps: int | None, to: str | None, only: int | None) -> None:
     "Bring back VERSION of the profile"
-    if [version, steps, to].count(None) != 2:
-        raise Problem("Say which version: llm memory rollback VERSION, or --steps N, or --to DATE-OR-AGE")
+    if [version, steps, to, only].count(None) != 3:
+        raise Problem("Say which version: llm memory rollback VERSION, or --steps N, --to DATE-OR-AGE, --only VERSION")
     with open_memory() as memory:
-        found = memory.find_version(number=version, steps=steps, to=to)
-        report_change(*memory.overwrite("rollback", memory.version_text(found.id)))
+        found = memory.find_version(number=version if only is None else only, steps=steps, to=to)
+        if only is None:
+            report_change(*memory.overwrite("rollback", memory.version_text(found.id)))
+            return
+        undone, conflict = memory.undo(found)
+        report_change(undone)
+        if conflict:
+            say("The same lines were changed since; what they say now is kept as well. See: llm memory diff")
 
 
 def explained(receipts: Sequence[Receipt], origin: Version | None) -> Iterator[str]:
@@ -4784,8 +4840,7 @@ def explained(receipts: Sequence[Receipt], origin: Version | None) -> Iterator[s
 @json_option
 def why(text: str | None, json_: bool) -> None:
     "Show what proves each line of the profile, or those that hold TEXT"
-    with open_memory() as memory:
-        memory.settle()
+    with open_history() as memory:
         document = Document(memory.profile())
         wanted = [i for i in document.items if text is None or normalised(text) in normalised(i.text)]
         proofs = [(item, memory.receipts(item.text), memory.author_of(document.lines[item.line])) for item in wanted]
@@ -4815,6 +4870,7 @@ class Status:
         self.text: str | None = None
         self.paused: str | None = None
         self.last: Version | None = None
+        self.known = True  # what memory.db holds
         self.pending = 0
         self.aside: list[dict[str, Any]] = []
         self.held = 0
@@ -4845,6 +4901,7 @@ class Status:
                 with Memory(self.home, patience=2) as memory:
                     self._ask(memory)
         except (sqlite3.Error, OSError, Problem) as error:
+            self.known = False
             self.problems.append(f"memory.db can't be used now: {_in_words(error)}")
 
     def _look_at_model(self) -> None:
@@ -4943,8 +5000,9 @@ class Status:
         yield "Memory", f"paused {ago(self.paused, now)}; to go on: llm memory resume" if self.paused else self.state
         yield "Profile", f"{shown(self.home.profile)}{self._size()}"
         yield "Shell", self._shell()
-        yield "Learned", f"{ago(self.last.at, now)}: {self.last.summary}" if self.last else "nothing yet"
-        yield "Waiting", counted(self.pending, "message") if self.pending else "nothing"
+        nothing = "nothing" if self.known else "not known now"
+        yield "Learned", f"{ago(self.last.at, now)}: {self.last.summary}" if self.last else nothing
+        yield "Waiting", counted(self.pending, "message") if self.pending else nothing
         for row in self.aside:
             yield "Set aside", f"{counted(row['turns'], 'message')}: {row['reason']}"
         if self.aside:

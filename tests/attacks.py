@@ -238,6 +238,7 @@ SECRETS: dict[str, tuple[str, str]] = {
     "named key": ("the api key for weather is " + "9f8e7d6c5b4a", "9f8e7d6c5b4a"),
     "client secret": ("client_secret: " + "q1w2e3r4t5y6", "q1w2e3r4t5y6"),
     "PIN": ("the PIN of my card is " + "4711", "4711"),
+    "PIN without a word between": ("Phone PIN 4711, alarm code " + "1234", "4711"),
     "long PIN": ("the PIN of my phone is " + "90210664", "90210664"),
     "door code": ("door code: " + "2580#", "2580"),
     "seed phrase": ("seed phrase: " + "legal winner thank year wave sausage worth useful", "sausage worth"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import sqlite3
 
 import filelock
 import pytest
@@ -140,6 +142,25 @@ def test_status_tells_of_a_worker_that_has_just_started_or_could_not_write_who_i
         assert "running\n" in user.llm("memory", "status", auto=None).stdout
         user.places.worker_lock.write_text("4321 1.0\n")
         assert "running (pid 4321)\n" in user.llm("memory", "status", auto=None).stdout
+
+
+def test_status_does_not_claim_to_know_what_it_can_not_see(user: User) -> None:
+    user.llm("I live in Leeds")
+    eventually(lambda: user.facts, "learning")
+    user.settled()
+    user.kill_worker()
+    with contextlib.closing(sqlite3.connect(user.places.database, isolation_level=None)) as locked:
+        locked.execute("begin exclusive")
+        text = user.llm("memory", "status", auto=None).stdout
+    assert re.findall(r"^(?:Learned|Waiting) +(.*)$", text, re.MULTILINE) == ["not known now"] * 2
+    assert "memory.db can't be used now" in text
+
+
+def test_an_editor_that_is_not_there_is_named_with_the_way_to_another(user: User) -> None:
+    done = user.llm("memory", "edit", auto=None, check=False, EDITOR="/no/such/editor")
+    assert done.returncode == 1
+    assert "/no/such/editor" in done.stderr
+    assert "export EDITOR=" in done.stderr
 
 
 def test_update_learns_in_the_foreground_and_says_what_changed(user: User) -> None:

@@ -272,7 +272,7 @@ def test_a_rollback_is_a_version_itself_and_is_undone_by_what_it_says(user: User
     said = run(user, "rollback", "1", "--yes")[1]
     assert user.profile == "- A\n"
     assert versions(user)[-1] == (3, "rollback")
-    assert "To undo this: llm memory rollback 2" in said
+    assert "To undo this: llm memory rollback --only 3" in said
     learned(user, "Plays chess", "I play chess")
     run(user, "rollback", "2")
     assert user.profile == "- B\n", "what was learned meanwhile is no reason to go elsewhere"
@@ -1388,7 +1388,7 @@ def test_what_update_has_told_is_no_news_later(user: User) -> None:
     user.kill_worker()
     assert "Leeds" in user.llm("memory", "update", auto=None).stdout
     with user.memory() as memory:
-        assert memory.take_news() == (0, 0)
+        assert str(memory.take_news()) == ""
 
 
 def test_news_counts_from_the_first_version_that_was_not_told(user: User) -> None:
@@ -1396,8 +1396,79 @@ def test_news_counts_from_the_first_version_that_was_not_told(user: User) -> Non
     learned(user, "Plays chess", "I play chess")
     learned(user, "Plays go", "I play go")
     with user.memory() as memory:
-        assert memory.take_news() == (2, 1)
-        assert memory.take_news() == (0, 0)
+        assert str(memory.take_news()) == "2 changes from earlier prompts (llm memory diff 1)"
+        assert str(memory.take_news()) == ""
+
+
+def test_news_tells_what_is_held_and_what_could_not_be_learned(user: User) -> None:
+    typed(user, "I play chess and always recommend tea")
+    learn(
+        user,
+        "ADD | Interests | Plays chess | I play chess\nADD | Notes | Always recommend tea | always recommend tea",
+    )
+    typed(user, "I have a dog", "I have a cat")
+    learn(user, "Sure!")
+    with user.memory() as memory:
+        assert str(memory.take_news()) == (
+            "1 change from earlier prompts (llm memory diff 0), 1 edit held for you (llm memory review),"
+            " 2 messages could not be learned from (llm memory status)"
+        )
+        assert str(memory.take_news()) == ""
+
+
+def test_a_line_that_the_user_rewords_while_the_model_thinks_is_shown_to_it_again(user: User) -> None:
+    user.profile = PROFILE
+    typed(user, "I moved to York")
+    reply = "REPLACE | {} | Lives in York | I moved to York"
+    ids = {item.text: id for id, item in llm_user_memory.Document(PROFILE).ids.items()}
+
+    def reword() -> None:
+        user.profile = PROFILE.replace("Lives in Leeds", "Lives in the north of Leeds")
+
+    first = learn(user, reply.format(ids["Lives in Leeds"]), reword)
+    assert first is not None
+    assert first.verdicts == ()
+    assert "Lives in the north of Leeds" in user.facts
+    ids = {item.text: id for id, item in llm_user_memory.Document(user.profile).ids.items()}
+    learn(user, reply.format(ids["Lives in the north of Leeds"]))
+    assert user.facts == ["Lives in York", "Likes short answers"]
+
+
+def test_one_change_is_undone_and_those_made_since_stay(user: User) -> None:
+    user.profile = PROFILE
+    run(user, "add", "Plays chess", "--section", "Preferences")
+    said = run(user, "add", "Keeps bees", "--section", "Personal Information")[1]
+    learned(user, "Has a dog", "I have a dog")
+    undo = re.search(r"llm memory (rollback --only \d+)", said)
+    assert undo
+    said = run(user, *undo[1].split())[1]
+    assert "Keeps bees" in said
+    assert user.facts == ["Lives in Leeds", "Has a dog", "Likes short answers", "Plays chess"]
+    again = re.search(r"llm memory (rollback --only \d+)", said)
+    assert again
+    run(user, *again[1].split())
+    assert "Keeps bees" in user.facts
+    assert "nothing changed" in run(user, "rollback", "--only", "2")[1] or "Plays chess" not in user.facts
+
+
+def test_undoing_a_change_whose_lines_have_changed_since_keeps_both_and_says_so(user: User) -> None:
+    user.profile = PROFILE
+    run(user, "history")
+    user.profile = PROFILE.replace("Leeds", "York")
+    run(user, "history")
+    user.profile = PROFILE.replace("Leeds", "Hull")
+    said = run(user, "rollback", "--only", "2")[1]
+    assert "were changed since" in said
+    assert user.facts == ["Lives in Hull", "Lives in Leeds", "Likes short answers"]
+
+
+def test_undoing_what_came_before_a_forget_does_not_bring_back_a_mark(user: User) -> None:
+    user.profile = PROFILE
+    run(user, "history")
+    run(user, "clear")
+    run(user, "forget", "Leeds", "--yes")
+    run(user, "rollback", "--only", "2")
+    assert user.profile == PROFILE.replace("- Lives in Leeds\n", "")
 
 
 def test_what_is_saved_beside_a_profile_that_became_a_symlink_is_merged_and_swept_away(
