@@ -4368,8 +4368,10 @@ def open_history() -> Iterator[Memory]:
     with open_memory() as memory:
         try:
             memory.settle()
-        except (ProfileUnreadable, OSError) as error:
-            say(_in_words(error))
+        except ProfileUnreadable as problem:
+            say(problem.message)
+        except OSError as error:
+            say(f"This is as of the last change by memory: {shown(memory.home.directory)}: {error.strerror or error}")
         yield memory
 
 
@@ -4788,7 +4790,7 @@ def diff(a: int | None, b: int | None) -> None:
     import difflib
 
     with open_history() as memory:
-        newest = memory.find_version(steps=0).id if b is None else memory.find_version(number=b).id
+        newest = memory.latest_id() if b is None else memory.find_version(number=b).id
         oldest = memory.base(newest) if a is None else memory.find_version(number=a).id
         before, after = _lines(memory.version_text(oldest)), _lines(memory.version_text(newest))
     for line in difflib.unified_diff(before, after, f"version {oldest}", f"version {newest}"):

@@ -553,6 +553,18 @@ def test_a_home_that_cannot_be_written_to_changes_nothing_but_the_profile_still_
     assert user.profile == OLD
 
 
+def test_what_was_remembered_can_be_looked_up_where_nothing_can_be_written(user: User) -> None:
+    user.profile = OLD
+    user.llm("memory", "add", "Plays chess", auto=None)
+    with mounted(user.user_dir, "--bind", str(user.user_dir)):
+        subprocess.run(["mount", "-o", "remount,bind,ro", user.user_dir], check=True)
+        for words in (["history"], ["diff"], ["why"], ["search", "chess"], ["show"], ["status"]):
+            done = user.llm("memory", *words, auto=None)
+            assert "Plays chess" in done.stdout or words == ["status"]
+        edit = user.llm("memory", "edit", auto=None, check=False, EDITOR="true")
+        assert (edit.returncode, "chmod" in edit.stderr) == (1, False)
+
+
 # -- the databases, handled as people and programs do ------------------------------
 
 
