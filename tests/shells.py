@@ -235,9 +235,12 @@ class Session:
         )
 
     def reads(self) -> bool:
-        """Whether a program other than the shell reads what is typed, in whole lines."""
-        in_lines = bool(termios.tcgetattr(self.fd)[3] & termios.ICANON)
-        return in_lines and os.tcgetpgrp(self.fd) != os.getpgid(self.pid)
+        """Whether llm reads what is typed, in whole lines; a shell's prompt may run programs too."""
+        try:
+            command = pathlib.Path(f"/proc/{os.tcgetpgrp(self.fd)}/cmdline").read_bytes()
+        except OSError:
+            return False
+        return bool(termios.tcgetattr(self.fd)[3] & termios.ICANON) and b"/llm\0" in command
 
     def started(self) -> int:
         """Wait for the next call of the fake `llm`; its pid."""
