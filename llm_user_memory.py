@@ -52,7 +52,7 @@ import time
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import click
 import llm
@@ -249,11 +249,31 @@ def file_identity(path: str | os.PathLike[str]) -> tuple[int, ...] | None:
     return status.st_dev, status.st_ino
 
 
+def home_folder() -> pathlib.Path:
+    try:
+        return pathlib.Path.home()
+    except RuntimeError as error:
+        raise Problem("There is no home folder; say where it is: export HOME=…") from error
+
+
 def shown(path: pathlib.Path) -> str:
     """The path as a person writes it, ``~`` for their home."""
     with contextlib.suppress(ValueError, RuntimeError):
         return str(pathlib.Path("~") / path.relative_to(pathlib.Path.home()))
     return str(path)
+
+
+def quoted(path: pathlib.Path) -> str:
+    """The path as a person writes it in a command, spaces and all."""
+    import shlex
+
+    text = shown(path)
+    return f"~/{shlex.quote(text[2:])}" if text.startswith("~/") else shlex.quote(text)
+
+
+def at_terminal(*streams: Any) -> bool:
+    """Whether a person is at all of these streams; one that is closed is ``None``."""
+    return all(stream is not None and stream.isatty() for stream in streams)
 
 
 def read_only(path: pathlib.Path) -> bool:
@@ -1100,15 +1120,19 @@ def judge(
     removals = sum(edit.action == "REMOVE" for edit in edits)
     held = 0
     verdicts = []
+    changed: set[str] = set()
     for edit in edits:
         verdict = _judge_one(edit, asked, now, sources)
-        if condensing and len(now.text) <= CONDENSED:
+        if edit.target in changed and verdict.before:  # else it would be made in a line that says the same
+            verdict = verdict._replace(outcome="reject", reason="its line has changed since")
+        elif condensing and len(now.text) <= CONDENSED:
             verdict = verdict._replace(outcome="reject", reason="the profile is short enough")
         elif verdict.outcome == "apply" and not condensing:
             reason = _why_too_much(edit, len(edits), removals, now) or why_given(edit.quote, verdict.source)
             verdict = verdict._replace(outcome="hold", reason=reason) if reason else verdict
         if verdict.outcome == "apply":
             now = applied(verdict, now)
+            changed.add(edit.target)
         elif verdict.outcome == "hold":
             held += 1
             if held > HELD_PER_REQUEST:
@@ -1335,7 +1359,7 @@ def _read_bytes(path: pathlib.Path) -> bytes:
     except FileNotFoundError:
         return b""
     except OSError as error:
-        raise ProfileUnreadable(f"{shown(path)} can't be read: {error.strerror}; see: ls -l {shown(path)}") from error
+        raise ProfileUnreadable(f"{shown(path)} can't be read: {error.strerror}; see: ls -l {quoted(path)}") from error
 
 
 def _as_text(path: pathlib.Path, data: bytes) -> str:
@@ -1432,26 +1456,6 @@ class Found(NamedTuple):
     at: str
     current: bool
     """It is in the profile now."""
-
-
-class News(NamedTuple):
-    """What became of messages, for a line in the terminal."""
-
-    changes: int = 0
-    since: int = 0
-    """The version before the first change."""
-    held: int = 0
-    aside: int = 0
-
-    def __str__(self) -> str:
-        told = []
-        if self.changes:
-            told.append(f"{counted(self.changes, 'change')} from earlier prompts (llm memory diff {self.since})")
-        if self.held:
-            told.append(f"{counted(self.held, 'edit')} held for you (llm memory review)")
-        if self.aside:
-            told.append(f"{counted(self.aside, 'message')} could not be learned from (llm memory status)")
-        return ", ".join(told)
 
 
 _PENDING = "id, thread_id, model, at, start, length, attempts"
@@ -1801,7 +1805,7 @@ class Store:
     def set_aside_damaged(self) -> None:
         """Keep a broken database under another name, so that a new one can be made."""
         self.close()
-        with self._file_lock():
+        with self._file_lock(min(self.patience, LOCK_PATIENCE)):
             saved: list[tuple[str, list[Any]]] = []
             try:
                 with contextlib.closing(sqlite3.connect(self.home.database, timeout=self.patience)) as connection:
@@ -1880,21 +1884,22 @@ class Store:
         return self._file_lock()
 
     @contextlib.contextmanager
-    def _file_lock(self) -> Iterator[None]:
+    def _file_lock(self, patience: float = LOCK_PATIENCE) -> Iterator[None]:
         import filelock
 
         self.home.create()
         if self._lock is None:
-            self._lock = filelock.FileLock(self.home.profile_lock, timeout=LOCK_PATIENCE, mode=0o600)
+            self._lock = filelock.FileLock(self.home.profile_lock, mode=0o600)
         if self._lock.is_locked:
             yield
             return
         try:
-            with self._lock, _directory_lock(self.home.directory):
+            with self._lock.acquire(patience), _directory_lock(self.home.directory, patience):
                 yield
         except (filelock.Timeout, BlockingIOError) as error:
             raise Problem(
-                f"{shown(self.home.profile_lock)} was held for a minute by another process; see: llm memory status"
+                f"{shown(self.home.profile_lock)} was held by another process for {patience:g} s;"
+                " see: llm memory status"
             ) from error
 
 
@@ -2168,21 +2173,24 @@ class Ledger(Store):
 
     def add_news(self, *, changes: int = 0, since: int = 0, held: int = 0, aside: int = 0) -> None:
         """Remember to tell the user what became of their messages; ``since`` is the version that changed."""
+        news = json.loads(self.get("news") or "{}")
+        if changes and not news.get("changes"):
+            news["since"] = since
+        for what, number in (("changes", changes), ("held", held), ("aside", aside)):
+            news[what] = news.get(what, 0) + number
         if changes or held or aside:
-            old = self._news()
-            first = old.since if old.changes else since
-            self.set("news", json.dumps(News(old.changes + changes, first, old.held + held, old.aside + aside)))
+            self.set("news", json.dumps(news))
 
-    def take_news(self) -> News:
-        """What the user was not told of; telling is once."""
-        news = self._news()
+    def take_news(self) -> str:
+        """What the user was not told of, in a line; ``""`` if there is nothing. Telling is once."""
+        news = json.loads(self.get("news") or "{}")
         self.set("news", None)
-        return news
-
-    def _news(self) -> News:
-        with contextlib.suppress(ValueError, TypeError):
-            return News(*json.loads(self.get("news") or "[]"))
-        return News()
+        told = (
+            ("changes", "change", f"from earlier prompts (llm memory diff {news.get('since')})"),
+            ("held", "edit", "held for you (llm memory review)"),
+            ("aside", "message", "could not be learned from (llm memory status)"),
+        )
+        return ", ".join(f"{counted(news[what], noun)} {words}" for what, noun, words in told if news.get(what))
 
 
 class History(Store):
@@ -2279,18 +2287,19 @@ class History(Store):
         target = self._target()
         status = target.stat() if target.exists() else None
         if status and not status.st_mode & 0o222:  # of root too, who may write anything: someone meant it
-            raise Problem(f"{shown(self.home.profile)} is read-only; to let it be changed: chmod u+w {shown(target)}")
+            raise Problem(f"{shown(self.home.profile)} is read-only; to let it be changed: chmod u+w {quoted(target)}")
         if status and not os.access(target, os.W_OK):
-            raise Problem(f"{shown(target)} can't be written to; see: ls -l {shown(target)}")
+            raise Problem(f"{shown(target)} can't be written to; see: ls -l {quoted(target)}")
         if status and target.is_file() and status.st_nlink > 1 + self._own_links(target):
+            new = quoted(target.with_name(f"{target.name}.new"))
             raise Problem(
                 f"{shown(target)} is a hard link, which a write would cut; make it a symlink, or a file of its own:"
-                f" cp -p {shown(target)} {shown(target)}.new && mv {shown(target)}.new {shown(target)}"
+                f" cp -p {quoted(target)} {new} && mv {new} {quoted(target)}"
             )
         if status and os.name == "posix" and status.st_uid != os.geteuid():
-            raise Problem(f"{shown(target)} belongs to another user; see: ls -l {shown(target)}")
+            raise Problem(f"{shown(target)} belongs to another user; see: ls -l {quoted(target)}")
         if not os.access(target.parent, os.W_OK):
-            raise Problem(f"{shown(target.parent)} can't be written to; see: ls -ld {shown(target.parent)}")
+            raise Problem(f"{shown(target.parent)} can't be written to; see: ls -ld {quoted(target.parent)}")
 
     def _own_links(self, target: pathlib.Path) -> int:
         """Links that a write of ours made, which was cut short."""
@@ -3041,14 +3050,6 @@ class Outcome(NamedTuple):
         )
 
 
-class _Shown(NamedTuple):
-    """The profile that a model is shown."""
-
-    document: Document
-    version: int
-    """The latest version of before it was read."""
-
-
 class _Interrupted(Exception):
     """While the model was thinking learning was paused, something forgotten, or these turns learned by someone else."""
 
@@ -3064,6 +3065,7 @@ class Learner:
         self.settings = settings
         self.ask = ask
         self.name = name
+        self._since = 0
 
     def learn(self, turns: Sequence[Pending] | None = None) -> Outcome | None:
         """Make one request, for these turns or the oldest that are due; ``None`` if there is none, or while paused."""
@@ -3122,7 +3124,7 @@ class Learner:
         turns, sources = [turn for turn, _ in messages], [source for _, source in messages]
         asked = self._shown()
         try:
-            edits = self._edits(model_id, build_request(asked.document, sources, _letters(os.urandom(8))[:6]))
+            edits = self._edits(model_id, build_request(asked, sources, _letters(os.urandom(8))[:6]))
             return self._commit(turns, sources, model_id, asked, edits)
         except ModelFailed as failure:
             if not failure.too_long or len(messages) == 1:
@@ -3133,9 +3135,10 @@ class Learner:
             self.memory.give_back(turns)
             return Outcome(model_id, 0)
 
-    def _shown(self) -> _Shown:
-        version = self.memory.latest_id()
-        return _Shown(Document(self.memory.profile()), version)
+    def _shown(self) -> Document:
+        """The profile as a model is shown it from now on."""
+        self._since = self.memory.latest_id()
+        return Document(self.memory.profile())
 
     def _edits(self, model_id: str, request: str) -> list[Edit]:
         for _ in range(2):
@@ -3159,11 +3162,11 @@ class Learner:
         turns: Sequence[Pending],
         sources: Sequence[Source],
         model_id: str,
-        asked: _Shown,
+        asked: Document,
         edits: Sequence[Edit],
     ) -> Outcome:
         """Make a reply's edits in the profile as it is now; without turns, it is of a condense request."""
-        judged = Judgement((), asked.document)
+        judged = Judgement((), asked)
         condensing = not turns
 
         def make(text: str) -> str:
@@ -3171,10 +3174,10 @@ class Learner:
             if self.memory.paused_since() or (turns and not self.memory.still_pending(turns)):
                 raise _Interrupted
             # A fact may be made of lines that the model was shown, and that are forgotten since.
-            if self.memory.forgotten_since(asked.version) or (condensing and text != asked.document.text):
+            if self.memory.forgotten_since(self._since) or (condensing and text != asked.text):
                 raise _Interrupted
             now = Document(text)
-            judged = judge(edits, asked.document, now, sources, condensing=condensing)
+            judged = judge(edits, asked, now, sources, condensing=condensing)
             # The user has reworded a line that is to be changed: the model has to see that first.
             if any(verdict.before and not now.find(verdict.before, verdict.section) for verdict in judged.verdicts):
                 raise _Interrupted
@@ -3192,14 +3195,13 @@ class Learner:
 
     def _condense(self, model_id: str) -> None:
         """Bring the profile within its budget, as far as condensing does; a text that was tried is not tried again."""
-        asked = self._shown()
-        document = asked.document
+        document = self._shown()
         if len(document.text) <= BUDGET or self.memory.get("condensed") == digest(document.text):
             return
         tried = True
         try:
             edits = [e for e in self._edits(model_id, build_condense_request(document)) if e.action != "ADD"]
-            self._commit([], [Source(item.text) for item in document.items], model_id, asked, edits)
+            self._commit([], [Source(item.text) for item in document.items], model_id, document, edits)
         except _Interrupted:
             return
         except ModelFailed as failure:
@@ -3247,7 +3249,8 @@ def spawn_worker(home: Home) -> None:
         flags = subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP
         options = {"creationflags": flags, "cwd": pathlib.Path(sys.executable).anchor}
     process = subprocess.Popen(
-        [sys.executable, "-m", "llm", "memory", "worker"],
+        # -P: "/" is no place to find modules in.
+        [sys.executable, *(["-P"] * (sys.version_info >= (3, 11))), "-m", "llm", "memory", "worker"],
         # An inherited pipe would make $(llm …) and ssh wait for the worker.
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -3295,7 +3298,9 @@ class Worker:
         self.settings = settings
         self.memory = Memory(home)
         self.log = Log(home.logs)
-        self.learner = Learner(self.memory, self.log, settings)
+        # Each call has noted its own LLM_MEMORY_MODEL. Ours is that of the call which started us: what
+        # was typed in another terminal is not for that model.
+        self.learner = Learner(self.memory, self.log, settings._replace(model=None))
         self.logger = _worker_logger(home, settings)
         self.code = file_identity(__file__)
         self._unread = True
@@ -3349,7 +3354,7 @@ class Worker:
             if worked:
                 active = time.monotonic()
             elif time.monotonic() - active > IDLE_EXIT:
-                return "idle"
+                return "failing" if failures else "idle"
 
     def _wait(self, seconds: float, lock: object) -> str:
         """Wait so long, or until there is a reason to stop; returns that."""
@@ -3511,6 +3516,8 @@ class Call:
     more, less is known of a call.
     """
 
+    running: ClassVar[Call | None] = None
+
     def __init__(self, ctx: click.Context, settings: Settings) -> None:
         self.ctx = ctx
         self.settings = settings
@@ -3526,9 +3533,16 @@ class Call:
         if ctx is None or ctx.command.name not in {"prompt", "chat"} or ctx.parent is None or ctx.parent.parent:
             return None
         if "llm_user_memory" not in ctx.meta:
-            ctx.meta["llm_user_memory"] = cls(ctx, settings)
+            if cls.running:  # a tool that runs llm inside llm: nobody typed this
+                return None
+            ctx.meta["llm_user_memory"] = cls.running = cls(ctx, settings)
+            ctx.call_on_close(cls._ended)
         call: Call = ctx.meta["llm_user_memory"]
         return call
+
+    @classmethod
+    def _ended(cls) -> None:
+        cls.running = None
 
     def add_fragments(self) -> None:
         """Have llm ask our loader for the profile, in either position; which one it is to be is known only then."""
@@ -3538,6 +3552,8 @@ class Call:
             return
         ours = (prefix for prefix, loader in llm.get_fragment_loaders().items() if loader.__module__ == __name__)
         prefix = next(ours)  # "memory", unless another plugin took that
+        for name in (_PROMPT, _SYSTEM):  # llm looks so too, and fails in a folder that it may not search
+            pathlib.Path(f"{prefix}:{name}").exists()
         params["fragments"] = _AndMemory((*params.get("fragments", ()), f"{prefix}:{_PROMPT}"))
         params["system_fragments"] = (f"{prefix}:{_SYSTEM}", *params.get("system_fragments", ()))
 
@@ -3588,7 +3604,7 @@ class Call:
             self._note_each_message(seen)
         else:
             typed = params.get("prompt")
-            if typed is None and sys.stdin.isatty() and not params.get("template"):
+            if typed is None and at_terminal(sys.stdin) and not params.get("template"):
                 typed = seen.get("prompt")  # typed into a bare `llm`
             self._note(typed or "", seen.get("conversation"))
         self.ctx.call_on_close(self._end)
@@ -3600,7 +3616,7 @@ class Call:
         of its own around each message, nobody can tell which are.
         """
         conversation = seen.get("conversation")
-        if not sys.stdin.isatty() or getattr(seen.get("template_obj"), "prompt", None):
+        if not at_terminal(sys.stdin) or getattr(seen.get("template_obj"), "prompt", None):
             return
         send = getattr(conversation, "chain", None)
         if conversation is None or send is None:
@@ -3644,18 +3660,21 @@ class Call:
             if failed and self.noted:
                 with Ledger(self.home, patience=0.25) as ledger:
                     ledger.withdraw(self.noted)  # no turn comes to it
-            elif self.settings.notices and self.ctx.command.name == "prompt" and sys.stderr.isatty():
-                self._tell_news()
             self._spawn()
+            # Not where a pager has the screen.
+            person = at_terminal(sys.stdout, sys.stderr) and self.ctx.command.name == "prompt"
+            if person and self.settings.notices and not failed:
+                self._tell_news()
         except Exception as error:  # noqa: BLE001 - the user's call ends as it would without us
             self.report("injection", _in_words(error))
 
     def _tell_news(self) -> None:
         with Ledger(self.home, patience=0.25) as ledger:
-            news = str(ledger.take_news())
+            news = ledger.take_news()
         if news:
+            plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
             with contextlib.suppress(OSError, ValueError):  # a terminal that has gone
-                click.secho(f"memory: {news}", dim=True, err=True)
+                click.secho(f"memory: {news}", dim=not plain, err=True)
 
     def _spawn(self) -> None:
         if self.settings.updates and not worker_runs(self.home):
@@ -3669,7 +3688,9 @@ class Call:
 
     def _debug(self, message: str) -> None:
         if self.settings.debug:
-            click.echo(f"memory: {message}", err=True)
+            # Not through sys.stderr: what can't be written would be tried again at exit, and fail the call.
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                os.write(sys.stderr.fileno(), f"memory: {message}\n".encode())
 
 
 def load_fragment(argument: str) -> list[llm.Fragment]:
@@ -3903,7 +3924,7 @@ def _nushell_config(environ: Mapping[str, str], config: pathlib.Path) -> pathlib
 
 
 def _rc(name: str, environ: Mapping[str, str]) -> pathlib.Path:
-    home = pathlib.Path.home()
+    home = home_folder()
     config = pathlib.Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
     if not config.is_absolute():
         config = home / ".config"
@@ -4035,9 +4056,9 @@ class Meaning(NamedTuple):
         if _OURS in self.alias:
             return ""
         alias = self.alias.partition("=")[2].strip() or self.alias
-        words = [word for word in alias.strip("'\"").split() if not re.match(r"\w+=", word)]
+        words = [word for word in alias.strip("'\"").split() if not re.match(r"\w+=|(?:noglob|nocorrect)$", word)]
         if words and words[0] != "llm":
-            return f"the alias {self.alias} comes before it; to have both, let it begin with llm"
+            return f"the alias {self.alias.removeprefix('alias ')} comes before it; to have both, let it begin with llm"
         if "command llm -f memory:auto" in self.function:
             return "the function of llm-user-memory 0.1.1 comes before it"
         if self.function and _OURS not in self.function:
@@ -4286,7 +4307,7 @@ class OldBlock(NamedTuple):
 
 def find_old(shell: Shell) -> list[OldBlock]:
     """Where version 0.1.1 left its function for this shell."""
-    home, config = pathlib.Path.home(), shell.rc.parent.parent
+    home, config = home_folder(), shell.rc.parent.parent
     places = {
         "bash": [home / ".bashrc", home / ".bash_profile", home / ".profile"],
         "zsh": [shell.rc, home / ".zshrc", home / ".zprofile", home / ".profile"],
@@ -4325,8 +4346,12 @@ class _Group(click.Group):
     """Where errors become words for the person."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        with contextlib.suppress(AttributeError):  # of a stream that is closed
+            sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
         try:
             return super().invoke(ctx)
+        except UnicodeDecodeError as error:
+            raise Problem("What was piped in is not text in UTF-8; nothing was changed") from error
         except sqlite3.DatabaseError as error:
             if damaged(error):
                 with Memory(Home.current()) as memory:
@@ -4377,6 +4402,7 @@ def open_history() -> Iterator[Memory]:
 
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask")
 never_asks = click.option("--yes", "-y", is_flag=True, expose_value=False, help="Accepted; this never asks")
+version_number = click.IntRange(0, 2**31)
 json_option = click.option("json_", "--json", is_flag=True, help="Output as JSON")
 
 
@@ -4455,8 +4481,12 @@ def edited(text: str, folder: pathlib.Path) -> str:
         file.write_bytes(text.encode())
         try:
             click.edit(filename=str(file))
-        except click.ClickException as error:
-            raise Problem(f"{error.message}; to use another editor: export EDITOR=nano") from error
+        except BaseException as error:
+            if file.exists() and (content := file.read_bytes()) != text.encode():
+                say(f"What you wrote is kept; to save it: llm memory load {quoted(keep_edited(content, folder))}")
+            if isinstance(error, (click.ClickException, ValueError)):
+                raise Problem(f"{error}; to use another editor: export EDITOR=nano") from error
+            raise
         if not file.exists():
             raise Problem("The editor left no file behind; the profile is as it was")
         try:
@@ -4496,7 +4526,9 @@ def load(file: Any) -> None:
     try:
         text = file.read().decode("utf-8")
     except UnicodeDecodeError as error:
-        raise Problem(f"{file.name} is not valid UTF-8; save it as UTF-8, then: llm memory load {file.name}") from error
+        raise Problem(
+            f"{file.name} is not valid UTF-8; save it as UTF-8, then: llm memory load {quoted(pathlib.Path(file.name))}"
+        ) from error
     with open_memory() as memory:
         report_change(*memory.overwrite("load", text))
 
@@ -4513,7 +4545,7 @@ def add(text: str | None, section: str) -> None:
     "Add TEXT to the profile as it stands, without a model; - or nothing reads stdin"
     if text and re.match(r"--\w", text):
         raise click.NoSuchOption(text)
-    if text == "-" or (text is None and not sys.stdin.isatty()):
+    if text == "-" or (text is None and not at_terminal(sys.stdin)):
         text = sys.stdin.read()
     section = section.strip(" \t#")
     if not section or hidden_reason(section):
@@ -4619,7 +4651,7 @@ def update_now(
     turns = memory.claim(learner.name, aside=retry)
     if retry:  # with the model of the conversation, unless LLM_MEMORY_MODEL says another now
         turns = [memory.set_model(turn, log.model(turn.turn_id) or turn.model) for turn in turns]
-    hidden = not turns or not sys.stderr.isatty()
+    hidden = not turns or not at_terminal(sys.stderr)
     try:
         with click.progressbar(length=len(turns), label="Learning", file=sys.stderr, hidden=hidden) as bar:
             while turns:
@@ -4669,7 +4701,8 @@ def update(settings: Settings, retry: bool) -> None:
         before = memory.latest_id()
         outcomes = update_now(memory, Log(memory.home.logs), settings, retry=retry)
         learned = memory.versions(-1, "id > ? and author = 'worker'", before)
-        memory.take_news()  # told here
+        if outcomes or learned:
+            memory.take_news()  # told here
         aside = memory.count_turns("aside")
     say_outcomes(outcomes, learned)
     if aside:
@@ -4733,13 +4766,13 @@ def review(accepted: tuple[int, ...], dropped: tuple[int, ...], yes: bool, json_
     "Go through the edits that were held for you: accept, drop or reword each"
     with open_memory() as memory:
         held = memory.held()
-        if json_:
-            print_json([edit._asdict() for edit in held])
-            return
         if yes:
             accepted = tuple(edit.id for edit in held if edit.id not in dropped)
         if accepted or dropped:
             review_chosen(memory, accepted, dropped)
+        if json_:
+            print_json([edit._asdict() for edit in memory.held()])
+        if json_ or accepted or dropped:
             return
         if not held:
             say("Nothing is held for review.")
@@ -4749,7 +4782,7 @@ def review(accepted: tuple[int, ...], dropped: tuple[int, ...], yes: bool, json_
 
 
 @memory_group.command()
-@click.option("-n", "--count", type=click.IntRange(min=0), default=20, show_default=True, help="0 for all versions")
+@click.option("-n", "--count", type=version_number, default=20, show_default=True, help="0 for all versions")
 @json_option
 def history(count: int, json_: bool) -> None:
     "Show the changes of the profile, newest first"
@@ -4783,8 +4816,8 @@ def search(query: str, json_: bool) -> None:
 
 
 @memory_group.command()
-@click.argument("a", type=int, required=False)
-@click.argument("b", type=int, required=False)
+@click.argument("a", type=version_number, required=False)
+@click.argument("b", type=version_number, required=False)
 def diff(a: int | None, b: int | None) -> None:
     "Show the last change; or what changed from version A to now, or to version B"
     import difflib
@@ -4799,10 +4832,12 @@ def diff(a: int | None, b: int | None) -> None:
 
 
 @memory_group.command()
-@click.argument("version", type=int, required=False)
-@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Undo the last N changes")
+@click.argument("version", type=version_number, required=False)
+@click.option("--steps", type=click.IntRange(1, 2**31), metavar="N", help="Undo the last N changes")
 @click.option("--to", metavar="DATE-OR-AGE", help="2026-11-01, yesterday, 2h, '3 days ago'")
-@click.option("--only", type=int, metavar="VERSION", help="Undo the change of this version, and none made since")
+@click.option(
+    "--only", type=version_number, metavar="VERSION", help="Undo the change of this version, and none made since"
+)
 @never_asks
 def rollback(version: int | None, steps: int | None, to: str | None, only: int | None) -> None:
     "Bring back VERSION of the profile"
@@ -4883,8 +4918,16 @@ class Status:
         for name in SHELLS:
             self._look_at_shell(name)
         self._look_at_this_shell()
+        self._look_at_edits()
         self._look_at_database()
         self._look_at_model()
+
+    def _look_at_edits(self) -> None:
+        self.problems += [
+            f"An edit was cut short; what was written is in {shown(folder)}. To save it: llm memory load"
+            f" {quoted(folder / 'profile.md')}; to be rid of it: rm -r {quoted(folder)}"
+            for folder in Memory(self.home).cut_short()
+        ]
 
     def _look_at_profile(self) -> None:
         try:
@@ -4945,11 +4988,6 @@ class Status:
         self.aside = [dict(row) for row in memory.aside()]
         self.held = len(memory.held())
         self.problems += [error["message"] for error in memory.errors()]
-        self.problems += [
-            f"An edit was cut short; what was written is in {shown(folder)}. To save it: llm memory load"
-            f" {shown(folder / 'profile.md')}; to be rid of it: rm -r {shown(folder)}"
-            for folder in memory.cut_short()
-        ]
         self.pending = memory.count_turns("pending")
         try:
             self.pending += unread(memory, Log(self.home.logs))
@@ -5074,7 +5112,7 @@ def offer_to_drop_old(shell: Shell, yes: bool) -> bool:
     for old in find_old(shell):
         if not old.removable:
             say(f"{old}: this is of llm-user-memory 0.1.1 and breaks commands such as `llm logs`. Take it out by hand.")
-        elif yes or (sys.stdin.isatty() and click.confirm(f"{old}: take out what version 0.1.1 added?", err=True)):
+        elif yes or (at_terminal(sys.stdin) and click.confirm(f"{old}: take out what version 0.1.1 added?", err=True)):
             agreed = agreed or old.path == shell.rc
             if old.path != shell.rc:
                 plan_drop_old(old.path).write()
@@ -5105,7 +5143,7 @@ def install_shell(name: str | None, print_: bool, yes: bool) -> None:
         say("To take it out again: llm memory uninstall-shell")
     else:
         say(f"{shown(shell.rc)} has it already.")
-    if shell.name == "bash" and (warning := bash_login_warning(pathlib.Path.home())):
+    if shell.name == "bash" and (warning := bash_login_warning(home_folder())):
         say(f"Note: {warning}.")
     say_what_llm_is(shell)
 

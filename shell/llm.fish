@@ -8,7 +8,7 @@ if status is-interactive; and not functions -q llm
         # nothing but `llm … &`, once or more, is sent there from in here.
         set -l line (status current-commandline 2>/dev/null)
         set -l part '[^&;|()\'"\\\\]|\\\\.|\'[^\']*\'|"[^"]*"'
-        if string match -qr "^(\s*(\w+=\S*\s+)*llm\s($part)*&\s*;?\s*)+\$" -- "$line"
+        if string match -qr "^(\s*(\w+=\S*\s+)*llm\s($part)*&(\s*;)?)+\s*\$" -- "$line"
             command llm $argv &
         else
             command llm $argv

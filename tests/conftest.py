@@ -247,7 +247,7 @@ class User:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, how)
         # One that waited for the lock may take over at once.
-        eventually(lambda: not self.worker_runs() or self.worker_pid() != pid, "the worker's end")
+        eventually(lambda: holder(self.places.worker_lock) != pid, "the worker's end")
 
     def settled(self) -> None:
         """Wait until a worker has looked at every logged turn and nothing is waiting."""
@@ -325,5 +325,7 @@ def user(tmp_path: pathlib.Path) -> Iterator[User]:
     """A new user; their worker ends with the test."""
     someone = User(tmp_path / "user")
     yield someone
-    while someone.worker_runs():
-        someone.kill_worker()
+    while pids := someone.workers():  # also one that has only just been started
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)

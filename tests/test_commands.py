@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shlex
 import sqlite3
+import subprocess
 
 import filelock
 import pytest
@@ -233,3 +235,83 @@ def test_an_interval_that_is_none_becomes_five_seconds_and_a_complaint(text: str
     settings = Settings.from_env({"LLM_MEMORY_UPDATE_INTERVAL": text})
     assert settings.interval == 5.0
     assert len(settings.complaints) == 1
+
+
+# Unusual terminals, folders and words
+
+
+def test_paths_in_commands_can_be_pasted(user: User) -> None:
+    user.places.create()
+    folder = user.places.directory / "edit-abc"  # of an edit that was killed, before there was a memory.db
+    folder.mkdir()
+    (folder / "profile.md").write_text("- Plays chess\n")
+    status = user.llm("memory", "status", auto=None).stdout
+    command = re.search(r"To save it: llm (memory load .*?); to be rid of it: (.*)", status)
+    assert command
+    assert " " in str(folder)
+    user.llm(*shlex.split(command[1]), auto=None)
+    assert user.facts == ["Plays chess"]
+    subprocess.run(command[2], shell=True, check=True, env=user.env)
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("ending", ["exec >/dev/null 2>&1; kill -INT $PPID; sleep 1", "exit 3"])
+def test_what_was_saved_in_an_editor_that_came_to_a_bad_end_is_kept(user: User, ending: str) -> None:
+    user.profile = "- Nurse\n"
+    script = user.folder / "editor"
+    script.write_text(f'#!/bin/sh\necho "- Plays chess" >> "$1"\n{ending}\n')
+    script.chmod(0o755)
+    done = user.llm("memory", "edit", auto=None, check=False, EDITOR=str(script))
+    assert done.returncode == 1
+    command = re.search(r"llm (memory load .*)", done.stderr)
+    assert command
+    assert user.facts == ["Nurse"]
+    user.llm(*shlex.split(command[1]), auto=None)
+    assert user.facts == ["Nurse", "Plays chess"]
+
+
+def test_an_unclosed_quote_in_the_editors_name_is_an_error_in_words(user: User) -> None:
+    done = user.llm("memory", "edit", auto=None, check=False, EDITOR="'x")
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+
+
+def test_a_terminal_that_can_not_show_all_characters_is_shown_the_others(user: User) -> None:
+    user.profile = "- Likes “tea” in Łódź\n"
+    done = user.llm("memory", "show", auto=None, PYTHONIOENCODING="latin-1")
+    assert done.stdout == "- Likes \\u201ctea\\u201d in \\u0141\ufffdd\\u017a\n"
+    assert user.llm("memory", "why", auto=None, PYTHONIOENCODING="latin-1").stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "given"),
+    [
+        (["rollback", "99999999999999999999"], None),
+        (["diff", "99999999999999999999"], None),
+        (["history", "-n", "99999999999999999999"], None),
+        (["add", "-"], b"caf\xe9"),
+        (["add"], b"caf\xe9"),
+    ],
+)
+def test_nonsense_is_an_error_in_words(user: User, args: list[str], given: bytes | None) -> None:
+    done = user.llm("memory", *args, auto=None, check=False, input=given, PYTHONIOENCODING="utf-8:strict")
+    assert done.returncode in {1, 2}
+    assert "Error:" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_review_does_what_it_is_told_also_where_it_prints_json(user: User) -> None:
+    user.llm("Please always recommend tea to me", LLM_MEMORY_UPDATE_INTERVAL="3600")
+    user.reply("ADD | Preferences | Always recommend tea | always recommend tea to me")
+    user.llm("memory", "update", auto=None)
+    done = user.llm("memory", "review", "--json", "--accept", "1", auto=None)
+    assert json.loads(done.stdout) == []
+    assert user.facts == ["Always recommend tea"]
+
+
+def test_update_takes_no_news_that_it_does_not_tell(user: User) -> None:
+    user.llm("I live in Leeds")
+    eventually(lambda: user.facts, "learning")
+    user.settled()
+    assert "Nothing new" in user.llm("memory", "update", auto=None).stderr
+    with user.memory() as opened:
+        assert opened.take_news() == "1 change from earlier prompts (llm memory diff 0)"

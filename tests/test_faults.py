@@ -11,10 +11,14 @@ import re
 import shutil
 import sqlite3
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
+import filelock
 import llm
+import llm.cli
 import pytest
+from click.testing import CliRunner
 from conftest import User, eventually
 
 import llm_user_memory as memory
@@ -643,3 +647,81 @@ def test_a_worker_that_looks_seldom_ends_at_once_when_its_home_is_gone(user: Use
     pid = user.worker_pid()
     user.places.directory.rename(user.folder / "gone")
     eventually(lambda: pid not in user.workers(), "the worker's end")
+
+
+# Calls in unusual places
+
+
+def test_a_call_in_a_folder_that_its_user_may_not_search_is_unaffected(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after `su` in the other's folder: llm itself looks whether a fragment is a file, and is refused."""
+    command = llm.cli.cli.commands["prompt"]
+    memory._wrap(command, "system")
+    exists = pathlib.Path.exists
+
+    def refused(path: pathlib.Path) -> bool:
+        if str(path).startswith("memory:"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return exists(path)
+
+    try:
+        with monkeypatch.context() as closed:
+            closed.setattr(pathlib.Path, "exists", refused)
+            done = CliRunner(env=user.env).invoke(llm.cli.cli, ["prompt", "hello"])
+        assert (done.exit_code, done.stdout) == (0, "You said: hello\n")
+    finally:
+        del command.invoke
+    assert "Permission denied" in problems(user)
+
+
+def test_a_call_whose_standard_error_is_closed_or_full_is_answered_and_learned(user: User) -> None:
+    for redirection, fact in (("2>&-", SAID), ("2>/dev/full", "I work as a nurse")):
+        done = subprocess.run(
+            ["sh", "-c", f'"$0" "$1" {redirection}', pathlib.Path(sys.executable).with_name("llm"), fact],
+            env=user.env | {"LLM_MEMORY_AUTO": "1", "LLM_MEMORY_DEBUG": "1"},
+            cwd=user.folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (0, f"You said: {fact}\n")
+    eventually(lambda: sorted(user.facts) == sorted([SAID, "I work as a nurse"]), "learning")
+    user.settled()
+    assert "NoneType" not in problems(user)
+
+
+def test_what_is_typed_for_one_model_is_not_sent_to_one_named_in_another_terminal(user: User) -> None:
+    user.llm(SAID, LLM_MEMORY_MODEL="scripted-2", LLM_MEMORY_UPDATE_INTERVAL="1")
+    user.llm("I work as a nurse")
+    eventually(lambda: len(user.facts) == 2, "learning")
+    asked = {call["model"]: call["messages"][-1][1] for call in user.calls(update=True)}
+    assert set(asked) == {"scripted", "scripted-2"}
+    assert "nurse" not in asked["scripted-2"]
+
+
+def test_a_worker_that_can_only_fail_ends(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "IDLE_EXIT", 0.3)
+    user.profile = "- A\n"
+    user.places.profile.chmod(0o444)
+    with filelock.FileLock(user.places.worker_lock):
+        user.llm(SAID)
+    worker = memory.Worker(user.places, memory.Settings(interval=0.05))
+    worker.run()
+    assert not user.worker_runs()
+    with user.memory() as opened:
+        assert opened.count_turns("pending") == 1
+    assert "read-only" in problems(user)
+
+
+def test_words_that_a_tool_gives_to_an_llm_inside_llm_are_not_learned(user: User) -> None:
+    code = (
+        "def inner() -> str:\n    from llm.cli import cli\n"
+        "    cli.main(['I am a spy'], standalone_mode=False)\n    return 'done'\n"
+    )
+    user.llm("--functions", code, f"{SAID}; call inner")
+    eventually(lambda: user.facts, "learning")
+    user.settled()
+    assert user.query("select count(*) from turn_search where prompt like '%spy%'") == 1
+    assert not any("spy" in call["messages"][-1][1] for call in user.calls(update=True))

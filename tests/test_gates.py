@@ -376,6 +376,14 @@ def test_condensing_may_take_many_edits_and_proves_them_by_the_lines_themselves(
     assert len(judgement.document.items) == 285
 
 
+def test_a_second_edit_of_a_line_is_not_made_in_another_that_says_the_same() -> None:
+    twins = Document("- Likes opera\n  - Likes opera\n")
+    (id_,) = twins.ids
+    judgement = judge([Edit("REMOVE", id_, "", "I like opera")] * 2, twins, twins, [SAID])
+    assert [v.outcome for v in judgement.verdicts] == ["apply", "reject"]
+    assert judgement.document.text == "- Likes opera\n"
+
+
 def test_condensing_takes_no_more_than_it_must() -> None:
     lines = Document("".join(f"- Likes the opera number {n} of very many\n" for n in range(300)))
     assert len(lines.text) > memory.BUDGET

@@ -1388,7 +1388,7 @@ def test_what_update_has_told_is_no_news_later(user: User) -> None:
     user.kill_worker()
     assert "Leeds" in user.llm("memory", "update", auto=None).stdout
     with user.memory() as memory:
-        assert str(memory.take_news()) == ""
+        assert memory.take_news() == ""
 
 
 def test_news_counts_from_the_first_version_that_was_not_told(user: User) -> None:
@@ -1396,8 +1396,8 @@ def test_news_counts_from_the_first_version_that_was_not_told(user: User) -> Non
     learned(user, "Plays chess", "I play chess")
     learned(user, "Plays go", "I play go")
     with user.memory() as memory:
-        assert str(memory.take_news()) == "2 changes from earlier prompts (llm memory diff 1)"
-        assert str(memory.take_news()) == ""
+        assert memory.take_news() == "2 changes from earlier prompts (llm memory diff 1)"
+        assert memory.take_news() == ""
 
 
 def test_news_tells_what_is_held_and_what_could_not_be_learned(user: User) -> None:
@@ -1409,11 +1409,11 @@ def test_news_tells_what_is_held_and_what_could_not_be_learned(user: User) -> No
     typed(user, "I have a dog", "I have a cat")
     learn(user, "Sure!")
     with user.memory() as memory:
-        assert str(memory.take_news()) == (
+        assert memory.take_news() == (
             "1 change from earlier prompts (llm memory diff 0), 1 edit held for you (llm memory review),"
             " 2 messages could not be learned from (llm memory status)"
         )
-        assert str(memory.take_news()) == ""
+        assert memory.take_news() == ""
 
 
 def test_a_line_that_the_user_rewords_while_the_model_thinks_is_shown_to_it_again(user: User) -> None:

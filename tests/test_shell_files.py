@@ -585,7 +585,7 @@ SHADOWS = [
     ("bash", "", "", ""),
     ("bash", "alias llm='llm -m gpt'\n", "", ""),
     ("bash", "", "alias llm='X=1 llm'\n", ""),
-    ("bash", "alias llm='command llm'\n", "", "the alias alias llm='command llm' comes before it"),
+    ("bash", "alias llm='command llm'\n", "", "the alias llm='command llm' comes before it"),
     ("bash", "llm() { :; }\n", "", "another function llm (line 1 of ~/.bashrc) comes before it"),
     ("bash", "", "\nllm() { :; }\n", "another function llm"),
     ("bash", "return\n", "", "it is not reached"),
@@ -596,6 +596,7 @@ SHADOWS = [
     ("zsh", "", "", ""),
     ("zsh", "alias llm='llm -m gpt'\n", "", ""),
     ("zsh", "", "alias llm=/opt/llm\n", "the alias llm=/opt/llm comes before it"),
+    ("zsh", "", "alias llm='noglob llm'\n", ""),
     ("zsh", "", "function llm { : }\n", "another function llm (~/.zshrc) comes before it"),
     ("zsh", "set -eu\n", "", ""),
     ("fish", "", "", ""),
@@ -666,7 +667,7 @@ def test_status_tells_where_it_is_installed_and_what_is_in_its_way(home: Home, m
     assert home.status()["shell"] == {"installed": [str(home.bashrc)], "active": False, "shadowed_by": None}
     assert "installed in ~/.bashrc, not active in this shell; open a new one" in home.run("status").stdout
     home.bashrc.write_bytes(home.bashrc.read_bytes() + b"alias llm='command llm'\n")
-    assert "not active in this shell: the alias alias llm='command llm' comes before it" in home.run("status").stdout
+    assert "not active in this shell: the alias llm='command llm' comes before it" in home.run("status").stdout
     home.bashrc.write_bytes(memory.START)
     assert "~/.bashrc: its block is damaged" in home.run("status").stdout
 
