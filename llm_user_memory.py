@@ -1504,9 +1504,10 @@ def _migrations() -> Any:
         for statement in SCHEMA.split(";"):
             db.execute(statement)
 
-    @migrations(name="m002_section_of_held_edits")
-    def _section(db: Any) -> None:
+    @migrations(name="m002_held_sections_and_news")
+    def _second(db: Any) -> None:
         db.execute("alter table held add column section text")
+        db.execute("delete from state where key = 'news'")  # it was kept in another form
 
     return migrations
 
@@ -2894,7 +2895,7 @@ def _prompt_model(model_id: str, request: str) -> str:
     return str(model.prompt(request, stream=False, **get_model_options(model.model_id)).text())
 
 
-_BUSY = r"\brate\b|throttl|quota|per[ -](?:minute|day)|\b429\b|retry|try again (?:later|in|after)|please wait"
+_BUSY = r"\brate\b|throttl|quota|per[ -](?:minute|day)|\b429\b|(?:retry|try again) (?:later|in|after)|please wait"
 _TOO_LONG = (
     r"context.{0,20}(?:window|length|size|limit)|(?:exceed|larger|longer|greater).{0,40}(?:context|token)"
     r"|too many tokens|maximum.{0,20}tokens|(?:prompt|input|request).{0,20}too (?:long|large)"
@@ -4526,9 +4527,7 @@ def load(file: Any) -> None:
     try:
         text = file.read().decode("utf-8")
     except UnicodeDecodeError as error:
-        raise Problem(
-            f"{file.name} is not valid UTF-8; save it as UTF-8, then: llm memory load {quoted(pathlib.Path(file.name))}"
-        ) from error
+        raise Problem(f"{file.name} is not valid UTF-8; save it as UTF-8, then load it again") from error
     with open_memory() as memory:
         report_change(*memory.overwrite("load", text))
 
@@ -4923,11 +4922,12 @@ class Status:
         self._look_at_model()
 
     def _look_at_edits(self) -> None:
-        self.problems += [
-            f"An edit was cut short; what was written is in {shown(folder)}. To save it: llm memory load"
-            f" {quoted(folder / 'profile.md')}; to be rid of it: rm -r {quoted(folder)}"
-            for folder in Memory(self.home).cut_short()
-        ]
+        with contextlib.suppress(OSError):
+            self.problems += [
+                f"An edit was cut short; what was written is in {shown(folder)}. To save it: llm memory load"
+                f" {quoted(folder / 'profile.md')}; to be rid of it: rm -r {quoted(folder)}"
+                for folder in Memory(self.home).cut_short()
+            ]
 
     def _look_at_profile(self) -> None:
         try:

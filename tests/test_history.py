@@ -1692,3 +1692,22 @@ def test_a_profile_of_very_many_lines_has_a_history(user: User) -> None:
         version, _ = memory.overwrite("load", text)
         assert version
         assert memory.version_text(version.id) == text
+
+
+def test_a_database_of_an_earlier_version_is_brought_up_to_date(user: User) -> None:
+    user.places.create()
+    with contextlib.closing(sqlite3.connect(user.places.database, isolation_level=None)) as db:
+        migrations = llm_user_memory._migrations()
+        migrations.apply(sqlite_utils.Database(db), stop_before="m002_held_sections_and_news")
+        db.execute("pragma user_version = 1")
+        db.execute("insert into state values ('news', '2 3')")
+        db.execute(
+            "insert into held (held_at, action, target, before, fact, quote, reason, turn_id, thread_id, model, at)"
+            " values (?, 'ADD', 'Interests', '', 'Always asks for tea', 'always tea', '', 't', 't', 'm', ?)",
+            [utc_now().isoformat()] * 2,
+        )
+    with user.memory() as memory:
+        assert [(held.fact, held.section) for held in memory.held()] == [("Always asks for tea", None)]
+        assert memory.take_news() == ""
+    run(user, "review", "--yes")
+    assert user.facts == ["Always asks for tea"]
