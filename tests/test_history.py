@@ -8,6 +8,7 @@ import json
 import os
 import random
 import re
+import shlex
 import sqlite3
 import stat
 import sys
@@ -1270,7 +1271,7 @@ def test_an_edit_that_is_cut_short_is_kept_told_and_forgotten_with_its_text(user
     said = run(user, "status")[0]
     assert "An edit was cut short" in said
     kept = next(user.places.directory.glob("edit-*/profile.md"))
-    assert f"llm memory load {kept}" in said
+    assert f"llm memory load {shlex.quote(str(kept))}" in said
     run(user, "load", str(kept))
     assert "Has a secret twin" in user.facts
     run(user, "forget", "secret twin", "--yes")
