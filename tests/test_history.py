@@ -15,6 +15,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+import filelock
 import llm
 import pytest
 import sqlite_utils
@@ -959,22 +960,22 @@ def test_the_next_interactive_call_says_once_and_dimly_that_something_was_learne
     user.env["LLM_MEMORY_UPDATES"] = "true"
     off = user.terminal("llm", "hi", LLM_MEMORY_NOTICES="false")
     assert off.wait() == 0
-    assert "learned" not in off.shown
-    assert "learned" not in user.llm("hi").stderr, "no terminal"
+    assert "memory:" not in off.shown
+    assert "memory:" not in user.llm("hi").stderr, "no terminal"
     chat = user.terminal("llm", "chat")
     chat.expect("> ")
     chat.type("hi\r")
     chat.expect("You said: hi.*> ")
     chat.type("exit\r")
     assert chat.wait() == 0
-    assert "learned" not in chat.shown
+    assert "memory:" not in chat.shown
     terminal = user.terminal("llm", "hi")
     terminal.expect("You said: hi")
     terminal.expect(re.escape("\x1b[2mmemory: 2 changes from earlier prompts (llm memory diff 0)\x1b[0m"))
     assert terminal.wait() == 0
     again = user.terminal("llm", "hi")
     assert again.wait() == 0
-    assert "learned" not in again.shown
+    assert "memory:" not in again.shown
 
 
 # The file the user has
@@ -1712,3 +1713,32 @@ def test_a_database_of_an_earlier_version_is_brought_up_to_date(user: User) -> N
         assert memory.take_news() == ""
     run(user, "review", "--yes")
     assert user.facts == ["Always asks for tea"]
+
+
+def test_the_news_is_not_told_where_a_pager_has_the_screen_and_plainly_where_colours_are_unwelcome(user: User) -> None:
+    learned(user, "Has a dog", "I have a dog")
+    piped = user.terminal("sh", "-c", "llm hello | cat", LLM_MEMORY_UPDATES="false")
+    assert piped.wait() == 0
+    assert "memory:" not in piped.shown
+    plain = user.terminal("llm", "hello", LLM_MEMORY_UPDATES="false", NO_COLOR="1")
+    assert plain.wait() == 0
+    assert "\nmemory: 1 change from earlier prompts (llm memory diff 0)\n" in plain.shown
+
+
+def test_a_damaged_database_is_waited_for_no_longer_than_was_asked(user: User) -> None:
+    run(user, "add", "Plays chess")
+    user.places.database.write_bytes(b"This is no database. " * 1000)
+    with (
+        filelock.FileLock(user.places.profile_lock),
+        Memory(user.places, patience=0.1) as memory,
+        pytest.raises(Problem, match=r"held by another process for 0\.1 s"),
+    ):
+        memory.paused_since()
+
+
+def test_a_line_with_a_secret_is_shown_masked_and_can_not_be_edited_by_a_model(user: User) -> None:
+    user.profile = "- Wifi password is hunter2secret9 at home in Leeds\n- Likes tea\n"
+    document = llm_user_memory.Document(user.profile)
+    request = llm_user_memory.build_request(document, [Source("I moved to York")], "abcdef")
+    assert "hunter2" not in request
+    assert re.findall(r"^\[[a-z]+\] (.*)$", request, re.MULTILINE) == ["Likes tea"]
