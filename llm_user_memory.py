@@ -3675,7 +3675,7 @@ class Call:
         if news:
             plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
             with contextlib.suppress(OSError, ValueError):  # a terminal that has gone
-                click.secho(f"memory: {news}", dim=None if plain else True, err=True)
+                click.echo(f"memory: {news}" if plain else click.style(f"memory: {news}", dim=True), err=True)
 
     def _spawn(self) -> None:
         if self.settings.updates and not worker_runs(self.home):
