@@ -538,7 +538,7 @@ class Service:
         self.words = words
 
     def prompt(self, request: str, **_: object) -> None:
-        raise RuntimeError(self.words.format(request=request))
+        raise RuntimeError(self.words.format(request=request.partition("<profile>")[2]))
 
 
 @pytest.mark.parametrize(
