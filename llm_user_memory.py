@@ -4585,7 +4585,9 @@ def forget(text: str, yes: bool) -> None:
                 if headings
                 else f"No line holds {text!r}; see: llm memory show"
             )
-        for line in lines or ["(no line of the profile, but its history, held edits or messages still to be learned)"]:
+        for line in lines or [
+            "(in no line of the profile, but in its history, a held edit or a message still to be learned)"
+        ]:
             say(f"  {line}")
         say("This goes out of the profile and its history for good, and what it came from is not learned again.")
         if not yes:
@@ -5040,9 +5042,9 @@ class Status:
         yield "Memory", f"paused {ago(self.paused, now)}; to go on: llm memory resume" if self.paused else self.state
         yield "Profile", f"{shown(self.home.profile)}{self._size()}"
         yield "Shell", self._shell()
-        nothing = "nothing" if self.known else "not known now"
-        yield "Learned", f"{ago(self.last.at, now)}: {self.last.summary}" if self.last else nothing
-        yield "Waiting", counted(self.pending, "message") if self.pending else nothing
+        unknown = "" if self.known else "not known now"
+        yield "Learned", f"{ago(self.last.at, now)}: {self.last.summary}" if self.last else unknown or "nothing yet"
+        yield "Waiting", counted(self.pending, "message") if self.pending else unknown or "nothing"
         for row in self.aside:
             yield "Set aside", f"{counted(row['turns'], 'message')}: {row['reason']}"
         if self.aside:
