@@ -268,7 +268,8 @@ def quoted(path: pathlib.Path) -> str:
     import shlex
 
     text = shown(path)
-    return f"~/{shlex.quote(text[2:])}" if text.startswith("~/") else shlex.quote(text)
+    home, _, rest = text.partition("/")
+    return text if home == "~" and not rest else f"~/{shlex.quote(rest)}" if home == "~" else shlex.quote(text)
 
 
 def at_terminal(*streams: Any) -> bool:
@@ -303,11 +304,14 @@ BUDGET = 8_000
 """Characters of profile above which facts are condensed before any is added."""
 CONDENSED = BUDGET * 3 // 4
 """Characters of profile below which nothing is condensed."""
-# Each takes time in proportion to the line: they run in the user's own call.
+# Each takes time in proportion to the line.
 _HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(\S(?:.*\S)?))?\s*$")
 _ITEM = re.compile(r"([ \t]*(?:[-*+•]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?)(\S(?:.*\S)?)\s*$")
 _RULE = re.compile(r"[ \t]*([-*_])(?:[ \t]*\1){2,}[ \t]*$")
-_FENCE = re.compile(r"\s*(?:(?:[-*+•]|\d{1,9}[.)])[ \t]+)?(`{3,}(?!.*`)|~{3,})")
+_FENCE = re.compile(
+    r"[ \t]*(?:(?:[-*+•]|\d{1,9}[.)])[ \t]+(?=(?:`+|~+)[\w+#.-]*\s*$))?"  # in an entry, with nothing but a language
+    r"(?:(?P<ticks>`{3,})[^`]*$|(?P<tildes>~{3,}))"
+)
 
 
 class Item(NamedTuple):
@@ -333,6 +337,10 @@ def normalised(text: str) -> str:
 def _lines(text: str) -> tuple[str, ...]:
     # Not str.splitlines: it also splits at form feeds, U+2028 and their like.
     return tuple(re.findall(r"[^\n]*\n|[^\n]+", text))
+
+
+def _stripped(line: str) -> str:
+    return line.strip("\ufeff \t\r\n")
 
 
 def is_heading(line: str) -> bool:
@@ -385,16 +393,17 @@ class Document:
         section, fence, comment = "", "", False
         for index, line in enumerate(self.lines):
             bare = line.rstrip("\r\n").lstrip("\ufeff" if index == 0 else "")
-            mark = _FENCE.match(bare)
+            opens = _FENCE.match(bare)
+            mark = (opens["ticks"] or opens["tildes"]) if opens else ""
             if fence:
-                if mark and mark[1].startswith(fence) and not bare.strip().strip(fence[0]):
+                if mark.startswith(fence) and not bare.strip().strip(fence[0]):
                     fence, self.unclosed = "", None
             elif comment or bare.lstrip().startswith("<!--"):
                 opened = self.unclosed if comment else index
                 comment = "-->" not in bare
                 self.unclosed = opened if comment else None
             elif mark:
-                fence, self.unclosed = mark[1], index
+                fence, self.unclosed = mark, index
             elif heading := _HEADING.match(bare):
                 section = re.sub(r"(?:^|[ \t])#+$", "", heading[2] or "").rstrip()
                 self.headings.append((index, len(heading[1]), section))
@@ -521,8 +530,8 @@ class Document:
         above = self.lines[at - 1]
         if above.endswith("\n"):
             return self._splice(at, at, [body + self.newline])
-        if above == "\ufeff":
-            return self._splice(at - 1, at, [above + body + self.newline])
+        if at == 1 and above == "\ufeff":
+            return self._splice(0, 1, [above + body + self.newline])
         # The last line lacks its newline: so will the new last line.
         return self._splice(at - 1, at, [above + self.newline + body])
 
@@ -1094,7 +1103,7 @@ def as_shown(text: str) -> str:
     half = (LONGEST_MESSAGE - len(CUT)) // 2
     marker = _given_at(text)
     lost = marker and marker.end() > half and marker.start() < len(text) - half
-    task = f"{marker[0]}{CUT}" if marker and lost else ""
+    task = f"{marker[0][:200]}{CUT}" if marker and lost else ""
     return text[:half] + CUT + task + text[len(task) - half :]
 
 
@@ -1334,7 +1343,7 @@ MOST_MISFITS = 3
 """Times that a model may miss the form of an update before it is asked only once a day."""
 
 CLAIM = 600.0
-"""Seconds for which a turn is one learner's alone; longer than its requests take, unless they are many."""
+"""Seconds for which a turn is one learner's alone: longer than two requests, each made twice, take."""
 LONGEST_WAIT = 3_600.0
 """Seconds after which a turn that waits is due whatever the clock says: it may have been set back."""
 
@@ -1507,7 +1516,7 @@ def _migrations() -> Any:
     @migrations(name="m002_held_sections_and_news")
     def _second(db: Any) -> None:
         db.execute("alter table held add column section text")
-        db.execute("delete from state where key = 'news'")  # it was kept in another form
+        db.execute("delete from state where key = 'news'")  # which is "untold" now, in another form
 
     return migrations
 
@@ -1672,8 +1681,8 @@ def parse_moment(text: str, now: dt.datetime) -> dt.datetime:
     if age := re.fullmatch(r"(\d{1,4})\s*([a-z]+?)s?(?:\s+ago)?", text.strip().casefold()):
         span: Any = {unit: int(age[1]) for unit, names in _UNITS.items() if age[2] in names.split()}
         with contextlib.suppress(ValueError, OverflowError):  # before the year 1
-            past: dt.datetime = now - relativedelta(**span)
             if span:
+                past: dt.datetime = now - relativedelta(**span)
                 return past.astimezone()
     midnight = local.replace(hour=23, minute=59, second=59, microsecond=999_999)
     days = {"today": 0, "yesterday": 1}
@@ -1684,7 +1693,9 @@ def parse_moment(text: str, now: dt.datetime) -> dt.datetime:
             raise ParserError("a number alone, or a day of the week")
         moment: dt.datetime = parse(text, default=midnight)
         if moment.astimezone() > midnight.astimezone():
-            raise Problem(f"{moment:%Y-%m-%d} is still to come; name the year")
+            raise Problem(
+                f"{moment:%Y-%m-%d} is still to come{'' if re.search('[0-9]{4}', text) else '; name the year'}"
+            )
         return moment.astimezone()
     except (ValueError, OverflowError, TypeError) as error:
         raise Problem(f"{text!r} is no time; try 2026-11-01, yesterday, 2h or '3 days ago'") from error
@@ -2098,20 +2109,20 @@ class Ledger(Store):
             for turn in turns:
                 wait = BACK_OFF[min(turn.attempts, len(BACK_OFF) - 1)]
                 state = "aside" if turn.attempts + 1 >= MOST_ATTEMPTS else "pending"
-                db.execute(
+                moved = db.execute(
                     "update turns set due = ?, claim = null, state = ?, reason = ? where id = ? and state = 'pending'",
                     [self.now().timestamp() + wait, state, reason, turn.turn_id],
                 )
-                self.add_news(aside=state == "aside")
+                self.add_news(aside=moved.rowcount * (state == "aside"))
 
-    def set_turns(self, turns: Sequence[Pending], state: str, reason: str = "") -> None:
+    def set_turns(self, turns: Iterable[Pending], state: str, reason: str = "") -> None:
         """Move turns from ``pending`` to ``done``, ``aside`` or ``gone``."""
         with self.transaction() as db:
-            db.executemany(
+            moved = db.executemany(
                 "update turns set state = ?, reason = ?, claim = null where id = ? and state = 'pending'",
                 [(state, reason, turn.turn_id) for turn in turns],
             )
-            self.add_news(aside=len(turns) * (state == "aside"))
+            self.add_news(aside=max(moved.rowcount, 0) * (state == "aside"))
 
     def aside(self) -> list[sqlite3.Row]:
         """Why turns are set aside: reason, model and how many."""
@@ -2134,7 +2145,7 @@ class Ledger(Store):
             if says(row["reason"]):
                 self.db.execute("update turns set reason = ? where id = ?", [FORGOTTEN, row["id"]])
         for row in self._rows("select key, value from state where key like 'error:%' or key like 'warning:%'"):
-            if says(row["value"]):
+            if says(json.loads(row["value"])["message"]):
                 self.set(row["key"], None)
 
     def learned_turns(self) -> list[Pending]:
@@ -2174,18 +2185,19 @@ class Ledger(Store):
 
     def add_news(self, *, changes: int = 0, since: int = 0, held: int = 0, aside: int = 0) -> None:
         """Remember to tell the user what became of their messages; ``since`` is the version that changed."""
-        news = json.loads(self.get("news") or "{}")
+        news = json.loads(self.get("untold") or "{}")
         if changes and not news.get("changes"):
             news["since"] = since
         for what, number in (("changes", changes), ("held", held), ("aside", aside)):
             news[what] = news.get(what, 0) + number
         if changes or held or aside:
-            self.set("news", json.dumps(news))
+            self.set("untold", json.dumps(news))
 
     def take_news(self) -> str:
         """What the user was not told of, in a line; ``""`` if there is nothing. Telling is once."""
-        news = json.loads(self.get("news") or "{}")
-        self.set("news", None)
+        news = json.loads(self.get("untold") or "{}")
+        if news:
+            self.set("untold", None)
         told = (
             ("changes", "change", f"from earlier prompts (llm memory diff {news.get('since')})"),
             ("held", "edit", "held for you (llm memory review)"),
@@ -2603,12 +2615,14 @@ class Memory(Ledger, History):
             " union all select fact || char(10) || before || char(10) || quote from held"
         )
         stays = self._headings()
-        return bool(self.get("untidy")) or any(says(row[0]) and row[0].strip() not in stays for row in self._rows(sql))
+        return bool(self.get("untidy")) or any(
+            says(row[0]) and _stripped(row[0]) not in stays for row in self._rows(sql)
+        )
 
     def _headings(self) -> set[str]:
         """The lines of history that are no facts: the headings of the profile, and those that it had by itself."""
         document = Document(self.profile())
-        own = {document.lines[index].strip("\ufeff \t\r\n") for index, _, _ in document.headings}
+        own = {_stripped(document.lines[index]) for index, _, _ in document.headings}
         return own | {TITLE, *(f"## {name}" for name in (*DEFAULT_SECTIONS, OTHER_SECTION))}
 
     def forget(self, text: str, *, whole: bool = False) -> None:
@@ -2644,11 +2658,8 @@ class Memory(Ledger, History):
 
     def _redact_history(self, says: Callable[[str], bool]) -> None:
         stays = self._headings()
-        gone = [
-            row["id"]
-            for row in self._rows("select * from lines")
-            if says(row["text"]) and row["text"].strip() not in stays
-        ]
+        lines = self._rows("select id, text from lines")
+        gone = [row["id"] for row in lines if says(row["text"]) and _stripped(row["text"]) not in stays]
         self.db.executemany("update lines set text = ? where id = ?", [(REDACTED, id) for id in gone])
 
     def _redact_evidence(self, says: Callable[[str], bool]) -> None:
@@ -2906,7 +2917,9 @@ def _without_lines(text: str, request: str) -> str:
     """An error's text without the lines that it quotes of a request: errors are logged, and shown after a forget."""
     lines = {" ".join(line.split()) for line in _lines(request)}
     for line in sorted(lines, key=len, reverse=True):
-        text = text.replace(line, "[…]") if len(line) >= 8 else text
+        if len(line) >= 8:
+            for written in (line, *(json.dumps(line, ensure_ascii=ascii)[1:-1] for ascii in (False, True))):
+                text = text.replace(written, "[…]")
     return text
 
 
@@ -3052,7 +3065,7 @@ class Outcome(NamedTuple):
 
 
 class _Interrupted(Exception):
-    """While the model was thinking learning was paused, something forgotten, or these turns learned by someone else."""
+    """While the model was thinking its request became outdated: to be made again, or, while paused, not at all."""
 
 
 class Learner:
@@ -3337,7 +3350,7 @@ class Worker:
         self._unread = True
         fresh = True
         failures = 0
-        active = time.monotonic()
+        active = failing = time.monotonic()  # last at work, and since when it fails
         while True:
             longest = max(self.settings.interval, BACK_OFF[-1])
             if reason := self._wait(min(self.settings.interval * 2**failures, longest), lock):
@@ -3350,11 +3363,12 @@ class Worker:
                 failures, self._complaint = 0, ""
             except Exception as error:  # noqa: BLE001 - a worker that dies of one bad moment learns nothing more
                 worked = False
+                failing = failing if failures else time.monotonic()
                 failures = min(failures + 1, 7)
                 self._report(error)
             if worked:
                 active = time.monotonic()
-            elif time.monotonic() - active > IDLE_EXIT:
+            if time.monotonic() - (failing if failures else active) > IDLE_EXIT:
                 return "failing" if failures else "idle"
 
     def _wait(self, seconds: float, lock: object) -> str:
@@ -3649,7 +3663,7 @@ class Call:
                 number = ledger.note(note)
                 # A chat's failure is not that of the message before.
                 self.noted = number if note.command == "prompt" else 0
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, Problem) as error:
             self._debug(f"the note waits: {error}")
             with contextlib.suppress(OSError):  # there is nowhere left to write
                 keep_late_note(self.home, note)
@@ -4348,7 +4362,9 @@ class _Group(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         with contextlib.suppress(AttributeError):  # of a stream that is closed
-            sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+            # A terminal shows what it can; a file gets all of it, as `load` reads it.
+            how = {"errors": "backslashreplace"} if at_terminal(sys.stdout) else {"encoding": "utf-8"}
+            sys.stdout.reconfigure(**how)  # type: ignore[union-attr]
         try:
             return super().invoke(ctx)
         except UnicodeDecodeError as error:
@@ -4394,10 +4410,8 @@ def open_history() -> Iterator[Memory]:
     with open_memory() as memory:
         try:
             memory.settle()
-        except ProfileUnreadable as problem:
-            say(problem.message)
-        except OSError as error:
-            say(f"This is as of the last change by memory: {shown(memory.home.directory)}: {error.strerror or error}")
+        except (Problem, OSError, sqlite3.OperationalError) as error:
+            say(f"Without what other programs have changed since: {_in_words(error)}")
         yield memory
 
 
@@ -4545,7 +4559,7 @@ def add(text: str | None, section: str) -> None:
     if text and re.match(r"--\w", text):
         raise click.NoSuchOption(text)
     if text == "-" or (text is None and not at_terminal(sys.stdin)):
-        text = sys.stdin.read()
+        text = sys.stdin.read() if sys.stdin else ""
     section = section.strip(" \t#")
     if not section or hidden_reason(section):
         raise Problem("A section is one line of text; try: --section Interests")
@@ -4575,9 +4589,8 @@ def forget(text: str, yes: bool) -> None:
     with open_memory() as memory:
         log = Log(memory.home.logs)
         memory.settle()
-        by_id = Document(memory.profile()).ids.get(text.strip("[]"))
-        whole = bool(by_id) and (text.startswith("[") or not (memory.lines_with(text) or memory.remembers(text)))
-        text = by_id.text if by_id and whole else text
+        by_id = re.fullmatch(r"\[([a-z]+)\]", text) and Document(memory.profile()).ids.get(text[1:-1])
+        text, whole = (by_id.text, True) if by_id else (text, False)
         lines, headings = memory.lines_with(text, whole=whole), memory.headings_with(text)
         if not lines and not memory.remembers(text) and not turns_saying(memory, log, text):
             raise Problem(
@@ -4671,7 +4684,7 @@ def update_now(
     return outcomes
 
 
-def say_outcomes(outcomes: Sequence[Outcome], learned: Sequence[Version]) -> None:
+def say_outcomes(outcomes: Sequence[Outcome], learned: Sequence[Version], waiting: int) -> None:
     for version in reversed(learned):
         click.echo(version.summary)
     verdicts = [verdict for outcome in outcomes for verdict in outcome.verdicts]
@@ -4683,7 +4696,9 @@ def say_outcomes(outcomes: Sequence[Outcome], learned: Sequence[Version]) -> Non
             say(f"One {verdict.edit.action} was not made: {verdict.reason}")
     if failures:
         raise Problem("; ".join(failures) + ". See: llm memory status")
-    if not learned and not held:
+    if waiting:
+        say(f"{counted(waiting, 'message')} still waiting; see: llm memory status")
+    elif not learned and not held:
         say("Nothing new to remember.")
 
 
@@ -4704,8 +4719,8 @@ def update(settings: Settings, retry: bool) -> None:
         learned = memory.versions(-1, "id > ? and author = 'worker'", before)
         if outcomes or learned:
             memory.take_news()  # told here
-        aside = memory.count_turns("aside")
-    say_outcomes(outcomes, learned)
+        aside, waiting = memory.count_turns("aside"), memory.count_turns("pending")
+    say_outcomes(outcomes, learned, waiting)
     if aside:
         say(f"{counted(aside, 'message')} set aside; to try again: llm memory update --retry. See: llm memory status")
 
@@ -4878,6 +4893,7 @@ def explained(receipts: Sequence[Receipt], origin: Version | None) -> Iterator[s
 @json_option
 def why(text: str | None, json_: bool) -> None:
     "Show what proves each line of the profile, or those that hold TEXT"
+    read_profile(Home.current().profile)  # better said once that it can't be read
     with open_history() as memory:
         document = Document(memory.profile())
         wanted = [i for i in document.items if text is None or normalised(text) in normalised(i.text)]
@@ -4968,7 +4984,7 @@ class Status:
                 if find_block(read_rc(shell.rc) or b""):
                     self.shells[name] = shell
         except Problem as problem:
-            self.problems.append(problem.message)
+            self.problems += [problem.message] if problem.message not in self.problems else []
         else:
             self.problems += [
                 f"{old} hold a function of llm-user-memory 0.1.1, which breaks commands such as `llm logs`."

@@ -275,11 +275,13 @@ def test_an_unclosed_quote_in_the_editors_name_is_an_error_in_words(user: User) 
     assert (done.returncode, "Traceback" in done.stderr) == (1, False)
 
 
-def test_a_terminal_that_can_not_show_all_characters_is_shown_the_others(user: User) -> None:
+def test_a_terminal_shows_what_characters_it_can_and_a_file_gets_all_of_them(user: User) -> None:
     user.profile = "- Likes “tea” in Łódź\n"
-    done = user.llm("memory", "show", auto=None, PYTHONIOENCODING="latin-1")
-    assert done.stdout == "- Likes \\u201ctea\\u201d in \\u0141\ufffdd\\u017a\n"
-    assert user.llm("memory", "why", auto=None, PYTHONIOENCODING="latin-1").stdout
+    for command in ("show", "why"):
+        terminal = user.terminal("llm", "memory", command, PYTHONIOENCODING="latin-1")
+        assert terminal.wait() == 0
+        assert r"Likes \u201ctea\u201d in \u0141" in terminal.shown
+    assert user.llm("memory", "show", auto=None, PYTHONIOENCODING="latin-1").stdout == user.profile
 
 
 @pytest.mark.parametrize(

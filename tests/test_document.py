@@ -85,9 +85,10 @@ def test_prose_headings_rules_fences_and_comments_hold_no_items(text: str) -> No
 
 
 def test_code_inside_a_line_opens_no_fence() -> None:
-    document = Document("``` ```inline``` is code\n\n- Stays editable\n")
-    assert [item.editable for item in document.items] == [True]
-    assert document.unclosed is None
+    for line in ("``` ```inline``` is code", "- ~~~ is how I mark code", "- ```x``` is code"):
+        document = Document(f"{line}\n\n- Stays editable\n")
+        assert document.items[-1].editable
+        assert document.unclosed is None
 
 
 def test_headings_are_read_without_their_closing_marks() -> None:
@@ -272,6 +273,11 @@ def test_the_title_of_the_document_is_no_section() -> None:
 def test_a_new_section_is_none_of_the_last_ones_parts() -> None:
     text = "# Me\n\n## Work\n- Nurse\n\n### Clients\n- Acme\n"
     assert Document(text).add("Interests", "Tea").text == f"{text}\n## Interests\n- Tea\n"
+
+
+def test_a_mark_of_byte_order_counts_at_the_beginning_alone() -> None:
+    assert editable(Document("\ufeff").add("Interests", "Tea").text) == ["Tea"]
+    assert editable(Document("## Interests\n\ufeff").add("Interests", "Tea").text) == ["Tea"]
 
 
 def test_an_empty_profile_gets_a_title_and_the_first_section() -> None:

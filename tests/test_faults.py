@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import itertools
+import json
 import os
 import pathlib
 import re
@@ -538,7 +539,8 @@ class Service:
         self.words = words
 
     def prompt(self, request: str, **_: object) -> None:
-        raise RuntimeError(self.words.format(request=request.partition("<profile>")[2]))
+        end = request.partition("<profile>")[2]
+        raise RuntimeError(self.words.format(request=end, json=json.dumps(end)))
 
 
 @pytest.mark.parametrize(
@@ -567,11 +569,15 @@ def test_a_service_that_is_busy_is_not_a_model_with_a_small_context(
 def test_what_a_service_quotes_of_a_request_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(llm, "get_model", lambda _: Service("refused by the filter: {request!r}"))
     document = memory.Document("## Family\n- Married to   Bluebird\n")
-    request = memory.build_request(document, [memory.Source("My dog is called Rex.\nAnd my cat Tom.")], "abcdef")
+    request = memory.build_request(document, [memory.Source('My "dog" is called Rex.\nMy cat is Zoë.')], "abcdef")
     with pytest.raises(memory.ModelFailed) as failed:
         memory.ask_model("scripted", request)
     assert "refused by the filter" in str(failed.value)
-    assert not re.search("Bluebird|Rex|Tom", str(failed.value))
+    assert not re.search("Bluebird|Rex|Zo", str(failed.value))
+    monkeypatch.setattr(llm, "get_model", lambda _: Service("refused by the filter: {json}"))
+    with pytest.raises(memory.ModelFailed) as failed:
+        memory.ask_model("scripted", request)
+    assert not re.search("Bluebird|Rex|Zo", str(failed.value))
 
 
 # Claims
@@ -725,3 +731,33 @@ def test_words_that_a_tool_gives_to_an_llm_inside_llm_are_not_learned(user: User
     user.settled()
     assert user.query("select count(*) from turn_search where prompt like '%spy%'") == 1
     assert not any("spy" in call["messages"][-1][1] for call in user.calls(update=True))
+
+
+def test_a_worker_that_fails_for_a_moment_still_looks_for_work_before_it_ends(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "IDLE_EXIT", 0.5)
+
+    class Worker(memory.Worker):
+        ticks = 0
+
+        def _tick(self) -> bool:
+            self.ticks += 1
+            if self.ticks == 12:  # it has been idle for long enough, and could end now
+                user.llm(SAID)
+                raise memory.LogUnreadable("locked for this moment")
+            return super()._tick()
+
+    worker = Worker(user.places, memory.Settings(interval=0.04))
+    worker.run()
+    assert worker.ticks > 12
+    assert user.facts == [SAID]
+
+
+def test_a_note_is_kept_where_a_damaged_database_can_not_be_put_aside_now(user: User) -> None:
+    user.llm("memory", "add", "Plays chess", auto=None)
+    user.places.database.write_bytes(b"This is no database. " * 1000)
+    with filelock.FileLock(user.places.profile_lock):
+        user.llm(SAID, LLM_MEMORY_UPDATE_INTERVAL="3600")
+    user.llm("memory", "update", auto=None)
+    assert user.facts == ["Plays chess", SAID]

@@ -387,6 +387,8 @@ def test_a_day_ends_at_its_local_midnight_also_in_the_other_half_of_the_year(mon
         assert parse_moment("12 sep", NOON).isoformat() == "2026-09-12T23:59:59.999999+02:00"
         with pytest.raises(Problem, match="2026-12-03 is still to come; name the year"):
             parse_moment("3 dec", NOON)
+        with pytest.raises(Problem, match=r"2099-01-01 is still to come$"):
+            parse_moment("2099-01-01", NOON)
     finally:
         monkeypatch.undo()
         time.tzset()
@@ -541,7 +543,7 @@ def test_forget_takes_an_id_a_whole_line_as_show_prints_it_or_part_of_one(user: 
     run(user, "load", "-", stdin="- Lives in Leeds\n- [ ] Learns Polish\n1. Plays chess\n- Stays\n")
     shown = json.loads(run(user, "show", "--json")[0])["facts"]
     hold(user, Edit("ADD", "Interests", "Plays chess in a club", "I say I play chess in a club"))
-    run(user, "forget", shown[0]["id"], "--yes")
+    run(user, "forget", f"[{shown[0]['id']}]", "--yes")
     run(user, "forget", "--yes", "--", "- [ ] Learns Polish")
     run(user, "forget", "1. Plays chess", "--yes")
     assert user.profile == "- Stays\n"
@@ -1209,7 +1211,7 @@ def test_who_has_the_database_open_notices_that_it_is_another_one(user: User) ->
     assert [author for _, author in versions(user)] == ["unknown", "add", "add"]
 
 
-def test_forget_takes_a_word_for_a_text_where_a_line_holds_it_and_an_id_for_that_line_alone(user: User) -> None:
+def test_forget_takes_an_id_in_brackets_for_that_line_alone_and_a_word_for_a_text(user: User) -> None:
     document = llm_user_memory.Document(f"{PROFILE}- Lives in Leeds on weekends\n")
     of = {item.text: id for id, item in document.ids.items()}
     word = of["Likes short answers"]
@@ -1217,9 +1219,10 @@ def test_forget_takes_a_word_for_a_text_where_a_line_holds_it_and_an_id_for_that
     run(user, "forget", word, "--yes")
     assert "Likes short answers" in user.facts
     assert f"Plays {word}ball" not in user.facts
+    run(user, "forget", word, "--yes", code=1)
     run(user, "forget", f"[{word}]", "--yes")
     assert user.facts == ["Lives in Leeds", "Lives in Leeds on weekends"]
-    run(user, "forget", of["Lives in Leeds"], "--yes")
+    run(user, "forget", f"[{of['Lives in Leeds']}]", "--yes")
     assert user.facts == ["Lives in Leeds on weekends"]
     assert holding(user, "Lives in Leeds on weekends")
 
@@ -1430,6 +1433,8 @@ def test_a_line_that_the_user_rewords_while_the_model_thinks_is_shown_to_it_agai
     first = learn(user, reply.format(ids["Lives in Leeds"]), reword)
     assert first is not None
     assert first.verdicts == ()
+    with user.memory() as memory:
+        assert memory.count_turns("pending") == 1
     assert "Lives in the north of Leeds" in user.facts
     ids = {item.text: id for id, item in llm_user_memory.Document(user.profile).ids.items()}
     learn(user, reply.format(ids["Lives in the north of Leeds"]))
@@ -1583,6 +1588,11 @@ def test_an_error_that_quotes_what_is_forgotten_is_forgotten_too(user: User) -> 
         for turn in memory.due(8):
             memory.put_off([turn], "refused: 'ex is called Bluebird'")
         memory.report("condense", "refused: 'ex is called Bluebird'")
+        memory.report("log", "refused: Zoë")
+    run(user, "add", "Knows Zoë")
+    run(user, "forget", "Zoë", "--yes")
+    with user.memory() as memory:
+        assert not any("Zoë" in error["message"] for error in memory.errors())
     assert holding(user, "Bluebird")
     run(user, "forget", "Bluebird", "--yes")
     assert holding(user, "Bluebird") == []
@@ -1600,6 +1610,9 @@ def test_a_heading_is_the_users_to_rename_and_then_goes_out_of_history(user: Use
     user.profile = user.profile.replace("Project Bluebird", "Projects")
     run(user, "forget", "Bluebird", "--yes")
     assert holding(user, "Bluebird") == []
+    user.profile = "\ufeff# Anna's profile\n- Anna plays chess\n"
+    run(user, "forget", "anna", "--yes")
+    assert text_of(user, versions(user)[-1][0]) == user.profile == "\ufeff# Anna's profile\n"
     run(user, "add", "Plays chess", "--section", "Interests")
     run(user, "clear")
     run(user, "forget", "interests", "--yes", code=1)
@@ -1614,17 +1627,6 @@ def test_a_line_that_stays_keeps_its_receipt_without_what_is_forgotten(user: Use
     run(user, "forget", "Leeds", "--yes")
     assert "I moved to York" in run(user, "why", "York")[0]
     assert holding(user, "Leeds") == []
-
-
-def test_a_bare_id_is_a_text_where_history_holds_that(user: User) -> None:
-    of = {item.text: id for id, item in llm_user_memory.Document(PROFILE).ids.items()}
-    user.profile = f"{PROFILE}- Knows {of['Lives in Leeds']}\n"
-    run(user, "history")
-    user.profile = PROFILE
-    run(user, "forget", of["Lives in Leeds"], "--yes")
-    assert user.profile == PROFILE
-    run(user, "forget", of["Lives in Leeds"], "--yes")
-    assert user.facts == ["Likes short answers"]
 
 
 # Review
