@@ -3547,13 +3547,11 @@ class Call:
         ctx = click.get_current_context(silent=True)
         if ctx is None or ctx.command.name not in {"prompt", "chat"} or ctx.parent is None or ctx.parent.parent:
             return None
-        if "llm_user_memory" not in ctx.meta:
-            if cls.running:  # a tool that runs llm inside llm: nobody typed this
-                return None
-            ctx.meta["llm_user_memory"] = cls.running = cls(ctx, settings)
+        if cls.running is None:
+            cls.running = cls(ctx, settings)
             ctx.call_on_close(cls._ended)
-        call: Call = ctx.meta["llm_user_memory"]
-        return call
+        # Not an llm that a tool of this one runs: nobody typed that.
+        return cls.running if cls.running.ctx is ctx else None
 
     @classmethod
     def _ended(cls) -> None:
