@@ -349,7 +349,7 @@ def is_heading(line: str) -> bool:
 
 def says_nothing(text: str) -> bool:
     """Whether a profile holds nothing but headings and blank lines."""
-    return all(not line.strip("\ufeff \t\r\n") or is_heading(line) for line in _lines(text))
+    return all(not _stripped(line) or is_heading(line) for line in _lines(text))
 
 
 def _indent(bullet: str) -> int:
@@ -514,7 +514,7 @@ class Document:
         levels = [level for _, level, _ in self._sections()]
         level = min(levels) if len(self.headings) > 1 else 2
         block = [f"{'#' * level} {name}", self._bullet(0, 0) + fact]
-        if not any(line.strip("\ufeff \t\r\n") for line in self.lines[:at]):
+        if not any(_stripped(line) for line in self.lines[:at]):
             block = [TITLE, "", *block]
         elif self.lines[at - 1].strip():
             block = ["", *block]
@@ -2852,7 +2852,7 @@ def _profile_with_ids(document: Document) -> str:
     for index, line in enumerate(document.lines):
         if index in ids:
             lines.append("[{}] {}".format(*ids[index]))
-        elif line.strip("\ufeff \t\r\n"):
+        elif _stripped(line):
             lines.append(line.strip("\ufeff\r\n"))
     text = mask_secrets("\n".join(lines)) or "(empty)"
     return f"<profile>\n{_closing_tags(text, 'profile')}\n</profile>"
@@ -3477,7 +3477,7 @@ def framed(text: str) -> str:
         return ""
     if not _all_visible(text):
         text = without_hidden(text)
-    return FRAME.format(_closing_tags(text.strip("\ufeff \t\r\n"), "user_profile"))
+    return FRAME.format(_closing_tags(_stripped(text), "user_profile"))
 
 
 def _fragments(text: str) -> list[llm.Fragment]:

@@ -681,6 +681,25 @@ def test_a_call_in_a_folder_that_its_user_may_not_search_is_unaffected(
     assert "Permission denied" in problems(user)
 
 
+def test_a_mistake_of_ours_leaves_the_call_as_it_would_be_and_is_told_by_status(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user.profile = f"- {SAID}\n"
+    command = llm.cli.cli.commands["prompt"]
+    memory._wrap(command, "system")
+
+    def mistaken(text: str) -> str:
+        raise ZeroDivisionError("nobody thought of this")
+
+    try:
+        monkeypatch.setattr(memory, "framed", mistaken)
+        done = CliRunner(env=user.env).invoke(llm.cli.cli, ["prompt", "-n", "hello"])
+    finally:
+        del command.invoke
+    assert (done.exit_code, done.output) == (0, "You said: hello\n")
+    assert "nobody thought of this" in problems(user)
+
+
 def test_a_call_whose_standard_error_is_closed_or_full_is_answered_and_learned(user: User) -> None:
     for redirection, fact in (("2>&-", SAID), ("2>/dev/full", "I work as a nurse")):
         done = subprocess.run(
