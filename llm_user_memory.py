@@ -4365,6 +4365,8 @@ class _Group(click.Group):
             sys.stdout.reconfigure(**how)  # type: ignore[union-attr]
         try:
             return super().invoke(ctx)
+        except OverflowError as error:
+            raise Problem("There is no such number; see: llm memory history") from error
         except UnicodeDecodeError as error:
             raise Problem("What was piped in is not text in UTF-8; nothing was changed") from error
         except sqlite3.DatabaseError as error:
@@ -4415,7 +4417,7 @@ def open_history() -> Iterator[Memory]:
 
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask")
 never_asks = click.option("--yes", "-y", is_flag=True, expose_value=False, help="Accepted; this never asks")
-version_number = click.IntRange(0, 2**31)
+version_number = click.IntRange(min=0)
 json_option = click.option("json_", "--json", is_flag=True, help="Output as JSON")
 
 
@@ -4847,7 +4849,7 @@ def diff(a: int | None, b: int | None) -> None:
 
 @memory_group.command()
 @click.argument("version", type=version_number, required=False)
-@click.option("--steps", type=click.IntRange(1, 2**31), metavar="N", help="Undo the last N changes")
+@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Undo the last N changes")
 @click.option("--to", metavar="DATE-OR-AGE", help="2026-11-01, yesterday, 2h, '3 days ago'")
 @click.option(
     "--only", type=version_number, metavar="VERSION", help="Undo the change of this version, and none made since"

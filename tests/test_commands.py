@@ -288,6 +288,7 @@ def test_a_terminal_shows_what_characters_it_can_and_a_file_gets_all_of_them(use
     ("args", "given"),
     [
         (["rollback", "99999999999999999999"], None),
+        (["rollback", "--steps", "99999999999999999999"], None),
         (["diff", "99999999999999999999"], None),
         (["history", "-n", "99999999999999999999"], None),
         (["add", "-"], b"caf\xe9"),
