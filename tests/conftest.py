@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import json
 import os
 import pathlib
@@ -17,10 +18,15 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import llm
 import pytest
+import sqlite_utils
+from click.testing import CliRunner
 from hypothesis import HealthCheck, settings
+from llm.migrations import migrate
 
 import llm_user_memory as memory
+from llm_user_memory import Ask, Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -99,6 +105,78 @@ def holder(path: pathlib.Path) -> int | None:
         rf" FLOCK +ADVISORY +WRITE (\d+) \S+:{path.stat().st_ino} ", pathlib.Path("/proc/locks").read_text()
     )
     return int(found[1]) if found else None
+
+
+class Clock:
+    """A clock that stands still until it is set."""
+
+    def __init__(self, time: dt.datetime = dt.datetime(2026, 11, 20, 12, tzinfo=dt.timezone.utc)) -> None:
+        self.time = time
+
+    def __call__(self) -> dt.datetime:
+        return self.time
+
+    def advance(self, **span: float) -> None:
+        self.time += dt.timedelta(**span)
+
+
+class Listener(llm.Model):
+    """Answers so that llm has something to log."""
+
+    model_id = "scripted"
+
+    def execute(
+        self, prompt: llm.Prompt, stream: bool, response: llm.Response, conversation: Any = None
+    ) -> Iterator[str]:
+        yield "I see."
+
+
+def make_log(home: memory.Home) -> sqlite_utils.Database:
+    """llm's log, made by llm if it is not there."""
+    home.user_dir.mkdir(parents=True, exist_ok=True)
+    log = sqlite_utils.Database(home.logs)
+    migrate(log)
+    return log
+
+
+def note(text: str, **fields: Any) -> memory.Note:
+    """The note that a call leaves of words typed now."""
+    given: dict[str, Any] = {"id": os.urandom(6).hex(), "at": memory.utc_now().isoformat(), "command": "prompt", "thread": None}
+    given |= {"length": len(text), "sha256": memory.digest(text), "learn": True}
+    return memory.Note(**given | fields)
+
+
+def typed(home: memory.Home, *texts: str, **fields: Any) -> None:
+    """What calls leave behind: a line in the journal for each, and a turn in llm's log, written by llm."""
+    home.create()
+    for text in texts:
+        memory.Journal(home.file("typed.jsonl")).append(note(text, **fields)._asdict())
+        response = Listener().prompt(text)
+        response.text()
+        response.log_to_db(make_log(home))
+
+
+def learn(
+    home: memory.Home, reply: str | memory.Ask, meanwhile: Callable[[], object] = lambda: None, **settings: Any
+) -> memory.Result | None:
+    """Learn one batch of what was typed, with a model that answers so, while something else happens."""
+
+    def ask(model: str, request: str) -> str:
+        meanwhile()
+        return reply if isinstance(reply, str) else reply(model, request)
+
+    with memory.Memory(home) as opened:
+        memory.take_in(opened, memory.Log(home.logs))
+        return memory.Learner(opened, memory.Log(home.logs), memory.Settings(**settings), ask).learn()
+
+
+def fill(folder: pathlib.Path, free: int = 0) -> pathlib.Path:
+    """Leave only so many bytes of this file system; returns the file that takes the rest."""
+    filler = folder / "filler"
+    room = os.statvfs(folder)
+    with filler.open("wb") as file, contextlib.suppress(OSError):
+        file.write(b"x" * max(room.f_bavail * room.f_frsize - free, 0))
+    return filler
 
 
 @dataclass
@@ -207,8 +285,61 @@ class User:
     def facts(self) -> list[str]:
         return [item.text for item in memory.Document(self.profile).items]
 
-    def memory(self) -> memory.Memory:
-        return memory.Memory(self.places)
+    def memory(self, **options: Any) -> memory.Memory:
+        return memory.Memory(self.places, **options)
+
+    def run(self, *args: str, stdin: str | None = None, code: int = 0) -> tuple[str, str]:
+        """Run a command of memory's in this process, which is quicker: what it printed and what it said."""
+        done = CliRunner(env=self.env).invoke(memory.memory_group, args, input=stdin, obj=memory.Settings())
+        assert done.exit_code == code, (done.output, done.exception)
+        return done.stdout, done.stderr
+
+    def types(self, *texts: str, **fields: Any) -> None:
+        typed(self.places, *texts, **fields)
+
+    def learns(
+        self, reply: str | Ask, meanwhile: Callable[[], object] = lambda: None, **settings: Any
+    ) -> Result | None:
+        return learn(self.places, reply, meanwhile, **settings)
+
+    def has_learned(self, fact: str, quote: str) -> None:
+        """Learn a fact from a message, at once."""
+        self.types(f"{quote}, you know")
+        assert self.learns(f"ADD | Personal Information | {fact} | {quote}")
+        assert fact in self.facts
+
+    def comes_to_know(self, *facts: str) -> None:
+        """Wait until the worker has learned these facts, and see that there is nothing else and nothing twice."""
+        eventually(lambda: set(facts) <= set(self.facts), f"learning {facts}")
+        self.settled()
+        assert sorted(self.facts) == sorted(facts)
+
+    def asked_about(self, text: str) -> int:
+        """How many update requests contained this text."""
+        return sum(text in call["messages"][-1][1] for call in self.calls(update=True))
+
+    def receipts(self) -> list[dict[str, Any]]:
+        """The receipts of all lines of the profile."""
+        lines = json.loads(self.run("why", "--json")[0])
+        return [receipt for line in lines for receipt in line["receipts"]]
+
+    def to_review(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(self.run("review", "--json")[0])
+        return found
+
+    def versions(self) -> list[tuple[int, str]]:
+        """Number and author of every version, oldest first."""
+        with self.memory() as opened:
+            return [(version.id, version.author) for version in opened.history.versions()][::-1]
+
+    def text_of(self, version: int) -> str:
+        with self.memory() as opened:
+            return opened.history.version_text(version)
+
+    def files_with(self, word: str) -> list[str]:
+        """Our files in which this word can be read."""
+        files = [path for path in self.places.directory.rglob("*") if path.is_file()]
+        return [path.name for path in files if word.casefold().encode() in path.read_bytes().lower()]
 
     def status(self, **env: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.llm("memory", "status", "--json", auto=None, check=True, **env).stdout)
@@ -228,7 +359,7 @@ class User:
 
     def worker_pid(self) -> int:
         """The pid of the running worker, waiting for it to have started."""
-        return int(eventually(lambda: holder(self.places.worker_lock), "a worker"))
+        return int(eventually(lambda: holder(self.places.lock("worker")), "a worker"))
 
     def workers(self) -> list[int]:
         """The pids of all worker processes of this user, whether they hold the lock or not."""
@@ -247,7 +378,7 @@ class User:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, how)
         # One that waited for the lock may take over at once.
-        eventually(lambda: holder(self.places.worker_lock) != pid, "the worker's end")
+        eventually(lambda: holder(self.places.lock("worker")) != pid, "the worker's end")
 
     def settled(self) -> None:
         """Wait until a worker has looked at every logged turn and nothing is waiting."""
@@ -255,19 +386,14 @@ class User:
         def nothing_waits() -> bool:
             last = self.query("select coalesce(max(id), 0) from turn_search")
             with contextlib.suppress(sqlite3.Error), self.memory() as opened:
-                return opened.cursor()[0] >= last and not opened.count_turns("pending")
+                return opened.turns.cursor().row >= last and not opened.turns.how_many("pending")
             return False
 
         eventually(nothing_waits, "the worker's work")
 
     def make_log(self) -> None:
         """Create llm's log, with nothing in it."""
-        import sqlite_utils
-        from llm.migrations import migrate
-
-        with contextlib.closing(sqlite3.connect(self.places.logs)) as db:
-            migrate(sqlite_utils.Database(db))
-            db.commit()
+        make_log(self.places)
 
     def query(self, sql: str, path: pathlib.Path | None = None) -> Any:
         """The first value that a query of llm's log (or another database) gives."""
