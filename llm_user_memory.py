@@ -58,17 +58,21 @@ import time
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 import llm
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, dataclass_transform
+else:
 
-# This module is loaded on every start of llm. So values are named tuples (as many
-# frozen dataclasses cost 13 ms), and heavy modules (filelock, platformdirs,
-# sqlite_utils, logging.handlers, …) are imported where they are used.
+    def dataclass_transform(**_options: bool) -> Callable[[type], type]:
+        return lambda cls: cls
+
+
+# This module is loaded on every start of llm. So heavy modules (filelock, platformdirs, sqlite_utils,
+# logging.handlers, …) are imported where they are used.
 
 
 # -- hooks -------------------------------------------------------------------
@@ -106,6 +110,42 @@ _FALSE = {"0", "false", "no", "off"}
 DEFAULT_INTERVAL = 5.0
 
 
+@dataclass_transform(frozen_default=True)
+class Value:
+    """A value with named fields, used as a ``NamedTuple``: two dozen of these cost each start of llm 2.5 ms."""
+
+    _fields: ClassVar[tuple[str, ...]]
+
+    def __init_subclass__(cls) -> None:
+        cls._fields = tuple(cls.__annotations__)
+
+    def __init__(self, *values: object, **named: object) -> None:
+        given = dict(zip(self._fields, values, strict=False)) | named
+        if not given.keys() <= set(self._fields) or not all(
+            name in given or hasattr(self, name) for name in self._fields
+        ):
+            raise TypeError(f"{type(self).__name__} has the fields {', '.join(self._fields)}")
+        self.__dict__.update(given)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (getattr(self, name) for name in self._fields)
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self._asdict() == other._asdict()  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._asdict().items())})"
+
+    def _asdict(self) -> dict[str, Any]:
+        return dict(zip(self._fields, self, strict=True))
+
+    def _replace(self, **changes: Any) -> Self:
+        return type(self)(**self._asdict() | changes)
+
+
 class Problem(click.ClickException):
     """Something the user has to know; its message names the next step."""
 
@@ -123,7 +163,7 @@ def _seconds(text: str) -> float | None:
     return number if 0 < number <= 86_400 else None
 
 
-class Settings(NamedTuple):
+class Settings(Value):
     """The environment variables ``LLM_MEMORY_*``, understood."""
 
     auto: str = ""
@@ -197,7 +237,7 @@ def _own(path: pathlib.Path) -> bool:
     return os.name != "posix" or path.stat().st_uid == os.geteuid()
 
 
-class Home(NamedTuple):
+class Home(Value):
     """The places of all files, below one llm user directory."""
 
     user_dir: pathlib.Path
@@ -511,17 +551,17 @@ BUDGET = 8_000
 """Characters of profile above which facts are condensed before any is added."""
 CONDENSED = BUDGET * 3 // 4
 """Characters of profile below which nothing is condensed."""
-# Each takes time in proportion to the line.
-_HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(\S(?:.*\S)?))?\s*$")
-_ITEM = re.compile(r"([ \t]*(?:[-*+•]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?)(\S(?:.*\S)?)\s*$")
-_RULE = re.compile(r"[ \t]*([-*_])(?:[ \t]*\1){2,}[ \t]*$")
-_FENCE = re.compile(
+# Each takes time in proportion to the line. Not compiled here: that costs each start of llm 1 ms.
+_HEADING = r" {0,3}(#{1,6})(?:[ \t]+(\S(?:.*\S)?))?\s*$"
+_ITEM = r"([ \t]*(?:[-*+•]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?)(\S(?:.*\S)?)\s*$"
+_RULE = r"[ \t]*([-*_])(?:[ \t]*\1){2,}[ \t]*$"
+_FENCE = (
     r"[ \t]*(?:(?:[-*+•]|\d{1,9}[.)])[ \t]+(?=(?:`+|~+)[\w+#.-]*\s*$))?"  # in an entry, with nothing but a language
     r"(?:(?P<ticks>`{3,})[^`]*$|(?P<tildes>~{3,}))"
 )
 
 
-class Item(NamedTuple):
+class Item(Value):
     """One list entry of the profile."""
 
     line: int
@@ -536,7 +576,7 @@ class Item(NamedTuple):
 
 def heading_level(line: str) -> int:
     """Return the level of a heading, 1 to 6; 0 for any other line."""
-    match = _HEADING.match(line.strip("\ufeff\r\n"))
+    match = "#" in line and re.match(_HEADING, line.strip("\ufeff\r\n"))
     return len(match[1]) if match else 0
 
 
@@ -585,7 +625,7 @@ class Document:
         section, fence, comment = "", "", False
         for index, line in enumerate(self.lines):
             bare = line.rstrip("\r\n").lstrip("\ufeff" if index == 0 else "")
-            opens = _FENCE.match(bare)
+            opens = re.match(_FENCE, bare)
             mark = (opens["ticks"] or opens["tildes"]) if opens else ""
             if fence:
                 if mark.startswith(fence) and not bare.strip().strip(fence[0]):
@@ -596,12 +636,12 @@ class Document:
                 self.unclosed = opened if comment else None
             elif mark:
                 fence, self.unclosed = mark, index
-            elif heading := _HEADING.match(bare):
+            elif heading := re.match(_HEADING, bare):
                 section = re.sub(r"(?:^|[ \t])#+$", "", heading[2] or "").rstrip()
                 self.headings.append((index, len(heading[1]), section))
-            elif _RULE.match(bare):
+            elif re.match(_RULE, bare):
                 continue
-            elif item := _ITEM.match(bare):
+            elif item := re.match(_ITEM, bare):
                 found.append((index, section, item))
             elif bare.strip():
                 plain.add(index)
@@ -791,7 +831,7 @@ LONGEST_MESSAGE = 6_000
 """Characters of a typed message that the model is shown."""
 
 
-class Edit(NamedTuple):
+class Edit(Value):
     """One line of a reply. ``target`` is an id, or for ``ADD`` a section."""
 
     action: str
@@ -800,7 +840,7 @@ class Edit(NamedTuple):
     quote: str
 
 
-class Message(NamedTuple):
+class Message(Value):
     """A typed message as the model was shown it, and where it came from."""
 
     text: str
@@ -810,7 +850,7 @@ class Message(NamedTuple):
     """When it was typed: ISO 8601, UTC."""
 
 
-class Verdict(NamedTuple):
+class Verdict(Value):
     """The judgement of an edit: ``apply``, ``hold`` or ``reject``."""
 
     edit: Edit
@@ -1158,7 +1198,7 @@ def _is_given(quote: str, message: Message | None) -> bool:
     return len(normalised(message.text[: marker.end()])) <= _whole_words(normalised(quote), normalised(message.text))
 
 
-class Proposal(NamedTuple):
+class Proposal(Value):
     """An edit and all that a gate may look at to judge it."""
 
     edit: Edit
@@ -1222,7 +1262,7 @@ def _decide(proposal: Proposal) -> tuple[str, str]:
     return "apply", ""
 
 
-class Judgement(NamedTuple):
+class Judgement(Value):
     """All verdicts on a reply, and the document with the applied edits."""
 
     verdicts: tuple[Verdict, ...]
@@ -1287,7 +1327,7 @@ BATCH_OF_TURNS = 500
 """Turns that are read at a time."""
 
 
-class Note(NamedTuple):
+class Note(Value):
     """One line of the journal: words typed for ``prompt``, or as one message of a ``chat``."""
 
     id: str
@@ -1303,7 +1343,7 @@ class Note(NamedTuple):
     """``LLM_MEMORY_MODEL`` as that call had it."""
 
 
-class Entries(NamedTuple):
+class Entries(Value):
     """The content of the journal."""
 
     notes: list[Note]
@@ -1365,11 +1405,13 @@ class Journal:
             if status.st_size != self._taken_size or abs(time.time() - status.st_ctime) < 1:
                 return
             self.taken.unlink()
-        with contextlib.suppress(FileNotFoundError):
-            os.rename(self.path, self.taken)
+        # Not renamed: another process may have made a part of its own meanwhile.
+        with contextlib.suppress(FileNotFoundError, FileExistsError):
+            os.link(self.path, self.taken)
+            os.unlink(self.path)
 
 
-class Turn(NamedTuple):
+class Turn(Value):
     """One logged turn, without its text."""
 
     row: int
@@ -1771,7 +1813,7 @@ FORGOTTEN = "[forgotten]"
 REDACTED = f"- {FORGOTTEN}\n"
 
 
-class Version(NamedTuple):
+class Version(Value):
     """One state of the profile."""
 
     id: int
@@ -2188,7 +2230,7 @@ MOST_OPEN_NOTES = 1_000
 #   any ── forget ──> forgotten, for good
 
 
-class PendingTurn(NamedTuple):
+class PendingTurn(Value):
     """A turn that is still to be learned from."""
 
     turn_id: str
@@ -2202,7 +2244,7 @@ class PendingTurn(NamedTuple):
     attempts: int
 
 
-class Cursor(NamedTuple):
+class Cursor(Value):
     """The last turn of the log that was looked at."""
 
     row: int = 0
@@ -2212,7 +2254,7 @@ class Cursor(NamedTuple):
 _TURN = "id, thread_id, coalesce(asked, model) as asked, at, start, length, attempts"
 
 
-class Turns(NamedTuple):
+class Turns(Value):
     """The turns with typed words and what became of them. Never a word of them, nor of the profile."""
 
     db: Database
@@ -2350,7 +2392,7 @@ REWORDED = "REWORDED"
 """The action of a receipt whose fact is in the user's own words."""
 
 
-class Receipt(NamedTuple):
+class Receipt(Value):
     """The words of the user that a line of the profile rests on."""
 
     version: int
@@ -2366,7 +2408,7 @@ class Receipt(NamedTuple):
     """When the quote was typed."""
 
 
-class Receipts(NamedTuple):
+class Receipts(Value):
     """The evidence of every learned fact."""
 
     db: Database
@@ -2397,7 +2439,7 @@ class Receipts(NamedTuple):
         return found
 
 
-class HeldEdit(NamedTuple):
+class HeldEdit(Value):
     """An edit that waits for the user to accept or drop it."""
 
     id: int
@@ -2421,7 +2463,7 @@ class Outdated(Problem):
     """A held edit can't be made any more: its line has changed, or it is not held now."""
 
 
-class Review(NamedTuple):
+class Review(Value):
     """The edits that were held for the user."""
 
     db: Database
@@ -2495,7 +2537,7 @@ def saying(text: str, *, whole: bool = False) -> Says:
     """
 
     def said(line: str) -> str:
-        item = _ITEM.match(line.strip("\ufeff\r\n"))
+        item = re.match(_ITEM, line.strip("\ufeff\r\n"))
         return normalised(item[2] if item else line)
 
     key = said(text)
@@ -2504,7 +2546,7 @@ def saying(text: str, *, whole: bool = False) -> Says:
     return (lambda line: said(line) == key) if whole else (lambda line: key in normalised(line))
 
 
-class Forgetting(NamedTuple):
+class Forgetting(Value):
     """Removal for good: from the profile, its history, the receipts and the held edits."""
 
     db: Database
@@ -2891,7 +2933,7 @@ def forget_for_good(memory: Memory, log: Log, says: Says) -> None:
 # One batch
 
 
-class Result(NamedTuple):
+class Result(Value):
     """The result of one request."""
 
     model: str
@@ -2901,7 +2943,7 @@ class Result(NamedTuple):
     failure: ModelFailed | None = None
 
 
-class Batch(NamedTuple):
+class Batch(Value):
     """Turns of one model, the messages typed in them, and the profile that the model is shown."""
 
     model: str
@@ -3347,9 +3389,9 @@ _PROMPT = f"auto-{os.urandom(8).hex()}-prompt"
 _BY_HAND = f"auto-{os.urandom(8).hex()}"
 
 # Marks that chat templates are made of: in a profile they could end the system prompt.
-_CHAT_MARKS = re.compile(r"<\|[\w ]{1,40}\|>|<(?:start|end)_of_turn>|\[/?INST\]|<</?SYS>>|</?s>")
+_CHAT_MARKS = r"<\|[\w ]{1,40}\|>|<(?:start|end)_of_turn>|\[/?INST\]|<</?SYS>>|</?s>"
 
-_REFUSES_SYSTEM = re.compile(r"(?:system|developer)[ _-]?(?:role|message|prompt|instruction)", re.IGNORECASE)
+_REFUSES_SYSTEM = r"(?:system|developer)[ _-]?(?:role|message|prompt|instruction)"
 
 
 def without_empty_headings(text: str) -> str:
@@ -3376,8 +3418,10 @@ def framed(text: str) -> str:
     """
     if says_nothing(text):
         return ""
-    text = _CHAT_MARKS.sub(" ", without_hidden(without_empty_headings(text)))
-    return FRAME.format(without_tag(stripped(text), "user_profile"))
+    text = stripped(without_hidden(without_empty_headings(text)))
+    if "<" in text or "[" in text:
+        text = without_tag(re.sub(_CHAT_MARKS, " ", text), "user_profile")
+    return FRAME.format(text)
 
 
 def _fragments(text: str) -> list[llm.Fragment]:
@@ -3601,7 +3645,7 @@ class Call:
 
     def failed(self, error: Exception) -> None:
         """Remember a model that refused the profile as a system prompt; the next call carries it in the prompt."""
-        if self.in_system and _REFUSES_SYSTEM.search(str(error)):
+        if self.in_system and re.search(_REFUSES_SYSTEM, str(error), re.IGNORECASE):
             with contextlib.suppress(OSError), open(self.home.file("no-system"), "a", encoding="utf-8") as file:
                 file.write(f"{self.in_system}\n")
             click.echo(
@@ -4041,21 +4085,21 @@ def resume() -> None:
 def update_now(memory: Memory, log: Log, settings: Settings, ask: Ask = ask_model) -> list[Result]:
     """Learn everything that waits, in the foreground; a worker's batch is waited for."""
     results: list[Result] = []
-    learning = memory.home.lock("learn")
-    with locked(learning):
+    lock = functools.partial(locked, memory.home.lock("learn"), 5 * MODEL_TIMEOUT)
+    with lock():
         take_in(memory, log)
     learner, tried = Learner(memory, log, settings, ask), set[str]()
     left = memory.turns.in_states("pending")
     hidden = not left or not at_terminal(sys.stderr)
     with click.progressbar(length=len(left), label="Learning", file=sys.stderr, hidden=hidden) as bar:
         while left:
-            with locked(learning, 3 * MODEL_TIMEOUT):
+            with lock():
                 left = [turn for turn in memory.turns.in_states("pending") if turn.turn_id not in tried]
                 result = learner.learn(left)
             if result is None:
                 break  # paused, or learned by someone else
             results.append(result)
-            tried |= {turn.turn_id for turn in left if turn.model == left[0].model and result.turns}
+            tried |= {turn.turn_id for turn in [t for t in left if t.model == left[0].model][: result.turns]}
             bar.update(result.turns)
     return results
 
