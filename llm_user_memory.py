@@ -131,7 +131,7 @@ class Value:
         return (getattr(self, name) for name in self._fields)
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self._asdict() == other._asdict()  # type: ignore[attr-defined]
+        return type(self) is type(other) and self._asdict() == other._asdict()
 
     def __hash__(self) -> int:
         return hash(tuple(self))
@@ -4285,153 +4285,106 @@ def rollback(version: int | None, steps: int | None, to: str | None, only: int |
 # Status and shells
 
 
-class Status:
-    """Everything that ``llm memory status`` tells. What can't be looked at becomes a problem."""
+def profile_status(home: Home, problems: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {"path": str(home.profile), "characters": None, "budget": BUDGET, "facts": None}
+    try:
+        home.check_own()
+        text = read_profile(home.profile)
+    except Problem as problem:
+        problems.append(problem.message)
+        return found
+    if without_hidden(text) != text:
+        problems.append("The profile contains invisible characters; they are not sent. See: llm memory show")
+    if without_tag(text, "user_profile") != text:
+        problems.append("The profile contains a user_profile tag; it is sent disarmed. See: llm memory show")
+    return found | {"characters": len(text), "facts": len(Document(text).items)}
 
-    def __init__(self, home: Home, settings: Settings) -> None:
-        from llm_user_memory_shell import survey
 
-        self.home = home
-        self.settings = settings
-        self.text: str | None = None
-        self.paused: str | None = None
-        self.last: Version | None = None
-        self.readable = True
-        self.pending = 0
-        self.aside: list[dict[str, Any]] = []
-        self.to_review = 0
-        self.problems = list(settings.complaints)
-        self._look_at_profile()
-        self.shells = survey(os.environ)
-        self.problems += self.shells.problems
-        self._look_at_database()
-        self._look_at_model()
+def shell_status(settings: Settings, problems: list[str]) -> dict[str, Any]:
+    from llm_user_memory_shell import survey
 
-    def _look_at_profile(self) -> None:
+    shells = survey(os.environ)
+    problems += shells.problems
+    advice = "not active; to send the profile with every prompt: llm memory install-shell"
+    if settings.auto:
+        advice = "active in this shell"
+    elif settings.auto_off:
+        advice = "switched off in this shell by LLM_MEMORY_AUTO; to turn it on: unset LLM_MEMORY_AUTO"
+    elif shells.installed:
+        places = ", ".join(tilde(shell.rc) for shell in shells.installed)
+        advice = f"not active, but installed in {places}; {shells.how_to_activate(os.environ)}"
+    return {"installed": [str(shell.rc) for shell in shells.installed], "active": bool(settings.auto), "here": advice}
+
+
+def memory_status(memory: Memory, problems: list[str]) -> dict[str, Any]:
+    last = next(iter(memory.history.versions(1, "author = 'worker'")), None)
+    found = memory.db.problems() + [row["reason"] for row in memory.turns.reasons("pending")]
+    problems += [problem for problem in dict.fromkeys([*found, memory.journal.read().failure]) if problem]
+    return {
+        "last_learned": last and {"at": last.at, "summary": last.summary},
+        "pending": memory.waiting(),
+        "set_aside": [dict(row) for row in memory.turns.reasons("aside")],
+        "to_review": len(memory.review.edits()),
+    }
+
+
+def status_of(home: Home, settings: Settings) -> dict[str, Any]:
+    """Gather everything that ``llm memory status`` tells. What can't be looked at becomes a problem."""
+    problems = list(settings.complaints)
+    found: dict[str, Any] = {"state": "on" if settings.updates else "on, but not learning (LLM_MEMORY_UPDATES)"}
+    found |= {"profile": profile_status(home, problems), "shell": shell_status(settings, problems)}
+    with Memory(home, patience=2) as memory:
+        found["paused_since"] = memory.paused_since()
         try:
-            self.home.check_own()
-            self.text = read_profile(self.home.profile)
-        except Problem as problem:
-            self.problems.append(problem.message)
-            return
-        if without_hidden(self.text) != self.text:
-            self.problems.append("The profile contains invisible characters; they are not sent. See: llm memory show")
-        if without_tag(self.text, "user_profile") != self.text:
-            self.problems.append("The profile contains a user_profile tag; it is sent disarmed. See: llm memory show")
-
-    def _look_at_database(self) -> None:
-        try:
-            with Memory(self.home, patience=2) as memory:
-                try:
-                    self._ask(memory)
-                except sqlite3.DatabaseError as error:
-                    if not damaged(error):
-                        raise
-                    memory.db.set_aside()
-                    self._ask(memory)
+            try:
+                found |= memory_status(memory, problems)
+            except sqlite3.DatabaseError as error:
+                if not damaged(error):
+                    raise
+                memory.db.set_aside()
+                found |= memory_status(memory, problems)
         except (sqlite3.Error, OSError, Problem) as error:
-            self.readable = False
-            if (message := in_words(error)) not in self.problems:
-                self.problems.append(f"memory.db can't be used now: {message}")
+            problems.append(f"memory.db can't be used now: {in_words(error)}")
+    if settings.disabled or found["paused_since"]:
+        found["state"] = "disabled (LLM_MEMORY_DISABLED)" if settings.disabled else "paused"
+    with contextlib.suppress(FileNotFoundError):
+        found["profile_in_prompt"] = home.file("no-system").read_text("utf-8").split()
+    try:
+        found["model"] = settings.model and llm.get_model(settings.model).model_id
+    except llm.UnknownModelError:
+        problems.append(f"LLM_MEMORY_MODEL={settings.model} is not a model that llm has; see: llm models")
+    found["worker"] = {"running": worker_runs(home), "log": str(home.worker_log)}
+    return found | {"llm_logging": not home.logging_off, "problems": list(dict.fromkeys(problems))}
 
-    def _ask(self, memory: Memory) -> None:
-        self.paused = memory.paused_since()
-        self.last = next(iter(memory.history.versions(1, "author = 'worker'")), None)
-        self.aside = [dict(row) for row in memory.turns.reasons("aside")]
-        self.to_review = len(memory.review.edits())
-        self.pending = memory.waiting()
-        found = memory.db.problems() + [row["reason"] for row in memory.turns.reasons("pending")]
-        found += filter(None, [memory.journal.read().failure])
-        self.problems += [problem for problem in dict.fromkeys(found) if problem not in self.problems]
 
-    def _look_at_model(self) -> None:
-        with contextlib.suppress(llm.UnknownModelError):
-            if self.settings.model:
-                llm.get_model(self.settings.model)
-            return
-        self.problems.append(f"LLM_MEMORY_MODEL={self.settings.model} is not a model that llm has; see: llm models")
-
-    @property
-    def state(self) -> str:
-        if self.settings.disabled:
-            return "disabled (LLM_MEMORY_DISABLED)"
-        if self.paused:
-            return "paused"
-        return "on" if self.settings.updates else "on, but not learning (LLM_MEMORY_UPDATES)"
-
-    @property
-    def worker(self) -> str:
-        if not worker_runs(self.home):
-            return f"not running{'; it starts after your next prompt' if self.settings.auto else ''}"
-        with contextlib.suppress(OSError, ValueError, IndexError):  # no text yet, or none on a full disk
-            return f"running (pid {self.home.lock('worker').read_text().split()[0]})"
-        return "running"
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "state": self.state,
-            "profile": {
-                "path": str(self.home.profile),
-                "characters": None if self.text is None else len(self.text),
-                "budget": BUDGET,
-                "facts": None if self.text is None else len(Document(self.text).items),
-            },
-            "shell": {
-                "installed": [str(shell.rc) for shell in self.shells.installed],
-                "active": bool(self.settings.auto),
-            },
-            "paused_since": self.paused,
-            "last_learned": None if self.last is None else {"at": self.last.at, "summary": self.last.summary},
-            "pending": self.pending,
-            "set_aside": self.aside,
-            "to_review": self.to_review,
-            "worker": {"running": worker_runs(self.home), "log": str(self.home.worker_log)},
-            "llm_logging": not self.home.logging_off,
-            "model": self.settings.model,
-            "problems": self.problems,
-        }
-
-    def as_lines(self, now: dt.datetime) -> Iterator[tuple[str, str]]:
-        """Yield label and text of each line."""
-        unknown = "" if self.readable else "not known now"
-        yield "Here", self._shell()
-        paused = f"paused {ago(self.paused, now)}; to go on: llm memory resume" if self.paused else ""
-        yield "Memory", paused or self.state
-        yield "Profile", f"{tilde(self.home.profile)}{self._size()}"
-        yield "Learned", f"{ago(self.last.at, now)}: {self.last.summary}" if self.last else unknown or "nothing yet"
-        yield "Waiting", counted(self.pending, "message") if self.pending else unknown or "nothing"
-        for row in self.aside:
-            yield "Set aside", f"{counted(row['turns'], 'message')}: {row['reason']}"
-        if self.aside:
-            yield "", "Learn with another model: export LLM_MEMORY_MODEL=… (llm models)"
-            yield "", "Then try them again: llm memory update --retry"
-        if self.to_review:
-            yield "To review", f"{counted(self.to_review, 'edit')}: llm memory review"
-        yield "Worker", self.worker
-        off = "off, so nothing is learned; to turn it on: llm logs on"
-        yield "llm's log", off if self.home.logging_off else "on"
-        yield "Model", self.settings.model or "the one each conversation uses"
-        told = {row["reason"] for row in self.aside}
-        for problem in self.problems:
-            if problem not in told:
-                yield "Problem", problem
-
-    def _size(self) -> str:
-        if self.text is None:
-            return ""
-        facts = counted(len(Document(self.text).items), "fact")
-        over = ": too long, so facts are condensed, and new ones wait for review" if len(self.text) > BUDGET else ""
-        return f" ({facts}, {len(self.text):,} of {BUDGET:,} characters{over})"
-
-    def _shell(self) -> str:
-        if self.settings.auto:
-            return "active in this shell"
-        if self.settings.auto_off:
-            return "switched off in this shell by LLM_MEMORY_AUTO; to turn it on: unset LLM_MEMORY_AUTO"
-        if self.shells.installed:
-            places = ", ".join(tilde(shell.rc) for shell in self.shells.installed)
-            return f"not active, but installed in {places}; {self.shells.how_to_activate(os.environ)}"
-        return "not active; to have every prompt carry the profile: llm memory install-shell"
+def status_lines(found: Mapping[str, Any], now: dt.datetime) -> Iterator[tuple[str, str]]:
+    """Put a status into labelled lines."""
+    yield "Here", found["shell"]["here"]
+    paused = found["paused_since"]
+    yield "Memory", f"paused {ago(paused, now)}; to go on: llm memory resume" if paused else found["state"]
+    size, facts = found["profile"]["characters"], found["profile"]["facts"]
+    over = ": too long, so facts are condensed, and new ones wait for review" if (size or 0) > BUDGET else ""
+    text = "" if size is None else f" ({counted(facts, 'fact')}, {size:,} of {BUDGET:,} characters{over})"
+    yield "Profile", f"{tilde(pathlib.Path(found['profile']['path']))}{text}"
+    if "pending" in found:
+        last, pending = found["last_learned"], found["pending"]
+        yield "Learned", f"{ago(last['at'], now)}: {last['summary']}" if last else "nothing yet"
+        yield "Waiting", counted(pending, "message") if pending else "nothing"
+    for row in (aside := found.get("set_aside", [])):
+        yield "Set aside", f"{counted(row['turns'], 'message')}: {row['reason']}"
+    if aside:
+        yield "", "Learn with another model: export LLM_MEMORY_MODEL=… (llm models)"
+        yield "", "Then try them again: llm memory update --retry"
+    if found.get("to_review"):
+        yield "To review", f"{counted(found['to_review'], 'edit')}: llm memory review"
+    yield "Worker", "running" if found["worker"]["running"] else "not running; it starts after your next prompt"
+    yield "llm's log", "on" if found["llm_logging"] else "off, so nothing is learned; to turn it on: llm logs on"
+    yield "Model", found.get("model") or "the one each conversation uses"
+    if models := found.get("profile_in_prompt"):
+        yield "In prompt", f"{', '.join(models)}: without system prompts, so the profile goes into the prompt"
+    for problem in found["problems"]:
+        if problem not in {row["reason"] for row in aside}:
+            yield "Problem", problem
 
 
 @memory_group.command()
@@ -4439,11 +4392,11 @@ class Status:
 @click.pass_obj
 def status(settings: Settings, json_: bool) -> None:
     "Show whether memory is active here, what it does, and what is wrong"
-    found = Status(Home.current(), settings)
+    found = status_of(Home.current(), settings)
     if json_:
-        print_json(found.as_json())
+        print_json(found)
         return
-    for label, text in found.as_lines(utc_now()):
+    for label, text in status_lines(found, utc_now()):
         click.echo(f"{label:<11}{printable(text)}")
 
 
