@@ -645,13 +645,14 @@ class Document:
                 found.append((index, section, item))
             elif bare.strip():
                 plain.add(index)
+        return tuple(self._items(found, plain))
+
+    def _items(self, found: Iterable[tuple[int, str, re.Match[str]]], plain: set[int]) -> Iterator[Item]:
         twins: Counter[tuple[str, str]] = Counter()
-        items = []
         for index, section, item in found:
             editable = not (index + 1 in plain or self._goes_on(index, _indent(item[1])))
-            items.append(Item(index, section, item[1], item[2], twins[section, item[2]], editable))
+            yield Item(index, section, item[1], item[2], twins[section, item[2]], editable)
             twins[section, item[2]] += editable
-        return tuple(items)
 
     def _goes_on(self, index: int, indent: int) -> bool:
         """Tell an entry with text or entries of its own below: a single-line edit would tear it apart."""
@@ -1554,6 +1555,13 @@ def keep_as(path: pathlib.Path, kind: str, now: dt.datetime) -> pathlib.Path:
     return kept
 
 
+def _version(connection: sqlite3.Connection) -> int:
+    version: int = connection.execute("pragma user_version").fetchone()[0]
+    if version not in {0, SCHEMA_VERSION}:
+        raise sqlite3.DatabaseError(f"its version is {version}")
+    return version
+
+
 def _migrate(connection: sqlite3.Connection) -> None:
     import sqlite_utils
     from sqlite_utils.migrations import Migrations
@@ -1566,7 +1574,8 @@ def _migrate(connection: sqlite3.Connection) -> None:
             db.execute(statement)
         db.execute(f"pragma user_version = {SCHEMA_VERSION}")
 
-    migrations.apply(sqlite_utils.Database(connection))
+    if not _version(connection):
+        migrations.apply(sqlite_utils.Database(connection))
 
 
 class Database:
@@ -1610,11 +1619,9 @@ class Database:
         connection.row_factory = sqlite3.Row
         try:
             connection.execute("pragma secure_delete = on")
-            with locked(self.home.lock("profile")):  # or two first commands would both create the tables
-                if not (version := connection.execute("pragma user_version").fetchone()[0]):
+            if not _version(connection):
+                with locked(self.home.lock("profile")):  # or two first commands would both create the tables
                     _migrate(connection)
-            if version not in {0, SCHEMA_VERSION}:
-                raise sqlite3.DatabaseError(f"its version is {version}")
         except BaseException:
             connection.close()
             raise
@@ -1710,19 +1717,16 @@ class ProfileUnreadable(Problem):
 
 def read_bytes(path: pathlib.Path) -> bytes | None:
     """Read a profile's bytes; ``None`` if there is no such file. Raises ``ProfileUnreadable``."""
-    for _ in range(3):
-        try:
-            return _read_regular(path)
-        except FileNotFoundError:
-            # Where two files can't be exchanged, a write of ours leaves no profile for an instant.
-            if not path.with_name(PREVIOUS.format(path.name)).exists():
-                break
-            time.sleep(0.002)
-        except OSError as error:
-            raise ProfileUnreadable(
-                f"{tilde(path)} can't be read: {error.strerror}; see: ls -l {for_shell(path)}"
-            ) from error
-    return None
+    try:
+        if not path.exists() and path.with_name(PREVIOUS.format(path.name)).exists():
+            time.sleep(0.01)  # where two files can't be exchanged, a write of ours leaves no profile for an instant
+        return _read_regular(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ProfileUnreadable(
+            f"{tilde(path)} can't be read: {error.strerror}; see: ls -l {for_shell(path)}"
+        ) from error
 
 
 def _read_regular(path: pathlib.Path) -> bytes:
@@ -2871,7 +2875,8 @@ def match(turn: Turn, prompt: str, notes: Sequence[Note]) -> tuple[Note, int] | 
     # that were killed left notes to which no turn came, and the "hi" of one is in
     # many a later prompt.
     newest = candidates[-MOST_SEARCHED:]
-    candidates = sorted(candidates[::-1], key=lambda note: (note.thread is None, -note.length))
+    candidates.reverse()
+    candidates.sort(key=lambda note: (note.thread is None, -note.length))
     for anywhere in (False, True):
         for note in candidates:
             if anywhere and note not in newest:
@@ -2968,7 +2973,7 @@ class Learner:
         self.ask = ask
 
     def learn(self, turns: Sequence[PendingTurn] | None = None) -> Result | None:
-        """Make one request, for the first of these turns, or of those due; ``None`` if there are none, or while paused."""
+        """Make one request, for the first of these turns or of those due; ``None`` if there are none, or if paused."""
         if self.memory.paused_since():
             return None
         turns = self.memory.turns.due() if turns is None else turns
@@ -4155,6 +4160,14 @@ def described_edit(held: HeldEdit) -> str:
     return f"Remove: {held.before}" if held.action == "REMOVE" else f"Change: {held.before}\n   to: {held.fact}"
 
 
+def accept(memory: Memory, held: HeldEdit, fact: str, complain: Callable[[str], None] = say) -> None:
+    """Make a held edit; one that is outdated does not keep others from being reviewed."""
+    try:
+        report_change(memory.review.accept(held, fact))
+    except Outdated as problem:
+        complain(problem.message)
+
+
 def review_one(memory: Memory, held: HeldEdit) -> bool:
     """Ask about one held edit; ``False`` to stop."""
     say(f"\n{held.id}. {described_edit(held)}")
@@ -4164,20 +4177,17 @@ def review_one(memory: Memory, held: HeldEdit) -> bool:
     keys = click.Choice(["a", "d", *("e" * edit), "s", "q"], case_sensitive=False)
     words = f"   [a]ccept, [d]rop, {'[e]dit, ' * edit}[s]kip, [q]uit"
     answer: str = click.prompt(words, default="s", type=keys, show_choices=False, err=True)
-    try:
-        if answer == "a":
-            report_change(memory.review.accept(held))
-        elif answer == "d":
-            memory.review.drop(held)
-            say("   Dropped.")
-        elif answer == "e":
-            fact = click.prompt("   The line", default=held.fact, err=True).strip()
-            if reason := why_unfit(fact):
-                say(f"   This can't be a line of the profile: {reason}. The edit stays as it was.")
-            else:
-                report_change(memory.review.accept(held, fact))
-    except Outdated as problem:  # the others may still be reviewed
-        say(problem.message)
+    if answer == "a":
+        accept(memory, held, held.fact)
+    elif answer == "d":
+        memory.review.drop(held)
+        say("   Dropped.")
+    elif answer == "e":
+        fact = click.prompt("   The line", default=held.fact, err=True).strip()
+        if reason := why_unfit(fact):
+            say(f"   This can't be a line of the profile: {reason}. The edit stays as it was.")
+        else:
+            accept(memory, held, fact)
     return answer != "q"
 
 
@@ -4188,12 +4198,9 @@ def review_chosen(memory: Memory, accepted: Sequence[int], dropped: Sequence[int
         raise Problem(f"There is no held edit {missing[0]}; see: llm memory review --json")
     if both := set(accepted) & set(dropped):
         raise Problem(f"Say either --accept {min(both)} or --drop {min(both)}, not both; nothing was changed")
-    outdated = []
+    outdated: list[str] = []
     for id in accepted:
-        try:
-            report_change(memory.review.accept(chosen[id]))
-        except Outdated as problem:
-            outdated.append(problem.message)
+        accept(memory, chosen[id], chosen[id].fact, outdated.append)
     for id in dropped:
         memory.review.drop(chosen[id])
         say(f"Dropped {id}.")
