@@ -917,26 +917,27 @@ def parse_reply(reply: str) -> list[Edit] | None:
 CUT = "\n[… cut …]\n"
 
 
+# Secrets: our own small table, because the libraries for it cost 0.3–5 s of import and found no more (measured).
+
+
 def _mixed(token: str) -> bool:
     return any(c.isdigit() for c in token) and any(c.isalpha() for c in token)
 
 
 def _random(token: str) -> bool:
-    """Letters of both cases and digits, few of them in words: no hash, no identifier, no path."""
+    """Tell letters of both cases and digits, few of them in words: no hash, no identifier, no path."""
     kinds = {"digit" if c.isdigit() else "upper" if c.isupper() else "lower" for c in token if c.isalnum()}
     words = re.findall(r"[A-Z]?[a-z]{3,}", token)
     return len(kinds) == 3 and sum(map(len, words)) < len(token) / 2
 
 
-_CARD = r"4(?:\d{12}|\d{15}|\d{18})|[25]\d{15}|3[47]\d{13}|3[0689]\d{12}|35\d{14}|6\d{15,18}"
-
-
 def _card(text: str) -> bool:
-    """A number of a length that its first digits have on cards, with Luhn's check digit."""
+    """Tell a number of a length that its first digits have on cards, with Luhn's check digit."""
     digits = re.sub(r"\D", "", text)
     numbers = [int(c) for c in reversed(digits)]
     total = sum(numbers[::2]) + sum(d * 2 - 9 * (d > 4) for d in numbers[1::2])
-    return bool(re.fullmatch(_CARD, digits)) and total % 10 == 0
+    lengths = r"4(?:\d{12}|\d{15}|\d{18})|[25]\d{15}|3[47]\d{13}|3[0689]\d{12}|35\d{14}|6\d{15,18}"
+    return bool(re.fullmatch(lengths, digits)) and total % 10 == 0
 
 
 def _iban(text: str) -> bool:
@@ -945,37 +946,9 @@ def _iban(text: str) -> bool:
     return 15 <= len(compact) <= 34 and int(digits) % 97 == 1
 
 
-_PRIVATE_KEY = r"""
-    -----BEGIN[ ][A-Z ]{0,30}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----
-        [^-]*(?:-(?!----)[^-]*)*  (?:-----END[ ][A-Z ]{0,30}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----)?
-    | AGE-SECRET-KEY-1\w{20,}
-"""
-
-# What providers begin their keys with.
-_KEY = r"""
-    \b(?: sk-(?:ant|proj|or|svcacct|admin|lf)-[\w-]{16,} | sk-[A-Za-z0-9]{20,} | [spr]k_(?:live|test)_[A-Za-z0-9]{10,}
-        | gh[opusr]_[A-Za-z0-9]{16,} | github_pat_\w{16,} | gl(?:pat|dt|rt|cbt|ptt|ft|imt|oas|soat|agent)-[\w-]{16,}
-        | (?:hf|npm|r8|gsk|xai|lin_api|rubygems|whsec|d[oop][op]_v1|shp(?:at|ss|ca|pa))_[A-Za-z0-9]{16,}
-        | (?:pplx|tvly(?:-dev|-prod)?)-[A-Za-z0-9]{16,} | (?:nvapi|GOCSPX)-[\w-]{20,} | figd_[\w-]{16,}
-        | xox[abeoprs]-[\w-]{16,} | xapp-[\w-]{16,} | AIza[\w-]{30,} | ya29\.[\w-]{16,} | hvs\.[\w-]{16,}
-        | SG\.[\w-]{16,}\.[\w-]{16,} | sq0[a-z]{3}-[\w-]{16,} | pypi-AgE[\w-]{16,} | EAA[A-Za-z0-9]{40,}
-        | (?:key-|dapi)[0-9a-f]{32} | (?:AKIA|ASIA|AGPA|AIDA|AROA|ABIA|ACCA)[A-Z0-9]{12,20}\b | \d{8,10}:AA[\w-]{30,}
-        | hooks\.slack\.com/services/[\w/]{20,} | discord(?:app)?\.com/api/webhooks/\d+/[\w-]{20,}
-        | (?i:bearer)\s{1,3}[\w.~+/-]{16,}
-    )
-"""
-_JWT = r"(?<![\w-]) eyJ[\w-]{8,} \.[\w-]{8,} (?:\.[\w-]*)*"
-_RANDOM = r"(?<![\w/+.-]) [A-Za-z0-9/+]{40} (?![\w/+=-]) | \b[A-Za-z0-9]{24,}"
-_LOGIN = r"\b[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s/:@]{0,200}:[^\s/@]{1,200}@"
-
-# What stands between such words as "password" and the password.
+# Between such words as "password" and the password, and what is said about one that is none.
 _OF = r"(?:[ \t]+(?:for|to|of|on|at|für|von|vom|zum|pour|du|para|de)(?:[ \t]+[^\s:=]{1,30}){1,4}?)?"
-
-_IS = r"""
-    (?:[ \t]*(?:[:=]+>?|->)\s{0,3} | [ \t]+(?:is|are|was|ist|lautet|est|es|è|é)[ \t]+(?:(?:now|still|jetzt)[ \t]+)?)
-"""
-
-# What is said about a password, and is none.
+_IS = r"""(?:[ \t]*(?:[:=]+>?|->)\s{0,3}|[ \t]+(?:is|are|was|ist|lautet|est|es|è|é)[ \t]+(?:(?:now|still|jetzt)[ \t]+)?)"""
 _SAID = r"""
     (?:an?|the|not|no|stored|saved|kept|in|managed|required|too|very|my|your|changed|expired|secret|safe|generated|on
         |always|never|called|about|from|by|for|to|weak|strong|long|short|hard|easy|reset|rotated|shared|needed|missing
@@ -983,50 +956,82 @@ _SAID = r"""
         |sehr|bitwarden|1password|keepass\w*|lastpass|keychain|vault)(?!\w)
     | \[
 """
-_PASSWORD = rf"""(?i:
-    (?<!1)(?:pass(?:word|wort|phrase|code|wd)|\bpwd|kennwort|wachtwoord|contraseña|\bsenha|mot[ ]de[ ]passe
-        |пароль|密码|パスワード|رمز[ ]عبور)s? (?![^\W_]) ["']? {_OF} {_IS}
-        (?: ["'`“](?!{_SAID})[^\n"'`”]{{4,100}} | (?!{_SAID})[^\s"'`]{{4,}} )
-    | (?:passphrase|(?:seed|recovery|mnemonic)[ ](?:phrase|words?)) {_OF} {_IS} (?!{_SAID})[^\n.;]{{8,300}}
-    | (?<!\S)(?!1password)(?=\S{{0,60}}\d)\S{{4,60}}[ ](?:is|as|was|ist)[ ]
-        (?:(?:my|the|our|a|mein|das)[ ])?(?:\w{{1,20}}[ ]){{0,2}}?
-        (?:password|passwort|passphrase|passcode|kennwort)(?![\w-])(?![ ](?:manager|hash|policy|store|vault|generator))
-    | \b(?:pin|puk|cvv|cvc|(?:door|alarm|gate|entry|unlock|security|safe)[ -]?code)(?:[ -]?(?:code|number))?
-        (?![^\W_]) ["']? (?: {_OF} {_IS} ["']? \d(?:[ -]?\d){{2,9}} | [ ]\d{{4,10}} )(?![\w%])
-)"""
-_NAMED_KEY = rf"""(?i:
-    (?<![^\W_])(?: (?:auth|access|api|bearer)[ _-]?token
-        | (?:api|access|account|private|encryption|signing|master|client|service|secret)[ _-]?(?:key|secret)
-        | secret | token)s?
-    (?![^\W_]) ["']? {_OF} {_IS} ["'`“]? (?!{_SAID})[^\s"'`]{{8,}}
-)"""
+_KEY, _PASSWORD, _ACCOUNT = "a key or token", "a password", "a bank account number"
+
+# Kind, pattern and check. Repetitions are bounded, or can begin only once in a run of characters: a pasted megabyte
+# must not take minutes.
+SECRETS: tuple[tuple[str, str, Callable[[str], bool] | None], ...] = (
+    (
+        "a private key",
+        r"""-----BEGIN[ ][A-Z ]{0,30}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----
+            [^-]*(?:-(?!----)[^-]*)*  (?:-----END[ ][A-Z ]{0,30}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----)?
+        | AGE-SECRET-KEY-1\w{20,}""",
+        None,
+    ),
+    (_KEY, r"(?<![\w-]) eyJ[\w-]{8,} \.[\w-]{8,} (?:\.[\w-]*)*", None),  # JWT
+    (  # by the prefixes of providers
+        _KEY,
+        r"""\b(?: sk-(?:ant|proj|or|svcacct|admin|lf)-[\w-]{16,} | sk-[A-Za-z0-9]{20,}
+        | [spr]k_(?:live|test)_[A-Za-z0-9]{10,} | gh[opusr]_[A-Za-z0-9]{16,} | github_pat_\w{16,}
+        | gl(?:pat|dt|rt|cbt|ptt|ft|imt|oas|soat|agent)-[\w-]{16,}
+        | (?:hf|npm|r8|gsk|xai|lin_api|rubygems|whsec|d[oop][op]_v1|shp(?:at|ss|ca|pa))_[A-Za-z0-9]{16,}
+        | (?:pplx|tvly(?:-dev|-prod)?)-[A-Za-z0-9]{16,} | (?:nvapi|GOCSPX)-[\w-]{20,} | figd_[\w-]{16,}
+        | xox[abeoprs]-[\w-]{16,} | xapp-[\w-]{16,} | AIza[\w-]{30,} | ya29\.[\w-]{16,} | hvs\.[\w-]{16,}
+        | SG\.[\w-]{16,}\.[\w-]{16,} | sq0[a-z]{3}-[\w-]{16,} | pypi-AgE[\w-]{16,} | EAA[A-Za-z0-9]{40,}
+        | (?:key-|dapi)[0-9a-f]{32} | (?:AKIA|ASIA|AGPA|AIDA|AROA|ABIA|ACCA)[A-Z0-9]{12,20}\b | \d{8,10}:AA[\w-]{30,}
+        | hooks\.slack\.com/services/[\w/]{20,} | discord(?:app)?\.com/api/webhooks/\d+/[\w-]{20,}
+        | (?i:bearer)\s{1,3}[\w.~+/-]{16,} )""",
+        _mixed,
+    ),
+    (_KEY, r"(?<![\w/+.-]) [A-Za-z0-9/+]{40} (?![\w/+=-]) | \b[A-Za-z0-9]{24,}", _random),
+    ("a login in an address", r"\b[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s/:@]{0,200}:[^\s/@]{1,200}@", None),
+    (
+        _PASSWORD,
+        rf"""(?i: (?<!1)(?:pass(?:word|wort|phrase|code|wd)|\bpwd|kennwort|wachtwoord|contraseña|\bsenha
+            |mot[ ]de[ ]passe|пароль|密码|パスワード|رمز[ ]عبور)s? (?![^\W_]) ["']? {_OF} {_IS}
+            (?: ["'`“](?!{_SAID})[^\n"'`”]{{4,100}} | (?!{_SAID})[^\s"'`]{{4,}} ) )""",
+        None,
+    ),
+    (
+        _PASSWORD,
+        rf"(?i:(?:passphrase|(?:seed|recovery|mnemonic)[ ](?:phrase|words?)) {_OF} {_IS} (?!{_SAID})[^\n.;]{{8,300}})",
+        None,
+    ),
+    (  # "hunter2 is my password"
+        _PASSWORD,
+        r"""(?i: (?<!\S)(?!1password)(?=\S{0,60}\d)\S{4,60}[ ](?:is|as|was|ist)[ ]
+            (?:(?:my|the|our|a|mein|das)[ ])?(?:\w{1,20}[ ]){0,2}?
+            (?:password|passwort|passphrase|passcode|kennwort)
+            (?![\w-])(?![ ](?:manager|hash|policy|store|vault|generator)) )""",
+        None,
+    ),
+    (
+        _PASSWORD,
+        rf"""(?i: \b(?:pin|puk|cvv|cvc|(?:door|alarm|gate|entry|unlock|security|safe)[ -]?code)(?:[ -]?(?:code|number))?
+            (?![^\W_]) ["']? (?: {_OF} {_IS} ["']? \d(?:[ -]?\d){{2,9}} | [ ]\d{{4,10}} )(?![\w%]) )""",
+        None,
+    ),
+    (
+        _KEY,
+        rf"""(?i: (?<![^\W_])(?: (?:auth|access|api|bearer)[ _-]?token
+            | (?:api|access|account|private|encryption|signing|master|client|service|secret)[ _-]?(?:key|secret)
+            | secret | token)s? (?![^\W_]) ["']? {_OF} {_IS} ["'`“]? (?!{_SAID})[^\s"'`]{{8,}} )""",
+        _mixed,
+    ),
+    ("a card number", r"(?<![\w.+-])\d(?:[ .-]?\d){12,18}(?![\w-])", _card),
+    (_ACCOUNT, r"\b[A-Z]{2}\d{2}(?:[ ]?[A-Z0-9]{4}){2,7}(?:[ ]?[A-Z0-9]{1,4})?\b", _iban),
+    (_ACCOUNT, r"\b[a-z]{2}\d{2}[a-z0-9]{11,30}\b", _iban),
+    ("a social security number", r"(?<![\w-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\w-])", None),
+)
 
 
 @functools.cache
 def _secret_patterns() -> list[tuple[str, re.Pattern[str], Callable[[str], bool] | None]]:
-    """Our own small set: the libraries for it cost 0.3–5 s of import and found no more (measured).
-
-    Repetitions are bounded, or can begin only once in a run of characters: a
-    pasted megabyte must not take minutes.
-    """
-    key, password = "a key or token", "a password"
-    patterns: list[tuple[str, str, Callable[[str], bool] | None]] = [
-        ("a private key", _PRIVATE_KEY, None),
-        (key, _JWT, None),
-        (key, _KEY, _mixed),
-        (key, _RANDOM, _random),
-        ("a login in an address", _LOGIN, None),
-        (password, _PASSWORD, None),
-        (key, _NAMED_KEY, _mixed),
-        ("a card number", r"(?<![\w.+-])\d(?:[ .-]?\d){12,18}(?![\w-])", _card),
-        ("a bank account number", r"\b[A-Z]{2}\d{2}(?:[ ]?[A-Z0-9]{4}){2,7}(?:[ ]?[A-Z0-9]{1,4})?\b", _iban),
-        ("a bank account number", r"\b[a-z]{2}\d{2}[a-z0-9]{11,30}\b", _iban),
-        ("a social security number", r"(?<![\w-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\w-])", None),
-    ]
-    return [(kind, re.compile(pattern, re.VERBOSE | re.ASCII), check) for kind, pattern, check in patterns]
+    return [(kind, re.compile(pattern, re.VERBOSE | re.ASCII), check) for kind, pattern, check in SECRETS]
 
 
-def _secrets(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
+def find_secrets(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Find kind and place of every secret, in the order of the table; one may be inside another."""
     for kind, pattern, check in _secret_patterns():
         for match in pattern.finditer(text):
             if check is None or check(match[0]):
@@ -1034,19 +1039,19 @@ def _secrets(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
 
 
 def mask_secrets(text: str) -> str:
-    """The text with every secret replaced by a word saying what was there."""
-    shown: list[str] = []
+    """Replace every secret by a word saying what was there."""
+    kept: list[str] = []
     at = 0
-    for kind, (start, end) in sorted(_secrets(text), key=lambda found: found[1]):
+    for kind, (start, end) in sorted(find_secrets(text), key=lambda found: found[1]):
         if start >= at:
-            shown += [text[at:start], f"[{kind.split(' ', 1)[-1]}]"]
+            kept += [text[at:start], f"[{kind.split(' ', 1)[-1]}]"]
         at = max(at, end)
-    return "".join([*shown, text[at:]])
+    return "".join([*kept, text[at:]])
 
 
 def why_secret(text: str) -> str:
     """Name the kind of secret in this text; ``""`` if none is seen."""
-    return next((kind for kind, _ in _secrets(text)), "")
+    return next((kind for kind, _ in find_secrets(text)), "")
 
 
 @functools.lru_cache(maxsize=64)
