@@ -948,7 +948,9 @@ def _iban(text: str) -> bool:
 
 # Between such words as "password" and the password, and what is said about one that is none.
 _OF = r"(?:[ \t]+(?:for|to|of|on|at|für|von|vom|zum|pour|du|para|de)(?:[ \t]+[^\s:=]{1,30}){1,4}?)?"
-_IS = r"""(?:[ \t]*(?:[:=]+>?|->)\s{0,3}|[ \t]+(?:is|are|was|ist|lautet|est|es|è|é)[ \t]+(?:(?:now|still|jetzt)[ \t]+)?)"""
+_IS = r"""
+    (?:[ \t]*(?:[:=]+>?|->)\s{0,3} | [ \t]+(?:is|are|was|ist|lautet|est|es|è|é)[ \t]+(?:(?:now|still|jetzt)[ \t]+)?)
+"""
 _SAID = r"""
     (?:an?|the|not|no|stored|saved|kept|in|managed|required|too|very|my|your|changed|expired|secret|safe|generated|on
         |always|never|called|about|from|by|for|to|weak|strong|long|short|hard|easy|reset|rotated|shared|needed|missing
