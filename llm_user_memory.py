@@ -1406,6 +1406,9 @@ class Journal:
         entries.notes.append(Note(**line))
         return entries._replace(failure="")
 
+    def is_there(self) -> bool:
+        return self.path.exists() or self.taken.exists()
+
     def drop(self) -> None:
         """Drop what was read, in two steps: a call may have the file open for an instant and still write to it."""
         with contextlib.suppress(FileNotFoundError):
@@ -3311,7 +3314,7 @@ class Worker:
         if self.memory.paused_since():
             return None
         with locked(self.home.lock("learn"), 0):
-            if (log := self._log_state()) != self._seen:
+            if (log := self._log_state()) != self._seen or self.memory.journal.is_there():
                 if take_in(self.memory, self.log):
                     result = Result("", 0)
                 self._seen = log
