@@ -580,6 +580,12 @@ def heading_level(line: str) -> int:
     return len(match[1]) if match else 0
 
 
+def said(line: str) -> str:
+    """Return what a line of a profile says, without its bullet, as lines are compared."""
+    item = re.match(_ITEM, line.strip("\ufeff\r\n"))
+    return normalised(item[2] if item else line)
+
+
 def says_nothing(text: str) -> bool:
     """Tell whether a profile is nothing but headings and blank lines."""
     return all(not stripped(line) or heading_level(line) for line in split_lines(text))
@@ -1616,7 +1622,7 @@ class Database:
             except sqlite3.DatabaseError as error:
                 if not damaged(error):
                     raise
-                self.set_aside()
+                self.begin_anew()
                 self._connection = self._open()
         return self._connection
 
@@ -1637,7 +1643,7 @@ class Database:
             raise
         return connection
 
-    def set_aside(self) -> None:
+    def begin_anew(self) -> None:
         """Keep a database that is broken, or of another version, under another name, and begin a new one."""
         broken = self._identity
         self.close()
@@ -2066,6 +2072,8 @@ class History:
             kept = tilde(keep_as(previous, "unreadable", self.db.now()))
             self.db.report("displaced", f"Something that is not text was saved during a write; it is kept as {kept}")
             return
+        if theirs is None and patience:
+            raise Problem(f"{tilde(self.home.profile)} is being written by another program; try again when it is done")
         if theirs is None:
             return  # until the next look
         if theirs not in {self.version_text(base), self.version_text(latest)}:
@@ -2549,10 +2557,6 @@ def saying(text: str, *, whole: bool = False) -> Says:
 
     With ``whole`` a line must say this and nothing else.
     """
-
-    def said(line: str) -> str:
-        item = re.match(_ITEM, line.strip("\ufeff\r\n"))
-        return normalised(item[2] if item else line)
 
     key = said(text)
     if not key:
@@ -3363,7 +3367,7 @@ class Worker:
         self._complaint = message
         with contextlib.suppress(sqlite3.Error, OSError, Problem):
             if damaged(error):
-                self.memory.db.set_aside()
+                self.memory.db.begin_anew()
             self.memory.db.report("log" if isinstance(error, LogUnreadable) else "worker", message)
 
 
@@ -3777,8 +3781,8 @@ class _Group(click.Group):
         except sqlite3.DatabaseError as error:
             if damaged(error):
                 with open_memory() as memory:
-                    memory.db.set_aside()
-                raise Problem("memory.db was damaged and is set aside; see: llm memory status") from error
+                    memory.db.begin_anew()
+                raise Problem("memory.db was damaged and is begun anew; see: llm memory status") from error
             raise Problem(f"memory.db can't be used now ({error}); see: llm memory status") from error
         except BrokenPipeError:
             raise
@@ -4358,7 +4362,7 @@ def status_of(home: Home, settings: Settings) -> dict[str, Any]:
             except sqlite3.DatabaseError as error:
                 if not damaged(error):
                     raise
-                memory.db.set_aside()
+                memory.db.begin_anew()
                 found |= memory_status(memory, problems)
         except (sqlite3.Error, OSError, Problem) as error:
             problems.append(f"memory.db can't be used now: {in_words(error)}")
