@@ -2557,7 +2557,6 @@ def saying(text: str, *, whole: bool = False) -> Says:
 
     With ``whole`` a line must say this and nothing else.
     """
-
     key = said(text)
     if not key:
         raise Problem("Say what to forget: llm memory forget TEXT; see: llm memory show")
