@@ -25,10 +25,8 @@ Files, below ``llm.user_dir()/memory`` (0700, files 0600):
 - ``paused``: exists while learning is paused.
 - ``news``: the line that the next prompt will tell.
 - ``no-system``: models that refuse system prompts, one id a line.
-- ``profile.lock``: held while the profile is read, changed and recorded; never
-  while a model thinks.
-- ``learn.lock``: held by whoever learns, for one batch.
-- ``worker.lock``: held by the one worker for as long as it lives.
+- ``profile.lock``: held while the profile is read, changed and recorded;
+  ``learn.lock`` for one batch that is learned; ``worker.lock`` for a worker's life.
 - ``.profile.md.previous``: beside the profile, the file that our last write displaced.
 
 The worker's log is where the system keeps logs; beside these if LLM_USER_PATH is set.
@@ -153,10 +151,8 @@ def _seconds(text: str) -> float | None:
 class Settings(Value):
     """The environment variables ``LLM_MEMORY_*``, understood."""
 
-    auto: str = ""
-    """Where to inject automatically: ``"system"``, ``"prompt"`` or not at all (``""``)."""
-    auto_off: bool = False
-    """The shell function is there, but switched off for this call."""
+    auto: str = ""  # where to inject automatically: "system", "prompt" or not at all ("")
+    auto_off: bool = False  # the shell function is there, but switched off for this call
     disabled: bool = False
     updates: bool = True
     interval: float = DEFAULT_INTERVAL
@@ -164,8 +160,7 @@ class Settings(Value):
     model: str | None = None
     debug: bool = False
     notices: bool = True
-    complaints: tuple[str, ...] = ()
-    """Values that make no sense, and the values used instead."""
+    complaints: tuple[str, ...] = ()  # values that make no sense, and the values used instead
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Settings:
@@ -215,8 +210,7 @@ class Home(Value):
     """The places of all files, below one llm user directory."""
 
     user_dir: pathlib.Path
-    isolated: bool = False
-    """``LLM_USER_PATH`` is set, so nothing may be kept outside ``user_dir``."""
+    isolated: bool = False  # LLM_USER_PATH is set, so nothing may be kept outside user_dir
 
     @classmethod
     def current(cls) -> Home:
@@ -254,11 +248,9 @@ class Home(Value):
         return platformdirs.user_log_path("llm-user-memory", appauthor=False) / f"worker-{key}.log"
 
     def file(self, name: str) -> pathlib.Path:
-        """Return the place of one of our files, such as ``typed.jsonl``, ``paused`` or ``news``."""
         return self.directory / name
 
     def lock(self, name: str) -> pathlib.Path:
-        """Return the place of a lock: ``profile``, ``learn`` or ``worker``."""
         # Not in the runtime directory: a login without XDG_RUNTIME_DIR (cron,
         # ssh) sees another one, or a shared /tmp, and would start a second worker.
         return self.file(f"{name}.lock")
@@ -280,7 +272,7 @@ class Home(Value):
 
 
 def file_identity(path: str | os.PathLike[str]) -> tuple[int, ...] | None:
-    """Return the device and inode of the file at this path; ``None`` if there is none."""
+    """Tell files apart: by device and inode, ``None`` if there is no file."""
     with contextlib.suppress(OSError):
         status = os.stat(path)
         return status.st_dev, status.st_ino
@@ -496,30 +488,26 @@ DEFAULT_SECTIONS = ("Personal Information", "Current Projects", "Interests", "Pr
 OTHER_SECTION = "Notes"
 TITLE = "# User Profile"
 
-BUDGET = 8_000
-"""Characters of profile above which facts are condensed before any is added."""
-CONDENSED = BUDGET * 3 // 4
-"""Characters of profile below which nothing is condensed."""
+BUDGET = 8_000  # characters of profile above which facts are condensed before any is added
+CONDENSED = BUDGET * 3 // 4  # characters of profile below which nothing is condensed
 # Each takes time in proportion to the line. Not compiled here: that costs each start of llm 1 ms.
 _HEADING = r" {0,3}(#{1,6})(?:[ \t]+(\S(?:.*\S)?))?\s*$"
 _ITEM = r"([ \t]*(?:[-*+•]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?)(\S(?:.*\S)?)\s*$"
-_RULE = r"[ \t]*([-*_])(?:[ \t]*\1){2,}[ \t]*$"
+_RULE = r"[ \t]*([-*_])(?:[ \t]*\1){2,}[ \t]*$|\s*<!--.*"  # or a comment of one line
 _FENCE = (
     r"[ \t]*(?:(?:[-*+•]|\d{1,9}[.)])[ \t]+(?=(?:`+|~+)[\w+#.-]*\s*$))?"  # in an entry, with nothing but a language
-    r"(?:(?P<ticks>`{3,})[^`]*$|(?P<tildes>~{3,}))"
+    r"(`{3,}(?=[^`]*$)|~{3,})"
 )
 
 
 class Item(Value):
     """One list entry of the profile."""
 
-    line: int
-    """Its line in the document, from 0."""
+    line: int  # its line in the document, from 0
     section: str
     bullet: str
     text: str
-    nth: int
-    """How many items of this section say the same above it."""
+    nth: int  # how many items of this section say the same above it
     editable: bool
 
 
@@ -540,26 +528,20 @@ def says_nothing(text: str) -> bool:
     return all(not stripped(line) or heading_level(line) for line in split_lines(text))
 
 
-def _indent(bullet: str) -> int:
-    return len(bullet.expandtabs(4)) - len(bullet.expandtabs(4).lstrip())
+def _indent(line: str) -> int:
+    return len(line.expandtabs(4)) - len(line.expandtabs(4).lstrip())
 
 
 def _fact_key(text: str) -> str:
     return normalised(text).rstrip(".!;, ")
 
 
-def _same_heading(wanted: str, names: Iterable[str]) -> str | None:
-    key = normalised(wanted.strip(" #*:[]"))
-    return next((name for name in names if normalised(name) == key), None)
-
-
-def _default_section(wanted: str) -> str | None:
-    """Return the default section that a model means, also where it spells it another way."""
-    import difflib
-
-    by_key = {normalised(name): name for name in DEFAULT_SECTIONS}
-    match = difflib.get_close_matches(normalised(wanted.strip(" #*:[]")), list(by_key), n=1, cutoff=0.8)
-    return by_key[match[0]] if match else None
+def _closing(line: str) -> str:
+    """Return the pattern that ends the code fence or comment which opens here; ``""`` if none does."""
+    if line.lstrip().startswith("<!--"):
+        return "" if "-->" in line else ".*-->"
+    fence = re.match(_FENCE, line)
+    return rf"[ \t]*{fence[1][0]}{{{len(fence[1])},}}\s*$" if fence else ""
 
 
 class Document:
@@ -567,74 +549,55 @@ class Document:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.lines = split_lines(text)
+        self.bom = "\ufeff" if text.startswith("\ufeff") else ""
+        self.lines = split_lines(text.removeprefix(self.bom))
         self.headings: list[tuple[int, int, str]] = []
+        """Line, level and title."""
         self.unclosed: int | None = None
         """The line at which a code fence or comment opens that never closes."""
-        self.items = self._parse()
+        self.items = tuple(self._parse())
 
-    def _parse(self) -> tuple[Item, ...]:
+    def _parse(self) -> Iterator[Item]:
         """Find headings and list entries outside of code fences and comments."""
-        found: list[tuple[int, str, re.Match[str]]] = []
+        entries: list[tuple[int, str, re.Match[str]]] = []
         plain: set[int] = set()
-        section, fence, comment = "", "", False
+        section = closing = ""
         for index, line in enumerate(self.lines):
-            bare = line.rstrip("\r\n").lstrip("\ufeff" if index == 0 else "")
-            opens = re.match(_FENCE, bare)
-            mark = (opens["ticks"] or opens["tildes"]) if opens else ""
-            if fence:
-                if mark.startswith(fence) and not bare.strip().strip(fence[0]):
-                    fence, self.unclosed = "", None
-            elif comment or bare.lstrip().startswith("<!--"):
-                opened = self.unclosed if comment else index
-                comment = "-->" not in bare
-                self.unclosed = opened if comment else None
-            elif mark:
-                fence, self.unclosed = mark, index
+            bare = line.rstrip("\r\n")
+            if closing:
+                if re.match(closing, bare):
+                    closing, self.unclosed = "", None
+            elif closing := _closing(bare):
+                self.unclosed = index
             elif heading := re.match(_HEADING, bare):
                 section = re.sub(r"(?:^|[ \t])#+$", "", heading[2] or "").rstrip()
                 self.headings.append((index, len(heading[1]), section))
             elif re.match(_RULE, bare):
                 continue
-            elif item := re.match(_ITEM, bare):
-                found.append((index, section, item))
+            elif entry := re.match(_ITEM, bare):
+                entries.append((index, section, entry))
             elif bare.strip():
                 plain.add(index)
-        return tuple(self._items(found, plain))
-
-    def _items(self, found: Iterable[tuple[int, str, re.Match[str]]], plain: set[int]) -> Iterator[Item]:
         twins: Counter[tuple[str, str]] = Counter()
-        for index, section, item in found:
-            editable = not (index + 1 in plain or self._goes_on(index, _indent(item[1])))
-            yield Item(index, section, item[1], item[2], twins[section, item[2]], editable)
-            twins[section, item[2]] += editable
-
-    def _goes_on(self, index: int, indent: int) -> bool:
-        """Tell an entry with text or entries of its own below: a single-line edit would tear it apart."""
-        below = next((line for line in self.lines[index + 1 :] if line.strip()), "")
-        return bool(below) and _indent(below) > indent
+        for index, section, entry in entries:
+            # One with text or entries of its own below would be torn apart.
+            below = next((line for line in self.lines[index + 1 :] if line.strip()), "")
+            editable = index + 1 not in plain and _indent(below) <= _indent(entry[1])
+            yield Item(index, section, entry[1], entry[2], twins[section, entry[2]], editable)
+            twins[section, entry[2]] += editable
 
     @functools.cached_property
     def ids(self) -> dict[str, Item]:
         """The editable items by id: 3 letters derived from the text, more on collision."""
         ids: dict[str, Item] = {}
-        seen: dict[str, int] = {}
+        twins: Counter[str] = Counter()
         for item in self.items:
             if item.editable:
-                nth = seen[item.text] = seen.get(item.text, -1) + 1
-                name = letters((item.text + (f"\0{nth}" if nth else "")).encode("utf-8", "surrogatepass"))
+                name = letters((item.text + "\0" * twins[item.text]).encode("utf-8", "surrogatepass"))
                 length = next(n for n in range(3, len(name)) if name[:n] not in ids)
                 ids[name[:length]] = item
+                twins[item.text] += 1
         return ids
-
-    @functools.cached_property
-    def facts(self) -> set[str]:
-        """The normalised text of every item."""
-        return {_fact_key(item.text) for item in self.items}
-
-    @property
-    def newline(self) -> str:
-        return "\r\n" if self.lines and self.lines[0].endswith("\r\n") else "\n"
 
     def find(self, text: str, section: str | None = None, nth: int = 0) -> Item | None:
         """Return the editable item with exactly this text, in this section if one is named.
@@ -645,19 +608,14 @@ class Document:
         return same[min(nth, len(same) - 1)] if same else None
 
     def has(self, fact: str) -> bool:
-        return _fact_key(fact) in self.facts
+        return any(_fact_key(item.text) == _fact_key(fact) for item in self.items)
 
     def replace(self, item: Item, fact: str) -> Document:
-        """Return the document with one item saying something else."""
         line = self.lines[item.line]
-        end = line[len(line.rstrip("\r\n")) :]
-        start = line[: line.index(item.bullet) + len(item.bullet)]
-        return self._splice(item.line, item.line + 1, [start + fact + end])
+        return self._splice(item.line, item.line + 1, item.bullet + fact + line[len(line.rstrip("\r\n")) :])
 
     def remove(self, item: Item) -> Document:
-        """Return the document without one item's line."""
-        bom = "\ufeff" if self.lines[item.line].startswith("\ufeff") else ""
-        return self._splice(item.line, item.line + 1, [bom] if bom else [])
+        return self._splice(item.line, item.line + 1, "")
 
     def add(self, section: str, fact: str, *, new_section: bool = False) -> Document:
         """Return the document with one more item, at the end of a section that is made if missing."""
@@ -665,11 +623,13 @@ class Document:
         start = next((index for index, _, title in self.headings if title == name), None)
         if start is None:
             return self._add_section(name, fact)
-        end = next((index for index, _, _ in self.headings if index > start), len(self.lines))
-        if self.unclosed is not None and start < self.unclosed < end:
-            end = self.unclosed
+        end = next((index for index, _, _ in self.headings if index > start), self._end)
         last = max(i for i in range(start, end) if i == start or self.lines[i].strip())
         return self._insert(last + 1, self._bullet(start, end) + fact)
+
+    @property
+    def _end(self) -> int:
+        return len(self.lines) if self.unclosed is None else self.unclosed
 
     def _sections(self) -> list[tuple[int, int, str]]:
         """Return the headings without the title of the whole document."""
@@ -681,89 +641,73 @@ class Document:
 
         ``new`` takes the user's own word for a section; a model's unknown ones end up in Notes.
         """
-        own = [title for _, _, title in self._sections() if title]
-        default = _same_heading(wanted, DEFAULT_SECTIONS) if new else _default_section(wanted)
-        name = _same_heading(wanted, own) or default or (wanted if new else OTHER_SECTION)
-        return _same_heading(name, own) or name
+        own = [title for _, _, title in reversed(self._sections()) if title]
+        names = {normalised(name): name for name in (*DEFAULT_SECTIONS, OTHER_SECTION, *own)}
+        key = normalised(wanted.strip(" #*:[]"))
+        if new or key in names:
+            return names.get(key, wanted)
+        import difflib
+
+        # A model may spell a default one in its own way.
+        close = difflib.get_close_matches(key, map(normalised, DEFAULT_SECTIONS), n=1, cutoff=0.8)
+        return names[close[0] if close else normalised(OTHER_SECTION)]
 
     def _bullet(self, start: int, end: int) -> str:
-        inside = [item for item in self.items if start < item.line < end]
-        candidates = inside or list(self.items)
-        if not candidates:
-            return "- "
-        depth = min(_indent(item.bullet) for item in candidates)
-        bullet = [item for item in candidates if _indent(item.bullet) == depth][-1].bullet
-        bullet = re.sub(r"\[[ xX]\][ \t]+$", "", bullet)
-        following = 1 if inside else 0
-        return re.sub(r"\d+", lambda n: str(int(n[0]) + following) if inside else "1", bullet)
+        """Return the bullet for one more entry among these lines: as the last has it, and counting on."""
+        inside = [item.bullet for item in self.items if start < item.line < end]
+        bullets = inside or [item.bullet for item in self.items] or ["- "]
+        bullet = re.sub(r"\[[ xX]\][ \t]+$", "", min(reversed(bullets), key=_indent))
+        return re.sub(r"\d+", lambda number: str(int(number[0]) + 1) if inside else "1", bullet)
 
     def _add_section(self, name: str, fact: str) -> Document:
-        at = len(self.lines) if self.unclosed is None else self.unclosed
-        levels = [level for _, level, _ in self._sections()]
-        level = min(levels) if len(self.headings) > 1 else 2
+        level = min(level for _, level, _ in self._sections()) if len(self.headings) > 1 else 2
         block = [f"{'#' * level} {name}", self._bullet(0, 0) + fact]
-        if not any(stripped(line) for line in self.lines[:at]):
+        if not any(stripped(line) for line in self.lines[: self._end]):
             block = [TITLE, "", *block]
-        elif self.lines[at - 1].strip():
+        elif self.lines[self._end - 1].strip():
             block = ["", *block]
-        if at < len(self.lines):
+        if self._end < len(self.lines):
             block.append("")
-        return self._insert(at, *block)
+        return self._insert(self._end, *block)
 
     def _insert(self, at: int, *lines: str) -> Document:
-        body = self.newline.join(lines)
-        if at == 0:
-            bom = "\ufeff" if self.text.startswith("\ufeff") else ""
-            return Document(bom + body + self.newline + self.text.removeprefix(bom))
-        above = self.lines[at - 1]
-        if above.endswith("\n"):
-            return self._splice(at, at, [body + self.newline])
-        if at == 1 and above == "\ufeff":
-            return self._splice(0, 1, [above + body + self.newline])
-        # The last line lacks its newline: so will the new last line.
-        return self._splice(at - 1, at, [above + self.newline + body])
+        newline = "\r\n" if self.lines and self.lines[0].endswith("\r\n") else "\n"
+        text = newline.join((*lines, ""))
+        if at and not self.lines[at - 1].endswith("\n"):
+            text = newline.join(("", *lines))  # the last line lacks its newline: so will the new last line
+        return self._splice(at, at, text)
 
-    def _splice(self, start: int, end: int, lines: list[str]) -> Document:
-        return Document("".join((*self.lines[:start], *lines, *self.lines[end:])))
+    def _splice(self, start: int, end: int, text: str) -> Document:
+        return Document("".join((self.bom, *self.lines[:start], text, *self.lines[end:])))
 
 
-def _common_runs(base: list[str], ours: list[str], theirs: list[str]) -> Iterator[tuple[int, int, int, int]]:
-    """Find the runs of lines that all three share: length, and start in each; the empty run at the end last."""
+def _changes(base: list[str], other: list[str]) -> tuple[set[int], dict[int, list[str]]]:
+    """Find the lines of ``base`` that stay, and what was written before which of them."""
     import difflib
 
-    first = difflib.SequenceMatcher(None, base, ours, autojunk=False).get_matching_blocks()
-    second = difflib.SequenceMatcher(None, base, theirs, autojunk=False).get_matching_blocks()
-    i = j = 0
-    while i < len(first) and j < len(second):
-        one, two = first[i], second[j]
-        start = max(one.a, two.a)
-        end = min(one.a + one.size, two.a + two.size)
-        if start < end:
-            yield end - start, start, one.b + start - one.a, two.b + start - two.a
-        if one.a + one.size < two.a + two.size:
-            i += 1
+    stay: set[int] = set()
+    written: dict[int, list[str]] = {}
+    for tag, start, end, first, last in difflib.SequenceMatcher(None, base, other, autojunk=False).get_opcodes():
+        if tag == "equal":
+            stay.update(range(start, end))
         else:
-            j += 1
-    yield 0, len(base), len(ours), len(theirs)
+            written[start] = other[first:last]
+    return stay, written
 
 
 def merge(base: str, ours: str, theirs: str) -> str:
     """Merge two descendants of a text line by line. Where both changed the same lines, both stay."""
-    lines = [[line.removesuffix("\n") + "\n" for line in split_lines(text)] for text in (base, ours, theirs)]
+    lines, mine, other = ([line.removesuffix("\n") + "\n" for line in split_lines(t)] for t in (base, ours, theirs))
+    (my_stay, my_lines), (other_stay, other_lines) = _changes(lines, mine), _changes(lines, other)
     merged: list[str] = []
-    z = a = b = 0
-    for size, zs, as_, bs in _common_runs(*lines):
-        old, mine, other = lines[0][z:zs], lines[1][a:as_], lines[2][b:bs]
-        if mine in (old, other):
-            merged += other
-        elif other == old:
-            merged += mine
-        else:
-            # Line by line: a list's entries stand side by side, and a change of one must not undo that of the next.
-            merged += [line for line in mine if line not in old or line in other]
-            merged += [line for line in other if line not in old and line not in mine]
-        merged += lines[0][zs : zs + size]
-        z, a, b = zs + size, as_ + size, bs + size
+    written: list[tuple[str, str]] = []  # by whom, and what, since the last line that both kept
+    for at in range(len(lines) + 1):
+        written += [("mine", line) for line in my_lines.get(at, [])]
+        written += [("other", line) for line in other_lines.get(at, [])]
+        if at in my_stay & other_stay or at == len(lines):
+            merged += [line for who, line in written if who == "mine" or ("mine", line) not in written]
+            merged += lines[at : at + 1]
+            written = []
     ended = ours if base.endswith("\n") == theirs.endswith("\n") else theirs
     text = "".join(merged)
     return text if ended.endswith("\n") or not ended else text.removesuffix("\n")
@@ -780,11 +724,9 @@ LONGEST_FACT = 200
 MOST_REMOVALS = 3
 MOST_EDITS = 10
 
-HELD_PER_REQUEST = 30
-"""Edits that one request may leave for review: a flood must not fill all of it."""
+HELD_PER_REQUEST = 30  # edits that one request may leave for review: a flood must not fill all of it
 
-LONGEST_MESSAGE = 6_000
-"""Characters of a typed message that the model is shown."""
+LONGEST_MESSAGE = 6_000  # characters of a typed message that the model is shown
 
 
 class Edit(Value):
@@ -802,8 +744,7 @@ class Message(Value):
     text: str
     turn_id: str = ""
     thread_id: str = ""
-    at: str = ""
-    """When it was typed: ISO 8601, UTC."""
+    at: str = ""  # when it was typed: ISO 8601, UTC
 
 
 class Verdict(Value):
@@ -812,10 +753,8 @@ class Verdict(Value):
     edit: Edit
     outcome: str
     reason: str = ""
-    message: Message | None = None
-    """The message that its quote stands in."""
-    item: Item | None = None
-    """The line that it replaces or removes, in the document that the model was shown."""
+    message: Message | None = None  # the message that its quote stands in
+    item: Item | None = None  # the line that it replaces or removes, in the document that the model was shown
 
     @property
     def before(self) -> str:
@@ -833,19 +772,14 @@ def _unquoted(quote: str) -> str:
 def _parse_edit(line: str) -> Edit | None:
     action, _, rest = line.partition("|")
     action = action.strip().strip("*_").upper()
-    if action in {"ADD", "REPLACE"}:
-        fields = [field.strip() for field in rest.split("|", 2)]
-        if len(fields) < 2:
-            return None
-        target, fact, quote = (*fields, "")[:3]
-    elif action == "REMOVE":
-        fields = [field.strip() for field in rest.split("|", 1)]
-        target, fact, quote = fields[0], "", fields[1] if len(fields) > 1 else ""
-    else:
+    target, bar, rest = rest.partition("|")
+    fact, quote = "", rest
+    if action in {"ADD", "REPLACE"} and bar:
+        fact, _, quote = rest.partition("|")
+    elif action != "REMOVE":
         return None
-    if action != "ADD":
-        target = target.strip("[]`* ").casefold()
-    return Edit(action, target, re.sub(r"^(?:[-*+•]\s+)+", "", fact), _unquoted(quote))
+    target = target.strip() if action == "ADD" else target.strip().strip("[]`* ").casefold()
+    return Edit(action, target, re.sub(r"^(?:[-*+•]\s+)+", "", fact.strip()), _unquoted(quote.strip()))
 
 
 def parse_reply(reply: str) -> list[Edit] | None:
@@ -854,12 +788,11 @@ def parse_reply(reply: str) -> list[Edit] | None:
     Tolerant of list bullets, code fences, outer pipes, letter case, brackets
     around an id and quotes around a quote. Anything else is ignored.
     """
-    thought = 0  # a reasoning model's thoughts end with a tag that not all of them also open
-    for tag in re.finditer(r"^[^|\n]*</think(?:ing)?>", reply, re.MULTILINE | re.IGNORECASE):
-        thought = tag.end()
+    # A reasoning model's thoughts end with a tag that not all of them also open.
+    answer = re.split(r"^[^|\n]*</think(?:ing)?>", reply, flags=re.MULTILINE | re.IGNORECASE)[-1]
     edits: list[Edit] = []
     declined = False
-    for line in split_lines(reply[thought:]):
+    for line in split_lines(answer):
         bare = re.sub(r"^\s*(?:(?:[-*+•>]|\d{1,3}[.)])\s+)*", "", line).strip().strip("`").strip()
         if bare.startswith("|"):
             bare = bare[1:].strip().removesuffix("|").rstrip()
@@ -913,84 +846,72 @@ _SAID = r"""
         |sehr|bitwarden|1password|keepass\w*|lastpass|keychain|vault)(?!\w)
     | \[
 """
-_KEY, _PASSWORD, _ACCOUNT = "a key or token", "a password", "a bank account number"
+# Repetitions are bounded, or can begin only once in a run of characters: a pasted megabyte must not take minutes.
+_PRIVATE_KEY = r"""
+    -----BEGIN[ ][A-Z ]{0,30}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----
+    [^-]*(?:-(?!----)[^-]*)*  (?:-----END[ ][A-Z ]{0,30}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----)?
+    | AGE-SECRET-KEY-1\w{20,}
+"""
+_PROVIDERS_KEY = r"""
+    \b(?: sk-(?:ant|proj|or|svcacct|admin|lf)-[\w-]{16,} | sk-[A-Za-z0-9]{20,}
+    | [spr]k_(?:live|test)_[A-Za-z0-9]{10,} | gh[opusr]_[A-Za-z0-9]{16,} | github_pat_\w{16,}
+    | gl(?:pat|dt|rt|cbt|ptt|ft|imt|oas|soat|agent)-[\w-]{16,}
+    | (?:hf|npm|r8|gsk|xai|lin_api|rubygems|whsec|d[oop][op]_v1|shp(?:at|ss|ca|pa))_[A-Za-z0-9]{16,}
+    | (?:pplx|tvly(?:-dev|-prod)?)-[A-Za-z0-9]{16,} | (?:nvapi|GOCSPX)-[\w-]{20,} | figd_[\w-]{16,}
+    | xox[abeoprs]-[\w-]{16,} | xapp-[\w-]{16,} | AIza[\w-]{30,} | ya29\.[\w-]{16,} | hvs\.[\w-]{16,}
+    | SG\.[\w-]{16,}\.[\w-]{16,} | sq0[a-z]{3}-[\w-]{16,} | pypi-AgE[\w-]{16,} | EAA[A-Za-z0-9]{40,}
+    | (?:key-|dapi)[0-9a-f]{32} | (?:AKIA|ASIA|AGPA|AIDA|AROA|ABIA|ACCA)[A-Z0-9]{12,20}\b | \d{8,10}:AA[\w-]{30,}
+    | hooks\.slack\.com/services/[\w/]{20,} | discord(?:app)?\.com/api/webhooks/\d+/[\w-]{20,}
+    | (?i:bearer)\s{1,3}[\w.~+/-]{16,} )
+"""
+_PASSWORD_IS = rf"""
+    (?i: (?<!1)(?:pass(?:word|wort|phrase|code|wd)|\bpwd|kennwort|wachtwoord|contraseña|\bsenha
+        |mot[ ]de[ ]passe|пароль|密码|パスワード|رمز[ ]عبور)s? (?![^\W_]) ["']? {_OF} {_IS}
+        (?: ["'`“](?!{_SAID})[^\n"'`”]{{4,100}} | (?!{_SAID})[^\s"'`]{{4,}} ) )
+"""
+_PHRASE_IS = rf"""
+    (?i:(?:passphrase|(?:seed|recovery|mnemonic)[ ](?:phrase|words?)) {_OF} {_IS} (?!{_SAID})[^\n.;]{{8,300}})
+"""
+_TOLD_FIRST = r"""  # hunter2 is my password
+    (?i: (?<!\S)(?!1password)(?=\S{0,60}\d)\S{4,60}[ ](?:is|as|was|ist)[ ]
+        (?:(?:my|the|our|a|mein|das)[ ])?(?:\w{1,20}[ ]){0,2}?
+        (?:password|passwort|passphrase|passcode|kennwort)
+        (?![\w-])(?![ ](?:manager|hash|policy|store|vault|generator)) )
+"""
+_PIN_IS = rf"""
+    (?i: \b(?:pin|puk|cvv|cvc|(?:door|alarm|gate|entry|unlock|security|safe)[ -]?code)(?:[ -]?(?:code|number))?
+        (?![^\W_]) ["']? (?: {_OF} {_IS} ["']? \d(?:[ -]?\d){{2,9}} | [ ]\d{{4,10}} )(?![\w%]) )
+"""
+_TOKEN_IS = rf"""
+    (?i: (?<![^\W_])(?: (?:auth|access|api|bearer)[ _-]?token
+        | (?:api|access|account|private|encryption|signing|master|client|service|secret)[ _-]?(?:key|secret)
+        | secret | token)s? (?![^\W_]) ["']? {_OF} {_IS} ["'`“]? (?!{_SAID})[^\s"'`]{{8,}} )
+"""
+_IBAN = r"\b[A-Z]{2}\d{2}(?:[ ]?[A-Z0-9]{4}){2,7}(?:[ ]?[A-Z0-9]{1,4})?\b | \b[a-z]{2}\d{2}[a-z0-9]{11,30}\b"
+_SSN = r"(?<![\w-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\w-])"
 
-# Kind, pattern and check. Repetitions are bounded, or can begin only once in a run of characters: a pasted megabyte
-# must not take minutes.
+# Kind, pattern and check.
 SECRETS: tuple[tuple[str, str, Callable[[str], bool] | None], ...] = (
-    (
-        "a private key",
-        r"""-----BEGIN[ ][A-Z ]{0,30}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----
-            [^-]*(?:-(?!----)[^-]*)*  (?:-----END[ ][A-Z ]{0,30}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----)?
-        | AGE-SECRET-KEY-1\w{20,}""",
-        None,
-    ),
-    (_KEY, r"(?<![\w-]) eyJ[\w-]{8,} \.[\w-]{8,} (?:\.[\w-]*)*", None),  # JWT
-    (  # by the prefixes of providers
-        _KEY,
-        r"""\b(?: sk-(?:ant|proj|or|svcacct|admin|lf)-[\w-]{16,} | sk-[A-Za-z0-9]{20,}
-        | [spr]k_(?:live|test)_[A-Za-z0-9]{10,} | gh[opusr]_[A-Za-z0-9]{16,} | github_pat_\w{16,}
-        | gl(?:pat|dt|rt|cbt|ptt|ft|imt|oas|soat|agent)-[\w-]{16,}
-        | (?:hf|npm|r8|gsk|xai|lin_api|rubygems|whsec|d[oop][op]_v1|shp(?:at|ss|ca|pa))_[A-Za-z0-9]{16,}
-        | (?:pplx|tvly(?:-dev|-prod)?)-[A-Za-z0-9]{16,} | (?:nvapi|GOCSPX)-[\w-]{20,} | figd_[\w-]{16,}
-        | xox[abeoprs]-[\w-]{16,} | xapp-[\w-]{16,} | AIza[\w-]{30,} | ya29\.[\w-]{16,} | hvs\.[\w-]{16,}
-        | SG\.[\w-]{16,}\.[\w-]{16,} | sq0[a-z]{3}-[\w-]{16,} | pypi-AgE[\w-]{16,} | EAA[A-Za-z0-9]{40,}
-        | (?:key-|dapi)[0-9a-f]{32} | (?:AKIA|ASIA|AGPA|AIDA|AROA|ABIA|ACCA)[A-Z0-9]{12,20}\b | \d{8,10}:AA[\w-]{30,}
-        | hooks\.slack\.com/services/[\w/]{20,} | discord(?:app)?\.com/api/webhooks/\d+/[\w-]{20,}
-        | (?i:bearer)\s{1,3}[\w.~+/-]{16,} )""",
-        _mixed,
-    ),
-    (_KEY, r"(?<![\w/+.-]) [A-Za-z0-9/+]{40} (?![\w/+=-]) | \b[A-Za-z0-9]{24,}", _random),
+    ("a private key", _PRIVATE_KEY, None),
+    ("a key or token", r"(?<![\w-]) eyJ[\w-]{8,} \.[\w-]{8,} (?:\.[\w-]*)*", None),  # JWT
+    ("a key or token", _PROVIDERS_KEY, _mixed),
+    ("a key or token", r"(?<![\w/+.-]) [A-Za-z0-9/+]{40} (?![\w/+=-]) | \b[A-Za-z0-9]{24,}", _random),
     ("a login in an address", r"\b[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s/:@]{0,200}:[^\s/@]{1,200}@", None),
-    (
-        _PASSWORD,
-        rf"""(?i: (?<!1)(?:pass(?:word|wort|phrase|code|wd)|\bpwd|kennwort|wachtwoord|contraseña|\bsenha
-            |mot[ ]de[ ]passe|пароль|密码|パスワード|رمز[ ]عبور)s? (?![^\W_]) ["']? {_OF} {_IS}
-            (?: ["'`“](?!{_SAID})[^\n"'`”]{{4,100}} | (?!{_SAID})[^\s"'`]{{4,}} ) )""",
-        None,
-    ),
-    (
-        _PASSWORD,
-        rf"(?i:(?:passphrase|(?:seed|recovery|mnemonic)[ ](?:phrase|words?)) {_OF} {_IS} (?!{_SAID})[^\n.;]{{8,300}})",
-        None,
-    ),
-    (  # "hunter2 is my password"
-        _PASSWORD,
-        r"""(?i: (?<!\S)(?!1password)(?=\S{0,60}\d)\S{4,60}[ ](?:is|as|was|ist)[ ]
-            (?:(?:my|the|our|a|mein|das)[ ])?(?:\w{1,20}[ ]){0,2}?
-            (?:password|passwort|passphrase|passcode|kennwort)
-            (?![\w-])(?![ ](?:manager|hash|policy|store|vault|generator)) )""",
-        None,
-    ),
-    (
-        _PASSWORD,
-        rf"""(?i: \b(?:pin|puk|cvv|cvc|(?:door|alarm|gate|entry|unlock|security|safe)[ -]?code)(?:[ -]?(?:code|number))?
-            (?![^\W_]) ["']? (?: {_OF} {_IS} ["']? \d(?:[ -]?\d){{2,9}} | [ ]\d{{4,10}} )(?![\w%]) )""",
-        None,
-    ),
-    (
-        _KEY,
-        rf"""(?i: (?<![^\W_])(?: (?:auth|access|api|bearer)[ _-]?token
-            | (?:api|access|account|private|encryption|signing|master|client|service|secret)[ _-]?(?:key|secret)
-            | secret | token)s? (?![^\W_]) ["']? {_OF} {_IS} ["'`“]? (?!{_SAID})[^\s"'`]{{8,}} )""",
-        _mixed,
-    ),
+    ("a password", _PASSWORD_IS, None),
+    ("a password", _PHRASE_IS, None),
+    ("a password", _TOLD_FIRST, None),
+    ("a password", _PIN_IS, None),
+    ("a key or token", _TOKEN_IS, _mixed),
     ("a card number", r"(?<![\w.+-])\d(?:[ .-]?\d){12,18}(?![\w-])", _card),
-    (_ACCOUNT, r"\b[A-Z]{2}\d{2}(?:[ ]?[A-Z0-9]{4}){2,7}(?:[ ]?[A-Z0-9]{1,4})?\b", _iban),
-    (_ACCOUNT, r"\b[a-z]{2}\d{2}[a-z0-9]{11,30}\b", _iban),
-    ("a social security number", r"(?<![\w-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\w-])", None),
+    ("a bank account number", _IBAN, _iban),
+    ("a social security number", _SSN, None),
 )
-
-
-@functools.cache
-def _secret_patterns() -> list[tuple[str, re.Pattern[str], Callable[[str], bool] | None]]:
-    return [(kind, re.compile(pattern, re.VERBOSE | re.ASCII), check) for kind, pattern, check in SECRETS]
 
 
 def find_secrets(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
     """Find kind and place of every secret, in the order of the table; one may be inside another."""
-    for kind, pattern, check in _secret_patterns():
-        for match in pattern.finditer(text):
+    for kind, pattern, check in SECRETS:
+        for match in re.finditer(pattern, text, re.VERBOSE | re.ASCII):
             if check is None or check(match[0]):
                 yield kind, match.span()
 
@@ -1011,11 +932,6 @@ def why_secret(text: str) -> str:
     return next((kind for kind, _ in find_secrets(text)), "")
 
 
-@functools.lru_cache(maxsize=64)
-def _searchable(text: str) -> tuple[str, ...]:
-    return tuple(normalised(part) for part in text.split(CUT))
-
-
 def _inside_word(text: str, at: int) -> bool:
     # Only in scripts that have letter case, as those are also the ones that set spaces between words.
     return all(c.isdigit() or c.upper() != c.lower() for c in (text[at - 1 : at] or " ", text[at : at + 1] or " "))
@@ -1023,13 +939,8 @@ def _inside_word(text: str, at: int) -> bool:
 
 def _whole_words(wanted: str, text: str) -> int:
     """Return the end of the wanted words in the text, 0 if they are not there: "like tea" is not in "I dislike tea"."""
-    start = text.find(wanted)
-    while start >= 0:
-        end = start + len(wanted)
-        if not _inside_word(text, start) and not _inside_word(text, end):
-            return end
-        start = text.find(wanted, start + 1)
-    return 0
+    spans = ((found.start(), found.start() + len(wanted)) for found in re.finditer(f"(?={re.escape(wanted)})", text))
+    return next((end for start, end in spans if not _inside_word(text, start) and not _inside_word(text, end)), 0)
 
 
 def find_quote(quote: str, messages: Sequence[Message]) -> Message | None:
@@ -1045,7 +956,7 @@ def find_quote(quote: str, messages: Sequence[Message]) -> Message | None:
         return None
     # The newest first: where several say it, the latest is the best receipt.
     for message in reversed(messages):
-        if any(_whole_words(wanted, part) for part in _searchable(message.text)):
+        if any(_whole_words(wanted, normalised(part)) for part in message.text.split(CUT)):
             return message
     return None
 
@@ -1066,10 +977,7 @@ _FORM: tuple[tuple[str, Callable[[str], object]], ...] = (
     (f"it is longer than {LONGEST_FACT} characters", lambda fact: len(fact) > LONGEST_FACT),
     ("it is more than one line", lambda fact: "\n" in fact or "\r" in fact),
     ("{}", why_hidden),
-    (
-        "it contains HTML, or a link or image of Markdown",
-        lambda fact: re.search(_MARKUP, fact, re.IGNORECASE),
-    ),
+    ("it contains HTML, or a link or image of Markdown", lambda fact: re.search(_MARKUP, fact, re.IGNORECASE)),
     ("it begins like a heading, a list, a quotation or code", lambda fact: re.match(_BLOCK, fact)),
     ("it contains {}", why_secret),
 )
@@ -1130,13 +1038,12 @@ _GIVEN = r"""
 """
 
 
-@functools.cache
-def _pattern(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern, re.IGNORECASE | re.VERBOSE)
+def _reads(pattern: str, text: str) -> re.Match[str] | None:
+    return re.search(pattern, text, re.IGNORECASE | re.VERBOSE)
 
 
 def _given_at(text: str) -> re.Match[str] | None:
-    return _pattern(_GIVEN).search(text.replace("’", "'"))
+    return _reads(_GIVEN, text.replace("’", "'"))
 
 
 def as_shown(text: str) -> str:
@@ -1154,13 +1061,6 @@ def as_shown(text: str) -> str:
     return text[:half] + CUT + task + text[len(task) - half :]
 
 
-def _is_given(quote: str, message: Message | None) -> bool:
-    """Tell whether the quote stands in text that the user gave to work on, or in fiction."""
-    if message is None or not (marker := _given_at(message.text)):
-        return False
-    return len(normalised(message.text[: marker.end()])) <= _whole_words(normalised(quote), normalised(message.text))
-
-
 class Proposal(Value):
     """An edit and all that a gate may look at to judge it."""
 
@@ -1168,10 +1068,8 @@ class Proposal(Value):
     item: Item | None
     message: Message | None
     now: Document
-    untouched: bool
-    """The line that it names is still there, and no edit of this reply has changed it."""
-    edits: int
-    """How many edits the reply has, and how many of them are removals."""
+    gone: bool  # the line that it names is not there any more, or another edit of this reply has changed it
+    edits: int  # how many edits the reply has, and how many of them are removals; 0 while condensing
     removals: int
     condensing: bool
 
@@ -1181,40 +1079,41 @@ class Proposal(Value):
         return "" if self.edit.action == "REMOVE" else self.edit.fact
 
 
+def _is_given(p: Proposal) -> bool:
+    """Tell whether the quote stands in text that the user gave to work on, or in fiction."""
+    marker = p.message and _given_at(p.message.text)
+    if p.condensing or not p.message or not marker:
+        return False
+    text, above = normalised(p.message.text), normalised(p.message.text[: marker.end()])
+    return len(above) <= _whole_words(normalised(p.edit.quote), text)
+
+
+def _too_many_removals(p: Proposal) -> object:
+    return p.edit.action == "REMOVE" and p.removals > MOST_REMOVALS and p.removals
+
+
+def _too_long(p: Proposal) -> bool:
+    return p.edit.action == "ADD" and len(p.now.text) > BUDGET and not p.condensing
+
+
 # The gates, in the order in which they are asked; the first that is true decides.
 # A text that a test returns stands in place of {}.
 GATES: tuple[tuple[str, str, Callable[[Proposal], object]], ...] = (
     ("reject", "the profile is short enough", lambda p: p.condensing and len(p.now.text) <= CONDENSED),
     ("reject", "the line it names is not one that can be edited", lambda p: p.edit.action != "ADD" and not p.item),
-    ("reject", "its line has changed since", lambda p: not p.untouched),
+    ("reject", "its line has changed since", lambda p: p.gone),
     ("reject", "it has no quote", lambda p: not p.edit.quote),
     ("reject", "its quote is not in what was typed", lambda p: not p.message),
     ("reject", "its quote contains {}", lambda p: why_secret(p.edit.quote)),
     ("reject", "{}", lambda p: p.edit.action != "REMOVE" and why_unfit(p.edit.fact)),
     ("reject", "the profile says so already", lambda p: p.fact and p.now.has(p.fact)),
-    ("hold", "it contains a web address", lambda p: _pattern(_ADDRESS).search(p.fact)),
-    ("hold", "it reads as an order to a model", lambda p: _pattern(_ORDER).search(p.fact)),
-    ("hold", "it reads as an endorsement", lambda p: _pattern(_ENDORSEMENT).search(p.fact)),
-    (
-        "hold",
-        "it is one of {} edits at once",
-        lambda p: not p.condensing and p.edits > MOST_EDITS and f"{p.edits:,}",
-    ),
-    (
-        "hold",
-        "it is one of {} removals at once",
-        lambda p: not p.condensing and p.edit.action == "REMOVE" and p.removals > MOST_REMOVALS and p.removals,
-    ),
-    (
-        "hold",
-        f"the profile is over {BUDGET:,} characters",
-        lambda p: not p.condensing and p.edit.action == "ADD" and len(p.now.text) > BUDGET,
-    ),
-    (
-        "hold",
-        "it stands in text to work on, or in fiction",
-        lambda p: not p.condensing and _is_given(p.edit.quote, p.message),
-    ),
+    ("hold", "it contains a web address", lambda p: _reads(_ADDRESS, p.fact)),
+    ("hold", "it reads as an order to a model", lambda p: _reads(_ORDER, p.fact)),
+    ("hold", "it reads as an endorsement", lambda p: _reads(_ENDORSEMENT, p.fact)),
+    ("hold", "it is one of {} edits at once", lambda p: p.edits > MOST_EDITS and f"{p.edits:,}"),
+    ("hold", "it is one of {} removals at once", _too_many_removals),
+    ("hold", f"the profile is over {BUDGET:,} characters", _too_long),
+    ("hold", "it stands in text to work on, or in fiction", _is_given),
 )
 
 
@@ -1255,17 +1154,17 @@ def judge(
     is the profile as it is. Condensing may take many edits, but no more than it
     takes to bring the profile down to ``CONDENSED`` characters.
     """
-    removals = sum(edit.action == "REMOVE" for edit in edits)
+    actions = [] if condensing else [edit.action for edit in edits]
     verdicts: list[Verdict] = []
     changed: set[str] = set()
     for given in edits:
         # A heading of the profile or one of ours, never the model's own words.
         edit = given._replace(target=now.section(given.target)) if given.action == "ADD" else given
         item = None if edit.action == "ADD" else seen.ids.get(edit.target)
-        gone = item and (edit.target in changed or now.find(item.text, item.section) is None)
+        gone = item is not None and (edit.target in changed or not now.find(item.text, item.section))
         message = find_quote(edit.quote, messages)
-        proposal = Proposal(edit, item, message, now, not gone, len(edits), removals, condensing)
-        verdict = Verdict(edit, *_decide(proposal), message, item)
+        counts = len(actions), actions.count("REMOVE")
+        verdict = Verdict(edit, *_decide(Proposal(edit, item, message, now, gone, *counts, condensing)), message, item)
         if verdict.outcome == "apply":
             now = applied(verdict, now)
             changed.add(edit.target)
@@ -1286,34 +1185,28 @@ def judge(
 # SELECT of ours makes the user's next call fail with "database is locked":
 # every read here fetches all its rows and is over.
 
-BATCH_OF_TURNS = 500
-"""Turns that are read at a time."""
+BATCH_OF_TURNS = 500  # turns that are read at a time
 
 
 class Note(Value):
     """One line of the journal: words typed for ``prompt``, or as one message of a ``chat``."""
 
     id: str
-    at: str
-    """When they were typed: ISO 8601, UTC."""
+    at: str  # when they were typed: ISO 8601, UTC
     command: str
     thread: str | None
-    length: int
-    """Characters typed."""
+    length: int  # characters typed
     sha256: str
     learn: bool
-    model: str | None = None
-    """``LLM_MEMORY_MODEL`` as that call had it."""
+    model: str | None = None  # LLM_MEMORY_MODEL as that call had it
 
 
 class Entries(Value):
     """The content of the journal."""
 
     notes: list[Note]
-    void: list[str]
-    """The ids of notes whose call failed: no turn comes to them."""
-    failure: str = ""
-    """The error of the last call that failed to carry the profile; ``""`` if a later one did."""
+    void: list[str]  # the ids of notes whose call failed: no turn comes to them
+    failure: str = ""  # the error of the last call that failed to carry the profile; "" if a later one did
 
 
 class Journal:
@@ -1335,31 +1228,29 @@ class Journal:
 
     def read(self) -> Entries:
         """Read all that was appended and not yet dropped."""
-        found = Entries([], [])
-        taken, rest = self._bytes(self.taken), self._bytes(self.path)
+        notes: list[Note] = []
+        void: list[str] = []
+        failure = ""
+        taken = self._bytes(self.taken)
         self._taken_size = len(taken)
-        for line in (taken + rest).splitlines():
+        for line in (taken + self._bytes(self.path)).splitlines():
             # A full disk may have cut the line before short, and this one then stands behind it.
-            with contextlib.suppress(ValueError, TypeError):
-                found = self._with(found, json.loads(line[line.rfind(b"{") :]))
-        return found
+            with contextlib.suppress(AttributeError, TypeError, ValueError):
+                entry = json.loads(line[line.rfind(b'{"') :])
+                if "void" in entry:
+                    void.append(entry["void"])
+                elif "failed" in entry:
+                    failure = entry["failed"]
+                else:
+                    notes.append(Note(**entry))
+                    failure = ""
+        return Entries(notes, void, failure)
 
     @staticmethod
     def _bytes(path: pathlib.Path) -> bytes:
-        try:
+        with contextlib.suppress(FileNotFoundError):
             return path.read_bytes()
-        except FileNotFoundError:
-            return b""
-
-    @staticmethod
-    def _with(entries: Entries, line: dict[str, Any]) -> Entries:
-        if "void" in line:
-            entries.void.append(line["void"])
-            return entries
-        if "failed" in line:
-            return entries._replace(failure=line["failed"])
-        entries.notes.append(Note(**line))
-        return entries._replace(failure="")
+        return b""
 
     def is_there(self) -> bool:
         return self.path.exists() or self.taken.exists()
@@ -1414,11 +1305,10 @@ class LogUnreadable(Problem):
     """llm's log is there, but can't be read now."""
 
 
-class Log:
+class Log(Value):
     """A reader of ``logs.db``. Every method raises ``LogUnreadable`` if it can't be read now."""
 
-    def __init__(self, path: pathlib.Path) -> None:
-        self.path = path
+    path: pathlib.Path
 
     def _query(self, sql: str, *values: object) -> list[sqlite3.Row]:
         try:
@@ -1449,12 +1339,8 @@ class Log:
 
     def prompts(self, turn_ids: Sequence[str]) -> dict[str, str]:
         """Read the prompts of turns that are still there, fragments left out, by turn."""
-        found: dict[str, str] = {}
-        for some in (turn_ids[at : at + BATCH_OF_TURNS] for at in range(0, len(turn_ids), BATCH_OF_TURNS)):
-            marks = ",".join("?" * len(some))
-            rows = self._query(f"select turn_id, prompt from turn_search where turn_id in ({marks})", *some)
-            found.update((row[0], row[1] or "") for row in rows)
-        return found
+        sql = "select turn_id, prompt from turn_search where turn_id in (select value from json_each(?))"
+        return {row[0]: row[1] or "" for row in self._query(sql, json.dumps(turn_ids))}
 
 
 # -- memory ------------------------------------------------------------------
@@ -2550,7 +2436,8 @@ class Forgetting(Value):
         def make(profile: str) -> str:
             document = Document(profile)
             headings = {index for index, _, _ in document.headings}
-            return "".join(line for index, line in enumerate(document.lines) if index in headings or not says(line))
+            kept = (line for index, line in enumerate(document.lines) if index in headings or not says(line))
+            return document.bom + "".join(kept)
 
         with self.history.lock():
             self.history.change("forget", make)
