@@ -1545,7 +1545,7 @@ class Database:
 
     @property
     def connection(self) -> sqlite3.Connection:
-        if self._connection is not None and file_identity(self.home.database) != self._identity:
+        if self._identity not in {None, file_identity(self.home.database)}:
             self.close()  # writes to a file that is not at its place any more would be lost
             if not self.home.directory.is_dir():
                 raise Problem(f"{tilde(self.home.directory)} was removed meanwhile; nothing is written there")
