@@ -2587,11 +2587,11 @@ class Forgetting(NamedTuple):
 
     def _copies(self) -> Iterator[pathlib.Path]:
         """Find all files that may still contain what the profile did: displaced, damaged or kept aside."""
-        kept = r"\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"
+        kept = r"(?:\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"
         for place in {pathlib.Path(os.path.realpath(self.home.profile)), self.home.profile, self.home.database}:
             yield from (place.with_name(name.format(place.name)) for name in (PREVIOUS, NEW))
             names = os.listdir(place.parent) if place.parent.is_dir() else []
-            yield from (place.with_name(name) for name in names if re.fullmatch(re.escape(place.name) + kept, name))
+            yield from (place.with_name(name) for name in names if re.fullmatch(rf"\.?{re.escape(place.name)}{kept}", name))
 
     def purge(self) -> None:
         """Remove everything of ours. Nothing brings it back."""
