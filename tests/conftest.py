@@ -144,7 +144,12 @@ def make_log(home: memory.Home) -> sqlite_utils.Database:
 
 def note(text: str, **fields: Any) -> memory.Note:
     """The note that a call leaves of words typed now."""
-    given: dict[str, Any] = {"id": os.urandom(6).hex(), "at": memory.utc_now().isoformat(), "command": "prompt", "thread": None}
+    given: dict[str, Any] = {
+        "id": os.urandom(6).hex(),
+        "at": memory.utc_now().isoformat(),
+        "command": "prompt",
+        "thread": None,
+    }
     given |= {"length": len(text), "sha256": memory.digest(text), "learn": True}
     return memory.Note(**given | fields)
 
