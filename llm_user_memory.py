@@ -2591,7 +2591,9 @@ class Forgetting(NamedTuple):
         for place in {pathlib.Path(os.path.realpath(self.home.profile)), self.home.profile, self.home.database}:
             yield from (place.with_name(name.format(place.name)) for name in (PREVIOUS, NEW))
             names = os.listdir(place.parent) if place.parent.is_dir() else []
-            yield from (place.with_name(name) for name in names if re.fullmatch(rf"\.?{re.escape(place.name)}{kept}", name))
+            yield from (
+                place.with_name(name) for name in names if re.fullmatch(rf"\.?{re.escape(place.name)}{kept}", name)
+            )
 
     def purge(self) -> None:
         """Remove everything of ours. Nothing brings it back."""
