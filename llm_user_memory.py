@@ -1920,7 +1920,7 @@ class History:
             self._finish()
             return self.version_text(self.latest_id())
         with self.db.transaction():
-            self._add_version(author if latest else UNKNOWN, text, written=True)
+            self._add_version(UNKNOWN if not latest and author == "outside" else author, text, written=True)
         return text
 
     # The file
