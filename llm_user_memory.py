@@ -3895,6 +3895,7 @@ def edited(memory: Memory) -> int:
         offered = not memory.history.adopt()
         base = memory.history.latest_id()
         if offered:
+            os.close(os.open(memory.home.profile, os.O_CREAT | os.O_WRONLY, 0o600))  # a new one is private
             memory.home.profile.write_text(TEMPLATE, "utf-8")
     try:
         click.edit(filename=str(memory.home.profile))
