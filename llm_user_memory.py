@@ -3889,8 +3889,8 @@ def report_change(version: Version | None, kept: pathlib.Path | None = None) -> 
 TEMPLATE = f"{TITLE}\n\n" + "\n\n".join(f"## {name}" for name in DEFAULT_SECTIONS) + "\n"
 
 
-def edited(memory: Memory) -> int:
-    """Open the profile in the user's editor, and return the version that comes of it."""
+def edited(memory: Memory) -> Version | None:
+    """Open the profile in the user's editor, and return the version that comes of it, if any does."""
     with memory.history.lock():
         offered = not memory.history.adopt()
         base = memory.history.latest_id()
@@ -3906,7 +3906,8 @@ def edited(memory: Memory) -> int:
             if offered and memory.history.profile() == TEMPLATE:
                 memory.home.profile.write_text("", "utf-8")
             memory.history.adopt("edit", base)
-    return memory.history.latest_id()
+    # Not what another command has written meanwhile; that one takes what the editor has saved for another program's.
+    return next(iter(memory.history.versions(1, "id > ? and author in ('edit', 'outside')", base)), None)
 
 
 @memory_group.command()
@@ -3916,13 +3917,11 @@ def edit() -> None:
     with open_memory() as memory:
         memory.history.check_writable()
         with locked(memory.home.lock("learn")):  # nothing is learned while the editor is open
-            memory.history.settle()
-            before = memory.history.latest_id()
             version = edited(memory)
-        if version == before:
-            say("Nothing was changed in the editor: the profile is as it was.")
+        if version is None:
+            say("Nothing was changed in the editor.")
         else:
-            report_change(memory.history.version(version))
+            report_change(version)
 
 
 @memory_group.command()
