@@ -338,9 +338,10 @@ def test_where_the_database_can_not_be_tidied_forgetting_says_so_and_can_be_done
                 reader.execute("begin")
                 reader.execute("select * from state").fetchall()
 
-        with user.memory(patience=0.1) as memory, pytest.raises(Problem, match="pieces of it may be left"):
+        with user.memory(patience=0.1) as memory:
             memory.db.connection.set_trace_callback(read)
-            memory.forgetting.forget(saying("Leeds"))
+            with pytest.raises(Problem, match="pieces of it may be left"):
+                memory.forgetting.forget(saying("Leeds"))
     assert user.facts == ["Likes short answers"]
     user.run("forget", "Leeds", "--yes")
     assert "No line contains" in user.run("forget", "Leeds", "--yes", code=1)[1]
@@ -370,7 +371,7 @@ def test_a_purge_while_a_model_thinks_leaves_nothing_of_ours(user: User) -> None
     user.has_learned("Has a dog", "I have a dog")
     user.types("I live in Leeds now")
     with pytest.raises(Problem, match="was removed"):
-        user.learns("ADD | Interests | Lives in Leeds | I live in Leeds", lambda: user.memory().forgetting.purge())
+        user.learns("ADD | Interests | Lives in Leeds | I live in Leeds", user.memory().forgetting.purge)
     assert not user.places.directory.exists()
 
 
