@@ -1765,6 +1765,7 @@ def _sync_directory(path: pathlib.Path) -> None:
 
 WRITER_PATIENCE = 2.0
 """Seconds to wait for a program that is writing the profile."""
+BEING_WRITTEN = "{} is being written by another program; try again when it is done"
 UNKNOWN = "unknown"
 """The author of a profile that is older than its history."""
 FORGOTTEN = "[forgotten]"
@@ -2010,6 +2011,8 @@ class History:
             kept = tilde(keep_as(previous, "unreadable", self.db.now()))
             self.db.report("displaced", f"Something that is not text was saved during a write; it is kept as {kept}")
             return
+        if theirs is None and patience:  # before a write, which would remove the file
+            raise Problem(BEING_WRITTEN.format(tilde(previous)))
         if theirs is None:
             return  # until the next look
         if theirs not in {self.version_text(base), self.version_text(latest)}:
@@ -2052,7 +2055,7 @@ class History:
         """Return the profile's text, which is expected to be this version's."""
         found = self._quiet_text(self.home.profile, self.version_text(version), WRITER_PATIENCE)
         if found is None:
-            raise Problem(f"{tilde(self.home.profile)} is being written by another program; try again when it is done")
+            raise Problem(BEING_WRITTEN.format(tilde(self.home.profile)))
         return found
 
     @staticmethod
