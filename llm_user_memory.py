@@ -3324,6 +3324,7 @@ def run_worker(home: Home, settings: Settings) -> None:
         os.nice(10)
     try:
         if settings.updates and not settings.disabled:
+            home.check_own()
             Worker(home, settings).run()
     finally:
         logging.shutdown()
