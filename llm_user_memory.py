@@ -3896,7 +3896,9 @@ TEMPLATE = f"{TITLE}\n\n" + "\n\n".join(f"## {name}" for name in DEFAULT_SECTION
 def edited(memory: Memory) -> Version | None:
     """Open the profile in the user's editor, and return the version that comes of it, if any does."""
     with memory.history.lock():
-        offered = not memory.history.adopt()
+        offered = False
+        with contextlib.suppress(ProfileUnreadable):  # to be mended in the editor
+            offered = not memory.history.adopt()
         base = memory.history.latest_id()
         if offered:
             os.close(os.open(memory.home.profile, os.O_CREAT | os.O_WRONLY, 0o600))  # a new one is private
