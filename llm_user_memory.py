@@ -3717,6 +3717,9 @@ class _Group(click.Group):
             sys.stdout.reconfigure(**how)  # type: ignore[union-attr]
         try:
             return super().invoke(ctx)
+        except Problem as problem:
+            problem.message = printable(problem.message)  # it may quote a profile, or a model's error
+            raise
         except OverflowError as error:
             raise Problem("There is no such number; see: llm memory history") from error
         except UnicodeDecodeError as error:
@@ -3745,7 +3748,8 @@ def show_line(line: str, **style: Any) -> None:
 
 
 def print_json(data: object) -> None:
-    click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    text = json.dumps(data, indent=2, ensure_ascii=False)
+    click.echo(printable(text) if at_terminal(sys.stdout) else text)
 
 
 def open_memory() -> Memory:
