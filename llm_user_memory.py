@@ -280,6 +280,11 @@ def at_terminal(*streams: Any) -> bool:
     return all(stream is not None and stream.isatty() for stream in streams)
 
 
+def plain() -> bool:
+    """Tell whether colours are unwelcome."""
+    return "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+
+
 def write_private(path: pathlib.Path, content: bytes) -> None:
     """Make a file that only its owner can read, and that outlives a power cut. Raises if there is one."""
     with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
@@ -3636,9 +3641,8 @@ class Call:
             return
         self.home.file("news").unlink(missing_ok=True)
         text = f"memory: {printable(news)}"
-        plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
         with contextlib.suppress(OSError, ValueError):  # a terminal that has gone
-            click.echo(text if plain else click.style(text, dim=True), err=True)
+            click.echo(text if plain() else click.style(text, dim=True), err=True)
 
     def _spawn(self) -> None:
         if self.settings.updates and not worker_runs(self.home):
@@ -3742,9 +3746,10 @@ def say(message: str) -> None:
     click.echo(printable(message), err=True)
 
 
-def show_line(line: str, **style: Any) -> None:
+def show_line(line: str, colour: str | None = None) -> None:
     """Print a line of data; to a terminal without characters that would control it."""
-    click.secho(printable(line) if at_terminal(sys.stdout) else line, **style)
+    text = printable(line) if at_terminal(sys.stdout) else line
+    click.echo(click.style(text, fg=colour) if colour and not plain() else text)
 
 
 def print_json(data: object) -> None:
@@ -4227,7 +4232,7 @@ def diff(a: int | None, b: int | None) -> None:
         before, after = split_lines(past.version_text(oldest)), split_lines(past.version_text(newest))
     for line in difflib.unified_diff(before, after, f"version {oldest}", f"version {newest}"):
         colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[0])
-        show_line(line.rstrip("\r\n"), fg=colour)
+        show_line(line.rstrip("\r\n"), colour)
 
 
 @memory_group.command()
