@@ -3813,7 +3813,8 @@ def show(json_: bool) -> None:
             hint = f"{counted(waiting, 'message')} waiting to be learned from; see: llm memory status"
         say(f"Nothing is remembered yet. {hint}")
     else:
-        click.echo(printable(text) if at_terminal(sys.stdout) else text, nl=not text.endswith("\n"))
+        text = printable(text) if at_terminal(sys.stdout) else text
+        click.echo(text, nl=not text.endswith("\n"), color=True)  # True: nothing more is taken out
 
 
 @memory_group.command()
