@@ -320,6 +320,11 @@ def at_terminal(*streams: Any) -> bool:
     return all(stream is not None and stream.isatty() for stream in streams)
 
 
+def plain() -> bool:
+    """Tell whether colours are unwelcome."""
+    return "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+
+
 def write_private(path: pathlib.Path, content: bytes) -> None:
     """Make a file that only its owner can read, and that outlives a power cut. Raises if there is one."""
     with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
@@ -1612,7 +1617,7 @@ class Database:
 
     @property
     def connection(self) -> sqlite3.Connection:
-        if self._connection is not None and file_identity(self.home.database) != self._identity:
+        if self._identity not in {None, file_identity(self.home.database)}:
             self.close()  # writes to a file that is not at its place any more would be lost
             if not self.home.directory.is_dir():
                 raise Problem(f"{tilde(self.home.directory)} was removed meanwhile; nothing is written there")
@@ -1827,6 +1832,7 @@ def _sync_directory(path: pathlib.Path) -> None:
 
 WRITER_PATIENCE = 2.0
 """Seconds to wait for a program that is writing the profile."""
+BEING_WRITTEN = "{} is being written by another program; try again when it is done"
 UNKNOWN = "unknown"
 """The author of a profile that is older than its history."""
 FORGOTTEN = "[forgotten]"
@@ -1982,7 +1988,7 @@ class History:
             self._finish()
             return self.version_text(self.latest_id())
         with self.db.transaction():
-            self._add_version(author if latest else UNKNOWN, text, written=True)
+            self._add_version(UNKNOWN if not latest and author == "outside" else author, text, written=True)
         return text
 
     # The file
@@ -2072,8 +2078,8 @@ class History:
             kept = tilde(keep_as(previous, "unreadable", self.db.now()))
             self.db.report("displaced", f"Something that is not text was saved during a write; it is kept as {kept}")
             return
-        if theirs is None and patience:
-            raise Problem(f"{tilde(self.home.profile)} is being written by another program; try again when it is done")
+        if theirs is None and patience:  # before a write, which would remove the file
+            raise Problem(BEING_WRITTEN.format(tilde(previous)))
         if theirs is None:
             return  # until the next look
         if theirs not in {self.version_text(base), self.version_text(latest)}:
@@ -2116,7 +2122,7 @@ class History:
         """Return the profile's text, which is expected to be this version's."""
         found = self._quiet_text(self.home.profile, self.version_text(version), WRITER_PATIENCE)
         if found is None:
-            raise Problem(f"{tilde(self.home.profile)} is being written by another program; try again when it is done")
+            raise Problem(BEING_WRITTEN.format(tilde(self.home.profile)))
         return found
 
     @staticmethod
@@ -2646,11 +2652,13 @@ class Forgetting(Value):
 
     def _copies(self) -> Iterator[pathlib.Path]:
         """Find all files that may still contain what the profile did: displaced, damaged or kept aside."""
-        kept = r"\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"
+        kept = r"(?:\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"
         for place in {pathlib.Path(os.path.realpath(self.home.profile)), self.home.profile, self.home.database}:
             yield from (place.with_name(name.format(place.name)) for name in (PREVIOUS, NEW))
             names = os.listdir(place.parent) if place.parent.is_dir() else []
-            yield from (place.with_name(name) for name in names if re.fullmatch(re.escape(place.name) + kept, name))
+            yield from (
+                place.with_name(name) for name in names if re.fullmatch(rf"\.?{re.escape(place.name)}{kept}", name)
+            )
 
     def purge(self) -> None:
         """Remove everything of ours. Nothing brings it back."""
@@ -3379,6 +3387,7 @@ def run_worker(home: Home, settings: Settings) -> None:
         os.nice(10)
     try:
         if settings.updates and not settings.disabled:
+            home.check_own()
             Worker(home, settings).run()
     finally:
         logging.shutdown()
@@ -3692,9 +3701,8 @@ class Call:
             return
         self.home.file("news").unlink(missing_ok=True)
         text = f"memory: {printable(news)}"
-        plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
         with contextlib.suppress(OSError, ValueError):  # a terminal that has gone
-            click.echo(text if plain else click.style(text, dim=True), err=True)
+            click.echo(text if plain() else click.style(text, dim=True), err=True)
 
     def _spawn(self) -> None:
         if self.settings.updates and not worker_runs(self.home):
@@ -3773,6 +3781,9 @@ class _Group(click.Group):
             sys.stdout.reconfigure(**how)  # type: ignore[union-attr]
         try:
             return super().invoke(ctx)
+        except Problem as problem:
+            problem.message = printable(problem.message)  # it may quote a profile, or a model's error
+            raise
         except OverflowError as error:
             raise Problem("There is no such number; see: llm memory history") from error
         except UnicodeDecodeError as error:
@@ -3795,13 +3806,15 @@ def say(message: str) -> None:
     click.echo(printable(message), err=True)
 
 
-def show_line(line: str, **style: Any) -> None:
+def show_line(line: str, colour: str | None = None) -> None:
     """Print a line of data; to a terminal without characters that would control it."""
-    click.secho(printable(line) if at_terminal(sys.stdout) else line, **style)
+    text = printable(line) if at_terminal(sys.stdout) else line
+    click.echo(click.style(text, fg=colour) if colour and not plain() else text)
 
 
 def print_json(data: object) -> None:
-    click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    text = json.dumps(data, indent=2, ensure_ascii=False)
+    click.echo(printable(text) if at_terminal(sys.stdout) else text)
 
 
 def open_memory() -> Memory:
@@ -3860,7 +3873,8 @@ def show(json_: bool) -> None:
             hint = f"{counted(waiting, 'message')} waiting to be learned from; see: llm memory status"
         say(f"Nothing is remembered yet. {hint}")
     else:
-        click.echo(printable(text) if at_terminal(sys.stdout) else text, nl=not text.endswith("\n"))
+        text = printable(text) if at_terminal(sys.stdout) else text
+        click.echo(text, nl=not text.endswith("\n"), color=True)  # True: nothing more is taken out
 
 
 @memory_group.command()
@@ -3949,12 +3963,15 @@ def report_change(version: Version | None, kept: pathlib.Path | None = None) -> 
 TEMPLATE = f"{TITLE}\n\n" + "\n\n".join(f"## {name}" for name in DEFAULT_SECTIONS) + "\n"
 
 
-def edited(memory: Memory) -> int:
-    """Open the profile in the user's editor, and return the version that comes of it."""
+def edited(memory: Memory) -> Version | None:
+    """Open the profile in the user's editor, and return the version that comes of it, if any does."""
     with memory.history.lock():
-        offered = not memory.history.adopt()
+        offered = False
+        with contextlib.suppress(ProfileUnreadable):  # to be mended in the editor
+            offered = not memory.history.adopt()
         base = memory.history.latest_id()
         if offered:
+            os.close(os.open(memory.home.profile, os.O_CREAT | os.O_WRONLY, 0o600))  # a new one is private
             memory.home.profile.write_text(TEMPLATE, "utf-8")
     try:
         click.edit(filename=str(memory.home.profile))
@@ -3965,7 +3982,8 @@ def edited(memory: Memory) -> int:
             if offered and memory.history.profile() == TEMPLATE:
                 memory.home.profile.write_text("", "utf-8")
             memory.history.adopt("edit", base)
-    return memory.history.latest_id()
+    # Not what another command has written meanwhile; that one takes what the editor has saved for another program's.
+    return next(iter(memory.history.versions(1, "id > ? and author in ('edit', 'outside')", base)), None)
 
 
 @memory_group.command()
@@ -3975,13 +3993,11 @@ def edit() -> None:
     with open_memory() as memory:
         memory.history.check_writable()
         with locked(memory.home.lock("learn")):  # nothing is learned while the editor is open
-            memory.history.settle()
-            before = memory.history.latest_id()
             version = edited(memory)
-        if version == before:
-            say("Nothing was changed in the editor: the profile is as it was.")
+        if version is None:
+            say("Nothing was changed in the editor.")
         else:
-            report_change(memory.history.version(version))
+            report_change(version)
 
 
 @memory_group.command()
@@ -4279,7 +4295,7 @@ def diff(a: int | None, b: int | None) -> None:
         before, after = split_lines(past.version_text(oldest)), split_lines(past.version_text(newest))
     for line in difflib.unified_diff(before, after, f"version {oldest}", f"version {newest}"):
         colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[0])
-        show_line(line.rstrip("\r\n"), fg=colour)
+        show_line(line.rstrip("\r\n"), colour)
 
 
 @memory_group.command()
