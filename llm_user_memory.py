@@ -1338,7 +1338,7 @@ class Journal:
         for line in (taken + rest).splitlines():
             # A full disk may have cut the line before short, and this one then stands behind it.
             with contextlib.suppress(ValueError, TypeError):
-                found = self._with(found, json.loads(line[line.rfind(b"{") :]))
+                found = self._with(found, json.loads(line[line.rfind(b'{"') :]))
         return found
 
     @staticmethod
