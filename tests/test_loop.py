@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -128,7 +129,7 @@ def test_a_pause_and_its_end_count_at_once_in_a_chat_that_goes_on(user: User) ->
         terminal.type(f"{text}\n")
         terminal.expect(f"You said: .*{text[-5:]}\n")
         if command == "resume":
-            eventually(lambda text=text: text in user.facts, f"learning {text}")
+            eventually(functools.partial(user.asked_about, text), f"a request about {text}")
     terminal.expect("> ")
     terminal.type("quit\n")
     terminal.wait()
