@@ -4055,7 +4055,9 @@ def update_now(memory: Memory, log: Log, settings: Settings, ask: Ask = ask_mode
             if result is None:
                 break  # paused, or learned by someone else
             results.append(result)
-            tried |= {turn.turn_id for turn in left if turn.model == left[0].model and result.turns}
+            if result.failure and result.failure.kind != "too long":  # what was too long is asked for one by one
+                same = [turn.turn_id for turn in left if turn.model == left[0].model]
+                tried |= set(same if result.failure.kind == "silent" else same[: result.turns])
             bar.update(result.turns)
     return results
 
