@@ -1397,7 +1397,7 @@ class Journal:
         for line in (taken + rest).splitlines():
             # A full disk may have cut the line before short, and this one then stands behind it.
             with contextlib.suppress(ValueError, TypeError):
-                found = self._with(found, json.loads(line[line.rfind(b"{") :]))
+                found = self._with(found, json.loads(line[line.rfind(b'{"') :]))
         return found
 
     @staticmethod
@@ -4133,7 +4133,9 @@ def update_now(memory: Memory, log: Log, settings: Settings, ask: Ask = ask_mode
             if result is None:
                 break  # paused, or learned by someone else
             results.append(result)
-            tried |= {turn.turn_id for turn in [t for t in left if t.model == left[0].model][: result.turns]}
+            if result.failure and result.failure.kind != "too long":  # what was too long is asked for one by one
+                same = [turn.turn_id for turn in left if turn.model == left[0].model]
+                tried |= set(same if result.failure.kind == "silent" else same[: result.turns])
             bar.update(result.turns)
     return results
 

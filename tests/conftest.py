@@ -265,6 +265,11 @@ class User:
             start_new_session=True,
         )
 
+    def says(self, text: str, *args: str, **env: Any) -> None:
+        """Prompt, and see that the call is as it would be without memory."""
+        done = self.llm(*args, text, **env)
+        assert (done.stdout, done.stderr) == (f"You said: {text}\n", "")
+
     def terminal(self, *command: str, auto: str | None = "1", **env: str) -> Terminal:
         """Run a command in a pseudo-terminal; `llm …` is the virtual environment's."""
         environ = self.env | ({"LLM_MEMORY_AUTO": auto} if auto is not None else {}) | env
@@ -363,6 +368,10 @@ class User:
     def status(self, **env: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.llm("memory", "status", "--json", auto=None, check=True, **env).stdout)
         return found
+
+    def problems(self) -> str:
+        """The problems that status tells, looked up in this process."""
+        return "\n".join(json.loads(self.run("status", "--json")[0])["problems"])
 
     def reply(self, text: str | None) -> None:
         """What every update request is answered with; `None`: what the scripted model does by itself."""
