@@ -3347,7 +3347,9 @@ _PROMPT = f"auto-{os.urandom(8).hex()}-prompt"
 _BY_HAND = f"auto-{os.urandom(8).hex()}"
 
 # Marks that chat templates are made of: in a profile they could end the system prompt.
-_CHAT_MARKS = re.compile(r"<\|[\w ]{1,40}\|>|<(?:start|end)_of_turn>|\[/?INST\]|<</?SYS>>|</?s>")
+_CHAT_MARKS = re.compile(
+    r"<[|｜][\w ▁]{1,40}[|｜]>|<(?:start|end)_of_turn>|\[/?(?:INST|SYSTEM_PROMPT)\]|<</?SYS>>|</?s>"
+)
 
 _REFUSES_SYSTEM = re.compile(r"(?:system|developer)[ _-]?(?:role|message|prompt|instruction)", re.IGNORECASE)
 
