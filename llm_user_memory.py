@@ -3416,7 +3416,7 @@ _PROMPT = f"auto-{os.urandom(8).hex()}-prompt"
 _BY_HAND = f"auto-{os.urandom(8).hex()}"
 
 # Marks that chat templates are made of: in a profile they could end the system prompt.
-_CHAT_MARKS = r"<\|[\w ]{1,40}\|>|<(?:start|end)_of_turn>|\[/?INST\]|<</?SYS>>|</?s>"
+_CHAT_MARKS = r"<[|｜][\w ▁]{1,40}[|｜]>|<(?:start|end)_of_turn>|\[/?(?:INST|SYSTEM_PROMPT)\]|<</?SYS>>|</?s>"
 
 _REFUSES_SYSTEM = r"(?:system|developer)[ _-]?(?:role|message|prompt|instruction)"
 
