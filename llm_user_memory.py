@@ -1849,6 +1849,7 @@ class History:
         is committed together with the version, whose id it is given.
         """
         with self.lock():
+            self._wait_until_closed(self._beside(PREVIOUS))
             text = self.adopt()
             new = make(text)
             if new != text:
@@ -1940,6 +1941,8 @@ class History:
                 raise Problem(f"{tilde(target)} can't be written to, or belongs to another user; {see}")
         if not os.access(target.parent, os.W_OK):
             raise Problem(f"{tilde(target.parent)} can't be written to; {see}")
+        if self.db.get("displaced") is not None and open_for_writing(self._beside(PREVIOUS)):
+            raise Problem(f"{tilde(target)} is being written by another program; try again when it is done")
 
     def _target(self) -> pathlib.Path:
         """Return the real place of the text: a symlinked profile stays a symlink."""
@@ -2014,7 +2017,8 @@ class History:
             return  # until the next look
         if theirs not in {self.version_text(base), self.version_text(latest)}:
             self._bring_in(theirs, base, there=latest)
-        if last or open_for_writing(previous) is False:
+        writing = open_for_writing(previous)
+        if writing is False or (last and writing is None):
             previous.unlink(missing_ok=True)
 
     def tidy(self) -> None:
@@ -2054,6 +2058,12 @@ class History:
         if found is None:
             raise Problem(f"{tilde(self.home.profile)} is being written by another program; try again when it is done")
         return found
+
+    @staticmethod
+    def _wait_until_closed(path: pathlib.Path) -> None:
+        ending = time.monotonic() + WRITER_PATIENCE
+        while open_for_writing(path) and time.monotonic() < ending:
+            time.sleep(0.01)
 
     @staticmethod
     def _quiet_text(path: pathlib.Path, expected: str, patience: float) -> str | None:
@@ -3890,8 +3900,9 @@ TEMPLATE = f"{TITLE}\n\n" + "\n\n".join(f"## {name}" for name in DEFAULT_SECTION
 def edited(memory: Memory) -> int:
     """Open the profile in the user's editor, and return the version that comes of it."""
     with memory.history.lock():
-        offered = not memory.history.adopt()
-        base = memory.history.latest_id()
+        shown = memory.history.adopt()
+        offered = not shown
+        base: int | None = memory.history.latest_id()
         if offered:
             memory.home.profile.write_text(TEMPLATE, "utf-8")
     try:
@@ -3902,6 +3913,11 @@ def edited(memory: Memory) -> int:
         with memory.history.lock():
             if offered and memory.history.profile() == TEMPLATE:
                 memory.home.profile.write_text("", "utf-8")
+            if base is not None and memory.history.forgotten_since(base):  # the editor still had it
+                latest = memory.history.version_text(memory.history.latest_id())
+                now = merge(shown or TEMPLATE, latest, memory.history.profile())
+                memory.home.profile.write_bytes(now.encode())
+                base = None
             memory.history.adopt("edit", base)
     return memory.history.latest_id()
 

@@ -249,6 +249,7 @@ class People(RuleBasedStateMachine):
         token = self.token()
         self.memory.history.settle()
         commands = commands if self.can_tell else 1  # a second one can't know of it
+        self.home.profile.touch()
         with self.home.profile.open("a+" if appends else "r+", encoding="utf-8", newline="") as file:
             file.seek(0)
             text = file.read()
@@ -312,8 +313,8 @@ class People(RuleBasedStateMachine):
             if meanwhile == "save":
                 self.memory.history.settle()  # or the editor would write over it, as editors do
             dropped = lines.pop(drop) if drop < len(lines) else ""
-            if lines:
-                lines[-1] = lines[-1].rstrip("\r\n") + "\n"
+            if lines and not lines[-1].endswith("\n"):
+                lines[-1] += "\n"
             if renames:
                 self.home.profile.resolve().unlink(missing_ok=True)
             self.save("".join([*lines, f"- Edited {token}{end}"]))
@@ -321,7 +322,8 @@ class People(RuleBasedStateMachine):
         self.edits_with(editor, self.memory)
         now = [line.strip() for line in self.text.splitlines()]
         assert f"- Edited {token}" in now
-        if dropped.strip() and seen.splitlines().count(dropped.rstrip("\r\n")) == 1 and dropped.isascii():
+        once = seen.splitlines().count(dropped.rstrip("\r\n")) == 1
+        if dropped.strip() and once and dropped.isascii() and seen != llm_user_memory.TEMPLATE:
             assert dropped.strip() not in now, "what is deleted in the editor stays deleted"
         self.wrote(f"- Edited {token}")
         return token
