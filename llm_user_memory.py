@@ -1917,6 +1917,7 @@ class History:
         is committed together with the version, whose id it is given.
         """
         with self.lock():
+            self._wait_until_closed(self._beside(PREVIOUS))
             text = self.adopt()
             new = make(text)
             if new != text:
@@ -2008,6 +2009,8 @@ class History:
                 raise Problem(f"{tilde(target)} can't be written to, or belongs to another user; {see}")
         if not os.access(target.parent, os.W_OK):
             raise Problem(f"{tilde(target.parent)} can't be written to; {see}")
+        if self.db.get("displaced") is not None and open_for_writing(self._beside(PREVIOUS)):
+            raise Problem(f"{tilde(target)} is being written by another program; try again when it is done")
 
     def _target(self) -> pathlib.Path:
         """Return the real place of the text: a symlinked profile stays a symlink."""
@@ -2084,7 +2087,8 @@ class History:
             return  # until the next look
         if theirs not in {self.version_text(base), self.version_text(latest)}:
             self._bring_in(theirs, base, there=latest)
-        if last or open_for_writing(previous) is False:
+        writing = open_for_writing(previous)
+        if writing is False or (last and writing is None):
             previous.unlink(missing_ok=True)
 
     def tidy(self) -> None:
@@ -2124,6 +2128,12 @@ class History:
         if found is None:
             raise Problem(BEING_WRITTEN.format(tilde(self.home.profile)))
         return found
+
+    @staticmethod
+    def _wait_until_closed(path: pathlib.Path) -> None:
+        ending = time.monotonic() + WRITER_PATIENCE
+        while open_for_writing(path) and time.monotonic() < ending:
+            time.sleep(0.01)
 
     @staticmethod
     def _quiet_text(path: pathlib.Path, expected: str, patience: float) -> str | None:
@@ -3965,25 +3975,29 @@ TEMPLATE = f"{TITLE}\n\n" + "\n\n".join(f"## {name}" for name in DEFAULT_SECTION
 
 def edited(memory: Memory) -> Version | None:
     """Open the profile in the user's editor, and return the version that comes of it, if any does."""
-    with memory.history.lock():
-        offered = False
+    profile, history, shown = memory.home.profile, memory.history, None
+    with history.lock():
         with contextlib.suppress(ProfileUnreadable):  # to be mended in the editor
-            offered = not memory.history.adopt()
-        base = memory.history.latest_id()
-        if offered:
-            os.close(os.open(memory.home.profile, os.O_CREAT | os.O_WRONLY, 0o600))  # a new one is private
-            memory.home.profile.write_text(TEMPLATE, "utf-8")
+            shown = history.adopt()
+        base = history.latest_id()
+        if shown == "":
+            os.close(os.open(profile, os.O_CREAT | os.O_WRONLY, 0o600))  # a new one is private
+            profile.write_text(TEMPLATE, "utf-8")
     try:
-        click.edit(filename=str(memory.home.profile))
+        click.edit(filename=str(profile))
     except (click.ClickException, ValueError) as error:
         raise Problem(f"{error}; to use another editor: export EDITOR=nano") from error
     finally:
-        with memory.history.lock():
-            if offered and memory.history.profile() == TEMPLATE:
-                memory.home.profile.write_text("", "utf-8")
-            memory.history.adopt("edit", base)
+        with history.lock():
+            forgotten = shown is not None and history.forgotten_since(base)
+            if shown == "" and history.profile() == TEMPLATE:
+                profile.write_text("", "utf-8")
+            if forgotten:  # the editor still had it
+                latest = history.version_text(history.latest_id())
+                profile.write_bytes(merge(shown or TEMPLATE, latest, history.profile()).encode())
+            history.adopt("edit", None if forgotten else base)
     # Not what another command has written meanwhile; that one takes what the editor has saved for another program's.
-    return next(iter(memory.history.versions(1, "id > ? and author in ('edit', 'outside')", base)), None)
+    return next(iter(history.versions(1, "id > ? and author in ('edit', 'outside')", base)), None)
 
 
 @memory_group.command()
