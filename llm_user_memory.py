@@ -1585,7 +1585,7 @@ class Database:
 
     def set_aside(self) -> None:
         """Keep a database that is broken, or of another version, under another name, and begin a new one."""
-        broken = self._identity
+        broken = self._identity or file_identity(self.home.database)
         self.close()
         with locked(self.home.lock("profile")):
             if file_identity(self.home.database) != broken:
