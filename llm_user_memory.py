@@ -2123,7 +2123,8 @@ class History:
 
     def versions(self, limit: int = -1, where: str = "true", *values: object) -> list[Version]:
         """Return the versions that match, newest first."""
-        rows = self.db.rows(f"select * from versions where {where} order by id desc limit ?", *values, limit)
+        sql = f"select id, at, author, model, base from versions where {where} order by id desc limit ?"
+        rows = self.db.rows(sql, *values, limit)
         return [self._as_version(row) for row in rows]
 
     def _as_version(self, row: sqlite3.Row) -> Version:
