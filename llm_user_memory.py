@@ -1538,7 +1538,7 @@ class Database:
     def __init__(self, home: Home, patience: float, now: Callable[[], dt.datetime]) -> None:
         self.home = home
         self.patience = patience
-        """Seconds to wait for a database that another process has locked."""
+        """Seconds to wait for a database that another process has locked, and to open it."""
         self.now = now
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, ...] | None = None
@@ -1573,7 +1573,7 @@ class Database:
         connection.row_factory = sqlite3.Row
         try:
             connection.execute("pragma secure_delete = on")
-            with locked(self.home.lock("profile")):  # or two first commands would both create the tables
+            with locked(self.home.lock("profile"), self.patience):  # or two first commands would both create the tables
                 if not (version := connection.execute("pragma user_version").fetchone()[0]):
                     _migrate(connection)
             if version not in {0, SCHEMA_VERSION}:
@@ -1587,7 +1587,7 @@ class Database:
         """Keep a database that is broken, or of another version, under another name, and begin a new one."""
         broken = self._identity or file_identity(self.home.database)
         self.close()
-        with locked(self.home.lock("profile")):
+        with locked(self.home.lock("profile"), self.patience):
             if file_identity(self.home.database) != broken:
                 return  # another process was here first
             kept = keep_as(self.home.database, "damaged", self.now())
