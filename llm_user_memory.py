@@ -1605,7 +1605,7 @@ class Database:
     def __init__(self, home: Home, patience: float, now: Callable[[], dt.datetime]) -> None:
         self.home = home
         self.patience = patience
-        """Seconds to wait for a database that another process has locked."""
+        """Seconds to wait for a database that another process has locked, and to open it."""
         self.now = now
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, ...] | None = None
@@ -1641,7 +1641,8 @@ class Database:
         try:
             connection.execute("pragma secure_delete = on")
             if not _version(connection):
-                with locked(self.home.lock("profile")):  # or two first commands would both create the tables
+                # or two first commands would both create the tables
+                with locked(self.home.lock("profile"), self.patience):
                     _migrate(connection)
         except BaseException:
             connection.close()
@@ -1650,9 +1651,9 @@ class Database:
 
     def begin_anew(self) -> None:
         """Keep a database that is broken, or of another version, under another name, and begin a new one."""
-        broken = self._identity
+        broken = self._identity or file_identity(self.home.database)
         self.close()
-        with locked(self.home.lock("profile")):
+        with locked(self.home.lock("profile"), self.patience):
             if file_identity(self.home.database) != broken:
                 return  # another process was here first
             kept = keep_as(self.home.database, "damaged", self.now())
@@ -2195,7 +2196,8 @@ class History:
 
     def versions(self, limit: int = -1, where: str = "true", *values: object) -> list[Version]:
         """Return the versions that match, newest first."""
-        rows = self.db.rows(f"select * from versions where {where} order by id desc limit ?", *values, limit)
+        sql = f"select id, at, author, model, base from versions where {where} order by id desc limit ?"
+        rows = self.db.rows(sql, *values, limit)
         return [self._as_version(row) for row in rows]
 
     def _as_version(self, row: sqlite3.Row) -> Version:
