@@ -3642,6 +3642,7 @@ class Call:
         """Keep what failed for ``status``, if that much is possible."""
         self._debug(message)
         with contextlib.suppress(Exception):
+            self.home.create()
             self.journal.append({"failed": message, "at": utc_now().isoformat()})
 
     def _debug(self, message: str) -> None:
