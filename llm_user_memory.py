@@ -753,6 +753,8 @@ def _common_runs(base: list[str], ours: list[str], theirs: list[str]) -> Iterato
 
 def merge(base: str, ours: str, theirs: str) -> str:
     """Merge two descendants of a text line by line. Where both changed the same lines, both stay."""
+    if base in {ours, theirs}:
+        return theirs if base == ours else ours
     lines = [[line.removesuffix("\n") + "\n" for line in split_lines(text)] for text in (base, ours, theirs)]
     merged: list[str] = []
     z = a = b = 0
