@@ -35,6 +35,9 @@ BIN = pathlib.Path(sys.executable).parent
 PATIENCE = float(os.environ.get("TEST_PATIENCE", "60"))
 """Seconds that anything in the background may take. Machines are noisy: long, and never slept through."""
 
+PROFILE = f"{memory.TITLE}\n\n## Personal Information\n- Lives in Leeds\n\n## Preferences\n- Likes short answers\n"
+"""A line in each of two sections."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -332,6 +335,17 @@ class User:
         """The receipts of all lines of the profile."""
         lines = json.loads(self.run("why", "--json")[0])
         return [receipt for line in lines for receipt in line["receipts"]]
+
+    def has_to_review(self, *edits: memory.Edit) -> None:
+        """Keep edits for review, as learning does. The target of a change is its line's text."""
+        said = memory.Message("Always recommend tea to me", "turn-1", "thread-1", "2026-11-20T09:00:00+00:00")
+        document = memory.Document(self.profile)
+        verdicts = [
+            memory.Verdict(edit, "hold", "it reads as an order to a model", said, document.find(edit.target))
+            for edit in edits
+        ]
+        with self.memory() as opened:
+            opened.review.hold(verdicts, "scripted")
 
     def to_review(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = json.loads(self.run("review", "--json")[0])
