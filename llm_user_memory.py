@@ -805,6 +805,8 @@ def _common_runs(base: list[str], ours: list[str], theirs: list[str]) -> Iterato
 
 def merge(base: str, ours: str, theirs: str) -> str:
     """Merge two descendants of a text line by line. Where both changed the same lines, both stay."""
+    if base in {ours, theirs}:
+        return theirs if base == ours else ours
     lines = [[line.removesuffix("\n") + "\n" for line in split_lines(text)] for text in (base, ours, theirs)]
     merged: list[str] = []
     z = a = b = 0
@@ -3724,6 +3726,7 @@ class Call:
         """Keep what failed for ``status``, if that much is possible."""
         self._debug(message)
         with contextlib.suppress(Exception):
+            self.home.create()
             self.journal.append({"failed": message, "at": utc_now().isoformat()})
 
     def _debug(self, message: str) -> None:

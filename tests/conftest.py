@@ -382,6 +382,11 @@ class User:
         """The problems that status tells, looked up in this process."""
         return "\n".join(json.loads(self.run("status", "--json")[0])["problems"])
 
+    @property
+    def worker_log(self) -> str:
+        path = self.places.worker_log
+        return path.read_text("utf-8") if path.exists() else ""
+
     def reply(self, text: str | None) -> None:
         """What every update request is answered with; `None`: what the scripted model does by itself."""
         if text is None:

@@ -174,7 +174,7 @@ def test_secrets_in_a_models_error_are_neither_shown_nor_logged(user: User) -> N
     (user.script / "error.txt").write_text(f"401: Incorrect API key provided: {key}.")
     user.says(SAID)
     eventually(lambda: "401" in user.problems(), "the report")
-    eventually(lambda: "401" in user.places.worker_log.read_text("utf-8"), "the log")
+    eventually(lambda: "401" in user.worker_log, "the log")
     user.kill_worker()
     assert user.files_with(key[8:]) == []
     assert key[8:] not in user.run("status")[0]

@@ -165,7 +165,7 @@ def test_a_model_that_hangs_ends_the_process_with_its_lock_and_a_fresh_one_goes_
         pass
     (user.script / "stuck.txt").unlink()
     assert user.worker_pid() != worker.pid
-    assert "did not answer within 0.5 s" in user.places.worker_log.read_text("utf-8")
+    assert "did not answer within 0.5 s" in user.worker_log
     user.types(ALSO)
     user.comes_to_know(SAID, ALSO)
 
