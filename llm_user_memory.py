@@ -3419,6 +3419,18 @@ def _earlier_messages(conversation: Any) -> list[tuple[str, str]]:
     ]
 
 
+def _has_own_system(seen: Mapping[str, Any]) -> bool:
+    """Tell whether a call has a system prompt of its own: an option's, a template's, or fragments beside ours."""
+    template = getattr(seen.get("template_obj"), "system", None)
+    return bool(seen.get("system") or template or len(seen.get("system_fragments") or ()) > 1)
+
+
+def _framed_part(system: str) -> str:
+    """Return only the framed profile of a system prompt."""
+    found = re.search(f"{re.escape(FRAME.partition('{}')[0])}.*?</user_profile>", system, re.DOTALL)
+    return found[0] if found else system
+
+
 class Call:
     """One running ``llm prompt`` or ``llm chat`` that memory takes part in.
 
@@ -3495,8 +3507,8 @@ class Call:
         self._debug(f"{sum(map(len, found))} characters of profile sent")
         return found
 
-    def _wanted(self, argument: str) -> list[llm.Fragment]:
-        """Return what goes where this argument stands.
+    def _wanted(self, argument: str, *, own: bool | None = None) -> list[llm.Fragment]:
+        """Return what goes where this argument stands; ``own``: the message has a system prompt of its own.
 
         A model that refuses system prompts gets the profile in the prompt, and
         so does a conversation that began without it: there llm ignores a late
@@ -3512,6 +3524,8 @@ class Call:
         )
         if any("<user_profile>" in text for _, text in earlier):
             again = began_with if self._is_system(argument) and not in_prompt else ""
+            if own if own is not None else _has_own_system(seen):
+                again = _framed_part(again)
             return [llm.Fragment(again, "memory:auto")] if again else []
         if argument not in {"auto", _PROMPT if in_prompt else _SYSTEM}:
             return []
@@ -3573,9 +3587,9 @@ class Call:
                 if typed:
                     self._write_note(prompt or "", conversation)
                     self._spawn()
-                again = self._wanted(_SYSTEM) if getattr(conversation, "responses", None) else []
-                if again and not kwargs.get("system") and not kwargs.get("system_fragments"):
-                    kwargs["system_fragments"] = again
+                if getattr(conversation, "responses", None):
+                    again = self._wanted(_SYSTEM, own=bool(kwargs.get("system")))
+                    kwargs["system_fragments"] = [*(kwargs.get("system_fragments") or ()), *again]
             except Exception as error:  # noqa: BLE001 - whatever happens, the message is sent
                 self.report(in_words(error))
             return send(prompt, *args, **kwargs)
