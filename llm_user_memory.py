@@ -3419,6 +3419,12 @@ def _earlier_messages(conversation: Any) -> list[tuple[str, str]]:
     ]
 
 
+def refused_system(home: Home) -> list[str]:
+    """Return the models that have refused a system prompt."""
+    path = home.file("no-system")
+    return path.read_text("utf-8").splitlines() if path.exists() else []
+
+
 def _has_own_system(seen: Mapping[str, Any]) -> bool:
     """Tell whether a call has a system prompt of its own: an option's, a template's, or fragments beside ours."""
     template = getattr(seen.get("template_obj"), "system", None)
@@ -3544,8 +3550,7 @@ class Call:
             return True
         if any(kind.__name__ == "Completion" for kind in type(model).__mro__):  # of OpenAI's, which don't say so
             return True
-        path = self.home.file("no-system")
-        return path.exists() and getattr(model, "model_id", "") in path.read_text("utf-8").splitlines()
+        return getattr(model, "model_id", "") in refused_system(self.home)
 
     # Noting what was typed
 
@@ -4360,6 +4365,7 @@ class Status:
             "worker": {"running": worker_runs(self.home), "log": str(self.home.worker_log)},
             "llm_logging": not self.home.logging_off,
             "model": self.settings.model,
+            "no_system": refused_system(self.home),
             "problems": self.problems,
         }
 
@@ -4383,6 +4389,9 @@ class Status:
         off = "off, so nothing is learned; to turn it on: llm logs on"
         yield "llm's log", off if self.home.logging_off else "on"
         yield "Model", self.settings.model or "the one each conversation uses"
+        if refused := refused_system(self.home):
+            yield "", f"These get the profile in the prompt, as they refuse system prompts: {', '.join(refused)}"
+            yield "", f"Try system prompts with them again: rm {for_shell(self.home.file('no-system'))}"
         told = {row["reason"] for row in self.aside}
         for problem in self.problems:
             if problem not in told:
