@@ -1687,11 +1687,12 @@ def _read_regular(path: pathlib.Path) -> bytes:
     # Without blocking: a FIFO in the profile's place must not hang every call.
     file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
-        status, see = os.fstat(file), f"see: ls -l {for_shell(path)}"
-        if not stat.S_ISREG(status.st_mode):
-            raise ProfileUnreadable(f"{tilde(path)} is not a regular file; {see}")
-        if os.name == "posix" and status.st_uid != os.geteuid():
-            raise ProfileUnreadable(f"{tilde(path)} belongs to another user; {see}")
+        status = os.fstat(file)
+        wrong = "" if stat.S_ISREG(status.st_mode) else "is not a regular file"
+        if not wrong and os.name == "posix" and status.st_uid != os.geteuid():
+            wrong = "belongs to another user"
+        if wrong:
+            raise ProfileUnreadable(f"{tilde(path)} {wrong}; see: ls -l {for_shell(path)}")
         if status.st_size > LARGEST_PROFILE:
             size = f"{status.st_size:,} bytes; at most {LARGEST_PROFILE:,}"
             raise ProfileUnreadable(f"{tilde(path)} is too large ({size}); shorten it: llm memory edit")
