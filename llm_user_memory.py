@@ -58,17 +58,21 @@ import time
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 import llm
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, dataclass_transform
+else:
 
-# This module is loaded on every start of llm. So values are named tuples (as many
-# frozen dataclasses cost 13 ms), and heavy modules (filelock, platformdirs,
-# sqlite_utils, logging.handlers, …) are imported where they are used.
+    def dataclass_transform(**_options: bool) -> Callable[[type], type]:
+        return lambda cls: cls
+
+
+# This module is loaded on every start of llm. So heavy modules (filelock, platformdirs, sqlite_utils,
+# logging.handlers, …) are imported where they are used.
 
 
 # -- hooks -------------------------------------------------------------------
@@ -106,6 +110,42 @@ _FALSE = {"0", "false", "no", "off"}
 DEFAULT_INTERVAL = 5.0
 
 
+@dataclass_transform(frozen_default=True)
+class Value:
+    """A value with named fields, used as a ``NamedTuple``: two dozen of these cost each start of llm 2.5 ms."""
+
+    _fields: ClassVar[tuple[str, ...]]
+
+    def __init_subclass__(cls) -> None:
+        cls._fields = tuple(cls.__annotations__)
+
+    def __init__(self, *values: object, **named: object) -> None:
+        given = dict(zip(self._fields, values, strict=False)) | named
+        if not given.keys() <= set(self._fields) or not all(
+            name in given or hasattr(self, name) for name in self._fields
+        ):
+            raise TypeError(f"{type(self).__name__} has the fields {', '.join(self._fields)}")
+        self.__dict__.update(given)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (getattr(self, name) for name in self._fields)
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self._asdict() == other._asdict()
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._asdict().items())})"
+
+    def _asdict(self) -> dict[str, Any]:
+        return dict(zip(self._fields, self, strict=True))
+
+    def _replace(self, **changes: Any) -> Self:
+        return type(self)(**self._asdict() | changes)
+
+
 class Problem(click.ClickException):
     """Something the user has to know; its message names the next step."""
 
@@ -123,7 +163,7 @@ def _seconds(text: str) -> float | None:
     return number if 0 < number <= 86_400 else None
 
 
-class Settings(NamedTuple):
+class Settings(Value):
     """The environment variables ``LLM_MEMORY_*``, understood."""
 
     auto: str = ""
@@ -197,7 +237,7 @@ def _own(path: pathlib.Path) -> bool:
     return os.name != "posix" or path.stat().st_uid == os.geteuid()
 
 
-class Home(NamedTuple):
+class Home(Value):
     """The places of all files, below one llm user directory."""
 
     user_dir: pathlib.Path
@@ -278,6 +318,11 @@ def file_identity(path: str | os.PathLike[str]) -> tuple[int, ...] | None:
 def at_terminal(*streams: Any) -> bool:
     """Tell whether a person is at all of these streams; one that is closed is ``None``."""
     return all(stream is not None and stream.isatty() for stream in streams)
+
+
+def plain() -> bool:
+    """Tell whether colours are unwelcome."""
+    return "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
 
 
 def write_private(path: pathlib.Path, content: bytes) -> None:
@@ -511,17 +556,17 @@ BUDGET = 8_000
 """Characters of profile above which facts are condensed before any is added."""
 CONDENSED = BUDGET * 3 // 4
 """Characters of profile below which nothing is condensed."""
-# Each takes time in proportion to the line.
-_HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(\S(?:.*\S)?))?\s*$")
-_ITEM = re.compile(r"([ \t]*(?:[-*+•]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?)(\S(?:.*\S)?)\s*$")
-_RULE = re.compile(r"[ \t]*([-*_])(?:[ \t]*\1){2,}[ \t]*$")
-_FENCE = re.compile(
+# Each takes time in proportion to the line. Not compiled here: that costs each start of llm 1 ms.
+_HEADING = r" {0,3}(#{1,6})(?:[ \t]+(\S(?:.*\S)?))?\s*$"
+_ITEM = r"([ \t]*(?:[-*+•]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?)(\S(?:.*\S)?)\s*$"
+_RULE = r"[ \t]*([-*_])(?:[ \t]*\1){2,}[ \t]*$"
+_FENCE = (
     r"[ \t]*(?:(?:[-*+•]|\d{1,9}[.)])[ \t]+(?=(?:`+|~+)[\w+#.-]*\s*$))?"  # in an entry, with nothing but a language
     r"(?:(?P<ticks>`{3,})[^`]*$|(?P<tildes>~{3,}))"
 )
 
 
-class Item(NamedTuple):
+class Item(Value):
     """One list entry of the profile."""
 
     line: int
@@ -536,8 +581,14 @@ class Item(NamedTuple):
 
 def heading_level(line: str) -> int:
     """Return the level of a heading, 1 to 6; 0 for any other line."""
-    match = _HEADING.match(line.strip("\ufeff\r\n"))
+    match = "#" in line and re.match(_HEADING, line.strip("\ufeff\r\n"))
     return len(match[1]) if match else 0
+
+
+def said(line: str) -> str:
+    """Return what a line of a profile says, without its bullet, as lines are compared."""
+    item = re.match(_ITEM, line.strip("\ufeff\r\n"))
+    return normalised(item[2] if item else line)
 
 
 def says_nothing(text: str) -> bool:
@@ -585,7 +636,7 @@ class Document:
         section, fence, comment = "", "", False
         for index, line in enumerate(self.lines):
             bare = line.rstrip("\r\n").lstrip("\ufeff" if index == 0 else "")
-            opens = _FENCE.match(bare)
+            opens = re.match(_FENCE, bare)
             mark = (opens["ticks"] or opens["tildes"]) if opens else ""
             if fence:
                 if mark.startswith(fence) and not bare.strip().strip(fence[0]):
@@ -596,22 +647,23 @@ class Document:
                 self.unclosed = opened if comment else None
             elif mark:
                 fence, self.unclosed = mark, index
-            elif heading := _HEADING.match(bare):
+            elif heading := re.match(_HEADING, bare):
                 section = re.sub(r"(?:^|[ \t])#+$", "", heading[2] or "").rstrip()
                 self.headings.append((index, len(heading[1]), section))
-            elif _RULE.match(bare):
+            elif re.match(_RULE, bare):
                 continue
-            elif item := _ITEM.match(bare):
+            elif item := re.match(_ITEM, bare):
                 found.append((index, section, item))
             elif bare.strip():
                 plain.add(index)
+        return tuple(self._items(found, plain))
+
+    def _items(self, found: Iterable[tuple[int, str, re.Match[str]]], plain: set[int]) -> Iterator[Item]:
         twins: Counter[tuple[str, str]] = Counter()
-        items = []
         for index, section, item in found:
             editable = not (index + 1 in plain or self._goes_on(index, _indent(item[1])))
-            items.append(Item(index, section, item[1], item[2], twins[section, item[2]], editable))
+            yield Item(index, section, item[1], item[2], twins[section, item[2]], editable)
             twins[section, item[2]] += editable
-        return tuple(items)
 
     def _goes_on(self, index: int, indent: int) -> bool:
         """Tell an entry with text or entries of its own below: a single-line edit would tear it apart."""
@@ -791,7 +843,7 @@ LONGEST_MESSAGE = 6_000
 """Characters of a typed message that the model is shown."""
 
 
-class Edit(NamedTuple):
+class Edit(Value):
     """One line of a reply. ``target`` is an id, or for ``ADD`` a section."""
 
     action: str
@@ -800,7 +852,7 @@ class Edit(NamedTuple):
     quote: str
 
 
-class Message(NamedTuple):
+class Message(Value):
     """A typed message as the model was shown it, and where it came from."""
 
     text: str
@@ -810,7 +862,7 @@ class Message(NamedTuple):
     """When it was typed: ISO 8601, UTC."""
 
 
-class Verdict(NamedTuple):
+class Verdict(Value):
     """The judgement of an edit: ``apply``, ``hold`` or ``reject``."""
 
     edit: Edit
@@ -876,26 +928,27 @@ def parse_reply(reply: str) -> list[Edit] | None:
 CUT = "\n[… cut …]\n"
 
 
+# Secrets: our own small table, because the libraries for it cost 0.3–5 s of import and found no more (measured).
+
+
 def _mixed(token: str) -> bool:
     return any(c.isdigit() for c in token) and any(c.isalpha() for c in token)
 
 
 def _random(token: str) -> bool:
-    """Letters of both cases and digits, few of them in words: no hash, no identifier, no path."""
+    """Tell letters of both cases and digits, few of them in words: no hash, no identifier, no path."""
     kinds = {"digit" if c.isdigit() else "upper" if c.isupper() else "lower" for c in token if c.isalnum()}
     words = re.findall(r"[A-Z]?[a-z]{3,}", token)
     return len(kinds) == 3 and sum(map(len, words)) < len(token) / 2
 
 
-_CARD = r"4(?:\d{12}|\d{15}|\d{18})|[25]\d{15}|3[47]\d{13}|3[0689]\d{12}|35\d{14}|6\d{15,18}"
-
-
 def _card(text: str) -> bool:
-    """A number of a length that its first digits have on cards, with Luhn's check digit."""
+    """Tell a number of a length that its first digits have on cards, with Luhn's check digit."""
     digits = re.sub(r"\D", "", text)
     numbers = [int(c) for c in reversed(digits)]
     total = sum(numbers[::2]) + sum(d * 2 - 9 * (d > 4) for d in numbers[1::2])
-    return bool(re.fullmatch(_CARD, digits)) and total % 10 == 0
+    lengths = r"4(?:\d{12}|\d{15}|\d{18})|[25]\d{15}|3[47]\d{13}|3[0689]\d{12}|35\d{14}|6\d{15,18}"
+    return bool(re.fullmatch(lengths, digits)) and total % 10 == 0
 
 
 def _iban(text: str) -> bool:
@@ -904,37 +957,11 @@ def _iban(text: str) -> bool:
     return 15 <= len(compact) <= 34 and int(digits) % 97 == 1
 
 
-_PRIVATE_KEY = r"""
-    -----BEGIN[ ][A-Z ]{0,30}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----
-        [^-]*(?:-(?!----)[^-]*)*  (?:-----END[ ][A-Z ]{0,30}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----)?
-    | AGE-SECRET-KEY-1\w{20,}
-"""
-
-# What providers begin their keys with.
-_KEY = r"""
-    \b(?: sk-(?:ant|proj|or|svcacct|admin|lf)-[\w-]{16,} | sk-[A-Za-z0-9]{20,} | [spr]k_(?:live|test)_[A-Za-z0-9]{10,}
-        | gh[opusr]_[A-Za-z0-9]{16,} | github_pat_\w{16,} | gl(?:pat|dt|rt|cbt|ptt|ft|imt|oas|soat|agent)-[\w-]{16,}
-        | (?:hf|npm|r8|gsk|xai|lin_api|rubygems|whsec|d[oop][op]_v1|shp(?:at|ss|ca|pa))_[A-Za-z0-9]{16,}
-        | (?:pplx|tvly(?:-dev|-prod)?)-[A-Za-z0-9]{16,} | (?:nvapi|GOCSPX)-[\w-]{20,} | figd_[\w-]{16,}
-        | xox[abeoprs]-[\w-]{16,} | xapp-[\w-]{16,} | AIza[\w-]{30,} | ya29\.[\w-]{16,} | hvs\.[\w-]{16,}
-        | SG\.[\w-]{16,}\.[\w-]{16,} | sq0[a-z]{3}-[\w-]{16,} | pypi-AgE[\w-]{16,} | EAA[A-Za-z0-9]{40,}
-        | (?:key-|dapi)[0-9a-f]{32} | (?:AKIA|ASIA|AGPA|AIDA|AROA|ABIA|ACCA)[A-Z0-9]{12,20}\b | \d{8,10}:AA[\w-]{30,}
-        | hooks\.slack\.com/services/[\w/]{20,} | discord(?:app)?\.com/api/webhooks/\d+/[\w-]{20,}
-        | (?i:bearer)\s{1,3}[\w.~+/-]{16,}
-    )
-"""
-_JWT = r"(?<![\w-]) eyJ[\w-]{8,} \.[\w-]{8,} (?:\.[\w-]*)*"
-_RANDOM = r"(?<![\w/+.-]) [A-Za-z0-9/+]{40} (?![\w/+=-]) | \b[A-Za-z0-9]{24,}"
-_LOGIN = r"\b[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s/:@]{0,200}:[^\s/@]{1,200}@"
-
-# What stands between such words as "password" and the password.
+# Between such words as "password" and the password, and what is said about one that is none.
 _OF = r"(?:[ \t]+(?:for|to|of|on|at|für|von|vom|zum|pour|du|para|de)(?:[ \t]+[^\s:=]{1,30}){1,4}?)?"
-
 _IS = r"""
     (?:[ \t]*(?:[:=]+>?|->)\s{0,3} | [ \t]+(?:is|are|was|ist|lautet|est|es|è|é)[ \t]+(?:(?:now|still|jetzt)[ \t]+)?)
 """
-
-# What is said about a password, and is none.
 _SAID = r"""
     (?:an?|the|not|no|stored|saved|kept|in|managed|required|too|very|my|your|changed|expired|secret|safe|generated|on
         |always|never|called|about|from|by|for|to|weak|strong|long|short|hard|easy|reset|rotated|shared|needed|missing
@@ -942,50 +969,82 @@ _SAID = r"""
         |sehr|bitwarden|1password|keepass\w*|lastpass|keychain|vault)(?!\w)
     | \[
 """
-_PASSWORD = rf"""(?i:
-    (?<!1)(?:pass(?:word|wort|phrase|code|wd)|\bpwd|kennwort|wachtwoord|contraseña|\bsenha|mot[ ]de[ ]passe
-        |пароль|密码|パスワード|رمز[ ]عبور)s? (?![^\W_]) ["']? {_OF} {_IS}
-        (?: ["'`“](?!{_SAID})[^\n"'`”]{{4,100}} | (?!{_SAID})[^\s"'`]{{4,}} )
-    | (?:passphrase|(?:seed|recovery|mnemonic)[ ](?:phrase|words?)) {_OF} {_IS} (?!{_SAID})[^\n.;]{{8,300}}
-    | (?<!\S)(?!1password)(?=\S{{0,60}}\d)\S{{4,60}}[ ](?:is|as|was|ist)[ ]
-        (?:(?:my|the|our|a|mein|das)[ ])?(?:\w{{1,20}}[ ]){{0,2}}?
-        (?:password|passwort|passphrase|passcode|kennwort)(?![\w-])(?![ ](?:manager|hash|policy|store|vault|generator))
-    | \b(?:pin|puk|cvv|cvc|(?:door|alarm|gate|entry|unlock|security|safe)[ -]?code)(?:[ -]?(?:code|number))?
-        (?![^\W_]) ["']? (?: {_OF} {_IS} ["']? \d(?:[ -]?\d){{2,9}} | [ ]\d{{4,10}} )(?![\w%])
-)"""
-_NAMED_KEY = rf"""(?i:
-    (?<![^\W_])(?: (?:auth|access|api|bearer)[ _-]?token
-        | (?:api|access|account|private|encryption|signing|master|client|service|secret)[ _-]?(?:key|secret)
-        | secret | token)s?
-    (?![^\W_]) ["']? {_OF} {_IS} ["'`“]? (?!{_SAID})[^\s"'`]{{8,}}
-)"""
+_KEY, _PASSWORD, _ACCOUNT = "a key or token", "a password", "a bank account number"
+
+# Kind, pattern and check. Repetitions are bounded, or can begin only once in a run of characters: a pasted megabyte
+# must not take minutes.
+SECRETS: tuple[tuple[str, str, Callable[[str], bool] | None], ...] = (
+    (
+        "a private key",
+        r"""-----BEGIN[ ][A-Z ]{0,30}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----
+            [^-]*(?:-(?!----)[^-]*)*  (?:-----END[ ][A-Z ]{0,30}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----)?
+        | AGE-SECRET-KEY-1\w{20,}""",
+        None,
+    ),
+    (_KEY, r"(?<![\w-]) eyJ[\w-]{8,} \.[\w-]{8,} (?:\.[\w-]*)*", None),  # JWT
+    (  # by the prefixes of providers
+        _KEY,
+        r"""\b(?: sk-(?:ant|proj|or|svcacct|admin|lf)-[\w-]{16,} | sk-[A-Za-z0-9]{20,}
+        | [spr]k_(?:live|test)_[A-Za-z0-9]{10,} | gh[opusr]_[A-Za-z0-9]{16,} | github_pat_\w{16,}
+        | gl(?:pat|dt|rt|cbt|ptt|ft|imt|oas|soat|agent)-[\w-]{16,}
+        | (?:hf|npm|r8|gsk|xai|lin_api|rubygems|whsec|d[oop][op]_v1|shp(?:at|ss|ca|pa))_[A-Za-z0-9]{16,}
+        | (?:pplx|tvly(?:-dev|-prod)?)-[A-Za-z0-9]{16,} | (?:nvapi|GOCSPX)-[\w-]{20,} | figd_[\w-]{16,}
+        | xox[abeoprs]-[\w-]{16,} | xapp-[\w-]{16,} | AIza[\w-]{30,} | ya29\.[\w-]{16,} | hvs\.[\w-]{16,}
+        | SG\.[\w-]{16,}\.[\w-]{16,} | sq0[a-z]{3}-[\w-]{16,} | pypi-AgE[\w-]{16,} | EAA[A-Za-z0-9]{40,}
+        | (?:key-|dapi)[0-9a-f]{32} | (?:AKIA|ASIA|AGPA|AIDA|AROA|ABIA|ACCA)[A-Z0-9]{12,20}\b | \d{8,10}:AA[\w-]{30,}
+        | hooks\.slack\.com/services/[\w/]{20,} | discord(?:app)?\.com/api/webhooks/\d+/[\w-]{20,}
+        | (?i:bearer)\s{1,3}[\w.~+/-]{16,} )""",
+        _mixed,
+    ),
+    (_KEY, r"(?<![\w/+.-]) [A-Za-z0-9/+]{40} (?![\w/+=-]) | \b[A-Za-z0-9]{24,}", _random),
+    ("a login in an address", r"\b[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s/:@]{0,200}:[^\s/@]{1,200}@", None),
+    (
+        _PASSWORD,
+        rf"""(?i: (?<!1)(?:pass(?:word|wort|phrase|code|wd)|\bpwd|kennwort|wachtwoord|contraseña|\bsenha
+            |mot[ ]de[ ]passe|пароль|密码|パスワード|رمز[ ]عبور)s? (?![^\W_]) ["']? {_OF} {_IS}
+            (?: ["'`“](?!{_SAID})[^\n"'`”]{{4,100}} | (?!{_SAID})[^\s"'`]{{4,}} ) )""",
+        None,
+    ),
+    (
+        _PASSWORD,
+        rf"(?i:(?:passphrase|(?:seed|recovery|mnemonic)[ ](?:phrase|words?)) {_OF} {_IS} (?!{_SAID})[^\n.;]{{8,300}})",
+        None,
+    ),
+    (  # "hunter2 is my password"
+        _PASSWORD,
+        r"""(?i: (?<!\S)(?!1password)(?=\S{0,60}\d)\S{4,60}[ ](?:is|as|was|ist)[ ]
+            (?:(?:my|the|our|a|mein|das)[ ])?(?:\w{1,20}[ ]){0,2}?
+            (?:password|passwort|passphrase|passcode|kennwort)
+            (?![\w-])(?![ ](?:manager|hash|policy|store|vault|generator)) )""",
+        None,
+    ),
+    (
+        _PASSWORD,
+        rf"""(?i: \b(?:pin|puk|cvv|cvc|(?:door|alarm|gate|entry|unlock|security|safe)[ -]?code)(?:[ -]?(?:code|number))?
+            (?![^\W_]) ["']? (?: {_OF} {_IS} ["']? \d(?:[ -]?\d){{2,9}} | [ ]\d{{4,10}} )(?![\w%]) )""",
+        None,
+    ),
+    (
+        _KEY,
+        rf"""(?i: (?<![^\W_])(?: (?:auth|access|api|bearer)[ _-]?token
+            | (?:api|access|account|private|encryption|signing|master|client|service|secret)[ _-]?(?:key|secret)
+            | secret | token)s? (?![^\W_]) ["']? {_OF} {_IS} ["'`“]? (?!{_SAID})[^\s"'`]{{8,}} )""",
+        _mixed,
+    ),
+    ("a card number", r"(?<![\w.+-])\d(?:[ .-]?\d){12,18}(?![\w-])", _card),
+    (_ACCOUNT, r"\b[A-Z]{2}\d{2}(?:[ ]?[A-Z0-9]{4}){2,7}(?:[ ]?[A-Z0-9]{1,4})?\b", _iban),
+    (_ACCOUNT, r"\b[a-z]{2}\d{2}[a-z0-9]{11,30}\b", _iban),
+    ("a social security number", r"(?<![\w-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\w-])", None),
+)
 
 
 @functools.cache
 def _secret_patterns() -> list[tuple[str, re.Pattern[str], Callable[[str], bool] | None]]:
-    """Our own small set: the libraries for it cost 0.3–5 s of import and found no more (measured).
-
-    Repetitions are bounded, or can begin only once in a run of characters: a
-    pasted megabyte must not take minutes.
-    """
-    key, password = "a key or token", "a password"
-    patterns: list[tuple[str, str, Callable[[str], bool] | None]] = [
-        ("a private key", _PRIVATE_KEY, None),
-        (key, _JWT, None),
-        (key, _KEY, _mixed),
-        (key, _RANDOM, _random),
-        ("a login in an address", _LOGIN, None),
-        (password, _PASSWORD, None),
-        (key, _NAMED_KEY, _mixed),
-        ("a card number", r"(?<![\w.+-])\d(?:[ .-]?\d){12,18}(?![\w-])", _card),
-        ("a bank account number", r"\b[A-Z]{2}\d{2}(?:[ ]?[A-Z0-9]{4}){2,7}(?:[ ]?[A-Z0-9]{1,4})?\b", _iban),
-        ("a bank account number", r"\b[a-z]{2}\d{2}[a-z0-9]{11,30}\b", _iban),
-        ("a social security number", r"(?<![\w-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\w-])", None),
-    ]
-    return [(kind, re.compile(pattern, re.VERBOSE | re.ASCII), check) for kind, pattern, check in patterns]
+    return [(kind, re.compile(pattern, re.VERBOSE | re.ASCII), check) for kind, pattern, check in SECRETS]
 
 
-def _secrets(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
+def find_secrets(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Find kind and place of every secret, in the order of the table; one may be inside another."""
     for kind, pattern, check in _secret_patterns():
         for match in pattern.finditer(text):
             if check is None or check(match[0]):
@@ -993,19 +1052,19 @@ def _secrets(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
 
 
 def mask_secrets(text: str) -> str:
-    """The text with every secret replaced by a word saying what was there."""
-    shown: list[str] = []
+    """Replace every secret by a word saying what was there."""
+    kept: list[str] = []
     at = 0
-    for kind, (start, end) in sorted(_secrets(text), key=lambda found: found[1]):
+    for kind, (start, end) in sorted(find_secrets(text), key=lambda found: found[1]):
         if start >= at:
-            shown += [text[at:start], f"[{kind.split(' ', 1)[-1]}]"]
+            kept += [text[at:start], f"[{kind.split(' ', 1)[-1]}]"]
         at = max(at, end)
-    return "".join([*shown, text[at:]])
+    return "".join([*kept, text[at:]])
 
 
 def why_secret(text: str) -> str:
     """Name the kind of secret in this text; ``""`` if none is seen."""
-    return next((kind for kind, _ in _secrets(text)), "")
+    return next((kind for kind, _ in find_secrets(text)), "")
 
 
 @functools.lru_cache(maxsize=64)
@@ -1158,7 +1217,7 @@ def _is_given(quote: str, message: Message | None) -> bool:
     return len(normalised(message.text[: marker.end()])) <= _whole_words(normalised(quote), normalised(message.text))
 
 
-class Proposal(NamedTuple):
+class Proposal(Value):
     """An edit and all that a gate may look at to judge it."""
 
     edit: Edit
@@ -1222,7 +1281,7 @@ def _decide(proposal: Proposal) -> tuple[str, str]:
     return "apply", ""
 
 
-class Judgement(NamedTuple):
+class Judgement(Value):
     """All verdicts on a reply, and the document with the applied edits."""
 
     verdicts: tuple[Verdict, ...]
@@ -1287,7 +1346,7 @@ BATCH_OF_TURNS = 500
 """Turns that are read at a time."""
 
 
-class Note(NamedTuple):
+class Note(Value):
     """One line of the journal: words typed for ``prompt``, or as one message of a ``chat``."""
 
     id: str
@@ -1303,7 +1362,7 @@ class Note(NamedTuple):
     """``LLM_MEMORY_MODEL`` as that call had it."""
 
 
-class Entries(NamedTuple):
+class Entries(Value):
     """The content of the journal."""
 
     notes: list[Note]
@@ -1338,7 +1397,7 @@ class Journal:
         for line in (taken + rest).splitlines():
             # A full disk may have cut the line before short, and this one then stands behind it.
             with contextlib.suppress(ValueError, TypeError):
-                found = self._with(found, json.loads(line[line.rfind(b"{") :]))
+                found = self._with(found, json.loads(line[line.rfind(b'{"') :]))
         return found
 
     @staticmethod
@@ -1358,6 +1417,9 @@ class Journal:
         entries.notes.append(Note(**line))
         return entries._replace(failure="")
 
+    def is_there(self) -> bool:
+        return self.path.exists() or self.taken.exists()
+
     def drop(self) -> None:
         """Drop what was read, in two steps: a call may have the file open for an instant and still write to it."""
         with contextlib.suppress(FileNotFoundError):
@@ -1365,11 +1427,13 @@ class Journal:
             if status.st_size != self._taken_size or abs(time.time() - status.st_ctime) < 1:
                 return
             self.taken.unlink()
-        with contextlib.suppress(FileNotFoundError):
-            os.rename(self.path, self.taken)
+        # Not renamed: another process may have made a part of its own meanwhile.
+        with contextlib.suppress(FileNotFoundError, FileExistsError):
+            os.link(self.path, self.taken)
+            os.unlink(self.path)
 
 
-class Turn(NamedTuple):
+class Turn(Value):
     """One logged turn, without its text."""
 
     row: int
@@ -1512,6 +1576,13 @@ def keep_as(path: pathlib.Path, kind: str, now: dt.datetime) -> pathlib.Path:
     return kept
 
 
+def _version(connection: sqlite3.Connection) -> int:
+    version: int = connection.execute("pragma user_version").fetchone()[0]
+    if version not in {0, SCHEMA_VERSION}:
+        raise sqlite3.DatabaseError(f"its version is {version}")
+    return version
+
+
 def _migrate(connection: sqlite3.Connection) -> None:
     import sqlite_utils
     from sqlite_utils.migrations import Migrations
@@ -1524,7 +1595,8 @@ def _migrate(connection: sqlite3.Connection) -> None:
             db.execute(statement)
         db.execute(f"pragma user_version = {SCHEMA_VERSION}")
 
-    migrations.apply(sqlite_utils.Database(connection))
+    if not _version(connection):
+        migrations.apply(sqlite_utils.Database(connection))
 
 
 class Database:
@@ -1545,7 +1617,7 @@ class Database:
 
     @property
     def connection(self) -> sqlite3.Connection:
-        if self._connection is not None and file_identity(self.home.database) != self._identity:
+        if self._identity not in {None, file_identity(self.home.database)}:
             self.close()  # writes to a file that is not at its place any more would be lost
             if not self.home.directory.is_dir():
                 raise Problem(f"{tilde(self.home.directory)} was removed meanwhile; nothing is written there")
@@ -1555,7 +1627,7 @@ class Database:
             except sqlite3.DatabaseError as error:
                 if not damaged(error):
                     raise
-                self.set_aside()
+                self.begin_anew()
                 self._connection = self._open()
         return self._connection
 
@@ -1568,17 +1640,15 @@ class Database:
         connection.row_factory = sqlite3.Row
         try:
             connection.execute("pragma secure_delete = on")
-            with locked(self.home.lock("profile")):  # or two first commands would both create the tables
-                if not (version := connection.execute("pragma user_version").fetchone()[0]):
+            if not _version(connection):
+                with locked(self.home.lock("profile")):  # or two first commands would both create the tables
                     _migrate(connection)
-            if version not in {0, SCHEMA_VERSION}:
-                raise sqlite3.DatabaseError(f"its version is {version}")
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def set_aside(self) -> None:
+    def begin_anew(self) -> None:
         """Keep a database that is broken, or of another version, under another name, and begin a new one."""
         broken = self._identity
         self.close()
@@ -1668,19 +1738,16 @@ class ProfileUnreadable(Problem):
 
 def read_bytes(path: pathlib.Path) -> bytes | None:
     """Read a profile's bytes; ``None`` if there is no such file. Raises ``ProfileUnreadable``."""
-    for _ in range(3):
-        try:
-            return _read_regular(path)
-        except FileNotFoundError:
-            # Where two files can't be exchanged, a write of ours leaves no profile for an instant.
-            if not path.with_name(PREVIOUS.format(path.name)).exists():
-                break
-            time.sleep(0.002)
-        except OSError as error:
-            raise ProfileUnreadable(
-                f"{tilde(path)} can't be read: {error.strerror}; see: ls -l {for_shell(path)}"
-            ) from error
-    return None
+    try:
+        if not path.exists() and path.with_name(PREVIOUS.format(path.name)).exists():
+            time.sleep(0.01)  # where two files can't be exchanged, a write of ours leaves no profile for an instant
+        return _read_regular(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ProfileUnreadable(
+            f"{tilde(path)} can't be read: {error.strerror}; see: ls -l {for_shell(path)}"
+        ) from error
 
 
 def _read_regular(path: pathlib.Path) -> bytes:
@@ -1766,13 +1833,14 @@ def _sync_directory(path: pathlib.Path) -> None:
 
 WRITER_PATIENCE = 2.0
 """Seconds to wait for a program that is writing the profile."""
+BEING_WRITTEN = "{} is being written by another program; try again when it is done"
 UNKNOWN = "unknown"
 """The author of a profile that is older than its history."""
 FORGOTTEN = "[forgotten]"
 REDACTED = f"- {FORGOTTEN}\n"
 
 
-class Version(NamedTuple):
+class Version(Value):
     """One state of the profile."""
 
     id: int
@@ -1850,6 +1918,7 @@ class History:
         is committed together with the version, whose id it is given.
         """
         with self.lock():
+            self._wait_until_closed(self._beside(PREVIOUS))
             text = self.adopt()
             new = make(text)
             if new != text:
@@ -1921,7 +1990,7 @@ class History:
             self._finish()
             return self.version_text(self.latest_id())
         with self.db.transaction():
-            self._add_version(author if latest else UNKNOWN, text, written=True)
+            self._add_version(UNKNOWN if not latest and author == "outside" else author, text, written=True)
         return text
 
     # The file
@@ -1941,6 +2010,8 @@ class History:
                 raise Problem(f"{tilde(target)} can't be written to, or belongs to another user; {see}")
         if not os.access(target.parent, os.W_OK):
             raise Problem(f"{tilde(target.parent)} can't be written to; {see}")
+        if self.db.get("displaced") is not None and open_for_writing(self._beside(PREVIOUS)):
+            raise Problem(f"{tilde(target)} is being written by another program; try again when it is done")
 
     def _target(self) -> pathlib.Path:
         """Return the real place of the text: a symlinked profile stays a symlink."""
@@ -2011,11 +2082,14 @@ class History:
             kept = tilde(keep_as(previous, "unreadable", self.db.now()))
             self.db.report("displaced", f"Something that is not text was saved during a write; it is kept as {kept}")
             return
+        if theirs is None and patience:  # before a write, which would remove the file
+            raise Problem(BEING_WRITTEN.format(tilde(previous)))
         if theirs is None:
             return  # until the next look
         if theirs not in {self.version_text(base), self.version_text(latest)}:
             self._bring_in(theirs, base, there=latest)
-        if last or open_for_writing(previous) is False:
+        writing = open_for_writing(previous)
+        if writing is False or (last and writing is None):
             previous.unlink(missing_ok=True)
 
     def tidy(self) -> None:
@@ -2053,8 +2127,14 @@ class History:
         """Return the profile's text, which is expected to be this version's."""
         found = self._quiet_text(self.home.profile, self.version_text(version), WRITER_PATIENCE)
         if found is None:
-            raise Problem(f"{tilde(self.home.profile)} is being written by another program; try again when it is done")
+            raise Problem(BEING_WRITTEN.format(tilde(self.home.profile)))
         return found
+
+    @staticmethod
+    def _wait_until_closed(path: pathlib.Path) -> None:
+        ending = time.monotonic() + WRITER_PATIENCE
+        while open_for_writing(path) and time.monotonic() < ending:
+            time.sleep(0.01)
 
     @staticmethod
     def _quiet_text(path: pathlib.Path, expected: str, patience: float) -> str | None:
@@ -2189,7 +2269,7 @@ MOST_OPEN_NOTES = 1_000
 #   any ── forget ──> forgotten, for good
 
 
-class PendingTurn(NamedTuple):
+class PendingTurn(Value):
     """A turn that is still to be learned from."""
 
     turn_id: str
@@ -2203,7 +2283,7 @@ class PendingTurn(NamedTuple):
     attempts: int
 
 
-class Cursor(NamedTuple):
+class Cursor(Value):
     """The last turn of the log that was looked at."""
 
     row: int = 0
@@ -2213,7 +2293,7 @@ class Cursor(NamedTuple):
 _TURN = "id, thread_id, coalesce(asked, model) as asked, at, start, length, attempts"
 
 
-class Turns(NamedTuple):
+class Turns(Value):
     """The turns with typed words and what became of them. Never a word of them, nor of the profile."""
 
     db: Database
@@ -2351,7 +2431,7 @@ REWORDED = "REWORDED"
 """The action of a receipt whose fact is in the user's own words."""
 
 
-class Receipt(NamedTuple):
+class Receipt(Value):
     """The words of the user that a line of the profile rests on."""
 
     version: int
@@ -2367,7 +2447,7 @@ class Receipt(NamedTuple):
     """When the quote was typed."""
 
 
-class Receipts(NamedTuple):
+class Receipts(Value):
     """The evidence of every learned fact."""
 
     db: Database
@@ -2398,7 +2478,7 @@ class Receipts(NamedTuple):
         return found
 
 
-class HeldEdit(NamedTuple):
+class HeldEdit(Value):
     """An edit that waits for the user to accept or drop it."""
 
     id: int
@@ -2422,7 +2502,7 @@ class Outdated(Problem):
     """A held edit can't be made any more: its line has changed, or it is not held now."""
 
 
-class Review(NamedTuple):
+class Review(Value):
     """The edits that were held for the user."""
 
     db: Database
@@ -2494,18 +2574,13 @@ def saying(text: str, *, whole: bool = False) -> Says:
 
     With ``whole`` a line must say this and nothing else.
     """
-
-    def said(line: str) -> str:
-        item = _ITEM.match(line.strip("\ufeff\r\n"))
-        return normalised(item[2] if item else line)
-
     key = said(text)
     if not key:
         raise Problem("Say what to forget: llm memory forget TEXT; see: llm memory show")
     return (lambda line: said(line) == key) if whole else (lambda line: key in normalised(line))
 
 
-class Forgetting(NamedTuple):
+class Forgetting(Value):
     """Removal for good: from the profile, its history, the receipts and the held edits."""
 
     db: Database
@@ -2588,11 +2663,13 @@ class Forgetting(NamedTuple):
 
     def _copies(self) -> Iterator[pathlib.Path]:
         """Find all files that may still contain what the profile did: displaced, damaged or kept aside."""
-        kept = r"\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"
+        kept = r"(?:\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"
         for place in {pathlib.Path(os.path.realpath(self.home.profile)), self.home.profile, self.home.database}:
             yield from (place.with_name(name.format(place.name)) for name in (PREVIOUS, NEW))
             names = os.listdir(place.parent) if place.parent.is_dir() else []
-            yield from (place.with_name(name) for name in names if re.fullmatch(re.escape(place.name) + kept, name))
+            yield from (
+                place.with_name(name) for name in names if re.fullmatch(rf"\.?{re.escape(place.name)}{kept}", name)
+            )
 
     def purge(self) -> None:
         """Remove everything of ours. Nothing brings it back."""
@@ -2830,7 +2907,8 @@ def match(turn: Turn, prompt: str, notes: Sequence[Note]) -> tuple[Note, int] | 
     # that were killed left notes to which no turn came, and the "hi" of one is in
     # many a later prompt.
     newest = candidates[-MOST_SEARCHED:]
-    candidates = sorted(candidates[::-1], key=lambda note: (note.thread is None, -note.length))
+    candidates.reverse()
+    candidates.sort(key=lambda note: (note.thread is None, -note.length))
     for anywhere in (False, True):
         for note in candidates:
             if anywhere and note not in newest:
@@ -2892,7 +2970,7 @@ def forget_for_good(memory: Memory, log: Log, says: Says) -> None:
 # One batch
 
 
-class Result(NamedTuple):
+class Result(Value):
     """The result of one request."""
 
     model: str
@@ -2902,7 +2980,7 @@ class Result(NamedTuple):
     failure: ModelFailed | None = None
 
 
-class Batch(NamedTuple):
+class Batch(Value):
     """Turns of one model, the messages typed in them, and the profile that the model is shown."""
 
     model: str
@@ -2927,7 +3005,7 @@ class Learner:
         self.ask = ask
 
     def learn(self, turns: Sequence[PendingTurn] | None = None) -> Result | None:
-        """Make one request, for the first of these turns, or of those due; ``None`` if there are none, or while paused."""
+        """Make one request, for the first of these turns or of those due; ``None`` if there are none, or if paused."""
         if self.memory.paused_since():
             return None
         turns = self.memory.turns.due() if turns is None else turns
@@ -3258,7 +3336,7 @@ class Worker:
         if self.memory.paused_since():
             return None
         with locked(self.home.lock("learn"), 0):
-            if (log := self._log_state()) != self._seen:
+            if (log := self._log_state()) != self._seen or self.memory.journal.is_there():
                 if take_in(self.memory, self.log):
                     result = Result("", 0)
                 self._seen = log
@@ -3307,7 +3385,7 @@ class Worker:
         self._complaint = message
         with contextlib.suppress(sqlite3.Error, OSError, Problem):
             if damaged(error):
-                self.memory.db.set_aside()
+                self.memory.db.begin_anew()
             self.memory.db.report("log" if isinstance(error, LogUnreadable) else "worker", message)
 
 
@@ -3320,6 +3398,7 @@ def run_worker(home: Home, settings: Settings) -> None:
         os.nice(10)
     try:
         if settings.updates and not settings.disabled:
+            home.check_own()
             Worker(home, settings).run()
     finally:
         logging.shutdown()
@@ -3348,11 +3427,9 @@ _PROMPT = f"auto-{os.urandom(8).hex()}-prompt"
 _BY_HAND = f"auto-{os.urandom(8).hex()}"
 
 # Marks that chat templates are made of: in a profile they could end the system prompt.
-_CHAT_MARKS = re.compile(
-    r"<[|｜][\w ▁]{1,40}[|｜]>|<(?:start|end)_of_turn>|\[/?(?:INST|SYSTEM_PROMPT)\]|<</?SYS>>|</?s>"
-)
+_CHAT_MARKS = r"<[|｜][\w ▁]{1,40}[|｜]>|<(?:start|end)_of_turn>|\[/?(?:INST|SYSTEM_PROMPT)\]|<</?SYS>>|</?s>"
 
-_REFUSES_SYSTEM = re.compile(r"(?:system|developer)[ _-]?(?:role|message|prompt|instruction)", re.IGNORECASE)
+_REFUSES_SYSTEM = r"(?:system|developer)[ _-]?(?:role|message|prompt|instruction)"
 
 
 def without_empty_headings(text: str) -> str:
@@ -3379,8 +3456,10 @@ def framed(text: str) -> str:
     """
     if says_nothing(text):
         return ""
-    text = _CHAT_MARKS.sub(" ", without_hidden(without_empty_headings(text)))
-    return FRAME.format(without_tag(stripped(text), "user_profile"))
+    text = stripped(without_hidden(without_empty_headings(text)))
+    if "<" in text or "[" in text:
+        text = without_tag(re.sub(_CHAT_MARKS, " ", text), "user_profile")
+    return FRAME.format(text)
 
 
 def _fragments(text: str) -> list[llm.Fragment]:
@@ -3418,12 +3497,6 @@ def _earlier_messages(conversation: Any) -> list[tuple[str, str]]:
     return [
         (message.role, "".join(str(getattr(part, "text", "") or "") for part in message.parts)) for message in messages
     ]
-
-
-def refused_system(home: Home) -> list[str]:
-    """Return the models that have refused a system prompt."""
-    path = home.file("no-system")
-    return path.read_text("utf-8").splitlines() if path.exists() else []
 
 
 def _has_own_system(seen: Mapping[str, Any]) -> bool:
@@ -3551,7 +3624,8 @@ class Call:
             return True
         if any(kind.__name__ == "Completion" for kind in type(model).__mro__):  # of OpenAI's, which don't say so
             return True
-        return getattr(model, "model_id", "") in refused_system(self.home)
+        path = self.home.file("no-system")
+        return path.exists() and getattr(model, "model_id", "") in path.read_text("utf-8").splitlines()
 
     # Noting what was typed
 
@@ -3623,7 +3697,7 @@ class Call:
 
     def failed(self, error: Exception) -> None:
         """Remember a model that refused the profile as a system prompt; the next call carries it in the prompt."""
-        if self.in_system and _REFUSES_SYSTEM.search(str(error)):
+        if self.in_system and re.search(_REFUSES_SYSTEM, str(error), re.IGNORECASE):
             with contextlib.suppress(OSError), open(self.home.file("no-system"), "a", encoding="utf-8") as file:
                 file.write(f"{self.in_system}\n")
             click.echo(
@@ -3652,9 +3726,8 @@ class Call:
             return
         self.home.file("news").unlink(missing_ok=True)
         text = f"memory: {printable(news)}"
-        plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
         with contextlib.suppress(OSError, ValueError):  # a terminal that has gone
-            click.echo(text if plain else click.style(text, dim=True), err=True)
+            click.echo(text if plain() else click.style(text, dim=True), err=True)
 
     def _spawn(self) -> None:
         if self.settings.updates and not worker_runs(self.home):
@@ -3733,6 +3806,8 @@ class _Group(click.Group):
             sys.stdout.reconfigure(**how)  # type: ignore[union-attr]
         try:
             return super().invoke(ctx)
+        except Problem as problem:
+            raise Problem(printable(problem.message)) from problem  # it may quote a profile, or a model's error
         except OverflowError as error:
             raise Problem("There is no such number; see: llm memory history") from error
         except UnicodeDecodeError as error:
@@ -3740,8 +3815,8 @@ class _Group(click.Group):
         except sqlite3.DatabaseError as error:
             if damaged(error):
                 with open_memory() as memory:
-                    memory.db.set_aside()
-                raise Problem("memory.db was damaged and is set aside; see: llm memory status") from error
+                    memory.db.begin_anew()
+                raise Problem("memory.db was damaged and is begun anew; see: llm memory status") from error
             raise Problem(f"memory.db can't be used now ({error}); see: llm memory status") from error
         except BrokenPipeError:
             raise
@@ -3755,13 +3830,15 @@ def say(message: str) -> None:
     click.echo(printable(message), err=True)
 
 
-def show_line(line: str, **style: Any) -> None:
+def show_line(line: str, colour: str | None = None) -> None:
     """Print a line of data; to a terminal without characters that would control it."""
-    click.secho(printable(line) if at_terminal(sys.stdout) else line, **style)
+    text = printable(line) if at_terminal(sys.stdout) else line
+    click.echo(click.style(text, fg=colour) if colour and not plain() else text)
 
 
 def print_json(data: object) -> None:
-    click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    text = json.dumps(data, indent=2, ensure_ascii=False)
+    click.echo(printable(text) if at_terminal(sys.stdout) else text)
 
 
 def open_memory() -> Memory:
@@ -3820,7 +3897,8 @@ def show(json_: bool) -> None:
             hint = f"{counted(waiting, 'message')} waiting to be learned from; see: llm memory status"
         say(f"Nothing is remembered yet. {hint}")
     else:
-        click.echo(printable(text) if at_terminal(sys.stdout) else text, nl=not text.endswith("\n"))
+        text = printable(text) if at_terminal(sys.stdout) else text
+        click.echo(text, nl=not text.endswith("\n"), color=True)  # True: nothing more is taken out
 
 
 @memory_group.command()
@@ -3909,23 +3987,31 @@ def report_change(version: Version | None, kept: pathlib.Path | None = None) -> 
 TEMPLATE = f"{TITLE}\n\n" + "\n\n".join(f"## {name}" for name in DEFAULT_SECTIONS) + "\n"
 
 
-def edited(memory: Memory) -> int:
-    """Open the profile in the user's editor, and return the version that comes of it."""
-    with memory.history.lock():
-        offered = not memory.history.adopt()
-        base = memory.history.latest_id()
-        if offered:
-            memory.home.profile.write_text(TEMPLATE, "utf-8")
+def edited(memory: Memory) -> Version | None:
+    """Open the profile in the user's editor, and return the version that comes of it, if any does."""
+    profile, history, shown = memory.home.profile, memory.history, None
+    with history.lock():
+        with contextlib.suppress(ProfileUnreadable):  # to be mended in the editor
+            shown = history.adopt()
+        base = history.latest_id()
+        if shown == "":
+            os.close(os.open(profile, os.O_CREAT | os.O_WRONLY, 0o600))  # a new one is private
+            profile.write_text(TEMPLATE, "utf-8")
     try:
-        click.edit(filename=str(memory.home.profile))
+        click.edit(filename=str(profile))
     except (click.ClickException, ValueError) as error:
         raise Problem(f"{error}; to use another editor: export EDITOR=nano") from error
     finally:
-        with memory.history.lock():
-            if offered and memory.history.profile() == TEMPLATE:
-                memory.home.profile.write_text("", "utf-8")
-            memory.history.adopt("edit", base)
-    return memory.history.latest_id()
+        with history.lock():
+            forgotten = shown is not None and history.forgotten_since(base)
+            if shown == "" and history.profile() == TEMPLATE:
+                profile.write_text("", "utf-8")
+            if forgotten:  # the editor still had it
+                latest = history.version_text(history.latest_id())
+                profile.write_bytes(merge(shown or TEMPLATE, latest, history.profile()).encode())
+            history.adopt("edit", None if forgotten else base)
+    # Not what another command has written meanwhile; that one takes what the editor has saved for another program's.
+    return next(iter(history.versions(1, "id > ? and author in ('edit', 'outside')", base)), None)
 
 
 @memory_group.command()
@@ -3935,13 +4021,11 @@ def edit() -> None:
     with open_memory() as memory:
         memory.history.check_writable()
         with locked(memory.home.lock("learn")):  # nothing is learned while the editor is open
-            memory.history.settle()
-            before = memory.history.latest_id()
             version = edited(memory)
-        if version == before:
-            say("Nothing was changed in the editor: the profile is as it was.")
+        if version is None:
+            say("Nothing was changed in the editor.")
         else:
-            report_change(memory.history.version(version))
+            report_change(version)
 
 
 @memory_group.command()
@@ -4063,21 +4147,23 @@ def resume() -> None:
 def update_now(memory: Memory, log: Log, settings: Settings, ask: Ask = ask_model) -> list[Result]:
     """Learn everything that waits, in the foreground; a worker's batch is waited for."""
     results: list[Result] = []
-    learning = memory.home.lock("learn")
-    with locked(learning):
+    lock = functools.partial(locked, memory.home.lock("learn"), 5 * MODEL_TIMEOUT)
+    with lock():
         take_in(memory, log)
     learner, tried = Learner(memory, log, settings, ask), set[str]()
     left = memory.turns.in_states("pending")
     hidden = not left or not at_terminal(sys.stderr)
     with click.progressbar(length=len(left), label="Learning", file=sys.stderr, hidden=hidden) as bar:
         while left:
-            with locked(learning, 3 * MODEL_TIMEOUT):
+            with lock():
                 left = [turn for turn in memory.turns.in_states("pending") if turn.turn_id not in tried]
                 result = learner.learn(left)
             if result is None:
                 break  # paused, or learned by someone else
             results.append(result)
-            tried |= {turn.turn_id for turn in left if turn.model == left[0].model and result.turns}
+            if result.failure and result.failure.kind != "too long":  # what was too long is asked for one by one
+                same = [turn.turn_id for turn in left if turn.model == left[0].model]
+                tried |= set(same if result.failure.kind == "silent" else same[: result.turns])
             bar.update(result.turns)
     return results
 
@@ -4133,6 +4219,14 @@ def described_edit(held: HeldEdit) -> str:
     return f"Remove: {held.before}" if held.action == "REMOVE" else f"Change: {held.before}\n   to: {held.fact}"
 
 
+def accept(memory: Memory, held: HeldEdit, fact: str, complain: Callable[[str], None] = say) -> None:
+    """Make a held edit; one that is outdated does not keep others from being reviewed."""
+    try:
+        report_change(memory.review.accept(held, fact))
+    except Outdated as problem:
+        complain(problem.message)
+
+
 def review_one(memory: Memory, held: HeldEdit) -> bool:
     """Ask about one held edit; ``False`` to stop."""
     say(f"\n{held.id}. {described_edit(held)}")
@@ -4142,20 +4236,17 @@ def review_one(memory: Memory, held: HeldEdit) -> bool:
     keys = click.Choice(["a", "d", *("e" * edit), "s", "q"], case_sensitive=False)
     words = f"   [a]ccept, [d]rop, {'[e]dit, ' * edit}[s]kip, [q]uit"
     answer: str = click.prompt(words, default="s", type=keys, show_choices=False, err=True)
-    try:
-        if answer == "a":
-            report_change(memory.review.accept(held))
-        elif answer == "d":
-            memory.review.drop(held)
-            say("   Dropped.")
-        elif answer == "e":
-            fact = click.prompt("   The line", default=held.fact, err=True).strip()
-            if reason := why_unfit(fact):
-                say(f"   This can't be a line of the profile: {reason}. The edit stays as it was.")
-            else:
-                report_change(memory.review.accept(held, fact))
-    except Outdated as problem:  # the others may still be reviewed
-        say(problem.message)
+    if answer == "a":
+        accept(memory, held, held.fact)
+    elif answer == "d":
+        memory.review.drop(held)
+        say("   Dropped.")
+    elif answer == "e":
+        fact = click.prompt("   The line", default=held.fact, err=True).strip()
+        if reason := why_unfit(fact):
+            say(f"   This can't be a line of the profile: {reason}. The edit stays as it was.")
+        else:
+            accept(memory, held, fact)
     return answer != "q"
 
 
@@ -4166,12 +4257,9 @@ def review_chosen(memory: Memory, accepted: Sequence[int], dropped: Sequence[int
         raise Problem(f"There is no held edit {missing[0]}; see: llm memory review --json")
     if both := set(accepted) & set(dropped):
         raise Problem(f"Say either --accept {min(both)} or --drop {min(both)}, not both; nothing was changed")
-    outdated = []
+    outdated: list[str] = []
     for id in accepted:
-        try:
-            report_change(memory.review.accept(chosen[id]))
-        except Outdated as problem:
-            outdated.append(problem.message)
+        accept(memory, chosen[id], chosen[id].fact, outdated.append)
     for id in dropped:
         memory.review.drop(chosen[id])
         say(f"Dropped {id}.")
@@ -4237,7 +4325,7 @@ def diff(a: int | None, b: int | None) -> None:
         before, after = split_lines(past.version_text(oldest)), split_lines(past.version_text(newest))
     for line in difflib.unified_diff(before, after, f"version {oldest}", f"version {newest}"):
         colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[0])
-        show_line(line.rstrip("\r\n"), fg=colour)
+        show_line(line.rstrip("\r\n"), colour)
 
 
 @memory_group.command()
@@ -4263,157 +4351,106 @@ def rollback(version: int | None, steps: int | None, to: str | None, only: int |
 # Status and shells
 
 
-class Status:
-    """Everything that ``llm memory status`` tells. What can't be looked at becomes a problem."""
+def profile_status(home: Home, problems: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {"path": str(home.profile), "characters": None, "budget": BUDGET, "facts": None}
+    try:
+        home.check_own()
+        text = read_profile(home.profile)
+    except Problem as problem:
+        problems.append(problem.message)
+        return found
+    if without_hidden(text) != text:
+        problems.append("The profile contains invisible characters; they are not sent. See: llm memory show")
+    if without_tag(text, "user_profile") != text:
+        problems.append("The profile contains a user_profile tag; it is sent disarmed. See: llm memory show")
+    return found | {"characters": len(text), "facts": len(Document(text).items)}
 
-    def __init__(self, home: Home, settings: Settings) -> None:
-        from llm_user_memory_shell import survey
 
-        self.home = home
-        self.settings = settings
-        self.text: str | None = None
-        self.paused: str | None = None
-        self.last: Version | None = None
-        self.readable = True
-        self.pending = 0
-        self.aside: list[dict[str, Any]] = []
-        self.to_review = 0
-        self.problems = list(settings.complaints)
-        self._look_at_profile()
-        self.shells = survey(os.environ)
-        self.problems += self.shells.problems
-        self._look_at_database()
-        self._look_at_model()
+def shell_status(settings: Settings, problems: list[str]) -> dict[str, Any]:
+    from llm_user_memory_shell import survey
 
-    def _look_at_profile(self) -> None:
+    shells = survey(os.environ)
+    problems += shells.problems
+    advice = "not active; to send the profile with every prompt: llm memory install-shell"
+    if settings.auto:
+        advice = "active in this shell"
+    elif settings.auto_off:
+        advice = "switched off in this shell by LLM_MEMORY_AUTO; to turn it on: unset LLM_MEMORY_AUTO"
+    elif shells.installed:
+        places = ", ".join(tilde(shell.rc) for shell in shells.installed)
+        advice = f"not active, but installed in {places}; {shells.how_to_activate(os.environ)}"
+    return {"installed": [str(shell.rc) for shell in shells.installed], "active": bool(settings.auto), "here": advice}
+
+
+def memory_status(memory: Memory, problems: list[str]) -> dict[str, Any]:
+    last = next(iter(memory.history.versions(1, "author = 'worker'")), None)
+    found = memory.db.problems() + [row["reason"] for row in memory.turns.reasons("pending")]
+    problems += [problem for problem in dict.fromkeys([*found, memory.journal.read().failure]) if problem]
+    return {
+        "last_learned": last and {"at": last.at, "summary": last.summary},
+        "pending": memory.waiting(),
+        "set_aside": [dict(row) for row in memory.turns.reasons("aside")],
+        "to_review": len(memory.review.edits()),
+    }
+
+
+def status_of(home: Home, settings: Settings) -> dict[str, Any]:
+    """Gather everything that ``llm memory status`` tells. What can't be looked at becomes a problem."""
+    problems = list(settings.complaints)
+    found: dict[str, Any] = {"state": "on" if settings.updates else "on, but not learning (LLM_MEMORY_UPDATES)"}
+    found |= {"profile": profile_status(home, problems), "shell": shell_status(settings, problems)}
+    with Memory(home, patience=2) as memory:
+        found["paused_since"] = memory.paused_since()
         try:
-            self.home.check_own()
-            self.text = read_profile(self.home.profile)
-        except Problem as problem:
-            self.problems.append(problem.message)
-            return
-        if without_hidden(self.text) != self.text:
-            self.problems.append("The profile contains invisible characters; they are not sent. See: llm memory show")
-        if without_tag(self.text, "user_profile") != self.text:
-            self.problems.append("The profile contains a user_profile tag; it is sent disarmed. See: llm memory show")
-
-    def _look_at_database(self) -> None:
-        try:
-            with Memory(self.home, patience=2) as memory:
-                try:
-                    self._ask(memory)
-                except sqlite3.DatabaseError as error:
-                    if not damaged(error):
-                        raise
-                    memory.db.set_aside()
-                    self._ask(memory)
+            try:
+                found |= memory_status(memory, problems)
+            except sqlite3.DatabaseError as error:
+                if not damaged(error):
+                    raise
+                memory.db.begin_anew()
+                found |= memory_status(memory, problems)
         except (sqlite3.Error, OSError, Problem) as error:
-            self.readable = False
-            if (message := in_words(error)) not in self.problems:
-                self.problems.append(f"memory.db can't be used now: {message}")
+            problems.append(f"memory.db can't be used now: {in_words(error)}")
+    if settings.disabled or found["paused_since"]:
+        found["state"] = "disabled (LLM_MEMORY_DISABLED)" if settings.disabled else "paused"
+    with contextlib.suppress(FileNotFoundError):
+        found["profile_in_prompt"] = home.file("no-system").read_text("utf-8").split()
+    try:
+        found["model"] = settings.model and llm.get_model(settings.model).model_id
+    except llm.UnknownModelError:
+        problems.append(f"LLM_MEMORY_MODEL={settings.model} is not a model that llm has; see: llm models")
+    found["worker"] = {"running": worker_runs(home), "log": str(home.worker_log)}
+    return found | {"llm_logging": not home.logging_off, "problems": list(dict.fromkeys(problems))}
 
-    def _ask(self, memory: Memory) -> None:
-        self.paused = memory.paused_since()
-        self.last = next(iter(memory.history.versions(1, "author = 'worker'")), None)
-        self.aside = [dict(row) for row in memory.turns.reasons("aside")]
-        self.to_review = len(memory.review.edits())
-        self.pending = memory.waiting()
-        found = memory.db.problems() + [row["reason"] for row in memory.turns.reasons("pending")]
-        found += filter(None, [memory.journal.read().failure])
-        self.problems += [problem for problem in dict.fromkeys(found) if problem not in self.problems]
 
-    def _look_at_model(self) -> None:
-        with contextlib.suppress(llm.UnknownModelError):
-            if self.settings.model:
-                llm.get_model(self.settings.model)
-            return
-        self.problems.append(f"LLM_MEMORY_MODEL={self.settings.model} is not a model that llm has; see: llm models")
-
-    @property
-    def state(self) -> str:
-        if self.settings.disabled:
-            return "disabled (LLM_MEMORY_DISABLED)"
-        if self.paused:
-            return "paused"
-        return "on" if self.settings.updates else "on, but not learning (LLM_MEMORY_UPDATES)"
-
-    @property
-    def worker(self) -> str:
-        if not worker_runs(self.home):
-            return f"not running{'; it starts after your next prompt' if self.settings.auto else ''}"
-        with contextlib.suppress(OSError, ValueError, IndexError):  # no text yet, or none on a full disk
-            return f"running (pid {self.home.lock('worker').read_text().split()[0]})"
-        return "running"
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "state": self.state,
-            "profile": {
-                "path": str(self.home.profile),
-                "characters": None if self.text is None else len(self.text),
-                "budget": BUDGET,
-                "facts": None if self.text is None else len(Document(self.text).items),
-            },
-            "shell": {
-                "installed": [str(shell.rc) for shell in self.shells.installed],
-                "active": bool(self.settings.auto),
-            },
-            "paused_since": self.paused,
-            "last_learned": None if self.last is None else {"at": self.last.at, "summary": self.last.summary},
-            "pending": self.pending,
-            "set_aside": self.aside,
-            "to_review": self.to_review,
-            "worker": {"running": worker_runs(self.home), "log": str(self.home.worker_log)},
-            "llm_logging": not self.home.logging_off,
-            "model": self.settings.model,
-            "no_system": refused_system(self.home),
-            "problems": self.problems,
-        }
-
-    def as_lines(self, now: dt.datetime) -> Iterator[tuple[str, str]]:
-        """Yield label and text of each line."""
-        unknown = "" if self.readable else "not known now"
-        yield "Here", self._shell()
-        paused = f"paused {ago(self.paused, now)}; to go on: llm memory resume" if self.paused else ""
-        yield "Memory", paused or self.state
-        yield "Profile", f"{tilde(self.home.profile)}{self._size()}"
-        yield "Learned", f"{ago(self.last.at, now)}: {self.last.summary}" if self.last else unknown or "nothing yet"
-        yield "Waiting", counted(self.pending, "message") if self.pending else unknown or "nothing"
-        for row in self.aside:
-            yield "Set aside", f"{counted(row['turns'], 'message')}: {row['reason']}"
-        if self.aside:
-            yield "", "Learn with another model: export LLM_MEMORY_MODEL=… (llm models)"
-            yield "", "Then try them again: llm memory update --retry"
-        if self.to_review:
-            yield "To review", f"{counted(self.to_review, 'edit')}: llm memory review"
-        yield "Worker", self.worker
-        off = "off, so nothing is learned; to turn it on: llm logs on"
-        yield "llm's log", off if self.home.logging_off else "on"
-        yield "Model", self.settings.model or "the one each conversation uses"
-        if refused := refused_system(self.home):
-            yield "", f"These get the profile in the prompt, as they refuse system prompts: {', '.join(refused)}"
-            yield "", f"Try system prompts with them again: rm {for_shell(self.home.file('no-system'))}"
-        told = {row["reason"] for row in self.aside}
-        for problem in self.problems:
-            if problem not in told:
-                yield "Problem", problem
-
-    def _size(self) -> str:
-        if self.text is None:
-            return ""
-        facts = counted(len(Document(self.text).items), "fact")
-        over = ": too long, so facts are condensed, and new ones wait for review" if len(self.text) > BUDGET else ""
-        return f" ({facts}, {len(self.text):,} of {BUDGET:,} characters{over})"
-
-    def _shell(self) -> str:
-        if self.settings.auto:
-            return "active in this shell"
-        if self.settings.auto_off:
-            return "switched off in this shell by LLM_MEMORY_AUTO; to turn it on: unset LLM_MEMORY_AUTO"
-        if self.shells.installed:
-            places = ", ".join(tilde(shell.rc) for shell in self.shells.installed)
-            return f"not active, but installed in {places}; {self.shells.how_to_activate(os.environ)}"
-        return "not active; to have every prompt carry the profile: llm memory install-shell"
+def status_lines(found: Mapping[str, Any], now: dt.datetime) -> Iterator[tuple[str, str]]:
+    """Put a status into labelled lines."""
+    yield "Here", found["shell"]["here"]
+    paused = found["paused_since"]
+    yield "Memory", f"paused {ago(paused, now)}; to go on: llm memory resume" if paused else found["state"]
+    size, facts = found["profile"]["characters"], found["profile"]["facts"]
+    over = ": too long, so facts are condensed, and new ones wait for review" if (size or 0) > BUDGET else ""
+    text = "" if size is None else f" ({counted(facts, 'fact')}, {size:,} of {BUDGET:,} characters{over})"
+    yield "Profile", f"{tilde(pathlib.Path(found['profile']['path']))}{text}"
+    if "pending" in found:
+        last, pending = found["last_learned"], found["pending"]
+        yield "Learned", f"{ago(last['at'], now)}: {last['summary']}" if last else "nothing yet"
+        yield "Waiting", counted(pending, "message") if pending else "nothing"
+    for row in (aside := found.get("set_aside", [])):
+        yield "Set aside", f"{counted(row['turns'], 'message')}: {row['reason']}"
+    if aside:
+        yield "", "Learn with another model: export LLM_MEMORY_MODEL=… (llm models)"
+        yield "", "Then try them again: llm memory update --retry"
+    if found.get("to_review"):
+        yield "To review", f"{counted(found['to_review'], 'edit')}: llm memory review"
+    yield "Worker", "running" if found["worker"]["running"] else "not running; it starts after your next prompt"
+    yield "llm's log", "on" if found["llm_logging"] else "off, so nothing is learned; to turn it on: llm logs on"
+    yield "Model", found.get("model") or "the one each conversation uses"
+    if models := found.get("profile_in_prompt"):
+        yield "In prompt", f"{', '.join(models)}: without system prompts, so the profile goes into the prompt"
+    for problem in found["problems"]:
+        if problem not in {row["reason"] for row in aside}:
+            yield "Problem", problem
 
 
 @memory_group.command()
@@ -4421,11 +4458,11 @@ class Status:
 @click.pass_obj
 def status(settings: Settings, json_: bool) -> None:
     "Show whether memory is active here, what it does, and what is wrong"
-    found = Status(Home.current(), settings)
+    found = status_of(Home.current(), settings)
     if json_:
-        print_json(found.as_json())
+        print_json(found)
         return
-    for label, text in found.as_lines(utc_now()):
+    for label, text in status_lines(found, utc_now()):
         click.echo(f"{label:<11}{printable(text)}")
 
 

@@ -39,16 +39,12 @@ def _output(*command: str) -> str:
     # of its own, or an interactive shell takes the terminal away from the user's.
     with contextlib.suppress(OSError), tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.DEVNULL
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.DEVNULL, start_new_session=True
         )
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(PATIENCE)
-        if sys.platform == "win32":
-            process.kill()
-        else:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, 9)
-        process.wait()
+        with contextlib.suppress(OSError):  # they have gone by themselves
+            process.kill() if sys.platform == "win32" else os.killpg(process.pid, 9)
         output.seek(0)
         return os.fsdecode(output.read())
     return ""
@@ -87,7 +83,12 @@ KINDS = {
     "fish": Kind(("fish",), "llm.fish", "source {}", "functions --erase llm", "type llm", _RUN, own_file=True),
     "nushell": Kind(("nu",), _NU_LINES, "source {}", "hide llm", "which llm", (), own_file=True),
     "powershell": Kind(
-        ("pwsh", "powershell"), "llm.ps1", ". {}", "Remove-Item Function:llm", "Get-Command llm", _RUN_POWERSHELL
+        ("pwsh", "powershell"),
+        "llm.ps1",
+        ". {}",
+        "Remove-Item Function:llm",
+        "Get-Command llm; Get-ExecutionPolicy",
+        _RUN_POWERSHELL,
     ),
 }
 
@@ -357,8 +358,8 @@ def find_old(home: pathlib.Path) -> Iterator[str]:
             last = first + match[0].count(b"\n")
             lines = f"lines {first}-{last}" if last > first else f"line {first}"
             yield (
-                f"{tilde(path)}, {lines}: left by llm-user-memory 0.1.1, breaks `llm memory`. Remove it by hand."
-                " Until then: command llm memory status"
+                f"{tilde(path)}, {lines}: a function of llm-user-memory 0.1.1, which breaks plain `llm memory`."
+                " Remove it by hand; until then, use: command llm memory status"
             )
 
 
@@ -416,12 +417,12 @@ def install(shell: Shell) -> Iterator[str]:
         change.write()
         yield f"Added to {tilde(shell.rc)}:\n"
         yield textwrap.indent(block_of(shell), "    ")
-        yield f"Every new {shell.name} has it. To have it in this one: {shell.load}"
+        yield f"Every new {shell.name} loads it. To load it into an open one: {shell.load}"
         yield "To remove it: llm memory uninstall-shell"
     else:
         yield f"{tilde(shell.rc)} has it already."
     if shell.name == "bash" and (advice := login_advice(home_folder())):
-        yield f"Login shells do not read ~/.bashrc. To have it there too: {advice}"
+        yield f"Login shells do not read ~/.bashrc. To make them: {advice}"
     yield from find_old(home_folder())
     yield _checked(shell)
 

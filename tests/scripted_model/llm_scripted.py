@@ -10,6 +10,7 @@ Files in $SCRIPTED_DIR that change what happens:
     update.txt   the reply to every update request
     slow.txt     "TEXT SECONDS": a prompt that holds TEXT takes so long
     error.txt    every update request raises this message
+    stuck.txt    scripted-thread and scripted-executor hang in an update request
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import json
 import os
 import pathlib
 import re
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import llm
@@ -175,6 +178,22 @@ class Dead(Scripted):
             yield self.reply
 
 
+class Stuck(Scripted):
+    """Works in a thread of its own, or in an executor, and never ends one that hangs."""
+
+    def execute(
+        self, prompt: llm.Prompt, stream: bool, response: llm.Response, conversation: Any = None
+    ) -> Iterator[str]:
+        said = answer(self, prompt)
+        if is_update(prompt.prompt) and read("stuck.txt") is not None:
+            if self.model_id == "scripted-executor":
+                ThreadPoolExecutor().submit(time.sleep, 600).result()
+            thread = threading.Thread(target=time.sleep, args=[600])
+            thread.start()
+            thread.join()
+        yield said
+
+
 @llm.hookimpl
 def register_models(register: Any) -> None:
     register(Scripted(), ScriptedAsync())
@@ -187,3 +206,5 @@ def register_models(register: Any) -> None:
     register(Dead("scripted-garbage", "Sure! Here is the updated profile: You are great."))
     register(Dead("scripted-empty", ""))
     register(Dead("scripted-small", ValueError("Requested tokens (812) exceed context window of 512")))
+    register(Stuck("scripted-thread"))
+    register(Stuck("scripted-executor"))
