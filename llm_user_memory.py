@@ -1736,20 +1736,6 @@ class ProfileUnreadable(Problem):
     """``profile.md`` is there, but can't be read as text. It is never overwritten."""
 
 
-def read_bytes(path: pathlib.Path) -> bytes | None:
-    """Read a profile's bytes; ``None`` if there is no such file. Raises ``ProfileUnreadable``."""
-    try:
-        if not path.exists() and path.with_name(PREVIOUS.format(path.name)).exists():
-            time.sleep(0.01)  # where two files can't be exchanged, a write of ours leaves no profile for an instant
-        return _read_regular(path)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise ProfileUnreadable(
-            f"{tilde(path)} can't be read: {error.strerror}; see: ls -l {for_shell(path)}"
-        ) from error
-
-
 def _read_regular(path: pathlib.Path) -> bytes:
     # Without blocking: a FIFO in the profile's place must not hang every call.
     file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
@@ -1767,6 +1753,20 @@ def _read_regular(path: pathlib.Path) -> bytes:
             return opened.read()
     finally:
         os.close(file)
+
+
+def read_bytes(path: pathlib.Path) -> bytes | None:
+    """Read a profile's bytes; ``None`` if there is no such file. Raises ``ProfileUnreadable``."""
+    try:
+        if not path.exists() and path.with_name(PREVIOUS.format(path.name)).exists():
+            time.sleep(0.01)  # where two files can't be exchanged, a write of ours leaves no profile for an instant
+        return _read_regular(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ProfileUnreadable(
+            f"{tilde(path)} can't be read: {error.strerror}; see: ls -l {for_shell(path)}"
+        ) from error
 
 
 def as_text(path: pathlib.Path, data: bytes | None) -> str:
@@ -2580,6 +2580,10 @@ def saying(text: str, *, whole: bool = False) -> Says:
     return (lambda line: said(line) == key) if whole else (lambda line: key in normalised(line))
 
 
+def _row_says(row: sqlite3.Row, says: Says) -> bool:
+    return any(says(row[name]) for name in ("fact", "before", "quote"))
+
+
 class Forgetting(Value):
     """Removal for good: from the profile, its history, the receipts and the held edits."""
 
@@ -2685,10 +2689,6 @@ class Forgetting(Value):
         shutil.rmtree(os.path.realpath(self.home.directory))
         if self.home.directory.is_symlink():
             self.home.directory.unlink()
-
-
-def _row_says(row: sqlite3.Row, says: Says) -> bool:
-    return any(says(row[name]) for name in ("fact", "before", "quote"))
 
 
 # The whole
@@ -3796,6 +3796,10 @@ def inject_into(cli: click.Group, settings: Settings) -> None:
 # Each parses, calls one thing and prints. stdout is data, stderr is talk.
 
 
+def open_memory() -> Memory:
+    return Memory(Home.current())
+
+
 class _Group(click.Group):
     """The one place where errors become words for the person."""
 
@@ -3839,10 +3843,6 @@ def show_line(line: str, colour: str | None = None) -> None:
 def print_json(data: object) -> None:
     text = json.dumps(data, indent=2, ensure_ascii=False)
     click.echo(printable(text) if at_terminal(sys.stdout) else text)
-
-
-def open_memory() -> Memory:
-    return Memory(Home.current())
 
 
 @contextlib.contextmanager
