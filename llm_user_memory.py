@@ -1739,6 +1739,25 @@ class ProfileUnreadable(Problem):
     """``profile.md`` is there, but can't be read as text. It is never overwritten."""
 
 
+def _read_regular(path: pathlib.Path) -> bytes:
+    # Without blocking: a FIFO in the profile's place must not hang every call.
+    file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        status = os.fstat(file)
+        wrong = "" if stat.S_ISREG(status.st_mode) else "is not a regular file"
+        if not wrong and os.name == "posix" and status.st_uid != os.geteuid():
+            wrong = "belongs to another user"
+        if wrong:
+            raise ProfileUnreadable(f"{tilde(path)} {wrong}; see: ls -l {for_shell(path)}")
+        if status.st_size > LARGEST_PROFILE:
+            size = f"{status.st_size:,} bytes; at most {LARGEST_PROFILE:,}"
+            raise ProfileUnreadable(f"{tilde(path)} is too large ({size}); shorten it: llm memory edit")
+        with open(file, "rb", closefd=False) as opened:
+            return opened.read()
+    finally:
+        os.close(file)
+
+
 def read_bytes(path: pathlib.Path) -> bytes | None:
     """Read a profile's bytes; ``None`` if there is no such file. Raises ``ProfileUnreadable``."""
     try:
@@ -1751,24 +1770,6 @@ def read_bytes(path: pathlib.Path) -> bytes | None:
         raise ProfileUnreadable(
             f"{tilde(path)} can't be read: {error.strerror}; see: ls -l {for_shell(path)}"
         ) from error
-
-
-def _read_regular(path: pathlib.Path) -> bytes:
-    # Without blocking: a FIFO in the profile's place must not hang every call.
-    file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    try:
-        status, see = os.fstat(file), f"see: ls -l {for_shell(path)}"
-        if not stat.S_ISREG(status.st_mode):
-            raise ProfileUnreadable(f"{tilde(path)} is not a regular file; {see}")
-        if os.name == "posix" and status.st_uid != os.geteuid():
-            raise ProfileUnreadable(f"{tilde(path)} belongs to another user; {see}")
-        if status.st_size > LARGEST_PROFILE:
-            size = f"{status.st_size:,} bytes; at most {LARGEST_PROFILE:,}"
-            raise ProfileUnreadable(f"{tilde(path)} is too large ({size}); shorten it: llm memory edit")
-        with open(file, "rb", closefd=False) as opened:
-            return opened.read()
-    finally:
-        os.close(file)
 
 
 def as_text(path: pathlib.Path, data: bytes | None) -> str:
@@ -2583,6 +2584,10 @@ def saying(text: str, *, whole: bool = False) -> Says:
     return (lambda line: said(line) == key) if whole else (lambda line: key in normalised(line))
 
 
+def _row_says(row: sqlite3.Row, says: Says) -> bool:
+    return any(says(row[name]) for name in ("fact", "before", "quote"))
+
+
 class Forgetting(Value):
     """Removal for good: from the profile, its history, the receipts and the held edits."""
 
@@ -2688,10 +2693,6 @@ class Forgetting(Value):
         shutil.rmtree(os.path.realpath(self.home.directory))
         if self.home.directory.is_symlink():
             self.home.directory.unlink()
-
-
-def _row_says(row: sqlite3.Row, says: Says) -> bool:
-    return any(says(row[name]) for name in ("fact", "before", "quote"))
 
 
 # The whole
@@ -3502,6 +3503,18 @@ def _earlier_messages(conversation: Any) -> list[tuple[str, str]]:
     ]
 
 
+def _has_own_system(seen: Mapping[str, Any]) -> bool:
+    """Tell whether a call has a system prompt of its own: an option's, a template's, or fragments beside ours."""
+    template = getattr(seen.get("template_obj"), "system", None)
+    return bool(seen.get("system") or template or len(seen.get("system_fragments") or ()) > 1)
+
+
+def _framed_part(system: str) -> str:
+    """Return only the framed profile of a system prompt."""
+    found = re.search(f"{re.escape(FRAME.partition('{}')[0])}.*?</user_profile>", system, re.DOTALL)
+    return found[0] if found else system
+
+
 class Call:
     """One running ``llm prompt`` or ``llm chat`` that memory takes part in.
 
@@ -3578,8 +3591,8 @@ class Call:
         self._debug(f"{sum(map(len, found))} characters of profile sent")
         return found
 
-    def _wanted(self, argument: str) -> list[llm.Fragment]:
-        """Return what goes where this argument stands.
+    def _wanted(self, argument: str, *, own: bool | None = None) -> list[llm.Fragment]:
+        """Return what goes where this argument stands; ``own``: the message has a system prompt of its own.
 
         A model that refuses system prompts gets the profile in the prompt, and
         so does a conversation that began without it: there llm ignores a late
@@ -3595,6 +3608,8 @@ class Call:
         )
         if any("<user_profile>" in text for _, text in earlier):
             again = began_with if self._is_system(argument) and not in_prompt else ""
+            if own if own is not None else _has_own_system(seen):
+                again = _framed_part(again)
             return [llm.Fragment(again, "memory:auto")] if again else []
         if argument not in {"auto", _PROMPT if in_prompt else _SYSTEM}:
             return []
@@ -3656,9 +3671,9 @@ class Call:
                 if typed:
                     self._write_note(prompt or "", conversation)
                     self._spawn()
-                again = self._wanted(_SYSTEM) if getattr(conversation, "responses", None) else []
-                if again and not kwargs.get("system") and not kwargs.get("system_fragments"):
-                    kwargs["system_fragments"] = again
+                if getattr(conversation, "responses", None):
+                    again = self._wanted(_SYSTEM, own=bool(kwargs.get("system")))
+                    kwargs["system_fragments"] = [*(kwargs.get("system_fragments") or ()), *again]
             except Exception as error:  # noqa: BLE001 - whatever happens, the message is sent
                 self.report(in_words(error))
             return send(prompt, *args, **kwargs)
@@ -3786,6 +3801,10 @@ def inject_into(cli: click.Group, settings: Settings) -> None:
 # Each parses, calls one thing and prints. stdout is data, stderr is talk.
 
 
+def open_memory() -> Memory:
+    return Memory(Home.current())
+
+
 class _Group(click.Group):
     """The one place where errors become words for the person."""
 
@@ -3829,10 +3848,6 @@ def show_line(line: str, colour: str | None = None) -> None:
 def print_json(data: object) -> None:
     text = json.dumps(data, indent=2, ensure_ascii=False)
     click.echo(printable(text) if at_terminal(sys.stdout) else text)
-
-
-def open_memory() -> Memory:
-    return Memory(Home.current())
 
 
 @contextlib.contextmanager
