@@ -351,10 +351,6 @@ class User:
         found: list[dict[str, Any]] = json.loads(self.run("review", "--json")[0])
         return found
 
-    def problems(self) -> str:
-        """The problems that status names, a line each."""
-        return "\n".join(json.loads(self.run("status", "--json")[0])["problems"])
-
     def pending(self) -> int:
         """How many messages wait to be learned from."""
         with self.memory() as opened:
