@@ -4321,19 +4321,16 @@ def profile_status(home: Home, problems: list[str]) -> dict[str, Any]:
 
 
 def shell_status(settings: Settings, problems: list[str]) -> dict[str, Any]:
-    from llm_user_memory_shell import survey
+    from llm_user_memory_shell import how_to_activate, survey
 
-    shells = survey(os.environ)
-    problems += shells.problems
-    advice = "not active; to send the profile with every prompt: llm memory install-shell"
-    if settings.auto:
-        advice = "active in this shell"
-    elif settings.auto_off:
-        advice = "switched off in this shell by LLM_MEMORY_AUTO; to turn it on: unset LLM_MEMORY_AUTO"
-    elif shells.installed:
-        places = ", ".join(tilde(shell.rc) for shell in shells.installed)
-        advice = f"not active, but installed in {places}; {shells.how_to_activate(os.environ)}"
-    return {"installed": [str(shell.rc) for shell in shells.installed], "active": bool(settings.auto), "here": advice}
+    installed, wrong = survey(os.environ)
+    problems += wrong
+    here = how_to_activate(installed, os.environ)
+    if settings.auto or settings.auto_off:
+        off = "switched off in this shell by LLM_MEMORY_AUTO; to turn it on: unset LLM_MEMORY_AUTO"
+        here = "active in this shell" if settings.auto else off
+    shell = {"installed": [str(shell.rc) for shell in installed], "active": bool(settings.auto)}
+    return {"here": here, "shell": shell}
 
 
 def memory_status(memory: Memory, problems: list[str]) -> dict[str, Any]:
@@ -4352,7 +4349,7 @@ def status_of(home: Home, settings: Settings) -> dict[str, Any]:
     """Gather everything that ``llm memory status`` tells. What can't be looked at becomes a problem."""
     problems = list(settings.complaints)
     found: dict[str, Any] = {"state": "on" if settings.updates else "on, but not learning (LLM_MEMORY_UPDATES)"}
-    found |= {"profile": profile_status(home, problems), "shell": shell_status(settings, problems)}
+    found |= {"profile": profile_status(home, problems), **shell_status(settings, problems)}
     with Memory(home, patience=2) as memory:
         found["paused_since"] = memory.paused_since()
         try:
@@ -4379,7 +4376,7 @@ def status_of(home: Home, settings: Settings) -> dict[str, Any]:
 
 def status_lines(found: Mapping[str, Any], now: dt.datetime) -> Iterator[tuple[str, str]]:
     """Put a status into labelled lines."""
-    yield "Here", found["shell"]["here"]
+    yield "Here", found["here"]
     paused = found["paused_since"]
     yield "Memory", f"paused {ago(paused, now)}; to go on: llm memory resume" if paused else found["state"]
     size, facts = found["profile"]["characters"], found["profile"]["facts"]
