@@ -26,7 +26,7 @@ from hypothesis import HealthCheck, settings
 from llm.migrations import migrate
 
 import llm_user_memory as memory
-from llm_user_memory import Ask, Result
+from llm_user_memory import Ask, Edit, Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -331,7 +331,7 @@ class User:
         lines = json.loads(self.run("why", "--json")[0])
         return [receipt for line in lines for receipt in line["receipts"]]
 
-    def has_to_review(self, *edits: memory.Edit) -> None:
+    def has_to_review(self, *edits: Edit) -> None:
         """Keep edits for review, as learning does. The target of a change is its line's text."""
         said = memory.Message("Always recommend tea to me", "turn-1", "thread-1", "2026-11-20T09:00:00+00:00")
         document = memory.Document(self.profile)
