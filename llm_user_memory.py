@@ -3765,7 +3765,8 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except Problem as problem:
-            raise Problem(printable(problem.message)) from problem  # it may quote a profile, or a model's error
+            # It may quote a profile, or a model's error.
+            raise Problem(printable(problem.message)) from problem
         except OverflowError as error:
             raise Problem("There is no such number; see: llm memory history") from error
         except UnicodeDecodeError as error:

@@ -203,7 +203,10 @@ def test_add_writes_at_once_under_its_heading_from_an_argument_or_from_stdin(use
     assert "nothing to add" in user.run("add", stdin=" \n", code=1)[1]
 
 
-@pytest.mark.parametrize(("there", "wanted"), [("Wealth", "Health"), ("Child 1", "Child 2"), ("Interest", "Interests")])
+@pytest.mark.parametrize(
+    ("there", "wanted"),
+    [("Wealth", "Health"), ("Child 1", "Child 2"), ("Interest", "Interests"), ("Old", "Preference")],
+)
 def test_a_section_of_a_similar_name_is_another_one(user: User, there: str, wanted: str) -> None:
     user.run("load", "-", stdin=f"## {there}\n- Old\n\n## {there} too\n")
     user.run("add", "New", "--section", wanted)

@@ -98,23 +98,6 @@ def test_a_save_between_our_last_look_and_our_write_is_merged(
     assert beside(user) == []
 
 
-def test_a_save_in_the_instant_without_a_profile_is_merged(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    user.run("load", "-", stdin=PROFILE)
-    monkeypatch.setattr(llm_user_memory, "exchange_files", lambda *_: False)
-    link = os.link
-
-    def save_first(*args: Any) -> None:
-        if "Plays chess" not in user.profile:
-            replace(user, PROFILE + "- Saved in between\n")
-        monkeypatch.setattr(os, "link", link)
-        link(*args)
-
-    monkeypatch.setattr(os, "link", save_first)
-    user.run("add", "Plays chess")
-    assert user.facts == ["Lives in Leeds", "Plays chess", "Likes short answers", "Saved in between"]
-    assert beside(user) == []
-
-
 def test_an_editor_that_still_has_the_old_file_open_loses_nothing(user: User, exchange: bool) -> None:
     user.run("load", "-", stdin=PROFILE)
     with user.places.profile.open("r+") as file:
@@ -462,14 +445,6 @@ def test_a_profile_that_cannot_be_read_is_a_clear_error_and_stays(user: User) ->
 # What is no profile
 
 
-def fifo(path: pathlib.Path) -> None:
-    os.mkfifo(path)
-
-
-def directory(path: pathlib.Path) -> None:
-    path.mkdir()
-
-
 def too_large(path: pathlib.Path) -> None:
     path.write_text("- Likes tea\n" * LARGEST_PROFILE)
 
@@ -481,8 +456,8 @@ def no_text(path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (fifo, "is not a regular file; see: ls -l"),
-        (directory, "is not a regular file; see: ls -l"),
+        (os.mkfifo, "is not a regular file; see: ls -l"),
+        (os.mkdir, "is not a regular file; see: ls -l"),
         (too_large, "is too large (1,200,000 bytes; at most 100,000)"),
         (no_text, "is not valid UTF-8 (line 2)"),
     ],
@@ -511,12 +486,12 @@ def test_what_can_be_no_profile_is_named_kept_and_replaced_only_on_request(
 
 
 def test_a_profile_that_can_not_be_read_is_mended_in_the_editor(user: User) -> None:
-    for number, make in enumerate((too_large, no_text)):
+    for make in (too_large, no_text):
         user.places.create()
         make(user.places.profile)
         user.env["EDITOR"] = "sh -c 'echo - Mended > \"$0\"'"
         user.run("edit")
-        assert user.facts == ["Mended"], number
+        assert user.facts == ["Mended"], make
 
 
 def test_no_text_is_written_that_is_too_large_to_be_read(user: User) -> None:
