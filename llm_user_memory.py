@@ -35,9 +35,7 @@ The worker's log is where the system keeps logs; beside these if LLM_USER_PATH i
 llm's own ``logs.db`` is only ever read, one short SELECT at a time. All that
 concerns shells is in the package ``llm_user_memory_shell``.
 
-Read on in order: hooks, settings and places, text, profile, edits, journal and
-log, memory, learning, worker, injection, commands. Below the hooks a name is
-used only after the line that defines it.
+Read on in order. Below the hooks a name is used only after the line that defines it.
 """
 
 from __future__ import annotations
@@ -58,18 +56,11 @@ import time
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import click
 import llm
-
-if TYPE_CHECKING:
-    from typing_extensions import Self, dataclass_transform
-else:
-
-    def dataclass_transform(**_options: bool) -> Callable[[type], type]:
-        return lambda cls: cls
-
+from typing_extensions import Self, dataclass_transform
 
 # This module is loaded on every start of llm. So heavy modules (filelock, platformdirs, sqlite_utils,
 # logging.handlers, …) are imported where they are used.
@@ -105,14 +96,10 @@ def __dir__() -> list[str]:
 #
 # The environment, understood, and the paths of all files. Looking creates nothing.
 
-_TRUE = {"1", "true", "yes", "on"}
-_FALSE = {"0", "false", "no", "off"}
-DEFAULT_INTERVAL = 5.0
-
 
 @dataclass_transform(frozen_default=True)
 class Value:
-    """A value with named fields, used as a ``NamedTuple``: two dozen of these cost each start of llm 2.5 ms."""
+    """A value with named fields. Two dozen named tuples would cost each start of llm 2.5 ms, dataclasses 13 ms."""
 
     _fields: ClassVar[tuple[str, ...]]
 
@@ -121,29 +108,28 @@ class Value:
 
     def __init__(self, *values: object, **named: object) -> None:
         given = dict(zip(self._fields, values, strict=False)) | named
-        if not given.keys() <= set(self._fields) or not all(
-            name in given or hasattr(self, name) for name in self._fields
-        ):
-            raise TypeError(f"{type(self).__name__} has the fields {', '.join(self._fields)}")
-        self.__dict__.update(given)
+        for name in self._fields:
+            vars(self)[name] = given.pop(name) if name in given else getattr(type(self), name)
+        if given:
+            raise AttributeError(f"{type(self).__name__} has no {', '.join(given)}")
 
     def __iter__(self) -> Iterator[Any]:
-        return (getattr(self, name) for name in self._fields)
+        return iter(vars(self).values())
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self._asdict() == other._asdict()
+        return type(self) is type(other) and vars(self) == vars(other)
 
     def __hash__(self) -> int:
         return hash(tuple(self))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._asdict().items())})"
+        return f"{type(self).__name__}({vars(self)})"
 
     def _asdict(self) -> dict[str, Any]:
-        return dict(zip(self._fields, self, strict=True))
+        return dict(vars(self))
 
     def _replace(self, **changes: Any) -> Self:
-        return type(self)(**self._asdict() | changes)
+        return type(self)(**vars(self) | changes)
 
 
 class Problem(click.ClickException):
@@ -151,16 +137,17 @@ class Problem(click.ClickException):
 
 
 def utc_now() -> dt.datetime:
-    """Return the time now, in UTC."""
     return dt.datetime.now(dt.timezone.utc)
 
 
+DEFAULT_INTERVAL: float = 5
+_TRUTH = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off"), False)
+
+
 def _seconds(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if 0 < number <= 86_400 else None
+    with contextlib.suppress(ValueError):
+        return number if 0 < (number := float(text)) <= 86_400 else None
+    return None
 
 
 class Settings(Value):
@@ -185,34 +172,27 @@ class Settings(Value):
         """Read the settings; nonsense becomes the safe value and a complaint."""
         complaints: list[str] = []
 
-        def boolean(name: str, default: bool, safe: bool) -> bool:
-            value = environ.get(name, "").strip().casefold()
-            if not value:
-                return default
-            if value in _TRUE | _FALSE:
-                return value in _TRUE
-            complaints.append(f"{name}={environ[name]!r} is neither true nor false; using {str(safe).lower()}")
-            return safe
+        def read(name: str, default: Any, safe: Any, parse: Callable[[str], Any], wrong: str) -> Any:
+            given = environ.get(name, "").strip().casefold()
+            value = parse(given) if given else default
+            if value is None:
+                complaints.append(f"{name}={environ[name]!r} is {wrong}; using {str(safe).lower()}")
+            return safe if value is None else value
 
+        truth = functools.partial(read, parse=_TRUTH.get, wrong="neither true nor false")
         auto = environ.get("LLM_MEMORY_AUTO", "").strip().casefold()
         if auto not in {"system", "prompt"}:
-            auto = "system" if boolean("LLM_MEMORY_AUTO", False, False) else ""
-        interval = _seconds(environ.get("LLM_MEMORY_UPDATE_INTERVAL", "").strip() or str(DEFAULT_INTERVAL))
-        if interval is None:
-            interval = DEFAULT_INTERVAL
-            complaints.append(
-                f"LLM_MEMORY_UPDATE_INTERVAL={environ['LLM_MEMORY_UPDATE_INTERVAL']!r}"
-                f" is not a number of seconds above 0; using {interval:g}"
-            )
+            auto = "system" if truth("LLM_MEMORY_AUTO", False, False) else ""
+        number = "not a number of seconds above 0"
         return cls(
             auto=auto,
             auto_off=not auto and bool(environ.get("LLM_MEMORY_AUTO")),
-            disabled=boolean("LLM_MEMORY_DISABLED", False, True),
-            updates=boolean("LLM_MEMORY_UPDATES", True, False),
-            interval=interval,
+            disabled=truth("LLM_MEMORY_DISABLED", False, True),
+            updates=truth("LLM_MEMORY_UPDATES", True, False),
+            interval=read("LLM_MEMORY_UPDATE_INTERVAL", DEFAULT_INTERVAL, DEFAULT_INTERVAL, _seconds, number),
             model=environ.get("LLM_MEMORY_MODEL", "").strip() or None,
-            debug=boolean("LLM_MEMORY_DEBUG", False, False),
-            notices=boolean("LLM_MEMORY_NOTICES", True, False),
+            debug=truth("LLM_MEMORY_DEBUG", False, False),
+            notices=truth("LLM_MEMORY_NOTICES", True, False),
             complaints=tuple(complaints),
         )
 
@@ -228,13 +208,7 @@ def for_shell(path: pathlib.Path) -> str:
     """Write a path as it can be pasted into a command, spaces and all."""
     import shlex
 
-    text = tilde(path)
-    home, _, rest = text.partition("/")
-    return text if home == "~" and not rest else f"~/{shlex.quote(rest)}" if home == "~" else shlex.quote(text)
-
-
-def _own(path: pathlib.Path) -> bool:
-    return os.name != "posix" or path.stat().st_uid == os.geteuid()
+    return shlex.quote(str(path))
 
 
 class Home(Value):
@@ -255,30 +229,11 @@ class Home(Value):
 
     @property
     def profile(self) -> pathlib.Path:
-        return self.directory / "profile.md"
+        return self.file("profile.md")
 
     @property
     def database(self) -> pathlib.Path:
-        return self.directory / "memory.db"
-
-    def file(self, name: str) -> pathlib.Path:
-        """Return the place of one of our other files, such as ``typed.jsonl``, ``paused`` or ``news``."""
-        return self.directory / name
-
-    def lock(self, name: str) -> pathlib.Path:
-        """Return the place of a lock: ``profile``, ``learn`` or ``worker``."""
-        # Not in the runtime directory: a login without XDG_RUNTIME_DIR (cron,
-        # ssh) sees another one, or a shared /tmp, and would start a second worker.
-        return self.directory / f"{name}.lock"
-
-    @property
-    def worker_log(self) -> pathlib.Path:
-        if self.isolated:
-            return self.directory / "worker.log"
-        import platformdirs
-
-        key = hashlib.sha256(os.fsencode(self.user_dir)).hexdigest()[:8]
-        return platformdirs.user_log_path("llm-user-memory", appauthor=False) / f"worker-{key}.log"
+        return self.file("memory.db")
 
     @property
     def logs(self) -> pathlib.Path:
@@ -289,9 +244,28 @@ class Home(Value):
     def logging_off(self) -> bool:
         return (self.user_dir / "logs-off").exists()
 
+    @property
+    def worker_log(self) -> pathlib.Path:
+        if self.isolated:
+            return self.file("worker.log")
+        import platformdirs
+
+        key = hashlib.sha256(os.fsencode(self.user_dir)).hexdigest()[:8]
+        return platformdirs.user_log_path("llm-user-memory", appauthor=False) / f"worker-{key}.log"
+
+    def file(self, name: str) -> pathlib.Path:
+        """Return the place of one of our files, such as ``typed.jsonl``, ``paused`` or ``news``."""
+        return self.directory / name
+
+    def lock(self, name: str) -> pathlib.Path:
+        """Return the place of a lock: ``profile``, ``learn`` or ``worker``."""
+        # Not in the runtime directory: a login without XDG_RUNTIME_DIR (cron,
+        # ssh) sees another one, or a shared /tmp, and would start a second worker.
+        return self.file(f"{name}.lock")
+
     def check_own(self) -> None:
         """Raise ``Problem`` if the directory is another user's: its profile is not to be trusted."""
-        if self.directory.is_dir() and not _own(self.directory):
+        if os.name == "posix" and self.directory.is_dir() and self.directory.stat().st_uid != os.geteuid():
             raise Problem(
                 f"{tilde(self.directory)} belongs to another user, so memory does nothing."
                 f" If it is yours (perhaps after sudo llm): sudo chown -R $(id -un) {for_shell(self.directory)}"
@@ -300,19 +274,17 @@ class Home(Value):
     def create(self) -> None:
         """Make the directory, readable by its owner only. Raises ``Problem`` if it is another user's."""
         self.check_own()
-        if not self.directory.is_dir():
-            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if os.name == "posix" and stat.S_IMODE(self.directory.stat().st_mode) & 0o077:
             self.directory.chmod(0o700)
 
 
 def file_identity(path: str | os.PathLike[str]) -> tuple[int, ...] | None:
     """Return the device and inode of the file at this path; ``None`` if there is none."""
-    try:
+    with contextlib.suppress(OSError):
         status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
+        return status.st_dev, status.st_ino
+    return None
 
 
 def at_terminal(*streams: Any) -> bool:
@@ -337,27 +309,21 @@ class LockBusy(Problem):
     """Another process holds the lock."""
 
 
-@contextlib.contextmanager
-def locked(path: pathlib.Path, patience: float = 60.0) -> Iterator[None]:
-    """Hold a file lock, which its holder may take again.
+def locked(path: pathlib.Path, patience: float = 60.0) -> contextlib.AbstractContextManager[Any]:
+    """Take a file lock, for a ``with`` to hold; its holder may take it again.
 
     Raises ``LockBusy`` after so many seconds, and ``Problem`` if it can't be opened.
     """
     import filelock
 
-    lock = filelock.FileLock(path, mode=0o600, is_singleton=True)
     try:
-        lock.acquire(patience)
+        return filelock.FileLock(path, mode=0o600, is_singleton=True).acquire(patience)
     except filelock.Timeout as error:
         raise LockBusy(f"{tilde(path)} is held by another process; see: llm memory status") from error
     except PermissionError as error:
         raise Problem(
             f"{tilde(path)} can't be opened (perhaps since sudo llm); to have it made anew: sudo rm {for_shell(path)}"
         ) from error
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 # -- text --------------------------------------------------------------------
@@ -368,6 +334,7 @@ def locked(path: pathlib.Path, patience: float = 60.0) -> Iterator[None]:
 _STRAIGHT = str.maketrans("‘’‚‛ʼ“”„‟«»‐‑‒–—−", '\'\'\'\'\'""""""------')
 
 
+@functools.lru_cache(maxsize=1_000)
 def normalised(text: str) -> str:
     """Return the text as two facts, or a quote and its message, are compared."""
     text = unicodedata.normalize("NFC", text).translate(_STRAIGHT)
@@ -430,30 +397,18 @@ def _pictures(char: str) -> bool:
     return char == "\ufe0f" or (unicodedata.category(char or " ") in {"So", "Sk", "Sm"} and char not in _BLANK)
 
 
-# Characters that are seen only in company: which, and when, by the visible one before and the one after.
-_IN_COMPANY: tuple[tuple[Callable[[str], bool], Callable[[str, str], bool]], ...] = (
-    (  # joiner
-        lambda char: char == "\u200d",
-        lambda before, after: (_joins(before) and _joins(after)) or (_pictures(before) and _pictures(after)),
-    ),
-    (lambda char: char == "\u200c", lambda before, _: _joins(before)),  # non-joiner
-    (  # text and emoji presentation
-        lambda char: char in "\ufe0e\ufe0f",
-        lambda before, _: (_pictures(before) and before != "\ufe0f") or before in "0123456789#*‼⁉〰〽ℹ",
-    ),
-    (  # variants of an ideograph, as names have them
-        lambda char: "\ufe00" <= char <= "\ufe0d" or "\U000e0100" <= char <= "\U000e01ef",
-        lambda before, _: unicodedata.name(before, "").startswith("CJK "),
-    ),
-)
-
-
 def _visible(before: str, char: str, after: str) -> bool:
-    for belongs, seen in _IN_COMPANY:
-        if belongs(char):
-            return seen(before, after)
+    """Tell whether a character is seen; some are only in company, by the visible one before and the one after."""
+    if char == "\u200d":  # joiner
+        return (_joins(before) and _joins(after)) or (_pictures(before) and _pictures(after))
+    if char == "\u200c":  # non-joiner
+        return _joins(before)
+    if char in "\ufe0e\ufe0f":  # text and emoji presentation
+        return (_pictures(before) and before != "\ufe0f") or before in "0123456789#*‼⁉〰〽ℹ"
+    if "\ufe00" <= char <= "\ufe0d" or "\U000e0100" <= char <= "\U000e01ef":  # variants of an ideograph
+        return unicodedata.name(before, "").startswith("CJK ")
     hidden = unicodedata.category(char) in {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"} or char in _BLANK
-    return not hidden and not 0xE0000 <= ord(char) <= 0xE0FFF
+    return not hidden and not "\U000e0000" <= char <= "\U000e0fff"
 
 
 def hidden_characters(text: str) -> Iterator[int]:
@@ -515,31 +470,25 @@ def ago(at: str, now: dt.datetime) -> str:
     return "just now"
 
 
-_SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3_600, "hr": 3_600, "d": 86_400, "w": 604_800, "wk": 604_800}
-_SECONDS |= {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800}
-
-
 def parse_moment(text: str, now: dt.datetime) -> dt.datetime:
     """Read a time the user names: ``2h``, ``3 days ago``, ``yesterday``, ``2026-11-01``, ``2026-11-01 14:30``.
 
     A day without a time means its end. Raises ``Problem``.
     """
     text = text.strip().casefold()
+    today = now.astimezone().date()
+    age = re.fullmatch(r"(\d{1,6})\s*([a-z]+?)s?(?:\s+ago)?", text)
+    units = [u for u in ("weeks", "days", "hours", "minutes", "seconds") if age and u.startswith(age[2])]
     try:
-        age = re.fullmatch(r"(\d{1,6})\s*([a-z]+?)s?(?:\s+ago)?", text)
-        if age and age[2] in _SECONDS:
-            return (now - dt.timedelta(seconds=int(age[1]) * _SECONDS[age[2]])).astimezone()
-        # Without its offset: a day in another half of the year may have another.
-        local = now.astimezone().replace(tzinfo=None)
-        days = {"today": 0, "yesterday": 1}
-        day = str(local.date() - dt.timedelta(days=days[text])) if text in days else text
-        end = dt.time.max if re.fullmatch(r"\d{4}-\d\d-\d\d", day) else None
-        moment = dt.datetime.combine(dt.date.fromisoformat(day), end) if end else dt.datetime.fromisoformat(day)
+        if age and units:
+            return (now - dt.timedelta(**{units[0]: int(age[1])})).astimezone()
+        day = {"today": str(today), "yesterday": str(today - dt.timedelta(days=1))}.get(text, text)
+        moment = dt.datetime.fromisoformat(f"{day} 23:59:59.999999" if len(day) == 10 else day).astimezone()
     except (ValueError, OverflowError) as error:
         raise Problem(f"{text!r} is not a time; try 2026-11-01, '2026-11-01 14:30', yesterday or 2h") from error
-    if moment.astimezone().date() > local.date():
+    if moment.date() > today:
         raise Problem(f"{moment:%Y-%m-%d} is still to come; see: llm memory history")
-    return moment.astimezone()
+    return moment
 
 
 # -- profile -----------------------------------------------------------------
@@ -1607,7 +1556,7 @@ class Database:
     def __init__(self, home: Home, patience: float, now: Callable[[], dt.datetime]) -> None:
         self.home = home
         self.patience = patience
-        """Seconds to wait for a database that another process has locked."""
+        """Seconds to wait for a database that another process has locked, and to open it."""
         self.now = now
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, ...] | None = None
@@ -1643,7 +1592,8 @@ class Database:
         try:
             connection.execute("pragma secure_delete = on")
             if not _version(connection):
-                with locked(self.home.lock("profile")):  # or two first commands would both create the tables
+                # or two first commands would both create the tables
+                with locked(self.home.lock("profile"), self.patience):
                     _migrate(connection)
         except BaseException:
             connection.close()
@@ -1652,9 +1602,9 @@ class Database:
 
     def begin_anew(self) -> None:
         """Keep a database that is broken, or of another version, under another name, and begin a new one."""
-        broken = self._identity
+        broken = self._identity or file_identity(self.home.database)
         self.close()
-        with locked(self.home.lock("profile")):
+        with locked(self.home.lock("profile"), self.patience):
             if file_identity(self.home.database) != broken:
                 return  # another process was here first
             kept = keep_as(self.home.database, "damaged", self.now())
@@ -1738,6 +1688,25 @@ class ProfileUnreadable(Problem):
     """``profile.md`` is there, but can't be read as text. It is never overwritten."""
 
 
+def _read_regular(path: pathlib.Path) -> bytes:
+    # Without blocking: a FIFO in the profile's place must not hang every call.
+    file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        status = os.fstat(file)
+        wrong = "" if stat.S_ISREG(status.st_mode) else "is not a regular file"
+        if not wrong and os.name == "posix" and status.st_uid != os.geteuid():
+            wrong = "belongs to another user"
+        if wrong:
+            raise ProfileUnreadable(f"{tilde(path)} {wrong}; see: ls -l {for_shell(path)}")
+        if status.st_size > LARGEST_PROFILE:
+            size = f"{status.st_size:,} bytes; at most {LARGEST_PROFILE:,}"
+            raise ProfileUnreadable(f"{tilde(path)} is too large ({size}); shorten it: llm memory edit")
+        with open(file, "rb", closefd=False) as opened:
+            return opened.read()
+    finally:
+        os.close(file)
+
+
 def read_bytes(path: pathlib.Path) -> bytes | None:
     """Read a profile's bytes; ``None`` if there is no such file. Raises ``ProfileUnreadable``."""
     try:
@@ -1750,24 +1719,6 @@ def read_bytes(path: pathlib.Path) -> bytes | None:
         raise ProfileUnreadable(
             f"{tilde(path)} can't be read: {error.strerror}; see: ls -l {for_shell(path)}"
         ) from error
-
-
-def _read_regular(path: pathlib.Path) -> bytes:
-    # Without blocking: a FIFO in the profile's place must not hang every call.
-    file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    try:
-        status, see = os.fstat(file), f"see: ls -l {for_shell(path)}"
-        if not stat.S_ISREG(status.st_mode):
-            raise ProfileUnreadable(f"{tilde(path)} is not a regular file; {see}")
-        if os.name == "posix" and status.st_uid != os.geteuid():
-            raise ProfileUnreadable(f"{tilde(path)} belongs to another user; {see}")
-        if status.st_size > LARGEST_PROFILE:
-            size = f"{status.st_size:,} bytes; at most {LARGEST_PROFILE:,}"
-            raise ProfileUnreadable(f"{tilde(path)} is too large ({size}); shorten it: llm memory edit")
-        with open(file, "rb", closefd=False) as opened:
-            return opened.read()
-    finally:
-        os.close(file)
 
 
 def as_text(path: pathlib.Path, data: bytes | None) -> str:
@@ -2197,7 +2148,8 @@ class History:
 
     def versions(self, limit: int = -1, where: str = "true", *values: object) -> list[Version]:
         """Return the versions that match, newest first."""
-        rows = self.db.rows(f"select * from versions where {where} order by id desc limit ?", *values, limit)
+        sql = f"select id, at, author, model, base from versions where {where} order by id desc limit ?"
+        rows = self.db.rows(sql, *values, limit)
         return [self._as_version(row) for row in rows]
 
     def _as_version(self, row: sqlite3.Row) -> Version:
@@ -2581,6 +2533,10 @@ def saying(text: str, *, whole: bool = False) -> Says:
     return (lambda line: said(line) == key) if whole else (lambda line: key in normalised(line))
 
 
+def _row_says(row: sqlite3.Row, says: Says) -> bool:
+    return any(says(row[name]) for name in ("fact", "before", "quote"))
+
+
 class Forgetting(Value):
     """Removal for good: from the profile, its history, the receipts and the held edits."""
 
@@ -2686,10 +2642,6 @@ class Forgetting(Value):
         shutil.rmtree(os.path.realpath(self.home.directory))
         if self.home.directory.is_symlink():
             self.home.directory.unlink()
-
-
-def _row_says(row: sqlite3.Row, says: Says) -> bool:
-    return any(says(row[name]) for name in ("fact", "before", "quote"))
 
 
 # The whole
@@ -3500,6 +3452,18 @@ def _earlier_messages(conversation: Any) -> list[tuple[str, str]]:
     ]
 
 
+def _has_own_system(seen: Mapping[str, Any]) -> bool:
+    """Tell whether a call has a system prompt of its own: an option's, a template's, or fragments beside ours."""
+    template = getattr(seen.get("template_obj"), "system", None)
+    return bool(seen.get("system") or template or len(seen.get("system_fragments") or ()) > 1)
+
+
+def _framed_part(system: str) -> str:
+    """Return only the framed profile of a system prompt."""
+    found = re.search(f"{re.escape(FRAME.partition('{}')[0])}.*?</user_profile>", system, re.DOTALL)
+    return found[0] if found else system
+
+
 class Call:
     """One running ``llm prompt`` or ``llm chat`` that memory takes part in.
 
@@ -3576,8 +3540,8 @@ class Call:
         self._debug(f"{sum(map(len, found))} characters of profile sent")
         return found
 
-    def _wanted(self, argument: str) -> list[llm.Fragment]:
-        """Return what goes where this argument stands.
+    def _wanted(self, argument: str, *, own: bool | None = None) -> list[llm.Fragment]:
+        """Return what goes where this argument stands; ``own``: the message has a system prompt of its own.
 
         A model that refuses system prompts gets the profile in the prompt, and
         so does a conversation that began without it: there llm ignores a late
@@ -3593,6 +3557,8 @@ class Call:
         )
         if any("<user_profile>" in text for _, text in earlier):
             again = began_with if self._is_system(argument) and not in_prompt else ""
+            if own if own is not None else _has_own_system(seen):
+                again = _framed_part(again)
             return [llm.Fragment(again, "memory:auto")] if again else []
         if argument not in {"auto", _PROMPT if in_prompt else _SYSTEM}:
             return []
@@ -3654,9 +3620,9 @@ class Call:
                 if typed:
                     self._write_note(prompt or "", conversation)
                     self._spawn()
-                again = self._wanted(_SYSTEM) if getattr(conversation, "responses", None) else []
-                if again and not kwargs.get("system") and not kwargs.get("system_fragments"):
-                    kwargs["system_fragments"] = again
+                if getattr(conversation, "responses", None):
+                    again = self._wanted(_SYSTEM, own=bool(kwargs.get("system")))
+                    kwargs["system_fragments"] = [*(kwargs.get("system_fragments") or ()), *again]
             except Exception as error:  # noqa: BLE001 - whatever happens, the message is sent
                 self.report(in_words(error))
             return send(prompt, *args, **kwargs)
@@ -3784,6 +3750,10 @@ def inject_into(cli: click.Group, settings: Settings) -> None:
 # Each parses, calls one thing and prints. stdout is data, stderr is talk.
 
 
+def open_memory() -> Memory:
+    return Memory(Home.current())
+
+
 class _Group(click.Group):
     """The one place where errors become words for the person."""
 
@@ -3827,10 +3797,6 @@ def show_line(line: str, colour: str | None = None) -> None:
 def print_json(data: object) -> None:
     text = json.dumps(data, indent=2, ensure_ascii=False)
     click.echo(printable(text) if at_terminal(sys.stdout) else text)
-
-
-def open_memory() -> Memory:
-    return Memory(Home.current())
 
 
 @contextlib.contextmanager

@@ -351,6 +351,11 @@ class User:
         found: list[dict[str, Any]] = json.loads(self.run("review", "--json")[0])
         return found
 
+    def pending(self) -> int:
+        """How many messages wait to be learned from."""
+        with self.memory() as opened:
+            return opened.waiting()
+
     def versions(self) -> list[tuple[int, str]]:
         """Number and author of every version, oldest first."""
         with self.memory() as opened:

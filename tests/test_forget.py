@@ -143,7 +143,7 @@ def test_an_error_that_quotes_what_is_forgotten_is_forgotten_too(user: User) -> 
     assert user.files_with("Bluebird")
     user.run("forget", "Bluebird", "--yes")
     assert user.files_with("Bluebird") == []
-    assert user.status()["pending"] == 1, "the dog's"
+    assert user.pending() == 1, "the dog's"
 
 
 def test_a_heading_is_the_users_to_rename_and_then_goes_out_of_history(user: User) -> None:

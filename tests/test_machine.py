@@ -331,7 +331,7 @@ class People(RuleBasedStateMachine):
     @staticmethod
     def edits_with(editor: Callable[[], None], opened: Memory) -> None:
         with pytest.MonkeyPatch.context() as change, llm_user_memory.locked(opened.home.lock("learn")):
-            change.setattr(click, "edit", lambda filename: editor())
+            change.setattr(click, "edit", lambda **_: editor())
             edited(opened)
 
     @rule(target=tokens, crlf=st.booleans())

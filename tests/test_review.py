@@ -189,7 +189,7 @@ def test_a_line_that_the_user_rewords_while_the_model_thinks_is_shown_to_it_agai
     first = user.learns(replace("Lives in Leeds"), reword)
     assert first is not None
     assert first.verdicts == ()
-    assert user.status()["pending"] == 1
+    assert user.pending() == 1
     assert "Lives in the north of Leeds" in user.facts
     user.learns(replace("Lives in the north of Leeds"))
     assert user.facts == ["Lives in York", "Likes short answers"]

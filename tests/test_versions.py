@@ -81,7 +81,7 @@ def test_nobody_is_named_as_the_author_of_a_profile_that_is_older_than_its_histo
     user.profile = PROFILE
     user.run("history")
     assert user.versions() == [(1, "unknown")]
-    assert user.status()["problems"] == []
+    assert user.problems() == ""
 
 
 def test_history_is_newest_first_one_line_each_with_a_summary_a_person_reads(user: User) -> None:

@@ -133,6 +133,21 @@ class NoSystem(Scripted):
         yield answer(self, prompt)
 
 
+class Refuses(Scripted):
+    """Fails on a system prompt, as models with Gemma's chat template do, and does not say so beforehand."""
+
+    def __init__(self, model_id: str, message: str) -> None:
+        super().__init__(model_id)
+        self.message = message
+
+    def execute(
+        self, prompt: llm.Prompt, stream: bool, response: llm.Response, conversation: Any = None
+    ) -> Iterator[str]:
+        if any(message.role == "system" for message in prompt.messages):
+            raise llm.ModelError(self.message)
+        yield answer(self, prompt)
+
+
 class NeedsKey(llm.KeyModel):
     model_id = "scripted-key"
     needs_key = "scripted"
@@ -184,6 +199,8 @@ def register_models(register: Any) -> None:
     register(Scripted(), ScriptedAsync())
     register(Scripted("scripted-2"))
     register(NoSystem("scripted-no-system"))
+    register(Refuses("scripted-gemma", "Developer instruction is not enabled for models/gemma-3-27b-it"))
+    register(Refuses("scripted-local", "System role not supported"))
     register(NeedsKey())
     register(Dead("scripted-dead", llm.ModelError("the service is down")))
     register(Dead("scripted-garbage", "Sure! Here is the updated profile: You are great."))
