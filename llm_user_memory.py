@@ -2671,9 +2671,12 @@ class Memory:
     def paused_since(self) -> str | None:
         """Return when learning was paused; ``None`` if it is not."""
         try:
-            return self.home.file("paused").read_text("utf-8").strip() or "unknown"
+            text = self.home.file("paused").read_text("utf-8").strip()
+            return parse_time(text).isoformat()
         except FileNotFoundError:
             return None
+        except ValueError:  # of a file that was made by hand, or on a full disk
+            return self.db.now().isoformat()
 
     def pause(self) -> None:
         self.home.create()

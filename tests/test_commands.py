@@ -133,6 +133,8 @@ def test_pause_and_resume_say_so_persist_and_show_in_status(user: User) -> None:
     assert "Learning again" in user.run("resume")[1]
     assert user.status()["paused_since"] is None
     assert "not paused" in user.run("resume")[1]
+    user.places.file("paused").touch()
+    assert "paused" in user.run("status")[0], "a pause made by hand"
 
 
 @pytest.mark.parametrize(("name", "value"), [("UPDATES", "false"), ("DISABLED", "true")])
@@ -199,5 +201,5 @@ def test_status_does_not_claim_to_know_what_it_can_not_see(user: User) -> None:
     with contextlib.closing(sqlite3.connect(user.places.database, isolation_level=None)) as locked:
         locked.execute("begin exclusive")
         text = user.run("status")[0]
-    assert re.findall(r"^(?:Learned|Waiting) +(.*)$", text, re.MULTILINE) == ["not known now"] * 2
+    assert not re.search("^(?:Learned|Waiting)", text, re.MULTILINE)
     assert "memory.db can't be used now" in text

@@ -12,7 +12,6 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-import filelock
 import pytest
 from conftest import BIN, PATIENCE, User, eventually, holder
 
@@ -222,14 +221,6 @@ def test_a_database_that_is_damaged_while_a_worker_runs_is_set_aside_and_nothing
     (kept,) = user.places.directory.glob("memory.db.damaged-*")
     assert kept.read_bytes() == damage
     assert kept.name in user.problems()
-
-
-def test_status_tells_of_a_worker_that_has_just_started_or_could_not_write_who_it_is(user: User) -> None:
-    user.places.create()
-    with filelock.FileLock(user.places.lock("worker")):
-        assert "running\n" in user.run("status")[0]
-        user.places.lock("worker").write_text("4321\n")
-        assert "running (pid 4321)\n" in user.run("status")[0]
 
 
 # Privacy
