@@ -185,7 +185,7 @@ runpy.run_module("llm", run_name="__main__")
 
 def watched_call(user: User, **env: str) -> tuple[set[str], list[str]]:
     """The modules that a call of llm has loaded, and the files of ours that it opened."""
-    command = [BIN / "python", "-c", WATCHED]
+    command = [str(BIN / "python"), "-c", WATCHED]
     done = subprocess.run(
         command, env=user.env | env, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=PATIENCE
     )
