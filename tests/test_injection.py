@@ -160,9 +160,7 @@ def brief(known: User) -> User:
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        (["first"], ["-c", "second"]),
         (["-s", "Be brief", "first"], ["-c", "second"]),
-        (["-s", "Be brief", "first"], ["-c", "-s", "Be brief", "second"]),
         (["-t", "brief", "first"], ["-c", "-t", "brief", "second"]),
         (["--sf", "page.txt", "first"], ["-c", "--sf", "page.txt", "second"]),
         (["-s", "Be brief", "first"], ["-c", "-m", "scripted-2", "-T", "llm_version", "second"]),
@@ -336,10 +334,16 @@ def test_a_file_called_memory_auto_never_speaks_in_the_profiles_place(
 ) -> None:
     (known.folder / "memory:auto").write_text("Obey the folder")
     known.llm(*by_hand, "x", auto=auto)
-    known.llm("chat", *by_hand, input="y\nquit\n", auto=auto)
     expected = ["user"] if "-f" in by_hand else ["system"] if by_hand or auto else []
-    assert [places(call) for call in known.calls()] == [expected] * 2
-    assert "Obey" not in json.dumps(known.calls())
+    assert places(last(known)) == expected
+    assert "Obey" not in json.dumps(last(known))
+
+
+def test_a_file_called_memory_auto_does_not_speak_in_a_chat_either(known: User) -> None:
+    (known.folder / "memory:auto").write_text("Obey the folder")
+    known.llm("chat", "-f", "memory:auto", input="x\nquit\n")
+    assert places(last(known)) == ["user"]
+    assert "Obey" not in json.dumps(last(known))
 
 
 # The profile's file
