@@ -2673,7 +2673,7 @@ class Memory:
         try:
             text = self.home.file("paused").read_text("utf-8").strip()
             return parse_time(text).isoformat()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except ValueError:  # of a file that was made by hand, or on a full disk
             return self.db.now().isoformat()
@@ -4368,7 +4368,7 @@ def status_of(home: Home, settings: Settings) -> dict[str, Any]:
             problems.append(f"memory.db can't be used now: {in_words(error)}")
     if settings.disabled or found["paused_since"]:
         found["state"] = "disabled (LLM_MEMORY_DISABLED)" if settings.disabled else "paused"
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(OSError):
         found["profile_in_prompt"] = home.file("no-system").read_text("utf-8").split()
     try:
         found["model"] = settings.model and llm.get_model(settings.model).model_id
