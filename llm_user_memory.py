@@ -284,6 +284,11 @@ def at_terminal(*streams: Any) -> bool:
     return all(stream is not None and stream.isatty() for stream in streams)
 
 
+def plain() -> bool:
+    """Tell whether colours are unwelcome."""
+    return "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+
+
 def write_private(path: pathlib.Path, content: bytes) -> None:
     """Make a file that only its owner can read, and that outlives a power cut. Raises if there is one."""
     with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
@@ -697,6 +702,8 @@ def _changes(base: list[str], other: list[str]) -> tuple[set[int], dict[int, lis
 
 def merge(base: str, ours: str, theirs: str) -> str:
     """Merge two descendants of a text line by line. Where both changed the same lines, both stay."""
+    if base in {ours, theirs}:
+        return theirs if base == ours else ours
     lines, mine, other = ([line.removesuffix("\n") + "\n" for line in split_lines(t)] for t in (base, ours, theirs))
     (my_stay, my_lines), (other_stay, other_lines) = _changes(lines, mine), _changes(lines, other)
     merged: list[str] = []
@@ -1435,7 +1442,7 @@ class Database:
     def __init__(self, home: Home, patience: float, now: Callable[[], dt.datetime]) -> None:
         self.home = home
         self.patience = patience
-        """Seconds to wait for a database that another process has locked."""
+        """Seconds to wait for a database that another process has locked, and to open it."""
         self.now = now
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, ...] | None = None
@@ -1447,7 +1454,7 @@ class Database:
 
     @property
     def connection(self) -> sqlite3.Connection:
-        if self._connection is not None and file_identity(self.home.database) != self._identity:
+        if self._identity not in {None, file_identity(self.home.database)}:
             self.close()  # writes to a file that is not at its place any more would be lost
             if not self.home.directory.is_dir():
                 raise Problem(f"{tilde(self.home.directory)} was removed meanwhile; nothing is written there")
@@ -1471,7 +1478,8 @@ class Database:
         try:
             connection.execute("pragma secure_delete = on")
             if not _version(connection):
-                with locked(self.home.lock("profile")):  # or two first commands would both create the tables
+                # or two first commands would both create the tables
+                with locked(self.home.lock("profile"), self.patience):
                     _migrate(connection)
         except BaseException:
             connection.close()
@@ -1480,9 +1488,9 @@ class Database:
 
     def begin_anew(self) -> None:
         """Keep a database that is broken, or of another version, under another name, and begin a new one."""
-        broken = self._identity
+        broken = self._identity or file_identity(self.home.database)
         self.close()
-        with locked(self.home.lock("profile")):
+        with locked(self.home.lock("profile"), self.patience):
             if file_identity(self.home.database) != broken:
                 return  # another process was here first
             kept = keep_as(self.home.database, "damaged", self.now())
@@ -1566,6 +1574,25 @@ class ProfileUnreadable(Problem):
     """``profile.md`` is there, but can't be read as text. It is never overwritten."""
 
 
+def _read_regular(path: pathlib.Path) -> bytes:
+    # Without blocking: a FIFO in the profile's place must not hang every call.
+    file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        status = os.fstat(file)
+        wrong = "" if stat.S_ISREG(status.st_mode) else "is not a regular file"
+        if not wrong and os.name == "posix" and status.st_uid != os.geteuid():
+            wrong = "belongs to another user"
+        if wrong:
+            raise ProfileUnreadable(f"{tilde(path)} {wrong}; see: ls -l {for_shell(path)}")
+        if status.st_size > LARGEST_PROFILE:
+            size = f"{status.st_size:,} bytes; at most {LARGEST_PROFILE:,}"
+            raise ProfileUnreadable(f"{tilde(path)} is too large ({size}); shorten it: llm memory edit")
+        with open(file, "rb", closefd=False) as opened:
+            return opened.read()
+    finally:
+        os.close(file)
+
+
 def read_bytes(path: pathlib.Path) -> bytes | None:
     """Read a profile's bytes; ``None`` if there is no such file. Raises ``ProfileUnreadable``."""
     try:
@@ -1578,24 +1605,6 @@ def read_bytes(path: pathlib.Path) -> bytes | None:
         raise ProfileUnreadable(
             f"{tilde(path)} can't be read: {error.strerror}; see: ls -l {for_shell(path)}"
         ) from error
-
-
-def _read_regular(path: pathlib.Path) -> bytes:
-    # Without blocking: a FIFO in the profile's place must not hang every call.
-    file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    try:
-        status, see = os.fstat(file), f"see: ls -l {for_shell(path)}"
-        if not stat.S_ISREG(status.st_mode):
-            raise ProfileUnreadable(f"{tilde(path)} is not a regular file; {see}")
-        if os.name == "posix" and status.st_uid != os.geteuid():
-            raise ProfileUnreadable(f"{tilde(path)} belongs to another user; {see}")
-        if status.st_size > LARGEST_PROFILE:
-            size = f"{status.st_size:,} bytes; at most {LARGEST_PROFILE:,}"
-            raise ProfileUnreadable(f"{tilde(path)} is too large ({size}); shorten it: llm memory edit")
-        with open(file, "rb", closefd=False) as opened:
-            return opened.read()
-    finally:
-        os.close(file)
 
 
 def as_text(path: pathlib.Path, data: bytes | None) -> str:
@@ -1662,6 +1671,7 @@ def _sync_directory(path: pathlib.Path) -> None:
 
 WRITER_PATIENCE = 2.0
 """Seconds to wait for a program that is writing the profile."""
+BEING_WRITTEN = "{} is being written by another program; try again when it is done"
 UNKNOWN = "unknown"
 """The author of a profile that is older than its history."""
 FORGOTTEN = "[forgotten]"
@@ -1746,6 +1756,7 @@ class History:
         is committed together with the version, whose id it is given.
         """
         with self.lock():
+            self._wait_until_closed(self._beside(PREVIOUS))
             text = self.adopt()
             new = make(text)
             if new != text:
@@ -1817,7 +1828,7 @@ class History:
             self._finish()
             return self.version_text(self.latest_id())
         with self.db.transaction():
-            self._add_version(author if latest else UNKNOWN, text, written=True)
+            self._add_version(UNKNOWN if not latest and author == "outside" else author, text, written=True)
         return text
 
     # The file
@@ -1837,6 +1848,8 @@ class History:
                 raise Problem(f"{tilde(target)} can't be written to, or belongs to another user; {see}")
         if not os.access(target.parent, os.W_OK):
             raise Problem(f"{tilde(target.parent)} can't be written to; {see}")
+        if self.db.get("displaced") is not None and open_for_writing(self._beside(PREVIOUS)):
+            raise Problem(f"{tilde(target)} is being written by another program; try again when it is done")
 
     def _target(self) -> pathlib.Path:
         """Return the real place of the text: a symlinked profile stays a symlink."""
@@ -1907,13 +1920,14 @@ class History:
             kept = tilde(keep_as(previous, "unreadable", self.db.now()))
             self.db.report("displaced", f"Something that is not text was saved during a write; it is kept as {kept}")
             return
-        if theirs is None and patience:
-            raise Problem(f"{tilde(self.home.profile)} is being written by another program; try again when it is done")
+        if theirs is None and patience:  # before a write, which would remove the file
+            raise Problem(BEING_WRITTEN.format(tilde(previous)))
         if theirs is None:
             return  # until the next look
         if theirs not in {self.version_text(base), self.version_text(latest)}:
             self._bring_in(theirs, base, there=latest)
-        if last or open_for_writing(previous) is False:
+        writing = open_for_writing(previous)
+        if writing is False or (last and writing is None):
             previous.unlink(missing_ok=True)
 
     def tidy(self) -> None:
@@ -1951,8 +1965,14 @@ class History:
         """Return the profile's text, which is expected to be this version's."""
         found = self._quiet_text(self.home.profile, self.version_text(version), WRITER_PATIENCE)
         if found is None:
-            raise Problem(f"{tilde(self.home.profile)} is being written by another program; try again when it is done")
+            raise Problem(BEING_WRITTEN.format(tilde(self.home.profile)))
         return found
+
+    @staticmethod
+    def _wait_until_closed(path: pathlib.Path) -> None:
+        ending = time.monotonic() + WRITER_PATIENCE
+        while open_for_writing(path) and time.monotonic() < ending:
+            time.sleep(0.01)
 
     @staticmethod
     def _quiet_text(path: pathlib.Path, expected: str, patience: float) -> str | None:
@@ -2014,7 +2034,8 @@ class History:
 
     def versions(self, limit: int = -1, where: str = "true", *values: object) -> list[Version]:
         """Return the versions that match, newest first."""
-        rows = self.db.rows(f"select * from versions where {where} order by id desc limit ?", *values, limit)
+        sql = f"select id, at, author, model, base from versions where {where} order by id desc limit ?"
+        rows = self.db.rows(sql, *values, limit)
         return [self._as_version(row) for row in rows]
 
     def _as_version(self, row: sqlite3.Row) -> Version:
@@ -2398,6 +2419,10 @@ def saying(text: str, *, whole: bool = False) -> Says:
     return (lambda line: said(line) == key) if whole else (lambda line: key in normalised(line))
 
 
+def _row_says(row: sqlite3.Row, says: Says) -> bool:
+    return any(says(row[name]) for name in ("fact", "before", "quote"))
+
+
 class Forgetting(Value):
     """Removal for good: from the profile, its history, the receipts and the held edits."""
 
@@ -2482,11 +2507,13 @@ class Forgetting(Value):
 
     def _copies(self) -> Iterator[pathlib.Path]:
         """Find all files that may still contain what the profile did: displaced, damaged or kept aside."""
-        kept = r"\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"
+        kept = r"(?:\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"
         for place in {pathlib.Path(os.path.realpath(self.home.profile)), self.home.profile, self.home.database}:
             yield from (place.with_name(name.format(place.name)) for name in (PREVIOUS, NEW))
             names = os.listdir(place.parent) if place.parent.is_dir() else []
-            yield from (place.with_name(name) for name in names if re.fullmatch(re.escape(place.name) + kept, name))
+            yield from (
+                place.with_name(name) for name in names if re.fullmatch(rf"\.?{re.escape(place.name)}{kept}", name)
+            )
 
     def purge(self) -> None:
         """Remove everything of ours. Nothing brings it back."""
@@ -2502,10 +2529,6 @@ class Forgetting(Value):
         shutil.rmtree(os.path.realpath(self.home.directory))
         if self.home.directory.is_symlink():
             self.home.directory.unlink()
-
-
-def _row_says(row: sqlite3.Row, says: Says) -> bool:
-    return any(says(row[name]) for name in ("fact", "before", "quote"))
 
 
 # The whole
@@ -2535,9 +2558,12 @@ class Memory:
     def paused_since(self) -> str | None:
         """Return when learning was paused; ``None`` if it is not."""
         try:
-            return self.home.file("paused").read_text("utf-8").strip() or "unknown"
-        except FileNotFoundError:
+            text = self.home.file("paused").read_text("utf-8").strip()
+            return parse_time(text).isoformat()
+        except (FileNotFoundError, NotADirectoryError):
             return None
+        except ValueError:  # of a file that was made by hand, or on a full disk
+            return self.db.now().isoformat()
 
     def pause(self) -> None:
         self.home.create()
@@ -3215,6 +3241,7 @@ def run_worker(home: Home, settings: Settings) -> None:
         os.nice(10)
     try:
         if settings.updates and not settings.disabled:
+            home.check_own()
             Worker(home, settings).run()
     finally:
         logging.shutdown()
@@ -3243,7 +3270,7 @@ _PROMPT = f"auto-{os.urandom(8).hex()}-prompt"
 _BY_HAND = f"auto-{os.urandom(8).hex()}"
 
 # Marks that chat templates are made of: in a profile they could end the system prompt.
-_CHAT_MARKS = r"<\|[\w ]{1,40}\|>|<(?:start|end)_of_turn>|\[/?INST\]|<</?SYS>>|</?s>"
+_CHAT_MARKS = r"<[|｜][\w ▁]{1,40}[|｜]>|<(?:start|end)_of_turn>|\[/?(?:INST|SYSTEM_PROMPT)\]|<</?SYS>>|</?s>"
 
 _REFUSES_SYSTEM = r"(?:system|developer)[ _-]?(?:role|message|prompt|instruction)"
 
@@ -3313,6 +3340,18 @@ def _earlier_messages(conversation: Any) -> list[tuple[str, str]]:
     return [
         (message.role, "".join(str(getattr(part, "text", "") or "") for part in message.parts)) for message in messages
     ]
+
+
+def _has_own_system(seen: Mapping[str, Any]) -> bool:
+    """Tell whether a call has a system prompt of its own: an option's, a template's, or fragments beside ours."""
+    template = getattr(seen.get("template_obj"), "system", None)
+    return bool(seen.get("system") or template or len(seen.get("system_fragments") or ()) > 1)
+
+
+def _framed_part(system: str) -> str:
+    """Return only the framed profile of a system prompt."""
+    found = re.search(f"{re.escape(FRAME.partition('{}')[0])}.*?</user_profile>", system, re.DOTALL)
+    return found[0] if found else system
 
 
 class Call:
@@ -3391,8 +3430,8 @@ class Call:
         self._debug(f"{sum(map(len, found))} characters of profile sent")
         return found
 
-    def _wanted(self, argument: str) -> list[llm.Fragment]:
-        """Return what goes where this argument stands.
+    def _wanted(self, argument: str, *, own: bool | None = None) -> list[llm.Fragment]:
+        """Return what goes where this argument stands; ``own``: the message has a system prompt of its own.
 
         A model that refuses system prompts gets the profile in the prompt, and
         so does a conversation that began without it: there llm ignores a late
@@ -3408,6 +3447,8 @@ class Call:
         )
         if any("<user_profile>" in text for _, text in earlier):
             again = began_with if self._is_system(argument) and not in_prompt else ""
+            if own if own is not None else _has_own_system(seen):
+                again = _framed_part(again)
             return [llm.Fragment(again, "memory:auto")] if again else []
         if argument not in {"auto", _PROMPT if in_prompt else _SYSTEM}:
             return []
@@ -3469,9 +3510,9 @@ class Call:
                 if typed:
                     self._write_note(prompt or "", conversation)
                     self._spawn()
-                again = self._wanted(_SYSTEM) if getattr(conversation, "responses", None) else []
-                if again and not kwargs.get("system") and not kwargs.get("system_fragments"):
-                    kwargs["system_fragments"] = again
+                if getattr(conversation, "responses", None):
+                    again = self._wanted(_SYSTEM, own=bool(kwargs.get("system")))
+                    kwargs["system_fragments"] = [*(kwargs.get("system_fragments") or ()), *again]
             except Exception as error:  # noqa: BLE001 - whatever happens, the message is sent
                 self.report(in_words(error))
             return send(prompt, *args, **kwargs)
@@ -3528,9 +3569,8 @@ class Call:
             return
         self.home.file("news").unlink(missing_ok=True)
         text = f"memory: {printable(news)}"
-        plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
         with contextlib.suppress(OSError, ValueError):  # a terminal that has gone
-            click.echo(text if plain else click.style(text, dim=True), err=True)
+            click.echo(text if plain() else click.style(text, dim=True), err=True)
 
     def _spawn(self) -> None:
         if self.settings.updates and not worker_runs(self.home):
@@ -3540,6 +3580,7 @@ class Call:
         """Keep what failed for ``status``, if that much is possible."""
         self._debug(message)
         with contextlib.suppress(Exception):
+            self.home.create()
             self.journal.append({"failed": message, "at": utc_now().isoformat()})
 
     def _debug(self, message: str) -> None:
@@ -3599,6 +3640,10 @@ def inject_into(cli: click.Group, settings: Settings) -> None:
 # Each parses, calls one thing and prints. stdout is data, stderr is talk.
 
 
+def open_memory() -> Memory:
+    return Memory(Home.current())
+
+
 class _Group(click.Group):
     """The one place where errors become words for the person."""
 
@@ -3609,6 +3654,9 @@ class _Group(click.Group):
             sys.stdout.reconfigure(**how)  # type: ignore[union-attr]
         try:
             return super().invoke(ctx)
+        except Problem as problem:
+            # It may quote a profile, or a model's error.
+            raise Problem(printable(problem.message)) from problem
         except OverflowError as error:
             raise Problem("There is no such number; see: llm memory history") from error
         except UnicodeDecodeError as error:
@@ -3631,17 +3679,15 @@ def say(message: str) -> None:
     click.echo(printable(message), err=True)
 
 
-def show_line(line: str, **style: Any) -> None:
+def show_line(line: str, colour: str | None = None) -> None:
     """Print a line of data; to a terminal without characters that would control it."""
-    click.secho(printable(line) if at_terminal(sys.stdout) else line, **style)
+    text = printable(line) if at_terminal(sys.stdout) else line
+    click.echo(click.style(text, fg=colour) if colour and not plain() else text)
 
 
 def print_json(data: object) -> None:
-    click.echo(json.dumps(data, indent=2, ensure_ascii=False))
-
-
-def open_memory() -> Memory:
-    return Memory(Home.current())
+    text = json.dumps(data, indent=2, ensure_ascii=False)
+    click.echo(printable(text) if at_terminal(sys.stdout) else text)
 
 
 @contextlib.contextmanager
@@ -3696,7 +3742,8 @@ def show(json_: bool) -> None:
             hint = f"{counted(waiting, 'message')} waiting to be learned from; see: llm memory status"
         say(f"Nothing is remembered yet. {hint}")
     else:
-        click.echo(printable(text) if at_terminal(sys.stdout) else text, nl=not text.endswith("\n"))
+        text = printable(text) if at_terminal(sys.stdout) else text
+        click.echo(text, nl=not text.endswith("\n"), color=True)  # True: nothing more is taken out
 
 
 @memory_group.command()
@@ -3785,23 +3832,31 @@ def report_change(version: Version | None, kept: pathlib.Path | None = None) -> 
 TEMPLATE = f"{TITLE}\n\n" + "\n\n".join(f"## {name}" for name in DEFAULT_SECTIONS) + "\n"
 
 
-def edited(memory: Memory) -> int:
-    """Open the profile in the user's editor, and return the version that comes of it."""
-    with memory.history.lock():
-        offered = not memory.history.adopt()
-        base = memory.history.latest_id()
-        if offered:
-            memory.home.profile.write_text(TEMPLATE, "utf-8")
+def edited(memory: Memory) -> Version | None:
+    """Open the profile in the user's editor, and return the version that comes of it, if any does."""
+    profile, history, shown = memory.home.profile, memory.history, None
+    with history.lock():
+        with contextlib.suppress(ProfileUnreadable):  # to be mended in the editor
+            shown = history.adopt()
+        base = history.latest_id()
+        if shown == "":
+            os.close(os.open(profile, os.O_CREAT | os.O_WRONLY, 0o600))  # a new one is private
+            profile.write_text(TEMPLATE, "utf-8")
     try:
-        click.edit(filename=str(memory.home.profile))
+        click.edit(filename=str(profile))
     except (click.ClickException, ValueError) as error:
         raise Problem(f"{error}; to use another editor: export EDITOR=nano") from error
     finally:
-        with memory.history.lock():
-            if offered and memory.history.profile() == TEMPLATE:
-                memory.home.profile.write_text("", "utf-8")
-            memory.history.adopt("edit", base)
-    return memory.history.latest_id()
+        with history.lock():
+            forgotten = shown is not None and history.forgotten_since(base)
+            if shown == "" and history.profile() == TEMPLATE:
+                profile.write_text("", "utf-8")
+            if forgotten:  # the editor still had it
+                latest = history.version_text(history.latest_id())
+                profile.write_bytes(merge(shown or TEMPLATE, latest, history.profile()).encode())
+            history.adopt("edit", None if forgotten else base)
+    # Not what another command has written meanwhile; that one takes what the editor has saved for another program's.
+    return next(iter(history.versions(1, "id > ? and author in ('edit', 'outside')", base)), None)
 
 
 @memory_group.command()
@@ -3811,13 +3866,11 @@ def edit() -> None:
     with open_memory() as memory:
         memory.history.check_writable()
         with locked(memory.home.lock("learn")):  # nothing is learned while the editor is open
-            memory.history.settle()
-            before = memory.history.latest_id()
             version = edited(memory)
-        if version == before:
-            say("Nothing was changed in the editor: the profile is as it was.")
+        if version is None:
+            say("Nothing was changed in the editor.")
         else:
-            report_change(memory.history.version(version))
+            report_change(version)
 
 
 @memory_group.command()
@@ -3953,7 +4006,9 @@ def update_now(memory: Memory, log: Log, settings: Settings, ask: Ask = ask_mode
             if result is None:
                 break  # paused, or learned by someone else
             results.append(result)
-            tried |= {turn.turn_id for turn in [t for t in left if t.model == left[0].model][: result.turns]}
+            if result.failure and result.failure.kind != "too long":  # what was too long is asked for one by one
+                same = [turn.turn_id for turn in left if turn.model == left[0].model]
+                tried |= set(same if result.failure.kind == "silent" else same[: result.turns])
             bar.update(result.turns)
     return results
 
@@ -4115,7 +4170,7 @@ def diff(a: int | None, b: int | None) -> None:
         before, after = split_lines(past.version_text(oldest)), split_lines(past.version_text(newest))
     for line in difflib.unified_diff(before, after, f"version {oldest}", f"version {newest}"):
         colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[0])
-        show_line(line.rstrip("\r\n"), fg=colour)
+        show_line(line.rstrip("\r\n"), colour)
 
 
 @memory_group.command()
@@ -4157,19 +4212,16 @@ def profile_status(home: Home, problems: list[str]) -> dict[str, Any]:
 
 
 def shell_status(settings: Settings, problems: list[str]) -> dict[str, Any]:
-    from llm_user_memory_shell import survey
+    from llm_user_memory_shell import how_to_activate, survey
 
-    shells = survey(os.environ)
-    problems += shells.problems
-    advice = "not active; to send the profile with every prompt: llm memory install-shell"
-    if settings.auto:
-        advice = "active in this shell"
-    elif settings.auto_off:
-        advice = "switched off in this shell by LLM_MEMORY_AUTO; to turn it on: unset LLM_MEMORY_AUTO"
-    elif shells.installed:
-        places = ", ".join(tilde(shell.rc) for shell in shells.installed)
-        advice = f"not active, but installed in {places}; {shells.how_to_activate(os.environ)}"
-    return {"installed": [str(shell.rc) for shell in shells.installed], "active": bool(settings.auto), "here": advice}
+    installed, wrong = survey(os.environ)
+    problems += wrong
+    here = how_to_activate(installed, os.environ)
+    if settings.auto or settings.auto_off:
+        off = "switched off in this shell by LLM_MEMORY_AUTO; to turn it on: unset LLM_MEMORY_AUTO"
+        here = "active in this shell" if settings.auto else off
+    shell = {"installed": [str(shell.rc) for shell in installed], "active": bool(settings.auto)}
+    return {"here": here, "shell": shell}
 
 
 def memory_status(memory: Memory, problems: list[str]) -> dict[str, Any]:
@@ -4188,7 +4240,7 @@ def status_of(home: Home, settings: Settings) -> dict[str, Any]:
     """Gather everything that ``llm memory status`` tells. What can't be looked at becomes a problem."""
     problems = list(settings.complaints)
     found: dict[str, Any] = {"state": "on" if settings.updates else "on, but not learning (LLM_MEMORY_UPDATES)"}
-    found |= {"profile": profile_status(home, problems), "shell": shell_status(settings, problems)}
+    found |= {"profile": profile_status(home, problems), **shell_status(settings, problems)}
     with Memory(home, patience=2) as memory:
         found["paused_since"] = memory.paused_since()
         try:
@@ -4203,7 +4255,7 @@ def status_of(home: Home, settings: Settings) -> dict[str, Any]:
             problems.append(f"memory.db can't be used now: {in_words(error)}")
     if settings.disabled or found["paused_since"]:
         found["state"] = "disabled (LLM_MEMORY_DISABLED)" if settings.disabled else "paused"
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(OSError):
         found["profile_in_prompt"] = home.file("no-system").read_text("utf-8").split()
     try:
         found["model"] = settings.model and llm.get_model(settings.model).model_id
@@ -4215,7 +4267,7 @@ def status_of(home: Home, settings: Settings) -> dict[str, Any]:
 
 def status_lines(found: Mapping[str, Any], now: dt.datetime) -> Iterator[tuple[str, str]]:
     """Put a status into labelled lines."""
-    yield "Here", found["shell"]["here"]
+    yield "Here", found["here"]
     paused = found["paused_since"]
     yield "Memory", f"paused {ago(paused, now)}; to go on: llm memory resume" if paused else found["state"]
     size, facts = found["profile"]["characters"], found["profile"]["facts"]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from conftest import PATIENCE
-from llm_user_memory_shell import Shell, find_shell, plan_install
+from llm_user_memory_shell import Shell, add_block, find_shell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -149,9 +149,7 @@ class Place:
             patch.delenv("XDG_CONFIG_HOME", raising=False)
             patch.delenv("ZDOTDIR", raising=False)
             shell = find_shell(self.shell, os.environ)
-            change = plan_install(shell)
-        assert change is not None
-        change.write()
+            assert add_block(shell)
         return shell
 
     def records(self) -> list[Record]:

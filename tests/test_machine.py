@@ -1,10 +1,11 @@
 """Any mix of updates, commands, edits in other programs and crashes: nothing is lost that was not forgotten.
 
-Hypothesis plays a user, a model, an editor and a failing machine.
+Hypothesis plays a user, a model, editors and a failing machine.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import pathlib
@@ -14,54 +15,71 @@ import shutil
 import sqlite3
 import tempfile
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-import llm
+import click
 import pytest
 import sqlite_utils
+from conftest import Listener, note
 from hypothesis import seed, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from llm.migrations import migrate
 
 import llm_user_memory
 from llm_user_memory import (
-    NO_VERSION,
     REDACTED,
     Document,
     Home,
     Learner,
     Log,
     Memory,
-    Note,
+    Problem,
     Settings,
-    digest,
+    edited,
     forget_for_good,
+    saying,
+    stripped,
     take_in,
-    utc_now,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 PROFILE = (
     "# User Profile\n\n## Personal Information\n- Is called Ada\n\n## Interests\n\n## Preferences\n- Likes it short\n"
 )
 CRASHED = 75
-POINTS = ["replace", "exchange", "fsync", "open", "unlink", "begin", "insert", "update", "delete", "commit", "vacuum"]
+POINTS = ["replace", "rename", "link", "exchange", "fsync", "open", "unlink"]
+POINTS += ["begin", "insert", "update", "delete", "commit", "vacuum"]
 FAST = "/dev/shm" if os.path.isdir("/dev/shm") else None
 ENDS = ["\n", "\r\n", ""]
+OURS = {"memory.db", "memory.db-journal", "typed.jsonl", ".typed.jsonl.taken", "paused", "news", "profile.lock"}
 
 
-class Listener(llm.Model):
-    """Answers so that llm has something to log."""
+class Hurry:
+    """The time, for someone who does not wait: it leaps ahead instead of sleeping."""
 
-    model_id = "listener"
+    def __init__(self) -> None:
+        self.ahead = 0.0
 
-    def execute(
-        self, prompt: llm.Prompt, stream: bool, response: llm.Response, conversation: Any = None
-    ) -> Iterator[str]:
-        yield "I see."
+    def sleep(self, seconds: float) -> None:
+        self.ahead += seconds
+
+    def time(self) -> float:
+        return time.time() + self.ahead
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ahead
 
 
 @functools.cache
@@ -73,7 +91,7 @@ def empty_log() -> pathlib.Path:
 
 def bare(line: str) -> str:
     """A line without its bullet, which is set like those of its neighbours."""
-    return re.sub(r"^\s*(?:[-*+•]|\d+[.)])\s", "", line.strip("\ufeff \t\r\n"))
+    return re.sub(r"^\s*(?:[-*+•]|\d+[.)])\s", "", stripped(line))
 
 
 def crash_at(point: str, nth: int, what: Callable[[], object]) -> None:
@@ -104,12 +122,15 @@ def crash_at(point: str, nth: int, what: Callable[[], object]) -> None:
         return connection
 
     sqlite3.connect = connect
-    for name in ("replace", "fsync", "open", "unlink"):
+    for name in ("replace", "rename", "link", "fsync", "open", "unlink"):
         setattr(os, name, dying(name, getattr(os, name)))
     llm_user_memory.exchange_files = dying("exchange", llm_user_memory.exchange_files)
     try:
         what()
     except BaseException:  # noqa: BLE001 - whatever it is, the parent is told, and pytest must not go on in here
+        import traceback
+
+        traceback.print_exc()
         os._exit(1)
     os._exit(0)
 
@@ -123,20 +144,36 @@ class People(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = pathlib.Path(tempfile.mkdtemp(dir=FAST))
-        self.home = Home(self.folder, isolated=True)
+        self.home = Home(self.folder / "llm", isolated=True)
+        self.home.create()
         shutil.copy(empty_log(), self.home.logs)
         self.memory = Memory(self.home)
         self.log = Log(self.home.logs)
+        self.undone = contextlib.ExitStack()
         self.count = 0
         self.written: set[str] = set()
         self.forgotten: set[str] = set()
         self.unlearnable: set[str] = set()
         self.known: dict[int, str] = {}
+
+    @initialize(symlink=st.booleans(), can_exchange=st.booleans(), can_tell=st.booleans())
+    def moves_in(self, symlink: bool, can_exchange: bool, can_tell: bool) -> None:
+        """Begin on a system that can exchange two files or not, and tell open ones or not."""
+        change = self.undone.enter_context(pytest.MonkeyPatch.context())
+        change.setattr(llm_user_memory, "time", Hurry())
+        if not can_exchange:
+            change.setattr(llm_user_memory, "exchange_files", lambda *_: False)
+        if not can_tell:
+            change.setattr(llm_user_memory, "open_for_writing", lambda _: None)
+        self.can_tell = llm_user_memory.open_for_writing(self.home.logs) is not None
+        (self.folder / "dotfiles").mkdir()
+        if symlink:
+            self.home.profile.symlink_to(self.folder / "dotfiles" / "profile.md")
         self.save(PROFILE)
 
     def teardown(self) -> None:
-        self.memory.close()
-        self.log.close()
+        self.memory.db.close()
+        self.undone.close()
         shutil.rmtree(self.folder)
 
     # What happens
@@ -147,7 +184,6 @@ class People(RuleBasedStateMachine):
 
     def save(self, text: str) -> None:
         """Save in another program, some time ago: nobody has to wait whether more is coming."""
-        self.home.create()
         self.home.profile.write_text(text, "utf-8", newline="")
         os.utime(self.home.profile, (0, 0))
 
@@ -156,33 +192,39 @@ class People(RuleBasedStateMachine):
 
     @property
     def text(self) -> str:
-        return self.memory.profile()
+        return self.memory.history.profile()
 
     def reopen(self) -> None:
-        self.memory.close()
+        self.memory.db.close()
         self.memory = Memory(self.home)
 
-    @rule(target=tokens, learn=st.booleans())
-    def says(self, learn: bool) -> str:
+    @rule(target=tokens, fate=st.sampled_from(["learn", "learn", "learn", "not to learn", "failed", "killed", "torn"]))
+    def says(self, fate: str) -> str:
+        """Type something to llm, in a call that may not be learned from, or does not come to its end."""
         token = self.token()
-        typed = f"I like {token} with milk"
-        if self.memory.paused_since() or not learn:
+        words = f"I like {token} with milk"
+        paused = bool(self.memory.paused_since())
+        if paused or fate != "learn":
             self.unlearnable.add(token)
-        at = utc_now().isoformat()
-        note = Note(command="prompt", learn=learn, length=len(typed), sha256=digest(typed), at=at)
-        self.memory.note(note)
-        response = Listener().prompt(typed)
-        response.text()
-        response.log_to_db(sqlite_utils.Database(self.home.logs))
+        noted = note(words, learn=fate != "not to learn" and not paused)
+        if fate == "torn":  # by a full disk
+            with self.memory.journal.path.open("a") as file:
+                file.write(f'{{"id": "{noted.id}", "at":')
+        else:
+            self.memory.journal.append(noted._asdict())
+        if fate == "failed":
+            self.memory.journal.append({"void": noted.id})
+        if fate not in {"failed", "killed"}:
+            response = Listener().prompt(words)
+            response.text()
+            with contextlib.closing(sqlite3.connect(self.home.logs)) as log:
+                response.log_to_db(sqlite_utils.Database(log))
         return token
 
-    @rule(
-        target=tokens,
-        section=st.sampled_from(["Interests", "Preferences", "Something else"]),
-    )
+    @rule(target=tokens, section=st.sampled_from(["Interests", "Preferences", "Something else"]))
     def adds(self, section: str) -> str:
         token = self.token()
-        self.memory.add([f"Added {token}"], section)
+        self.memory.history.add([f"Added {token}"], section)
         assert f"Added {token}" in self.text
         self.wrote(f"- Added {token}")
         return token
@@ -201,9 +243,39 @@ class People(RuleBasedStateMachine):
         self.wrote(line)
         return token
 
+    @rule(target=tokens, commands=st.integers(1, 2), appends=st.booleans())
+    def saves_slowly(self, commands: int, appends: bool) -> str:
+        """Another program has the file open while commands change it, and writes to it only then."""
+        token = self.token()
+        self.memory.history.settle()
+        commands = commands if self.can_tell else 1  # a second one can't know of it
+        self.home.profile.touch()
+        with self.home.profile.open("a+" if appends else "r+", encoding="utf-8", newline="") as file:
+            file.seek(0)
+            text = file.read()
+            for _ in range(commands):
+                fact = f"Added {self.token()}"
+                try:
+                    self.memory.history.add([fact], "Interests")
+                except Problem as problem:
+                    assert "is being written by another program" in problem.message  # noqa: PT017
+                else:
+                    self.wrote(fact)
+            if not appends:
+                file.seek(0)
+                file.truncate()
+                file.write(text)
+            file.write("\n" * (not text.endswith("\n")) + f"- Wrote slowly {token}\n")
+            file.flush()
+            os.utime(file.fileno(), (0, 0))
+        self.memory.history.settle()
+        assert f"- Wrote slowly {token}" in self.text.splitlines()
+        self.wrote(f"- Wrote slowly {token}")
+        return token
+
     @rule(style=st.sampled_from(["\r\n", "bom", "no end", "empty", "gone", "shuffled"]), chance=st.randoms())
     def turns_the_file_over(self, style: str, chance: Any) -> None:
-        self.memory.settle()  # or what this very editor wrote over its own work would be called lost
+        self.memory.history.settle()  # or what this very editor wrote over its own work would be called lost
         text = self.text
         lines = text.splitlines(keepends=True)
         chance.shuffle(lines)
@@ -218,58 +290,67 @@ class People(RuleBasedStateMachine):
             }[style]
         )
         if style == "gone":
-            self.home.profile.unlink()
+            self.home.profile.resolve().unlink()
 
     @rule(
         target=tokens,
         end=st.sampled_from(ENDS),
         drop=st.integers(0, 20),
-        meanwhile=st.sampled_from(["nothing", "learn", "save", "forget"]),
+        meanwhile=st.sampled_from(["nothing", "save", "add", "forget", "clear"]),
+        renames=st.booleans(),
         older=tokens,
     )
-    def edits(self, end: str, drop: int, meanwhile: str, older: str) -> str:
-        """An editor is open while something else happens."""
+    def edits(self, end: str, drop: int, meanwhile: str, renames: bool, older: str) -> str:
+        """`llm memory edit` is open while something else happens."""
         token = self.token()
-        before = self.text
-        lines = before.splitlines(keepends=True)
-        dropped = lines.pop(drop) if drop < len(lines) else ""
-        if lines:
-            lines[-1] = lines[-1].rstrip("\n") + "\n"
-        after = "".join([*lines, f"- Edited {token}{end}"])
-        elsewhere = f"- Saved meanwhile {self.token()}"
-        if meanwhile == "learn":
-            self.learns([("ADD", 0, True)], "nothing", older)
-        elif meanwhile == "save":
-            self.save(f"{before}\n{elsewhere}\n")
-        elif meanwhile == "forget":
-            self.forgets(older)
-        self.memory.replace_text("edit", before, after)
+        dropped, seen = "", ""
+
+        def editor() -> None:
+            nonlocal dropped, seen
+            seen = self.text
+            lines = seen.splitlines(keepends=True)
+            self.happens(meanwhile, older)
+            if meanwhile == "save":
+                self.memory.history.settle()  # or the editor would write over it, as editors do
+            dropped = lines.pop(drop) if drop < len(lines) else ""
+            if lines and not lines[-1].endswith("\n"):
+                lines[-1] += "\n"
+            if renames:
+                self.home.profile.resolve().unlink(missing_ok=True)
+            self.save("".join([*lines, f"- Edited {token}{end}"]))
+
+        self.edits_with(editor, self.memory)
         now = [line.strip() for line in self.text.splitlines()]
         assert f"- Edited {token}" in now
-        if meanwhile == "save":
-            assert elsewhere in now
-        if dropped.strip() and before.splitlines().count(dropped.rstrip("\r\n")) == 1 and dropped.isascii():
+        once = seen.splitlines().count(dropped.rstrip("\r\n")) == 1
+        if dropped.strip() and once and dropped.isascii() and seen != llm_user_memory.TEMPLATE:
             assert dropped.strip() not in now, "what is deleted in the editor stays deleted"
         self.wrote(f"- Edited {token}")
         return token
+
+    @staticmethod
+    def edits_with(editor: Callable[[], None], opened: Memory) -> None:
+        with pytest.MonkeyPatch.context() as change, llm_user_memory.locked(opened.home.lock("learn")):
+            change.setattr(click, "edit", lambda **_: editor())
+            edited(opened)
 
     @rule(target=tokens, crlf=st.booleans())
     def loads(self, crlf: bool) -> str:
         token = self.token()
         text = PROFILE.replace("\n", "\r\n" if crlf else "\n") + f"- Loaded {token}"
-        self.memory.overwrite("load", text)
+        self.memory.history.overwrite("load", text)
         assert self.text == text
         self.wrote(text)
         return token
 
     @rule()
     def clears(self) -> None:
-        self.memory.overwrite("clear", "")
+        self.memory.history.overwrite("clear", "")
         assert self.text == ""
 
     @rule(token=tokens)
     def forgets(self, token: str) -> None:
-        forget_for_good(self.memory, self.log, token)
+        forget_for_good(self.memory, self.log, saying(token))
         self.has_forgotten(token)
 
     def has_forgotten(self, token: str) -> None:
@@ -279,10 +360,13 @@ class People(RuleBasedStateMachine):
             self.known[version] = "".join(REDACTED if token in line else line for line in lines)
 
     @precondition(lambda self: self.known)
-    @rule(data=st.data())
-    def rolls_back(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), only=st.booleans())
+    def rolls_back(self, data: st.DataObject, only: bool) -> None:
         version = data.draw(st.sampled_from(sorted(self.known)))
-        self.memory.overwrite("rollback", self.memory.version_text(version))
+        if only:
+            self.memory.history.undo(version)
+            return
+        self.memory.history.roll_back(version)
         assert self.text == self.known[version].replace(REDACTED, "")
 
     @rule()
@@ -304,7 +388,7 @@ class People(RuleBasedStateMachine):
         """The model of a turn is asked, and something else happens while it thinks."""
         proven: set[str] = set()
         before = self.text
-        versions = len(self.memory.versions())
+        versions = len(self.memory.history.versions())
         paused = bool(self.memory.paused_since())
 
         def ask(model: str, request: str) -> str:
@@ -319,7 +403,8 @@ class People(RuleBasedStateMachine):
             if self.memory.paused_since():
                 break
         if paused or (meanwhile == "pause" and self.memory.paused_since()):
-            assert "worker" not in [version.author for version in self.memory.versions()[: -versions or None]]
+            made = self.memory.history.versions()[: -versions or None]
+            assert "worker" not in [version.author for version in made]
         if meanwhile == "nothing":
             removed = {item.text for item in Document(before).items} - {item.text for item in Document(self.text).items}
             assert removed <= proven, "the worker removed a line it had no quote for"
@@ -328,25 +413,25 @@ class People(RuleBasedStateMachine):
         """Something another process does, with a memory of its own."""
         with Memory(self.home) as other:
             if what == "save":
-                line = f"- Typed while the model thought {self.token()}\n"
+                line = f"- Typed meanwhile {self.token()}\n"
                 self.save(self.text + "\n" + line)
                 self.wrote(line)
             elif what == "add":
-                fact = f"Added while the model thought {self.token()}"
-                other.add([fact], "Interests")
+                fact = f"Added meanwhile {self.token()}"
+                other.history.add([fact], "Interests")
                 self.wrote(f"- {fact}")
             elif what == "forget":
-                forget_for_good(other, Log(self.home.logs), token)
+                forget_for_good(other, Log(self.home.logs), saying(token))
                 self.has_forgotten(token)
             elif what == "pause":
                 other.pause()
             elif what == "clear":
-                other.overwrite("clear", "")
+                other.history.overwrite("clear", "")
 
     @rule(
         point=st.sampled_from(POINTS),
         nth=st.integers(1, 4),
-        what=st.sampled_from(["add", "learn", "settle", "load", "rollback", "forget"]),
+        what=st.sampled_from(["add", "learn", "settle", "load", "rollback", "undo", "forget", "edit", "tidy"]),
         token=tokens,
         saves_after=st.booleans(),
     )
@@ -357,88 +442,98 @@ class People(RuleBasedStateMachine):
         self.save(self.text + "\n" + line + "\n")
         self.wrote(line)
         with Memory(self.home) as other:
-            other.settle()
+            other.history.settle()
         added = self.token()
         crash_at(point, nth, lambda: self.does(what, token, added))
+        if added in self.text:
+            self.wrote(next(line for line in self.text.splitlines() if added in line))
         if saves_after:
             line = f"- Wrote after the crash {self.token()}"
             self.save(self.text + "\n" + line + "\n")
             self.wrote(line)
         self.reopen()
-        self.memory.settle()
+        self.memory.history.settle()
         self.is_whole(what, added)
         if what == "forget":  # it did not say that it was done, so the user says it again
             self.forgets(token)
 
     def is_whole(self, what: str, added: str) -> None:
         """What was recorded before the crash is also done: all of it or nothing."""
-        last = next((v for v in self.memory.versions() if v.author not in {"outside", "merge"}), NO_VERSION)
+        last = next((v for v in self.memory.history.versions() if v.author not in {"outside", "merge"}), None)
         text = self.text
-        if what == "add" and added in last.summary:
+        if what == "add" and last and added in last.summary:
             assert added in text
-        if what == "learn" and last.author == "worker":
-            sql = "select fact from evidence where version = ? and action = 'ADD'"
-            assert [row[0] for row in self.memory.db.execute(sql, [last.id]) if row[0] not in text] == []
+        if what == "learn" and last and last.author == "worker":
+            receipts = [receipt for receipt in self.memory.receipts.since(last.id - 1) if receipt.action == "ADD"]
+            assert [receipt.fact for receipt in receipts if receipt.fact not in text] == []
 
     def does(self, what: str, token: str, added: str) -> None:
         with Memory(self.home) as memory:
+            history = memory.history
             if what == "add":
-                memory.add([f"Added {added} by what crashed"], "Interests")
+                history.add([f"Added {added} by what crashed"], "Interests")
             elif what == "learn":
                 take_in(memory, self.log)
                 edits = [("ADD", 0, True), ("REMOVE", 0, True)]
                 Learner(memory, self.log, Settings(), lambda _, request: reply(request, edits, set())).learn()
             elif what == "settle":
-                memory.settle()
+                history.settle()
             elif what == "load":
-                memory.overwrite("load", PROFILE)
+                history.overwrite("load", PROFILE)
             elif what == "rollback":
-                memory.overwrite("rollback", memory.version_text(memory.find_version(steps=1).id))
+                history.roll_back(history.find_version(steps=1))
+            elif what == "undo":
+                history.undo(history.latest_id())
             elif what == "forget":
-                forget_for_good(memory, Log(self.home.logs), token)
+                forget_for_good(memory, Log(self.home.logs), saying(token))
+            elif what == "edit":
+                self.edits_with(lambda: self.save(f"{self.text}\n- Edited {added} before the crash\n"), memory)
+            elif what == "tidy":
+                history.tidy()
 
     @rule()
     def looks(self) -> None:
-        self.memory.settle()
-        assert self.memory.version_text(self.memory.find_version(steps=0).id) == self.text
+        self.memory.history.settle()
+        self.memory.history.tidy()
+        assert self.memory.history.version_text(self.memory.history.latest_id()) == self.text
+        assert not list(self.folder.rglob(".profile.md.*"))
 
     # What must hold
 
+    def files(self) -> list[pathlib.Path]:
+        return [*self.home.directory.iterdir(), *(self.folder / "dotfiles").iterdir()]
+
+    def texts(self) -> dict[int, str]:
+        history = self.memory.history
+        return {version.id: history.version_text(version.id) for version in history.versions()}
+
     @invariant()
     def nothing_the_user_wrote_is_lost(self) -> None:
-        kept = [self.text, *(self.memory.version_text(version.id) for version in self.memory.versions())]
-        kept += [path.read_text("utf-8", "replace") for path in self.home.directory.glob("profile.md.*")]
-        found = {bare(line) for text in kept for line in text.splitlines()}
+        found = {bare(line) for text in (self.text, *self.texts().values()) for line in text.splitlines()}
         lost = {line for line in self.written - found if not any(token in line for token in self.forgotten)}
         assert lost == set()
 
     @invariant()
     def what_is_forgotten_is_nowhere(self) -> None:
-        for path in self.home.directory.iterdir():
-            data = path.read_bytes()
+        for path in self.files():
+            data = path.read_bytes() if path.exists() else b""
             assert [token for token in self.forgotten if token.encode() in data] == [], path.name
 
     @invariant()
     def versions_stay_what_they_were(self) -> None:
-        now = {version.id: self.memory.version_text(version.id) for version in self.memory.versions()}
+        now = self.texts()
         assert {version: now.get(version) for version in self.known} == self.known
         self.known = now
 
     @invariant()
     def nothing_is_learned_twice(self) -> None:
-        sql = "select turn_id from evidence where action = 'ADD' group by turn_id, fact having count(*) > 1"
-        assert self.memory.db.execute(sql).fetchall() == []
+        learned = Counter((r.turn_id, r.fact) for r in self.memory.receipts.since(0) if r.action == "ADD")
+        assert [count for count in learned.values() if count > 1] == []
 
     @invariant()
     def nothing_of_ours_lies_about(self) -> None:
-        names = {path.name for path in self.home.directory.iterdir()}
-        assert {name for name in names if not name.endswith((".swap", ".tmp"))} <= {
-            "profile.md",
-            "profile.lock",
-            "memory.db",
-            "memory.db-journal",
-            "notes.late",
-        }
+        allowed = OURS | {"profile.md", "learn.lock"} | ({".profile.md.previous"} if not self.can_tell else set())
+        assert {path.name for path in self.files()} <= allowed
 
 
 def reply(request: str, edits: list[tuple[str, int, bool]], proven: set[str]) -> str:
