@@ -188,7 +188,7 @@ class Stuck(Scripted):
         if is_update(prompt.prompt) and read("stuck.txt") is not None:
             if self.model_id == "scripted-executor":
                 ThreadPoolExecutor().submit(time.sleep, 600).result()
-            thread = threading.Thread(target=time.sleep, args=[600])
+            thread = threading.Thread(target=time.sleep, args=[600], daemon=False)
             thread.start()
             thread.join()
         yield said
