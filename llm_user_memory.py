@@ -1216,6 +1216,10 @@ class Entries(Value):
     failure: str = ""  # the error of the last call that failed to carry the profile; "" if a later one did
 
 
+LARGEST_JOURNAL = 1_000_000
+"""Bytes of the journal above which calls append nothing: some 4,000 calls that no learner has seen."""
+
+
 class Journal:
     """``typed.jsonl``. Calls append to it without a lock; only a learner shortens it."""
 
@@ -1226,7 +1230,13 @@ class Journal:
         self._taken_size = -1
 
     def append(self, line: Mapping[str, object]) -> None:
-        """Append a line in one write: calls may do this at the same time."""
+        """Append a line in one write: calls may do this at the same time.
+
+        Where learning is off for good nobody shortens the file: it is then left as it is.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            if self.path.stat().st_size > LARGEST_JOURNAL:
+                return
         file = os.open(self.path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
         try:
             os.write(file, f"{json.dumps(line)}\n".encode())
@@ -2693,9 +2703,10 @@ _TOO_LONG = (
 
 def _as_model_failed(model_id: str, error: BaseException, request: str) -> ModelFailed:
     # Providers quote part of a wrong key in their errors, and some the request: that is not kept.
-    text = mask_secrets(" ".join(str(error).split()))[:300]
-    if not text or any(len(line) >= 8 and " ".join(line.split())[:40] in text for line in split_lines(request)):
-        text = type(error).__name__
+    said, lines = " ".join(str(error).split()), {" ".join(line.split())[:40] for line in split_lines(request)}
+    lines |= {json.dumps(line, ensure_ascii=ascii)[1:-1] for line in lines for ascii in (False, True)}
+    quoted = any(len(line) >= 8 and line in said for line in lines)
+    text = mask_secrets(said)[:300] if said and not quoted else type(error).__name__
     if isinstance(error, llm.UnknownModelError):
         return ModelFailed(f"the model {model_id} is not installed", "unknown")
     if isinstance(error, llm.NeedsKeyException):

@@ -220,7 +220,7 @@ def test_a_service_that_is_busy_is_not_a_model_with_a_small_context(
     assert failed.value.kind == kind
 
 
-@pytest.mark.parametrize("form", ["{request!r}", "{json}"])
+@pytest.mark.parametrize("form", ["{request!r}", "{json}", r"My \"dog\" is called Rex.", r"My cat is Zo\u00eb."])
 def test_a_request_that_a_service_quotes_in_its_error_is_not_kept(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     document = memory.Document("## Family\n- Married to   Bluebird\n")
     request = memory.build_request(document, [memory.Message('My "dog" is called Rex.\nMy cat is Zoë.')], "abcdef")
