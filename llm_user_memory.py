@@ -3843,6 +3843,19 @@ def report_change(version: Version | None, kept: pathlib.Path | None = None) -> 
 TEMPLATE = f"{TITLE}\n\n" + "\n\n".join(f"## {name}" for name in DEFAULT_SECTIONS) + "\n"
 
 
+@contextlib.contextmanager
+def learning(home: Home) -> Iterator[None]:
+    """Hold the lock of whoever learns, and say so if that takes a while."""
+    home.create()
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(locked(home.lock("learn"), 0.5))
+        except LockBusy:
+            say("Waiting for a model's answer…")
+            stack.enter_context(locked(home.lock("learn"), 5 * MODEL_TIMEOUT))
+        yield
+
+
 def edited(memory: Memory) -> Version | None:
     """Open the profile in the user's editor, and return the version that comes of it, if any does."""
     profile, history, shown = memory.home.profile, memory.history, None
@@ -3876,7 +3889,7 @@ def edit() -> None:
     "Edit the profile in your editor"
     with open_memory() as memory:
         memory.history.check_writable()
-        with locked(memory.home.lock("learn")):  # nothing is learned while the editor is open
+        with learning(memory.home):  # nothing is learned while the editor is open
             version = edited(memory)
         if version is None:
             say("Nothing was changed in the editor.")
@@ -4003,15 +4016,14 @@ def resume() -> None:
 def update_now(memory: Memory, log: Log, settings: Settings, ask: Ask = ask_model) -> list[Result]:
     """Learn everything that waits, in the foreground; a worker's batch is waited for."""
     results: list[Result] = []
-    lock = functools.partial(locked, memory.home.lock("learn"), 5 * MODEL_TIMEOUT)
-    with lock():
+    with learning(memory.home):
         take_in(memory, log)
     learner, tried = Learner(memory, log, settings, ask), set[str]()
     left = memory.turns.in_states("pending")
     hidden = not left or not at_terminal(sys.stderr)
     with click.progressbar(length=len(left), label="Learning", file=sys.stderr, hidden=hidden) as bar:
         while left:
-            with lock():
+            with learning(memory.home):
                 left = [turn for turn in memory.turns.in_states("pending") if turn.turn_id not in tried]
                 result = learner.learn(left)
             if result is None:

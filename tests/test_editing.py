@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from conftest import PATIENCE, PROFILE, User, eventually, holder
 
-from llm_user_memory import TEMPLATE, TITLE
+from llm_user_memory import TEMPLATE, TITLE, locked
 
 if TYPE_CHECKING:
     import subprocess
@@ -226,3 +226,16 @@ def test_a_text_may_begin_with_a_dash(user: User) -> None:
 def test_a_section_that_is_none_is_refused(user: User, section: str) -> None:
     assert "one line of text" in user.run("add", "Likes tea", "--section", section, code=1)[1]
     assert user.profile == ""
+
+
+def test_edit_says_that_it_waits_for_a_model_and_opens_the_editor_then(user: User) -> None:
+    user.places.create()
+    opened, editor = user.folder / "opened", user.folder / "editor"
+    editor.write_text(f"#!/bin/sh\ntouch '{opened}'\n")
+    editor.chmod(0o700)
+    with locked(user.places.lock("learn")):
+        process = user.start("memory", "edit", auto=None, EDITOR=f"'{editor}'")
+        assert process.stderr.readline() == "Waiting for a model's answer…\n".encode()
+        assert not opened.exists()
+    process.communicate(timeout=PATIENCE)
+    assert (process.returncode, opened.exists()) == (0, True)
