@@ -604,6 +604,10 @@ class Document:
                 twins[item.text] += 1
         return ids
 
+    @property
+    def newline(self) -> str:
+        return "\r\n" if self.lines and self.lines[0].endswith("\r\n") else "\n"
+
     def find(self, text: str, section: str | None = None, nth: int = 0) -> Item | None:
         """Return the editable item with exactly this text, in this section if one is named.
 
@@ -676,10 +680,9 @@ class Document:
         return self._insert(self._end, *block)
 
     def _insert(self, at: int, *lines: str) -> Document:
-        newline = "\r\n" if self.lines and self.lines[0].endswith("\r\n") else "\n"
-        text = newline.join((*lines, ""))
+        text = self.newline.join((*lines, ""))
         if at and not self.lines[at - 1].endswith("\n"):
-            text = newline.join(("", *lines))  # the last line lacks its newline: so will the new last line
+            text = self.newline.join(("", *lines))  # the last line lacks its newline: so will the new last line
         return self._splice(at, at, text)
 
     def _splice(self, start: int, end: int, text: str) -> Document:

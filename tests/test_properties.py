@@ -182,7 +182,7 @@ def test_ids_are_short_unique_and_made_of_their_letters_alone(profile: str) -> N
 @given(PROFILES)
 def test_a_document_is_its_text(profile: str) -> None:
     document = Document(profile)
-    assert "".join(document.lines) == profile
+    assert document.bom + "".join(document.lines) == profile
     for item in document.items:
         assert item.text in document.lines[item.line]
 
