@@ -230,7 +230,7 @@ def test_install_status_and_uninstall_as_a_person_runs_them(user: User) -> None:
     assert "Added to ~/.bashrc:" in said.stderr
     assert "To load it into an open one: source ~/.bashrc\n" in said.stderr
     status = user.llm("memory", "status", auto=None).stdout
-    assert "installed in ~/.bashrc, not active in this shell; open a new bash, or run: source ~/.bashrc\n" in status
+    assert "not active, but installed in ~/.bashrc; open a new bash, or run: source ~/.bashrc\n" in status
     assert "installed in ~/.bashrc, active in this shell\n" in user.llm("memory", "status").stdout
     assert "Removed from ~/.bashrc." in user.llm("memory", "uninstall-shell", auto=None).stderr
     assert (bashrc.read_text(), list(user.home.iterdir())) == ("mine\n", [bashrc])
@@ -674,7 +674,7 @@ def test_looking_at_the_status_starts_no_shell_as_for_a_person(home: Home) -> No
 
 
 def test_status_names_the_command_that_makes_it_active(bare_home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "Shell      not installed; " in bare_home.run("status").stdout
+    assert "Here       not active; " in bare_home.run("status").stdout
     assert bare_home.status()["shell"] == {"installed": [], "active": False}
     bare_home.install(shell="zsh")
     assert bare_home.status()["shell"] == {"installed": [str(bare_home.folder / ".zshrc")], "active": False}
