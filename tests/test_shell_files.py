@@ -231,10 +231,10 @@ def test_install_status_and_uninstall_as_a_person_runs_them(user: User) -> None:
     assert "To load it into an open one: source ~/.bashrc\n" in said.stderr
     status = user.llm("memory", "status", auto=None).stdout
     assert "not active, but installed in ~/.bashrc; open a new bash, or run: source ~/.bashrc\n" in status
-    assert "installed in ~/.bashrc, active in this shell\n" in user.llm("memory", "status").stdout
+    assert "Here       active in this shell\n" in user.llm("memory", "status").stdout
     assert "Removed from ~/.bashrc." in user.llm("memory", "uninstall-shell", auto=None).stderr
     assert (bashrc.read_text(), list(user.home.iterdir())) == ("mine\n", [bashrc])
-    assert "not installed; " in user.llm("memory", "status", auto=None).stdout
+    assert "not active; " in user.llm("memory", "status", auto=None).stdout
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "powershell"])
@@ -678,7 +678,7 @@ def test_status_names_the_command_that_makes_it_active(bare_home: Home, monkeypa
     assert bare_home.status()["shell"] == {"installed": [], "active": False}
     bare_home.install(shell="zsh")
     assert bare_home.status()["shell"] == {"installed": [str(bare_home.folder / ".zshrc")], "active": False}
-    inactive = "Shell      installed in ~/.zshrc, not active in this shell; open a new zsh"
+    inactive = "Here       not active, but installed in ~/.zshrc; open a new zsh"
     assert f"{inactive}, or set up bash: llm memory install-shell --shell bash\n" in bare_home.run("status").stdout
     monkeypatch.setenv("SHELL", "/bin/zsh")
     assert f"{inactive}, or run: source ~/.zshrc\n" in bare_home.run("status").stdout
