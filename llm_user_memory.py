@@ -1849,9 +1849,9 @@ class History:
         is committed together with the version, whose id it is given.
         """
         with self.lock():
-            text, ending = self.adopt(), time.monotonic() + WRITER_PATIENCE
-            while self._beside(PREVIOUS).exists() and time.monotonic() < ending:
-                time.sleep(0.01)
+            text = self.adopt()
+            while self._beside(PREVIOUS).exists():
+                self._await_previous()
                 text = self.adopt()
             new = make(text)
             if new != text:
@@ -1963,8 +1963,6 @@ class History:
         aside, target, data = self._beside(PREVIOUS), self._target(), text.encode("utf-8")
         if len(data) > LARGEST_PROFILE:
             raise Problem(f"This is too large for a profile ({len(data):,} bytes; at most {LARGEST_PROFILE:,})")
-        if self.db.get("displaced") is not None and aside.exists():  # open at the last look, or it would be gone
-            raise self._being_written()
         self.db.set("displaced", None)
         aside.unlink(missing_ok=True)
         try:
@@ -2038,6 +2036,15 @@ class History:
         if writing is False or (writing is None and settled):
             previous.unlink(missing_ok=True)
 
+    def _await_previous(self) -> None:
+        """Look at the displaced file until it is gone: what is written to it must not be lost to the next write."""
+        ending = time.monotonic() + WRITER_PATIENCE
+        while self._beside(PREVIOUS).exists():
+            if time.monotonic() > ending:
+                raise self._being_written()
+            time.sleep(0.01)
+            self._look_at_previous()
+
     def tidy(self) -> None:
         """Look at the displaced file for the last time; called when all is quiet."""
         with self.lock():
@@ -2065,7 +2072,7 @@ class History:
             elif text != self.version_text(base):
                 self._bring_in(text, base)
             else:
-                self._look_at_previous()
+                self._await_previous()
                 if latest != self.latest_id():
                     continue
                 self._write_aside(self.version_text(latest))
@@ -2088,7 +2095,7 @@ class History:
         wanted, start = expected.encode("utf-8"), time.monotonic()
         while True:
             before, data = _stamp(path), read_bytes(path)
-            if (data or b"") == wanted:
+            if (data or b"") == wanted and (wanted or not open_for_writing(path)):
                 return expected
             waited = time.monotonic() - start
             writing = open_for_writing(path)
@@ -3919,7 +3926,8 @@ def edited(memory: Memory) -> int:
         offered = not shown
         base: int | None = memory.history.latest_id()
         if offered:
-            memory.home.profile.write_text(TEMPLATE, "utf-8")
+            with open(memory.home.profile, "a", encoding="utf-8") as file:
+                file.write(TEMPLATE if not file.tell() else "")  # another program may have saved meanwhile
     try:
         click.edit(filename=str(memory.home.profile))
     except (click.ClickException, ValueError) as error:

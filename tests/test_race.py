@@ -203,7 +203,7 @@ def all_editors(folder: pathlib.Path, saves: int, layout: str) -> None:
 
 def writers(folder: pathlib.Path, what: Callable[[Home, random.Random, Stop], int], layout: str) -> None:
     """One kind of writer for every home; leaves how much it wrote, or why it failed."""
-    click.edit = lambda filename: threading.Event().wait(0.02)  # type: ignore[assignment]
+    click.edit = lambda **_: threading.Event().wait(0.02)  # type: ignore[assignment]
     if layout == "without exchange":
         memory.exchange_files = lambda *_: False
     elif layout == LAYOUTS[-1]:
