@@ -25,19 +25,15 @@ Files, below ``llm.user_dir()/memory`` (0700, files 0600):
 - ``paused``: exists while learning is paused.
 - ``news``: the line that the next prompt will tell.
 - ``no-system``: models that refuse system prompts, one id a line.
-- ``profile.lock``: held while the profile is read, changed and recorded; never
-  while a model thinks.
-- ``learn.lock``: held by whoever learns, for one batch.
-- ``worker.lock``: held by the one worker for as long as it lives.
+- ``profile.lock``: held while the profile is read, changed and recorded;
+  ``learn.lock`` for one batch that is learned; ``worker.lock`` for a worker's life.
 - ``.profile.md.previous``: beside the profile, the file that our last write displaced.
 
 The worker's log is where the system keeps logs; beside these if LLM_USER_PATH is set.
 llm's own ``logs.db`` is only ever read, one short SELECT at a time. All that
 concerns shells is in the package ``llm_user_memory_shell``.
 
-Read on in order: hooks, settings and places, text, profile, edits, journal and
-log, memory, learning, worker, injection, commands. Below the hooks a name is
-used only after the line that defines it.
+Read on in order. Below the hooks a name is used only after the line that defines it.
 """
 
 from __future__ import annotations
@@ -58,17 +54,14 @@ import time
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import click
 import llm
+from typing_extensions import Self, dataclass_transform
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-# This module is loaded on every start of llm. So values are named tuples (as many
-# frozen dataclasses cost 13 ms), and heavy modules (filelock, platformdirs,
-# sqlite_utils, logging.handlers, …) are imported where they are used.
+# This module is loaded on every start of llm. So heavy modules (filelock, platformdirs, sqlite_utils,
+# logging.handlers, …) are imported where they are used.
 
 
 # -- hooks -------------------------------------------------------------------
@@ -101,9 +94,40 @@ def __dir__() -> list[str]:
 #
 # The environment, understood, and the paths of all files. Looking creates nothing.
 
-_TRUE = {"1", "true", "yes", "on"}
-_FALSE = {"0", "false", "no", "off"}
-DEFAULT_INTERVAL = 5.0
+
+@dataclass_transform(frozen_default=True)
+class Value:
+    """A value with named fields. Two dozen named tuples would cost each start of llm 2.5 ms, dataclasses 13 ms."""
+
+    _fields: ClassVar[tuple[str, ...]]
+
+    def __init_subclass__(cls) -> None:
+        cls._fields = tuple(cls.__annotations__)
+
+    def __init__(self, *values: object, **named: object) -> None:
+        given = dict(zip(self._fields, values, strict=False)) | named
+        for name in self._fields:
+            vars(self)[name] = given.pop(name) if name in given else getattr(type(self), name)
+        if given:
+            raise AttributeError(f"{type(self).__name__} has no {', '.join(given)}")
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(vars(self).values())
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({vars(self)})"
+
+    def _asdict(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+    def _replace(self, **changes: Any) -> Self:
+        return type(self)(**vars(self) | changes)
 
 
 class Problem(click.ClickException):
@@ -111,25 +135,24 @@ class Problem(click.ClickException):
 
 
 def utc_now() -> dt.datetime:
-    """Return the time now, in UTC."""
     return dt.datetime.now(dt.timezone.utc)
 
 
+DEFAULT_INTERVAL: float = 5
+_TRUTH = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off"), False)
+
+
 def _seconds(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if 0 < number <= 86_400 else None
+    with contextlib.suppress(ValueError):
+        return number if 0 < (number := float(text)) <= 86_400 else None
+    return None
 
 
-class Settings(NamedTuple):
+class Settings(Value):
     """The environment variables ``LLM_MEMORY_*``, understood."""
 
-    auto: str = ""
-    """Where to inject automatically: ``"system"``, ``"prompt"`` or not at all (``""``)."""
-    auto_off: bool = False
-    """The shell function is there, but switched off for this call."""
+    auto: str = ""  # where to inject automatically: "system", "prompt" or not at all ("")
+    auto_off: bool = False  # the shell function is there, but switched off for this call
     disabled: bool = False
     updates: bool = True
     interval: float = DEFAULT_INTERVAL
@@ -137,42 +160,34 @@ class Settings(NamedTuple):
     model: str | None = None
     debug: bool = False
     notices: bool = True
-    complaints: tuple[str, ...] = ()
-    """Values that make no sense, and the values used instead."""
+    complaints: tuple[str, ...] = ()  # values that make no sense, and the values used instead
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Settings:
         """Read the settings; nonsense becomes the safe value and a complaint."""
         complaints: list[str] = []
 
-        def boolean(name: str, default: bool, safe: bool) -> bool:
-            value = environ.get(name, "").strip().casefold()
-            if not value:
-                return default
-            if value in _TRUE | _FALSE:
-                return value in _TRUE
-            complaints.append(f"{name}={environ[name]!r} is neither true nor false; using {str(safe).lower()}")
-            return safe
+        def read(name: str, default: Any, safe: Any, parse: Callable[[str], Any], wrong: str) -> Any:
+            given = environ.get(name, "").strip().casefold()
+            value = parse(given) if given else default
+            if value is None:
+                complaints.append(f"{name}={environ[name]!r} is {wrong}; using {str(safe).lower()}")
+            return safe if value is None else value
 
+        truth = functools.partial(read, parse=_TRUTH.get, wrong="neither true nor false")
         auto = environ.get("LLM_MEMORY_AUTO", "").strip().casefold()
         if auto not in {"system", "prompt"}:
-            auto = "system" if boolean("LLM_MEMORY_AUTO", False, False) else ""
-        interval = _seconds(environ.get("LLM_MEMORY_UPDATE_INTERVAL", "").strip() or str(DEFAULT_INTERVAL))
-        if interval is None:
-            interval = DEFAULT_INTERVAL
-            complaints.append(
-                f"LLM_MEMORY_UPDATE_INTERVAL={environ['LLM_MEMORY_UPDATE_INTERVAL']!r}"
-                f" is not a number of seconds above 0; using {interval:g}"
-            )
+            auto = "system" if truth("LLM_MEMORY_AUTO", False, False) else ""
+        number = "not a number of seconds above 0"
         return cls(
             auto=auto,
             auto_off=not auto and bool(environ.get("LLM_MEMORY_AUTO")),
-            disabled=boolean("LLM_MEMORY_DISABLED", False, True),
-            updates=boolean("LLM_MEMORY_UPDATES", True, False),
-            interval=interval,
+            disabled=truth("LLM_MEMORY_DISABLED", False, True),
+            updates=truth("LLM_MEMORY_UPDATES", True, False),
+            interval=read("LLM_MEMORY_UPDATE_INTERVAL", DEFAULT_INTERVAL, DEFAULT_INTERVAL, _seconds, number),
             model=environ.get("LLM_MEMORY_MODEL", "").strip() or None,
-            debug=boolean("LLM_MEMORY_DEBUG", False, False),
-            notices=boolean("LLM_MEMORY_NOTICES", True, False),
+            debug=truth("LLM_MEMORY_DEBUG", False, False),
+            notices=truth("LLM_MEMORY_NOTICES", True, False),
             complaints=tuple(complaints),
         )
 
@@ -188,21 +203,14 @@ def for_shell(path: pathlib.Path) -> str:
     """Write a path as it can be pasted into a command, spaces and all."""
     import shlex
 
-    text = tilde(path)
-    home, _, rest = text.partition("/")
-    return text if home == "~" and not rest else f"~/{shlex.quote(rest)}" if home == "~" else shlex.quote(text)
+    return shlex.quote(str(path))
 
 
-def _own(path: pathlib.Path) -> bool:
-    return os.name != "posix" or path.stat().st_uid == os.geteuid()
-
-
-class Home(NamedTuple):
+class Home(Value):
     """The places of all files, below one llm user directory."""
 
     user_dir: pathlib.Path
-    isolated: bool = False
-    """``LLM_USER_PATH`` is set, so nothing may be kept outside ``user_dir``."""
+    isolated: bool = False  # LLM_USER_PATH is set, so nothing may be kept outside user_dir
 
     @classmethod
     def current(cls) -> Home:
@@ -215,30 +223,11 @@ class Home(NamedTuple):
 
     @property
     def profile(self) -> pathlib.Path:
-        return self.directory / "profile.md"
+        return self.file("profile.md")
 
     @property
     def database(self) -> pathlib.Path:
-        return self.directory / "memory.db"
-
-    def file(self, name: str) -> pathlib.Path:
-        """Return the place of one of our other files, such as ``typed.jsonl``, ``paused`` or ``news``."""
-        return self.directory / name
-
-    def lock(self, name: str) -> pathlib.Path:
-        """Return the place of a lock: ``profile``, ``learn`` or ``worker``."""
-        # Not in the runtime directory: a login without XDG_RUNTIME_DIR (cron,
-        # ssh) sees another one, or a shared /tmp, and would start a second worker.
-        return self.directory / f"{name}.lock"
-
-    @property
-    def worker_log(self) -> pathlib.Path:
-        if self.isolated:
-            return self.directory / "worker.log"
-        import platformdirs
-
-        key = hashlib.sha256(os.fsencode(self.user_dir)).hexdigest()[:8]
-        return platformdirs.user_log_path("llm-user-memory", appauthor=False) / f"worker-{key}.log"
+        return self.file("memory.db")
 
     @property
     def logs(self) -> pathlib.Path:
@@ -249,9 +238,26 @@ class Home(NamedTuple):
     def logging_off(self) -> bool:
         return (self.user_dir / "logs-off").exists()
 
+    @property
+    def worker_log(self) -> pathlib.Path:
+        if self.isolated:
+            return self.file("worker.log")
+        import platformdirs
+
+        key = hashlib.sha256(os.fsencode(self.user_dir)).hexdigest()[:8]
+        return platformdirs.user_log_path("llm-user-memory", appauthor=False) / f"worker-{key}.log"
+
+    def file(self, name: str) -> pathlib.Path:
+        return self.directory / name
+
+    def lock(self, name: str) -> pathlib.Path:
+        # Not in the runtime directory: a login without XDG_RUNTIME_DIR (cron,
+        # ssh) sees another one, or a shared /tmp, and would start a second worker.
+        return self.file(f"{name}.lock")
+
     def check_own(self) -> None:
         """Raise ``Problem`` if the directory is another user's: its profile is not to be trusted."""
-        if self.directory.is_dir() and not _own(self.directory):
+        if os.name == "posix" and self.directory.is_dir() and self.directory.stat().st_uid != os.geteuid():
             raise Problem(
                 f"{tilde(self.directory)} belongs to another user, so memory does nothing."
                 f" If it is yours (perhaps after sudo llm): sudo chown -R $(id -un) {for_shell(self.directory)}"
@@ -260,24 +266,27 @@ class Home(NamedTuple):
     def create(self) -> None:
         """Make the directory, readable by its owner only. Raises ``Problem`` if it is another user's."""
         self.check_own()
-        if not self.directory.is_dir():
-            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if os.name == "posix" and stat.S_IMODE(self.directory.stat().st_mode) & 0o077:
             self.directory.chmod(0o700)
 
 
 def file_identity(path: str | os.PathLike[str]) -> tuple[int, ...] | None:
-    """Return the device and inode of the file at this path; ``None`` if there is none."""
-    try:
+    """Tell files apart: by device and inode, ``None`` if there is no file."""
+    with contextlib.suppress(OSError):
         status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
+        return status.st_dev, status.st_ino
+    return None
 
 
 def at_terminal(*streams: Any) -> bool:
     """Tell whether a person is at all of these streams; one that is closed is ``None``."""
     return all(stream is not None and stream.isatty() for stream in streams)
+
+
+def plain() -> bool:
+    """Tell whether colours are unwelcome."""
+    return "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
 
 
 def write_private(path: pathlib.Path, content: bytes) -> None:
@@ -292,27 +301,21 @@ class LockBusy(Problem):
     """Another process holds the lock."""
 
 
-@contextlib.contextmanager
-def locked(path: pathlib.Path, patience: float = 60.0) -> Iterator[None]:
-    """Hold a file lock, which its holder may take again.
+def locked(path: pathlib.Path, patience: float = 60.0) -> contextlib.AbstractContextManager[Any]:
+    """Take a file lock, for a ``with`` to hold; its holder may take it again.
 
     Raises ``LockBusy`` after so many seconds, and ``Problem`` if it can't be opened.
     """
     import filelock
 
-    lock = filelock.FileLock(path, mode=0o600, is_singleton=True)
     try:
-        lock.acquire(patience)
+        return filelock.FileLock(path, mode=0o600, is_singleton=True).acquire(patience)
     except filelock.Timeout as error:
         raise LockBusy(f"{tilde(path)} is held by another process; see: llm memory status") from error
     except PermissionError as error:
         raise Problem(
             f"{tilde(path)} can't be opened (perhaps since sudo llm); to have it made anew: sudo rm {for_shell(path)}"
         ) from error
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 # -- text --------------------------------------------------------------------
@@ -323,6 +326,7 @@ def locked(path: pathlib.Path, patience: float = 60.0) -> Iterator[None]:
 _STRAIGHT = str.maketrans("‘’‚‛ʼ“”„‟«»‐‑‒–—−", '\'\'\'\'\'""""""------')
 
 
+@functools.lru_cache(maxsize=1_000)
 def normalised(text: str) -> str:
     """Return the text as two facts, or a quote and its message, are compared."""
     text = unicodedata.normalize("NFC", text).translate(_STRAIGHT)
@@ -385,30 +389,18 @@ def _pictures(char: str) -> bool:
     return char == "\ufe0f" or (unicodedata.category(char or " ") in {"So", "Sk", "Sm"} and char not in _BLANK)
 
 
-# Characters that are seen only in company: which, and when, by the visible one before and the one after.
-_IN_COMPANY: tuple[tuple[Callable[[str], bool], Callable[[str, str], bool]], ...] = (
-    (  # joiner
-        lambda char: char == "\u200d",
-        lambda before, after: (_joins(before) and _joins(after)) or (_pictures(before) and _pictures(after)),
-    ),
-    (lambda char: char == "\u200c", lambda before, _: _joins(before)),  # non-joiner
-    (  # text and emoji presentation
-        lambda char: char in "\ufe0e\ufe0f",
-        lambda before, _: (_pictures(before) and before != "\ufe0f") or before in "0123456789#*‼⁉〰〽ℹ",
-    ),
-    (  # variants of an ideograph, as names have them
-        lambda char: "\ufe00" <= char <= "\ufe0d" or "\U000e0100" <= char <= "\U000e01ef",
-        lambda before, _: unicodedata.name(before, "").startswith("CJK "),
-    ),
-)
-
-
 def _visible(before: str, char: str, after: str) -> bool:
-    for belongs, seen in _IN_COMPANY:
-        if belongs(char):
-            return seen(before, after)
+    """Tell whether a character is seen; some are only in company, by the visible one before and the one after."""
+    if char == "\u200d":  # joiner
+        return (_joins(before) and _joins(after)) or (_pictures(before) and _pictures(after))
+    if char == "\u200c":  # non-joiner
+        return _joins(before)
+    if char in "\ufe0e\ufe0f":  # text and emoji presentation
+        return (_pictures(before) and before != "\ufe0f") or before in "0123456789#*‼⁉〰〽ℹ"
+    if "\ufe00" <= char <= "\ufe0d" or "\U000e0100" <= char <= "\U000e01ef":  # variants of an ideograph
+        return unicodedata.name(before, "").startswith("CJK ")
     hidden = unicodedata.category(char) in {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"} or char in _BLANK
-    return not hidden and not 0xE0000 <= ord(char) <= 0xE0FFF
+    return not hidden and not "\U000e0000" <= char <= "\U000e0fff"
 
 
 def hidden_characters(text: str) -> Iterator[int]:
@@ -470,31 +462,25 @@ def ago(at: str, now: dt.datetime) -> str:
     return "just now"
 
 
-_SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3_600, "hr": 3_600, "d": 86_400, "w": 604_800, "wk": 604_800}
-_SECONDS |= {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800}
-
-
 def parse_moment(text: str, now: dt.datetime) -> dt.datetime:
     """Read a time the user names: ``2h``, ``3 days ago``, ``yesterday``, ``2026-11-01``, ``2026-11-01 14:30``.
 
     A day without a time means its end. Raises ``Problem``.
     """
     text = text.strip().casefold()
+    today = now.astimezone().date()
+    age = re.fullmatch(r"(\d{1,6})\s*([a-z]+?)s?(?:\s+ago)?", text)
+    units = [u for u in ("weeks", "days", "hours", "minutes", "seconds") if age and u.startswith(age[2])]
     try:
-        age = re.fullmatch(r"(\d{1,6})\s*([a-z]+?)s?(?:\s+ago)?", text)
-        if age and age[2] in _SECONDS:
-            return (now - dt.timedelta(seconds=int(age[1]) * _SECONDS[age[2]])).astimezone()
-        # Without its offset: a day in another half of the year may have another.
-        local = now.astimezone().replace(tzinfo=None)
-        days = {"today": 0, "yesterday": 1}
-        day = str(local.date() - dt.timedelta(days=days[text])) if text in days else text
-        end = dt.time.max if re.fullmatch(r"\d{4}-\d\d-\d\d", day) else None
-        moment = dt.datetime.combine(dt.date.fromisoformat(day), end) if end else dt.datetime.fromisoformat(day)
+        if age and units:
+            return (now - dt.timedelta(**{units[0]: int(age[1])})).astimezone()
+        day = {"today": str(today), "yesterday": str(today - dt.timedelta(days=1))}.get(text, text)
+        moment = dt.datetime.fromisoformat(f"{day} 23:59:59.999999" if len(day) == 10 else day).astimezone()
     except (ValueError, OverflowError) as error:
         raise Problem(f"{text!r} is not a time; try 2026-11-01, '2026-11-01 14:30', yesterday or 2h") from error
-    if moment.astimezone().date() > local.date():
+    if moment.date() > today:
         raise Problem(f"{moment:%Y-%m-%d} is still to come; see: llm memory history")
-    return moment.astimezone()
+    return moment
 
 
 # -- profile -----------------------------------------------------------------
@@ -507,37 +493,39 @@ DEFAULT_SECTIONS = ("Personal Information", "Current Projects", "Interests", "Pr
 OTHER_SECTION = "Notes"
 TITLE = "# User Profile"
 
-BUDGET = 8_000
-"""Characters of profile above which facts are condensed before any is added."""
-CONDENSED = BUDGET * 3 // 4
-"""Characters of profile below which nothing is condensed."""
-# Each takes time in proportion to the line.
-_HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(\S(?:.*\S)?))?\s*$")
-_ITEM = re.compile(r"([ \t]*(?:[-*+•]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?)(\S(?:.*\S)?)\s*$")
-_RULE = re.compile(r"[ \t]*([-*_])(?:[ \t]*\1){2,}[ \t]*$")
-_FENCE = re.compile(
+BUDGET = 8_000  # characters of profile above which facts are condensed before any is added
+CONDENSED = BUDGET * 3 // 4  # characters of profile below which nothing is condensed
+# Each takes time in proportion to the line. Not compiled here: that costs each start of llm 1 ms.
+_HEADING = r" {0,3}(#{1,6})(?:[ \t]+(\S(?:.*\S)?))?\s*$"
+_ITEM = r"([ \t]*(?:[-*+•]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?)(\S(?:.*\S)?)\s*$"
+_RULE = r"[ \t]*([-*_])(?:[ \t]*\1){2,}[ \t]*$|\s*<!--.*"  # or a comment of one line
+_FENCE = (
     r"[ \t]*(?:(?:[-*+•]|\d{1,9}[.)])[ \t]+(?=(?:`+|~+)[\w+#.-]*\s*$))?"  # in an entry, with nothing but a language
-    r"(?:(?P<ticks>`{3,})[^`]*$|(?P<tildes>~{3,}))"
+    r"(`{3,}(?=[^`]*$)|~{3,})"
 )
 
 
-class Item(NamedTuple):
+class Item(Value):
     """One list entry of the profile."""
 
-    line: int
-    """Its line in the document, from 0."""
+    line: int  # its line in the document, from 0
     section: str
     bullet: str
     text: str
-    nth: int
-    """How many items of this section say the same above it."""
+    nth: int  # how many items of this section say the same above it
     editable: bool
 
 
 def heading_level(line: str) -> int:
     """Return the level of a heading, 1 to 6; 0 for any other line."""
-    match = _HEADING.match(line.strip("\ufeff\r\n"))
+    match = "#" in line and re.match(_HEADING, line.strip("\ufeff\r\n"))
     return len(match[1]) if match else 0
+
+
+def said(line: str) -> str:
+    """Return what a line of a profile says, without its bullet, as lines are compared."""
+    item = re.match(_ITEM, line.strip("\ufeff\r\n"))
+    return normalised(item[2] if item else line)
 
 
 def says_nothing(text: str) -> bool:
@@ -545,26 +533,20 @@ def says_nothing(text: str) -> bool:
     return all(not stripped(line) or heading_level(line) for line in split_lines(text))
 
 
-def _indent(bullet: str) -> int:
-    return len(bullet.expandtabs(4)) - len(bullet.expandtabs(4).lstrip())
+def _indent(line: str) -> int:
+    return len(line.expandtabs(4)) - len(line.expandtabs(4).lstrip())
 
 
 def _fact_key(text: str) -> str:
     return normalised(text).rstrip(".!;, ")
 
 
-def _same_heading(wanted: str, names: Iterable[str]) -> str | None:
-    key = normalised(wanted.strip(" #*:[]"))
-    return next((name for name in names if normalised(name) == key), None)
-
-
-def _default_section(wanted: str) -> str | None:
-    """Return the default section that a model means, also where it spells it another way."""
-    import difflib
-
-    by_key = {normalised(name): name for name in DEFAULT_SECTIONS}
-    match = difflib.get_close_matches(normalised(wanted.strip(" #*:[]")), list(by_key), n=1, cutoff=0.8)
-    return by_key[match[0]] if match else None
+def _closing(line: str) -> str:
+    """Return the pattern that ends the code fence or comment which opens here; ``""`` if none does."""
+    if line.lstrip().startswith("<!--"):
+        return "" if "-->" in line else ".*-->"
+    fence = re.match(_FENCE, line)
+    return rf"[ \t]*{fence[1][0]}{{{len(fence[1])},}}\s*$" if fence else ""
 
 
 class Document:
@@ -572,69 +554,55 @@ class Document:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.lines = split_lines(text)
+        self.bom = "\ufeff" if text.startswith("\ufeff") else ""
+        self.lines = split_lines(text.removeprefix(self.bom))
         self.headings: list[tuple[int, int, str]] = []
+        """Line, level and title."""
         self.unclosed: int | None = None
         """The line at which a code fence or comment opens that never closes."""
-        self.items = self._parse()
+        self.items = tuple(self._parse())
 
-    def _parse(self) -> tuple[Item, ...]:
+    def _parse(self) -> Iterator[Item]:
         """Find headings and list entries outside of code fences and comments."""
-        found: list[tuple[int, str, re.Match[str]]] = []
+        entries: list[tuple[int, str, re.Match[str]]] = []
         plain: set[int] = set()
-        section, fence, comment = "", "", False
+        section = closing = ""
         for index, line in enumerate(self.lines):
-            bare = line.rstrip("\r\n").lstrip("\ufeff" if index == 0 else "")
-            opens = _FENCE.match(bare)
-            mark = (opens["ticks"] or opens["tildes"]) if opens else ""
-            if fence:
-                if mark.startswith(fence) and not bare.strip().strip(fence[0]):
-                    fence, self.unclosed = "", None
-            elif comment or bare.lstrip().startswith("<!--"):
-                opened = self.unclosed if comment else index
-                comment = "-->" not in bare
-                self.unclosed = opened if comment else None
-            elif mark:
-                fence, self.unclosed = mark, index
-            elif heading := _HEADING.match(bare):
+            bare = line.rstrip("\r\n")
+            if closing:
+                if re.match(closing, bare):
+                    closing, self.unclosed = "", None
+            elif closing := _closing(bare):
+                self.unclosed = index
+            elif heading := re.match(_HEADING, bare):
                 section = re.sub(r"(?:^|[ \t])#+$", "", heading[2] or "").rstrip()
                 self.headings.append((index, len(heading[1]), section))
-            elif _RULE.match(bare):
+            elif re.match(_RULE, bare):
                 continue
-            elif item := _ITEM.match(bare):
-                found.append((index, section, item))
+            elif entry := re.match(_ITEM, bare):
+                entries.append((index, section, entry))
             elif bare.strip():
                 plain.add(index)
         twins: Counter[tuple[str, str]] = Counter()
-        items = []
-        for index, section, item in found:
-            editable = not (index + 1 in plain or self._goes_on(index, _indent(item[1])))
-            items.append(Item(index, section, item[1], item[2], twins[section, item[2]], editable))
-            twins[section, item[2]] += editable
-        return tuple(items)
-
-    def _goes_on(self, index: int, indent: int) -> bool:
-        """Tell an entry with text or entries of its own below: a single-line edit would tear it apart."""
-        below = next((line for line in self.lines[index + 1 :] if line.strip()), "")
-        return bool(below) and _indent(below) > indent
+        for index, section, entry in entries:
+            # One with text or entries of its own below would be torn apart.
+            below = next((line for line in self.lines[index + 1 :] if line.strip()), "")
+            editable = index + 1 not in plain and _indent(below) <= _indent(entry[1])
+            yield Item(index, section, entry[1], entry[2], twins[section, entry[2]], editable)
+            twins[section, entry[2]] += editable
 
     @functools.cached_property
     def ids(self) -> dict[str, Item]:
         """The editable items by id: 3 letters derived from the text, more on collision."""
         ids: dict[str, Item] = {}
-        seen: dict[str, int] = {}
+        twins: Counter[str] = Counter()
         for item in self.items:
             if item.editable:
-                nth = seen[item.text] = seen.get(item.text, -1) + 1
-                name = letters((item.text + (f"\0{nth}" if nth else "")).encode("utf-8", "surrogatepass"))
+                name = letters((item.text + "\0" * twins[item.text]).encode("utf-8", "surrogatepass"))
                 length = next(n for n in range(3, len(name)) if name[:n] not in ids)
                 ids[name[:length]] = item
+                twins[item.text] += 1
         return ids
-
-    @functools.cached_property
-    def facts(self) -> set[str]:
-        """The normalised text of every item."""
-        return {_fact_key(item.text) for item in self.items}
 
     @property
     def newline(self) -> str:
@@ -649,19 +617,14 @@ class Document:
         return same[min(nth, len(same) - 1)] if same else None
 
     def has(self, fact: str) -> bool:
-        return _fact_key(fact) in self.facts
+        return any(_fact_key(item.text) == _fact_key(fact) for item in self.items)
 
     def replace(self, item: Item, fact: str) -> Document:
-        """Return the document with one item saying something else."""
         line = self.lines[item.line]
-        end = line[len(line.rstrip("\r\n")) :]
-        start = line[: line.index(item.bullet) + len(item.bullet)]
-        return self._splice(item.line, item.line + 1, [start + fact + end])
+        return self._splice(item.line, item.line + 1, item.bullet + fact + line[len(line.rstrip("\r\n")) :])
 
     def remove(self, item: Item) -> Document:
-        """Return the document without one item's line."""
-        bom = "\ufeff" if self.lines[item.line].startswith("\ufeff") else ""
-        return self._splice(item.line, item.line + 1, [bom] if bom else [])
+        return self._splice(item.line, item.line + 1, "")
 
     def add(self, section: str, fact: str, *, new_section: bool = False) -> Document:
         """Return the document with one more item, at the end of a section that is made if missing."""
@@ -669,11 +632,13 @@ class Document:
         start = next((index for index, _, title in self.headings if title == name), None)
         if start is None:
             return self._add_section(name, fact)
-        end = next((index for index, _, _ in self.headings if index > start), len(self.lines))
-        if self.unclosed is not None and start < self.unclosed < end:
-            end = self.unclosed
+        end = next((index for index, _, _ in self.headings if index > start), self._end)
         last = max(i for i in range(start, end) if i == start or self.lines[i].strip())
         return self._insert(last + 1, self._bullet(start, end) + fact)
+
+    @property
+    def _end(self) -> int:
+        return len(self.lines) if self.unclosed is None else self.unclosed
 
     def _sections(self) -> list[tuple[int, int, str]]:
         """Return the headings without the title of the whole document."""
@@ -685,89 +650,74 @@ class Document:
 
         ``new`` takes the user's own word for a section; a model's unknown ones end up in Notes.
         """
-        own = [title for _, _, title in self._sections() if title]
-        default = _same_heading(wanted, DEFAULT_SECTIONS) if new else _default_section(wanted)
-        name = _same_heading(wanted, own) or default or (wanted if new else OTHER_SECTION)
-        return _same_heading(name, own) or name
+        own = [title for _, _, title in reversed(self._sections()) if title]
+        names = {normalised(name): name for name in (*DEFAULT_SECTIONS, OTHER_SECTION, *own)}
+        key = normalised(wanted.strip(" #*:[]"))
+        if new or key in names:
+            return names.get(key, wanted)
+        import difflib
+
+        # A model may spell a default one in its own way.
+        close = difflib.get_close_matches(key, map(normalised, DEFAULT_SECTIONS), n=1, cutoff=0.8)
+        return names[close[0] if close else normalised(OTHER_SECTION)]
 
     def _bullet(self, start: int, end: int) -> str:
-        inside = [item for item in self.items if start < item.line < end]
-        candidates = inside or list(self.items)
-        if not candidates:
-            return "- "
-        depth = min(_indent(item.bullet) for item in candidates)
-        bullet = [item for item in candidates if _indent(item.bullet) == depth][-1].bullet
-        bullet = re.sub(r"\[[ xX]\][ \t]+$", "", bullet)
-        following = 1 if inside else 0
-        return re.sub(r"\d+", lambda n: str(int(n[0]) + following) if inside else "1", bullet)
+        """Return the bullet for one more entry among these lines: as the last has it, and counting on."""
+        inside = [item.bullet for item in self.items if start < item.line < end]
+        bullets = inside or [item.bullet for item in self.items] or ["- "]
+        bullet = re.sub(r"\[[ xX]\][ \t]+$", "", min(reversed(bullets), key=_indent))
+        return re.sub(r"\d+", lambda number: str(int(number[0]) + 1) if inside else "1", bullet)
 
     def _add_section(self, name: str, fact: str) -> Document:
-        at = len(self.lines) if self.unclosed is None else self.unclosed
-        levels = [level for _, level, _ in self._sections()]
-        level = min(levels) if len(self.headings) > 1 else 2
+        level = min(level for _, level, _ in self._sections()) if len(self.headings) > 1 else 2
         block = [f"{'#' * level} {name}", self._bullet(0, 0) + fact]
-        if not any(stripped(line) for line in self.lines[:at]):
+        if not any(stripped(line) for line in self.lines[: self._end]):
             block = [TITLE, "", *block]
-        elif self.lines[at - 1].strip():
+        elif self.lines[self._end - 1].strip():
             block = ["", *block]
-        if at < len(self.lines):
+        if self._end < len(self.lines):
             block.append("")
-        return self._insert(at, *block)
+        return self._insert(self._end, *block)
 
     def _insert(self, at: int, *lines: str) -> Document:
-        body = self.newline.join(lines)
-        if at == 0:
-            bom = "\ufeff" if self.text.startswith("\ufeff") else ""
-            return Document(bom + body + self.newline + self.text.removeprefix(bom))
-        above = self.lines[at - 1]
-        if above.endswith("\n"):
-            return self._splice(at, at, [body + self.newline])
-        if at == 1 and above == "\ufeff":
-            return self._splice(0, 1, [above + body + self.newline])
-        # The last line lacks its newline: so will the new last line.
-        return self._splice(at - 1, at, [above + self.newline + body])
+        text = self.newline.join((*lines, ""))
+        if at and not self.lines[at - 1].endswith("\n"):
+            text = self.newline.join(("", *lines))  # the last line lacks its newline: so will the new last line
+        return self._splice(at, at, text)
 
-    def _splice(self, start: int, end: int, lines: list[str]) -> Document:
-        return Document("".join((*self.lines[:start], *lines, *self.lines[end:])))
+    def _splice(self, start: int, end: int, text: str) -> Document:
+        return Document("".join((self.bom, *self.lines[:start], text, *self.lines[end:])))
 
 
-def _common_runs(base: list[str], ours: list[str], theirs: list[str]) -> Iterator[tuple[int, int, int, int]]:
-    """Find the runs of lines that all three share: length, and start in each; the empty run at the end last."""
+def _changes(base: list[str], other: list[str]) -> tuple[set[int], dict[int, list[str]]]:
+    """Find the lines of ``base`` that stay, and what was written before which of them."""
     import difflib
 
-    first = difflib.SequenceMatcher(None, base, ours, autojunk=False).get_matching_blocks()
-    second = difflib.SequenceMatcher(None, base, theirs, autojunk=False).get_matching_blocks()
-    i = j = 0
-    while i < len(first) and j < len(second):
-        one, two = first[i], second[j]
-        start = max(one.a, two.a)
-        end = min(one.a + one.size, two.a + two.size)
-        if start < end:
-            yield end - start, start, one.b + start - one.a, two.b + start - two.a
-        if one.a + one.size < two.a + two.size:
-            i += 1
+    stay: set[int] = set()
+    written: dict[int, list[str]] = {}
+    for tag, start, end, first, last in difflib.SequenceMatcher(None, base, other, autojunk=False).get_opcodes():
+        if tag == "equal":
+            stay.update(range(start, end))
         else:
-            j += 1
-    yield 0, len(base), len(ours), len(theirs)
+            written[start] = other[first:last]
+    return stay, written
 
 
 def merge(base: str, ours: str, theirs: str) -> str:
     """Merge two descendants of a text line by line. Where both changed the same lines, both stay."""
-    lines = [[line.removesuffix("\n") + "\n" for line in split_lines(text)] for text in (base, ours, theirs)]
+    if base in {ours, theirs}:
+        return theirs if base == ours else ours
+    lines, mine, other = ([line.removesuffix("\n") + "\n" for line in split_lines(t)] for t in (base, ours, theirs))
+    (my_stay, my_lines), (other_stay, other_lines) = _changes(lines, mine), _changes(lines, other)
     merged: list[str] = []
-    z = a = b = 0
-    for size, zs, as_, bs in _common_runs(*lines):
-        old, mine, other = lines[0][z:zs], lines[1][a:as_], lines[2][b:bs]
-        if mine in (old, other):
-            merged += other
-        elif other == old:
-            merged += mine
-        else:
-            # Line by line: a list's entries stand side by side, and a change of one must not undo that of the next.
-            merged += [line for line in mine if line not in old or line in other]
-            merged += [line for line in other if line not in old and line not in mine]
-        merged += lines[0][zs : zs + size]
-        z, a, b = zs + size, as_ + size, bs + size
+    written: list[tuple[str, str]] = []  # by whom, and what, since the last line that both kept
+    for at in range(len(lines) + 1):
+        written += [("mine", line) for line in my_lines.get(at, [])]
+        written += [("other", line) for line in other_lines.get(at, [])]
+        if at in my_stay & other_stay or at == len(lines):
+            merged += [line for who, line in written if who == "mine" or ("mine", line) not in written]
+            merged += lines[at : at + 1]
+            written = []
     ended = ours if base.endswith("\n") == theirs.endswith("\n") else theirs
     text = "".join(merged)
     return text if ended.endswith("\n") or not ended else text.removesuffix("\n")
@@ -784,14 +734,12 @@ LONGEST_FACT = 200
 MOST_REMOVALS = 3
 MOST_EDITS = 10
 
-HELD_PER_REQUEST = 30
-"""Edits that one request may leave for review: a flood must not fill all of it."""
+HELD_PER_REQUEST = 30  # edits that one request may leave for review: a flood must not fill all of it
 
-LONGEST_MESSAGE = 6_000
-"""Characters of a typed message that the model is shown."""
+LONGEST_MESSAGE = 6_000  # characters of a typed message that the model is shown
 
 
-class Edit(NamedTuple):
+class Edit(Value):
     """One line of a reply. ``target`` is an id, or for ``ADD`` a section."""
 
     action: str
@@ -800,26 +748,23 @@ class Edit(NamedTuple):
     quote: str
 
 
-class Message(NamedTuple):
+class Message(Value):
     """A typed message as the model was shown it, and where it came from."""
 
     text: str
     turn_id: str = ""
     thread_id: str = ""
-    at: str = ""
-    """When it was typed: ISO 8601, UTC."""
+    at: str = ""  # when it was typed: ISO 8601, UTC
 
 
-class Verdict(NamedTuple):
+class Verdict(Value):
     """The judgement of an edit: ``apply``, ``hold`` or ``reject``."""
 
     edit: Edit
     outcome: str
     reason: str = ""
-    message: Message | None = None
-    """The message that its quote stands in."""
-    item: Item | None = None
-    """The line that it replaces or removes, in the document that the model was shown."""
+    message: Message | None = None  # the message that its quote stands in
+    item: Item | None = None  # the line that it replaces or removes, in the document that the model was shown
 
     @property
     def before(self) -> str:
@@ -837,19 +782,14 @@ def _unquoted(quote: str) -> str:
 def _parse_edit(line: str) -> Edit | None:
     action, _, rest = line.partition("|")
     action = action.strip().strip("*_").upper()
-    if action in {"ADD", "REPLACE"}:
-        fields = [field.strip() for field in rest.split("|", 2)]
-        if len(fields) < 2:
-            return None
-        target, fact, quote = (*fields, "")[:3]
-    elif action == "REMOVE":
-        fields = [field.strip() for field in rest.split("|", 1)]
-        target, fact, quote = fields[0], "", fields[1] if len(fields) > 1 else ""
-    else:
+    target, bar, rest = rest.partition("|")
+    fact, quote = "", rest
+    if action in {"ADD", "REPLACE"} and bar:
+        fact, _, quote = rest.partition("|")
+    elif action != "REMOVE":
         return None
-    if action != "ADD":
-        target = target.strip("[]`* ").casefold()
-    return Edit(action, target, re.sub(r"^(?:[-*+•]\s+)+", "", fact), _unquoted(quote))
+    target = target.strip() if action == "ADD" else target.strip().strip("[]`* ").casefold()
+    return Edit(action, target, re.sub(r"^(?:[-*+•]\s+)+", "", fact.strip()), _unquoted(quote.strip()))
 
 
 def parse_reply(reply: str) -> list[Edit] | None:
@@ -858,12 +798,11 @@ def parse_reply(reply: str) -> list[Edit] | None:
     Tolerant of list bullets, code fences, outer pipes, letter case, brackets
     around an id and quotes around a quote. Anything else is ignored.
     """
-    thought = 0  # a reasoning model's thoughts end with a tag that not all of them also open
-    for tag in re.finditer(r"^[^|\n]*</think(?:ing)?>", reply, re.MULTILINE | re.IGNORECASE):
-        thought = tag.end()
+    # A reasoning model's thoughts end with a tag that not all of them also open.
+    answer = re.split(r"^[^|\n]*</think(?:ing)?>", reply, flags=re.MULTILINE | re.IGNORECASE)[-1]
     edits: list[Edit] = []
     declined = False
-    for line in split_lines(reply[thought:]):
+    for line in split_lines(answer):
         bare = re.sub(r"^\s*(?:(?:[-*+•>]|\d{1,3}[.)])\s+)*", "", line).strip().strip("`").strip()
         if bare.startswith("|"):
             bare = bare[1:].strip().removesuffix("|").rstrip()
@@ -876,26 +815,27 @@ def parse_reply(reply: str) -> list[Edit] | None:
 CUT = "\n[… cut …]\n"
 
 
+# Secrets: our own small table, because the libraries for it cost 0.3–5 s of import and found no more (measured).
+
+
 def _mixed(token: str) -> bool:
     return any(c.isdigit() for c in token) and any(c.isalpha() for c in token)
 
 
 def _random(token: str) -> bool:
-    """Letters of both cases and digits, few of them in words: no hash, no identifier, no path."""
+    """Tell letters of both cases and digits, few of them in words: no hash, no identifier, no path."""
     kinds = {"digit" if c.isdigit() else "upper" if c.isupper() else "lower" for c in token if c.isalnum()}
     words = re.findall(r"[A-Z]?[a-z]{3,}", token)
     return len(kinds) == 3 and sum(map(len, words)) < len(token) / 2
 
 
-_CARD = r"4(?:\d{12}|\d{15}|\d{18})|[25]\d{15}|3[47]\d{13}|3[0689]\d{12}|35\d{14}|6\d{15,18}"
-
-
 def _card(text: str) -> bool:
-    """A number of a length that its first digits have on cards, with Luhn's check digit."""
+    """Tell a number of a length that its first digits have on cards, with Luhn's check digit."""
     digits = re.sub(r"\D", "", text)
     numbers = [int(c) for c in reversed(digits)]
     total = sum(numbers[::2]) + sum(d * 2 - 9 * (d > 4) for d in numbers[1::2])
-    return bool(re.fullmatch(_CARD, digits)) and total % 10 == 0
+    lengths = r"4(?:\d{12}|\d{15}|\d{18})|[25]\d{15}|3[47]\d{13}|3[0689]\d{12}|35\d{14}|6\d{15,18}"
+    return bool(re.fullmatch(lengths, digits)) and total % 10 == 0
 
 
 def _iban(text: str) -> bool:
@@ -904,37 +844,11 @@ def _iban(text: str) -> bool:
     return 15 <= len(compact) <= 34 and int(digits) % 97 == 1
 
 
-_PRIVATE_KEY = r"""
-    -----BEGIN[ ][A-Z ]{0,30}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----
-        [^-]*(?:-(?!----)[^-]*)*  (?:-----END[ ][A-Z ]{0,30}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----)?
-    | AGE-SECRET-KEY-1\w{20,}
-"""
-
-# What providers begin their keys with.
-_KEY = r"""
-    \b(?: sk-(?:ant|proj|or|svcacct|admin|lf)-[\w-]{16,} | sk-[A-Za-z0-9]{20,} | [spr]k_(?:live|test)_[A-Za-z0-9]{10,}
-        | gh[opusr]_[A-Za-z0-9]{16,} | github_pat_\w{16,} | gl(?:pat|dt|rt|cbt|ptt|ft|imt|oas|soat|agent)-[\w-]{16,}
-        | (?:hf|npm|r8|gsk|xai|lin_api|rubygems|whsec|d[oop][op]_v1|shp(?:at|ss|ca|pa))_[A-Za-z0-9]{16,}
-        | (?:pplx|tvly(?:-dev|-prod)?)-[A-Za-z0-9]{16,} | (?:nvapi|GOCSPX)-[\w-]{20,} | figd_[\w-]{16,}
-        | xox[abeoprs]-[\w-]{16,} | xapp-[\w-]{16,} | AIza[\w-]{30,} | ya29\.[\w-]{16,} | hvs\.[\w-]{16,}
-        | SG\.[\w-]{16,}\.[\w-]{16,} | sq0[a-z]{3}-[\w-]{16,} | pypi-AgE[\w-]{16,} | EAA[A-Za-z0-9]{40,}
-        | (?:key-|dapi)[0-9a-f]{32} | (?:AKIA|ASIA|AGPA|AIDA|AROA|ABIA|ACCA)[A-Z0-9]{12,20}\b | \d{8,10}:AA[\w-]{30,}
-        | hooks\.slack\.com/services/[\w/]{20,} | discord(?:app)?\.com/api/webhooks/\d+/[\w-]{20,}
-        | (?i:bearer)\s{1,3}[\w.~+/-]{16,}
-    )
-"""
-_JWT = r"(?<![\w-]) eyJ[\w-]{8,} \.[\w-]{8,} (?:\.[\w-]*)*"
-_RANDOM = r"(?<![\w/+.-]) [A-Za-z0-9/+]{40} (?![\w/+=-]) | \b[A-Za-z0-9]{24,}"
-_LOGIN = r"\b[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s/:@]{0,200}:[^\s/@]{1,200}@"
-
-# What stands between such words as "password" and the password.
+# Between such words as "password" and the password, and what is said about one that is none.
 _OF = r"(?:[ \t]+(?:for|to|of|on|at|für|von|vom|zum|pour|du|para|de)(?:[ \t]+[^\s:=]{1,30}){1,4}?)?"
-
 _IS = r"""
     (?:[ \t]*(?:[:=]+>?|->)\s{0,3} | [ \t]+(?:is|are|was|ist|lautet|est|es|è|é)[ \t]+(?:(?:now|still|jetzt)[ \t]+)?)
 """
-
-# What is said about a password, and is none.
 _SAID = r"""
     (?:an?|the|not|no|stored|saved|kept|in|managed|required|too|very|my|your|changed|expired|secret|safe|generated|on
         |always|never|called|about|from|by|for|to|weak|strong|long|short|hard|easy|reset|rotated|shared|needed|missing
@@ -942,75 +856,90 @@ _SAID = r"""
         |sehr|bitwarden|1password|keepass\w*|lastpass|keychain|vault)(?!\w)
     | \[
 """
-_PASSWORD = rf"""(?i:
-    (?<!1)(?:pass(?:word|wort|phrase|code|wd)|\bpwd|kennwort|wachtwoord|contraseña|\bsenha|mot[ ]de[ ]passe
-        |пароль|密码|パスワード|رمز[ ]عبور)s? (?![^\W_]) ["']? {_OF} {_IS}
-        (?: ["'`“](?!{_SAID})[^\n"'`”]{{4,100}} | (?!{_SAID})[^\s"'`]{{4,}} )
-    | (?:passphrase|(?:seed|recovery|mnemonic)[ ](?:phrase|words?)) {_OF} {_IS} (?!{_SAID})[^\n.;]{{8,300}}
-    | (?<!\S)(?!1password)(?=\S{{0,60}}\d)\S{{4,60}}[ ](?:is|as|was|ist)[ ]
-        (?:(?:my|the|our|a|mein|das)[ ])?(?:\w{{1,20}}[ ]){{0,2}}?
-        (?:password|passwort|passphrase|passcode|kennwort)(?![\w-])(?![ ](?:manager|hash|policy|store|vault|generator))
-    | \b(?:pin|puk|cvv|cvc|(?:door|alarm|gate|entry|unlock|security|safe)[ -]?code)(?:[ -]?(?:code|number))?
-        (?![^\W_]) ["']? (?: {_OF} {_IS} ["']? \d(?:[ -]?\d){{2,9}} | [ ]\d{{4,10}} )(?![\w%])
-)"""
-_NAMED_KEY = rf"""(?i:
-    (?<![^\W_])(?: (?:auth|access|api|bearer)[ _-]?token
+# Repetitions are bounded, or can begin only once in a run of characters: a pasted megabyte must not take minutes.
+_PRIVATE_KEY = r"""
+    -----BEGIN[ ][A-Z ]{0,30}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----
+    [^-]*(?:-(?!----)[^-]*)*  (?:-----END[ ][A-Z ]{0,30}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----)?
+    | AGE-SECRET-KEY-1\w{20,}
+"""
+_PROVIDERS_KEY = r"""
+    \b(?: sk-(?:ant|proj|or|svcacct|admin|lf)-[\w-]{16,} | sk-[A-Za-z0-9]{20,}
+    | [spr]k_(?:live|test)_[A-Za-z0-9]{10,} | gh[opusr]_[A-Za-z0-9]{16,} | github_pat_\w{16,}
+    | gl(?:pat|dt|rt|cbt|ptt|ft|imt|oas|soat|agent)-[\w-]{16,}
+    | (?:hf|npm|r8|gsk|xai|lin_api|rubygems|whsec|d[oop][op]_v1|shp(?:at|ss|ca|pa))_[A-Za-z0-9]{16,}
+    | (?:pplx|tvly(?:-dev|-prod)?)-[A-Za-z0-9]{16,} | (?:nvapi|GOCSPX)-[\w-]{20,} | figd_[\w-]{16,}
+    | xox[abeoprs]-[\w-]{16,} | xapp-[\w-]{16,} | AIza[\w-]{30,} | ya29\.[\w-]{16,} | hvs\.[\w-]{16,}
+    | SG\.[\w-]{16,}\.[\w-]{16,} | sq0[a-z]{3}-[\w-]{16,} | pypi-AgE[\w-]{16,} | EAA[A-Za-z0-9]{40,}
+    | (?:key-|dapi)[0-9a-f]{32} | (?:AKIA|ASIA|AGPA|AIDA|AROA|ABIA|ACCA)[A-Z0-9]{12,20}\b | \d{8,10}:AA[\w-]{30,}
+    | hooks\.slack\.com/services/[\w/]{20,} | discord(?:app)?\.com/api/webhooks/\d+/[\w-]{20,}
+    | (?i:bearer)\s{1,3}[\w.~+/-]{16,} )
+"""
+_PASSWORD_IS = rf"""
+    (?i: (?<!1)(?:pass(?:word|wort|phrase|code|wd)|\bpwd|kennwort|wachtwoord|contraseña|\bsenha
+        |mot[ ]de[ ]passe|пароль|密码|パスワード|رمز[ ]عبور)s? (?![^\W_]) ["']? {_OF} {_IS}
+        (?: ["'`“](?!{_SAID})[^\n"'`”]{{4,100}} | (?!{_SAID})[^\s"'`]{{4,}} ) )
+"""
+_PHRASE_IS = rf"""
+    (?i:(?:passphrase|(?:seed|recovery|mnemonic)[ ](?:phrase|words?)) {_OF} {_IS} (?!{_SAID})[^\n.;]{{8,300}})
+"""
+_TOLD_FIRST = r"""  # hunter2 is my password
+    (?i: (?<!\S)(?!1password)(?=\S{0,60}\d)\S{4,60}[ ](?:is|as|was|ist)[ ]
+        (?:(?:my|the|our|a|mein|das)[ ])?(?:\w{1,20}[ ]){0,2}?
+        (?:password|passwort|passphrase|passcode|kennwort)
+        (?![\w-])(?![ ](?:manager|hash|policy|store|vault|generator)) )
+"""
+_PIN_IS = rf"""
+    (?i: \b(?:pin|puk|cvv|cvc|(?:door|alarm|gate|entry|unlock|security|safe)[ -]?code)(?:[ -]?(?:code|number))?
+        (?![^\W_]) ["']? (?: {_OF} {_IS} ["']? \d(?:[ -]?\d){{2,9}} | [ ]\d{{4,10}} )(?![\w%]) )
+"""
+_TOKEN_IS = rf"""
+    (?i: (?<![^\W_])(?: (?:auth|access|api|bearer)[ _-]?token
         | (?:api|access|account|private|encryption|signing|master|client|service|secret)[ _-]?(?:key|secret)
-        | secret | token)s?
-    (?![^\W_]) ["']? {_OF} {_IS} ["'`“]? (?!{_SAID})[^\s"'`]{{8,}}
-)"""
+        | secret | token)s? (?![^\W_]) ["']? {_OF} {_IS} ["'`“]? (?!{_SAID})[^\s"'`]{{8,}} )
+"""
+_IBAN = r"\b[A-Z]{2}\d{2}(?:[ ]?[A-Z0-9]{4}){2,7}(?:[ ]?[A-Z0-9]{1,4})?\b | \b[a-z]{2}\d{2}[a-z0-9]{11,30}\b"
+_SSN = r"(?<![\w-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\w-])"
+
+# Kind, pattern and check.
+SECRETS: tuple[tuple[str, str, Callable[[str], bool] | None], ...] = (
+    ("a private key", _PRIVATE_KEY, None),
+    ("a key or token", r"(?<![\w-]) eyJ[\w-]{8,} \.[\w-]{8,} (?:\.[\w-]*)*", None),  # JWT
+    ("a key or token", _PROVIDERS_KEY, _mixed),
+    ("a key or token", r"(?<![\w/+.-]) [A-Za-z0-9/+]{40} (?![\w/+=-]) | \b[A-Za-z0-9]{24,}", _random),
+    ("a login in an address", r"\b[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s/:@]{0,200}:[^\s/@]{1,200}@", None),
+    ("a password", _PASSWORD_IS, None),
+    ("a password", _PHRASE_IS, None),
+    ("a password", _TOLD_FIRST, None),
+    ("a password", _PIN_IS, None),
+    ("a key or token", _TOKEN_IS, _mixed),
+    ("a card number", r"(?<![\w.+-])\d(?:[ .-]?\d){12,18}(?![\w-])", _card),
+    ("a bank account number", _IBAN, _iban),
+    ("a social security number", _SSN, None),
+)
 
 
-@functools.cache
-def _secret_patterns() -> list[tuple[str, re.Pattern[str], Callable[[str], bool] | None]]:
-    """Our own small set: the libraries for it cost 0.3–5 s of import and found no more (measured).
-
-    Repetitions are bounded, or can begin only once in a run of characters: a
-    pasted megabyte must not take minutes.
-    """
-    key, password = "a key or token", "a password"
-    patterns: list[tuple[str, str, Callable[[str], bool] | None]] = [
-        ("a private key", _PRIVATE_KEY, None),
-        (key, _JWT, None),
-        (key, _KEY, _mixed),
-        (key, _RANDOM, _random),
-        ("a login in an address", _LOGIN, None),
-        (password, _PASSWORD, None),
-        (key, _NAMED_KEY, _mixed),
-        ("a card number", r"(?<![\w.+-])\d(?:[ .-]?\d){12,18}(?![\w-])", _card),
-        ("a bank account number", r"\b[A-Z]{2}\d{2}(?:[ ]?[A-Z0-9]{4}){2,7}(?:[ ]?[A-Z0-9]{1,4})?\b", _iban),
-        ("a bank account number", r"\b[a-z]{2}\d{2}[a-z0-9]{11,30}\b", _iban),
-        ("a social security number", r"(?<![\w-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\w-])", None),
-    ]
-    return [(kind, re.compile(pattern, re.VERBOSE | re.ASCII), check) for kind, pattern, check in patterns]
-
-
-def _secrets(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
-    for kind, pattern, check in _secret_patterns():
-        for match in pattern.finditer(text):
+def find_secrets(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Find kind and place of every secret, in the order of the table; one may be inside another."""
+    for kind, pattern, check in SECRETS:
+        for match in re.finditer(pattern, text, re.VERBOSE | re.ASCII):
             if check is None or check(match[0]):
                 yield kind, match.span()
 
 
 def mask_secrets(text: str) -> str:
-    """The text with every secret replaced by a word saying what was there."""
-    shown: list[str] = []
+    """Replace every secret by a word saying what was there."""
+    kept: list[str] = []
     at = 0
-    for kind, (start, end) in sorted(_secrets(text), key=lambda found: found[1]):
+    for kind, (start, end) in sorted(find_secrets(text), key=lambda found: found[1]):
         if start >= at:
-            shown += [text[at:start], f"[{kind.split(' ', 1)[-1]}]"]
+            kept += [text[at:start], f"[{kind.split(' ', 1)[-1]}]"]
         at = max(at, end)
-    return "".join([*shown, text[at:]])
+    return "".join([*kept, text[at:]])
 
 
 def why_secret(text: str) -> str:
     """Name the kind of secret in this text; ``""`` if none is seen."""
-    return next((kind for kind, _ in _secrets(text)), "")
-
-
-@functools.lru_cache(maxsize=64)
-def _searchable(text: str) -> tuple[str, ...]:
-    return tuple(normalised(part) for part in text.split(CUT))
+    return next((kind for kind, _ in find_secrets(text)), "")
 
 
 def _inside_word(text: str, at: int) -> bool:
@@ -1020,13 +949,8 @@ def _inside_word(text: str, at: int) -> bool:
 
 def _whole_words(wanted: str, text: str) -> int:
     """Return the end of the wanted words in the text, 0 if they are not there: "like tea" is not in "I dislike tea"."""
-    start = text.find(wanted)
-    while start >= 0:
-        end = start + len(wanted)
-        if not _inside_word(text, start) and not _inside_word(text, end):
-            return end
-        start = text.find(wanted, start + 1)
-    return 0
+    spans = ((found.start(), found.start() + len(wanted)) for found in re.finditer(f"(?={re.escape(wanted)})", text))
+    return next((end for start, end in spans if not _inside_word(text, start) and not _inside_word(text, end)), 0)
 
 
 def find_quote(quote: str, messages: Sequence[Message]) -> Message | None:
@@ -1042,7 +966,7 @@ def find_quote(quote: str, messages: Sequence[Message]) -> Message | None:
         return None
     # The newest first: where several say it, the latest is the best receipt.
     for message in reversed(messages):
-        if any(_whole_words(wanted, part) for part in _searchable(message.text)):
+        if any(_whole_words(wanted, normalised(part)) for part in message.text.split(CUT)):
             return message
     return None
 
@@ -1063,10 +987,7 @@ _FORM: tuple[tuple[str, Callable[[str], object]], ...] = (
     (f"it is longer than {LONGEST_FACT} characters", lambda fact: len(fact) > LONGEST_FACT),
     ("it is more than one line", lambda fact: "\n" in fact or "\r" in fact),
     ("{}", why_hidden),
-    (
-        "it contains HTML, or a link or image of Markdown",
-        lambda fact: re.search(_MARKUP, fact, re.IGNORECASE),
-    ),
+    ("it contains HTML, or a link or image of Markdown", lambda fact: re.search(_MARKUP, fact, re.IGNORECASE)),
     ("it begins like a heading, a list, a quotation or code", lambda fact: re.match(_BLOCK, fact)),
     ("it contains {}", why_secret),
 )
@@ -1127,13 +1048,12 @@ _GIVEN = r"""
 """
 
 
-@functools.cache
-def _pattern(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern, re.IGNORECASE | re.VERBOSE)
+def _reads(pattern: str, text: str) -> re.Match[str] | None:
+    return re.search(pattern, text, re.IGNORECASE | re.VERBOSE)
 
 
 def _given_at(text: str) -> re.Match[str] | None:
-    return _pattern(_GIVEN).search(text.replace("’", "'"))
+    return _reads(_GIVEN, text.replace("’", "'"))
 
 
 def as_shown(text: str) -> str:
@@ -1151,24 +1071,15 @@ def as_shown(text: str) -> str:
     return text[:half] + CUT + task + text[len(task) - half :]
 
 
-def _is_given(quote: str, message: Message | None) -> bool:
-    """Tell whether the quote stands in text that the user gave to work on, or in fiction."""
-    if message is None or not (marker := _given_at(message.text)):
-        return False
-    return len(normalised(message.text[: marker.end()])) <= _whole_words(normalised(quote), normalised(message.text))
-
-
-class Proposal(NamedTuple):
+class Proposal(Value):
     """An edit and all that a gate may look at to judge it."""
 
     edit: Edit
     item: Item | None
     message: Message | None
     now: Document
-    untouched: bool
-    """The line that it names is still there, and no edit of this reply has changed it."""
-    edits: int
-    """How many edits the reply has, and how many of them are removals."""
+    gone: bool  # the line that it names is not there any more, or another edit of this reply has changed it
+    edits: int  # how many edits the reply has, and how many of them are removals; 0 while condensing
     removals: int
     condensing: bool
 
@@ -1178,40 +1089,41 @@ class Proposal(NamedTuple):
         return "" if self.edit.action == "REMOVE" else self.edit.fact
 
 
+def _is_given(p: Proposal) -> bool:
+    """Tell whether the quote stands in text that the user gave to work on, or in fiction."""
+    marker = p.message and _given_at(p.message.text)
+    if p.condensing or not p.message or not marker:
+        return False
+    text, above = normalised(p.message.text), normalised(p.message.text[: marker.end()])
+    return len(above) <= _whole_words(normalised(p.edit.quote), text)
+
+
+def _too_many_removals(p: Proposal) -> object:
+    return p.edit.action == "REMOVE" and p.removals > MOST_REMOVALS and p.removals
+
+
+def _too_long(p: Proposal) -> bool:
+    return p.edit.action == "ADD" and len(p.now.text) > BUDGET and not p.condensing
+
+
 # The gates, in the order in which they are asked; the first that is true decides.
 # A text that a test returns stands in place of {}.
 GATES: tuple[tuple[str, str, Callable[[Proposal], object]], ...] = (
     ("reject", "the profile is short enough", lambda p: p.condensing and len(p.now.text) <= CONDENSED),
     ("reject", "the line it names is not one that can be edited", lambda p: p.edit.action != "ADD" and not p.item),
-    ("reject", "its line has changed since", lambda p: not p.untouched),
+    ("reject", "its line has changed since", lambda p: p.gone),
     ("reject", "it has no quote", lambda p: not p.edit.quote),
     ("reject", "its quote is not in what was typed", lambda p: not p.message),
     ("reject", "its quote contains {}", lambda p: why_secret(p.edit.quote)),
     ("reject", "{}", lambda p: p.edit.action != "REMOVE" and why_unfit(p.edit.fact)),
     ("reject", "the profile says so already", lambda p: p.fact and p.now.has(p.fact)),
-    ("hold", "it contains a web address", lambda p: _pattern(_ADDRESS).search(p.fact)),
-    ("hold", "it reads as an order to a model", lambda p: _pattern(_ORDER).search(p.fact)),
-    ("hold", "it reads as an endorsement", lambda p: _pattern(_ENDORSEMENT).search(p.fact)),
-    (
-        "hold",
-        "it is one of {} edits at once",
-        lambda p: not p.condensing and p.edits > MOST_EDITS and f"{p.edits:,}",
-    ),
-    (
-        "hold",
-        "it is one of {} removals at once",
-        lambda p: not p.condensing and p.edit.action == "REMOVE" and p.removals > MOST_REMOVALS and p.removals,
-    ),
-    (
-        "hold",
-        f"the profile is over {BUDGET:,} characters",
-        lambda p: not p.condensing and p.edit.action == "ADD" and len(p.now.text) > BUDGET,
-    ),
-    (
-        "hold",
-        "it stands in text to work on, or in fiction",
-        lambda p: not p.condensing and _is_given(p.edit.quote, p.message),
-    ),
+    ("hold", "it contains a web address", lambda p: _reads(_ADDRESS, p.fact)),
+    ("hold", "it reads as an order to a model", lambda p: _reads(_ORDER, p.fact)),
+    ("hold", "it reads as an endorsement", lambda p: _reads(_ENDORSEMENT, p.fact)),
+    ("hold", "it is one of {} edits at once", lambda p: p.edits > MOST_EDITS and f"{p.edits:,}"),
+    ("hold", "it is one of {} removals at once", _too_many_removals),
+    ("hold", f"the profile is over {BUDGET:,} characters", _too_long),
+    ("hold", "it stands in text to work on, or in fiction", _is_given),
 )
 
 
@@ -1222,7 +1134,7 @@ def _decide(proposal: Proposal) -> tuple[str, str]:
     return "apply", ""
 
 
-class Judgement(NamedTuple):
+class Judgement(Value):
     """All verdicts on a reply, and the document with the applied edits."""
 
     verdicts: tuple[Verdict, ...]
@@ -1252,17 +1164,17 @@ def judge(
     is the profile as it is. Condensing may take many edits, but no more than it
     takes to bring the profile down to ``CONDENSED`` characters.
     """
-    removals = sum(edit.action == "REMOVE" for edit in edits)
+    actions = [] if condensing else [edit.action for edit in edits]
     verdicts: list[Verdict] = []
     changed: set[str] = set()
     for given in edits:
         # A heading of the profile or one of ours, never the model's own words.
         edit = given._replace(target=now.section(given.target)) if given.action == "ADD" else given
         item = None if edit.action == "ADD" else seen.ids.get(edit.target)
-        gone = item and (edit.target in changed or now.find(item.text, item.section) is None)
+        gone = item is not None and (edit.target in changed or not now.find(item.text, item.section))
         message = find_quote(edit.quote, messages)
-        proposal = Proposal(edit, item, message, now, not gone, len(edits), removals, condensing)
-        verdict = Verdict(edit, *_decide(proposal), message, item)
+        counts = len(actions), actions.count("REMOVE")
+        verdict = Verdict(edit, *_decide(Proposal(edit, item, message, now, gone, *counts, condensing)), message, item)
         if verdict.outcome == "apply":
             now = applied(verdict, now)
             changed.add(edit.target)
@@ -1283,34 +1195,32 @@ def judge(
 # SELECT of ours makes the user's next call fail with "database is locked":
 # every read here fetches all its rows and is over.
 
-BATCH_OF_TURNS = 500
-"""Turns that are read at a time."""
+BATCH_OF_TURNS = 500  # turns that are read at a time
 
 
-class Note(NamedTuple):
+class Note(Value):
     """One line of the journal: words typed for ``prompt``, or as one message of a ``chat``."""
 
     id: str
-    at: str
-    """When they were typed: ISO 8601, UTC."""
+    at: str  # when they were typed: ISO 8601, UTC
     command: str
     thread: str | None
-    length: int
-    """Characters typed."""
+    length: int  # characters typed
     sha256: str
     learn: bool
-    model: str | None = None
-    """``LLM_MEMORY_MODEL`` as that call had it."""
+    model: str | None = None  # LLM_MEMORY_MODEL as that call had it
 
 
-class Entries(NamedTuple):
+class Entries(Value):
     """The content of the journal."""
 
     notes: list[Note]
-    void: list[str]
-    """The ids of notes whose call failed: no turn comes to them."""
-    failure: str = ""
-    """The error of the last call that failed to carry the profile; ``""`` if a later one did."""
+    void: list[str]  # the ids of notes whose call failed: no turn comes to them
+    failure: str = ""  # the error of the last call that failed to carry the profile; "" if a later one did
+
+
+LARGEST_JOURNAL = 1_000_000
+"""Bytes of the journal above which calls append nothing: some 4,000 calls that no learner has seen."""
 
 
 class Journal:
@@ -1323,7 +1233,13 @@ class Journal:
         self._taken_size = -1
 
     def append(self, line: Mapping[str, object]) -> None:
-        """Append a line in one write: calls may do this at the same time."""
+        """Append a line in one write: calls may do this at the same time.
+
+        Where learning is off for good nobody shortens the file: it is then left as it is.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            if self.path.stat().st_size > LARGEST_JOURNAL:
+                return
         file = os.open(self.path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
         try:
             os.write(file, f"{json.dumps(line)}\n".encode())
@@ -1332,31 +1248,32 @@ class Journal:
 
     def read(self) -> Entries:
         """Read all that was appended and not yet dropped."""
-        found = Entries([], [])
-        taken, rest = self._bytes(self.taken), self._bytes(self.path)
+        notes: list[Note] = []
+        void: list[str] = []
+        failure = ""
+        taken = self._bytes(self.taken)
         self._taken_size = len(taken)
-        for line in (taken + rest).splitlines():
+        for line in (taken + self._bytes(self.path)).splitlines():
             # A full disk may have cut the line before short, and this one then stands behind it.
-            with contextlib.suppress(ValueError, TypeError):
-                found = self._with(found, json.loads(line[line.rfind(b"{") :]))
-        return found
+            with contextlib.suppress(AttributeError, TypeError, ValueError):
+                entry = json.loads(line[line.rfind(b'{"') :])
+                if "void" in entry:
+                    void.append(entry["void"])
+                elif "failed" in entry:
+                    failure = entry["failed"]
+                else:
+                    notes.append(Note(**entry))
+                    failure = ""
+        return Entries(notes, void, failure)
 
     @staticmethod
     def _bytes(path: pathlib.Path) -> bytes:
-        try:
+        with contextlib.suppress(FileNotFoundError):
             return path.read_bytes()
-        except FileNotFoundError:
-            return b""
+        return b""
 
-    @staticmethod
-    def _with(entries: Entries, line: dict[str, Any]) -> Entries:
-        if "void" in line:
-            entries.void.append(line["void"])
-            return entries
-        if "failed" in line:
-            return entries._replace(failure=line["failed"])
-        entries.notes.append(Note(**line))
-        return entries._replace(failure="")
+    def is_there(self) -> bool:
+        return self.path.exists() or self.taken.exists()
 
     def drop(self) -> None:
         """Drop what was read, in two steps: a call may have the file open for an instant and still write to it."""
@@ -1365,11 +1282,13 @@ class Journal:
             if status.st_size != self._taken_size or abs(time.time() - status.st_ctime) < 1:
                 return
             self.taken.unlink()
-        with contextlib.suppress(FileNotFoundError):
-            os.rename(self.path, self.taken)
+        # Not renamed: another process may have made a part of its own meanwhile.
+        with contextlib.suppress(FileNotFoundError, FileExistsError):
+            os.link(self.path, self.taken)
+            os.unlink(self.path)
 
 
-class Turn(NamedTuple):
+class Turn(Value):
     """One logged turn, without its text."""
 
     row: int
@@ -1406,11 +1325,10 @@ class LogUnreadable(Problem):
     """llm's log is there, but can't be read now."""
 
 
-class Log:
+class Log(Value):
     """A reader of ``logs.db``. Every method raises ``LogUnreadable`` if it can't be read now."""
 
-    def __init__(self, path: pathlib.Path) -> None:
-        self.path = path
+    path: pathlib.Path
 
     def _query(self, sql: str, *values: object) -> list[sqlite3.Row]:
         try:
@@ -1441,12 +1359,8 @@ class Log:
 
     def prompts(self, turn_ids: Sequence[str]) -> dict[str, str]:
         """Read the prompts of turns that are still there, fragments left out, by turn."""
-        found: dict[str, str] = {}
-        for some in (turn_ids[at : at + BATCH_OF_TURNS] for at in range(0, len(turn_ids), BATCH_OF_TURNS)):
-            marks = ",".join("?" * len(some))
-            rows = self._query(f"select turn_id, prompt from turn_search where turn_id in ({marks})", *some)
-            found.update((row[0], row[1] or "") for row in rows)
-        return found
+        sql = "select turn_id, prompt from turn_search where turn_id in (select value from json_each(?))"
+        return {row[0]: row[1] or "" for row in self._query(sql, json.dumps(turn_ids))}
 
 
 # -- memory ------------------------------------------------------------------
@@ -1512,6 +1426,13 @@ def keep_as(path: pathlib.Path, kind: str, now: dt.datetime) -> pathlib.Path:
     return kept
 
 
+def _version(connection: sqlite3.Connection) -> int:
+    version: int = connection.execute("pragma user_version").fetchone()[0]
+    if version not in {0, SCHEMA_VERSION}:
+        raise sqlite3.DatabaseError(f"its version is {version}")
+    return version
+
+
 def _migrate(connection: sqlite3.Connection) -> None:
     import sqlite_utils
     from sqlite_utils.migrations import Migrations
@@ -1524,7 +1445,8 @@ def _migrate(connection: sqlite3.Connection) -> None:
             db.execute(statement)
         db.execute(f"pragma user_version = {SCHEMA_VERSION}")
 
-    migrations.apply(sqlite_utils.Database(connection))
+    if not _version(connection):
+        migrations.apply(sqlite_utils.Database(connection))
 
 
 class Database:
@@ -1533,7 +1455,7 @@ class Database:
     def __init__(self, home: Home, patience: float, now: Callable[[], dt.datetime]) -> None:
         self.home = home
         self.patience = patience
-        """Seconds to wait for a database that another process has locked."""
+        """Seconds to wait for a database that another process has locked, and to open it."""
         self.now = now
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, ...] | None = None
@@ -1545,7 +1467,7 @@ class Database:
 
     @property
     def connection(self) -> sqlite3.Connection:
-        if self._connection is not None and file_identity(self.home.database) != self._identity:
+        if self._identity not in {None, file_identity(self.home.database)}:
             self.close()  # writes to a file that is not at its place any more would be lost
             if not self.home.directory.is_dir():
                 raise Problem(f"{tilde(self.home.directory)} was removed meanwhile; nothing is written there")
@@ -1555,7 +1477,7 @@ class Database:
             except sqlite3.DatabaseError as error:
                 if not damaged(error):
                     raise
-                self.set_aside()
+                self.begin_anew()
                 self._connection = self._open()
         return self._connection
 
@@ -1568,21 +1490,20 @@ class Database:
         connection.row_factory = sqlite3.Row
         try:
             connection.execute("pragma secure_delete = on")
-            with locked(self.home.lock("profile")):  # or two first commands would both create the tables
-                if not (version := connection.execute("pragma user_version").fetchone()[0]):
+            if not _version(connection):
+                # or two first commands would both create the tables
+                with locked(self.home.lock("profile"), self.patience):
                     _migrate(connection)
-            if version not in {0, SCHEMA_VERSION}:
-                raise sqlite3.DatabaseError(f"its version is {version}")
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def set_aside(self) -> None:
+    def begin_anew(self) -> None:
         """Keep a database that is broken, or of another version, under another name, and begin a new one."""
-        broken = self._identity
+        broken = self._identity or file_identity(self.home.database)
         self.close()
-        with locked(self.home.lock("profile")):
+        with locked(self.home.lock("profile"), self.patience):
             if file_identity(self.home.database) != broken:
                 return  # another process was here first
             kept = keep_as(self.home.database, "damaged", self.now())
@@ -1666,32 +1587,16 @@ class ProfileUnreadable(Problem):
     """``profile.md`` is there, but can't be read as text. It is never overwritten."""
 
 
-def read_bytes(path: pathlib.Path) -> bytes | None:
-    """Read a profile's bytes; ``None`` if there is no such file. Raises ``ProfileUnreadable``."""
-    for _ in range(3):
-        try:
-            return _read_regular(path)
-        except FileNotFoundError:
-            # Where two files can't be exchanged, a write of ours leaves no profile for an instant.
-            if not path.with_name(PREVIOUS.format(path.name)).exists():
-                break
-            time.sleep(0.002)
-        except OSError as error:
-            raise ProfileUnreadable(
-                f"{tilde(path)} can't be read: {error.strerror}; see: ls -l {for_shell(path)}"
-            ) from error
-    return None
-
-
 def _read_regular(path: pathlib.Path) -> bytes:
     # Without blocking: a FIFO in the profile's place must not hang every call.
     file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
-        status, see = os.fstat(file), f"see: ls -l {for_shell(path)}"
-        if not stat.S_ISREG(status.st_mode):
-            raise ProfileUnreadable(f"{tilde(path)} is not a regular file; {see}")
-        if os.name == "posix" and status.st_uid != os.geteuid():
-            raise ProfileUnreadable(f"{tilde(path)} belongs to another user; {see}")
+        status = os.fstat(file)
+        wrong = "" if stat.S_ISREG(status.st_mode) else "is not a regular file"
+        if not wrong and os.name == "posix" and status.st_uid != os.geteuid():
+            wrong = "belongs to another user"
+        if wrong:
+            raise ProfileUnreadable(f"{tilde(path)} {wrong}; see: ls -l {for_shell(path)}")
         if status.st_size > LARGEST_PROFILE:
             size = f"{status.st_size:,} bytes; at most {LARGEST_PROFILE:,}"
             raise ProfileUnreadable(f"{tilde(path)} is too large ({size}); shorten it: llm memory edit")
@@ -1699,6 +1604,20 @@ def _read_regular(path: pathlib.Path) -> bytes:
             return opened.read()
     finally:
         os.close(file)
+
+
+def read_bytes(path: pathlib.Path) -> bytes | None:
+    """Read a profile's bytes; ``None`` if there is no such file. Raises ``ProfileUnreadable``."""
+    try:
+        if not path.exists() and path.with_name(PREVIOUS.format(path.name)).exists():
+            time.sleep(0.01)  # where two files can't be exchanged, a write of ours leaves no profile for an instant
+        return _read_regular(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ProfileUnreadable(
+            f"{tilde(path)} can't be read: {error.strerror}; see: ls -l {for_shell(path)}"
+        ) from error
 
 
 def as_text(path: pathlib.Path, data: bytes | None) -> str:
@@ -1765,13 +1684,14 @@ def _sync_directory(path: pathlib.Path) -> None:
 
 WRITER_PATIENCE = 2.0
 """Seconds to wait for a program that is writing the profile."""
+BEING_WRITTEN = "{} is being written by another program; try again when it is done"
 UNKNOWN = "unknown"
 """The author of a profile that is older than its history."""
 FORGOTTEN = "[forgotten]"
 REDACTED = f"- {FORGOTTEN}\n"
 
 
-class Version(NamedTuple):
+class Version(Value):
     """One state of the profile."""
 
     id: int
@@ -1926,7 +1846,7 @@ class History:
             self._finish()
             return self.version_text(self.latest_id())
         with self.db.transaction():
-            self._add_version(author if latest else UNKNOWN, text, written=True)
+            self._add_version(UNKNOWN if not latest and author == "outside" else author, text, written=True)
         return text
 
     # The file
@@ -1947,7 +1867,7 @@ class History:
         if not os.access(target.parent, os.W_OK):
             raise Problem(f"{tilde(target.parent)} can't be written to; {see}")
         if open_for_writing(self._beside(PREVIOUS)):
-            raise self._being_written()
+            raise Problem(BEING_WRITTEN.format(tilde(self.home.profile)))
 
     def _target(self) -> pathlib.Path:
         """Return the real place of the text: a symlinked profile stays a symlink."""
@@ -2027,6 +1947,8 @@ class History:
             kept = tilde(keep_as(previous, "unreadable", self.db.now()))
             self.db.report("displaced", f"Something that is not text was saved during a write; it is kept as {kept}")
             return
+        if theirs is None and patience:  # before a write, which would remove the file
+            raise Problem(BEING_WRITTEN.format(tilde(previous)))
         if theirs is None:
             return  # until the next look
         if theirs not in {self.version_text(base), self.version_text(latest)}:
@@ -2041,7 +1963,7 @@ class History:
         ending = time.monotonic() + WRITER_PATIENCE
         while self._beside(PREVIOUS).exists():
             if time.monotonic() > ending:
-                raise self._being_written()
+                raise Problem(BEING_WRITTEN.format(tilde(self.home.profile)))
             time.sleep(0.01)
             self._look_at_previous()
 
@@ -2083,11 +2005,8 @@ class History:
         """Return the profile's text, which is expected to be this version's."""
         found = self._quiet_text(self.home.profile, self.version_text(version), WRITER_PATIENCE)
         if found is None:
-            raise self._being_written()
+            raise Problem(BEING_WRITTEN.format(tilde(self.home.profile)))
         return found
-
-    def _being_written(self) -> Problem:
-        return Problem(f"{tilde(self.home.profile)} is being written by another program; try again when it is done")
 
     @staticmethod
     def _quiet_text(path: pathlib.Path, expected: str, patience: float) -> str | None:
@@ -2147,7 +2066,8 @@ class History:
 
     def versions(self, limit: int = -1, where: str = "true", *values: object) -> list[Version]:
         """Return the versions that match, newest first."""
-        rows = self.db.rows(f"select * from versions where {where} order by id desc limit ?", *values, limit)
+        sql = f"select id, at, author, model, base from versions where {where} order by id desc limit ?"
+        rows = self.db.rows(sql, *values, limit)
         return [self._as_version(row) for row in rows]
 
     def _as_version(self, row: sqlite3.Row) -> Version:
@@ -2220,7 +2140,7 @@ MOST_OPEN_NOTES = 1_000
 #   any ── forget ──> forgotten, for good
 
 
-class PendingTurn(NamedTuple):
+class PendingTurn(Value):
     """A turn that is still to be learned from."""
 
     turn_id: str
@@ -2234,7 +2154,7 @@ class PendingTurn(NamedTuple):
     attempts: int
 
 
-class Cursor(NamedTuple):
+class Cursor(Value):
     """The last turn of the log that was looked at."""
 
     row: int = 0
@@ -2244,7 +2164,7 @@ class Cursor(NamedTuple):
 _TURN = "id, thread_id, coalesce(asked, model) as asked, at, start, length, attempts"
 
 
-class Turns(NamedTuple):
+class Turns(Value):
     """The turns with typed words and what became of them. Never a word of them, nor of the profile."""
 
     db: Database
@@ -2382,7 +2302,7 @@ REWORDED = "REWORDED"
 """The action of a receipt whose fact is in the user's own words."""
 
 
-class Receipt(NamedTuple):
+class Receipt(Value):
     """The words of the user that a line of the profile rests on."""
 
     version: int
@@ -2398,7 +2318,7 @@ class Receipt(NamedTuple):
     """When the quote was typed."""
 
 
-class Receipts(NamedTuple):
+class Receipts(Value):
     """The evidence of every learned fact."""
 
     db: Database
@@ -2429,7 +2349,7 @@ class Receipts(NamedTuple):
         return found
 
 
-class HeldEdit(NamedTuple):
+class HeldEdit(Value):
     """An edit that waits for the user to accept or drop it."""
 
     id: int
@@ -2453,7 +2373,7 @@ class Outdated(Problem):
     """A held edit can't be made any more: its line has changed, or it is not held now."""
 
 
-class Review(NamedTuple):
+class Review(Value):
     """The edits that were held for the user."""
 
     db: Database
@@ -2525,18 +2445,17 @@ def saying(text: str, *, whole: bool = False) -> Says:
 
     With ``whole`` a line must say this and nothing else.
     """
-
-    def said(line: str) -> str:
-        item = _ITEM.match(line.strip("\ufeff\r\n"))
-        return normalised(item[2] if item else line)
-
     key = said(text)
     if not key:
         raise Problem("Say what to forget: llm memory forget TEXT; see: llm memory show")
     return (lambda line: said(line) == key) if whole else (lambda line: key in normalised(line))
 
 
-class Forgetting(NamedTuple):
+def _row_says(row: sqlite3.Row, says: Says) -> bool:
+    return any(says(row[name]) for name in ("fact", "before", "quote"))
+
+
+class Forgetting(Value):
     """Removal for good: from the profile, its history, the receipts and the held edits."""
 
     db: Database
@@ -2574,7 +2493,8 @@ class Forgetting(NamedTuple):
         def make(profile: str) -> str:
             document = Document(profile)
             headings = {index for index, _, _ in document.headings}
-            return "".join(line for index, line in enumerate(document.lines) if index in headings or not says(line))
+            kept = (line for index, line in enumerate(document.lines) if index in headings or not says(line))
+            return document.bom + "".join(kept)
 
         with self.history.lock():
             self.history.change("forget", make)
@@ -2619,11 +2539,13 @@ class Forgetting(NamedTuple):
 
     def _copies(self) -> Iterator[pathlib.Path]:
         """Find all files that may still contain what the profile did: displaced, damaged or kept aside."""
-        kept = r"\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"
+        kept = r"(?:\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"
         for place in {pathlib.Path(os.path.realpath(self.home.profile)), self.home.profile, self.home.database}:
             yield from (place.with_name(name.format(place.name)) for name in (PREVIOUS, NEW))
             names = os.listdir(place.parent) if place.parent.is_dir() else []
-            yield from (place.with_name(name) for name in names if re.fullmatch(re.escape(place.name) + kept, name))
+            yield from (
+                place.with_name(name) for name in names if re.fullmatch(rf"\.?{re.escape(place.name)}{kept}", name)
+            )
 
     def purge(self) -> None:
         """Remove everything of ours. Nothing brings it back."""
@@ -2639,10 +2561,6 @@ class Forgetting(NamedTuple):
         shutil.rmtree(os.path.realpath(self.home.directory))
         if self.home.directory.is_symlink():
             self.home.directory.unlink()
-
-
-def _row_says(row: sqlite3.Row, says: Says) -> bool:
-    return any(says(row[name]) for name in ("fact", "before", "quote"))
 
 
 # The whole
@@ -2672,9 +2590,12 @@ class Memory:
     def paused_since(self) -> str | None:
         """Return when learning was paused; ``None`` if it is not."""
         try:
-            return self.home.file("paused").read_text("utf-8").strip() or "unknown"
-        except FileNotFoundError:
+            text = self.home.file("paused").read_text("utf-8").strip()
+            return parse_time(text).isoformat()
+        except (FileNotFoundError, NotADirectoryError):
             return None
+        except ValueError:  # of a file that was made by hand, or on a full disk
+            return self.db.now().isoformat()
 
     def pause(self) -> None:
         self.home.create()
@@ -2804,9 +2725,10 @@ _TOO_LONG = (
 
 def _as_model_failed(model_id: str, error: BaseException, request: str) -> ModelFailed:
     # Providers quote part of a wrong key in their errors, and some the request: that is not kept.
-    text = mask_secrets(" ".join(str(error).split()))[:300]
-    if not text or any(len(line) >= 8 and " ".join(line.split())[:40] in text for line in split_lines(request)):
-        text = type(error).__name__
+    said, lines = " ".join(str(error).split()), {" ".join(line.split())[:40] for line in split_lines(request)}
+    lines |= {json.dumps(line, ensure_ascii=ascii)[1:-1] for line in lines for ascii in (False, True)}
+    quoted = any(len(line) >= 8 and line in said for line in lines)
+    text = mask_secrets(said)[:300] if said and not quoted else type(error).__name__
     if isinstance(error, llm.UnknownModelError):
         return ModelFailed(f"the model {model_id} is not installed", "unknown")
     if isinstance(error, llm.NeedsKeyException):
@@ -2861,7 +2783,8 @@ def match(turn: Turn, prompt: str, notes: Sequence[Note]) -> tuple[Note, int] | 
     # that were killed left notes to which no turn came, and the "hi" of one is in
     # many a later prompt.
     newest = candidates[-MOST_SEARCHED:]
-    candidates = sorted(candidates[::-1], key=lambda note: (note.thread is None, -note.length))
+    candidates.reverse()
+    candidates.sort(key=lambda note: (note.thread is None, -note.length))
     for anywhere in (False, True):
         for note in candidates:
             if anywhere and note not in newest:
@@ -2923,7 +2846,7 @@ def forget_for_good(memory: Memory, log: Log, says: Says) -> None:
 # One batch
 
 
-class Result(NamedTuple):
+class Result(Value):
     """The result of one request."""
 
     model: str
@@ -2933,7 +2856,7 @@ class Result(NamedTuple):
     failure: ModelFailed | None = None
 
 
-class Batch(NamedTuple):
+class Batch(Value):
     """Turns of one model, the messages typed in them, and the profile that the model is shown."""
 
     model: str
@@ -2958,7 +2881,7 @@ class Learner:
         self.ask = ask
 
     def learn(self, turns: Sequence[PendingTurn] | None = None) -> Result | None:
-        """Make one request, for the first of these turns, or of those due; ``None`` if there are none, or while paused."""
+        """Make one request, for the first of these turns or of those due; ``None`` if there are none, or if paused."""
         if self.memory.paused_since():
             return None
         turns = self.memory.turns.due() if turns is None else turns
@@ -3289,7 +3212,7 @@ class Worker:
         if self.memory.paused_since():
             return None
         with locked(self.home.lock("learn"), 0):
-            if (log := self._log_state()) != self._seen:
+            if (log := self._log_state()) != self._seen or self.memory.journal.is_there():
                 if take_in(self.memory, self.log):
                     result = Result("", 0)
                 self._seen = log
@@ -3338,7 +3261,7 @@ class Worker:
         self._complaint = message
         with contextlib.suppress(sqlite3.Error, OSError, Problem):
             if damaged(error):
-                self.memory.db.set_aside()
+                self.memory.db.begin_anew()
             self.memory.db.report("log" if isinstance(error, LogUnreadable) else "worker", message)
 
 
@@ -3351,6 +3274,7 @@ def run_worker(home: Home, settings: Settings) -> None:
         os.nice(10)
     try:
         if settings.updates and not settings.disabled:
+            home.check_own()
             Worker(home, settings).run()
     finally:
         logging.shutdown()
@@ -3379,9 +3303,9 @@ _PROMPT = f"auto-{os.urandom(8).hex()}-prompt"
 _BY_HAND = f"auto-{os.urandom(8).hex()}"
 
 # Marks that chat templates are made of: in a profile they could end the system prompt.
-_CHAT_MARKS = re.compile(r"<\|[\w ]{1,40}\|>|<(?:start|end)_of_turn>|\[/?INST\]|<</?SYS>>|</?s>")
+_CHAT_MARKS = r"<[|｜][\w ▁]{1,40}[|｜]>|<(?:start|end)_of_turn>|\[/?(?:INST|SYSTEM_PROMPT)\]|<</?SYS>>|</?s>"
 
-_REFUSES_SYSTEM = re.compile(r"(?:system|developer)[ _-]?(?:role|message|prompt|instruction)", re.IGNORECASE)
+_REFUSES_SYSTEM = r"(?:system|developer)[ _-]?(?:role|message|prompt|instruction)"
 
 
 def without_empty_headings(text: str) -> str:
@@ -3408,8 +3332,10 @@ def framed(text: str) -> str:
     """
     if says_nothing(text):
         return ""
-    text = _CHAT_MARKS.sub(" ", without_hidden(without_empty_headings(text)))
-    return FRAME.format(without_tag(stripped(text), "user_profile"))
+    text = stripped(without_hidden(without_empty_headings(text)))
+    if "<" in text or "[" in text:
+        text = without_tag(re.sub(_CHAT_MARKS, " ", text), "user_profile")
+    return FRAME.format(text)
 
 
 def _fragments(text: str) -> list[llm.Fragment]:
@@ -3447,6 +3373,18 @@ def _earlier_messages(conversation: Any) -> list[tuple[str, str]]:
     return [
         (message.role, "".join(str(getattr(part, "text", "") or "") for part in message.parts)) for message in messages
     ]
+
+
+def _has_own_system(seen: Mapping[str, Any]) -> bool:
+    """Tell whether a call has a system prompt of its own: an option's, a template's, or fragments beside ours."""
+    template = getattr(seen.get("template_obj"), "system", None)
+    return bool(seen.get("system") or template or len(seen.get("system_fragments") or ()) > 1)
+
+
+def _framed_part(system: str) -> str:
+    """Return only the framed profile of a system prompt."""
+    found = re.search(f"{re.escape(FRAME.partition('{}')[0])}.*?</user_profile>", system, re.DOTALL)
+    return found[0] if found else system
 
 
 class Call:
@@ -3525,8 +3463,8 @@ class Call:
         self._debug(f"{sum(map(len, found))} characters of profile sent")
         return found
 
-    def _wanted(self, argument: str) -> list[llm.Fragment]:
-        """Return what goes where this argument stands.
+    def _wanted(self, argument: str, *, own: bool | None = None) -> list[llm.Fragment]:
+        """Return what goes where this argument stands; ``own``: the message has a system prompt of its own.
 
         A model that refuses system prompts gets the profile in the prompt, and
         so does a conversation that began without it: there llm ignores a late
@@ -3542,6 +3480,8 @@ class Call:
         )
         if any("<user_profile>" in text for _, text in earlier):
             again = began_with if self._is_system(argument) and not in_prompt else ""
+            if own if own is not None else _has_own_system(seen):
+                again = _framed_part(again)
             return [llm.Fragment(again, "memory:auto")] if again else []
         if argument not in {"auto", _PROMPT if in_prompt else _SYSTEM}:
             return []
@@ -3603,9 +3543,9 @@ class Call:
                 if typed:
                     self._write_note(prompt or "", conversation)
                     self._spawn()
-                again = self._wanted(_SYSTEM) if getattr(conversation, "responses", None) else []
-                if again and not kwargs.get("system") and not kwargs.get("system_fragments"):
-                    kwargs["system_fragments"] = again
+                if getattr(conversation, "responses", None):
+                    again = self._wanted(_SYSTEM, own=bool(kwargs.get("system")))
+                    kwargs["system_fragments"] = [*(kwargs.get("system_fragments") or ()), *again]
             except Exception as error:  # noqa: BLE001 - whatever happens, the message is sent
                 self.report(in_words(error))
             return send(prompt, *args, **kwargs)
@@ -3633,7 +3573,7 @@ class Call:
 
     def failed(self, error: Exception) -> None:
         """Remember a model that refused the profile as a system prompt; the next call carries it in the prompt."""
-        if self.in_system and _REFUSES_SYSTEM.search(str(error)):
+        if self.in_system and re.search(_REFUSES_SYSTEM, str(error), re.IGNORECASE):
             with contextlib.suppress(OSError), open(self.home.file("no-system"), "a", encoding="utf-8") as file:
                 file.write(f"{self.in_system}\n")
             click.echo(
@@ -3662,9 +3602,8 @@ class Call:
             return
         self.home.file("news").unlink(missing_ok=True)
         text = f"memory: {printable(news)}"
-        plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
         with contextlib.suppress(OSError, ValueError):  # a terminal that has gone
-            click.echo(text if plain else click.style(text, dim=True), err=True)
+            click.echo(text if plain() else click.style(text, dim=True), err=True)
 
     def _spawn(self) -> None:
         if self.settings.updates and not worker_runs(self.home):
@@ -3674,6 +3613,7 @@ class Call:
         """Keep what failed for ``status``, if that much is possible."""
         self._debug(message)
         with contextlib.suppress(Exception):
+            self.home.create()
             self.journal.append({"failed": message, "at": utc_now().isoformat()})
 
     def _debug(self, message: str) -> None:
@@ -3733,6 +3673,10 @@ def inject_into(cli: click.Group, settings: Settings) -> None:
 # Each parses, calls one thing and prints. stdout is data, stderr is talk.
 
 
+def open_memory() -> Memory:
+    return Memory(Home.current())
+
+
 class _Group(click.Group):
     """The one place where errors become words for the person."""
 
@@ -3743,6 +3687,9 @@ class _Group(click.Group):
             sys.stdout.reconfigure(**how)  # type: ignore[union-attr]
         try:
             return super().invoke(ctx)
+        except Problem as problem:
+            # It may quote a profile, or a model's error.
+            raise Problem(printable(problem.message)) from problem
         except OverflowError as error:
             raise Problem("There is no such number; see: llm memory history") from error
         except UnicodeDecodeError as error:
@@ -3750,8 +3697,8 @@ class _Group(click.Group):
         except sqlite3.DatabaseError as error:
             if damaged(error):
                 with open_memory() as memory:
-                    memory.db.set_aside()
-                raise Problem("memory.db was damaged and is set aside; see: llm memory status") from error
+                    memory.db.begin_anew()
+                raise Problem("memory.db was damaged and is begun anew; see: llm memory status") from error
             raise Problem(f"memory.db can't be used now ({error}); see: llm memory status") from error
         except BrokenPipeError:
             raise
@@ -3765,17 +3712,15 @@ def say(message: str) -> None:
     click.echo(printable(message), err=True)
 
 
-def show_line(line: str, **style: Any) -> None:
+def show_line(line: str, colour: str | None = None) -> None:
     """Print a line of data; to a terminal without characters that would control it."""
-    click.secho(printable(line) if at_terminal(sys.stdout) else line, **style)
+    text = printable(line) if at_terminal(sys.stdout) else line
+    click.echo(click.style(text, fg=colour) if colour and not plain() else text)
 
 
 def print_json(data: object) -> None:
-    click.echo(json.dumps(data, indent=2, ensure_ascii=False))
-
-
-def open_memory() -> Memory:
-    return Memory(Home.current())
+    text = json.dumps(data, indent=2, ensure_ascii=False)
+    click.echo(printable(text) if at_terminal(sys.stdout) else text)
 
 
 @contextlib.contextmanager
@@ -3830,7 +3775,8 @@ def show(json_: bool) -> None:
             hint = f"{counted(waiting, 'message')} waiting to be learned from; see: llm memory status"
         say(f"Nothing is remembered yet. {hint}")
     else:
-        click.echo(printable(text) if at_terminal(sys.stdout) else text, nl=not text.endswith("\n"))
+        text = printable(text) if at_terminal(sys.stdout) else text
+        click.echo(text, nl=not text.endswith("\n"), color=True)  # True: nothing more is taken out
 
 
 @memory_group.command()
@@ -3919,30 +3865,44 @@ def report_change(version: Version | None, kept: pathlib.Path | None = None) -> 
 TEMPLATE = f"{TITLE}\n\n" + "\n\n".join(f"## {name}" for name in DEFAULT_SECTIONS) + "\n"
 
 
-def edited(memory: Memory) -> int:
-    """Open the profile in the user's editor, and return the version that comes of it."""
-    with memory.history.lock():
-        shown = memory.history.adopt()
-        offered = not shown
-        base: int | None = memory.history.latest_id()
-        if offered:
-            with open(memory.home.profile, "a", encoding="utf-8") as file:
+@contextlib.contextmanager
+def learning(home: Home) -> Iterator[None]:
+    """Hold the lock of whoever learns, and say so if that takes a while."""
+    home.create()
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(locked(home.lock("learn"), 0.5))
+        except LockBusy:
+            say("Waiting for a model's answer…")
+            stack.enter_context(locked(home.lock("learn"), 5 * MODEL_TIMEOUT))
+        yield
+
+
+def edited(memory: Memory) -> Version | None:
+    """Open the profile in the user's editor, and return the version that comes of it, if any does."""
+    profile, history, shown = memory.home.profile, memory.history, None
+    with history.lock():
+        with contextlib.suppress(ProfileUnreadable):  # to be mended in the editor
+            shown = history.adopt()
+        base = history.latest_id()
+        if shown == "":
+            with open(os.open(profile, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600), "a", encoding="utf-8") as file:
                 file.write(TEMPLATE if not file.tell() else "")  # another program may have saved meanwhile
     try:
-        click.edit(filename=str(memory.home.profile))
+        click.edit(filename=str(profile))
     except (click.ClickException, ValueError) as error:
         raise Problem(f"{error}; to use another editor: export EDITOR=nano") from error
     finally:
-        with memory.history.lock():
-            if offered and memory.history.profile() == TEMPLATE:
-                memory.home.profile.write_text("", "utf-8")
-            if base is not None and memory.history.forgotten_since(base):  # the editor still had it
-                latest = memory.history.version_text(memory.history.latest_id())
-                now = merge(shown or TEMPLATE, latest, memory.history.profile())
-                memory.home.profile.write_bytes(now.encode())
-                base = None
-            memory.history.adopt("edit", base)
-    return memory.history.latest_id()
+        with history.lock():
+            forgotten = shown is not None and history.forgotten_since(base)
+            if shown == "" and history.profile() == TEMPLATE:
+                profile.write_text("", "utf-8")
+            if forgotten:  # the editor still had it
+                latest = history.version_text(history.latest_id())
+                profile.write_bytes(merge(shown or TEMPLATE, latest, history.profile()).encode())
+            history.adopt("edit", None if forgotten else base)
+    # Not what another command has written meanwhile; that one takes what the editor has saved for another program's.
+    return next(iter(history.versions(1, "id > ? and author in ('edit', 'outside')", base)), None)
 
 
 @memory_group.command()
@@ -3951,14 +3911,12 @@ def edit() -> None:
     "Edit the profile in your editor"
     with open_memory() as memory:
         memory.history.check_writable()
-        with locked(memory.home.lock("learn")):  # nothing is learned while the editor is open
-            memory.history.settle()
-            before = memory.history.latest_id()
+        with learning(memory.home):  # nothing is learned while the editor is open
             version = edited(memory)
-        if version == before:
-            say("Nothing was changed in the editor: the profile is as it was.")
+        if version is None:
+            say("Nothing was changed in the editor.")
         else:
-            report_change(memory.history.version(version))
+            report_change(version)
 
 
 @memory_group.command()
@@ -4080,21 +4038,22 @@ def resume() -> None:
 def update_now(memory: Memory, log: Log, settings: Settings, ask: Ask = ask_model) -> list[Result]:
     """Learn everything that waits, in the foreground; a worker's batch is waited for."""
     results: list[Result] = []
-    learning = memory.home.lock("learn")
-    with locked(learning):
+    with learning(memory.home):
         take_in(memory, log)
     learner, tried = Learner(memory, log, settings, ask), set[str]()
     left = memory.turns.in_states("pending")
     hidden = not left or not at_terminal(sys.stderr)
     with click.progressbar(length=len(left), label="Learning", file=sys.stderr, hidden=hidden) as bar:
         while left:
-            with locked(learning, 3 * MODEL_TIMEOUT):
+            with learning(memory.home):
                 left = [turn for turn in memory.turns.in_states("pending") if turn.turn_id not in tried]
                 result = learner.learn(left)
             if result is None:
                 break  # paused, or learned by someone else
             results.append(result)
-            tried |= {turn.turn_id for turn in left if turn.model == left[0].model and result.turns}
+            if result.failure and result.failure.kind != "too long":  # what was too long is asked for one by one
+                same = [turn.turn_id for turn in left if turn.model == left[0].model]
+                tried |= set(same if result.failure.kind == "silent" else same[: result.turns])
             bar.update(result.turns)
     return results
 
@@ -4150,6 +4109,14 @@ def described_edit(held: HeldEdit) -> str:
     return f"Remove: {held.before}" if held.action == "REMOVE" else f"Change: {held.before}\n   to: {held.fact}"
 
 
+def accept(memory: Memory, held: HeldEdit, fact: str, complain: Callable[[str], None] = say) -> None:
+    """Make a held edit; one that is outdated does not keep others from being reviewed."""
+    try:
+        report_change(memory.review.accept(held, fact))
+    except Outdated as problem:
+        complain(problem.message)
+
+
 def review_one(memory: Memory, held: HeldEdit) -> bool:
     """Ask about one held edit; ``False`` to stop."""
     say(f"\n{held.id}. {described_edit(held)}")
@@ -4159,20 +4126,17 @@ def review_one(memory: Memory, held: HeldEdit) -> bool:
     keys = click.Choice(["a", "d", *("e" * edit), "s", "q"], case_sensitive=False)
     words = f"   [a]ccept, [d]rop, {'[e]dit, ' * edit}[s]kip, [q]uit"
     answer: str = click.prompt(words, default="s", type=keys, show_choices=False, err=True)
-    try:
-        if answer == "a":
-            report_change(memory.review.accept(held))
-        elif answer == "d":
-            memory.review.drop(held)
-            say("   Dropped.")
-        elif answer == "e":
-            fact = click.prompt("   The line", default=held.fact, err=True).strip()
-            if reason := why_unfit(fact):
-                say(f"   This can't be a line of the profile: {reason}. The edit stays as it was.")
-            else:
-                report_change(memory.review.accept(held, fact))
-    except Outdated as problem:  # the others may still be reviewed
-        say(problem.message)
+    if answer == "a":
+        accept(memory, held, held.fact)
+    elif answer == "d":
+        memory.review.drop(held)
+        say("   Dropped.")
+    elif answer == "e":
+        fact = click.prompt("   The line", default=held.fact, err=True).strip()
+        if reason := why_unfit(fact):
+            say(f"   This can't be a line of the profile: {reason}. The edit stays as it was.")
+        else:
+            accept(memory, held, fact)
     return answer != "q"
 
 
@@ -4183,12 +4147,9 @@ def review_chosen(memory: Memory, accepted: Sequence[int], dropped: Sequence[int
         raise Problem(f"There is no held edit {missing[0]}; see: llm memory review --json")
     if both := set(accepted) & set(dropped):
         raise Problem(f"Say either --accept {min(both)} or --drop {min(both)}, not both; nothing was changed")
-    outdated = []
+    outdated: list[str] = []
     for id in accepted:
-        try:
-            report_change(memory.review.accept(chosen[id]))
-        except Outdated as problem:
-            outdated.append(problem.message)
+        accept(memory, chosen[id], chosen[id].fact, outdated.append)
     for id in dropped:
         memory.review.drop(chosen[id])
         say(f"Dropped {id}.")
@@ -4254,7 +4215,7 @@ def diff(a: int | None, b: int | None) -> None:
         before, after = split_lines(past.version_text(oldest)), split_lines(past.version_text(newest))
     for line in difflib.unified_diff(before, after, f"version {oldest}", f"version {newest}"):
         colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[0])
-        show_line(line.rstrip("\r\n"), fg=colour)
+        show_line(line.rstrip("\r\n"), colour)
 
 
 @memory_group.command()
@@ -4280,153 +4241,103 @@ def rollback(version: int | None, steps: int | None, to: str | None, only: int |
 # Status and shells
 
 
-class Status:
-    """Everything that ``llm memory status`` tells. What can't be looked at becomes a problem."""
+def profile_status(home: Home, problems: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {"path": str(home.profile), "characters": None, "budget": BUDGET, "facts": None}
+    try:
+        home.check_own()
+        text = read_profile(home.profile)
+    except Problem as problem:
+        problems.append(problem.message)
+        return found
+    if without_hidden(text) != text:
+        problems.append("The profile contains invisible characters; they are not sent. See: llm memory show")
+    if without_tag(text, "user_profile") != text:
+        problems.append("The profile contains a user_profile tag; it is sent disarmed. See: llm memory show")
+    return found | {"characters": len(text), "facts": len(Document(text).items)}
 
-    def __init__(self, home: Home, settings: Settings) -> None:
-        from llm_user_memory_shell import survey
 
-        self.home = home
-        self.settings = settings
-        self.text: str | None = None
-        self.paused: str | None = None
-        self.last: Version | None = None
-        self.readable = True
-        self.pending = 0
-        self.aside: list[dict[str, Any]] = []
-        self.to_review = 0
-        self.problems = list(settings.complaints)
-        self._look_at_profile()
-        self.shells = survey(os.environ)
-        self.problems += self.shells.problems
-        self._look_at_database()
-        self._look_at_model()
+def shell_status(settings: Settings, problems: list[str]) -> dict[str, Any]:
+    from llm_user_memory_shell import how_to_activate, survey
 
-    def _look_at_profile(self) -> None:
+    installed, wrong = survey(os.environ)
+    problems += wrong
+    here = how_to_activate(installed, os.environ)
+    if settings.auto or settings.auto_off:
+        off = "switched off in this shell by LLM_MEMORY_AUTO; to turn it on: unset LLM_MEMORY_AUTO"
+        here = "active in this shell" if settings.auto else off
+    shell = {"installed": [str(shell.rc) for shell in installed], "active": bool(settings.auto)}
+    return {"here": here, "shell": shell}
+
+
+def memory_status(memory: Memory, problems: list[str]) -> dict[str, Any]:
+    last = next(iter(memory.history.versions(1, "author = 'worker'")), None)
+    found = memory.db.problems() + [row["reason"] for row in memory.turns.reasons("pending")]
+    problems += [problem for problem in dict.fromkeys([*found, memory.journal.read().failure]) if problem]
+    return {
+        "last_learned": last and {"at": last.at, "summary": last.summary},
+        "pending": memory.waiting(),
+        "set_aside": [dict(row) for row in memory.turns.reasons("aside")],
+        "to_review": len(memory.review.edits()),
+    }
+
+
+def status_of(home: Home, settings: Settings) -> dict[str, Any]:
+    """Gather everything that ``llm memory status`` tells. What can't be looked at becomes a problem."""
+    problems = list(settings.complaints)
+    found: dict[str, Any] = {"state": "on" if settings.updates else "on, but not learning (LLM_MEMORY_UPDATES)"}
+    found |= {"profile": profile_status(home, problems), **shell_status(settings, problems)}
+    with Memory(home, patience=2) as memory:
+        found["paused_since"] = memory.paused_since()
         try:
-            self.home.check_own()
-            self.text = read_profile(self.home.profile)
-        except Problem as problem:
-            self.problems.append(problem.message)
-            return
-        if without_hidden(self.text) != self.text:
-            self.problems.append("The profile contains invisible characters; they are not sent. See: llm memory show")
-        if without_tag(self.text, "user_profile") != self.text:
-            self.problems.append("The profile contains a user_profile tag; it is sent disarmed. See: llm memory show")
-
-    def _look_at_database(self) -> None:
-        try:
-            with Memory(self.home, patience=2) as memory:
-                try:
-                    self._ask(memory)
-                except sqlite3.DatabaseError as error:
-                    if not damaged(error):
-                        raise
-                    memory.db.set_aside()
-                    self._ask(memory)
+            try:
+                found |= memory_status(memory, problems)
+            except sqlite3.DatabaseError as error:
+                if not damaged(error):
+                    raise
+                memory.db.begin_anew()
+                found |= memory_status(memory, problems)
         except (sqlite3.Error, OSError, Problem) as error:
-            self.readable = False
-            if (message := in_words(error)) not in self.problems:
-                self.problems.append(f"memory.db can't be used now: {message}")
+            problems.append(f"memory.db can't be used now: {in_words(error)}")
+    if settings.disabled or found["paused_since"]:
+        found["state"] = "disabled (LLM_MEMORY_DISABLED)" if settings.disabled else "paused"
+    with contextlib.suppress(OSError):
+        found["profile_in_prompt"] = home.file("no-system").read_text("utf-8").split()
+    try:
+        found["model"] = settings.model and llm.get_model(settings.model).model_id
+    except llm.UnknownModelError:
+        problems.append(f"LLM_MEMORY_MODEL={settings.model} is not a model that llm has; see: llm models")
+    found["worker"] = {"running": worker_runs(home), "log": str(home.worker_log)}
+    return found | {"llm_logging": not home.logging_off, "problems": list(dict.fromkeys(problems))}
 
-    def _ask(self, memory: Memory) -> None:
-        self.paused = memory.paused_since()
-        self.last = next(iter(memory.history.versions(1, "author = 'worker'")), None)
-        self.aside = [dict(row) for row in memory.turns.reasons("aside")]
-        self.to_review = len(memory.review.edits())
-        self.pending = memory.waiting()
-        found = memory.db.problems() + [row["reason"] for row in memory.turns.reasons("pending")]
-        found += filter(None, [memory.journal.read().failure])
-        self.problems += [problem for problem in dict.fromkeys(found) if problem not in self.problems]
 
-    def _look_at_model(self) -> None:
-        with contextlib.suppress(llm.UnknownModelError):
-            if self.settings.model:
-                llm.get_model(self.settings.model)
-            return
-        self.problems.append(f"LLM_MEMORY_MODEL={self.settings.model} is not a model that llm has; see: llm models")
-
-    @property
-    def state(self) -> str:
-        if self.settings.disabled:
-            return "disabled (LLM_MEMORY_DISABLED)"
-        if self.paused:
-            return "paused"
-        return "on" if self.settings.updates else "on, but not learning (LLM_MEMORY_UPDATES)"
-
-    @property
-    def worker(self) -> str:
-        if not worker_runs(self.home):
-            return f"not running{'; it starts after your next prompt' if self.settings.auto else ''}"
-        with contextlib.suppress(OSError, ValueError, IndexError):  # no text yet, or none on a full disk
-            return f"running (pid {self.home.lock('worker').read_text().split()[0]})"
-        return "running"
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "state": self.state,
-            "profile": {
-                "path": str(self.home.profile),
-                "characters": None if self.text is None else len(self.text),
-                "budget": BUDGET,
-                "facts": None if self.text is None else len(Document(self.text).items),
-            },
-            "shell": {
-                "installed": [str(shell.rc) for shell in self.shells.installed],
-                "active": bool(self.settings.auto),
-            },
-            "paused_since": self.paused,
-            "last_learned": None if self.last is None else {"at": self.last.at, "summary": self.last.summary},
-            "pending": self.pending,
-            "set_aside": self.aside,
-            "to_review": self.to_review,
-            "worker": {"running": worker_runs(self.home), "log": str(self.home.worker_log)},
-            "llm_logging": not self.home.logging_off,
-            "model": self.settings.model,
-            "problems": self.problems,
-        }
-
-    def as_lines(self, now: dt.datetime) -> Iterator[tuple[str, str]]:
-        """Yield label and text of each line."""
-        unknown = "" if self.readable else "not known now"
-        yield "Here", self._shell()
-        paused = f"paused {ago(self.paused, now)}; to go on: llm memory resume" if self.paused else ""
-        yield "Memory", paused or self.state
-        yield "Profile", f"{tilde(self.home.profile)}{self._size()}"
-        yield "Learned", f"{ago(self.last.at, now)}: {self.last.summary}" if self.last else unknown or "nothing yet"
-        yield "Waiting", counted(self.pending, "message") if self.pending else unknown or "nothing"
-        for row in self.aside:
-            yield "Set aside", f"{counted(row['turns'], 'message')}: {row['reason']}"
-        if self.aside:
-            yield "", "Learn with another model: export LLM_MEMORY_MODEL=… (llm models)"
-            yield "", "Then try them again: llm memory update --retry"
-        if self.to_review:
-            yield "To review", f"{counted(self.to_review, 'edit')}: llm memory review"
-        yield "Worker", self.worker
-        off = "off, so nothing is learned; to turn it on: llm logs on"
-        yield "llm's log", off if self.home.logging_off else "on"
-        yield "Model", self.settings.model or "the one each conversation uses"
-        told = {row["reason"] for row in self.aside}
-        for problem in self.problems:
-            if problem not in told:
-                yield "Problem", problem
-
-    def _size(self) -> str:
-        if self.text is None:
-            return ""
-        facts = counted(len(Document(self.text).items), "fact")
-        over = ": too long, so facts are condensed, and new ones wait for review" if len(self.text) > BUDGET else ""
-        return f" ({facts}, {len(self.text):,} of {BUDGET:,} characters{over})"
-
-    def _shell(self) -> str:
-        if self.settings.auto:
-            return "active in this shell"
-        if self.settings.auto_off:
-            return "switched off in this shell by LLM_MEMORY_AUTO; to turn it on: unset LLM_MEMORY_AUTO"
-        if self.shells.installed:
-            places = ", ".join(tilde(shell.rc) for shell in self.shells.installed)
-            return f"not active, but installed in {places}; {self.shells.how_to_activate(os.environ)}"
-        return "not active; to have every prompt carry the profile: llm memory install-shell"
+def status_lines(found: Mapping[str, Any], now: dt.datetime) -> Iterator[tuple[str, str]]:
+    """Put a status into labelled lines."""
+    yield "Here", found["here"]
+    paused = found["paused_since"]
+    yield "Memory", f"paused {ago(paused, now)}; to go on: llm memory resume" if paused else found["state"]
+    size, facts = found["profile"]["characters"], found["profile"]["facts"]
+    over = ": too long, so facts are condensed, and new ones wait for review" if (size or 0) > BUDGET else ""
+    text = "" if size is None else f" ({counted(facts, 'fact')}, {size:,} of {BUDGET:,} characters{over})"
+    yield "Profile", f"{tilde(pathlib.Path(found['profile']['path']))}{text}"
+    if "pending" in found:
+        last, pending = found["last_learned"], found["pending"]
+        yield "Learned", f"{ago(last['at'], now)}: {last['summary']}" if last else "nothing yet"
+        yield "Waiting", counted(pending, "message") if pending else "nothing"
+    for row in (aside := found.get("set_aside", [])):
+        yield "Set aside", f"{counted(row['turns'], 'message')}: {row['reason']}"
+    if aside:
+        yield "", "Learn with another model: export LLM_MEMORY_MODEL=… (llm models)"
+        yield "", "Then try them again: llm memory update --retry"
+    if found.get("to_review"):
+        yield "To review", f"{counted(found['to_review'], 'edit')}: llm memory review"
+    yield "Worker", "running" if found["worker"]["running"] else "not running; it starts after your next prompt"
+    yield "llm's log", "on" if found["llm_logging"] else "off, so nothing is learned; to turn it on: llm logs on"
+    yield "Model", found.get("model") or "the one each conversation uses"
+    if models := found.get("profile_in_prompt"):
+        yield "In prompt", f"{', '.join(models)}: without system prompts, so the profile goes into the prompt"
+    for problem in found["problems"]:
+        if problem not in {row["reason"] for row in aside}:
+            yield "Problem", problem
 
 
 @memory_group.command()
@@ -4434,11 +4345,11 @@ class Status:
 @click.pass_obj
 def status(settings: Settings, json_: bool) -> None:
     "Show whether memory is active here, what it does, and what is wrong"
-    found = Status(Home.current(), settings)
+    found = status_of(Home.current(), settings)
     if json_:
-        print_json(found.as_json())
+        print_json(found)
         return
-    for label, text in found.as_lines(utc_now()):
+    for label, text in status_lines(found, utc_now()):
         click.echo(f"{label:<11}{printable(text)}")
 
 

@@ -1,10 +1,7 @@
 """The lines that make ``llm`` in a shell carry the profile, and the start-up files they go into.
 
 Each shell's lines are a file in this folder; between two marker lines in a start-up file they are the *block*.
-Start-up files are edited as bytes, so any encoding and line ending stays.
-
-Read on in order: processes, shells, the block, changes, what is in the way, and what the commands call.
-Only these commands import this package; an ordinary call of ``llm`` never does.
+Start-up files are edited as bytes, so any encoding and line ending stays. Only commands import this package.
 """
 
 from __future__ import annotations
@@ -23,9 +20,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from llm_user_memory import Problem, counted, tilde, write_private
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-# -- processes ---------------------------------------------------------------
+# -- shells ------------------------------------------------------------------
 
 PATIENCE = 10.0
 """Seconds that a shell gets to start and to answer."""
@@ -39,26 +36,15 @@ def _output(*command: str) -> str:
     # of its own, or an interactive shell takes the terminal away from the user's.
     with contextlib.suppress(OSError), tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.DEVNULL
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.DEVNULL, start_new_session=True
         )
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(PATIENCE)
-        if sys.platform == "win32":
-            process.kill()
-        else:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, 9)
-        process.wait()
+        with contextlib.suppress(OSError):  # they have gone by themselves
+            process.kill() if sys.platform == "win32" else os.killpg(process.pid, 9)
         output.seek(0)
         return os.fsdecode(output.read())
     return ""
-
-
-def _find_program(names: Iterable[str]) -> str | None:
-    return next(filter(None, map(shutil.which, names)), None)
-
-
-# -- shells ------------------------------------------------------------------
 
 
 class Kind(NamedTuple):
@@ -67,28 +53,27 @@ class Kind(NamedTuple):
     programs: tuple[str, ...]
     lines: str
     load: str
-    """The command that reads a start-up file, ``{}``."""
+    """The command that reads a start-up file."""
     unload: str
-    meaning: str
-    """The command that shows what ``llm`` is."""
     ask: tuple[str, ...]
     """Arguments that start it as for a person and run a command; none if that takes a terminal."""
-    own_file: bool = False
-    """Start-up files are read from a folder, where the block gets a file of its own."""
+
+    @property
+    def program(self) -> str | None:
+        """The path of the program that is installed."""
+        return next(filter(None, map(shutil.which, self.programs)), None)
 
 
 _STATUS = "llm memory status --json"
 _RUN = ("-i", "-c", _STATUS)
-_NU_LINES = "llm.windows.nu" if os.name == "nt" else "llm.nu"
 _RUN_POWERSHELL = ("-NoLogo", "-NoExit", "-Command", f"{_STATUS}; exit")
+_NU_LINES = "llm.windows.nu" if os.name == "nt" else "llm.nu"
 KINDS = {
-    "bash": Kind(("bash",), "llm.bash", "source {}", "unset -f llm", "type llm", _RUN),
-    "zsh": Kind(("zsh",), "llm.zsh", "source {}", "unset -f llm", "type llm", _RUN),
-    "fish": Kind(("fish",), "llm.fish", "source {}", "functions --erase llm", "type llm", _RUN, own_file=True),
-    "nushell": Kind(("nu",), _NU_LINES, "source {}", "hide llm", "which llm", (), own_file=True),
-    "powershell": Kind(
-        ("pwsh", "powershell"), "llm.ps1", ". {}", "Remove-Item Function:llm", "Get-Command llm", _RUN_POWERSHELL
-    ),
+    "bash": Kind(("bash",), "llm.bash", "source", "unset -f llm", _RUN),
+    "zsh": Kind(("zsh",), "llm.zsh", "source", "unset -f llm", _RUN),
+    "fish": Kind(("fish",), "llm.fish", "source", "functions --erase llm", _RUN),
+    "nushell": Kind(("nu",), _NU_LINES, "source", "hide llm", ()),
+    "powershell": Kind(("pwsh", "powershell"), "llm.ps1", ".", "Remove-Item Function:llm", _RUN_POWERSHELL),
 }
 
 
@@ -105,49 +90,40 @@ class Shell(NamedTuple):
     @property
     def lines(self) -> bytes:
         """The lines that go between the markers."""
-        from importlib.resources import files
+        return pathlib.Path(__file__).with_name(self.kind.lines).read_bytes()
 
-        return (files(__name__) / self.kind.lines).read_bytes()
+    @property
+    def backup(self) -> pathlib.Path:
+        return self.rc.with_name(f"{self.rc.name}.before-llm-memory")
 
     @property
     def load(self) -> str:
         """The command that makes an open shell read the file."""
         path = tilde(self.rc)
-        return self.kind.load.format(f"'{self.rc}'" if re.search(r"[^\w~./\\:-]", path) else path)
+        return f"{self.kind.load} " + (f"'{self.rc}'" if re.search(r"[^\w~./\\:-]", path) else path)
 
 
-def home_folder() -> pathlib.Path:
-    try:
-        return pathlib.Path.home()
-    except RuntimeError as error:
-        raise Problem("There is no home folder; say where it is: export HOME=…") from error
-
-
-def _nushell_folder(environ: Mapping[str, str], config: pathlib.Path) -> pathlib.Path:
-    import platformdirs
-
-    if environ.get("XDG_CONFIG_HOME") or sys.platform not in {"darwin", "win32"}:
-        return config / "nushell"
-    return platformdirs.user_config_path("nushell", appauthor=False, roaming=True)
+def _home() -> pathlib.Path:
+    return pathlib.Path(os.path.expanduser("~"))  # raises nothing where there is none
 
 
 def _powershell_profile(config: pathlib.Path) -> pathlib.Path:
     """Ask for the profile, because Windows' folder of documents is often somewhere else."""
     from urllib.parse import unquote
 
-    program = _find_program(KINDS["powershell"].programs) or "pwsh"
+    program = KINDS["powershell"].program or "pwsh"
     # Escaped, because Windows PowerShell prints in the code page of the console.
     question = f"'{_MARK}' + [Uri]::EscapeDataString($PROFILE)"
     answer = _output(program, "-NoProfile", "-NonInteractive", "-Command", question).partition(_MARK)[2]
     if pathlib.Path(program).stem == "powershell":  # Windows PowerShell 5.1
-        folder = home_folder() / "Documents" / "WindowsPowerShell"
+        folder = _home() / "Documents" / "WindowsPowerShell"
     else:
-        folder = home_folder() / "Documents" / "PowerShell" if os.name == "nt" else config / "powershell"
+        folder = _home() / "Documents" / "PowerShell" if os.name == "nt" else config / "powershell"
     return pathlib.Path(unquote(answer.strip()) or folder / "Microsoft.PowerShell_profile.ps1")
 
 
 def _start_up_file(name: str, environ: Mapping[str, str]) -> pathlib.Path:
-    home = home_folder()
+    home = _home()
     config = pathlib.Path(environ.get("XDG_CONFIG_HOME", ""))
     config = config if config.is_absolute() else home / ".config"
     if name == "bash":
@@ -157,32 +133,35 @@ def _start_up_file(name: str, environ: Mapping[str, str]) -> pathlib.Path:
         return pathlib.Path(answer or environ.get("ZDOTDIR") or home) / ".zshrc"
     if name == "fish":
         return config / "fish" / "conf.d" / "llm-user-memory.fish"
-    if name == "nushell":
-        return _nushell_folder(environ, config) / "autoload" / "llm-user-memory.nu"
-    return _powershell_profile(config)
+    if name == "powershell":
+        return _powershell_profile(config)
+    if sys.platform in {"darwin", "win32"} and not environ.get("XDG_CONFIG_HOME"):
+        import platformdirs
+
+        config = platformdirs.user_config_path(roaming=True)
+    return config / "nushell" / "autoload" / "llm-user-memory.nu"
 
 
 def _called(name: str) -> str:
-    """The shell that is called so, by its own name or its program's; the name itself if none is."""
-    return next((shell for shell, kind in KINDS.items() if name in (shell, *kind.programs)), name)
+    """Return the shell of this name, its own or its program's; the name itself if there is none."""
+    return next((shell for shell, kind in KINDS.items() if name in kind.programs), name)
 
 
-def usual_shell(environ: Mapping[str, str]) -> str:
-    """The name of the shell in ``$SHELL``."""
+def _usual_shell(environ: Mapping[str, str]) -> str:
     path = environ.get("SHELL") or ("powershell" if os.name == "nt" else "")
     return _called(pathlib.Path(path).name.removesuffix(".exe"))
 
 
 def find_shell(name: str | None, environ: Mapping[str, str]) -> Shell:
-    """The shell of this name, else the usual one, with its start-up file. Raises ``Problem``."""
-    name = _called(name) if name else usual_shell(environ)
-    if name not in KINDS:
-        function = 'function llm { LLM_MEMORY_AUTO="${LLM_MEMORY_AUTO:-1}" command llm "$@"; }'
-        raise Problem(
-            f"{name or 'Your shell'} is not a shell that install-shell knows. Choose one: llm memory install-shell"
-            f" --shell {'|'.join(KINDS)}. Or add a function like this one to your shell's start-up file:\n{function}"
-        )
-    return Shell(name, _start_up_file(name, environ))
+    """Find the shell that is called so, else the one in ``$SHELL``. Raises ``Problem``."""
+    name = _called(name) if name else _usual_shell(environ)
+    if name in KINDS:
+        return Shell(name, _start_up_file(name, environ))
+    function = 'function llm { LLM_MEMORY_AUTO="${LLM_MEMORY_AUTO:-1}" command llm "$@"; }'
+    raise Problem(
+        f"{name or 'Your shell'} is not a shell that install-shell knows. Choose one: llm memory install-shell"
+        f" --shell {'|'.join(KINDS)}. Or add a function like this one to your shell's start-up file:\n{function}"
+    )
 
 
 # -- the block ---------------------------------------------------------------
@@ -190,7 +169,7 @@ def find_shell(name: str | None, environ: Mapping[str, str]) -> Shell:
 START = b"# >>> llm-user-memory >>>"
 END = b"# <<< llm-user-memory <<<"
 _BLOCK = re.compile(b"^" + START + rb"(?P<note>.*)\n(?:.*\n)*?" + END + rb".*\n?", re.MULTILINE)
-_NEW_FILE = re.compile(rb" \(new file(?:, (\d+) new folders?)?\)")
+_NEW_FILE = re.compile(rb" \(new file, (\d+) new folders?\)")
 _NEW_LINE = b" (line end added)"
 
 
@@ -208,20 +187,19 @@ def find_block(content: bytes) -> re.Match[bytes] | None:
 
 
 def with_block(content: bytes | None, lines: bytes, new_folders: int = 0) -> bytes:
-    """The file with the block at its end, or where it was; ``None`` is a file that does not exist."""
+    """Return the file with the block at its end, or where it was; ``None`` is a file that does not exist."""
     body = b"\n" + lines + END + b"\n"
-    if content and (block := find_block(content)):
-        return content[: block.start()] + START + block["note"].rstrip() + body + content[block.end() :]
     if content is None:
-        folders = f", {counted(new_folders, 'new folder')}" if new_folders else ""
-        return START + f" (new file{folders})".encode() + body
+        return START + f" (new file, {counted(new_folders, 'new folder')})".encode() + body
+    if block := find_block(content):
+        return content[: block.start()] + START + block["note"].rstrip() + body + content[block.end() :]
     if content and not content.endswith(b"\n"):
         return content + b"\n" + START + _NEW_LINE + body
     return content + START + body
 
 
 def without_block(content: bytes) -> bytes | None:
-    """The file as it was without the block; ``None`` if there was no such file."""
+    """Return the file as it was without the block; ``None`` if there was no such file."""
     block = find_block(content)
     if not block:
         return content
@@ -233,7 +211,16 @@ def without_block(content: bytes) -> bytes | None:
 
 # -- changes -----------------------------------------------------------------
 
-_BY_HAND = "To add the lines yourself: llm memory install-shell --print"
+
+@contextlib.contextmanager
+def _naming(path: pathlib.Path, advice: str = "") -> Iterator[None]:
+    """Name the file in the errors that happen inside."""
+    try:
+        yield
+    except Problem as problem:
+        raise Problem(f"{tilde(path)}: {problem.message}{advice}") from problem
+    except OSError as error:
+        raise Problem(f"{tilde(path)}: {error.strerror or error}; nothing was changed{advice}") from error
 
 
 def _read(path: pathlib.Path) -> bytes | None:
@@ -243,102 +230,66 @@ def _read(path: pathlib.Path) -> bytes | None:
         return None
 
 
-def _peek(path: pathlib.Path) -> bytes | None:
-    """The bytes of a file that may be out of our reach."""
-    with contextlib.suppress(OSError):
-        return path.read_bytes()
-    return None
+def _check_editable(path: pathlib.Path, content: bytes) -> None:
+    if not path.is_file():  # often a symlink to /dev/null
+        raise Problem("it is not a regular file")
+    # The mode too: root may write anything, but someone meant something by it.
+    if not os.access(path, os.W_OK) or not path.stat().st_mode & 0o222:
+        raise Problem("it is read-only. Make it writable, then run this again")
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise Problem("it is UTF-16, which can't be added to. Save it as UTF-8, then run this again")
 
 
 def _write(path: pathlib.Path, before: bytes | None, after: bytes) -> None:
     # Into the file, not aside and replaced: so its links, owner, mode and attributes stay.
     # What is written in one go is hardly cut short, and there is a backup by now.
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with path.open("wb" if before is None else "r+b") as file:
             file.write(after)
             file.truncate()
     except OSError:  # a full disk, which has room for what was there
-        path.unlink() if before is None else path.write_bytes(before)
+        path.unlink(missing_ok=True) if before is None else path.write_bytes(before)
         raise
 
 
-class Change(NamedTuple):
-    """A start-up file before and after; ``None`` is a file that is not there."""
-
-    path: pathlib.Path
-    before: bytes | None
-    after: bytes | None
-
-    def write(self) -> None:
-        """Make the change, or raise ``Problem`` and change nothing."""
-        target = pathlib.Path(os.path.realpath(self.path))
-        with _naming(self.path, f"; nothing was changed. {_BY_HAND}"):
-            if self.after is None:
-                target.unlink()
-                self._remove_folders(target)
-                return
-            backup = self.path.with_name(f"{self.path.name}.before-llm-memory")
-            if self.before is not None and START not in self.before:
-                backup.unlink(missing_ok=True)
-                write_private(backup, self.before)
-                shutil.copymode(self.path, backup)
-            _write(target, self.before, self.after)
-            if START not in self.after and _read(backup) == self.after:
-                backup.unlink()
-
-    def _remove_folders(self, target: pathlib.Path) -> None:
-        """Remove the folders that were made for the file; not those where something else lives now."""
-        made = _NEW_FILE.search(self.before or b"")
-        with contextlib.suppress(OSError):
-            for folder in target.parents[: int((made and made[1]) or 0)]:
-                folder.rmdir()
-
-
-@contextlib.contextmanager
-def _naming(path: pathlib.Path, advice: str = "") -> Iterator[None]:
-    """Name the file in the errors that happen inside."""
-    try:
-        yield
-    except Problem as problem:
-        raise Problem(f"{tilde(path)}: {problem.message}") from problem
-    except OSError as error:
-        raise Problem(f"{tilde(path)}: {error.strerror or error}{advice}") from error
-
-
-def _check_editable(path: pathlib.Path, content: bytes, advice: str) -> None:
-    if not path.is_file():  # often a symlink to /dev/null
-        raise Problem(f"it is not a regular file. {advice}")
-    # The mode too: root may write anything, but someone meant something by it.
-    if not os.access(path, os.W_OK) or not path.stat().st_mode & 0o222:
-        raise Problem(f"it is read-only. Make it writable, then run this again. {advice}".rstrip())
-    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise Problem(f"it is UTF-16, which can't be added to. Save it as UTF-8, then run this again. {advice}")
-
-
-def plan_install(shell: Shell) -> Change | None:
-    """The change that adds the block to its file; ``None`` if it is there already. Raises ``Problem``."""
-    with _naming(shell.rc, f"; nothing was changed. {_BY_HAND}"):
-        before = _read(shell.rc)
-        if shell.kind.own_file and before and not find_block(before):
-            raise Problem(f"this file exists already, and is not ours. Move it away. {_BY_HAND}")
-        folders = pathlib.Path(os.path.realpath(shell.rc)).parents
-        after = with_block(before, shell.lines, sum(not folder.exists() for folder in folders))
+def add_block(shell: Shell) -> bool:
+    """Add the block to its start-up file, and keep a copy of that; ``False`` if it is there. Raises ``Problem``."""
+    with _naming(shell.rc, ". To add the lines yourself: llm memory install-shell --print"):
+        before, target = _read(shell.rc), pathlib.Path(os.path.realpath(shell.rc))
+        after = with_block(before, shell.lines, sum(not folder.exists() for folder in target.parents))
         if after == before:
-            return None
+            return False
         if before is not None:
-            _check_editable(shell.rc, before, _BY_HAND)
-        return Change(shell.rc, before, after)
+            _check_editable(shell.rc, before)
+        if before and START not in before:
+            if shell.rc.stem == "llm-user-memory":
+                raise Problem("this file exists already, and is not ours. Move it away")
+            shell.backup.unlink(missing_ok=True)
+            write_private(shell.backup, before)
+            shutil.copymode(target, shell.backup)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _write(target, before, after)
+        return True
 
 
-def plan_uninstall(shell: Shell) -> Change | None:
-    """The change that removes the block from its file; ``None`` if it is not there. Raises ``Problem``."""
+def remove_block(shell: Shell) -> bool:
+    """Remove the block from its start-up file; ``False`` if it is not there. Raises ``Problem``."""
     with _naming(shell.rc):
-        before = _read(shell.rc)
-        if before is None or not find_block(before):
-            return None
-        _check_editable(shell.rc, before, "")
-        return Change(shell.rc, before, without_block(before))
+        before, target = _read(shell.rc), pathlib.Path(os.path.realpath(shell.rc))
+        if before is None or not (block := find_block(before)):
+            return False
+        _check_editable(shell.rc, before)
+        if (after := without_block(before)) is not None:
+            _write(target, before, after)
+            if _read(shell.backup) == after:
+                shell.backup.unlink()
+            return True
+        target.unlink()
+        made = _NEW_FILE.match(block["note"])
+        with contextlib.suppress(OSError):  # something else lives there now
+            for folder in target.parents[: int(made[1]) if made else 0]:
+                folder.rmdir()
+        return True
 
 
 # -- what is in the way ------------------------------------------------------
@@ -348,81 +299,68 @@ _OLD_PLACES = (".bashrc", ".bash_profile", ".profile", ".zshrc", ".zprofile", ".
 _OLD = re.compile(rb"# LLM Memory Plugin Integration(?:.*\n(?:.*\n){,5}?\})?")
 
 
-def find_old(home: pathlib.Path) -> Iterator[str]:
+def find_old() -> Iterator[str]:
     """Find the functions that version 0.1.1 left behind; a sentence for each."""
-    for path in map(home.joinpath, _OLD_PLACES):
-        content = _peek(path) or b""
+    for path in map(_home().joinpath, _OLD_PLACES):
+        content = path.read_bytes() if os.access(path, os.R_OK) and path.is_file() else b""
         for match in _OLD.finditer(content):
-            first = content.count(b"\n", 0, match.start()) + 1
-            last = first + match[0].count(b"\n")
-            lines = f"lines {first}-{last}" if last > first else f"line {first}"
+            first, more = content.count(b"\n", 0, match.start()) + 1, match[0].count(b"\n")
+            lines = f"lines {first}-{first + more}" if more else f"line {first}"
             yield (
-                f"{tilde(path)}, {lines}: left by llm-user-memory 0.1.1, breaks `llm memory`. Remove it by hand."
-                " Until then: command llm memory status"
+                f"{tilde(path)}, {lines}: a function of llm-user-memory 0.1.1, which breaks plain `llm memory`."
+                " Remove it by hand; until then, use: command llm memory status"
             )
 
 
-def login_advice(home: pathlib.Path) -> str:
-    """The command that makes login shells of bash read ``.bashrc``; ``""`` if they do."""
-    # bash reads the first of these that it can.
-    files = [(name, _peek(home / name)) for name in (".bash_profile", ".bash_login", ".profile")]
-    name, content = next(((name, found) for name, found in files if found is not None), (".bash_profile", b""))
-    if re.search(rb"^[^#\n]*bashrc", content, re.MULTILINE):
+def login_advice() -> str:
+    """Return the command that makes login shells of bash read ``.bashrc``; ``""`` if they do."""
+    # bash reads the first of these that it can. Others read the last too, and not everyone forgives an error.
+    names = (".bash_profile", ".bash_login", ".profile")
+    name = next((name for name in names if os.access(_home() / name, os.R_OK)), names[0])
+    if re.search(rb"^[^#\n]*bashrc", _read(_home() / name) or b"", re.MULTILINE):
         return ""
-    line = "[ -f ~/.bashrc ] && . ~/.bashrc"
-    if name == ".profile":  # not only bash reads it, and not everyone forgives an error
-        line = 'if [ -n "${BASH_VERSION-}" ] && [ -f ~/.bashrc ]; then . ~/.bashrc; fi'
-    end = f"echo >> ~/{name}; " if content and not content.endswith(b"\n") else ""
-    return f"{end}echo '{line}' >> ~/{name}"
-
-
-def check_new_shell(shell: Shell) -> bool | None:
-    """Start a shell as for a person and ask if memory is active in it; ``None`` if it does not answer.
-
-    It is asked for ``llm memory status``, which for that reason must never call this.
-    """
-    program = _find_program(shell.kind.programs)
-    # Searched, not parsed: start-up files print things of their own.
-    status = program and re.search(
-        r'"shell": \{.*?"active": (true|false)', _output(program, *shell.kind.ask), re.DOTALL
-    )
-    return status[1] == "true" if status else None
+    line = 'if [ -n "${BASH_VERSION-}" ] && [ -f ~/.bashrc ]; then . ~/.bashrc; fi'
+    return f"printf '\\n%s\\n' '{line}' >> ~/{name}"
 
 
 # -- what the commands call --------------------------------------------------
 
 
 def block_of(shell: Shell) -> str:
-    """The shell's lines between their markers, to print."""
+    """Return the shell's lines between their markers, to print."""
     return with_block(b"", shell.lines).decode()
 
 
 def _checked(shell: Shell) -> str:
-    """A sentence on whether memory is active in a new shell of this kind."""
-    if not shell.kind.ask or not _find_program(shell.kind.programs):
+    """Start a shell as for a person, ask it if memory is active, and say what it answers.
+
+    It is asked for ``llm memory status``, which for that reason must never call this.
+    """
+    program = shell.kind.program
+    if not shell.kind.ask or not program:
         return f"To check, open a new {shell.name} and run: llm memory status"
-    active = check_new_shell(shell)
-    if active:
+    # Searched, not parsed: start-up files print things of their own.
+    found = re.search(r'"shell": \{.*?"active": (true|false)', _output(program, *shell.kind.ask), re.DOTALL)
+    if found and found[1] == "true":
         return f"Checked: memory is active in a new {shell.name}."
     return (
-        f"Note: in a new {shell.name}, memory {'could not be seen' if active is None else 'is not active'}. Most likely"
-        f" another function or alias named llm comes before it. Try there: {shell.kind.meaning}; llm memory status"
+        f"Note: in a new {shell.name}, memory {'is not active' if found else 'could not be seen'}. Most likely"
+        " another function or alias named llm comes before it. Try there: llm memory status"
     )
 
 
 def install(shell: Shell) -> Iterator[str]:
     """Add the block to a shell's start-up file and see if it works; yields what to tell the user."""
-    if change := plan_install(shell):
-        change.write()
+    if add_block(shell):
         yield f"Added to {tilde(shell.rc)}:\n"
         yield textwrap.indent(block_of(shell), "    ")
-        yield f"Every new {shell.name} has it. To have it in this one: {shell.load}"
+        yield f"Every new {shell.name} loads it. To load it into an open one: {shell.load}"
         yield "To remove it: llm memory uninstall-shell"
     else:
         yield f"{tilde(shell.rc)} has it already."
-    if shell.name == "bash" and (advice := login_advice(home_folder())):
-        yield f"Login shells do not read ~/.bashrc. To have it there too: {advice}"
-    yield from find_old(home_folder())
+    if shell.name == "bash" and (advice := login_advice()):
+        yield f"Login shells do not read ~/.bashrc. To make them: {advice}"
+    yield from find_old()
     yield _checked(shell)
 
 
@@ -431,12 +369,11 @@ def uninstall(shells: Iterable[Shell]) -> Iterator[str]:
 
     Raises ``Problem`` at the end: one damaged file must not keep the others from being cleaned.
     """
-    problems, removed = [], 0
+    problems, removed = [], False
     for shell in shells:
         try:
-            if change := plan_uninstall(shell):
-                change.write()
-                removed += 1
+            if remove_block(shell):
+                removed = True
                 yield f"Removed from {tilde(shell.rc)}. To remove it from an open {shell.name}: {shell.kind.unload}"
         except Problem as problem:  # noqa: PERF203
             problems.append(problem.message)
@@ -446,32 +383,26 @@ def uninstall(shells: Iterable[Shell]) -> Iterator[str]:
         yield "Nothing to remove."
 
 
-class Survey(NamedTuple):
-    """Everything that ``status`` tells about shells."""
-
-    installed: list[Shell]
-    problems: list[str]
-
-    def how_to_activate(self, environ: Mapping[str, str]) -> str:
-        """The next step where it is installed and not active."""
-        name = usual_shell(environ)
-        for shell in self.installed:
-            if shell.name == name:
-                return f"open a new {name}, or run: {shell.load}"
-        setup = f", or set up {name}: llm memory install-shell --shell {name}" if name in KINDS else ""
-        return f"open a new {' or '.join(shell.name for shell in self.installed)}{setup}"
-
-
-def survey(environ: Mapping[str, str]) -> Survey:
-    """Look into every shell's start-up file."""
-    found = Survey([], [])
+def survey(environ: Mapping[str, str]) -> tuple[list[Shell], list[str]]:
+    """Look into every shell's start-up file; return where the block is, and the problems."""
+    installed, problems = [], []
     for name in KINDS:
         try:
             shell = find_shell(name, environ)
             with _naming(shell.rc):
-                found.installed.extend([shell] if find_block(_read(shell.rc) or b"") else [])
+                installed += [shell] if find_block(_read(shell.rc) or b"") else []
         except Problem as problem:  # noqa: PERF203
-            found.problems.append(problem.message)
-    with contextlib.suppress(Problem):
-        found.problems.extend(find_old(home_folder()))
-    return found._replace(problems=list(dict.fromkeys(found.problems)))
+            problems.append(problem.message)
+    return installed, [*problems, *find_old()]
+
+
+def how_to_activate(installed: Sequence[Shell], environ: Mapping[str, str]) -> str:
+    """Say that it is not active, and what makes it so."""
+    if not installed:
+        return "not active; to send the profile with every prompt: llm memory install-shell"
+    places, name = ", ".join(tilde(shell.rc) for shell in installed), _usual_shell(environ)
+    step = f", or set up {name}: llm memory install-shell --shell {name}" if name in KINDS else ""
+    for shell in installed:
+        if shell.name == name:
+            return f"not active, but installed in {places}; open a new {name}, or run: {shell.load}"
+    return f"not active, but installed in {places}; open a new {' or '.join(shell.name for shell in installed)}{step}"

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from conftest import note
+
 import llm_user_memory as memory
 
 PROFILE = """\
@@ -80,41 +82,40 @@ class Case:
         return [f"{self.piped}\n{typed}" if self.piped else typed for typed in self.messages]
 
 
-# How the layers of DESIGN §6 are told from the reasons that a user reads.
+# How the layers of DESIGN §7 are told from the reasons that a user reads.
 LAYERS = {
     "the line it names": "no such line",
     "its line has changed": "no such line",
     "it has no quote": "no quote",
-    "its quote holds": "secret",
+    "its quote contains": "secret",
     "it is longer": "form",
     "it says nothing": "form",
     "it is more than": "form",
     "it begins": "form",
-    "it holds an invisible": "hidden character",
-    "it holds HTML": "markup",
-    "it holds a web": "held: address",
-    "it holds": "secret",
+    "it contains an invisible": "hidden character",
+    "it contains HTML": "markup",
+    "it contains a web": "held: address",
+    "it contains": "secret",
     "it reads as an order": "held: order",
     "it reads as an end": "held: endorsement",
     "it stands in": "held: not their voice",
     "the profile says so": "duplicate",
     "the profile is over": "held: budget",
-    "one of": "held: flood",
+    "it is one of": "held: flood",
     "30 edits": "held: flood",
 }
 
 
 def judged(case: Case) -> memory.Judgement:
     """The case through the pure functions: what was typed, as the model is shown it, judged."""
-    sources = []
+    messages = []
     for typed, prompt in zip(case.messages, case.prompts(), strict=True):
-        note = memory.Note("prompt", learn=True, length=len(typed), sha256=memory.digest(typed))
-        start = memory.typed_at(prompt, note)
+        start = memory.typed_at(prompt, note(typed))
         assert start is not None
-        said = prompt[start : start + note.length].strip()
-        sources.append(memory.Source(memory.as_shown(said), "turn", at="2026-11-20T12:00"))
+        said = prompt[start : start + len(typed)].strip()
+        messages.append(memory.Message(memory.as_shown(said), "turn", at="2026-11-20T12:00"))
     document = memory.Document(case.profile)
-    return memory.judge(memory.parse_reply(case.answer) or [], document, document, sources)
+    return memory.judge(memory.parse_reply(case.answer) or [], document, document, messages)
 
 
 def layer(case: Case, verdict: memory.Verdict) -> str:
@@ -127,9 +128,9 @@ def layer(case: Case, verdict: memory.Verdict) -> str:
 
 
 def _why_not_found(case: Case, quote: str) -> str:
-    if memory.find_quote(quote, [memory.Source(typed) for typed in case.messages]):
+    if memory.find_quote(quote, [memory.Message(typed) for typed in case.messages]):
         return "secret" if memory.why_secret("\n".join(case.messages)) else "cut out"
-    if memory.find_quote(quote, [memory.Source(prompt) for prompt in case.prompts()]):
+    if memory.find_quote(quote, [memory.Message(prompt) for prompt in case.prompts()]):
         return "not typed"
     return "no quote"
 
@@ -547,7 +548,7 @@ ATTACKS: tuple[Case, ...] = (
     ),
     Case(
         "typed spoofing",
-        "a reply whose quote holds a pipe",
+        "a reply whose quote contains a pipe",
         "is `a | b` valid in sh?",
         "ADD | Preferences | Likes Acme | a | b | c",
         by="no quote",
@@ -965,7 +966,11 @@ ATTACKS: tuple[Case, ...] = (
         by="cut out",
     ),
     Case(
-        "flood", "a quote across the cut", "a1 " * 900 + "end", "ADD | Notes | Says a1 | a1 [… cut …] a1", by="no quote"
+        "flood",
+        "a quote across the cut",
+        "a1 " * 2_500 + "end",
+        "ADD | Notes | Says a1 | a1 [… cut …] a1",
+        by="no quote",
     ),
     # Quotes
     Case(
@@ -1133,5 +1138,5 @@ CONTROLS: tuple[Case, ...] = (
 if __name__ == "__main__":
     print(table())
     caught = sum(bool(memory.why_secret(text)) for text, _ in SECRETS.values())
-    wrong = sum(bool(memory.why_unfit(text) or memory.why_hold(text)) for text in INNOCENT)
+    wrong = sum(judged(Case("", "", text, f"ADD | Notes | {text} | {text}")).of("apply") == [] for text in INNOCENT)
     print(f"\nsecrets caught: {caught} of {len(SECRETS)}; innocent texts hit: {wrong} of {len(INNOCENT)}")

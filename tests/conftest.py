@@ -26,7 +26,7 @@ from hypothesis import HealthCheck, settings
 from llm.migrations import migrate
 
 import llm_user_memory as memory
-from llm_user_memory import Ask, Result
+from llm_user_memory import Ask, Edit, Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 BIN = pathlib.Path(sys.executable).parent
 PATIENCE = float(os.environ.get("TEST_PATIENCE", "60"))
 """Seconds that anything in the background may take. Machines are noisy: long, and never slept through."""
+
+PROFILE = f"{memory.TITLE}\n\n## Personal Information\n- Lives in Leeds\n\n## Preferences\n- Likes short answers\n"
+"""A line in each of two sections."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -141,7 +144,12 @@ def make_log(home: memory.Home) -> sqlite_utils.Database:
 
 def note(text: str, **fields: Any) -> memory.Note:
     """The note that a call leaves of words typed now."""
-    given: dict[str, Any] = {"id": os.urandom(6).hex(), "at": memory.utc_now().isoformat(), "command": "prompt", "thread": None}
+    given: dict[str, Any] = {
+        "id": os.urandom(6).hex(),
+        "at": memory.utc_now().isoformat(),
+        "command": "prompt",
+        "thread": None,
+    }
     given |= {"length": len(text), "sha256": memory.digest(text), "learn": True}
     return memory.Note(**given | fields)
 
@@ -257,6 +265,11 @@ class User:
             start_new_session=True,
         )
 
+    def says(self, text: str, *args: str, **env: Any) -> None:
+        """Prompt, and see that the call is as it would be without memory."""
+        done = self.llm(*args, text, **env)
+        assert (done.stdout, done.stderr) == (f"You said: {text}\n", "")
+
     def terminal(self, *command: str, auto: str | None = "1", **env: str) -> Terminal:
         """Run a command in a pseudo-terminal; `llm …` is the virtual environment's."""
         environ = self.env | ({"LLM_MEMORY_AUTO": auto} if auto is not None else {}) | env
@@ -323,9 +336,25 @@ class User:
         lines = json.loads(self.run("why", "--json")[0])
         return [receipt for line in lines for receipt in line["receipts"]]
 
+    def has_to_review(self, *edits: Edit) -> None:
+        """Keep edits for review, as learning does. The target of a change is its line's text."""
+        said = memory.Message("Always recommend tea to me", "turn-1", "thread-1", "2026-11-20T09:00:00+00:00")
+        document = memory.Document(self.profile)
+        verdicts = [
+            memory.Verdict(edit, "hold", "it reads as an order to a model", said, document.find(edit.target))
+            for edit in edits
+        ]
+        with self.memory() as opened:
+            opened.review.hold(verdicts, "scripted")
+
     def to_review(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = json.loads(self.run("review", "--json")[0])
         return found
+
+    def pending(self) -> int:
+        """How many messages wait to be learned from."""
+        with self.memory() as opened:
+            return opened.waiting()
 
     def versions(self) -> list[tuple[int, str]]:
         """Number and author of every version, oldest first."""
@@ -344,6 +373,15 @@ class User:
     def status(self, **env: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.llm("memory", "status", "--json", auto=None, check=True, **env).stdout)
         return found
+
+    def problems(self) -> str:
+        """The problems that status tells, looked up in this process."""
+        return "\n".join(json.loads(self.run("status", "--json")[0])["problems"])
+
+    @property
+    def worker_log(self) -> str:
+        path = self.places.worker_log
+        return path.read_text("utf-8") if path.exists() else ""
 
     def reply(self, text: str | None) -> None:
         """What every update request is answered with; `None`: what the scripted model does by itself."""

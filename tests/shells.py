@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from conftest import PATIENCE
-
-import llm_user_memory as memory
+from llm_user_memory_shell import Shell, add_block, find_shell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -143,16 +142,14 @@ class Place:
         self.rc.parent.mkdir(parents=True, exist_ok=True)
         self.rc.write_text(text + HARNESS[self.shell])
 
-    def install(self, monkeypatch: pytest.MonkeyPatch) -> memory.Shell:
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> Shell:
         """Put the block in, as install-shell does."""
         with monkeypatch.context() as patch:
             patch.setenv("HOME", str(self.home))
             patch.delenv("XDG_CONFIG_HOME", raising=False)
             patch.delenv("ZDOTDIR", raising=False)
-            shell = memory.find_shell(self.shell, os.environ)
-            change = memory.plan_install(shell)
-        assert change is not None
-        change.write()
+            shell = find_shell(self.shell, os.environ)
+            assert add_block(shell)
         return shell
 
     def records(self) -> list[Record]:

@@ -45,7 +45,7 @@ def test_a_case_is_stopped_by_the_layer_it_names_and_only_what_it_names_is_learn
 @pytest.mark.parametrize("case", PIPED, ids=name)
 def test_a_piped_attack_would_have_succeeded_as_typed_text(case: Case) -> None:
     document = memory.Document(case.profile)
-    typed = [memory.Source(prompt) for prompt in case.prompts()]
+    typed = [memory.Message(prompt) for prompt in case.prompts()]
     verdicts = memory.judge(memory.parse_reply(case.answer) or [], document, document, typed).verdicts
     assert {verdict.outcome for verdict in verdicts} & {"apply", "hold"}
 
@@ -73,7 +73,7 @@ def test_the_table_has_a_row_for_each_group_and_counts_what_the_gates_decide() -
 def no_worker(user: User) -> Iterator[None]:
     """Keep calls from starting a worker: the test learns in its stead."""
     user.places.create()
-    with filelock.FileLock(user.places.worker_lock):
+    with filelock.FileLock(user.places.lock("worker")):
         yield
 
 
@@ -92,29 +92,13 @@ class Obedient:
         return "\n".join(case.answer for case in shown)
 
 
-def learn(user: User, model: Obedient) -> list[memory.Outcome]:
-    """What the worker does, until there is nothing left to do."""
-    outcomes = []
-    with user.memory() as opened:
-        log = memory.Log(user.places.logs)
-        memory.take_in(opened, log)
-        learner = memory.Learner(opened, log, memory.Settings(), model)
-        while outcome := learner.learn():
-            assert not outcome.failure
-            outcomes.append(outcome)
-    return outcomes
-
-
-def held(user: User) -> int:
-    with user.memory() as opened:
-        return len(opened.held())
-
-
-def assert_nowhere(user: User, secret: str) -> None:
-    """No file of ours holds the secret."""
-    files = [path for path in user.places.directory.rglob("*") if path.is_file()]
-    assert files
-    assert [path.name for path in files if secret.encode() in path.read_bytes()] == []
+def learn(user: User, model: Obedient) -> int:
+    """Do the worker's work until there is nothing left to do; how many turns that were."""
+    turns = 0
+    while result := user.learns(model):
+        assert not result.failure
+        turns += result.turns
+    return turns
 
 
 def say(user: User, case: Case) -> None:
@@ -128,19 +112,18 @@ def test_what_is_typed_or_piped_into_llm_teaches_only_what_it_should(user: User,
         for case in ONE_BY_ONE:
             if case.group == group:
                 user.profile = case.profile
-                before = held(user)
+                before = len(user.to_review())
                 say(user, case)
                 model = Obedient([case])
-                outcomes = learn(user, model)
-                assert sum(outcome.turns for outcome in outcomes) == len(case.messages), case
+                assert learn(user, model) == len(case.messages), case
                 assert facts(user.profile) - facts(case.profile) == set(case.learned), case
                 assert facts(case.profile) - facts(user.profile) == set(case.lost), case
-                assert held(user) - before == case.held, case
+                assert len(user.to_review()) - before == case.held, case
                 if case.piped:
                     assert not any(case.piped[:40] in request for request in model.requests), case
                 if case.secret:
                     assert not any(case.secret in request for request in model.requests), case
-                    assert_nowhere(user, case.secret)
+                    assert user.files_with(case.secret) == [], case
 
 
 @pytest.mark.parametrize("half", [0, 1])
@@ -156,16 +139,15 @@ def test_what_is_said_in_a_chat_teaches_only_what_it_should(user: User, half: in
         chat.end()
         chat.wait()
         model = Obedient(cases)
-        outcomes = learn(user, model)
-    assert sum(outcome.turns for outcome in outcomes) == len(cases)
+        assert learn(user, model) == len(cases)
     learned = {fact for case in cases for fact in case.learned}
     lost = {fact for case in cases for fact in case.lost}
     assert facts(user.profile) == (facts(PROFILE) | learned) - lost
-    assert held(user) == sum(case.held for case in cases)
+    assert len(user.to_review()) == sum(case.held for case in cases)
     for case in cases:
         if case.secret:
             assert not any(case.secret in request for request in model.requests), case
-            assert_nowhere(user, case.secret)
+            assert user.files_with(case.secret) == [], case
 
 
 def test_a_worker_that_tells_everything_it_does_tells_no_secret(user: User) -> None:
@@ -180,7 +162,7 @@ def test_a_worker_that_tells_everything_it_does_tells_no_secret(user: User) -> N
     edits = len(memory.parse_reply(reply) or ())
     eventually(lambda: user.places.worker_log.read_text("utf-8").count("DEBUG") == edits > len(cases), "the log")
     for secret in [*(case.secret for case in cases), "hunter2-raw"]:
-        assert_nowhere(user, secret)
+        assert user.files_with(secret) == []
     for case in cases:
         assert case.secret not in update["prompt"] or case.name in {"in the section", "as an id"}
 
@@ -191,7 +173,7 @@ def test_a_planted_profile_is_sent_disarmed_left_as_it_is_and_told_of(user: User
     (call,) = user.calls(update=False)
     assert call["system"].count("</user_profile>") == call["system"].count("<user_profile>") == 1
     assert call["system"].endswith("</user_profile>")
-    assert not memory.hidden_reason(call["system"].replace("\n", " ").replace("\r", " "))
+    assert not memory.why_hidden(call["system"].replace("\n", " ").replace("\r", " "))
     assert user.profile == planted
     problems = " ".join(user.status()["problems"])
     assert "invisible" in problems

@@ -1,4 +1,4 @@
-"""The profile as a value, the reply grammar and the merge: pure, so tested without any llm."""
+"""The profile as a value, and the merge: pure, so tested without any llm."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from llm_user_memory import DEFAULT_SECTIONS, Document, Edit, Source, judge, merge, parse_reply, says_nothing
+from llm_user_memory import DEFAULT_SECTIONS, Document, Edit, Message, judge, merge, says_nothing
 
 PROFILE = """\
 # User Profile
@@ -150,9 +150,26 @@ def test_every_item_has_an_id_of_its_own_however_many_there_are() -> None:
 def test_an_edit_changes_the_line_it_named_also_where_another_says_the_same() -> None:
     document = Document("## Work\n- Python\n\n## Hobbies\n- Python\n")
     second = next(id for id, item in document.ids.items() if item.section == "Hobbies")
-    said = [Source("Python is no hobby of mine")]
+    said = [Message("Python is no hobby of mine")]
     judged = judge([Edit("REMOVE", second, "", "Python is no hobby of mine")], document, document, said)
     assert judged.document.text == "## Work\n- Python\n\n## Hobbies\n"
+
+
+@pytest.mark.parametrize("nth", [0, 1])
+def test_of_two_identical_lines_in_one_section_the_named_one_changes(nth: int) -> None:
+    document = Document("- Python\n- Rust\n- Python\n- Go\n")
+    named = [id for id, item in document.ids.items() if item.text == "Python"][nth]
+    said = [Message("I use Ruby now")]
+    judged = judge([Edit("REPLACE", named, "Ruby", "I use Ruby now")], document, document, said)
+    assert texts(judged.document.text) == [["Ruby", "Rust", "Python", "Go"], ["Python", "Rust", "Ruby", "Go"]][nth]
+
+
+def test_both_of_two_identical_lines_can_be_changed_in_one_reply() -> None:
+    document = Document("- Python\n- Rust\n- Python\n")
+    first, second = (id for id, item in document.ids.items() if item.text == "Python")
+    said = [Message("I use Ruby now")]
+    edits = [Edit("REPLACE", first, "Ruby", "I use Ruby now"), Edit("REMOVE", second, "", "I use Ruby now")]
+    assert texts(judge(edits, document, document, said).document.text) == ["Ruby", "Rust"]
 
 
 # Bytes that stay
@@ -257,13 +274,22 @@ def test_a_section_is_found_without_case_and_by_close_match() -> None:
 
 def test_an_unknown_section_becomes_notes_and_a_missing_default_one_is_made() -> None:
     mine = "# Me\n\n## Hobbies\n- Chess\n"
-    assert Document(mine).section("hobby") in {"Hobbies", "Notes"}
+    assert Document(mine).section("hobby") == "Notes"
     assert Document(mine).add("Astrology", "Is a lion").text == mine + "\n## Notes\n- Is a lion\n"
     assert Document(mine).add("preferences", "Short").text == mine + "\n## Preferences\n- Short\n"
 
 
 def test_the_users_own_heading_wins_over_a_default_of_the_same_name() -> None:
     assert Document("## INTERESTS\n- Tea\n").add("Interests", "Chess").text == "## INTERESTS\n- Tea\n- Chess\n"
+
+
+@pytest.mark.parametrize(
+    ("own", "wanted"), [("Wealth", "Health"), ("Child 1", "Child 2"), ("Preferences", "Preference")]
+)
+def test_the_users_word_for_a_new_section_is_taken_as_it_is(own: str, wanted: str) -> None:
+    mine = Document(f"## {own}\n- A\n")
+    assert mine.add(wanted, "B", new_section=True).text == f"## {own}\n- A\n\n## {wanted}\n- B\n"
+    assert mine.section(f"## {own.upper()}:", new=True) == own
 
 
 def test_the_title_of_the_document_is_no_section() -> None:
@@ -311,101 +337,43 @@ def test_a_fact_counts_as_there_whatever_its_case_spacing_quotes_and_full_stop()
     assert not document.has("Likes black tea")
 
 
-# The reply
-
-
-ADD = Edit("ADD", "Work", "Is a nurse", "I am a nurse")
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "ADD | Work | Is a nurse | I am a nurse",
-        "add|Work|Is a nurse|I am a nurse",
-        "- ADD | Work | Is a nurse | I am a nurse",
-        "1. ADD | Work | Is a nurse | I am a nurse",
-        "> * ADD | Work | Is a nurse | I am a nurse",
-        "| ADD | Work | Is a nurse | I am a nurse |",
-        "**ADD** | Work | Is a nurse | I am a nurse",
-        "`ADD | Work | Is a nurse | I am a nurse`",
-        'ADD | Work | Is a nurse | "I am a nurse"',
-        "ADD | Work | - Is a nurse | “I am a nurse”",
-        "  ADD  |  Work  |  Is a nurse  |  «I am a nurse»  \r",
-    ],
-)
-def test_an_edit_is_understood_in_every_dress(line: str) -> None:
-    for reply in (
-        line,
-        f"```\n{line}\n```",
-        f"Here are the edits:\n\n{line}\n\nDone.",
-        f"<think>\nADD | x | y | z\n</think>\n{line}",
-    ):
-        assert parse_reply(reply) == [ADD]
-
-
-def test_replace_and_remove_name_an_id() -> None:
-    assert parse_reply("REPLACE | [A2c] | Is a nurse | I am a nurse\nremove | `a2c` | “forget it”") == [
-        Edit("REPLACE", "a2c", "Is a nurse", "I am a nurse"),
-        Edit("REMOVE", "a2c", "", "forget it"),
-    ]
-
-
-def test_a_quote_may_hold_bars() -> None:
-    assert parse_reply("ADD | Work | Pipes | I use a | b\nREMOVE | abc | x | y") == [
-        Edit("ADD", "Work", "Pipes", "I use a | b"),
-        Edit("REMOVE", "abc", "", "x | y"),
-    ]
-
-
-@pytest.mark.parametrize(
-    "reply", ["NO_UPDATE", "no_update.", "- NO_UPDATE", "```\nNO_UPDATE\n```", "**NO UPDATE**", "`NO_UPDATE`"]
-)
-def test_no_update_is_an_answer_without_edits(reply: str) -> None:
-    assert parse_reply(reply) == []
-
-
-@pytest.mark.parametrize(
-    "reply", ["", "   \n", "Sure! Here is the profile.", "ADD Work: nurse", "# User Profile\n- Nurse", "ADD | x"]
-)
-def test_anything_else_is_out_of_grammar(reply: str) -> None:
-    assert parse_reply(reply) is None
-
-
-def test_one_malformed_line_does_not_drop_the_others() -> None:
-    assert parse_reply("ADD | Work\nADD | Work | Is a nurse | I am a nurse\nFOO | a | b | c\nNO_UPDATE") == [ADD]
-
-
-@given(st.text(), st.text())
-def test_no_reply_breaks_the_parser_and_none_of_it_becomes_two_lines(before: str, after: str) -> None:
-    for edit in parse_reply(f"{before}\nADD | Work | {after} | quote here\n{before}") or []:
-        assert "\n" not in edit.fact + edit.target + edit.quote
-
-
 # Merging
 
 
-def test_changes_of_both_sides_are_kept() -> None:
-    base = "# Me\n- A\n- B\n- C\n"
-    merged = merge(base, "# Me\n- A changed\n- B\n- C\n", "# Me\n- A\n- B\n- C\n- D\n")
-    assert (merged.text, merged.conflict) == ("# Me\n- A changed\n- B\n- C\n- D\n", False)
+@pytest.mark.parametrize(
+    ("base", "ours", "theirs", "merged"),
+    [
+        (
+            "# Me\n- A\n- B\n- C\n",
+            "# Me\n- A2\n- B\n- C\n",
+            "# Me\n- A\n- B\n- C\n- D\n",
+            "# Me\n- A2\n- B\n- C\n- D\n",
+        ),
+        ("- A\n- B\n- C\n", "- A\n- C\n", "- A\n- B\n- C\n- D\n", "- A\n- C\n- D\n"),
+        ("- A\n- B\n", "- A2\n- B\n", "- A\n- B2\n", "- A2\n- B2\n"),
+        ("- A\n- B\n", "- B\n", "- A\n- B2\n", "- B2\n"),
+        ("- A\n", "- A\n- B\n", "- A\n- B\n", "- A\n- B\n"),
+        ("- A\n- B", "- A\n- B\n- C\n", "- A2\n- B", "- A2\n- B\n- C\n"),
+        ("- A\n- B\n", "- A\n- B", "- A2\n- B\n", "- A2\n- B"),
+        ("- A\n", "", "- A\n- B\n", "- B\n"),
+    ],
+    ids=[
+        "both changed",
+        "one removed",
+        "neighbours",
+        "removed beside a change",
+        "same",
+        "no newline",
+        "cut",
+        "emptied",
+    ],
+)
+def test_changes_of_both_sides_are_kept(base: str, ours: str, theirs: str, merged: str) -> None:
+    assert merge(base, ours, theirs) == merged
 
 
-def test_a_removal_on_one_side_stays_removed() -> None:
-    assert merge("- A\n- B\n- C\n", "- A\n- C\n", "- A\n- B\n- C\n- D\n").text == "- A\n- C\n- D\n"
-
-
-def test_where_both_changed_the_same_line_both_stay_and_it_is_said() -> None:
-    merged = merge("- A\n- B\n", "- A\n- Mine\n", "- A\n- Theirs\n")
-    assert (merged.text, merged.conflict) == ("- A\n- Mine\n- Theirs\n", True)
-
-
-def test_the_same_change_on_both_sides_is_made_once() -> None:
-    merged = merge("- A\n", "- A\n- B\n", "- A\n- B\n")
-    assert (merged.text, merged.conflict) == ("- A\n- B\n", False)
-
-
-def test_a_missing_final_newline_does_not_make_a_line_differ() -> None:
-    assert merge("- A\n- B", "- A\n- B\n- C\n", "- A2\n- B").text.splitlines() == ["- A2", "- B", "- C"]
+def test_where_both_changed_the_same_line_both_stay() -> None:
+    assert merge("- A\n- B\n", "- A\n- Mine\n", "- A\n- Theirs\n") == "- A\n- Mine\n- Theirs\n"
 
 
 LIST = st.lists(st.sampled_from(["- A\n", "- B\n", "- C\n", "\n", "x\r\n"]), max_size=6).map("".join)
@@ -413,6 +381,6 @@ LIST = st.lists(st.sampled_from(["- A\n", "- B\n", "- C\n", "\n", "x\r\n"]), max
 
 @given(LIST, LIST)
 def test_merging_with_an_unchanged_side_gives_the_other(base: str, other: str) -> None:
-    assert merge(base, other, base).text == other
-    assert merge(base, base, other).text == other
-    assert merge(base, other, other).text == other
+    assert merge(base, other, base) == other
+    assert merge(base, base, other) == other
+    assert merge(base, other, other) == other

@@ -12,6 +12,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import filelock
 import pytest
 from conftest import BIN, PATIENCE, User
 
@@ -22,18 +23,21 @@ if TYPE_CHECKING:
 
 SOURCE = pathlib.Path(llm_user_memory.__file__).read_text("utf-8")
 SECTIONS = [
-    *("hooks", "settings and places", "profile", "edits", "log", "memory"),
-    *("learning", "worker", "injection", "shell", "commands"),
+    *("hooks", "settings and places", "text", "profile", "edits", "journal and log"),
+    *("memory", "learning", "worker", "injection", "commands"),
 ]
 MAY_USE = {
-    "profile": {"settings and places"},
-    "edits": {"profile"},
-    "log": {"settings and places"},
-    "memory": {"settings and places", "profile", "edits", "log"},
-    "learning": {"settings and places", "profile", "edits", "log", "memory"},
-    "shell": {"settings and places"},
+    "text": set(),
+    "profile": {"text"},
+    "edits": {"text", "profile"},
+    "journal and log": {"text"},
+    "memory": {"text", "profile", "edits", "journal and log"},
+    "learning": {"text", "profile", "edits", "journal and log", "memory"},
+    "worker": {"text", "journal and log", "memory", "learning"},
+    "injection": {"text", "profile", "journal and log", "memory", "learning", "worker"},
 }
 """From the design's table, where it forbids something; everyone may use the settings' section."""
+LONGEST_FUNCTION = 40
 
 
 @dataclass(frozen=True)
@@ -116,28 +120,8 @@ def test_the_sections_stand_in_the_order_of_the_design() -> None:
 
 def test_below_the_hooks_a_name_is_used_only_below_the_line_that_defines_it() -> None:
     defined = definitions()
-    early = sorted(
-        {
-            f"{use.name} (line {defined[use.name]}) is used in line {use.line}"
-            for use in uses()
-            if use.line < defined[use.name]
-        }
-    )
-    assert early == []
-
-
-def test_functions_use_names_of_their_own_section_or_earlier_ones_only() -> None:
-    defined = definitions()
-    assert [
-        f"{use.name} in line {use.line}"
-        for use in uses()
-        if SECTIONS.index(section_of(use.line)) < SECTIONS.index(section_of(defined[use.name]))
-    ] == []
-
-
-def test_what_runs_at_import_uses_only_what_is_defined_above() -> None:
-    defined = definitions()
-    assert [use for use in uses() if use.at_import and use.line < defined[use.name]] == []
+    early = {use for use in uses() if use.line < defined[use.name]}
+    assert sorted(f"{use.name} (line {defined[use.name]}) is used in line {use.line}" for use in early) == []
 
 
 @pytest.mark.parametrize("section", MAY_USE)
@@ -151,6 +135,32 @@ def test_a_section_uses_only_the_sections_it_may(section: str) -> None:
     ] == []
 
 
+def test_no_private_name_is_used_outside_its_section() -> None:
+    defined = definitions()
+    assert [
+        f"{use.name} in line {use.line}"
+        for use in uses()
+        if use.name.startswith("_") and section_of(use.line) != section_of(defined[use.name])
+    ] == []
+
+
+def documented() -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
+    for node in ast.walk(ast.parse(SOURCE)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node
+
+
+def test_a_docstring_begins_with_a_verb_or_a_noun() -> None:
+    first = {node.name: (ast.get_docstring(node) or "").partition(" ")[0].casefold() for node in documented()}
+    assert [name for name, word in first.items() if word in {"what", "whether", "where", "why", "how"}] == []
+
+
+def test_no_function_is_longer_than_forty_lines() -> None:
+    long = {node.name: (node.end_lineno or 0) - node.lineno + 1 for node in documented() if node.name.islower()}
+    functions = {node.name for node in documented() if not isinstance(node, ast.ClassDef)}
+    assert {name: lines for name, lines in long.items() if name in functions and lines >= LONGEST_FUNCTION} == {}
+
+
 def test_importing_the_module_brings_nothing_heavy_with_it() -> None:
     program = (
         "import json, sys, llm.cli; before = set(sys.modules); import llm_user_memory;"
@@ -162,26 +172,32 @@ def test_importing_the_module_brings_nothing_heavy_with_it() -> None:
     assert set(json.loads(done.stdout)) <= {"llm_user_memory", "glob", "textwrap", "unicodedata"}
 
 
-def test_a_call_that_memory_takes_part_in_does_not_load_what_only_the_worker_needs(user: User) -> None:
-    user.profile = "- Prefers metric units\n"
-    program = (
-        "import sys, runpy, atexit\n"
-        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
-        "sys.argv = ['llm', 'x']\n"
-        "runpy.run_module('llm', run_name='__main__')\n"
-    )
-    with user.memory() as opened:
-        opened.pause()
+WATCHED = """
+import atexit, json, runpy, sys
+opened = []
+sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event in {"open", "sqlite3.connect"} else None)
+atexit.register(lambda: print(json.dumps([sorted(sys.modules), opened]), file=sys.stderr))
+sys.argv = ["llm", "x"]
+runpy.run_module("llm", run_name="__main__")
+"""
+
+
+def watched_call(user: User, **env: str) -> tuple[set[str], list[str]]:
+    """The modules that a call of llm has loaded, and the files of ours that it opened."""
+    command = [str(BIN / "python"), "-c", WATCHED]
     done = subprocess.run(
-        [BIN / "python", "-c", program],
-        env=user.env | {"LLM_MEMORY_AUTO": "1"},
-        input=b"",
-        capture_output=True,
-        check=True,
-        timeout=PATIENCE,
+        command, env=user.env | env, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=PATIENCE
     )
-    loaded = set(done.stderr.decode().split())
-    assert "llm_user_memory" in loaded
-    assert "Prefers metric units" in str(user.calls()[-1]["messages"])
-    heavy = {"filelock", "platformdirs", "logging.handlers", "difflib"}
-    assert sorted(loaded & heavy) == []
+    modules, opened = json.loads(done.stderr.decode().splitlines()[-1])
+    ours = f"{user.places.directory}/"
+    return set(modules), [path.removeprefix(ours) for path in opened if path.startswith(ours)]
+
+
+def test_a_call_loads_nothing_heavy_opens_no_database_and_reads_each_file_once(user: User) -> None:
+    user.has_learned("Prefers metric units", "I prefer metric units")
+    with filelock.FileLock(user.places.lock("worker")):  # or the call would start one
+        modules, opened = watched_call(user, LLM_MEMORY_AUTO="1")
+        without, _ = watched_call(user, LLM_LOAD_PLUGINS="llm-scripted")
+    assert "Prefers metric units" in user.calls()[-2]["system"]
+    assert sorted(opened) == ["profile.md", "typed.jsonl", "worker.lock"]
+    assert modules - without <= {"llm_user_memory", "unicodedata"}

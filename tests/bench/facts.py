@@ -37,12 +37,12 @@ def by_edits(updates: int, chance: random.Random) -> memory.Document:
     document = start()
     for number in range(updates):
         said = f"I am now working on project {number}"
-        source = memory.Source(said, at="2026-11-20T12:00:00+00:00")
+        message = memory.Message(said, at="2026-11-20T12:00:00+00:00")
         current = [id for id, item in document.ids.items() if item.text not in KEPT]
         reply = [f"REPLACE | {current[0]} | Is working on project {number} | {said}"] if current else []
         reply = reply or [f"ADD | Current Projects | Is working on project {number} | {said}"]
         edits = memory.parse_reply("\n".join(carelessly(reply, chance))) or []
-        document = memory.judge(edits, document, document, [source]).document
+        document = memory.judge(edits, document, document, [message]).document
     return document
 
 

@@ -19,31 +19,38 @@ def with_versions(folder: pathlib.Path, count: int) -> memory.Memory:
     """A history of so many versions, each with one line changed, recorded as ever but in one transaction."""
     opened = memory.Memory(people.home(folder, ""))
     lines = [f"- Fact number {number} about the user, of an ordinary length" for number in range(60)]
-    with opened.transaction():
+    with opened.db.transaction():
         for version in range(count):
             lines[version % len(lines)] = f"- Fact number {version} of version {version}, of an ordinary length"
             text = "# User Profile\n\n## Notes\n" + "\n".join(lines) + "\n"
-            opened._add_version("worker", text, written=True)
+            opened.history._add_version("worker", text, written=True)
     opened.home.profile.write_text(text)
     return opened
+
+
+def last_two(history: memory.History) -> tuple[str, str]:
+    newest = history.latest_id()
+    return history.version_text(newest), history.version_text(history.base(newest))
 
 
 def run(quick: bool, folder: pathlib.Path) -> tuple[str, list[Row]]:
     few, many = 10, 500 if quick else 10_000
     memories = [with_versions(folder / str(count), count) for count in (many, few)]
-    documents = [memory.Document(each.profile()) for each in memories]
+    documents = [memory.Document(each.history.profile()) for each in memories]
     # The line that the last version brought.
     facts = [doc.items[(count - 1) % 60] for doc, count in zip(documents, (many, few), strict=True)]
     lines = [doc.lines[fact.line] for doc, fact in zip(documents, facts, strict=True)]
     # Back and forth between two texts that both have: what the versions between hold is no matter.
     other = "# User Profile\n\n## Notes\n- One line\n"
-    first = {id(each): each.version_text(1) for each in memories}
+    first = {id(each): each.history.version_text(1) for each in memories}
 
     things: dict[str, Callable[..., Any]] = {
-        "history": lambda each, *_: each.versions(10),
-        "diff": lambda each, *_: (each.version_text(each.latest_id()), each.version_text(each.base(each.latest_id()))),
-        "why": lambda each, fact, line: (each.receipts(fact.text), each.author_of(line)),
-        "rollback": lambda each, *_: each.overwrite("rollback", other if len(each.profile()) > 99 else first[id(each)]),
+        "history": lambda each, *_: each.history.versions(10),
+        "diff": lambda each, *_: last_two(each.history),
+        "why": lambda each, fact, line: (each.receipts.of(fact.text), each.history.origin(line)),
+        "rollback": lambda each, *_: each.history.overwrite(
+            "rollback", other if len(each.history.profile()) > 99 else first[id(each)]
+        ),
     }
     times = 3 if quick else 25
     rows = []
@@ -57,5 +64,5 @@ def run(quick: bool, folder: pathlib.Path) -> tuple[str, list[Row]]:
         )
     size = memories[0].home.database.stat().st_size / many
     for each in memories:
-        each.close()
+        each.db.close()
     return "History", [*rows, alone(f"bytes of memory.db a version, of {many:,}", [size], None, "", 0)]

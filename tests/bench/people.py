@@ -64,11 +64,13 @@ def home(user_dir: pathlib.Path, text: str) -> memory.Home:
 
 def type_and_log(opened: memory.Memory, text: str) -> None:
     """What a call leaves behind: a note, and a turn in the log."""
-    opened.note(memory.Note("prompt", learn=True, length=len(text), sha256=memory.digest(text)))
+    at = memory.utc_now().isoformat()
+    note = memory.Note(os.urandom(6).hex(), at, "prompt", None, len(text), memory.digest(text), learn=True)
+    opened.journal.append(note._asdict())
     turn = os.urandom(8).hex()
     with contextlib.closing(sqlite3.connect(opened.home.logs)) as db, db:
         sql = "insert into turns (id, thread_id, model, datetime_utc) values (?, ?, 'scripted', ?)"
-        db.execute(sql, [turn, turn, memory.utc_now().isoformat()])
+        db.execute(sql, [turn, turn, at])
         db.execute("insert into turn_search (turn_id, prompt, response) values (?, ?, 'Yes.')", [turn, text])
 
 
@@ -85,7 +87,7 @@ def worker(env: dict[str, str], its: memory.Home) -> Iterator[int]:
     """A running worker's pid."""
     process = subprocess.Popen([sys.executable, "-m", "llm", "memory", "worker"], env=env)
     try:
-        wait_for(lambda: memory.worker_runs(its) and its.worker_lock.read_text().startswith(f"{process.pid} "))
+        wait_for(lambda: memory.worker_runs(its) and its.lock("worker").read_text() == f"{process.pid}\n")
         yield process.pid
     finally:
         process.kill()
@@ -101,5 +103,5 @@ def end_worker(its: memory.Home) -> None:
 def _killed(its: memory.Home) -> bool:
     # Until it has written its own pid, the lock file may hold one of a worker before it.
     with contextlib.suppress(ProcessLookupError, IndexError):
-        os.kill(int(its.worker_lock.read_text().split()[0]), signal.SIGKILL)
+        os.kill(int(its.lock("worker").read_text().split()[0]), signal.SIGKILL)
     return True

@@ -16,7 +16,7 @@ ROWS = {
     ],
     "tokens": ["tokens|1 turn: written", "tokens|5 turns at once: price"],
     "poll": [
-        "a poll, with 10,000 turns",
+        "a look for new turns, with 10,000 turns",
         "finding the newest turn",
         "CPU in an hour",
         "memory (RSS)",

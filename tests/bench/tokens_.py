@@ -67,7 +67,7 @@ def costs(count: Callable[[str], int], turns: int) -> dict[str, tuple[int, int]]
         size += 50
         text = people.profile(size)
     document = memory.Document(text)
-    said = [memory.Source(message, at="2026-11-20T12:00:00+00:00") for message in TURNS[:turns]]
+    said = [memory.Message(message, at="2026-11-20T12:00:00+00:00") for message in TURNS[:turns]]
     reply = "\n".join(REPLY.splitlines()[:turns])
     judged = memory.judge(memory.parse_reply(reply) or [], document, document, said)
     assert len(judged.of("apply")) == turns

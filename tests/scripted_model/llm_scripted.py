@@ -10,6 +10,7 @@ Files in $SCRIPTED_DIR that change what happens:
     update.txt   the reply to every update request
     slow.txt     "TEXT SECONDS": a prompt that holds TEXT takes so long
     error.txt    every update request raises this message
+    stuck.txt    scripted-thread and scripted-executor hang in an update request
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import json
 import os
 import pathlib
 import re
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import llm
@@ -130,6 +133,21 @@ class NoSystem(Scripted):
         yield answer(self, prompt)
 
 
+class Refuses(Scripted):
+    """Fails on a system prompt, as models with Gemma's chat template do, and does not say so beforehand."""
+
+    def __init__(self, model_id: str, message: str) -> None:
+        super().__init__(model_id)
+        self.message = message
+
+    def execute(
+        self, prompt: llm.Prompt, stream: bool, response: llm.Response, conversation: Any = None
+    ) -> Iterator[str]:
+        if any(message.role == "system" for message in prompt.messages):
+            raise llm.ModelError(self.message)
+        yield answer(self, prompt)
+
+
 class NeedsKey(llm.KeyModel):
     model_id = "scripted-key"
     needs_key = "scripted"
@@ -160,13 +178,33 @@ class Dead(Scripted):
             yield self.reply
 
 
+class Stuck(Scripted):
+    """Works in a thread of its own, or in an executor, and never ends one that hangs."""
+
+    def execute(
+        self, prompt: llm.Prompt, stream: bool, response: llm.Response, conversation: Any = None
+    ) -> Iterator[str]:
+        said = answer(self, prompt)
+        if is_update(prompt.prompt) and read("stuck.txt") is not None:
+            if self.model_id == "scripted-executor":
+                ThreadPoolExecutor().submit(time.sleep, 600).result()
+            thread = threading.Thread(target=time.sleep, args=[600], daemon=False)
+            thread.start()
+            thread.join()
+        yield said
+
+
 @llm.hookimpl
 def register_models(register: Any) -> None:
     register(Scripted(), ScriptedAsync())
     register(Scripted("scripted-2"))
     register(NoSystem("scripted-no-system"))
+    register(Refuses("scripted-gemma", "Developer instruction is not enabled for models/gemma-3-27b-it"))
+    register(Refuses("scripted-local", "System role not supported"))
     register(NeedsKey())
     register(Dead("scripted-dead", llm.ModelError("the service is down")))
     register(Dead("scripted-garbage", "Sure! Here is the updated profile: You are great."))
     register(Dead("scripted-empty", ""))
     register(Dead("scripted-small", ValueError("Requested tokens (812) exceed context window of 512")))
+    register(Stuck("scripted-thread"))
+    register(Stuck("scripted-executor"))

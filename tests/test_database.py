@@ -1,0 +1,247 @@
+"""memory.db may be damaged, lost, locked or another's: only history goes, and it is said."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import os
+import sqlite3
+from typing import TYPE_CHECKING
+
+import filelock
+import pytest
+from conftest import PROFILE, Clock, User
+
+from llm_user_memory import Edit, LockBusy, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SET_ASIDE = "memory.db was damaged, or of another version, and is kept as"
+LOOKING = ["history", "diff", "show", "status", "why", "search x", "review", "path", "history --json", "status --json"]
+
+
+def kept(user: User) -> list[bytes]:
+    return [path.read_bytes() for path in user.places.directory.glob("memory.db.damaged-*")]
+
+
+@pytest.fixture
+def used(user: User) -> User:
+    """A user whose memory.db has something of everything."""
+    user.run("load", "-", stdin=PROFILE)
+    user.has_learned("Has a dog", "I have a dog")
+    user.has_to_review(Edit("ADD", "Preferences", "Always wants tea", "I always want tea"))
+    return user
+
+
+def works_again(user: User) -> None:
+    """See that everything works after a command that may have said what it found."""
+    before = user.facts
+    user.run("add", "Plays chess")
+    user.run("rollback", "--steps", "1")
+    assert user.facts == before
+    user.types("I have a cat")
+    assert user.learns("ADD | Interests | Has a cat | I have a cat")
+    assert "Has a cat" in user.facts
+    with contextlib.closing(sqlite3.connect(user.places.database)) as db:
+        assert db.execute("pragma integrity_check").fetchone() == ("ok",)
+
+
+# Looking
+
+
+def test_looking_creates_nothing(user: User) -> None:
+    for command in LOOKING:
+        user.run(*command.split())
+    assert not user.places.directory.exists()
+    assert not user.places.logs.exists()
+
+
+@pytest.mark.parametrize("years", [-2, 2])
+def test_looking_with_a_wrong_clock_drops_nothing(used: User, years: int) -> None:
+    used.types("I have a cat")
+    used.run("pause")
+    clock = Clock(dt.datetime.now(dt.timezone.utc) + dt.timedelta(days=365 * years))
+    with used.memory(now=clock) as memory:
+        memory.history.settle()
+        assert len(memory.review.edits()) == 1
+        assert len(memory.history.versions()) == 2
+        assert memory.waiting() == 1
+        memory.db.problems()
+        memory.turns.due()
+    assert [held["fact"] for held in used.to_review()] == ["Always wants tea"]
+    assert used.pending() == 1
+
+
+@pytest.mark.parametrize("years", [-2, 2])
+def test_pausing_and_resuming_with_a_wrong_clock_stops_no_learning(user: User, years: int) -> None:
+    clock = Clock(dt.datetime.now(dt.timezone.utc) + dt.timedelta(days=365 * years))
+    with user.memory(now=clock) as memory:
+        memory.pause()
+    user.types("I have a dog", learn=False)
+    with user.memory(now=clock) as memory:
+        memory.resume()
+    user.types("I have a cat")
+    assert user.learns("ADD | Interests | Has a cat | I have a cat")
+    assert user.facts == ["Has a cat"]
+
+
+# Damage
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "its start": lambda data: b"\0garbage" * 20 + data[160:],
+    "its middle": lambda data: data[:4096] + b"\xa5" * (len(data) - 4096),
+    "its end": lambda data: data[: len(data) // 2],
+    "all of it": lambda _: b"This is no database.\n",
+}
+
+
+@pytest.mark.parametrize("command", ["status", "history", "add", "learn"])
+@pytest.mark.parametrize("damaged", list(DAMAGES))
+def test_a_damaged_database_loses_history_only_and_is_kept(used: User, damaged: str, command: str) -> None:
+    broken = DAMAGES[damaged](used.places.database.read_bytes())
+    used.places.database.write_bytes(broken)
+    with contextlib.suppress(AssertionError, sqlite3.DatabaseError):  # the first may say that it has set it aside
+        if command == "learn":
+            used.types("I have a bird")
+            used.learns("NO_UPDATE")
+        else:
+            used.run(command, *["Plays go"] * (command == "add"))
+    assert SET_ASIDE in used.problems()
+    assert broken in kept(used)
+    assert {"Lives in Leeds", "Has a dog"} <= set(used.facts)
+    works_again(used)
+
+
+def test_a_header_with_any_of_its_bytes_flipped_heals(used: User) -> None:
+    sound, profile, complaints = used.places.database.read_bytes(), used.profile, []
+    for at in set(range(100)) - {18}:  # the format to write: another one makes SQLite call it read-only
+        used.places.database.write_bytes(sound[:at] + bytes([sound[at] ^ 0xFF]) + sound[at + 1 :])
+        used.profile = profile
+        used.run("status")
+        with contextlib.suppress(AssertionError):
+            used.run("add", "Plays chess")
+        try:
+            used.run("add", "Plays go")
+            assert len(used.versions()) > 1
+        except (AssertionError, sqlite3.Error) as error:
+            complaints.append((at, str(error)))
+    assert complaints == []
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "alter table versions drop column model",
+        "alter table held rename column quote to words",
+        "drop table turns",
+        "drop table state",
+        "drop table problems",
+    ],
+)
+def test_a_database_that_lacks_something_heals(used: User, sql: str) -> None:
+    with contextlib.closing(sqlite3.connect(used.places.database)) as db:
+        db.execute(sql)
+    used.run("status")
+    with contextlib.suppress(AssertionError):
+        used.run("history")
+    with contextlib.suppress(AssertionError):
+        used.run("add", "Plays go")
+    assert SET_ASIDE in used.problems()
+    works_again(used)
+
+
+@pytest.mark.parametrize("version", [1, 2, 99])
+def test_a_database_of_another_version_is_set_aside_and_said(user: User, version: int) -> None:
+    """As the alphas left one: their tables have our names and other columns."""
+    user.profile = PROFILE
+    with contextlib.closing(sqlite3.connect(user.places.database, isolation_level=None)) as db:
+        db.execute("create table state (key text primary key, value text)")
+        db.execute("create table versions (id integer primary key, text text)")
+        db.execute(f"pragma user_version = {version}")
+    alpha = user.places.database.read_bytes()
+    user.run("add", "Plays chess")
+    assert kept(user) == [alpha]
+    assert SET_ASIDE in user.problems()
+    assert user.facts == ["Lives in Leeds", "Plays chess", "Likes short answers"]
+    assert user.versions() == [(1, "unknown"), (2, "add")]
+
+
+def test_the_pause_outlives_a_damaged_database(used: User) -> None:
+    used.run("pause")
+    used.places.database.write_bytes(b"This is no database.\n")
+    assert "paused" in used.run("status")[0]
+    used.types("I have a cat")
+    assert used.learns("ADD | Interests | Has a cat | I have a cat") is None
+
+
+# Loss
+
+
+@pytest.mark.parametrize("how", ["removed", "emptied"])
+def test_a_database_that_is_gone_loses_history_only(user: User, how: str) -> None:
+    user.run("load", "-", stdin=PROFILE)
+    user.run("load", "-", stdin="- New\n")
+    if how == "removed":
+        user.places.database.unlink()
+    else:
+        user.places.database.write_bytes(b"")
+    user.run("add", "Plays chess")
+    assert user.facts == ["New", "Plays chess"], "and nothing that was displaced comes back"
+    assert [author for _, author in user.versions()] == ["unknown", "add"]
+
+
+def test_who_has_the_database_open_notices_that_it_is_another_one(user: User) -> None:
+    user.run("load", "-", stdin=PROFILE)
+    with user.memory() as memory:
+        memory.history.settle()
+        user.places.database.unlink()
+        user.run("add", "Plays chess")
+        memory.history.add(["Plays go"], "Interests")
+        assert [version.author for version in memory.history.versions()] == ["add", "add", "unknown"]
+
+
+# Locks
+
+
+def test_a_database_that_another_process_has_locked_is_sound(used: User) -> None:
+    with contextlib.closing(sqlite3.connect(used.places.database, isolation_level=None)) as locked:
+        locked.execute("begin exclusive")
+        with used.memory(patience=0.1) as memory, pytest.raises(sqlite3.OperationalError, match="locked"):
+            memory.history.versions()
+    assert kept(used) == []
+    assert len(used.versions()) == 2
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_lock_is_waited_for_no_longer_than_was_asked(user: User, damaged: bool) -> None:
+    user.run("add", "Plays chess")
+    if damaged:
+        user.places.database.write_bytes(b"This is no database. " * 1000)
+    with (
+        filelock.FileLock(user.places.lock("profile"), is_singleton=False),
+        user.memory(patience=0.1) as memory,
+        pytest.raises(LockBusy, match=r"profile\.lock is held by another process; see: llm memory status"),
+    ):
+        memory.history.versions()
+
+
+def test_a_directory_in_its_place_is_a_clear_error(user: User) -> None:
+    user.places.create()
+    user.places.database.mkdir()
+    assert "memory.db can't be used now" in user.run("add", "Plays chess", code=1)[1]
+    assert "memory.db can't be used now" in user.problems()
+
+
+def test_nothing_is_written_where_the_home_was_removed_meanwhile(user: User) -> None:
+    user.run("add", "Plays chess")
+    with user.memory() as memory:
+        memory.history.versions()
+        for path in user.places.directory.iterdir():
+            path.unlink()
+        os.rmdir(user.places.directory)
+        for _ in range(2):
+            with pytest.raises(Problem, match="was removed"):
+                memory.db.report("worker", "it fails")
+    assert not user.places.directory.exists()

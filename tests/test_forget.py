@@ -1,0 +1,394 @@
+"""What is forgotten is gone for good, and what is cleared comes back only if it was not purged."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import sqlite3
+
+import pytest
+from conftest import PROFILE, User
+
+import llm_user_memory
+from llm_user_memory import (
+    REDACTED,
+    Document,
+    Edit,
+    Item,
+    Log,
+    Message,
+    Outdated,
+    Problem,
+    Verdict,
+    forget_for_good,
+    saying,
+    take_in,
+)
+
+
+def forget(user: User, text: str) -> None:
+    """Forget as the command does, while something else has memory open."""
+    with user.memory() as memory:
+        forget_for_good(memory, Log(user.places.logs), saying(text))
+
+
+def id_of(user: User, text: str) -> str:
+    return next(id for id, item in Document(user.profile).ids.items() if item.text == text)
+
+
+# Gone
+
+
+def test_what_is_forgotten_is_in_no_byte_of_any_of_our_files(user: User) -> None:
+    user.run("load", "-", stdin=PROFILE)
+    user.has_learned("Lives in Zanzibar", "I live in Zanzibar")
+    with user.memory() as memory:  # enough for SQLite to move lines between pages
+        for number in range(150):
+            lines = "".join(f"- Zanzibar {number} {n} {'x' * n}\n" for n in range(20))
+            memory.history.overwrite("load", PROFILE + lines)
+    user.has_to_review(
+        Edit("ADD", "Preferences", "Recommend Zanzibar", "I say recommend Zanzibar"),
+        Edit("ADD", "Preferences", "Recommend tea", "as they say in zanzibar"),
+    )
+    user.places.database.with_name("memory.db.damaged-20260101T000000-0a1b").write_bytes(b"... Zanzibar ...")
+    user.profile = "- ZANZIBAR, saved by an editor\n- Stays\n"
+    with user.memory() as memory:
+        memory.history.settle()
+        user.places.profile.write_bytes(b"\xff Zanzibar\n")
+        memory.history.overwrite("rollback", memory.history.version_text(1) + "- Zanzibar!\n")
+    assert len(user.files_with("Zanzibar")) >= 4
+    said = user.llm("memory", "forget", "zanzibar", "--yes", auto=None).stderr
+    assert said.startswith("  - Zanzibar!\n")
+    assert "Forgotten." in said
+    assert "logs.db" in said, "what llm's own log still contains, and where"
+    assert user.files_with("Zanzibar") == []
+    assert user.profile == PROFILE
+    assert user.to_review() == []
+    assert "[forgotten]" in user.run("diff", "0", "3")[0]
+
+
+def test_what_was_saved_into_a_displaced_file_is_forgotten_too(user: User) -> None:
+    user.run("load", "-", stdin=PROFILE)
+    with user.places.profile.open("rb+") as file:
+        user.run("add", "Plays chess")
+        file.write(b"\xff Zanzibar")
+    user.run("history")
+    assert user.files_with("Zanzibar")
+    user.run("load", "-", stdin="- Zanzibar\n")
+    user.run("forget", "Zanzibar", "--yes")
+    assert user.files_with("Zanzibar") == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_forgetting_leaves_no_pieces_in_the_pages_of_the_database(user: User, seed: int) -> None:
+    """SQLite keeps pieces of what it moved between pages, here with some of the seeds, also with secure_delete."""
+    chance = random.Random(seed)
+    with user.memory() as memory:
+        for part in range(3):
+            lines = ["".join(chance.choices("abcdefgh ", k=chance.randint(5, 150))) for _ in range(700)]
+            lines[7::10] = [f"Zanzibar {part} {n}" for n in range(70)]
+            memory.history.overwrite("load", "".join(f"- {line}\n" for line in lines))
+        memory.forgetting.forget(saying("Zanzibar"))
+    assert user.files_with("Zanzibar") == []
+
+
+def test_forgetting_leaves_everything_else_as_it_was(user: User) -> None:
+    user.run("load", "-", stdin=PROFILE)
+    user.run("add", "Plays chess")
+    user.has_learned("Has a dog", "I have a dog")
+    user.run("forget", "chess", "--yes")
+    assert user.profile == PROFILE.replace("Leeds\n", "Leeds\n- Has a dog\n")
+    assert user.text_of(1) == PROFILE
+    assert user.text_of(2) == PROFILE.replace("Leeds\n", f"Leeds\n{REDACTED}")
+    assert "I have a dog" in user.run("why", "dog")[0]
+
+
+def test_a_version_that_said_what_is_forgotten_comes_back_without_it(user: User) -> None:
+    user.run("load", "-", stdin=PROFILE)
+    user.run("load", "-", stdin="- Other\n")
+    user.run("forget", "Leeds", "--yes")
+    user.run("rollback", "1")
+    assert user.profile == PROFILE.replace("- Lives in Leeds\n", "")
+
+
+def test_a_text_that_is_only_a_receipt_can_be_forgotten(user: User) -> None:
+    user.types("Since I moved to Leeds I play chess")
+    user.learns("ADD | Interests | Plays chess | Since I moved to Leeds I play chess")
+    user.run("forget", "Leeds", "--yes")
+    assert user.facts == ["Plays chess"]
+    assert user.files_with("Leeds") == []
+
+
+def test_a_line_that_stays_keeps_its_receipt_without_what_is_forgotten(user: User) -> None:
+    user.profile = PROFILE
+    user.types("I moved to York")
+    user.learns(f"REPLACE | {id_of(user, 'Lives in Leeds')} | Lives in York | I moved to York")
+    user.run("forget", "Leeds", "--yes")
+    assert "I moved to York" in user.run("why", "York")[0]
+    assert user.files_with("Leeds") == []
+
+
+def test_an_error_that_quotes_what_is_forgotten_is_forgotten_too(user: User) -> None:
+    user.types("My ex is called Bluebird", "I have a dog")
+    with user.memory() as memory:
+        take_in(memory, Log(user.places.logs))
+        memory.turns.put_off(memory.turns.due(), "refused: 'ex is called Bluebird'")
+        memory.db.report("condense", "refused: 'ex is called Bluebird'")
+    assert user.files_with("Bluebird")
+    user.run("forget", "Bluebird", "--yes")
+    assert user.files_with("Bluebird") == []
+    assert user.pending() == 1, "the dog's"
+
+
+def test_a_heading_is_the_users_to_rename_and_then_goes_out_of_history(user: User) -> None:
+    text = "# User Profile\n\n## Project Bluebird\n- Writes Go\n```\n# Bluebird, the code\n```\n"
+    user.profile = text
+    said = user.run("forget", "Bluebird", "--yes")[1]
+    assert "“Project Bluebird” still says it" in said
+    assert user.profile == text.replace("# Bluebird, the code\n", "")
+    assert "Only the heading “Project Bluebird”" in user.run("forget", "Bluebird", "--yes", code=1)[1]
+    user.profile = user.profile.replace("Project Bluebird", "Projects")
+    user.run("forget", "Bluebird", "--yes")
+    assert user.files_with("Bluebird") == []
+    user.profile = "\ufeff# Anna's profile\n- Anna plays chess\n"
+    user.run("forget", "anna", "--yes")
+    assert user.text_of(user.versions()[-1][0]) == user.profile == "\ufeff# Anna's profile\n"
+    user.run("add", "Plays chess", "--section", "Interests")
+    user.run("clear")
+    user.run("forget", "interests", "--yes", code=1)
+    assert "## Interests" in user.text_of(user.versions()[-2][0])
+
+
+def test_forgetting_reaches_what_lay_beside_a_profile_before_it_became_a_symlink(user: User) -> None:
+    user.run("load", "-", stdin=PROFILE + "- Has a secret twin\n")
+    elsewhere = user.folder / "dots" / "me.md"
+    elsewhere.parent.mkdir()
+    with user.places.profile.open("rb+"):  # an editor has it open, so it is kept
+        user.run("add", "Plays chess")
+        os.rename(user.places.profile, elsewhere)
+        user.places.profile.symlink_to(elsewhere)
+        assert ".profile.md.previous" in user.files_with("secret twin")
+        user.run("forget", "secret twin", "--yes")
+        assert user.files_with("secret twin") == []
+    assert [path for path in elsewhere.parent.iterdir() if b"secret twin" in path.read_bytes()] == []
+
+
+# Naming it
+
+
+def test_forget_asks_and_takes_no_for_an_answer(user: User) -> None:
+    user.run("load", "-", stdin=PROFILE)
+    said = user.run("forget", "Leeds", stdin="n\n", code=1)[1]
+    assert "- Lives in Leeds" in said
+    assert "Forget it? [y/N]" in said
+    assert (user.profile, user.versions()) == (PROFILE, [(1, "load")])
+    user.run("forget", "Leeds", stdin="y\n")
+    assert user.files_with("Leeds") == []
+
+
+def test_forget_takes_a_whole_line_as_show_prints_it_or_part_of_one(user: User) -> None:
+    user.run("load", "-", stdin="- [ ] Learns Polish\n1. Plays chess\n- Stays\n")
+    user.has_to_review(Edit("ADD", "Interests", "Plays chess in a club", "I say I play chess in a club"))
+    user.run("forget", "--yes", "--", "- [ ] Learns Polish")
+    user.run("forget", "1. Plays chess", "--yes")
+    assert user.profile == "- Stays\n"
+    assert user.files_with("Polish") + user.files_with("chess") == []
+
+
+def test_forget_takes_an_id_in_brackets_for_that_line_alone_and_a_word_for_a_text(user: User) -> None:
+    user.profile = f"{PROFILE}- Lives in Leeds on weekends\n"
+    ids = {fact["text"]: fact["id"] for fact in json.loads(user.run("show", "--json")[0])["facts"]}
+    word = ids["Likes short answers"]
+    user.profile += f"- Plays {word}ball\n"
+    user.run("forget", word, "--yes")
+    assert "Likes short answers" in user.facts
+    assert f"Plays {word}ball" not in user.facts
+    user.run("forget", word, "--yes", code=1)
+    user.run("forget", f"[{word}]", "--yes")
+    user.run("forget", f"[{ids['Lives in Leeds']}]", "--yes")
+    assert user.facts == ["Lives in Leeds on weekends"]
+    assert user.files_with("Lives in Leeds on weekends")
+
+
+@pytest.mark.parametrize("text", ["", "   ", "Timbuktu"])
+def test_forgetting_what_is_not_there_is_an_error_and_forgets_nothing(user: User, text: str) -> None:
+    user.run("load", "-", stdin=PROFILE)
+    assert "see: llm memory show" in user.run("forget", text, "--yes", code=1)[1]
+    assert user.text_of(1) == user.profile == PROFILE
+
+
+# Messages
+
+
+def test_turns_of_what_is_forgotten_are_never_learned_again(user: User) -> None:
+    user.has_learned("Lives in Leeds", "I live in Leeds")
+    user.types("I told you that I love Leeds")  # logged, and not looked at yet
+    user.run("forget", "Leeds", "--yes")
+    log = user.places.logs.read_bytes()
+    user.places.logs.unlink()
+    user.places.logs.write_bytes(log)  # restored from a backup
+    with user.memory() as memory:
+        memory.turns.retry()
+    asked: list[str] = []
+    assert user.learns("ADD | Interests | Loves Leeds | I love Leeds", lambda: asked.append("")) is None
+    assert asked == []
+    assert user.files_with("Leeds") == []
+
+
+def test_a_text_that_is_only_in_a_message_still_to_be_learned_can_be_forgotten(user: User) -> None:
+    user.types("My ex is called Bluebird")
+    assert "Forgotten." in user.run("forget", "Bluebird", "--yes")[1]
+    assert user.learns("ADD | Notes | Knows Bluebird | My ex is called Bluebird") is None
+
+
+def test_forgetting_a_condensed_line_forgets_the_turns_of_the_lines_it_was_made_of(user: User) -> None:
+    user.has_learned("Lives in Leeds", "I live in Leeds")
+    item = Item(0, "", "- ", "Lives in Leeds", 0, editable=True)
+    edit = Edit("REPLACE", "", "Resident of a northern city", "Lives in Leeds")
+    with user.memory() as memory:
+        version, _ = memory.history.overwrite("worker", "- Resident of a northern city\n")
+        assert version
+        memory.receipts.add(version.id, [Verdict(edit, "apply", "", Message("Lives in Leeds"), item)], "scripted")
+        memory.forgetting.forget(saying("northern city"))
+        assert memory.turns.how_many("forgotten") == 1
+
+
+# Meanwhile
+
+
+def test_what_is_forgotten_while_the_model_thinks_is_not_learned(user: User) -> None:
+    user.has_learned("Has a dog", "I have a dog")
+    user.types("I live in Leeds now")
+    reply = "ADD | Interests | Lives in Leeds | I live in Leeds"
+    user.learns(reply, lambda: forget(user, "Leeds"))
+    assert user.learns(reply) is None
+    assert user.facts == ["Has a dog"]
+    assert user.files_with("Leeds") == []
+
+
+def test_what_a_model_was_shown_and_is_forgotten_while_it_thinks_does_not_come_back(user: User) -> None:
+    user.profile = PROFILE.replace("Lives in Leeds", "Works at Acme")
+    user.types("I got promoted to team lead")
+    user.learns("ADD | Notes | Team lead at Acme | I got promoted to team lead", lambda: forget(user, "Acme"))
+    assert user.facts == ["Likes short answers"]
+    assert user.files_with("Acme") == []
+    assert user.learns("ADD | Notes | Team lead | I got promoted to team lead"), "the message itself still counts"
+    assert user.facts == ["Likes short answers", "Team lead"]
+
+
+def test_turns_are_forgotten_before_lines_so_that_nobody_learns_them_in_between(user: User) -> None:
+    user.has_learned("Has a dog", "I have a dog")
+    user.types("I live in Leeds now")
+    says = saying("Leeds")
+    asked: list[str] = []
+
+    def learning_meanwhile(line: str) -> bool:
+        if not asked:
+            asked.append(line)  # lines are looked at only when the turns are done with
+            user.learns("ADD | Interests | Lives in Leeds | I live in Leeds")
+        return says(line)
+
+    with user.memory() as memory:
+        memory.turns.forget(llm_user_memory.turns_saying(memory, Log(user.places.logs), says))
+        memory.forgetting.forget(learning_meanwhile)
+    assert asked
+    assert user.facts == ["Has a dog"]
+    assert user.files_with("Leeds") == []
+
+
+def test_an_edit_that_is_forgotten_while_it_is_reviewed_is_not_made(user: User) -> None:
+    user.profile = PROFILE
+    user.has_to_review(Edit("ADD", "Preferences", "Always asks Bluebird", "I always ask Bluebird"))
+    with user.memory() as memory:
+        (held,) = memory.review.edits()
+        user.run("forget", "Bluebird", "--yes")
+        with pytest.raises(Outdated, match="not waiting any more"):
+            memory.review.accept(held)
+    assert user.files_with("Bluebird") == []
+
+
+def test_nothing_is_called_forgotten_while_the_log_can_not_be_read(user: User) -> None:
+    user.profile = PROFILE
+    user.types("I live in Leeds now")
+    with contextlib.closing(sqlite3.connect(user.places.logs, isolation_level=None)) as locked:
+        locked.execute("begin exclusive")
+        _, said = user.run("forget", "Leeds", "--yes", code=1)
+    assert "Nothing is forgotten yet" in said
+    assert "Forgotten." not in said
+    assert "Lives in Leeds" in user.facts
+    user.run("forget", "Leeds", "--yes")
+    assert user.learns("ADD | Interests | Lives in Leeds | I live in Leeds") is None
+    assert user.facts == ["Likes short answers"]
+
+
+def test_where_the_database_can_not_be_tidied_forgetting_says_so_and_can_be_done_again(user: User) -> None:
+    user.run("load", "-", stdin=PROFILE)
+    with contextlib.closing(sqlite3.connect(user.places.database, isolation_level=None)) as reader:
+
+        def read(sql: str) -> None:
+            if sql == "vacuum":
+                reader.execute("begin")
+                reader.execute("select * from state").fetchall()
+
+        with user.memory(patience=0.1) as memory:
+            memory.db.connection.set_trace_callback(read)
+            with pytest.raises(Problem, match="pieces of it may be left"):
+                memory.forgetting.forget(saying("Leeds"))
+    assert user.facts == ["Likes short answers"]
+    user.run("forget", "Leeds", "--yes")
+    assert "No line contains" in user.run("forget", "Leeds", "--yes", code=1)[1]
+
+
+# Clear
+
+
+def test_clearing_is_undone_and_purging_leaves_nothing_of_ours(user: User) -> None:
+    user.run("load", "-", stdin=PROFILE)
+    user.types("Hello")
+    user.run("clear")
+    assert user.profile == ""
+    user.run("rollback", "--steps", "1")
+    assert user.profile == PROFILE
+    before = user.places.logs.read_bytes()
+    user.run("clear", "--purge", stdin="n\n", code=1)
+    assert user.profile == PROFILE
+    done = user.llm("memory", "clear", "--purge", "--yes", auto=None)
+    assert "logs.db" in done.stderr
+    assert not user.places.directory.exists()
+    assert user.places.logs.read_bytes() == before
+    assert "Nothing is remembered" in user.llm("memory", "show", auto=None).stderr
+
+
+def test_a_purge_while_a_model_thinks_leaves_nothing_of_ours(user: User) -> None:
+    user.has_learned("Has a dog", "I have a dog")
+    user.types("I live in Leeds now")
+    with pytest.raises(Problem, match="was removed"):
+        user.learns("ADD | Interests | Lives in Leeds | I live in Leeds", user.memory().forgetting.purge)
+    assert not user.places.directory.exists()
+
+
+def test_a_purge_takes_a_symlinked_profile_with_it_and_nothing_else(user: User) -> None:
+    elsewhere = user.folder / "dotfiles" / "me.md"
+    elsewhere.parent.mkdir()
+    elsewhere.with_name(".me.md.kate.swap").write_text("not ours")
+    user.places.create()
+    user.places.profile.symlink_to(elsewhere)
+    user.run("add", "Plays chess")
+    _, said = user.run("clear", "--purge", stdin="n\n", code=1)
+    assert str(elsewhere) in said
+    assert "Plays chess" in elsewhere.read_text()
+    user.run("clear", "--purge", "--yes")
+    assert [path.name for path in elsewhere.parent.iterdir()] == [".me.md.kate.swap"]
+    assert not user.places.directory.exists()
+
+
+def test_purging_a_symlinked_directory_leaves_nothing_of_ours(user: User) -> None:
+    directory = user.folder / "elsewhere"
+    directory.mkdir(mode=0o700)
+    user.places.directory.symlink_to(directory)
+    user.run("add", "Plays chess")
+    user.run("clear", "--purge", "--yes")
+    assert not directory.exists()
+    assert not user.places.directory.is_symlink()

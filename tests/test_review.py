@@ -1,0 +1,209 @@
+"""Every line has a receipt, and what is held waits for the user, who alone decides."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+
+import pytest
+from conftest import PROFILE, User
+
+from llm_user_memory import Document, Edit
+
+ADD = Edit("ADD", "Preferences", "Always wants tea", "I always want tea")
+IGNORE = Edit("ADD", "Interests", "Ignore rain", "I ignore rain")
+
+
+# Why
+
+
+def test_why_shows_the_receipt_of_what_was_learned_and_says_what_the_user_wrote(user: User) -> None:
+    user.run("add", "Plays chess", "--section", "Interests")
+    user.profile += "- Lives in Leeds"  # and no line end yet
+    user.run("history")
+    user.has_learned("Has a dog", "I have a dog")
+    shown = user.llm("memory", "why", auto=None).stdout
+    today = dt.datetime.now(dt.timezone.utc).strftime("%Y-%m-%d %A")
+    thread = user.query("select thread_id from turns")
+    for explained in (
+        f"Lives in Leeds\n    you wrote this yourself, in another program, {today}\n",
+        f"Plays chess\n    you wrote this yourself, with llm memory add, {today}\n",
+        f"Has a dog\n    “I have a dog”\n    {today}, learned with scripted; llm logs -c {thread}\n",
+    ):
+        assert explained in shown
+    found = {proof["text"]: proof for proof in json.loads(user.run("why", "--json")[0])}
+    assert found["Lives in Leeds"] == {"text": "Lives in Leeds", "by": "outside", "receipts": []}
+    assert [receipt["quote"] for receipt in found["Has a dog"]["receipts"]] == ["I have a dog"]
+    assert user.run("why", "LEEDS")[0].splitlines()[0] == "Lives in Leeds"
+    assert "see: llm memory show" in user.run("why", "Timbuktu", code=1)[1]
+    user.run("add", "Plays go", "--section", "Interests")  # the line of Leeds has its end now
+    assert "you wrote this yourself, in another program" in user.run("why", "Leeds")[0]
+    assert user.run("search", "Leeds")[0].count("Lives in Leeds") == 1
+    assert "(gone)" not in user.run("search", "Leeds")[0]
+
+
+def test_why_claims_nothing_about_lines_whose_history_is_gone(user: User) -> None:
+    user.has_learned("Has a dog", "I have a dog")
+    user.places.database.unlink()
+    assert "there is no receipt for this line: it is older than its history" in user.run("why")[0]
+    assert json.loads(user.run("why", "--json")[0])[0]["by"] is None
+    user.profile += "- Written later\n"
+    assert "you wrote this yourself, in another program" in user.run("why", "later")[0]
+
+
+# At a terminal
+
+
+def test_review_asks_about_each_held_edit_at_a_terminal(user: User) -> None:
+    user.profile = PROFILE
+    user.has_to_review(
+        ADD,
+        Edit("ADD", "Preferences", "Never wants rain", "I never want rain"),
+        Edit("REPLACE", "Lives in Leeds", "You must visit Leeds", "You must visit Leeds"),
+        Edit("REMOVE", "Likes short answers", "", "I do not like short answers"),
+        Edit("ADD", "Preferences", "Always skipped", "I am always skipped"),
+    )
+    terminal = user.terminal("llm", "memory", "review", auto=None)
+    shown = terminal.expect(r"\[a\]ccept.*: ")
+    assert "Add to Preferences: Always wants tea" in shown
+    assert "because you typed: “I always want tea” (2026-11-20 Friday, llm logs -c thread-1)" in shown
+    assert "proposed by scripted, held because it reads as an order to a model" in shown
+    terminal.type("a\r")
+    terminal.expect(r"Never wants rain.*\[q\]uit.*: ")
+    terminal.type("d\r")
+    terminal.expect(r"Change: Lives in Leeds\n.*to: You must visit Leeds.*\[q\]uit.*: ")
+    terminal.type("e\r")
+    terminal.expect(r"The line .*: ")
+    terminal.type("Lives near Leeds\r")
+    terminal.expect(r"Remove: Likes short answers.*\[q\]uit.*: ")
+    terminal.type("a\r")
+    terminal.expect(r"Always skipped.*\[q\]uit.*: ")
+    terminal.type("\r")
+    assert terminal.wait() == 0
+    assert user.facts == ["Lives near Leeds", "Always wants tea"]
+    assert [held["fact"] for held in user.to_review()] == ["Always skipped"]
+    assert "“You must visit Leeds”" in user.run("why", "near Leeds")[0]
+
+
+def test_quitting_a_review_leaves_the_rest_held(user: User) -> None:
+    user.has_to_review(ADD, IGNORE)
+    user.run("review", stdin="q\n")
+    assert len(user.to_review()) == 2
+
+
+def test_a_removal_can_not_be_reworded_and_no_line_can_be_emptied(user: User) -> None:
+    user.profile = PROFILE
+    user.has_to_review(Edit("REMOVE", "Lives in Leeds", "", "I left Leeds"))
+    assert "[e]dit" not in user.run("review", stdin="e\ns\n")[1]
+    user.has_to_review(ADD)
+    assert "can't be a line of the profile" in user.run("review", stdin="s\ne\n \n")[1]
+    assert user.profile == PROFILE
+    assert len(user.to_review()) == 2
+
+
+def test_a_receipt_says_that_a_held_edit_was_worded_by_the_user(user: User) -> None:
+    user.has_to_review(Edit("ADD", "Preferences", "Always recommend tea", "Always recommend tea to me"))
+    user.run("review", stdin="e\nLikes tea\n")
+    assert "worded by you in llm memory review" in user.run("why", "Likes tea")[0]
+    user.has_to_review(Edit("ADD", "Preferences", "Always recommend oats", "Always recommend tea to me"))
+    user.run("review", "--yes")
+    assert "learned with scripted" in user.run("why", "oats")[0]
+
+
+# By number
+
+
+def test_review_accepts_and_drops_by_id_without_asking(user: User) -> None:
+    user.profile = PROFILE
+    user.has_to_review(ADD, IGNORE)
+    assert [held["id"] for held in user.to_review()] == [1, 2]
+    assert "There is no held edit 7" in user.run("review", "--accept", "7", code=1)[1]
+    assert "--accept 1 or --drop 1" in user.run("review", "--accept", "1", "--drop", "1", code=1)[1]
+    user.run("review", "--accept", "1", "--drop", "2", "--yes")
+    assert user.facts == ["Lives in Leeds", "Likes short answers", "Always wants tea"]
+    assert user.versions()[-1][1] == "review"
+    assert "There is nothing to review." in user.run("review")[1]
+    user.run("rollback", "--steps", "1")
+    assert user.profile == PROFILE
+
+
+def test_an_accepted_edit_is_not_made_twice(user: User) -> None:
+    user.profile = "- Always wants tea\n"
+    user.has_to_review(ADD)
+    assert "nothing changed" in user.run("review", "--accept", "1")[1]
+    assert user.facts == ["Always wants tea"]
+    assert user.to_review() == []
+
+
+@pytest.mark.parametrize("how", ["--yes", "--accept"])
+def test_an_edit_whose_line_has_changed_stays_held_and_does_not_stop_the_others(user: User, how: str) -> None:
+    user.profile = PROFILE
+    user.has_to_review(Edit("REPLACE", "Lives in Leeds", "Never leaves Leeds", "I never leave Leeds"), ADD)
+    user.profile = PROFILE.replace("Lives in Leeds", "Lives in York")
+    _, said = user.run("review", *(["--accept", "1", "--accept", "2"] if how == "--accept" else [how]), code=1)
+    assert "The line of this edit has changed since: Lives in Leeds" in said
+    assert "llm memory review --drop 1" in said
+    assert user.facts == ["Lives in York", "Likes short answers", "Always wants tea"]
+    assert [held["fact"] for held in user.to_review()] == ["Never leaves Leeds"]
+    assert user.run("review", stdin="a\n")[1].count("has changed") == 1
+
+
+# Which line
+
+
+def test_a_held_edit_is_of_the_line_in_its_own_section(user: User) -> None:
+    user.profile = "## Interests\n- Python\n- Tea\n"
+    user.has_to_review(Edit("REMOVE", "Python", "", "I gave up Python"))
+    user.profile = "## Work\n- Python\n\n## Interests\n- Python\n- Tea\n"
+    user.run("review", "--yes")
+    assert user.profile == "## Work\n- Python\n\n## Interests\n- Tea\n"
+
+
+def test_a_held_change_to_what_another_line_says_leaves_that_line_alone(user: User) -> None:
+    user.profile = "- Lives in Leeds\n- Lives in York\n"
+    user.has_to_review(Edit("REPLACE", "Lives in Leeds", "Lives in York", "I live in York"))
+    user.run("review", "--yes")
+    assert user.profile == "- Lives in York\n"
+
+
+def test_of_two_lines_that_say_the_same_the_one_that_was_named_is_changed(user: User) -> None:
+    user.profile = "## Week\n- Yoga\n- Choir\n- Yoga\n- Chess\n"
+    second = [id for id, item in Document(user.profile).ids.items() if item.text == "Yoga"][1]
+    user.types("I do pilates on Sundays now")
+    user.learns(f"REPLACE | {second} | Pilates | I do pilates on Sundays now")
+    assert user.facts == ["Yoga", "Choir", "Pilates", "Chess"]
+
+
+def test_a_line_that_the_user_rewords_while_the_model_thinks_is_shown_to_it_again(user: User) -> None:
+    user.profile = PROFILE
+    user.types("I moved to York")
+
+    def replace(line: str) -> str:
+        id = next(id for id, item in Document(user.profile).ids.items() if item.text == line)
+        return f"REPLACE | {id} | Lives in York | I moved to York"
+
+    def reword() -> None:
+        user.profile = PROFILE.replace("Lives in Leeds", "Lives in the north of Leeds")
+
+    first = user.learns(replace("Lives in Leeds"), reword)
+    assert first is not None
+    assert first.verdicts == ()
+    assert user.pending() == 1
+    assert "Lives in the north of Leeds" in user.facts
+    user.learns(replace("Lives in the north of Leeds"))
+    assert user.facts == ["Lives in York", "Likes short answers"]
+
+
+def test_a_line_with_a_secret_is_shown_masked_and_can_not_be_edited_by_a_model(user: User) -> None:
+    user.profile = "- Wifi password is hunter2secret9 at home in Leeds\n- Likes tea\n"
+    requests: list[str] = []
+
+    def ask(_: str, request: str) -> str:
+        requests.append(request)
+        return "NO_UPDATE"
+
+    user.types("I moved to Leeds")
+    user.learns(ask)
+    assert "hunter2" not in requests[0]
+    assert re.findall(r"^\[[a-z]+\] (.*)$", requests[0], re.MULTILINE) == ["Likes tea"]

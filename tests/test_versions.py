@@ -1,0 +1,317 @@
+"""Every change of the profile is a version: to be seen, compared, and undone."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from conftest import PROFILE, Clock, User
+
+from llm_user_memory import Edit, Problem, parse_moment, utc_now
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NOON = Clock().time
+HOUR = dt.timedelta(hours=1)
+
+
+def authors(user: User) -> list[str]:
+    return [author for _, author in user.versions()]
+
+
+# Versions
+
+
+def test_every_change_is_a_version_that_says_by_whom_and_when(user: User) -> None:
+    user.run("add", "Plays chess", "--section", "Interests")
+    user.profile = PROFILE
+    user.has_learned("Has a dog", "I have a dog")
+    user.has_to_review(Edit("ADD", "Preferences", "Always asks for tea", "I always ask for tea"))
+    user.run("review", "--accept", "1")
+    user.profile = user.profile.replace("Leeds", "York")
+    user.run("load", "-", stdin=PROFILE)
+    user.run("forget", "short", "--yes")
+    user.run("clear")
+    user.run("rollback", "--steps", "1")
+    expected = ["add", "outside", "worker", "review", "outside", "load", "forget", "clear", "rollback"]
+    assert user.versions() == list(enumerate(expected, 1))
+    with user.memory() as memory:
+        times = [dt.datetime.fromisoformat(version.at) for version in memory.history.versions()]
+        assert [version.model for version in memory.history.versions() if version.author == "worker"] == ["scripted"]
+    assert times == sorted(times, reverse=True)
+    assert utc_now() - times[-1] < dt.timedelta(minutes=5)
+
+
+def test_a_change_made_in_any_editor_is_recorded_as_the_users_before_anything_is_applied_to_it(user: User) -> None:
+    user.run("load", "-", stdin=PROFILE)
+    edited = PROFILE.replace("Leeds", "York")
+    user.profile = edited
+    user.run("add", "Plays chess")
+    user.profile = edited + "- One more line\n"
+    user.has_learned("Has a dog", "I have a dog")
+    assert authors(user) == ["load", "outside", "add", "outside", "worker"]
+    assert user.text_of(2) == edited
+    assert user.text_of(4) == edited + "- One more line\n"
+
+
+def test_looking_at_history_notices_what_an_editor_did(user: User) -> None:
+    user.run("load", "-", stdin=PROFILE)
+    user.profile = PROFILE + "- From an editor\n"
+    assert re.search(r" outside +\+1: From an editor$", user.run("history")[0], re.MULTILINE)
+    user.profile = PROFILE
+    assert "-- From an editor" in user.run("diff")[0]
+
+
+def test_a_profile_that_is_touched_but_not_changed_makes_no_version(user: User) -> None:
+    user.run("load", "-", stdin=PROFILE)
+    user.profile = PROFILE
+    user.run("history")
+    assert "nothing changed" in user.run("load", "-", stdin=PROFILE)[1]
+    assert authors(user) == ["load"]
+
+
+def test_nobody_is_named_as_the_author_of_a_profile_that_is_older_than_its_history(user: User) -> None:
+    user.profile = PROFILE
+    user.run("history")
+    assert user.versions() == [(1, "unknown")]
+    assert user.problems() == ""
+
+
+def test_history_is_newest_first_one_line_each_with_a_summary_a_person_reads(user: User) -> None:
+    assert "no history" in user.run("history")[1]
+    user.run("load", "-", stdin=PROFILE)
+    user.run("add", "-", stdin="Plays chess\nPlays go\nPlays darts\n")
+    user.profile = user.profile.replace("Leeds", "York").replace("- Plays go\n", "")
+    shown = user.llm("memory", "history", auto=None).stdout.splitlines()
+    assert [re.split(r"\s{2,}", line.strip(), maxsplit=3)[2:] for line in shown] == [
+        ["outside", "~1 -1: Lives in York; Plays go"],
+        ["add", "+3: Plays chess; Plays go; …"],
+        ["load", "+2: Lives in Leeds; Likes short answers"],
+    ]
+    assert [line.split()[0] for line in shown] == ["3", "2", "1"]
+    assert len(user.run("history", "-n", "1")[0].splitlines()) == 1
+    assert len(user.run("history", "-n", "0")[0].splitlines()) == 3
+    found = json.loads(user.run("history", "--json")[0])
+    assert [version["id"] for version in found] == [3, 2, 1]
+    assert found[1] | {"at": ""} == {
+        "id": 2,
+        "at": "",
+        "author": "add",
+        "model": "",
+        "summary": "+3: Plays chess; Plays go; …",
+        "base": 1,
+        "size": len(f"{PROFILE}- Plays chess\n- Plays go\n- Plays darts\n"),
+    }
+
+
+def test_diff_shows_the_last_change_or_any_two_versions(user: User) -> None:
+    for text in ("- A\n", "- A\n- B\n", "- A\n- B\n- C\n"):
+        user.run("load", "-", stdin=text)
+
+    def changed(*args: str) -> list[str]:
+        return [line for line in user.run("diff", *args)[0].splitlines() if re.match(r"[+-]- ", line)]
+
+    assert changed() == ["+- C"]
+    assert changed("1") == ["+- B", "+- C"]
+    assert changed("0", "2") == ["+- A", "+- B"]
+    assert changed("3", "1") == ["-- B", "-- C"]
+    assert "There is no version 9; see: llm memory history" in user.run("diff", "9", code=1)[1]
+
+
+def test_diff_is_coloured_on_a_terminal_only(user: User) -> None:
+    user.run("load", "-", stdin="- A\n")
+    user.run("load", "-", stdin="- B\n")
+    terminal = user.terminal("llm", "memory", "diff", auto=None)
+    terminal.expect(re.escape("\x1b[31m-- A"))
+    terminal.expect(re.escape("\x1b[32m+- B"))
+    assert terminal.wait() == 0
+    assert "\x1b" not in user.llm("memory", "diff", auto=None).stdout
+
+
+# Undo
+
+
+TEXTS = [
+    "",
+    "- No newline at the end",
+    "# Me\r\n\r\n- Windows\r\n",
+    "\ufeff# Me\n- With a byte order mark\n",
+    "\ufeff# Me\r\n- Both, no end",
+    "\n\n\n- Blank lines first\n\n\n",
+    "- Mixed\r\n- ends\n- here\r- and\x0bhere\x0cand\u2028here\n",
+    "```\n- code\n```\n\n| a | b |\n|---|---|\n",
+    "- Same\n- Same\n\n- Same\n",
+    "no Markdown at all, \0 and 👨\u200d👩 and e\u0301",
+    PROFILE,
+]
+
+
+def test_every_version_the_user_ever_saw_comes_back_byte_for_byte(user: User) -> None:
+    for number, text in enumerate(TEXTS[1:], 1):
+        if number % 2:
+            user.profile = text
+            user.run("history")
+        else:
+            with user.memory() as memory:
+                memory.history.overwrite("load", text)
+    for number, text in list(enumerate(TEXTS))[::-1]:
+        user.run("rollback", str(number))
+        assert user.places.profile.read_bytes() == text.encode()
+        assert user.text_of(number) == text
+
+
+def test_a_rollback_is_a_version_itself_and_is_undone_by_what_it_says(user: User) -> None:
+    user.run("load", "-", stdin="- A\n")
+    user.run("load", "-", stdin="- B\n")
+    said = user.run("rollback", "1", "--yes")[1]
+    assert user.profile == "- A\n"
+    assert user.versions()[-1] == (3, "rollback")
+    assert "To undo this: llm memory rollback --only 3" in said
+    user.has_learned("Plays chess", "I play chess")
+    user.run("rollback", "2")
+    assert user.profile == "- B\n", "what was learned meanwhile is no reason to go elsewhere"
+
+
+def test_steps_count_the_changes_made_in_an_editor_too(user: User) -> None:
+    user.run("load", "-", stdin="- A\n")
+    user.run("load", "-", stdin="- B\n")
+    user.profile = "- C\n"
+    user.run("rollback", "--steps", "1")
+    assert user.profile == "- B\n"
+    user.run("rollback", "--steps", "4")
+    assert user.profile == ""
+    assert "There is no version 99 changes ago" in user.run("rollback", "--steps", "99", code=1)[1]
+
+
+def test_one_change_is_undone_and_those_made_since_stay(user: User) -> None:
+    user.run("load", "-", stdin=PROFILE)
+    said = user.run("add", "Keeps bees", "--section", "Personal Information")[1]
+    user.has_learned("Has a dog", "I have a dog")
+    undo = re.search(r"llm memory (rollback --only \d+)", said)
+    assert undo
+    said = user.run(*undo[1].split())[1]
+    assert "Keeps bees" in said
+    assert user.facts == ["Lives in Leeds", "Has a dog", "Likes short answers"]
+    again = re.search(r"llm memory (rollback --only \d+)", said)
+    assert again
+    user.run(*again[1].split())
+    assert "Keeps bees" in user.facts
+
+
+def test_undoing_a_change_whose_lines_have_changed_since_keeps_both(user: User) -> None:
+    for town in ("Leeds", "York", "Hull"):
+        user.run("load", "-", stdin=PROFILE.replace("Leeds", town))
+    user.run("rollback", "--only", "2")
+    assert user.facts == ["Lives in Hull", "Lives in Leeds", "Likes short answers"]
+
+
+def test_undoing_what_came_before_a_forget_does_not_bring_back_a_mark(user: User) -> None:
+    user.run("load", "-", stdin=PROFILE)
+    user.run("clear")
+    user.run("forget", "Leeds", "--yes")
+    user.run("rollback", "--only", "2")
+    assert user.profile == PROFILE.replace("- Lives in Leeds\n", "")
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ([], "Say which version"),
+        (["1", "--steps", "1"], "Say which version"),
+        (["--to", "2h", "--steps", "1"], "Say which version"),
+        (["99"], "There is no version 99; see: llm memory history"),
+    ],
+)
+def test_rollback_says_what_it_needs(user: User, args: list[str], said: str) -> None:
+    user.run("load", "-", stdin=PROFILE)
+    assert said in user.run("rollback", *args, code=1)[1]
+    user.run("rollback", "--steps", "0", code=2)
+    assert user.profile == PROFILE
+
+
+# Times
+
+
+@pytest.mark.parametrize(
+    ("to", "expected"),
+    [
+        ("2026-11-01", "- Last month\n"),
+        ("2026-11-01 08:00", "- Last month\n"),
+        ("2026-10-31T09:00:00+00:00", "- Long ago\n"),
+        ("yesterday", "- Yesterday\n"),
+        ("today", "- Just now\n"),
+        ("2h", "- This morning\n"),
+        ("2 hours ago", "- This morning\n"),
+        ("3 days ago", "- Last month\n"),
+        ("90 minutes", "- This morning\n"),
+        ("30s", "- An hour ago\n"),
+        ("1 w", "- Last month\n"),
+        ("9999 days", None),
+        ("1999-01-01", None),
+    ],
+)
+def test_rollback_goes_to_what_the_profile_was_at_a_time(user: User, to: str, expected: str | None) -> None:
+    clock = Clock()
+    with user.memory(now=clock) as memory:
+        for before, text in {
+            60 * 24 * HOUR: "- Long ago\n",
+            (19 * 24 + 5) * HOUR: "- Last month\n",
+            24 * HOUR: "- Yesterday\n",
+            4 * HOUR: "- This morning\n",
+            1 * HOUR: "- An hour ago\n",
+            0.001 * HOUR: "- Just now\n",
+        }.items():
+            clock.time = NOON - before
+            memory.history.overwrite("load", text)
+        clock.time = NOON
+        if expected is None:
+            with pytest.raises(Problem, match="There is no version as old as"):
+                memory.history.find_version(to=to)
+        else:
+            assert memory.history.version_text(memory.history.find_version(to=to)) == expected
+
+
+@pytest.mark.parametrize(
+    "to", ["", "soon", "-2h", "2026-13-45", "monday", "12", "999999 weeks ago", "1e9", "2026-11-01 xx", "0x10 d"]
+)
+def test_a_time_that_is_none_is_an_error_that_names_the_forms(user: User, to: str) -> None:
+    user.run("load", "-", stdin=PROFILE)
+    said = user.run("rollback", "--to", to, code=1)[1]
+    assert "is not a time; try 2026-11-01, '2026-11-01 14:30', yesterday or 2h" in said
+    assert user.profile == PROFILE
+
+
+@pytest.fixture
+def in_berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "Europe/Berlin")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("2026-07-01", "2026-07-01T23:59:59.999999+02:00"),
+        ("2026-11-01", "2026-11-01T23:59:59.999999+01:00"),
+        ("yesterday", "2026-11-19T23:59:59.999999+01:00"),
+        ("2026-07-01 08:30", "2026-07-01T08:30:00+02:00"),
+        ("2h", "2026-11-20T11:00:00+01:00"),
+        ("5 mins ago", "2026-11-20T12:55:00+01:00"),
+    ],
+)
+def test_a_day_ends_at_its_local_midnight_also_in_the_other_half_of_the_year(
+    in_berlin: None, text: str, moment: str
+) -> None:
+    assert parse_moment(text, NOON).isoformat() == moment
+
+
+def test_a_day_to_come_is_said_to_be_one() -> None:
+    with pytest.raises(Problem, match=r"2099-01-01 is still to come; see: llm memory history"):
+        parse_moment("2099-01-01", NOON)

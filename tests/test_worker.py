@@ -1,0 +1,253 @@
+"""The worker: one at a time, started by a call, gone when there is nothing to do, and its faults told by status."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from conftest import BIN, PATIENCE, User, eventually, holder
+
+import llm_user_memory as memory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SAID = "I live in Leeds"
+ALSO = "I work as a nurse"
+
+IMPATIENT = """
+import os, sys
+import llm.cli
+import llm_user_memory as memory
+memory.IDLE_EXIT, timeout = map(float, sys.argv[1:3])
+memory.ask_model.__defaults__ = (timeout,)
+memory.BACK_OFF = (0.1,)
+memory.run_worker(memory.Home.current(), memory.Settings.from_env(os.environ))
+"""
+
+
+@contextlib.contextmanager
+def impatient_worker(
+    user: User, *, idle: float = 60, timeout: float = 60, **env: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a worker that is idle, and gives up a model, after so many seconds; and wait for its end."""
+    user.places.create()
+    # conftest knows a worker by its last words.
+    command = [sys.executable, "-c", IMPATIENT, str(idle), str(timeout), "memory", "worker"]
+    with subprocess.Popen(command, env=user.env | env, cwd="/") as process:
+        try:
+            yield process
+            assert process.wait(PATIENCE) == 0
+        finally:
+            process.kill()
+
+
+def start_worker(user: User) -> None:
+    """Start a worker, as `resume` does."""
+    subprocess.Popen([BIN / "llm", "memory", "worker"], env=user.env, cwd="/")
+
+
+def ended(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" in pathlib.Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return True
+
+
+@contextlib.contextmanager
+def locked_by_another_program(path: pathlib.Path) -> Iterator[None]:
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("begin exclusive")
+        yield
+        db.execute("rollback")
+
+
+# Beginning
+
+
+def test_a_call_ends_while_its_worker_goes_on_and_shares_no_file_with_it(user: User) -> None:
+    (user.script / "slow.txt").write_text("NO_UPDATE 600")
+    command = f'said=$("$0" "{SAID}"); "$0" "And now?" | cat >/dev/null; echo "$said"'
+    done = subprocess.run(
+        ["sh", "-c", command, BIN / "llm"],
+        env=user.env | {"LLM_MEMORY_AUTO": "1"},
+        cwd=user.folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == (f"You said: {SAID}\n".encode(), b"")
+    process = pathlib.Path(f"/proc/{user.worker_pid()}")
+    assert {os.readlink(process / "fd" / n) for n in "012"} == {"/dev/null"}
+    assert not [link for fd in (process / "fd").iterdir() if (link := os.readlink(fd)).startswith("pipe:")]
+    assert os.readlink(process / "cwd") == "/"
+    assert os.getsid(int(process.name)) == int(process.name)
+    assert b"LLM_MEMORY_AUTO" not in (process / "environ").read_bytes()
+
+
+def test_after_a_kill_the_next_call_starts_another_worker_and_both_turns_are_learned_once(user: User) -> None:
+    (user.script / "slow.txt").write_text("NO_UPDATE 600")
+    user.llm(SAID)
+    eventually(lambda: user.calls(update=True), "the update request")
+    user.kill_worker(signal.SIGKILL)
+    (user.script / "slow.txt").unlink()
+    user.llm(ALSO)
+    user.comes_to_know(SAID, ALSO)
+    assert len(user.receipts()) == 2
+    assert user.asked_about(f">\n{SAID}\n<") == 2
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a lock is a file there")
+def test_a_worker_lock_that_can_not_be_opened_is_told_by_status_and_learning_goes_on_without_it(user: User) -> None:
+    user.places.lock("worker").mkdir(parents=True)
+    user.says(SAID)
+    eventually(lambda: "worker.lock" in user.problems(), "the report")
+    assert user.facts == []
+    user.places.lock("worker").rmdir()
+    user.says(ALSO)
+    user.comes_to_know(SAID, ALSO)
+    eventually(lambda: user.problems() == "", "the all-clear")
+
+
+# The end
+
+
+@pytest.mark.parametrize(
+    ("interval", "paused"), [("0.05", False), ("0.05", True), ("86400", False)], ids=["idle", "paused", "once a day"]
+)
+def test_a_worker_with_nothing_to_do_ends_and_loses_nothing(user: User, interval: str, *, paused: bool) -> None:
+    user.types(SAID)
+    if paused:
+        user.run("pause")
+    with impatient_worker(user, idle=0.3, LLM_MEMORY_UPDATE_INTERVAL=interval):
+        pass
+    assert not user.worker_runs()
+    waits = paused or interval == "86400"
+    assert user.facts == ([] if waits else [SAID])
+    user.run("resume")
+    user.llm("memory", "update")
+    assert user.facts == [SAID]
+
+
+def test_a_worker_that_can_only_fail_ends(user: User) -> None:
+    user.profile = "- A\n"
+    user.places.profile.chmod(0o444)
+    user.types(SAID)
+    with impatient_worker(user, idle=0.3, LLM_MEMORY_UPDATE_INTERVAL="0.05"):
+        pass
+    assert user.status()["pending"] == 1
+    assert "read-only" in user.problems()
+
+
+def test_a_worker_ends_when_its_home_vanishes_and_does_not_bring_it_back(user: User) -> None:
+    user.llm(SAID, LLM_MEMORY_UPDATE_INTERVAL="3600")
+    pid = user.worker_pid()
+    user.places.directory.rename(user.folder / "gone")
+    eventually(lambda: ended(pid), "the worker's end")
+    assert not user.places.directory.exists()
+
+
+@pytest.mark.parametrize("model", ["scripted-thread", "scripted-executor"])
+def test_a_model_that_hangs_ends_the_process_with_its_lock_and_a_fresh_one_goes_on(user: User, model: str) -> None:
+    (user.script / "stuck.txt").touch()
+    user.types(SAID, model=model)
+    with impatient_worker(user, timeout=0.5) as worker:
+        pass
+    (user.script / "stuck.txt").unlink()
+    assert user.worker_pid() != worker.pid
+    assert "did not answer within 0.5 s" in user.worker_log
+    user.types(ALSO)
+    user.comes_to_know(SAID, ALSO)
+
+
+LATE = """
+import llm
+from llm_scripted import Scripted
+
+@llm.hookimpl
+def register_models(register):
+    register(Scripted("late"))
+"""
+
+
+def test_a_model_that_is_installed_while_a_worker_lives_is_found_by_a_fresh_one(user: User) -> None:
+    plugins = user.folder / "plugins"
+    plugins.mkdir()
+    user.env["PYTHONPATH"] = os.pathsep.join([str(plugins), *filter(None, [user.env.get("PYTHONPATH")])])
+    with impatient_worker(user):
+        eventually(user.worker_runs, "a worker")
+        (plugins / "llm_late.py").write_text(LATE)
+        (plugins / "llm_late-1.dist-info").mkdir()
+        (plugins / "llm_late-1.dist-info" / "METADATA").write_text(
+            "Metadata-Version: 2.1\nName: llm-late\nVersion: 1\n"
+        )
+        (plugins / "llm_late-1.dist-info" / "entry_points.txt").write_text("[llm]\nlate = llm_late\n")
+        user.says(SAID, "-m", "late")
+    user.comes_to_know(SAID)
+    assert user.calls(update=True)[-1]["model"] == "late"
+
+
+# Faults
+
+
+def test_a_log_that_is_locked_is_named_and_read_when_it_is_free(user: User) -> None:
+    user.types(SAID)
+    with locked_by_another_program(user.places.logs):
+        start_worker(user)
+        eventually(lambda: "llm's log can't be read now" in user.problems(), "the report")
+        assert "locked" in user.problems()
+    user.comes_to_know(SAID)
+    eventually(lambda: user.problems() == "", "the all-clear")
+
+
+def test_a_database_that_is_damaged_while_a_worker_runs_is_set_aside_and_nothing_is_lost(user: User) -> None:
+    user.profile = "- Mine\n"
+    user.says("I play the oboe")
+    user.comes_to_know("Mine", "I play the oboe")
+    damage = b"This is no database. " * 1000
+    user.places.database.write_bytes(damage)
+    user.says(SAID)
+    user.says(ALSO)
+    user.comes_to_know("Mine", "I play the oboe", SAID, ALSO)
+    (kept,) = user.places.directory.glob("memory.db.damaged-*")
+    assert kept.read_bytes() == damage
+    assert kept.name in user.problems()
+
+
+# Privacy
+
+
+def test_no_file_of_ours_is_readable_by_others_whatever_the_umask(user: User) -> None:
+    config = user.home / ".config" / "io.datasette.llm"
+    config.mkdir(parents=True)
+    del user.env["LLM_USER_PATH"]
+    user.env |= {"LLM_MODEL": "scripted", "SCRIPTED_DIR": str(user.script), "LLM_MEMORY_AUTO": "1"}
+    home = memory.Home(config)
+
+    def run(*args: str) -> None:
+        subprocess.run(
+            [BIN / "llm", *args], env=user.env, umask=0, check=True, stdin=subprocess.DEVNULL, timeout=PATIENCE
+        )
+
+    try:
+        run(SAID)
+        eventually(lambda: "Leeds" in memory.read_profile(home.profile), "learning")
+        (user.folder / "new.md").write_text("- A\n")
+        run("memory", "load", str(user.folder / "new.md"))
+        run("memory", "pause")
+        eventually(lambda: list(user.home.rglob("worker-*.log")), "the worker's log")
+    finally:
+        while pid := holder(home.lock("worker")):
+            os.kill(pid, signal.SIGKILL)
+    ours = [*home.directory.rglob("*"), home.directory, *user.home.rglob("worker-*.log")]
+    assert {home.profile, home.database, home.lock("worker"), home.file("paused")} <= set(ours)
+    assert [(path, oct(stat.S_IMODE(path.stat().st_mode))) for path in ours if path.stat().st_mode & 0o077] == []
