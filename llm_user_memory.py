@@ -1769,13 +1769,18 @@ class History:
         is committed together with the version, whose id it is given.
         """
         with self.lock():
-            self._wait_until_closed(self._beside(PREVIOUS))
             text = self.adopt()
+            while self._beside(PREVIOUS).exists():
+                self._await_previous()
+                text = self.adopt()
             new = make(text)
             if new != text:
                 self._write_aside(new)
             with self.db.transaction():
-                version = self._add_version(author, new, model) if new != text else self.latest_id()
+                version = self.latest_id()
+                if new != text:
+                    self.db.set("displaced", version)  # what the file beside the profile will hold
+                    version = self._add_version(author, new, model)
                 if record:
                     record(version)
             if new == text:
@@ -1855,14 +1860,14 @@ class History:
             status = target.stat()
             if not status.st_mode & 0o222:  # of root too, who may write anything: someone meant it
                 raise Problem(f"{tilde(target)} is read-only; to make it writable: chmod u+w {for_shell(target)}")
-            if target.is_file() and status.st_nlink > 1:
+            if target.is_file() and status.st_nlink > 1 and not self._beside(NEW).exists():
                 raise Problem(f"{tilde(target)} is a hard link, which a write would cut; make it a symlink, or a copy")
             if not os.access(target, os.W_OK) or (os.name == "posix" and status.st_uid != os.geteuid()):
                 raise Problem(f"{tilde(target)} can't be written to, or belongs to another user; {see}")
         if not os.access(target.parent, os.W_OK):
             raise Problem(f"{tilde(target.parent)} can't be written to; {see}")
-        if self.db.get("displaced") is not None and open_for_writing(self._beside(PREVIOUS)):
-            raise Problem(f"{tilde(target)} is being written by another program; try again when it is done")
+        if open_for_writing(self._beside(PREVIOUS)):
+            raise Problem(BEING_WRITTEN.format(tilde(self.home.profile)))
 
     def _target(self) -> pathlib.Path:
         """Return the real place of the text: a symlinked profile stays a symlink."""
@@ -1878,11 +1883,11 @@ class History:
         aside, target, data = self._beside(PREVIOUS), self._target(), text.encode("utf-8")
         if len(data) > LARGEST_PROFILE:
             raise Problem(f"This is too large for a profile ({len(data):,} bytes; at most {LARGEST_PROFILE:,})")
-        self.db.set("displaced", None)  # the file there is nobody's work from here on
+        self.db.set("displaced", None)
         aside.unlink(missing_ok=True)
         try:
             write_private(aside, data)
-            if target.exists():
+            with contextlib.suppress(FileNotFoundError):
                 os.chmod(aside, stat.S_IMODE(target.stat().st_mode))
         except BaseException:
             aside.unlink(missing_ok=True)
@@ -1903,8 +1908,12 @@ class History:
             return True
         # The next best: for an instant there is no profile, and who reads it then looks again.
         os.replace(previous, new)
-        with contextlib.suppress(FileNotFoundError):
+        try:
             os.replace(target, previous)
+        except FileNotFoundError:
+            if self.version_text(self.base(self.latest_id())):  # removed just now, perhaps to be written anew
+                new.unlink()
+                return False
         try:
             os.link(new, target)
         except FileExistsError:
@@ -1915,18 +1924,23 @@ class History:
             new.unlink(missing_ok=True)
         return True
 
-    def _look_at_previous(self, patience: float = 0.0, *, last: bool = False) -> None:
+    def _look_at_previous(self, patience: float = 0.0) -> None:
         """Merge what someone saved into the displaced file, or at the last moment before our write.
 
-        It is then removed, if nobody can be writing to it; with ``last`` also where the system can't tell.
+        It is then removed, if nobody has it open for writing; where the system can't tell, half a second later.
         """
         previous = self._beside(PREVIOUS)
-        self._beside(NEW).unlink(missing_ok=True)  # of a write that was cut short
+        if self._beside(NEW).exists():  # of a write that was cut short, perhaps while there was no profile
+            if not self.home.profile.exists() and previous.exists():
+                os.rename(previous, self._target())
+            self._beside(NEW).unlink()
         displaced = self.db.get("displaced") if previous.exists() else None
         if displaced is None:  # a text that never became the profile
             previous.unlink(missing_ok=True)
             return
         base, latest = int(displaced), self.latest_id()
+        # Before it is read: from then on nobody can open it any more.
+        writing, settled = open_for_writing(previous), abs(time.time() - previous.stat().st_ctime) > 0.5
         try:
             theirs = self._quiet_text(previous, self.version_text(base), patience)
         except ProfileUnreadable:
@@ -1938,19 +1952,29 @@ class History:
         if theirs is None:
             return  # until the next look
         if theirs not in {self.version_text(base), self.version_text(latest)}:
-            self._bring_in(theirs, base, there=latest)
-        writing = open_for_writing(previous)
-        if writing is False or (last and writing is None):
+            there = latest if self._is_written(latest) else self.base(latest)
+            with self.db.transaction():
+                self.db.set("displaced", self._bring_in(theirs, base, there=there))
+        if writing is False or (writing is None and settled):
             previous.unlink(missing_ok=True)
+
+    def _await_previous(self) -> None:
+        """Look at the displaced file until it is gone: what is written to it must not be lost to the next write."""
+        ending = time.monotonic() + WRITER_PATIENCE
+        while self._beside(PREVIOUS).exists():
+            if time.monotonic() > ending:
+                raise Problem(BEING_WRITTEN.format(tilde(self.home.profile)))
+            time.sleep(0.01)
+            self._look_at_previous()
 
     def tidy(self) -> None:
         """Look at the displaced file for the last time; called when all is quiet."""
         with self.lock():
-            self._look_at_previous(last=True)
+            self._look_at_previous()
             self._finish()
 
-    def _bring_in(self, theirs: str, base: int, *, there: int | None = None, author: str = "outside") -> None:
-        """Record what someone made of version ``base``, and its merge with the latest.
+    def _bring_in(self, theirs: str, base: int, *, there: int | None = None, author: str = "outside") -> int:
+        """Record what someone made of version ``base`` and return it; also record its merge with the latest.
 
         ``there`` is the version that the file holds; without it, what they made.
         """
@@ -1958,18 +1982,21 @@ class History:
         with self.db.transaction():
             made = self._add_version(author, theirs, base=base, written=True)
             self._add_version("merge", merged, base=made if there is None else there)
-            self.db.set("displaced", made)  # what is in the displaced file is no news any more
+        return made
 
     def _finish(self) -> None:
         """Bring the latest version to the file, if a crash or a save came in between."""
         while not self._is_written(latest := self.latest_id()):
             base = self.base(latest)
-            text = self._text_now(latest) if self.home.profile.exists() else self.version_text(base)
+            text = self._text_now(latest)
             if text == self.version_text(latest):
                 self.db.execute("update versions set written = 1 where id = ?", latest)
             elif text != self.version_text(base):
                 self._bring_in(text, base)
             else:
+                self._await_previous()
+                if latest != self.latest_id():
+                    continue
                 self._write_aside(self.version_text(latest))
                 self.db.set("displaced", base)
                 self._place()
@@ -1982,18 +2009,12 @@ class History:
         return found
 
     @staticmethod
-    def _wait_until_closed(path: pathlib.Path) -> None:
-        ending = time.monotonic() + WRITER_PATIENCE
-        while open_for_writing(path) and time.monotonic() < ending:
-            time.sleep(0.01)
-
-    @staticmethod
     def _quiet_text(path: pathlib.Path, expected: str, patience: float) -> str | None:
         """Return a file's text, once nobody is writing it; ``None`` if someone still is after so many seconds."""
         wanted, start = expected.encode("utf-8"), time.monotonic()
         while True:
             before, data = _stamp(path), read_bytes(path)
-            if (data or b"") == wanted:
+            if (data or b"") == wanted and (wanted or not open_for_writing(path)):
                 return expected
             waited = time.monotonic() - start
             writing = open_for_writing(path)
@@ -2033,8 +2054,6 @@ class History:
             id = self.db.value("select id from lines where text = ? limit 1", line)
             ids.append(id or self.db.insert("lines", {"text": line, "version": latest + 1}).lastrowid)
         row = {"at": self.db.now().isoformat(), "author": author, "model": model, "base": base, "written": written}
-        if not written:
-            self.db.set("displaced", base)
         return self.db.insert("versions", {**row, "lines": json.dumps(ids)}).lastrowid or 0
 
     def version_text(self, version: int) -> str:
@@ -3867,8 +3886,8 @@ def edited(memory: Memory) -> Version | None:
             shown = history.adopt()
         base = history.latest_id()
         if shown == "":
-            os.close(os.open(profile, os.O_CREAT | os.O_WRONLY, 0o600))  # a new one is private
-            profile.write_text(TEMPLATE, "utf-8")
+            with open(os.open(profile, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600), "a", encoding="utf-8") as file:
+                file.write(TEMPLATE if not file.tell() else "")  # another program may have saved meanwhile
     try:
         click.edit(filename=str(profile))
     except (click.ClickException, ValueError) as error:

@@ -13,7 +13,6 @@ sample of them is spoiled; with --fuzz, as many as there is time for.
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import functools
 import json
 import mmap
@@ -32,7 +31,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from conftest import User, eventually
+from conftest import Clock, User, eventually, fill, make_log, typed
 
 import llm_user_memory as memory
 
@@ -40,7 +39,8 @@ SAMPLE = 8
 """System calls that one test spoils by default."""
 HERE = pathlib.Path(__file__).parent
 
-OURS = {"memory.db", "notes.late", "profile.lock", "profile.md"}
+OURS = {"memory.db", "profile.lock", "learn.lock", "profile.md", "typed.jsonl", ".typed.jsonl.taken"}
+OURS |= {"news", ".news.new"}  # the second until there are other news
 OLD = "# User Profile\n\n## Interests\n- Plays the oboe\n- Likes tea\n"
 FACTS = ["Plays the oboe", "Likes tea"]
 
@@ -143,17 +143,19 @@ def warm_up(folder: pathlib.Path) -> None:
     home = memory.Home(folder, isolated=True)
     known_home(home)
     typed(home, "I live in Leeds")
-    for what in ("write", "update", "rollback"):
+    for what in ("write", "update", "rollback", "write without exchange"):
         operate(what, home)
 
 
 def operate(what: str, home: memory.Home) -> None:
     """One of the things that change a profile."""
-    with memory.Memory(home) as opened:
-        if what == "write":
-            opened.add(["Plays chess"], "Interests")
+    with memory.Memory(home) as opened, pytest.MonkeyPatch.context() as change:
+        if what == "write without exchange":
+            change.setattr(memory, "exchange_files", lambda *_: False)
+        if what.startswith("write"):
+            opened.history.add(["Plays chess"], "Interests")
         elif what == "rollback":
-            opened.overwrite("rollback", opened.version_text(1))
+            opened.history.roll_back(1)
         else:
             memory.update_now(opened, memory.Log(home.logs), memory.Settings(), Asked(home))
 
@@ -236,53 +238,17 @@ def known_home(home: memory.Home) -> None:
     """A home with a profile of two versions, and a log."""
     home.create()
     with memory.Memory(home) as opened:
-        opened.change("load", lambda _: OLD.replace("- Likes tea\n", ""))
-        opened.change("load", lambda _: OLD)
-        opened.settle()
+        opened.history.change("load", lambda _: OLD.replace("- Likes tea\n", ""))
+        opened.history.change("load", lambda _: OLD)
     make_log(home)
     Asked(home)
 
 
-def make_log(home: memory.Home) -> None:
-    import sqlite_utils
-    from llm.migrations import migrate
-
-    with contextlib.closing(sqlite3.connect(home.logs)) as db:
-        migrate(sqlite_utils.Database(db))
-        db.commit()
-
-
-def typed(home: memory.Home, *texts: str, now: Callable[[], dt.datetime] = memory.utc_now) -> None:
-    """What calls leave behind: a note of each, and its turn in the log."""
+def updates(home: memory.Home, now: Callable[[], Any] = memory.utc_now) -> None:
+    """The next `llm memory update`."""
     with memory.Memory(home, now=now) as opened:
-        for text in texts:
-            opened.note(memory.Note("prompt", learn=True, length=len(text), sha256=memory.digest(text)))
-    log(home, *texts, now=now)
-
-
-def log(home: memory.Home, *texts: str, now: Callable[[], dt.datetime] = memory.utc_now) -> None:
-    """Turns as llm logs them."""
-    with contextlib.closing(sqlite3.connect(home.logs)) as db, db:
-        for text in texts:
-            turn = os.urandom(8).hex()
-            db.execute(
-                "insert into turns (id, thread_id, model, datetime_utc) values (?, ?, 'scripted', ?)",
-                [turn, turn, now().isoformat()],
-            )
-            db.execute("insert into turn_search (turn_id, prompt, response) values (?, ?, 'Yes.')", [turn, text])
-
-
-def facts(home: memory.Home) -> list[str]:
-    return [item.text for item in memory.Document(memory.read_profile(home.profile)).items]
-
-
-def learn(home: memory.Home, **kwargs: Any) -> None:
-    """What the next `llm memory update` does."""
-    with memory.Memory(home, **kwargs) as opened:
-        opened.release("worker")
-        opened.release("update")
         memory.update_now(opened, memory.Log(home.logs), memory.Settings(), Asked(home))
-        opened.settle()
+        opened.history.settle()
 
 
 def asked(home: memory.Home) -> int:
@@ -292,10 +258,10 @@ def asked(home: memory.Home) -> int:
 # -- every system call, spoiled -------------------------------------------------
 
 FILES = re.compile(
-    r"openat|p?writev?(64)?|p?readv?(64)?|f(data)?sync|rename(at2?)?|unlink(at)?|ftruncate|fallocate|mkdir(at)?"
+    r"openat|p?writev?(64)?|p?readv?(64)?|f(data)?sync|rename(at2?)?|link(at)?|unlink(at)?|ftruncate|fallocate|mkdir(at)?"
     r"|f?chmod(at)?|flock|fcntl|newfstatat|statx?|fstat|getdents64|readlink(at)?|access|faccessat2?"
 )
-GROWING = re.compile(r"openat|p?writev?(64)?|f(data)?sync|rename(at2?)?|ftruncate|fallocate|mkdir(at)?")
+GROWING = re.compile(r"openat|p?writev?(64)?|f(data)?sync|rename(at2?)?|link(at)?|ftruncate|fallocate|mkdir(at)?")
 
 FAULTS = {
     "killed": (re.compile(".*"), "signal=SIGKILL:when={}"),
@@ -363,18 +329,15 @@ def strace() -> None:
 
 @pytest.mark.usefixtures("strace")
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("what", ["first write", "write", "update", "rollback"])
+@pytest.mark.parametrize("what", ["first write", "write", "write without exchange", "update", "rollback"])
 def test_a_fault_at_any_system_call_leaves_the_old_or_the_new_and_the_next_run_completes_it(
     server: Server,
     tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
     record_property: Callable[[str, object], None],
     fuzz: float,
     what: str,
     fault: str,
 ) -> None:
-    # What a write displaced is kept for a while on purpose: no while here.
-    monkeypatch.setattr(memory, "DISPLACED_SECONDS", -1.0)
     pattern, injection = FAULTS[fault]
     model = User(tmp_path / "model")
     if what == "first write":
@@ -420,47 +383,53 @@ def a_copy(model: User, folder: pathlib.Path) -> User:
 def check_what_is_left(user: User, what: str, code: int, old: bytes, new: bytes) -> None:
     home = user.places
     assert code in {0, 3, -9}, "a failure with no name"
-    left = home.profile.read_bytes()
+    left = profile_or_displaced(home)
     assert left in {old, new}, "a mix"
     if code == 0 and not memory_says_failed(home):
         assert left == new, "it said it was done"
     # The next run
     if what == "update":
-        learn(home)
+        updates(home)
         assert home.profile.read_bytes() == new
-    with memory.Memory(home) as opened:
-        opened.settle()
+    with user.memory() as opened:
+        opened.history.settle()
         settled = home.profile.read_bytes()
         assert settled in {old, new}
         assert settled == new or left == old, "what was there has gone"
-        newest = opened.find_version(steps=0).id
-        texts = [opened.version_text(number).encode() for number in range(1, newest + 1)]
+        texts = [opened.history.version_text(number).encode() for number in range(1, opened.history.latest_id() + 1)]
         assert texts[-1] == settled, "history knows another text"
         assert old in texts, "the old text can't be brought back"
         assert len(texts) == len(set(texts)) or what == "rollback", "a version twice"
         assert user.query("pragma integrity_check", home.database) == "ok"
     if what == "update":
-        assert sorted(facts(home)) == sorted(["Plays the oboe", "I prefer coffee now", "I live in Leeds"])
-        assert user.query("select count(*) from evidence", home.database) == 3, "a receipt twice, or none"
-        assert user.query("select count(*) from turns where state = 'done'", home.database) == 2
-        assert asked(home) <= 2, "more than one request was made again"
+        assert sorted(user.facts) == sorted(["Plays the oboe", "I prefer coffee now", "I live in Leeds"])
+        with user.memory() as opened:
+            assert len(opened.receipts.since(0)) == 3, "a receipt twice, or none"
+            assert opened.turns.how_many("done") == 2
+        assert asked(home) <= 3, "after a request that failed each message is asked about once more"
     else:
         # Whether it was done or not, doing it now does it, once.
         operate(what, home)
         assert home.profile.read_bytes() == new
-    with memory.Memory(home) as opened:
-        opened.set("a write", "")  # SQLite clears a dead journal away when it next writes
-        opened.settle()
+    with user.memory() as opened:
+        opened.db.set("a write", "")  # SQLite clears a dead journal away when it next writes
+        opened.history.tidy()
     strays = {path for path in home.directory.iterdir() if path.name not in OURS}
     # A profile that could not be read when another was put in its place is kept, and said to be.
-    kept = {path for path in strays if path.name.startswith("profile.md.unreadable-") and path.read_bytes() == old}
+    kept = {path for path in strays if ".unreadable-" in path.name and path.read_bytes() == old}
     assert strays - kept == set()
+
+
+def profile_or_displaced(home: memory.Home) -> bytes:
+    """The profile; where two files can't be exchanged, a kill may leave it under the other name."""
+    previous = home.file(memory.PREVIOUS.format("profile.md"))
+    return (home.profile if home.profile.exists() else previous).read_bytes()
 
 
 def memory_says_failed(home: memory.Home) -> bool:
     """Whether `status` tells of a failure: an update reports it there."""
     with contextlib.suppress(sqlite3.Error), memory.Memory(home) as opened:
-        return bool(opened.errors() or opened.count_turns("pending"))
+        return bool(opened.db.problems() or opened.turns.how_many("pending"))
     return False
 
 
@@ -478,20 +447,10 @@ def mounted(folder: pathlib.Path, *options: str) -> Iterator[None]:
         subprocess.run(["umount", "-l", folder], check=True)
 
 
-def fill(folder: pathlib.Path, free: int) -> pathlib.Path:
-    """Leave only so many bytes of this file system."""
-    filler = folder / "filler"
-    room = os.statvfs(folder)
-    with filler.open("wb") as file:
-        file.write(b"x" * max(room.f_bavail * room.f_frsize - free, 0))
-    return filler
-
-
 @pytest.mark.parametrize("what", ["write", "update", "rollback"])
 def test_whatever_room_a_disk_has_left_a_change_is_made_or_not_made(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, fuzz: float, what: str
+    tmp_path: pathlib.Path, fuzz: float, what: str
 ) -> None:
-    monkeypatch.setattr(memory, "DISPLACED_SECONDS", -1.0)
     model = User(tmp_path / "model")
     known_home(model.places)
     typed(model.places, "I prefer coffee now", "I live in Leeds")
@@ -668,8 +627,8 @@ def test_what_is_typed_after_llms_log_was_tampered_with_is_learned_and_nothing_t
     learned(user, *FACTS, "I live in Leeds", "I work as a nurse", "I play chess")
     assert user.worker_pid() == pid, "the worker did not survive it"
     with user.memory() as opened:
-        assert opened.errors() == []
-        assert "I work as a nurse" in opened.version_text(opened.find_version(steps=1).id)
+        assert opened.db.problems() == []
+        assert "I work as a nurse" in opened.history.version_text(opened.history.find_version(steps=1))
 
 
 @pytest.mark.parametrize("spoil", SPOILS)
@@ -688,8 +647,8 @@ def test_what_is_typed_after_memorys_database_was_tampered_with_is_learned_and_n
     learned(user, *FACTS, "I live in Leeds", "I work as a nurse", "I play chess")
     assert user.query("pragma integrity_check", user.places.database) == "ok"
     with user.memory() as opened:
-        opened.settle()
-        assert opened.version_text(opened.find_version(steps=0).id) == user.profile
+        opened.history.settle()
+        assert opened.history.version_text(opened.history.latest_id()) == user.profile
 
 
 # -- many at once ------------------------------------------------------------------
@@ -790,7 +749,7 @@ def test_a_deleted_worker_lock_makes_one_worker_give_way_and_nothing_is_learned_
     server.llm(user, "I live in Leeds")
     learned(user, "I live in Leeds")
     first = user.worker_pid()
-    user.places.worker_lock.unlink()
+    user.places.lock("worker").unlink()
     server.llm(user, "I work as a nurse")
     learned(user, "I live in Leeds", "I work as a nurse")
     assert user.worker_pid() != first
@@ -801,8 +760,8 @@ def test_a_deleted_lock_of_the_profile_is_made_anew(server: Server, user: User) 
     known_home(user.places)
     with user.memory() as opened:
         for fact in ("Speaks Welsh", "Speaks Dutch"):
-            opened.add([fact], "Interests")
-            user.places.profile_lock.unlink()
+            opened.history.add([fact], "Interests")
+            user.places.lock("profile").unlink()
     pids = [server.start(user, "write") for _ in range(4)]
     assert [server.wait(pid) for pid in pids] == [0] * 4
     assert user.facts == [*FACTS, "Speaks Welsh", "Speaks Dutch", "Plays chess"]
@@ -811,28 +770,25 @@ def test_a_deleted_lock_of_the_profile_is_made_anew(server: Server, user: User) 
 # -- the clock -----------------------------------------------------------------------
 
 
-@dataclass
-class Clock:
-    time: dt.datetime = dt.datetime(2026, 11, 20, 12, tzinfo=dt.timezone.utc)
-
-    def __call__(self) -> dt.datetime:
-        return self.time
-
-
 LEAPS = {"a year back": -365, "an hour back": -1 / 24, "an hour on": 1 / 24, "a year on": 365, "ten years back": -3650}
 
 
+def typed_at(home: memory.Home, text: str, clock: Clock) -> None:
+    """What a call leaves behind at some time."""
+    typed(home, text, at=clock().isoformat())
+    with contextlib.closing(sqlite3.connect(home.logs)) as log, log:
+        log.execute("update turns set datetime_utc = ? where id = (select max(id) from turns)", [clock().isoformat()])
+
+
 @pytest.mark.parametrize("days", LEAPS.values(), ids=list(LEAPS))
-def test_a_clock_that_leaps_between_call_and_update_does_not_keep_a_turn_from_being_learned(
-    user: User, days: float
-) -> None:
+def test_a_clock_that_leaps_between_calls_and_update_keeps_no_turn_from_being_learned(user: User, days: float) -> None:
     known_home(user.places)
     clock = Clock()
-    typed(user.places, "I prefer coffee now", now=clock)
-    clock.time += dt.timedelta(days=days)
-    typed(user.places, "I live in Leeds", now=clock)
-    learn(user.places, now=clock)
-    learn(user.places, now=clock)
+    typed_at(user.places, "I prefer coffee now", clock)
+    clock.advance(days=days)
+    typed_at(user.places, "I live in Leeds", clock)
+    updates(user.places, clock)
+    updates(user.places, clock)
     assert user.facts == ["Plays the oboe", "I prefer coffee now", "I live in Leeds"]
     assert asked(user.places) == 1
 
@@ -844,12 +800,12 @@ def test_a_clock_that_leaps_while_a_failed_turn_waits_does_not_make_it_wait_for_
 
     known_home(user.places)
     clock = Clock()
-    typed(user.places, "I prefer coffee now", now=clock)
-    with memory.Memory(user.places, now=clock) as opened:
+    typed_at(user.places, "I prefer coffee now", clock)
+    with user.memory(now=clock) as opened:
         learner = memory.Learner(opened, memory.Log(user.places.logs), memory.Settings(), fail)
         memory.take_in(opened, learner.log)
         assert learner.learn()
-        clock.time += dt.timedelta(days=days, minutes=61)
+        clock.advance(days=days, minutes=61)
         learner.ask = Asked(user.places)
         assert learner.learn(), "it waits for a time that another clock told"
     assert user.facts == ["Plays the oboe", "I prefer coffee now"]
@@ -858,13 +814,13 @@ def test_a_clock_that_leaps_while_a_failed_turn_waits_does_not_make_it_wait_for_
 @pytest.mark.parametrize("days", LEAPS.values(), ids=list(LEAPS))
 def test_history_stays_in_the_order_of_its_making_whatever_the_clock_says(user: User, days: float) -> None:
     clock = Clock()
-    with memory.Memory(user.places, now=clock) as opened:
-        opened.change("load", lambda _: "- One\n")
-        clock.time += dt.timedelta(days=days)
-        opened.change("load", lambda _: "- Two\n")
-        opened.overwrite("rollback", opened.version_text(opened.find_version(steps=1).id))
-        assert [version.author for version in opened.versions()] == ["rollback", "load", "load"]
-        assert opened.errors() == []
+    with user.memory(now=clock) as opened:
+        opened.history.change("load", lambda _: "- One\n")
+        clock.advance(days=days)
+        opened.history.change("load", lambda _: "- Two\n")
+        opened.history.roll_back(opened.history.find_version(steps=1))
+        assert opened.db.problems() == []
+    assert [author for _, author in user.versions()] == ["load", "load", "rollback"]
     assert user.profile == "- One\n"
 
 

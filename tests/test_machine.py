@@ -243,12 +243,12 @@ class People(RuleBasedStateMachine):
         self.wrote(line)
         return token
 
+    @precondition(lambda self: self.can_tell)  # else only who is quick can be waited for
     @rule(target=tokens, commands=st.integers(1, 2), appends=st.booleans())
     def saves_slowly(self, commands: int, appends: bool) -> str:
         """Another program has the file open while commands change it, and writes to it only then."""
         token = self.token()
         self.memory.history.settle()
-        commands = commands if self.can_tell else 1  # a second one can't know of it
         self.home.profile.touch()
         with self.home.profile.open("a+" if appends else "r+", encoding="utf-8", newline="") as file:
             file.seek(0)
@@ -494,6 +494,7 @@ class People(RuleBasedStateMachine):
     @rule()
     def looks(self) -> None:
         self.memory.history.settle()
+        llm_user_memory.time.sleep(1)
         self.memory.history.tidy()
         assert self.memory.history.version_text(self.memory.history.latest_id()) == self.text
         assert not list(self.folder.rglob(".profile.md.*"))
