@@ -160,7 +160,8 @@ class People(RuleBasedStateMachine):
     def moves_in(self, symlink: bool, can_exchange: bool, can_tell: bool) -> None:
         """Begin on a system that can exchange two files or not, and tell open ones or not."""
         change = self.undone.enter_context(pytest.MonkeyPatch.context())
-        change.setattr(llm_user_memory, "time", Hurry())
+        self.clock = Hurry()
+        change.setattr(llm_user_memory, "time", self.clock)
         if not can_exchange:
             change.setattr(llm_user_memory, "exchange_files", lambda *_: False)
         if not can_tell:
@@ -494,7 +495,7 @@ class People(RuleBasedStateMachine):
     @rule()
     def looks(self) -> None:
         self.memory.history.settle()
-        llm_user_memory.time.sleep(1)
+        self.clock.sleep(1)
         self.memory.history.tidy()
         assert self.memory.history.version_text(self.memory.history.latest_id()) == self.text
         assert not list(self.folder.rglob(".profile.md.*"))

@@ -117,7 +117,7 @@ def edit(home: Home, chance: random.Random, saves: int, ending: float, layout: s
             line = f"- Saved {number}.\n"
             cut = chance.choice([len(text), text.find("## Interests")])
             cut = cut if cut >= 0 and text.endswith("\n") else len(text)
-            seen = path.stat().st_ino
+            seen = memory.file_identity(path)
             chance.choice(editors)(path, text[:cut] + line + text[cut:], line)
             number += 1
             # Most saves come just when a writer has written, some right behind another save.
@@ -207,7 +207,7 @@ def writers(folder: pathlib.Path, what: Callable[[Home, random.Random, Stop], in
     if layout == "without exchange":
         memory.exchange_files = lambda *_: False
     elif layout == LAYOUTS[-1]:
-        memory.open_for_writing = lambda _: None
+        memory.open_for_writing = lambda _: None  # type: ignore[assignment]
     stop = (folder / "stop").exists
     with ThreadPoolExecutor(HOMES) as pool:
         running = [pool.submit(what, home, random.Random(), stop) for home in homes(folder)]
