@@ -1230,7 +1230,6 @@ class Journal:
         self.path = path
         self.taken = path.with_name(f".{path.name}.taken")
         """The part that is being taken in, until no call can still be writing to it."""
-        self._taken_size = -1
 
     def append(self, line: Mapping[str, object]) -> None:
         """Append a line in one write: calls may do this at the same time.
@@ -1251,9 +1250,7 @@ class Journal:
         notes: list[Note] = []
         void: list[str] = []
         failure = ""
-        taken = self._bytes(self.taken)
-        self._taken_size = len(taken)
-        for line in (taken + self._bytes(self.path)).splitlines():
+        for line in (self._bytes(self.taken) + self._bytes(self.path)).splitlines():
             # A full disk may have cut the line before short, and this one then stands behind it.
             with contextlib.suppress(AttributeError, TypeError, ValueError):
                 entry = json.loads(line[line.rfind(b'{"') :])
@@ -1275,17 +1272,15 @@ class Journal:
     def is_there(self) -> bool:
         return self.path.exists() or self.taken.exists()
 
+    def part(self) -> str:
+        """Return which file the part is that is being taken in."""
+        return str(file_identity(self.taken))
+
     def drop(self) -> None:
-        """Drop what was read, in two steps: a call may have the file open for an instant and still write to it."""
+        """Drop what was read twice, and see that the rest will be: a call may have the file open to append to it."""
+        self.taken.unlink(missing_ok=True)
         with contextlib.suppress(FileNotFoundError):
-            status = self.taken.stat()
-            if status.st_size != self._taken_size or abs(time.time() - status.st_ctime) < 1:
-                return
-            self.taken.unlink()
-        # Not renamed: another process may have made a part of its own meanwhile.
-        with contextlib.suppress(FileNotFoundError, FileExistsError):
-            os.link(self.path, self.taken)
-            os.unlink(self.path)
+            os.rename(self.path, self.taken)
 
 
 class Turn(Value):
@@ -2794,18 +2789,22 @@ def match(turn: Turn, prompt: str, notes: Sequence[Note]) -> tuple[Note, int] | 
     return None
 
 
-def take_in(memory: Memory, log: Log) -> int:
-    """Match newly logged turns with the journal, and keep those with typed words; returns how many."""
+def take_in(memory: Memory, log: Log, *, shorten: bool = True) -> int:
+    """Match newly logged turns with the journal, and keep those with typed words; returns how many.
+
+    Only who holds ``learn.lock`` may also ``shorten`` the journal.
+    """
     cursor = memory.turns.cursor()
     if cursor.row and log.turn_at(cursor.row) != cursor.turn_id:
         cursor = Cursor()  # the log was replaced or restored: look at all of it; what is known is not learned twice
-    taken = 0
+    taken, journal = 0, memory.journal
+    if memory.db.get("part") != journal.part():  # taken in by a database that is lost or was replaced
+        journal.taken.unlink(missing_ok=True)
     while True:
         turns = log.after(cursor.row)
-        memory.turns.take_notes(memory.journal.read())  # after the turns: what was noted for them is then there
-        memory.journal.drop()
+        memory.turns.take_notes(journal.read())  # after the turns: what was noted for them is then there
         if not turns:
-            return taken
+            break
         notes = memory.turns.open_notes()
         prompts = log.prompts([turn.id for turn in turns if any(may_match(note, turn) for note in notes)])
         found = []
@@ -2817,11 +2816,15 @@ def take_in(memory: Memory, log: Log) -> int:
                     found.append((turn, *matched))
         cursor = Cursor(turns[-1].row, turns[-1].id)
         taken += memory.turns.take_in(found, cursor)
+    if shorten and journal.is_there():
+        journal.drop()
+        memory.db.set("part", journal.part())
+    return taken
 
 
 def turns_saying(memory: Memory, log: Log, says: Says) -> list[str]:
     """Find the turns in which the user typed it, also a moment ago, as far as they could be learned from."""
-    take_in(memory, log)
+    take_in(memory, log, shorten=False)
     turns = memory.turns.in_states("pending", "done", "aside")
     prompts = log.prompts([turn.turn_id for turn in turns])
     return [
