@@ -1604,7 +1604,7 @@ def _read_regular(path: pathlib.Path) -> bytes:
 def read_bytes(path: pathlib.Path) -> bytes | None:
     """Read a profile's bytes; ``None`` if there is no such file. Raises ``ProfileUnreadable``."""
     try:
-        if not path.exists() and path.with_name(PREVIOUS.format(path.name)).exists():
+        if not path.exists() and (target := path.resolve()).with_name(PREVIOUS.format(target.name)).exists():
             time.sleep(0.01)  # where two files can't be exchanged, a write of ours leaves no profile for an instant
         return _read_regular(path)
     except FileNotFoundError:
@@ -1726,11 +1726,11 @@ def summarised(before: Document, after: Document) -> str:
     return f"{' '.join(counts)}: {'; '.join(facts[:2])}{'; …' * (len(facts) > 2)}" if facts else "other wording"
 
 
-def _stamp(path: pathlib.Path) -> tuple[int, int] | None:
-    """Return which file is there, and the time of its last change in ns."""
+def _stamp(path: pathlib.Path) -> tuple[int, int, int] | None:
+    """Return which file is there, the time of its last change in ns, and its size: that time has coarse ticks."""
     with contextlib.suppress(FileNotFoundError):
         status = path.stat()
-        return status.st_ino, status.st_mtime_ns
+        return status.st_ino, status.st_mtime_ns, status.st_size
     return None
 
 
@@ -1983,7 +1983,7 @@ class History:
         """Bring the latest version to the file, if a crash or a save came in between."""
         while not self._is_written(latest := self.latest_id()):
             base = self.base(latest)
-            text = self._text_now(latest)
+            text = self._text_now(base)
             if text == self.version_text(latest):
                 self.db.execute("update versions set written = 1 where id = ?", latest)
             elif text != self.version_text(base):
@@ -2493,7 +2493,7 @@ class Forgetting(Value):
 
         with self.history.lock():
             self.history.change("forget", make)
-            for path in (*self._copies(), self.home.file("news")):
+            for path in (*self._copies(), self.home.file("news"), self.home.file(".news.new")):
                 path.unlink(missing_ok=True)
             with self.db.transaction():
                 self.db.set("untidy", 1)

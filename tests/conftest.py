@@ -101,13 +101,33 @@ def eventually(condition: Callable[[], Any], what: str = "it", patience: float =
 
 
 def holder(path: pathlib.Path) -> int | None:
-    """The process that has a lock on this file. Its text is of no use: on a full disk there is none."""
-    if not path.exists():
+    """The process that has the lock on this file, which is a worker's."""
+    if sys.platform == "linux":
+        mark = rf" FLOCK +ADVISORY +WRITE (\d+) \S+:{path.stat().st_ino} " if path.exists() else "$^"
+        found = re.search(mark, pathlib.Path("/proc/locks").read_text())
+        return int(found[1]) if found else None
+    # Elsewhere only the file says it, and may still say it of one that was killed; on a full disk it says nothing.
+    if not path.exists() or not memory.worker_runs(memory.Home(path.parent.parent)):
         return None
-    found = re.search(
-        rf" FLOCK +ADVISORY +WRITE (\d+) \S+:{path.stat().st_ino} ", pathlib.Path("/proc/locks").read_text()
-    )
-    return int(found[1]) if found else None
+    with contextlib.suppress(ValueError, ProcessLookupError):
+        pid = int(path.read_text())
+        os.kill(pid, 0)
+        return pid
+    return None
+
+
+def processes() -> Iterator[tuple[int, str]]:
+    """All processes of this user, each with its command and environment."""
+    if sys.platform != "linux":
+        listed = subprocess.run(["ps", "-AwwE", "-o", "pid=,command="], capture_output=True, text=True, check=True)
+        for line in listed.stdout.splitlines():
+            pid, _, command = line.strip().partition(" ")
+            yield int(pid), command
+        return
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            said = (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()
+            yield int(folder.name), os.fsdecode(said).replace("\0", " ")
 
 
 class Clock:
@@ -401,15 +421,7 @@ class User:
 
     def workers(self) -> list[int]:
         """The pids of all worker processes of this user, whether they hold the lock or not."""
-        found = []
-        for folder in pathlib.Path("/proc").glob("[0-9]*"):
-            try:
-                command, environ = (folder / "cmdline").read_bytes(), (folder / "environ").read_bytes()
-            except OSError:
-                continue
-            if command.endswith(b"memory\0worker\0") and os.fsencode(self.user_dir) in environ:
-                found.append(int(folder.name))
-        return found
+        return [pid for pid, said in processes() if " memory worker " in said and f"={self.user_dir} " in f"{said} "]
 
     def kill_worker(self, how: int = signal.SIGKILL) -> None:
         pid = self.worker_pid()

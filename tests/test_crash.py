@@ -475,16 +475,16 @@ def test_whatever_room_a_disk_has_left_a_change_is_made_or_not_made(
     assert ends == {0, 3}, "the disk was never full, or never not"
 
 
-def test_what_is_typed_on_a_full_disk_is_learned_when_there_is_room(server: Server, user: User) -> None:
+def test_a_full_disk_takes_no_note_and_hinders_no_call(server: Server, user: User) -> None:
     with mounted(user.places.directory, "-t", "tmpfs", "-o", "size=400k,mode=700", "tmpfs"):
         known_home(user.places)
         user.profile = OLD
         filler = fill(user.places.directory, 0)
-        server.llm(user, "I live in Leeds")
+        server.llm(user, "I live in Leeds", idle=3)
         filler.unlink()
-        server.llm(user, "I work as a nurse")
-        learned(user, *FACTS, "I live in Leeds", "I work as a nurse")
-        end_workers(user)
+        server.llm(user, "I work as a nurse", idle=3)
+        learned(user, *FACTS, "I work as a nurse")
+        no_worker_runs(user)
 
 
 def test_a_home_that_cannot_be_written_to_changes_nothing_but_the_profile_still_goes_along(user: User) -> None:
@@ -527,14 +527,16 @@ def test_what_was_remembered_can_be_looked_up_where_nothing_can_be_written(user:
 # -- the databases, handled as people and programs do ------------------------------
 
 
-def learned(user: User, *expected: str) -> None:
-    """Wait until the profile has these facts; it must have no other, none twice, and no message been sent twice."""
+def learned(user: User, *expected: str, times: int = 1) -> None:
+    """Wait until the profile has these facts and no other, none twice, and no message was sent more often."""
     eventually(lambda: set(expected) <= set(user.facts), f"learning {expected}; {output(user)}")
     user.settled()
     assert sorted(user.facts) == sorted(expected)
     requests = [call["messages"][-1][1] for call in user.calls(update=True)]
     for fact in set(expected) - set(FACTS):
-        assert sum(request.count(f"\n{fact}\n</message") for request in requests) == 1, f"{fact} was sent again"
+        assert 1 <= sum(request.count(f"\n{fact}\n</message") for request in requests) <= times, (
+            f"{fact} was sent again"
+        )
 
 
 Spoil = Callable[[pathlib.Path, pathlib.Path], None]
@@ -644,7 +646,8 @@ def test_what_is_typed_after_memorys_database_was_tampered_with_is_learned_and_n
     learned(user, *FACTS, "I live in Leeds", "I work as a nurse")
     spoil(user.places.database, backup)
     server.llm(user, "I play chess")
-    learned(user, *FACTS, "I live in Leeds", "I work as a nurse", "I play chess")
+    # A new or an older database does not know that what is still in the journal was learned.
+    learned(user, *FACTS, "I live in Leeds", "I work as a nurse", "I play chess", times=2)
     assert user.query("pragma integrity_check", user.places.database) == "ok"
     with user.memory() as opened:
         opened.history.settle()

@@ -9,7 +9,7 @@ import stat
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from conftest import PROFILE, User
+from conftest import PROFILE, User, eventually
 
 import llm_user_memory
 from llm_user_memory import LARGEST_PROFILE, Edit, Problem, ProfileUnreadable, exchange_files, open_for_writing
@@ -134,9 +134,13 @@ def test_an_old_text_stays_where_nobody_can_tell_until_all_is_quiet(user: User, 
     user.run("load", "-", stdin=PROFILE)
     user.run("add", "Plays chess")
     assert beside(user) == [".profile.md.previous"]
-    with user.memory() as memory:
-        memory.history.tidy()
-    assert beside(user) == []
+
+    def is_tidy() -> bool:
+        with user.memory() as opened:
+            opened.history.tidy()
+        return beside(user) == []
+
+    eventually(is_tidy)
 
 
 def test_what_is_saved_into_a_displaced_file_and_is_no_text_is_kept_and_told(user: User) -> None:

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import click
 import pytest
-from conftest import eventually
+from conftest import User, eventually
 
 import llm_user_memory as memory
 from llm_user_memory import DEFAULT_SECTIONS, TITLE, Document, Home, Memory
@@ -279,3 +279,117 @@ def test_no_save_is_lost_or_torn_while_a_worker_and_commands_write(
             shutil.rmtree(folder)
     record_property("fuzzed", f"{HOMES * rounds * saves:,} saves against {made:,} versions")
     assert made > 50 * rounds, "there was hardly a race"
+
+
+# -- the moments that a race seldom hits -----------------------------------------------
+
+
+def in_the_moment(change: pytest.MonkeyPatch, place: object, name: str, what: Callable[[], object]) -> None:
+    """Have something happen right after the first call of this function."""
+    function, happened = getattr(place, name), False
+
+    def wrapped(*args: object, **kwargs: object) -> object:
+        nonlocal happened
+        result = function(*args, **kwargs)
+        if not happened:
+            happened = True
+            what()
+        return result
+
+    change.setattr(place, name, wrapped)
+
+
+@pytest.fixture
+def known(user: User) -> User:
+    """A user whose profile is recorded, and at rest."""
+    user.profile = START
+    with user.memory() as opened:
+        opened.history.settle()
+    return user
+
+
+def test_who_has_the_file_open_during_two_writes_loses_nothing(known: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "WRITER_PATIENCE", 0.1)
+    with known.memory() as opened, known.places.profile.open("a") as file:
+        opened.history.add(["Plays chess."], "Interests")
+        if memory.open_for_writing(known.places.profile) is not None:
+            with pytest.raises(memory.Problem, match="is being written by another program"):
+                opened.history.add(["Plays go."], "Interests")
+        file.write("- Saved 0.\n")
+    with known.memory() as opened:
+        opened.history.add(["Plays go."], "Interests")
+    assert {"Plays chess.", "Plays go.", "Saved 0."} <= set(known.facts)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who has a file open")
+def test_what_is_written_to_the_displaced_file_between_two_looks_is_not_lost(
+    known: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with known.memory() as opened, known.places.profile.open("a") as file:
+        opened.history.add(["Plays chess."], "Interests")
+
+        def saves() -> None:
+            file.write("- Saved 0.\n")
+            file.close()
+
+        in_the_moment(monkeypatch, memory, "read_bytes", saves)
+        opened.history.tidy()
+        opened.history.settle()
+    assert {"Plays chess.", "Saved 0."} <= set(known.facts)
+
+
+def test_a_file_that_is_gone_in_the_moment_of_a_write_is_waited_for(
+    known: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profile = known.places.profile
+    in_the_moment(monkeypatch, memory, "write_private", profile.unlink)
+    in_the_moment(monkeypatch, memory.time, "sleep", lambda: profile.write_text(f"{START}- Saved 0.\n"))
+    with known.memory() as opened:
+        opened.history.add(["Plays chess."], "Interests")
+    assert {"Plays chess.", "Saved 0.", "Something about Interests."} <= set(known.facts)
+
+
+def test_a_save_just_before_an_empty_profile_is_edited_stays(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    user.places.create()
+    in_the_moment(monkeypatch, memory.History, "adopt", lambda: user.places.profile.write_text("- Saved 0.\n"))
+    monkeypatch.setattr(click, "edit", lambda **_: None)
+    with user.memory() as opened:
+        memory.edited(opened)
+    assert user.facts == ["Saved 0."]
+
+
+def test_a_text_that_grows_while_it_is_read_is_not_taken_for_whole(
+    known: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profile = known.places.profile
+    profile.write_text(f"{START}- Sav")
+    os.utime(profile, (0, 0))
+
+    def goes_on() -> None:
+        with profile.open("a") as file:
+            file.write("ed 0.\n")
+        os.utime(profile, (0, 0))  # within one tick of the clock of files
+
+    in_the_moment(monkeypatch, memory, "read_bytes", goes_on)
+    with known.memory() as opened:
+        opened.history.settle()
+        assert [opened.history.version_text(version) for version in (1, 2)] == [START, f"{START}- Saved 0.\n"]
+
+
+def test_who_reads_a_symlinked_profile_in_the_moment_of_a_write_reads_it_then(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (user.folder / "dotfiles").mkdir()
+    user.places.create()
+    user.places.profile.symlink_to(user.folder / "dotfiles" / "profile.md")
+    previous = user.folder / "dotfiles" / memory.PREVIOUS.format("profile.md")
+    previous.write_text(START)
+    in_the_moment(monkeypatch, memory.time, "sleep", lambda: os.replace(previous, user.folder / "dotfiles/profile.md"))
+    assert user.profile == START
+
+
+def test_what_is_forgotten_is_not_left_in_news_that_were_never_told(known: User) -> None:
+    known.places.file(".news.new").write_text("learned “Plays the oboe”\n")
+    known.run("add", "Plays the oboe")
+    known.run("forget", "oboe", "--yes")
+    assert known.files_with("oboe") == []
