@@ -343,7 +343,7 @@ def test_a_file_that_is_gone_in_the_moment_of_a_write_is_waited_for(
 ) -> None:
     profile = known.places.profile
     in_the_moment(monkeypatch, memory, "write_private", profile.unlink)
-    in_the_moment(monkeypatch, memory.time, "sleep", lambda: profile.write_text(f"{START}- Saved 0.\n"))
+    in_the_moment(monkeypatch, time, "sleep", lambda: profile.write_text(f"{START}- Saved 0.\n"))
     with known.memory() as opened:
         opened.history.add(["Plays chess."], "Interests")
     assert {"Plays chess.", "Saved 0.", "Something about Interests."} <= set(known.facts)
@@ -384,7 +384,7 @@ def test_who_reads_a_symlinked_profile_in_the_moment_of_a_write_reads_it_then(
     user.places.profile.symlink_to(user.folder / "dotfiles" / "profile.md")
     previous = user.folder / "dotfiles" / memory.PREVIOUS.format("profile.md")
     previous.write_text(START)
-    in_the_moment(monkeypatch, memory.time, "sleep", lambda: os.replace(previous, user.folder / "dotfiles/profile.md"))
+    in_the_moment(monkeypatch, time, "sleep", lambda: os.replace(previous, user.folder / "dotfiles/profile.md"))
     assert user.profile == START
 
 
