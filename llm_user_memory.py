@@ -1462,7 +1462,8 @@ class Database:
 
     @property
     def connection(self) -> sqlite3.Connection:
-        if self._identity not in {None, file_identity(self.home.database)}:
+        busy = self._connection is not None and self._connection.in_transaction
+        if not busy and self._identity not in {None, file_identity(self.home.database)}:
             self.close()  # writes to a file that is not at its place any more would be lost
             if not self.home.directory.is_dir():
                 raise Problem(f"{tilde(self.home.directory)} was removed meanwhile; nothing is written there")
@@ -1499,8 +1500,8 @@ class Database:
         broken = self._identity or file_identity(self.home.database)
         self.close()
         with locked(self.home.lock("profile"), self.patience):
-            if file_identity(self.home.database) != broken:
-                return  # another process was here first
+            if file_identity(self.home.database) != broken or self._is_sound():
+                return  # another process was here first, or the disk failed only for a moment
             kept = keep_as(self.home.database, "damaged", self.now())
             self.home.file("memory.db-journal").unlink(missing_ok=True)
         self.report(
@@ -1508,6 +1509,21 @@ class Database:
             f"memory.db was damaged, or of another version, and is kept as {tilde(kept)};"
             " history starts anew, the profile is as it was",
         )
+
+    def _is_sound(self) -> bool:
+        tables = "select sql from sqlite_master where sql is not null and name not like '%sqlite%' order by name"
+        try:
+            with (
+                contextlib.closing(sqlite3.connect(self.home.database, timeout=self.patience)) as found,
+                contextlib.closing(sqlite3.connect(":memory:")) as model,
+            ):
+                model.executescript(SCHEMA)
+                checked = found.execute("pragma quick_check(1)").fetchone()[0] == "ok" and _version(found)
+                return bool(checked) and found.execute(tables).fetchall() == model.execute(tables).fetchall()
+        except sqlite3.DatabaseError as error:
+            if not damaged(error):
+                raise
+            return False
 
     # Reading and writing
 
