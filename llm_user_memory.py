@@ -1518,8 +1518,9 @@ class Database:
                 contextlib.closing(sqlite3.connect(":memory:")) as model,
             ):
                 model.executescript(SCHEMA)
-                checked = found.execute("pragma quick_check(1)").fetchone()[0] == "ok" and _version(found)
-                return bool(checked) and found.execute(tables).fetchall() == model.execute(tables).fetchall()
+                there, version = found.execute(tables).fetchall(), _version(found)
+                as_made = version and there == model.execute(tables).fetchall()
+                return bool(as_made or not there) and found.execute("pragma quick_check(1)").fetchone()[0] == "ok"
         except sqlite3.DatabaseError as error:
             if not damaged(error):
                 raise
