@@ -102,13 +102,15 @@ def git(path: pathlib.Path, text: str, line: str) -> None:
 
 
 EDITORS = [in_place, in_place_late, slowly, appended, renamed, sed, git]
-QUICK = [editor for editor in EDITORS if editor is not slowly]
+AT_ONCE = [renamed, sed]
+"""Those that need nobody to wait for them, where the system can't tell who is writing: on a machine
+that is busy enough, any pause between opening a file and writing to it is longer than any patience."""
 
 
 def edit(home: Home, chance: random.Random, saves: int, ending: float, layout: str) -> None:
     """Save many times: read what is there, add a line, write it back, in every style."""
     path = home.profile.resolve()
-    editors = EDITORS if memory.open_for_writing(path) is not None and layout != LAYOUTS[-1] else QUICK
+    editors = EDITORS if memory.open_for_writing(path) is not None and layout != LAYOUTS[-1] else AT_ONCE
     number = 0
     while number < saves:
         # For an instant there is no file where two can't be exchanged; some editors then fail, and say so.
