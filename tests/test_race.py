@@ -161,7 +161,8 @@ def command(home: Home, chance: random.Random, stop: Stop) -> int:
             before, what = history.latest_id(), chance.randrange(8)
             with patient():
                 if what == 0 and changes:
-                    history.roll_back(history.find_version(steps=1))
+                    # Not to nothing at all: to an empty file sed adds no line.
+                    history.roll_back(max(1, history.find_version(steps=1)))
                 elif what == 1:
                     history.overwrite("load", START)
                 elif what == 2:
