@@ -11,8 +11,12 @@ from cases import CASES
 from score import KINDS, Case, Part, case, lines_of, matches, score
 from streams import STREAMS
 
+import llm_user_memory as memory
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from conftest import User
 
 MOVED = Part(
     "moved",
@@ -136,6 +140,16 @@ def test_both_arms_learn_from_the_same_messages_and_stand_side_by_side(
     printed = [line.split() for line in run.table(counts).splitlines()]
     assert [line[:2] for line in printed[1:]] == [[name, arm] for name in ("changes", "all") for arm in run.ARMS]
     assert "Keeps newts" in capsys.readouterr().err
+
+
+def test_a_message_that_continues_a_conversation_is_logged_in_its_thread_at_the_time_of_its_day(user: User) -> None:
+    edits = run.Edits(user.places, "", run.Meter(Keeper()))
+    edits.hear("2026-03-14", ["York or Bath?", "who knows York?"])
+    edits.hear("2026-03-15", ["+ and in York?"])
+    turns = [(turn.thread_id, turn.at[:16]) for turn in memory.Log(user.places.logs).after(0)]
+    assert [at for _, at in turns] == ["2026-03-14T12:00", "2026-03-14T12:01", "2026-03-15T12:00"]
+    assert turns[0][0] != turns[1][0] == turns[2][0]
+    assert user.pending() == 0
 
 
 def test_requests_that_fail_are_counted_and_leave_the_profile_as_it_was() -> None:
