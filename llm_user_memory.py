@@ -2877,7 +2877,7 @@ class Result(Value):
 
 
 class Batch(Value):
-    """All that one request is made of. One without turns is to condense the profile."""
+    """All that one request is made of, the profile that is ``seen`` included. One without turns is to condense it."""
 
     model: str
     turns: tuple[PendingTurn, ...] = ()
@@ -2885,7 +2885,6 @@ class Batch(Value):
     earlier: tuple[Message, ...] = ()
     """Messages typed before these in the same threads."""
     seen: Document = Document("")
-    """The profile that is shown, and its version."""
     version: int = 0
 
 
@@ -3061,8 +3060,6 @@ class Learner:
             new.unlink(missing_ok=True)
             write_private(new, f"{', '.join(told)}\n".encode())
             os.replace(new, news)
-
-    # Condensing
 
     def condense(self, model_id: str) -> tuple[Judgement, int]:
         """Have a model shorten what was learned; also return the version before. Raises ``ModelFailed``."""
@@ -4144,14 +4141,18 @@ def update(settings: Settings, retry: bool) -> None:
 @click.pass_obj
 def condense(settings: Settings) -> None:
     "Have a model merge and shorten the lines it learned; yours stay as they are"
-    model = settings.model or llm.get_default_model()
+
+    def ask(model: str, request: str) -> str:
+        say(f"Asking {model}…")
+        return ask_model(model, request)
+
     with open_memory() as memory:
         check_learning(settings, memory)
         memory.history.check_writable()
         with learning(memory.home):
-            say(f"Asking {model}…")
+            learner = Learner(memory, Log(memory.home.logs), settings, ask)
             try:
-                judged, since = Learner(memory, Log(memory.home.logs), settings).condense(model)
+                judged, since = learner.condense(settings.model or llm.get_default_model())
             except ModelFailed as failure:
                 raise Problem(
                     f"{failure}. To ask another (llm models): LLM_MEMORY_MODEL=MODEL llm memory condense"
@@ -4161,7 +4162,7 @@ def condense(settings: Settings) -> None:
     if version:
         report_change(version)
     else:
-        say("Nothing was condensed.")
+        say("Nothing was condensed; lines of your own stay as they are.")
 
 
 def described_edit(held: HeldEdit) -> str:

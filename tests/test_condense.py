@@ -75,10 +75,11 @@ def test_condense_says_when_there_is_nothing_to_condense_and_asks_nobody_about_l
     user: User,
 ) -> None:
     user.profile = "- Speaks Czech\n- Speaks some Czech\n"
-    assert "Nothing was condensed." in user.llm("memory", "condense", auto=None).stderr
+    said = user.llm("memory", "condense", auto=None).stderr
+    assert said == "Nothing was condensed; lines of your own stay as they are.\n"
     assert user.calls() == []
     has_learned(user, "Plays the oboe")
-    assert "Nothing was condensed." in user.llm("memory", "condense", auto=None).stderr
+    assert "Nothing was condensed" in user.llm("memory", "condense", auto=None).stderr
     assert len(user.calls(update=True)) == 1
 
 
@@ -88,7 +89,7 @@ def test_condense_says_why_edits_were_not_made_and_leaves_nothing_to_review(user
     user.reply(f"{lines}\nADD | Notes | Likes tea | Plays the oboe")
     said = user.llm("memory", "condense", auto=None).stderr
     assert "3 edits not made: " in said
-    assert "Nothing was condensed." in said
+    assert "Nothing was condensed" in said
     assert user.facts == TWINS
     assert user.to_review() == []
 
@@ -123,6 +124,20 @@ def test_condense_asks_nobody_while_learning_is_off(user: User, switch: dict[str
     user.run("pause")
     assert "llm memory resume" in user.llm("memory", "condense", auto=None, check=False).stderr
     assert user.calls() == []
+
+
+def test_a_profile_that_is_edited_while_it_is_condensed_stays_as_the_user_left_it(user: User) -> None:
+    def ask(model: str, request: str) -> str:
+        line = ids(user)["Plays the oboe"]
+        user.profile = user.profile.replace("nurse in Hull", "nurse in Leeds")
+        return f"REMOVE | {line} | Plays the oboe"
+
+    has_learned(user, *TWINS)
+    with user.memory() as opened:
+        learner = memory.Learner(opened, memory.Log(user.places.logs), memory.Settings(), ask)
+        with pytest.raises(memory.Problem, match="try again: llm memory condense"):
+            learner.condense("scripted")
+    assert user.facts == ["Works as a nurse in Leeds", *TWINS[1:]]
 
 
 # Above the budget
