@@ -174,12 +174,12 @@ def note(text: str, **fields: Any) -> memory.Note:
     return memory.Note(**given | fields)
 
 
-def typed(home: memory.Home, *texts: str, **fields: Any) -> None:
+def typed(home: memory.Home, *texts: str, thread: llm.Conversation | None = None, **fields: Any) -> None:
     """What calls leave behind: a line in the journal for each, and a turn in llm's log, written by llm."""
     home.create()
     for text in texts:
         memory.Journal(home.file("typed.jsonl")).append(note(text, **fields)._asdict())
-        response = Listener().prompt(text)
+        response = (thread or Listener()).prompt(text)
         response.text()
         response.log_to_db(make_log(home))
 
@@ -213,6 +213,7 @@ class User:
 
     folder: pathlib.Path
     env: dict[str, str] = field(default_factory=dict)
+    thread: llm.Conversation = field(default_factory=lambda: Listener().conversation())
 
     def __post_init__(self) -> None:
         self.home.mkdir(parents=True)
@@ -329,6 +330,10 @@ class User:
 
     def types(self, *texts: str, **fields: Any) -> None:
         typed(self.places, *texts, **fields)
+
+    def types_on(self, *texts: str, **fields: Any) -> None:
+        """Type messages that continue one conversation."""
+        typed(self.places, *texts, thread=self.thread, **fields)
 
     def learns(
         self, reply: str | Ask, meanwhile: Callable[[], object] = lambda: None, **settings: Any

@@ -86,7 +86,7 @@ class Obedient:
 
     def __call__(self, model_id: str, request: str) -> str:
         self.requests.append(request)
-        if "It has grown too long" in request:
+        if "ADD |" not in request:
             return "NO_UPDATE"
         shown = [case for case in self.cases if memory.as_shown(case.messages[-1].strip()) in request]
         return "\n".join(case.answer for case in shown)

@@ -172,17 +172,6 @@ def test_a_message_of_6_000_characters_is_shown_whole_and_of_a_longer_one_both_e
     assert memory.as_shown(text[:6_000]) == text[:6_000]
 
 
-@pytest.mark.parametrize("before", [2_900, 2_990, 5_000, 12_000])
-def test_words_that_make_the_rest_somebody_elses_text_are_not_cut_out(before: int) -> None:
-    own = "Hello. " + "I say a lot. " * (before // 13)
-    text = f"{own}\nSummarize this letter:\n{'Dear all, we met again. ' * 300}I work as a nurse in Leeds"
-    shown = memory.as_shown(text)
-    assert len(shown) <= memory.LONGEST_MESSAGE
-    edit = add("Is a nurse", "I work as a nurse in Leeds")
-    assert outcome(edit, Message(shown)) == ("hold", "it stands in text to work on, or in fiction")
-    assert outcome(edit, Message(memory.as_shown(text.replace("Summarize", "Take")))) == ("apply", "")
-
-
 # The gates, one case for each row of their table
 
 A_PASSWORD = "my wifi password is " + "hunter2-Porto"
@@ -409,7 +398,8 @@ def test_condensing_takes_as_many_edits_as_it_must_and_no_more() -> None:
     edits = [Edit("REMOVE", id_, "", item.text) for id_, item in lines.ids.items()]
     judgement = judge(edits, lines, lines, messages, condensing=True)
     longest = max(map(len, lines.lines))
-    assert memory.CONDENSED - longest < len(judgement.document.text) <= memory.CONDENSED
+    goal = memory.BUDGET * 3 // 4
+    assert goal - longest < len(judgement.document.text) <= goal
     assert len(judgement.of("apply")) > memory.MOST_EDITS
     assert judgement.of("hold") == []
     assert judgement.verdicts[-1].reason == "the profile is short enough"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sqlite3
 from typing import TYPE_CHECKING
 
@@ -30,8 +31,8 @@ def ask(requests: list[tuple[str, list[str]]]) -> memory.Ask:
     """A model that learns nothing."""
 
     def ask(model: str, request: str) -> str:
-        messages = request.partition("</profile>")[2].split("<message-")[1:]
-        requests.append((model, [message.split("\n")[1] for message in messages]))
+        messages = re.findall(r"^<message-(\w+) .*\n(.*(?:\n.*)*?)\n</message-\1>$", request, re.MULTILINE)
+        requests.append((model, [text for _, text in messages]))
         return "NO_UPDATE"
 
     return ask
@@ -89,6 +90,91 @@ def test_messages_that_can_prove_nothing_and_such_as_are_gone_from_the_log_cost_
     assert result
     assert (result.turns, requests) == (2, [])
     assert (in_state(user, "done"), in_state(user, "gone")) == (1, 1)
+
+
+# The thread
+
+
+def earlier(request: str) -> list[str]:
+    """The messages that a request shows as earlier ones."""
+    return [text for _, text in re.findall(r"^<earlier-(\w+) .*\n(.*)\n</earlier-\1>$", request, re.MULTILINE)]
+
+
+def learned_in_turn(user: User, *texts: str, reply: str = "NO_UPDATE") -> list[str]:
+    """Type messages of one thread, each learned from before the next; returns the requests."""
+    asked: list[str] = []
+
+    def ask(model: str, request: str) -> str:
+        asked.append(request)
+        return reply
+
+    for text in texts:
+        user.types_on(text)
+        user.learns(ask)
+    return asked
+
+
+def test_a_message_comes_with_the_two_typed_before_it_in_its_thread_but_never_with_an_answer(user: User) -> None:
+    user.types(ALSO)
+    *_, request = learned_in_turn(user, "Which bike, the Brompton or the Surly?", "And in rain?", "For two?", SAID)
+    assert earlier(request) == ["And in rain?", "For two?"]
+    assert ALSO not in request, "of another thread"
+    assert "I see." not in request, "the model's own words"
+    assert request.index("And in rain?") < request.index("For two?") < request.index(SAID)
+
+
+def test_no_message_is_shown_twice_in_a_request_and_each_thread_has_its_own_earlier_ones(user: User) -> None:
+    learned_in_turn(user, "My first", "My second")
+    user.types_on("My third", "My fourth")
+    user.types(ALSO)
+    (request,) = learned_in_turn(user, SAID)
+    assert earlier(request) == ["My first", "My second"]
+    order = [request.index(text) for text in ("My second", "My third", "My fourth", ALSO, SAID)]
+    assert order == sorted(order)
+    assert [request.count(text) for text in ("My third", "My fourth", SAID)] == [1, 1, 1]
+
+
+def test_of_a_long_earlier_message_both_ends_are_shown_and_secrets_of_none(user: User) -> None:
+    password = "hunter2-" + "Porto"
+    said = f"My wifi password is {password}. {'I walk a lot. ' * 400}Which one?"
+    request = learned_in_turn(user, said, SAID)[-1]
+    before = request[: request.index(SAID)]
+    assert "My wifi [password]" in before
+    assert "Which one?" in before
+    assert before.count("I walk a lot.") < memory.LONGEST_EARLIER / 10
+    assert password not in request
+
+
+def test_what_stands_in_an_earlier_message_alone_is_no_quote(user: User) -> None:
+    reply = f"ADD | Work | Nurse | {ALSO}"
+    learned_in_turn(user, f"{ALSO}, you know")
+    learned_in_turn(user, SAID, reply=reply)
+    assert user.facts == []
+
+
+def test_what_was_typed_while_learning_was_off_or_for_another_model_is_not_shown_as_earlier(user: User) -> None:
+    user.types_on("I am a spy", learn=False)
+    user.types_on(ALSO, model="scripted-2")
+    user.learns("NO_UPDATE")
+    (request,) = learned_in_turn(user, SAID)
+    assert earlier(request) == []
+
+
+def test_an_earlier_message_that_is_forgotten_is_never_shown_and_what_came_of_it_not_learned(user: User) -> None:
+    learned_in_turn(user, "My ex is called Bluebird")
+    user.types_on("She moved to Leeds")
+    reply = "ADD | Notes | Bluebird moved to Leeds | She moved to Leeds"
+    user.learns(reply, lambda: user.run("forget", "Bluebird", "--yes"))
+    assert user.facts == []
+    (request,) = learned_in_turn(user, SAID)
+    assert earlier(request) == []
+    assert user.files_with("Bluebird") == []
+
+
+def test_a_short_word_is_asked_about_where_its_thread_explains_it(user: User) -> None:
+    assert learned_in_turn(user, "Ruby") == []
+    (request,) = learned_in_turn(user, "Give me all examples in my own language", "Ruby")[1:]
+    assert earlier(request) == ["Ruby", "Give me all examples in my own language"]
 
 
 # Meanwhile
@@ -171,19 +257,6 @@ def test_update_learns_all_that_waits_in_the_foreground_and_says_what_changed(us
     assert done.stderr == ""
     assert user.facts == [SAID, *texts]
     assert user.run("update") == ("", "Nothing new to remember.\n")
-
-
-def test_an_update_asks_one_by_one_about_messages_that_are_too_long_together(user: User) -> None:
-    def small(model: str, request: str) -> str:
-        if request.count("</message-") > 1:
-            raise memory.ModelFailed("too long", "too long")
-        return "NO_UPDATE"
-
-    user.types(SAID, ALSO)
-    with user.memory() as opened:
-        results = memory.update_now(opened, memory.Log(user.places.logs), memory.Settings(), small)
-        assert [result.turns for result in results] == [2, 1, 1]
-        assert opened.turns.how_many("done") == 2
 
 
 def test_an_update_asks_a_model_that_fails_no_second_time_about_the_same_message(user: User) -> None:

@@ -15,7 +15,7 @@ from conftest import Clock, User, eventually
 import llm_user_memory as memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 SAID = "I live in Leeds"
 ALSO = "I work as a nurse"
@@ -49,7 +49,6 @@ def news(user: User) -> str:
     [
         ("scripted-garbage", "does not answer in the form", 2),
         ("scripted-empty", "does not answer in the form", 2),
-        ("scripted-small", "context is too small", 1),
         ("uninstalled", "the model uninstalled is not installed", 0),
     ],
 )
@@ -121,10 +120,10 @@ def test_a_failing_turn_is_tried_five_times_ever_later_then_set_aside_until_a_re
     assert user.facts == ["Leeds"]
 
 
-def test_a_request_that_is_too_long_is_made_again_one_message_at_a_time(user: User) -> None:
+def test_messages_that_failed_together_are_asked_about_one_by_one(user: User) -> None:
     def small(model: str, request: str) -> str:
         if request.count("</message-") > 1:
-            raise memory.ModelFailed("too long", "too long")
+            raise memory.ModelFailed("the request is too long")
         (text,) = re.findall(f"^{SAID} .*$", request, re.MULTILINE)
         return f"ADD | Work | {text} | {text}"
 
@@ -200,26 +199,6 @@ class Service:
         raise RuntimeError(self.words.format(request=end, json=json.dumps(end)))
 
 
-@pytest.mark.parametrize(
-    ("words", "kind"),
-    [
-        ("Your requests have exceeded the token rate limit of your current tier. Retry after 9 seconds.", ""),
-        ("ThrottlingException: Too many tokens, please wait before trying again.", ""),
-        ("429: request too large for tokens per minute", ""),
-        ("This model's maximum context length is 4096 tokens. However, you requested 5000 tokens", "too long"),
-        ("prompt is too long: 210000 tokens > 200000 maximum", "too long"),
-        ("Requested tokens (812) exceed context window of 512", "too long"),
-    ],
-)
-def test_a_service_that_is_busy_is_not_a_model_with_a_small_context(
-    monkeypatch: pytest.MonkeyPatch, words: str, kind: str
-) -> None:
-    monkeypatch.setattr(llm, "get_model", lambda _: Service(words))
-    with pytest.raises(memory.ModelFailed) as failed:
-        memory.ask_model("scripted", "a request")
-    assert failed.value.kind == kind
-
-
 @pytest.mark.parametrize("form", ["{request!r}", "{json}", r"My \"dog\" is called Rex.", r"My cat is Zo\u00eb."])
 def test_a_request_that_a_service_quotes_in_its_error_is_not_kept(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     document = memory.Document("## Family\n- Married to   Bluebird\n")
@@ -228,55 +207,3 @@ def test_a_request_that_a_service_quotes_in_its_error_is_not_kept(monkeypatch: p
     with pytest.raises(memory.ModelFailed) as failed:
         memory.ask_model("scripted", request)
     assert str(failed.value) == "scripted: RuntimeError"
-
-
-# Condensing
-
-LARGE = "# Me\n" + "".join(f"- Fact number {n}, of an ordinary length, about me and Hull\n" for n in range(200))
-
-
-def condensing(user: User, condensed: Callable[[], str]) -> list[str]:
-    """Learn twice with a profile above its budget, whose first line is condensed to this; returns what was asked."""
-    asked: list[str] = []
-
-    def ask(model: str, request: str) -> str:
-        if "too long" not in request:
-            asked.append("update")
-            return "NO_UPDATE"
-        asked.append("condense")
-        fact = condensed()
-        return f"REPLACE | {next(iter(memory.Document(LARGE).ids))} | {fact} | Fact number 0, of an ordinary"
-
-    user.profile = LARGE
-    for _ in range(2):
-        user.types(SAID)
-        user.learns(ask)
-    return asked
-
-
-def test_a_line_that_is_forgotten_while_the_profile_is_condensed_does_not_come_back(user: User) -> None:
-    facts = ["Facts number 0, number 7, and others", "Facts number 0 and others"]
-
-    def condensed() -> str:
-        if len(facts) == 2:
-            user.run("forget", "number 7,", "--yes")
-        return facts.pop(0)
-
-    asked = condensing(user, condensed)
-    assert user.facts[0] == "Facts number 0 and others"
-    assert not [fact for fact in user.facts if "number 7," in fact]
-    assert asked == ["condense", "update", "condense", "update"], "another text is worth another try"
-
-
-def test_a_condensing_that_failed_for_a_moment_is_told_and_tried_again(user: User) -> None:
-    failures = ["the line was cut"]
-
-    def condensed() -> str:
-        if failures:
-            raise memory.ModelFailed(failures.pop())
-        assert "can't be condensed: the line was cut" in user.problems()
-        return "Facts about Hull"
-
-    assert condensing(user, condensed) == ["condense", "update", "condense", "update"]
-    assert user.facts[0] == "Facts about Hull"
-    assert user.problems() == ""

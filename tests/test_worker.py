@@ -214,7 +214,7 @@ def test_a_database_that_is_damaged_while_a_worker_runs_is_set_aside_and_nothing
     user.says("I play the oboe")
     user.comes_to_know("Mine", "I play the oboe")
     damage = b"This is no database. " * 1000
-    with memory.locked(user.places.lock("learn")):  # or what is just being written could mend some of it
+    with locked_by_another_program(user.places.database):  # or a write that the worker has begun would mend it
         user.places.database.write_bytes(damage)
     user.says(SAID)
     user.says(ALSO)

@@ -205,6 +205,5 @@ def register_models(register: Any) -> None:
     register(Dead("scripted-dead", llm.ModelError("the service is down")))
     register(Dead("scripted-garbage", "Sure! Here is the updated profile: You are great."))
     register(Dead("scripted-empty", ""))
-    register(Dead("scripted-small", ValueError("Requested tokens (812) exceed context window of 512")))
     register(Stuck("scripted-thread"))
     register(Stuck("scripted-executor"))

@@ -1,0 +1,200 @@
+"""Condensing: what was learned is made shorter, by itself above the budget and on demand, and nothing else is touched."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+import llm_user_memory as memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from conftest import User
+
+SAID = "I live in Leeds"
+TWINS = ["Works as a nurse in Hull", "Is a nurse, on night shifts", "Plays the oboe"]
+LARGE = [f"Fact number {n}, of an ordinary length, about me and Hull" for n in range(200)]
+
+
+def has_learned(user: User, *facts: str, own: str = "") -> None:
+    """A profile of lines that were learned, and of the user's own ones."""
+    user.profile = own
+    said = memory.Message("As I typed it", "turn-1", "thread-1", "2026-11-20T09:00:00+00:00")
+    proofs = [memory.Verdict(memory.Edit("ADD", "Notes", fact, fact), "apply", "", said) for fact in facts]
+    with user.memory() as opened:
+        opened.history.change(
+            "worker",
+            lambda text: text + "".join(f"- {fact}\n" for fact in facts),
+            record=lambda version: opened.receipts.add(version, proofs, "scripted"),
+        )
+
+
+def ids(user: User) -> dict[str, str]:
+    """The id of each line."""
+    return {item.text: id for id, item in memory.Document(user.profile).ids.items()}
+
+
+# On demand
+
+
+def test_condense_merges_learned_lines_shows_the_change_and_how_to_undo_it(user: User) -> None:
+    has_learned(user, *TWINS)
+    first, second, _ = (ids(user)[fact] for fact in TWINS)
+    user.reply(
+        f"REPLACE | {first} | Nurse in Hull, on night shifts | Works as a nurse in Hull\n"
+        f"REMOVE | {second} | Is a nurse, on night shifts"
+    )
+    said = user.llm("memory", "condense", "--yes", auto=None).stderr
+    assert user.facts == ["Nurse in Hull, on night shifts", "Plays the oboe"]
+    assert "Asking scripted" in said
+    assert "Nurse in Hull, on night shifts" in said
+    (undo,) = re.findall(r"llm memory (rollback --only \d+)", said)
+    assert not user.places.file("news").exists(), "told already"
+    assert "condensed from “Works as a nurse in Hull”" in user.run("why", "night shifts")[0]
+    user.run(*undo.split())
+    assert user.facts == TWINS
+
+
+def test_a_line_of_the_users_own_is_shown_without_an_id_and_can_be_neither_changed_nor_quoted(user: User) -> None:
+    has_learned(user, *TWINS, own="# Me\n- Speaks Czech\n")
+    user.reply(
+        f"REMOVE | {ids(user)['Speaks Czech']} | Speaks Czech\n"
+        f"REPLACE | {ids(user)['Plays the oboe']} | Oboist | Speaks Czech"
+    )
+    user.llm("memory", "condense", auto=None)
+    (call,) = user.calls(update=True)
+    assert "\n- Speaks Czech\n" in call["prompt"]
+    assert f"[{ids(user)['Plays the oboe']}] Plays the oboe" in call["prompt"]
+    assert "Oboist" not in user.facts
+
+
+def test_condense_says_when_there_is_nothing_to_condense_and_asks_nobody_about_lines_that_were_not_learned(
+    user: User,
+) -> None:
+    user.profile = "- Speaks Czech\n- Speaks some Czech\n"
+    said = user.llm("memory", "condense", auto=None).stderr
+    assert said == "Nothing was condensed; lines of your own stay as they are.\n"
+    assert user.calls() == []
+    has_learned(user, "Plays the oboe")
+    assert "Nothing was condensed" in user.llm("memory", "condense", auto=None).stderr
+    assert len(user.calls(update=True)) == 1
+
+
+def test_condense_says_why_edits_were_not_made_and_leaves_nothing_to_review(user: User) -> None:
+    has_learned(user, *TWINS)
+    lines = "\n".join(f"REMOVE | {id} | I never said that" for id in ids(user).values())
+    user.reply(f"{lines}\nADD | Notes | Likes tea | Plays the oboe")
+    said = user.llm("memory", "condense", auto=None).stderr
+    assert "3 edits not made: " in said
+    assert "Nothing was condensed" in said
+    assert user.facts == TWINS
+    assert user.to_review() == []
+
+
+def test_condense_takes_no_more_than_a_quarter_of_a_profile_at_once(user: User) -> None:
+    has_learned(user, *LARGE[:40])
+    user.reply("\n".join(f"REMOVE | {id} | {text}" for text, id in ids(user).items()))
+    user.llm("memory", "condense", auto=None)
+    assert 29 <= len(user.facts) <= 30
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [("uninstalled", "the model uninstalled is not installed"), ("scripted-dead", "the service is down")],
+)
+def test_condense_with_a_model_that_fails_names_the_command_for_another(user: User, model: str, words: str) -> None:
+    has_learned(user, *TWINS)
+    done = user.llm("memory", "condense", auto=None, check=False, LLM_MEMORY_MODEL=model)
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert "LLM_MEMORY_MODEL=MODEL llm memory condense" in done.stderr
+    assert user.facts == TWINS
+
+
+@pytest.mark.parametrize(
+    ("switch", "words"),
+    [({"LLM_MEMORY_DISABLED": "1"}, "unset LLM_MEMORY_DISABLED"), ({"LLM_MEMORY_UPDATES": "0"}, "unset LLM_MEMORY_UP")],
+)
+def test_condense_asks_nobody_while_learning_is_off(user: User, switch: dict[str, str], words: str) -> None:
+    has_learned(user, *TWINS)
+    assert words in user.llm("memory", "condense", auto=None, check=False, **switch).stderr
+    user.run("pause")
+    assert "llm memory resume" in user.llm("memory", "condense", auto=None, check=False).stderr
+    assert user.calls() == []
+
+
+def test_a_profile_that_is_edited_while_it_is_condensed_stays_as_the_user_left_it(user: User) -> None:
+    def ask(model: str, request: str) -> str:
+        line = ids(user)["Plays the oboe"]
+        user.profile = user.profile.replace("nurse in Hull", "nurse in Leeds")
+        return f"REMOVE | {line} | Plays the oboe"
+
+    has_learned(user, *TWINS)
+    with user.memory() as opened:
+        learner = memory.Learner(opened, memory.Log(user.places.logs), memory.Settings(), ask)
+        with pytest.raises(memory.Problem, match="try again: llm memory condense"):
+            learner.condense("scripted")
+    assert user.facts == ["Works as a nurse in Leeds", *TWINS[1:]]
+
+
+# Above the budget
+
+
+def condensing(user: User, condensed: Callable[[], str]) -> list[str]:
+    """Learn twice with a profile above its budget, whose first line is condensed to this; returns what was asked."""
+    asked: list[str] = []
+
+    def ask(model: str, request: str) -> str:
+        if "ADD |" in request:
+            asked.append("update")
+            return "NO_UPDATE"
+        asked.append("condense")
+        return f"REPLACE | {ids(user)[LARGE[0]]} | {condensed()} | {LARGE[0]}"
+
+    has_learned(user, *LARGE)
+    for _ in range(2):
+        user.types(SAID)
+        user.learns(ask)
+    return asked
+
+
+def test_a_line_that_is_forgotten_while_the_profile_is_condensed_does_not_come_back(user: User) -> None:
+    facts = ["Fact number 0 and number 7, of me and Hull", "Fact number 0, about me and Hull"]
+
+    def condensed() -> str:
+        if len(facts) == 2:
+            user.run("forget", "number 7,", "--yes")
+        return facts.pop(0)
+
+    assert condensing(user, condensed) == ["condense", "condense", "update"], "another text is worth another try"
+    assert user.facts[0] == "Fact number 0, about me and Hull"
+    assert not [fact for fact in user.facts if "number 7," in fact]
+
+
+def test_a_profile_that_was_condensed_as_far_as_it_goes_is_left_alone(user: User) -> None:
+    assert condensing(user, lambda: "Fact number 0") == ["condense", "update", "update"]
+
+
+def test_lines_of_the_users_own_above_the_budget_cost_no_request(user: User) -> None:
+    user.profile = "".join(f"- {fact}\n" for fact in LARGE)
+    user.types(SAID)
+    asked: list[str] = []
+    assert user.learns(lambda _, request: asked.append(request) or "NO_UPDATE")  # type: ignore[func-returns-value]
+    assert ["ADD |" in request for request in asked] == [True]
+
+
+def test_a_condensing_that_failed_for_a_moment_is_told_and_tried_again(user: User) -> None:
+    failures = ["the line was cut"]
+
+    def condensed() -> str:
+        if failures:
+            raise memory.ModelFailed(failures.pop())
+        assert "can't be condensed: the line was cut" in user.problems()
+        return "Fact about me and Hull"
+
+    assert condensing(user, condensed) == ["condense", "update", "condense", "update"]
+    assert user.facts[0] == "Fact about me and Hull"
+    assert user.problems() == ""
