@@ -619,6 +619,16 @@ class Document:
     def has(self, fact: str) -> bool:
         return any(_fact_key(item.text) == _fact_key(fact) for item in self.items)
 
+    def sayings(self) -> Iterator[tuple[str, str]]:
+        """Yield what each line says, without its bullet, and its section; headings say nothing."""
+        items = {item.line: item.text for item in self.items}
+        titles = {index: title for index, _, title in self.headings}
+        section = ""
+        for index, line in enumerate(self.lines):
+            section = titles.get(index, section)
+            if index not in titles and stripped(line):
+                yield items.get(index, stripped(line)), section
+
     def replace(self, item: Item, fact: str) -> Document:
         line = self.lines[item.line]
         return self._splice(item.line, item.line + 1, item.bullet + fact + line[len(line.rstrip("\r\n")) :])
@@ -721,6 +731,53 @@ def merge(base: str, ours: str, theirs: str) -> str:
     ended = ours if base.endswith("\n") == theirs.endswith("\n") else theirs
     text = "".join(merged)
     return text if ended.endswith("\n") or not ended else text.removesuffix("\n")
+
+
+NAMED = 10
+"""Changes that a summary names."""
+
+
+class Change(Value):
+    """A line of a document that was added (nothing was before), removed (nothing is after) or changed."""
+
+    section: str
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        if self.before and self.after:
+            return f"{self.before} → {self.after}"
+        return f"- {self.before}" if self.before else f"+ {self.after}"
+
+
+def _beyond(lines: Iterable[tuple[str, str]], other: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the lines that the other document lacks, or has less often."""
+    there, found = Counter(text for text, _ in other), []
+    for text, section in lines:
+        there[text] -= 1
+        if there[text] < 0:
+            found.append((text, section))
+    return found
+
+
+def compare(before: Document, after: Document, came: Mapping[str, str]) -> list[Change]:
+    """Find what was added, removed and changed, in this order; ``came`` knows which new line was which old one."""
+    gone, found = _beyond(before.sayings(), after.sayings()), []
+    for text, section in _beyond(after.sayings(), before.sayings()):
+        was = next((line for line in gone if line[0] == came.get(text)), None)
+        if was:
+            gone.remove(was)
+        found.append(Change(section, was[0] if was else "", text))
+    found += [Change(section, text, "") for text, section in gone]
+    return sorted(found, key=lambda change: (bool(change.before), bool(change.after and change.before)))
+
+
+def summarised(changes: Sequence[Change], most: int = NAMED) -> str:
+    """Name changes in one line: ``+ Has a dog; - Has a cat; Lives in Leeds → Lives in York``."""
+    # What is gone can't be looked up in the profile any more.
+    named = sorted(changes, key=lambda change: not change.before)[:most]
+    more = [f"and {len(changes) - most:,} more"] if len(changes) > most else []
+    return "; ".join([*(str(change) for change in changes if change in named), *more]) or "no facts changed"
 
 
 # -- edits -------------------------------------------------------------------
@@ -1712,7 +1769,7 @@ class Version(Value):
     """``worker``, a command's name, ``merge``, ``outside`` for any other program, or ``unknown``."""
     model: str
     summary: str
-    """The changes since the version before, in a line."""
+    """The changes since the version before, in one line."""
     base: int
     """The version before, which the file held."""
     size: int
@@ -1722,25 +1779,6 @@ class Version(Value):
 def without_redacted(text: str) -> str:
     """Return an earlier profile as it may come back: without the marks of forgotten lines."""
     return "".join(line for line in split_lines(text) if line != REDACTED)
-
-
-def summarised(before: Document, after: Document) -> str:
-    """Say in one line what changed: ``+2 ~1 -1: Works as a nurse in Leeds; …``."""
-    import difflib
-
-    old, new = [item.text for item in before.items], [item.text for item in after.items]
-    added: list[str] = []
-    changed: list[str] = []
-    removed: list[str] = []
-    for tag, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if tag != "equal":
-            pairs = min(b - a, d - c)
-            changed += new[c : c + pairs]
-            added += new[c + pairs : d]
-            removed += old[a + pairs : b]
-    counts = [f"{sign}{len(texts)}" for sign, texts in (("+", added), ("~", changed), ("-", removed)) if texts]
-    facts = [*added, *changed, *removed]
-    return f"{' '.join(counts)}: {'; '.join(facts[:2])}{'; …' * (len(facts) > 2)}" if facts else "other wording"
 
 
 def _stamp(path: pathlib.Path) -> tuple[int, int, int] | None:
@@ -2083,9 +2121,18 @@ class History:
         return [self._as_version(row) for row in rows]
 
     def _as_version(self, row: sqlite3.Row) -> Version:
-        before, text = self.version_text(row["base"]), self.version_text(row["id"])
-        summary = summarised(Document(before), Document(text))
-        return Version(row["id"], row["at"], row["author"], row["model"], summary, row["base"], len(text))
+        summary, size = summarised(self.changes(row["base"], row["id"])), len(self.version_text(row["id"]))
+        return Version(row["id"], row["at"], row["author"], row["model"], summary, row["base"], size)
+
+    def changes(self, older: int, newer: int) -> list[Change]:
+        """Return the changes from one version to another: pairs are from the evidence, never guessed."""
+        if older > newer:
+            return [change._replace(before=change.after, after=change.before) for change in self.changes(newer, older)]
+        sql = "select before, fact from evidence where version > ? and version <= ? and before != '' order by id"
+        came: dict[str, str] = {}
+        for before, fact in self.db.rows(sql, older, newer):
+            came[fact] = came.pop(before, before)
+        return compare(Document(self.version_text(older)), Document(self.version_text(newer)), came)
 
     def version(self, number: int) -> Version | None:
         """Return one version; ``None`` if there is none of this number."""
@@ -4221,21 +4268,46 @@ def history(count: int, json_: bool) -> None:
         say("There is no history yet.")
 
 
+def show_raw(before: str, after: str, names: tuple[str, str]) -> None:
+    import difflib
+
+    for line in difflib.unified_diff(split_lines(before), split_lines(after), *names):
+        colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[0])
+        show_line(line.rstrip("\r\n"), colour)
+
+
+def show_changes(changes: Sequence[Change]) -> None:
+    """Show changes below the headings of their sections."""
+    for section in dict.fromkeys(change.section for change in changes):
+        if section:
+            show_line(section)
+        for change in changes:
+            if change.section == section:
+                colour = "yellow" if change.before and change.after else "red" if change.before else "green"
+                show_line(f"  {change}", colour)
+
+
 @memory_group.command()
 @click.argument("a", type=version_number, required=False)
 @click.argument("b", type=version_number, required=False)
-def diff(a: int | None, b: int | None) -> None:
+@click.option("--raw", is_flag=True, help="Compare all lines of the file, also headings and layout")
+@json_option
+def diff(a: int | None, b: int | None, raw: bool, json_: bool) -> None:
     "Show the last change; or the changes from version A to now, or to version B"
-    import difflib
-
     with open_history() as memory:
         past = memory.history
         newest = past.latest_id() if b is None else past.find_version(number=b)
         oldest = past.base(newest) if a is None else past.find_version(number=a)
-        before, after = split_lines(past.version_text(oldest)), split_lines(past.version_text(newest))
-    for line in difflib.unified_diff(before, after, f"version {oldest}", f"version {newest}"):
-        colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[0])
-        show_line(line.rstrip("\r\n"), colour)
+        before, after, changes = past.version_text(oldest), past.version_text(newest), past.changes(oldest, newest)
+    if json_:
+        print_json({"from": oldest, "to": newest, "changes": [change._asdict() for change in changes]})
+    elif before == after:
+        say("Nothing changed.")
+    elif raw:
+        show_raw(before, after, (f"version {oldest}", f"version {newest}"))
+    elif not changes:
+        say(f"No facts changed, only headings or layout; to see that: llm memory diff {oldest} {newest} --raw")
+    show_changes([] if raw or json_ else changes)
 
 
 @memory_group.command()
