@@ -1455,10 +1455,14 @@ create table held (
     fact text not null, quote text not null, reason text not null,
     turn_id text, thread_id text, model text, at text
 );
+create table refused (
+    id integer primary key, refused_at text not null, action text not null, before text not null, fact text not null,
+    reason text not null, turn_id text
+);
 create table problems (place text primary key, at text not null, message text not null);
 create table state (key text primary key, value text not null)
 """
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 # What SQLite says of a file that may be as sound as ever. Our own SQL is right:
 # anything else that it complains of is a file that is broken, or not ours.
@@ -2357,8 +2361,14 @@ class Turns(Value):
 
 HELD_IN_ALL = 100
 """Edits that wait for a review at a time; above it, new ones are not kept."""
+REFUSED_IN_ALL = 100
+"""Refused edits that are kept, the newest."""
 REWORDED = "REWORDED"
 """The action of a receipt whose fact is in the user's own words."""
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w{3,}", normalised(text)))
 
 
 class Receipt(Value):
@@ -2377,10 +2387,20 @@ class Receipt(Value):
     """When the quote was typed."""
 
 
+class Said(Value):
+    """A text that a line of the profile has or had, and its receipts, newest first."""
+
+    text: str
+    line: str
+    """The whole line, with its bullet."""
+    receipts: tuple[Receipt, ...]
+
+
 class Receipts(Value):
     """The evidence of every learned fact."""
 
     db: Database
+    history: History
 
     def add(self, version: int, verdicts: Iterable[Verdict], model: str) -> None:
         """Keep the receipts of applied edits."""
@@ -2399,13 +2419,31 @@ class Receipts(Value):
         """Return the receipts of all edits made after a version."""
         return self._where("version > ?", version)
 
-    def of(self, fact: str, known: frozenset[str] = frozenset()) -> list[Receipt]:
-        """Return the receipts of a fact, newest first; of a condensed one also those of the lines it was made of."""
-        found = self._where("fact = ?", fact)
-        for receipt in list(found):
-            if not receipt.turn_id and receipt.before not in known | {fact}:
-                found += self.of(receipt.before, known | {fact})
-        return found
+    def of(self, fact: str) -> list[Receipt]:
+        """Return the receipts of a fact, newest first."""
+        return self._where("fact = ?", fact)
+
+    def chain(self, text: str, line: str = "") -> list[Said]:
+        """Return what a line says, and all that it said before it was changed or condensed."""
+        found: dict[str, Said] = {}
+        todo = {text: line}
+        while todo:
+            text = next(iter(todo))
+            found[text] = Said(text, todo.pop(text), tuple(self.of(text)))
+            for receipt in found[text].receipts:
+                todo |= {before: whole for before, whole in self._made_of(receipt).items() if before not in found}
+        return list(found.values())
+
+    def _made_of(self, receipt: Receipt) -> dict[str, str]:
+        """Return the lines that an edit made into one, whole, by their text."""
+        if not receipt.before:
+            return {}
+        # Condensing merges by changing one line and removing others: those whose words have come into it.
+        removed = [] if receipt.turn_id else self._where("action = 'REMOVE' and version = ?", receipt.version)
+        new = _words(receipt.fact) - _words(receipt.before)
+        texts = {receipt.before} | {other.before for other in removed if new & _words(other.before)}
+        document = Document(self.history.version_text(self.history.base(receipt.version)))
+        return {item.text: document.lines[item.line] for item in document.items if item.text in texts}
 
 
 class HeldEdit(Value):
@@ -2428,12 +2466,25 @@ class HeldEdit(Value):
     """When its quote was typed."""
 
 
+class RefusedEdit(Value):
+    """An edit that was rejected."""
+
+    id: int
+    refused_at: str
+    action: str
+    before: str
+    fact: str
+    reason: str
+    turn_id: str
+    """The turn of its quote, which is not kept."""
+
+
 class Outdated(Problem):
     """A held edit can't be made any more: its line has changed, or it is not held now."""
 
 
 class Review(Value):
-    """The edits that were held for the user."""
+    """The edits that were not made: held for the user, or refused."""
 
     db: Database
     history: History
@@ -2491,6 +2542,28 @@ class Review(Value):
     def drop(self, held: HeldEdit) -> None:
         """Let a held edit go."""
         self.db.execute("delete from held where id = ?", held.id)
+
+    def refuse(self, verdicts: Iterable[Verdict]) -> None:
+        """Keep what was rejected and why, without secrets, for who asks why it was not learned."""
+        for verdict in verdicts:
+            before, fact = (mask_secrets(text)[:LONGEST_FACT] for text in (verdict.before, verdict.edit.fact))
+            row = {
+                "refused_at": self.db.now().isoformat(),
+                "action": verdict.edit.action,
+                "before": before,
+                "fact": fact,
+            }
+            if before or fact:
+                turn_id = verdict.message.turn_id if verdict.message else ""
+                self.db.insert("refused", {**row, "reason": verdict.reason, "turn_id": turn_id})
+        self.db.execute("delete from refused where id <= (select max(id) from refused) - ?", REFUSED_IN_ALL)
+
+    def refused(self, since: str = "") -> list[RefusedEdit]:
+        """Return what was rejected, after a time or as far as it is kept; newest first."""
+        return [
+            RefusedEdit(*row)
+            for row in self.db.rows("select * from refused where refused_at > ? order by id desc", since)
+        ]
 
 
 # Forgetting
@@ -2572,7 +2645,7 @@ class Forgetting(Value):
     def _redact_receipts(self, says: Says) -> None:
         """Delete the receipts of facts that say it, and of others blank the parts that do; drop held edits."""
         rows = [row for row in self.db.rows("select * from evidence") if _row_says(row, says)]
-        turns = {receipt.turn_id for row in rows for receipt in self.receipts.of(row["fact"])}
+        turns = {r.turn_id for row in rows for said in self.receipts.chain(row["fact"]) for r in said.receipts}
         self.turns.forget(turns | {row["turn_id"] for row in rows})
         for row in rows:
             if says(row["fact"]):
@@ -2634,7 +2707,7 @@ class Memory:
         self.journal = Journal(home.file("typed.jsonl"))
         self.history = History(self.db)
         self.turns = Turns(self.db)
-        self.receipts = Receipts(self.db)
+        self.receipts = Receipts(self.db, self.history)
         self.review = Review(self.db, self.history, self.receipts)
         self.forgetting = Forgetting(self.db, home, self.history, self.turns, self.receipts)
 
@@ -3063,6 +3136,7 @@ class Learner:
             since = memory.history.base(version) if judged.of("apply") else version
             memory.receipts.add(version, judged.of("apply"), batch.model)
             memory.review.hold(judged.of("hold"), batch.model)
+            memory.review.refuse([] if condensing else judged.of("reject"))
             memory.turns.finish(batch.turns)
 
         memory.history.change("worker", make, model=batch.model, record=record)
@@ -3852,49 +3926,76 @@ def path() -> None:
     click.echo(Home.current().profile)
 
 
-def explained(receipts: Sequence[Receipt], origin: Version | None) -> Iterator[str]:
-    """Say where a line comes from."""
-    for receipt in receipts:
+def explained(said: Said, origin: Version | None) -> Iterator[str]:
+    """Say where a text of the profile comes from."""
+    for receipt in said.receipts:
         if receipt.turn_id:
-            yield f"“{receipt.quote}”"
+            yield f"what you typed: “{receipt.quote}”"
             by_user = receipt.action == REWORDED
             how = "worded by you in llm memory review" if by_user else f"learned with {receipt.model}"
             yield f"{local_date(receipt.at)}, {how}; llm logs -c {receipt.thread_id}"
         else:
-            yield f"condensed from “{receipt.before}”"
-    if not receipts and origin and origin.author not in {"worker", "review", "merge"}:
+            yield f"condensed with {receipt.model}"
+    if not said.receipts and origin and origin.author not in {"worker", "review", "merge"}:
         how = "in another program" if origin.author == "outside" else f"with llm memory {origin.author}"
         yield f"you wrote this yourself, {how}, {local_date(origin.at)}"
-    elif not receipts:
+    elif not said.receipts:
         yield "there is no receipt for this line: it is older than its history"
+
+
+def show_chain(chain: Sequence[tuple[Said, Version | None]], indent: str = "") -> None:
+    """Show where a line comes from, and what it said before."""
+    for said, origin in chain:
+        show_line(f"{indent}{'before that: ' * bool(indent)}{said.text}")
+        indent = "    "
+        for line in explained(said, origin):
+            show_line(f"{indent * (1 + (said is not chain[0][0]))}{line}")
+
+
+def as_json(chain: Sequence[tuple[Said, Version | None]]) -> dict[str, Any]:
+    now, *before = (
+        {"text": said.text, "by": origin and origin.author, "receipts": [r._asdict() for r in said.receipts]}
+        for said, origin in chain
+    )
+    return now | {"before": before}
+
+
+def show_refused(memory: Memory, text: str, json_: bool) -> None:
+    refused = [edit for edit in memory.review.refused() if normalised(text) in normalised(edit.before + edit.fact)]
+    if json_:
+        print_json([edit._asdict() for edit in refused])
+        return
+    for edit in refused:
+        show_line(edit.fact or f"(removing) {edit.before}")
+        show_line(f"    {local_date(edit.refused_at)}: {edit.reason}")
+    if not refused:
+        say("Nothing was refused.")
 
 
 @memory_group.command()
 @click.argument("text", required=False)
+@click.option("--refused", is_flag=True, help="Show what was not learned lately, and the reason")
 @json_option
-def why(text: str | None, json_: bool) -> None:
+def why(text: str | None, refused: bool, json_: bool) -> None:
     "Show what you typed that each line comes from; only lines with TEXT"
     read_profile(Home.current().profile)  # better said once that it can't be read
     with open_history() as memory:
-        document = Document(memory.history.profile())
+        if refused:
+            show_refused(memory, text or "", json_)
+            return
+        document, origin = Document(memory.history.profile()), memory.history.origin
         wanted = [i for i in document.items if text is None or normalised(text) in normalised(i.text)]
-        found = [(i, memory.receipts.of(i.text), memory.history.origin(document.lines[i.line])) for i in wanted]
+        chains = [memory.receipts.chain(i.text, document.lines[i.line]) for i in wanted]
+        found = [[(said, origin(said.line)) for said in chain] for chain in chains]
     if not found and text:
-        raise Problem(f"No line contains {text!r}; see: llm memory show")
+        raise Problem(f"No line contains {text!r}; see: llm memory show, or llm memory why --refused")
     if json_:
-        print_json(
-            [
-                {"text": i.text, "by": origin.author if origin else None, "receipts": [r._asdict() for r in receipts]}
-                for i, receipts, origin in found
-            ]
-        )
+        print_json([as_json(chain) for chain in found])
         return
     if not found:
         say("Nothing is remembered yet.")
-    for item, receipts, origin in found:
-        show_line(item.text)
-        for line in explained(receipts, origin):
-            show_line(f"    {line}")
+    for chain in found:
+        show_chain(chain)
 
 
 @memory_group.command()
@@ -4370,6 +4471,7 @@ def memory_status(memory: Memory, problems: list[str]) -> dict[str, Any]:
         "pending": memory.waiting(),
         "set_aside": [dict(row) for row in memory.turns.reasons("aside")],
         "to_review": len(memory.review.edits()),
+        "refused": len(memory.review.refused((memory.db.now() - dt.timedelta(days=WARNING_DAYS)).isoformat())),
     }
 
 
@@ -4422,6 +4524,9 @@ def status_lines(found: Mapping[str, Any], now: dt.datetime) -> Iterator[tuple[s
         yield "", "Then try them again: llm memory update --retry"
     if found.get("to_review"):
         yield "To review", f"{counted(found['to_review'], 'edit')}: llm memory review"
+    if found.get("refused"):
+        lately = f"{counted(found['refused'], 'edit')} in the last {WARNING_DAYS} days"
+        yield "Refused", f"{lately}; to see why: llm memory why --refused"
     yield "Worker", "running" if found["worker"]["running"] else "not running; it starts after your next prompt"
     yield "llm's log", "on" if found["llm_logging"] else "off, so nothing is learned; to turn it on: llm logs on"
     yield "Model", found.get("model") or "the one each conversation uses"
