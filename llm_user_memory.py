@@ -326,11 +326,28 @@ def locked(path: pathlib.Path, patience: float = 60.0) -> contextlib.AbstractCon
 _STRAIGHT = str.maketrans("‘’‚‛ʼ“”„‟«»‐‑‒–—−", '\'\'\'\'\'""""""------')
 
 
+def spelled_alike(text: str) -> str:
+    """Return the text with composed letters, straight quotes and single spaces."""
+    return " ".join(unicodedata.normalize("NFC", text).translate(_STRAIGHT).split())
+
+
 @functools.lru_cache(maxsize=1_000)
 def normalised(text: str) -> str:
     """Return the text as two facts, or a quote and its message, are compared."""
-    text = unicodedata.normalize("NFC", text).translate(_STRAIGHT)
-    return " ".join(text.casefold().split())
+    return spelled_alike(text).casefold()
+
+
+# Scripts without spaces between words, from Thai to Japanese, and Korean, which puts particles right behind them.
+_UNSPACED = (
+    r"[\u0e00-\u0eff\u1000-\u11ff\u1780-\u17ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc"
+    r"\U00020000-\U0003ffff]"
+)
+
+
+def inside_word(text: str, at: int) -> bool:
+    """Tell whether letters or digits stand on both sides of a place, of a script that sets spaces between words."""
+    around = text[at - 1 : at + 1] if at else ""
+    return len(around) == 2 and all(unicodedata.category(c)[0] in "LMN" and not re.match(_UNSPACED, c) for c in around)
 
 
 def split_lines(text: str) -> tuple[str, ...]:
@@ -522,10 +539,14 @@ def heading_level(line: str) -> int:
     return len(match[1]) if match else 0
 
 
+def without_bullet(line: str) -> str:
+    item = re.match(_ITEM, line.strip("\ufeff\r\n"))
+    return item[2] if item else line
+
+
 def said(line: str) -> str:
     """Return what a line of a profile says, without its bullet, as lines are compared."""
-    item = re.match(_ITEM, line.strip("\ufeff\r\n"))
-    return normalised(item[2] if item else line)
+    return normalised(without_bullet(line))
 
 
 def says_nothing(text: str) -> bool:
@@ -750,26 +771,19 @@ class Change(Value):
         return f"- {self.before}" if self.before else f"+ {self.after}"
 
 
-def _beyond(lines: Iterable[tuple[str, str]], other: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the lines that the other document lacks, or has less often."""
-    there, found = Counter(text for text, _ in other), []
-    for text, section in lines:
-        there[text] -= 1
-        if there[text] < 0:
-            found.append((text, section))
-    return found
-
-
 def compare(before: Document, after: Document, came: Mapping[str, str]) -> list[Change]:
     """Find what was added, removed and changed, in this order; ``came`` knows which new line was which old one."""
-    gone, found = _beyond(before.sayings(), after.sayings()), []
-    for text, section in _beyond(after.sayings(), before.sayings()):
-        was = next((line for line in gone if line[0] == came.get(text)), None)
-        if was:
-            gone.remove(was)
-        found.append(Change(section, was[0] if was else "", text))
-    found += [Change(section, text, "") for text, section in gone]
-    return sorted(found, key=lambda change: (bool(change.before), bool(change.after and change.before)))
+    sections = dict(before.sayings()) | dict(after.sayings())
+    old, new = (Counter(text for text, _ in document.sayings()) for document in (before, after))
+    added, removed = new - old, old - new
+    changed = {text: came[text] for text in added if came.get(text) in removed}
+    added.subtract(changed.keys())
+    removed.subtract(changed.values())
+    return [
+        *(Change(sections[text], "", text) for text in added.elements()),
+        *(Change(sections[text], text, "") for text in removed.elements()),
+        *(Change(sections[text], was, text) for text, was in changed.items()),
+    ]
 
 
 def summarised(changes: Sequence[Change], most: int = NAMED) -> str:
@@ -1456,8 +1470,7 @@ create table held (
     turn_id text, thread_id text, model text, at text
 );
 create table refused (
-    id integer primary key, refused_at text not null, action text not null, before text not null, fact text not null,
-    reason text not null, turn_id text
+    id integer primary key, at text not null, before text not null, fact text not null, reason text not null
 );
 create table problems (place text primary key, at text not null, message text not null);
 create table state (key text primary key, value text not null)
@@ -2360,9 +2373,7 @@ class Turns(Value):
 # Receipts and held edits
 
 HELD_IN_ALL = 100
-"""Edits that wait for a review at a time; above it, new ones are not kept."""
-REFUSED_IN_ALL = 100
-"""Refused edits that are kept, the newest."""
+"""Edits that wait for a review at a time; above it, new ones are not kept. Of refused ones the newest are."""
 REWORDED = "REWORDED"
 """The action of a receipt whose fact is in the user's own words."""
 
@@ -2381,19 +2392,16 @@ class Receipt(Value):
     quote: str
     turn_id: str
     thread_id: str
-    model: str
-    """The model that proposed the edit."""
-    at: str
-    """When the quote was typed."""
+    model: str  # that proposed the edit
+    at: str  # when the quote was typed
 
 
 class Said(Value):
-    """A text that a line of the profile has or had, and its receipts, newest first."""
+    """A text that a line of the profile has or had."""
 
     text: str
-    line: str
-    """The whole line, with its bullet."""
-    receipts: tuple[Receipt, ...]
+    origin: Version | None  # the version that it came in with
+    receipts: tuple[Receipt, ...]  # newest first
 
 
 class Receipts(Value):
@@ -2423,13 +2431,13 @@ class Receipts(Value):
         """Return the receipts of a fact, newest first."""
         return self._where("fact = ?", fact)
 
-    def chain(self, text: str, line: str = "") -> list[Said]:
-        """Return what a line says, and all that it said before it was changed or condensed."""
+    def chain(self, text: str, line: str) -> list[Said]:
+        """Return what a line says, and then all that it said before it was changed or condensed."""
         found: dict[str, Said] = {}
         todo = {text: line}
         while todo:
             text = next(iter(todo))
-            found[text] = Said(text, todo.pop(text), tuple(self.of(text)))
+            found[text] = Said(text, self.history.origin(todo.pop(text)), tuple(self.of(text)))
             for receipt in found[text].receipts:
                 todo |= {before: whole for before, whole in self._made_of(receipt).items() if before not in found}
         return list(found.values())
@@ -2452,31 +2460,15 @@ class HeldEdit(Value):
     id: int
     held_at: str
     action: str
-    section: str
-    """The section to add to, or of the line that it changes."""
+    section: str  # to add to, or of the line that it changes
     before: str
     fact: str
     quote: str
     reason: str
     turn_id: str
     thread_id: str
-    model: str
-    """The model that proposed it."""
-    at: str
-    """When its quote was typed."""
-
-
-class RefusedEdit(Value):
-    """An edit that was rejected."""
-
-    id: int
-    refused_at: str
-    action: str
-    before: str
-    fact: str
-    reason: str
-    turn_id: str
-    """The turn of its quote, which is not kept."""
+    model: str  # that proposed it
+    at: str  # when its quote was typed
 
 
 class Outdated(Problem):
@@ -2499,13 +2491,10 @@ class Review(Value):
                 continue
             waiting.add(key)
             section = verdict.item.section if verdict.item else target
-            held = HeldEdit(
-                *(0, self.db.now().isoformat(), action, section, verdict.before, fact, quote, verdict.reason),
-                *(said.turn_id, said.thread_id, model, said.at),
-            )
-            row = held._asdict()
-            del row["id"]
-            self.db.insert("held", row)
+            edit = {"action": action, "section": section, "before": verdict.before, "fact": fact, "quote": quote}
+            source = {"turn_id": said.turn_id, "thread_id": said.thread_id, "model": model, "at": said.at}
+            now = self.db.now().isoformat()
+            self.db.insert("held", {"held_at": now, "reason": verdict.reason, **edit, **source})
 
     def edits(self) -> list[HeldEdit]:
         """Return the edits waiting for the user, oldest first."""
@@ -2515,12 +2504,11 @@ class Review(Value):
         """Make a held edit after all, perhaps with another wording. Raises ``Outdated``."""
         fact = held.fact if fact is None else fact
         action = held.action if fact == held.fact else REWORDED
-        said = Message("", held.turn_id, held.thread_id, held.at)
-        item = Item(0, held.section, "", held.before, 0, editable=True) if held.before else None
-        proof = Verdict(Edit(action, held.section, fact, held.quote), "apply", "", said, item)
+        source = held.turn_id, held.thread_id, held.model, held.at
 
         def record(version: int) -> None:
-            self.receipts.add(version, [proof], held.model)
+            receipt = Receipt(version, action, fact, held.before, held.quote, *source)
+            self.db.insert("evidence", receipt._asdict())
             self.drop(held)
 
         make = functools.partial(self._accepted, held, fact)
@@ -2544,51 +2532,54 @@ class Review(Value):
         self.db.execute("delete from held where id = ?", held.id)
 
     def refuse(self, verdicts: Iterable[Verdict]) -> None:
-        """Keep what was rejected and why, without secrets, for who asks why it was not learned."""
+        """Keep what was rejected, but no quotes and no secrets, for who asks why it was not learned."""
         for verdict in verdicts:
             before, fact = (mask_secrets(text)[:LONGEST_FACT] for text in (verdict.before, verdict.edit.fact))
-            row = {
-                "refused_at": self.db.now().isoformat(),
-                "action": verdict.edit.action,
-                "before": before,
-                "fact": fact,
-            }
             if before or fact:
-                turn_id = verdict.message.turn_id if verdict.message else ""
-                self.db.insert("refused", {**row, "reason": verdict.reason, "turn_id": turn_id})
-        self.db.execute("delete from refused where id <= (select max(id) from refused) - ?", REFUSED_IN_ALL)
+                row = {"at": self.db.now().isoformat(), "before": before, "fact": fact, "reason": verdict.reason}
+                self.db.insert("refused", row)
+        self.db.execute("delete from refused where id <= (select max(id) from refused) - ?", HELD_IN_ALL)
 
-    def refused(self, since: str = "") -> list[RefusedEdit]:
-        """Return what was rejected, after a time or as far as it is kept; newest first."""
-        return [
-            RefusedEdit(*row)
-            for row in self.db.rows("select * from refused where refused_at > ? order by id desc", since)
-        ]
+    def refused(self, since: str = "") -> list[sqlite3.Row]:
+        """Return the time, line and reason of what was rejected, newest first."""
+        sql = "select at, before, fact, reason from refused where at > ? order by id desc"
+        return self.db.rows(sql, since)
 
 
 # Forgetting
 
-Says = Callable[[str], bool]
-"""Tells whether a line says what is to be forgotten."""
+
+class Says(Value):
+    """A test for texts that say what is to be forgotten."""
+
+    words: str
+    """Its capitals are wanted as such; small letters may be either."""
+    part: bool = False  # also inside of words, and in any case
+    whole: bool = False  # only a line that says this and nothing else
+
+    def __call__(self, text: str) -> bool:
+        if self.whole:
+            return said(text) == normalised(self.words)
+        words, text = self.words, spelled_alike(text)
+        if self.part or not any(map(str.isupper, words)):
+            words, text = words.casefold(), text.casefold()
+        for found in re.finditer(f"(?=({re.escape(words)}))", text, re.IGNORECASE):
+            same = all(given == there or not given.isupper() for given, there in zip(words, found[1], strict=True))
+            if self.part or (same and not any(inside_word(text, at) for at in found.span(1))):
+                return True
+        return False
 
 
-def saying(text: str, *, whole: bool = False) -> Says:
-    """Make a test for lines that contain a text the user names, perhaps as a line of the profile.
-
-    With ``whole`` a line must say this and nothing else.
-    """
-    key = said(text)
-    if not key:
+def saying(text: str, *, part: bool = False) -> Says:
+    """Make a test for a text that the user names, perhaps as a line of the profile. Raises ``Problem``."""
+    words = spelled_alike(without_bullet(text.strip()))
+    if not words:
         raise Problem("Say what to forget: llm memory forget TEXT; see: llm memory show")
-    return (lambda line: said(line) == key) if whole else (lambda line: key in normalised(line))
-
-
-def _row_says(row: sqlite3.Row, says: Says) -> bool:
-    return any(says(row[name]) for name in ("fact", "before", "quote"))
+    return Says(words, part)
 
 
 class Forgetting(Value):
-    """Removal for good: from the profile, its history, the receipts and the held edits."""
+    """Removal for good: from the profile, its history, the receipts, and the edits that were not made."""
 
     db: Database
     home: Home
@@ -2596,25 +2587,58 @@ class Forgetting(Value):
     turns: Turns
     receipts: Receipts
 
-    def lines(self, says: Says) -> tuple[list[str], list[str]]:
-        """Return the lines of the profile that say it, and the headings, which only the user renames."""
+    def wanted(self, text: str, *, part: bool = False) -> Says:
+        """Understand what the user names: a text, or the id of a line, in brackets or if no text contains it."""
+        id = text.strip("[]")
+        item = Document(self.history.profile()).ids.get(id)
+        if item and (text == f"[{id}]" or not self.find(saying(text))):
+            return Says(item.text, whole=True)
+        return saying(text, part=part)
+
+    def find(self, says: Says) -> dict[str, list[str]]:
+        """Find all that forgetting would remove, each text once, by its place."""
         document = Document(self.history.profile())
-        headings = {index: title for index, _, title in document.headings}
-        lines = [line.strip() for index, line in enumerate(document.lines) if says(line) and index not in headings]
-        return lines, [title for title in headings.values() if says(title)]
+        receipts = self._rows("evidence", says)
+        places = {
+            "In the profile": [document.lines[index] for index in self._lines(document, says)],
+            "In its history": self._past_lines(says).values(),
+            "To review": [Change("", row["before"], row["fact"]) for row in self._rows("held", says)],
+            "Not learned": [Change("", row["before"], row["fact"]) for row in self._rows("refused", says)],
+            "What you typed": [r["quote"] for r in receipts if self._is_about(r, says) or says(r["quote"])],
+            "In memory.db": ["pieces of what was forgotten before"] if self.db.get("untidy") else [],
+        }
+        found: dict[str, str] = {}
+        for place, texts in places.items():
+            for text in texts:
+                found.setdefault(stripped(str(text)), place)
+        return {place: [text for text in found if found[text] == place] for place in dict.fromkeys(found.values())}
 
-    def remembers(self, says: Says) -> bool:
-        """Tell whether history, receipts or held edits say it, or may have pieces of what was forgotten."""
-        proofs = [*self.db.rows("select * from evidence"), *self.db.rows("select * from held")]
-        return bool(self.db.get("untidy") or self._past_lines(says) or any(_row_says(row, says) for row in proofs))
+    def headings(self, says: Says) -> list[str]:
+        """Return the headings that say it, which only the user renames."""
+        return [title for _, _, title in Document(self.history.profile()).headings if not says.whole and says(title)]
 
-    def _past_lines(self, says: Says) -> list[int]:
-        """Return the ids of the lines of history that say it, but for headings that are there or came by themselves."""
+    @staticmethod
+    def _lines(document: Document, says: Says) -> list[int]:
+        headings = {index for index, _, _ in document.headings}
+        return [index for index, line in enumerate(document.lines) if index not in headings and says(line)]
+
+    def _past_lines(self, says: Says) -> dict[int, str]:
+        """Return the lines of history that say it by id, but no headings that are there or came by themselves."""
         document = Document(self.history.profile())
         stays = {stripped(document.lines[index]) for index, _, _ in document.headings}
         stays |= {TITLE, *(f"## {name}" for name in (*DEFAULT_SECTIONS, OTHER_SECTION))}
-        rows = self.db.rows("select id, text from lines")
-        return [row["id"] for row in rows if says(row["text"]) and stripped(row["text"]) not in stays]
+        rows = self.db.rows("select id, text from lines where text != ?", REDACTED)
+        return {id: text for id, text in rows if says(text) and stripped(text) not in stays}
+
+    def _rows(self, table: str, says: Says) -> list[sqlite3.Row]:
+        texts = {"fact", "before", "quote", "reason"}
+        rows = self.db.rows(f"select * from {table}")
+        return [row for row in rows if any(says(value) for name, value in dict(row).items() if name in texts)]
+
+    @staticmethod
+    def _is_about(receipt: sqlite3.Row, says: Says) -> bool:
+        """Tell whether the line that a receipt is of says it; of a removal, the line that was removed."""
+        return says(receipt["fact"] or receipt["before"])
 
     def forget(self, says: Says) -> None:
         """Remove every line that says it from the profile, and redact it everywhere of ours.
@@ -2624,9 +2648,8 @@ class Forgetting(Value):
 
         def make(profile: str) -> str:
             document = Document(profile)
-            headings = {index for index, _, _ in document.headings}
-            kept = (line for index, line in enumerate(document.lines) if index in headings or not says(line))
-            return document.bom + "".join(kept)
+            gone = self._lines(document, says)
+            return document.bom + "".join(line for index, line in enumerate(document.lines) if index not in gone)
 
         with self.history.lock():
             self.history.change("forget", make)
@@ -2636,27 +2659,27 @@ class Forgetting(Value):
                 self.db.set("untidy", 1)
                 for id in self._past_lines(says):
                     self.db.execute("update lines set text = ? where id = ?", REDACTED, id)
-                self._redact_receipts(says)
+                self._redact_edits(says)
                 # Providers may quote in their errors what they were sent.
                 self.db.execute("update turns set reason = ? where reason is not null", FORGOTTEN)
                 self.db.execute("delete from problems")
             self._tidy()
 
-    def _redact_receipts(self, says: Says) -> None:
-        """Delete the receipts of facts that say it, and of others blank the parts that do; drop held edits."""
-        rows = [row for row in self.db.rows("select * from evidence") if _row_says(row, says)]
-        turns = {r.turn_id for row in rows for said in self.receipts.chain(row["fact"]) for r in said.receipts}
-        self.turns.forget(turns | {row["turn_id"] for row in rows})
-        for row in rows:
-            if says(row["fact"]):
+    def _redact_edits(self, says: Says) -> None:
+        """Delete the edits that say it, and blank the parts that do in the receipts of lines that stay."""
+        receipts = self._rows("evidence", says)
+        chains = [said for row in receipts for said in self.receipts.chain(row["fact"], "")]
+        self.turns.forget(receipt.turn_id for said in chains for receipt in said.receipts)
+        self.turns.forget(row["turn_id"] for row in (*receipts, *self._rows("held", says)))
+        for row in receipts:
+            if self._is_about(row, says):
                 self.db.execute("delete from evidence where id = ?", row["id"])
             else:
                 before, quote = (FORGOTTEN if says(part) else part for part in (row["before"], row["quote"]))
                 self.db.execute("update evidence set before = ?, quote = ? where id = ?", before, quote, row["id"])
-        for row in self.db.rows("select * from held"):
-            if _row_says(row, says):
-                self.db.execute("delete from held where id = ?", row["id"])
-                self.turns.forget([row["turn_id"]])
+        for table in ("held", "refused"):
+            for row in self._rows(table, says):
+                self.db.execute(f"delete from {table} where id = ?", row["id"])
 
     def _tidy(self) -> None:
         """Clear the database of pieces that SQLite leaves when it moves what was deleted (measured)."""
@@ -2964,6 +2987,7 @@ def turns_saying(memory: Memory, log: Log, says: Says) -> list[str]:
     take_in(memory, log, shorten=False)
     turns = memory.turns.in_states("pending", "done", "aside")
     prompts = log.prompts([turn.turn_id for turn in turns])
+    says = says._replace(words=says.words.casefold())  # many type no capitals
     return [
         turn.turn_id for turn in turns if says(prompts.get(turn.turn_id, "")[turn.start : turn.start + turn.length])
     ]
@@ -3899,9 +3923,15 @@ def memory_group() -> None:
 # Looking at the profile
 
 
+def with_ids(document: Document) -> str:
+    marks = {item.line: f"[{id}] " for id, item in document.ids.items()}
+    return "".join(marks.get(index, "") + line for index, line in enumerate(document.lines))
+
+
 @memory_group.command()
+@click.option("--ids", is_flag=True, help="Show the id of each line, for llm memory forget")
 @json_option
-def show(json_: bool) -> None:
+def show(ids: bool, json_: bool) -> None:
     "Show the profile"
     home = Home.current()
     text = read_profile(home.profile)
@@ -3916,6 +3946,7 @@ def show(json_: bool) -> None:
             hint = f"{counted(waiting, 'message')} waiting to be learned from; see: llm memory status"
         say(f"Nothing is remembered yet. {hint}")
     else:
+        text = with_ids(Document(text)) if ids else text
         text = printable(text) if at_terminal(sys.stdout) else text
         click.echo(text, nl=not text.endswith("\n"), color=True)  # True: nothing more is taken out
 
@@ -3926,7 +3957,7 @@ def path() -> None:
     click.echo(Home.current().profile)
 
 
-def explained(said: Said, origin: Version | None) -> Iterator[str]:
+def explained(said: Said) -> Iterator[str]:
     """Say where a text of the profile comes from."""
     for receipt in said.receipts:
         if receipt.turn_id:
@@ -3936,6 +3967,7 @@ def explained(said: Said, origin: Version | None) -> Iterator[str]:
             yield f"{local_date(receipt.at)}, {how}; llm logs -c {receipt.thread_id}"
         else:
             yield f"condensed with {receipt.model}"
+    origin = said.origin
     if not said.receipts and origin and origin.author not in {"worker", "review", "merge"}:
         how = "in another program" if origin.author == "outside" else f"with llm memory {origin.author}"
         yield f"you wrote this yourself, {how}, {local_date(origin.at)}"
@@ -3943,33 +3975,25 @@ def explained(said: Said, origin: Version | None) -> Iterator[str]:
         yield "there is no receipt for this line: it is older than its history"
 
 
-def show_chain(chain: Sequence[tuple[Said, Version | None]], indent: str = "") -> None:
-    """Show where a line comes from, and what it said before."""
-    for said, origin in chain:
-        show_line(f"{indent}{'before that: ' * bool(indent)}{said.text}")
-        indent = "    "
-        for line in explained(said, origin):
-            show_line(f"{indent * (1 + (said is not chain[0][0]))}{line}")
-
-
-def as_json(chain: Sequence[tuple[Said, Version | None]]) -> dict[str, Any]:
-    now, *before = (
-        {"text": said.text, "by": origin and origin.author, "receipts": [r._asdict() for r in said.receipts]}
-        for said, origin in chain
-    )
-    return now | {"before": before}
-
-
-def show_refused(memory: Memory, text: str, json_: bool) -> None:
-    refused = [edit for edit in memory.review.refused() if normalised(text) in normalised(edit.before + edit.fact)]
-    if json_:
-        print_json([edit._asdict() for edit in refused])
-        return
+def show_refused(refused: Sequence[sqlite3.Row]) -> None:
     for edit in refused:
-        show_line(edit.fact or f"(removing) {edit.before}")
-        show_line(f"    {local_date(edit.refused_at)}: {edit.reason}")
+        show_line(str(Change("", edit["before"], edit["fact"])))
+        show_line(f"    {local_date(edit['at'])}: {edit['reason']}")
     if not refused:
         say("Nothing was refused.")
+
+
+def show_chain(chain: Sequence[Said]) -> None:
+    """Show where a line comes from, and below that what it said before."""
+    for earlier, said in enumerate(chain):
+        show_line(f"    before that: {said.text}" if earlier else said.text)
+        for line in explained(said):
+            show_line(f"{'    ' * (2 if earlier else 1)}{line}")
+
+
+def as_json(said: Said) -> dict[str, Any]:
+    receipts = [receipt._asdict() for receipt in said.receipts]
+    return {"text": said.text, "by": said.origin and said.origin.author, "receipts": receipts}
 
 
 @memory_group.command()
@@ -3979,23 +4003,23 @@ def show_refused(memory: Memory, text: str, json_: bool) -> None:
 def why(text: str | None, refused: bool, json_: bool) -> None:
     "Show what you typed that each line comes from; only lines with TEXT"
     read_profile(Home.current().profile)  # better said once that it can't be read
+    key = normalised(text or "")
     with open_history() as memory:
-        if refused:
-            show_refused(memory, text or "", json_)
-            return
-        document, origin = Document(memory.history.profile()), memory.history.origin
-        wanted = [i for i in document.items if text is None or normalised(text) in normalised(i.text)]
-        chains = [memory.receipts.chain(i.text, document.lines[i.line]) for i in wanted]
-        found = [[(said, origin(said.line)) for said in chain] for chain in chains]
-    if not found and text:
+        document = Document(memory.history.profile())
+        items = [item for item in document.items if not refused and key in normalised(item.text)]
+        chains = [memory.receipts.chain(item.text, document.lines[item.line]) for item in items]
+        edits = [edit for edit in memory.review.refused() if key in normalised(edit["fact"] or edit["before"])]
+    if refused:
+        print_json([dict(edit) for edit in edits]) if json_ else show_refused(edits)
+    elif text and not chains:
         raise Problem(f"No line contains {text!r}; see: llm memory show, or llm memory why --refused")
-    if json_:
-        print_json([as_json(chain) for chain in found])
-        return
-    if not found:
+    elif json_:
+        print_json([as_json(now) | {"before": [*map(as_json, before)]} for now, *before in chains])
+    elif not chains:
         say("Nothing is remembered yet.")
-    for chain in found:
-        show_chain(chain)
+    else:
+        for chain in chains:
+            show_chain(chain)
 
 
 @memory_group.command()
@@ -4133,29 +4157,29 @@ def say_what_llm_keeps(home: Home) -> None:
 
 @memory_group.command(context_settings=takes_dashes)
 @click.argument("text")
+@click.option("--part", is_flag=True, help="Also where TEXT is part of a word, in upper and lower case")
 @yes_option
-def forget(text: str, yes: bool) -> None:
-    "Forget every line that contains TEXT, or the one with this [id], for good"
+def forget(text: str, part: bool, yes: bool) -> None:
+    "Forget every line that contains the words TEXT, or the line with this id, for good"
     with open_memory() as memory:
         log = Log(memory.home.logs)
         memory.history.settle()
-        by_id = re.fullmatch(r"\[([a-z]+)\]", text) and Document(memory.history.profile()).ids.get(text[1:-1])
-        says = saying(by_id.text, whole=True) if by_id else saying(text)
-        lines, headings = memory.forgetting.lines(says)
-        if not lines and not memory.forgetting.remembers(says) and not turns_saying(memory, log, says):
+        says = memory.forgetting.wanted(text, part=part)
+        found, headings = memory.forgetting.find(says), memory.forgetting.headings(says)
+        if not found and not turns_saying(memory, log, says):
             raise Problem(
                 f"Only the heading “{headings[0]}” says it; to change that: llm memory edit"
                 if headings
-                else f"No line contains {text!r}; see: llm memory show"
+                else f"No line contains {text!r}; see: llm memory show. To also look inside words: --part"
             )
-        for line in lines or ["(not in the profile, but in its history, a held edit or a message still to be learned)"]:
-            say(f"  {line}")
+        for place, texts in found.items():
+            say("\n  ".join([f"{place}:", *texts]))
         say("This goes out of the profile and its history for good, and will never be learned from the same message.")
         if not yes:
             click.confirm("Forget it?", abort=True, err=True)
         forget_for_good(memory, log, says)
     say("Forgotten.")
-    for heading in [] if by_id else headings:
+    for heading in headings:
         say(f"The heading “{heading}” still says it. Change that with llm memory edit, then forget it once more.")
     say_what_llm_keeps(memory.home)
 
@@ -4271,7 +4295,7 @@ def update(settings: Settings, retry: bool) -> None:
 
 
 def described_edit(held: HeldEdit) -> str:
-    """Describe a held edit."""
+    """Describe a held held."""
     if held.action == "ADD":
         return f"Add to {held.section}: {held.fact}"
     return f"Remove: {held.before}" if held.action == "REMOVE" else f"Change: {held.before}\n   to: {held.fact}"
@@ -4369,32 +4393,22 @@ def history(count: int, json_: bool) -> None:
         say("There is no history yet.")
 
 
-def show_raw(before: str, after: str, names: tuple[str, str]) -> None:
-    import difflib
-
-    for line in difflib.unified_diff(split_lines(before), split_lines(after), *names):
-        colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[0])
-        show_line(line.rstrip("\r\n"), colour)
-
-
-def show_changes(changes: Sequence[Change]) -> None:
-    """Show changes below the headings of their sections."""
+def changed_lines(changes: Sequence[Change]) -> Iterator[str]:
+    """List changes below the headings of their sections."""
     for section in dict.fromkeys(change.section for change in changes):
-        if section:
-            show_line(section)
-        for change in changes:
-            if change.section == section:
-                colour = "yellow" if change.before and change.after else "red" if change.before else "green"
-                show_line(f"  {change}", colour)
+        yield from [section] if section else []
+        yield from (f"  {change}" for change in changes if change.section == section)
 
 
 @memory_group.command()
 @click.argument("a", type=version_number, required=False)
 @click.argument("b", type=version_number, required=False)
-@click.option("--raw", is_flag=True, help="Compare all lines of the file, also headings and layout")
+@click.option("--raw", is_flag=True, help="Compare the whole text, also headings and layout")
 @json_option
 def diff(a: int | None, b: int | None, raw: bool, json_: bool) -> None:
     "Show the last change; or the changes from version A to now, or to version B"
+    import difflib
+
     with open_history() as memory:
         past = memory.history
         newest = past.latest_id() if b is None else past.find_version(number=b)
@@ -4402,13 +4416,15 @@ def diff(a: int | None, b: int | None, raw: bool, json_: bool) -> None:
         before, after, changes = past.version_text(oldest), past.version_text(newest), past.changes(oldest, newest)
     if json_:
         print_json({"from": oldest, "to": newest, "changes": [change._asdict() for change in changes]})
-    elif before == after:
+        return
+    names = f"version {oldest}", f"version {newest}"
+    lines = difflib.unified_diff(split_lines(before), split_lines(after), *names) if raw else changed_lines(changes)
+    for line in lines:
+        show_line(line.rstrip("\r\n"), {"+": "green", "-": "red", "@": "cyan"}.get(line.strip()[:1]))
+    if before == after:
         say("Nothing changed.")
-    elif raw:
-        show_raw(before, after, (f"version {oldest}", f"version {newest}"))
-    elif not changes:
+    elif not changes and not raw:
         say(f"No facts changed, only headings or layout; to see that: llm memory diff {oldest} {newest} --raw")
-    show_changes([] if raw or json_ else changes)
 
 
 @memory_group.command()

@@ -161,12 +161,12 @@ def test_why_lists_what_was_not_learned_and_the_reason(user: User) -> None:
     )
     today = dt.datetime.now(dt.timezone.utc).strftime("%Y-%m-%d %A")
     shown = user.run("why", "--refused")[0].splitlines()
-    assert shown[-2:] == ["Plays chess", f"    {today}: its quote is not in what was typed"]
+    assert shown[-2:] == ["+ Plays chess", f"    {today}: its quote is not in what was typed"]
     assert shown[1] == f"    {today}: it contains a password"
     assert user.files_with("hunter2") == []
     assert user.run("why", "--refused", "CHESS")[0].splitlines() == shown[-2:]
     refused = json.loads(user.run("why", "--refused", "--json")[0])
-    assert [(edit["action"], edit["fact"]) for edit in refused][-1] == ("ADD", "Plays chess")
+    assert [(edit["before"], edit["fact"]) for edit in refused][-1] == ("", "Plays chess")
     assert "llm memory why --refused" in user.run("why", "Timbuktu", code=1)[1]
     assert "Refused    2 edits in the last 7 days; to see why: llm memory why --refused" in user.run("status")[0]
 
@@ -179,7 +179,7 @@ def test_only_the_newest_refused_edits_are_kept_and_status_counts_the_last_days(
             edit = Edit("ADD", "Interests", f"Fact {number}", "")
             memory.review.refuse([Verdict(edit, "reject", "it has no quote", said)])
         refused = memory.review.refused()
-    assert [edit.fact for edit in refused] == [f"Fact {number}" for number in range(149, 49, -1)]
+    assert [edit["fact"] for edit in refused] == [f"Fact {number}" for number in range(149, 49, -1)]
     assert user.status()["refused"] == 0
     assert "Refused" not in user.run("status")[0]
 
