@@ -3031,6 +3031,22 @@ class Batch(Value):
     """The version that is shown."""
 
 
+def told_changes(changes: Sequence[Receipt], since: int) -> str:
+    """Tell what a model has changed after a version, how to look at it, and how to erase what was removed."""
+    import shlex
+
+    what = f"learned “{changes[0].fact}”"
+    if len(changes) > 1:
+        what = summarised([Change("", change.before, change.fact) for change in reversed(changes)], 3)
+    removed = [change.before for change in changes if change.action == "REMOVE"]
+    if not removed:
+        return f"{what} (llm memory diff {since})"
+    text = shlex.quote(removed[0]) if len(removed) == 1 and len(removed[0]) <= 80 else "TEXT"
+    if len(changes) > 1:
+        return f"{what} (llm memory diff {since}; to erase it from history too: llm memory forget {text})"
+    return f"removed “{removed[0]}” (for good: llm memory forget {text})"
+
+
 class _Interrupted(Exception):
     """While the model was thinking its request became outdated: to be made again, or, while paused, not at all."""
 
@@ -3173,12 +3189,8 @@ class Learner:
         untold = news.read_text("utf-8") if news.exists() else ""
         since = int(memory.db.get("untold") or since) if untold else since
         changes, told = memory.receipts.since(since), []
-        if len(changes) == 1:
-            (change,) = changes
-            what = f"removed “{change.before}”" if change.action == "REMOVE" else f"learned “{change.fact}”"
-            told.append(f"{what} (llm memory diff {since})")
-        elif changes:
-            told.append(f"{counted(len(changes), 'change')} from your prompts (llm memory diff {since})")
+        if changes:
+            told.append(told_changes(changes, since))
         if held or "memory review" in untold:
             told.append(f"{counted(len(memory.review.edits()), 'edit')} to review (llm memory review)")
         if aside or "memory status" in untold:
