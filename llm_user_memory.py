@@ -327,11 +327,28 @@ def locked(path: pathlib.Path, patience: float = 60.0) -> contextlib.AbstractCon
 _STRAIGHT = str.maketrans("‘’‚‛ʼ“”„‟«»‐‑‒–—−", '\'\'\'\'\'""""""------')
 
 
+def spelled_alike(text: str) -> str:
+    """Return the text with composed letters, straight quotes and single spaces."""
+    return " ".join(unicodedata.normalize("NFC", text).translate(_STRAIGHT).split())
+
+
 @functools.lru_cache(maxsize=1_000)
 def normalised(text: str) -> str:
     """Return the text as two facts, or a quote and its message, are compared."""
-    text = unicodedata.normalize("NFC", text).translate(_STRAIGHT)
-    return " ".join(text.casefold().split())
+    return spelled_alike(text).casefold()
+
+
+# Scripts without spaces between words, from Thai to Japanese, and Korean, which puts particles right behind them.
+_UNSPACED = (
+    r"[\u0e00-\u0eff\u1000-\u11ff\u1780-\u17ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc"
+    r"\U00020000-\U0003ffff]"
+)
+
+
+def inside_word(text: str, at: int) -> bool:
+    """Tell whether letters or digits stand on both sides of a place, of a script that sets spaces between words."""
+    around = text[at - 1 : at + 1] if at else ""
+    return len(around) == 2 and all(unicodedata.category(c)[0] in "LMN" and not re.match(_UNSPACED, c) for c in around)
 
 
 def split_lines(text: str) -> tuple[str, ...]:
@@ -522,10 +539,14 @@ def heading_level(line: str) -> int:
     return len(match[1]) if match else 0
 
 
+def without_bullet(line: str) -> str:
+    item = re.match(_ITEM, line.strip("\ufeff\r\n"))
+    return item[2] if item else line
+
+
 def said(line: str) -> str:
     """Return what a line of a profile says, without its bullet, as lines are compared."""
-    item = re.match(_ITEM, line.strip("\ufeff\r\n"))
-    return normalised(item[2] if item else line)
+    return normalised(without_bullet(line))
 
 
 def says_nothing(text: str) -> bool:
@@ -618,6 +639,16 @@ class Document:
 
     def has(self, fact: str) -> bool:
         return any(_fact_key(item.text) == _fact_key(fact) for item in self.items)
+
+    def sayings(self) -> Iterator[tuple[str, str]]:
+        """Yield what each line says, without its bullet, and its section; headings say nothing."""
+        items = {item.line: item.text for item in self.items}
+        titles = {index: title for index, _, title in self.headings}
+        section = ""
+        for index, line in enumerate(self.lines):
+            section = titles.get(index, section)
+            if index not in titles and stripped(line):
+                yield items.get(index, stripped(line)), section
 
     def replace(self, item: Item, fact: str) -> Document:
         line = self.lines[item.line]
@@ -721,6 +752,46 @@ def merge(base: str, ours: str, theirs: str) -> str:
     ended = ours if base.endswith("\n") == theirs.endswith("\n") else theirs
     text = "".join(merged)
     return text if ended.endswith("\n") or not ended else text.removesuffix("\n")
+
+
+NAMED = 10
+"""Changes that a summary names."""
+
+
+class Change(Value):
+    """A line of a document that was added (nothing was before), removed (nothing is after) or changed."""
+
+    section: str
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        if self.before and self.after:
+            return f"{self.before} → {self.after}"
+        return f"- {self.before}" if self.before else f"+ {self.after}"
+
+
+def compare(before: Document, after: Document, came: Mapping[str, str]) -> list[Change]:
+    """Find what was added, removed and changed, in this order; ``came`` knows which new line was which old one."""
+    sections = dict(before.sayings()) | dict(after.sayings())
+    old, new = (Counter(text for text, _ in document.sayings()) for document in (before, after))
+    added, removed = new - old, old - new
+    changed = {text: came[text] for text in added if came.get(text) in removed}
+    added.subtract(changed.keys())
+    removed.subtract(changed.values())
+    return [
+        *(Change(sections[text], "", text) for text in added.elements()),
+        *(Change(sections[text], text, "") for text in removed.elements()),
+        *(Change(sections[text], was, text) for text, was in changed.items()),
+    ]
+
+
+def summarised(changes: Sequence[Change], most: int = NAMED) -> str:
+    """Name changes in one line: ``+ Has a dog; - Has a cat; Lives in Leeds → Lives in York``."""
+    # What is gone can't be looked up in the profile any more.
+    named = sorted(changes, key=lambda change: not change.before)[:most]
+    more = [f"and {len(changes) - most:,} more"] if len(changes) > most else []
+    return "; ".join([*(str(change) for change in changes if change in named), *more]) or "no facts changed"
 
 
 # -- edits -------------------------------------------------------------------
@@ -1399,10 +1470,13 @@ create table held (
     fact text not null, quote text not null, reason text not null,
     turn_id text, thread_id text, model text, at text
 );
+create table refused (
+    id integer primary key, at text not null, before text not null, fact text not null, reason text not null
+);
 create table problems (place text primary key, at text not null, message text not null);
 create table state (key text primary key, value text not null)
 """
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 # What SQLite says of a file that may be as sound as ever. Our own SQL is right:
 # anything else that it complains of is a file that is broken, or not ours.
@@ -1713,7 +1787,7 @@ class Version(Value):
     """``worker``, a command's name, ``merge``, ``outside`` for any other program, or ``unknown``."""
     model: str
     summary: str
-    """The changes since the version before, in a line."""
+    """The changes since the version before, in one line."""
     base: int
     """The version before, which the file held."""
     size: int
@@ -1723,25 +1797,6 @@ class Version(Value):
 def without_redacted(text: str) -> str:
     """Return an earlier profile as it may come back: without the marks of forgotten lines."""
     return "".join(line for line in split_lines(text) if line != REDACTED)
-
-
-def summarised(before: Document, after: Document) -> str:
-    """Say in one line what changed: ``+2 ~1 -1: Works as a nurse in Leeds; …``."""
-    import difflib
-
-    old, new = [item.text for item in before.items], [item.text for item in after.items]
-    added: list[str] = []
-    changed: list[str] = []
-    removed: list[str] = []
-    for tag, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if tag != "equal":
-            pairs = min(b - a, d - c)
-            changed += new[c : c + pairs]
-            added += new[c + pairs : d]
-            removed += old[a + pairs : b]
-    counts = [f"{sign}{len(texts)}" for sign, texts in (("+", added), ("~", changed), ("-", removed)) if texts]
-    facts = [*added, *changed, *removed]
-    return f"{' '.join(counts)}: {'; '.join(facts[:2])}{'; …' * (len(facts) > 2)}" if facts else "other wording"
 
 
 def file_stamp(path: pathlib.Path) -> tuple[int, int, int] | None:
@@ -2084,9 +2139,18 @@ class History:
         return [self._as_version(row) for row in rows]
 
     def _as_version(self, row: sqlite3.Row) -> Version:
-        before, text = self.version_text(row["base"]), self.version_text(row["id"])
-        summary = summarised(Document(before), Document(text))
-        return Version(row["id"], row["at"], row["author"], row["model"], summary, row["base"], len(text))
+        summary, size = summarised(self.changes(row["base"], row["id"])), len(self.version_text(row["id"]))
+        return Version(row["id"], row["at"], row["author"], row["model"], summary, row["base"], size)
+
+    def changes(self, older: int, newer: int) -> list[Change]:
+        """Return the changes from one version to another: pairs are from the evidence, never guessed."""
+        if older > newer:
+            return [change._replace(before=change.after, after=change.before) for change in self.changes(newer, older)]
+        sql = "select before, fact from evidence where version > ? and version <= ? and before != '' order by id"
+        came: dict[str, str] = {}
+        for before, fact in self.db.rows(sql, older, newer):
+            came[fact] = came.pop(before, before)
+        return compare(Document(self.version_text(older)), Document(self.version_text(newer)), came)
 
     def version(self, number: int) -> Version | None:
         """Return one version; ``None`` if there is none of this number."""
@@ -2319,9 +2383,13 @@ class Turns(Value):
 # Receipts and held edits
 
 HELD_IN_ALL = 100
-"""Edits that wait for a review at a time; above it, new ones are not kept."""
+"""Edits that wait for a review at a time; above it, new ones are not kept. Of refused ones the newest are."""
 REWORDED = "REWORDED"
 """The action of a receipt whose fact is in the user's own words."""
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w{3,}", normalised(text)))
 
 
 class Receipt(Value):
@@ -2334,16 +2402,23 @@ class Receipt(Value):
     quote: str
     turn_id: str
     thread_id: str
-    model: str
-    """The model that proposed the edit."""
-    at: str
-    """When the quote was typed."""
+    model: str  # that proposed the edit
+    at: str  # when the quote was typed
+
+
+class Said(Value):
+    """A text that a line of the profile has or had."""
+
+    text: str
+    origin: Version | None  # the version that it came in with
+    receipts: tuple[Receipt, ...]  # newest first
 
 
 class Receipts(Value):
     """The evidence of every learned fact."""
 
     db: Database
+    history: History
 
     def add(self, version: int, verdicts: Iterable[Verdict], model: str) -> None:
         """Keep the receipts of applied edits."""
@@ -2362,13 +2437,31 @@ class Receipts(Value):
         """Return the receipts of all edits made after a version."""
         return self._where("version > ?", version)
 
-    def of(self, fact: str, known: frozenset[str] = frozenset()) -> list[Receipt]:
-        """Return the receipts of a fact, newest first; of a condensed one also those of the lines it was made of."""
-        found = self._where("fact = ?", fact)
-        for receipt in list(found):
-            if not receipt.turn_id and receipt.before not in known | {fact}:
-                found += self.of(receipt.before, known | {fact})
-        return found
+    def of(self, fact: str) -> list[Receipt]:
+        """Return the receipts of a fact, newest first."""
+        return self._where("fact = ?", fact)
+
+    def chain(self, text: str, line: str) -> list[Said]:
+        """Return what a line says, and then all that it said before it was changed or condensed."""
+        found: dict[str, Said] = {}
+        todo = {text: line}
+        while todo:
+            text = next(iter(todo))
+            found[text] = Said(text, self.history.origin(todo.pop(text)), tuple(self.of(text)))
+            for receipt in found[text].receipts:
+                todo |= {before: whole for before, whole in self._made_of(receipt).items() if before not in found}
+        return list(found.values())
+
+    def _made_of(self, receipt: Receipt) -> dict[str, str]:
+        """Return the lines that an edit made into one, whole, by their text."""
+        if not receipt.before:
+            return {}
+        # Condensing merges by changing one line and removing others: those whose words have come into it.
+        removed = [] if receipt.turn_id else self._where("action = 'REMOVE' and version = ?", receipt.version)
+        new = _words(receipt.fact) - _words(receipt.before)
+        texts = {receipt.before} | {other.before for other in removed if new & _words(other.before)}
+        document = Document(self.history.version_text(self.history.base(receipt.version)))
+        return {item.text: document.lines[item.line] for item in document.items if item.text in texts}
 
 
 class HeldEdit(Value):
@@ -2377,18 +2470,15 @@ class HeldEdit(Value):
     id: int
     held_at: str
     action: str
-    section: str
-    """The section to add to, or of the line that it changes."""
+    section: str  # to add to, or of the line that it changes
     before: str
     fact: str
     quote: str
     reason: str
     turn_id: str
     thread_id: str
-    model: str
-    """The model that proposed it."""
-    at: str
-    """When its quote was typed."""
+    model: str  # that proposed it
+    at: str  # when its quote was typed
 
 
 class Outdated(Problem):
@@ -2396,7 +2486,7 @@ class Outdated(Problem):
 
 
 class Review(Value):
-    """The edits that were held for the user."""
+    """The edits that were not made: held for the user, or refused."""
 
     db: Database
     history: History
@@ -2411,13 +2501,10 @@ class Review(Value):
                 continue
             waiting.add(key)
             section = verdict.item.section if verdict.item else target
-            held = HeldEdit(
-                *(0, self.db.now().isoformat(), action, section, verdict.before, fact, quote, verdict.reason),
-                *(said.turn_id, said.thread_id, model, said.at),
-            )
-            row = held._asdict()
-            del row["id"]
-            self.db.insert("held", row)
+            edit = {"action": action, "section": section, "before": verdict.before, "fact": fact, "quote": quote}
+            source = {"turn_id": said.turn_id, "thread_id": said.thread_id, "model": model, "at": said.at}
+            now = self.db.now().isoformat()
+            self.db.insert("held", {"held_at": now, "reason": verdict.reason, **edit, **source})
 
     def edits(self) -> list[HeldEdit]:
         """Return the edits waiting for the user, oldest first."""
@@ -2427,12 +2514,11 @@ class Review(Value):
         """Make a held edit after all, perhaps with another wording. Raises ``Outdated``."""
         fact = held.fact if fact is None else fact
         action = held.action if fact == held.fact else REWORDED
-        said = Message("", held.turn_id, held.thread_id, held.at)
-        item = Item(0, held.section, "", held.before, 0, editable=True) if held.before else None
-        proof = Verdict(Edit(action, held.section, fact, held.quote), "apply", "", said, item)
+        source = held.turn_id, held.thread_id, held.model, held.at
 
         def record(version: int) -> None:
-            self.receipts.add(version, [proof], held.model)
+            receipt = Receipt(version, action, fact, held.before, held.quote, *source)
+            self.db.insert("evidence", receipt._asdict())
             self.drop(held)
 
         make = functools.partial(self._accepted, held, fact)
@@ -2455,30 +2541,55 @@ class Review(Value):
         """Let a held edit go."""
         self.db.execute("delete from held where id = ?", held.id)
 
+    def refuse(self, verdicts: Iterable[Verdict]) -> None:
+        """Keep what was rejected, but no quotes and no secrets, for who asks why it was not learned."""
+        for verdict in verdicts:
+            before, fact = (mask_secrets(text)[:LONGEST_FACT] for text in (verdict.before, verdict.edit.fact))
+            if before or fact:
+                row = {"at": self.db.now().isoformat(), "before": before, "fact": fact, "reason": verdict.reason}
+                self.db.insert("refused", row)
+        self.db.execute("delete from refused where id <= (select max(id) from refused) - ?", HELD_IN_ALL)
+
+    def refused(self, since: str = "") -> list[sqlite3.Row]:
+        """Return the time, line and reason of what was rejected, newest first."""
+        sql = "select at, before, fact, reason from refused where at > ? order by id desc"
+        return self.db.rows(sql, since)
+
 
 # Forgetting
 
-Says = Callable[[str], bool]
-"""Tells whether a line says what is to be forgotten."""
+
+class Says(Value):
+    """A test for texts that say what is to be forgotten."""
+
+    words: str
+    """Its capitals are wanted as such; small letters may be either."""
+    part: bool = False  # also inside of words, and in any case
+    whole: bool = False  # only a line that says this and nothing else
+
+    def __call__(self, text: str) -> bool:
+        if self.whole:
+            return said(text) == normalised(self.words)
+        words, text = self.words, spelled_alike(text)
+        if self.part or not any(map(str.isupper, words)):
+            words, text = words.casefold(), text.casefold()
+        for found in re.finditer(f"(?=({re.escape(words)}))", text, re.IGNORECASE):
+            same = all(given == there or not given.isupper() for given, there in zip(words, found[1], strict=True))
+            if self.part or (same and not any(inside_word(text, at) for at in found.span(1))):
+                return True
+        return False
 
 
-def saying(text: str, *, whole: bool = False) -> Says:
-    """Make a test for lines that contain a text the user names, perhaps as a line of the profile.
-
-    With ``whole`` a line must say this and nothing else.
-    """
-    key = said(text)
-    if not key:
+def saying(text: str, *, part: bool = False) -> Says:
+    """Make a test for a text that the user names, perhaps as a line of the profile. Raises ``Problem``."""
+    words = spelled_alike(without_bullet(text.strip()))
+    if not words:
         raise Problem("Say what to forget: llm memory forget TEXT; see: llm memory show")
-    return (lambda line: said(line) == key) if whole else (lambda line: key in normalised(line))
-
-
-def _row_says(row: sqlite3.Row, says: Says) -> bool:
-    return any(says(row[name]) for name in ("fact", "before", "quote"))
+    return Says(words, part)
 
 
 class Forgetting(Value):
-    """Removal for good: from the profile, its history, the receipts and the held edits."""
+    """Removal for good: from the profile, its history, the receipts, and the edits that were not made."""
 
     db: Database
     home: Home
@@ -2486,25 +2597,58 @@ class Forgetting(Value):
     turns: Turns
     receipts: Receipts
 
-    def lines(self, says: Says) -> tuple[list[str], list[str]]:
-        """Return the lines of the profile that say it, and the headings, which only the user renames."""
+    def wanted(self, text: str, *, part: bool = False) -> Says:
+        """Understand what the user names: a text, or the id of a line, in brackets or if no text contains it."""
+        id = text.strip("[]")
+        item = Document(self.history.profile()).ids.get(id)
+        if item and (text == f"[{id}]" or not self.find(saying(text))):
+            return Says(item.text, whole=True)
+        return saying(text, part=part)
+
+    def find(self, says: Says) -> dict[str, list[str]]:
+        """Find all that forgetting would remove, each text once, by its place."""
         document = Document(self.history.profile())
-        headings = {index: title for index, _, title in document.headings}
-        lines = [line.strip() for index, line in enumerate(document.lines) if says(line) and index not in headings]
-        return lines, [title for title in headings.values() if says(title)]
+        receipts = self._rows("evidence", says)
+        places = {
+            "In the profile": [document.lines[index] for index in self._lines(document, says)],
+            "In its history": self._past_lines(says).values(),
+            "To review": [Change("", row["before"], row["fact"]) for row in self._rows("held", says)],
+            "Not learned": [Change("", row["before"], row["fact"]) for row in self._rows("refused", says)],
+            "What you typed": [r["quote"] for r in receipts if self._is_about(r, says) or says(r["quote"])],
+            "In memory.db": ["pieces of what was forgotten before"] if self.db.get("untidy") else [],
+        }
+        found: dict[str, str] = {}
+        for place, texts in places.items():
+            for text in texts:
+                found.setdefault(stripped(str(text)), place)
+        return {place: [text for text in found if found[text] == place] for place in dict.fromkeys(found.values())}
 
-    def remembers(self, says: Says) -> bool:
-        """Tell whether history, receipts or held edits say it, or may have pieces of what was forgotten."""
-        proofs = [*self.db.rows("select * from evidence"), *self.db.rows("select * from held")]
-        return bool(self.db.get("untidy") or self._past_lines(says) or any(_row_says(row, says) for row in proofs))
+    def headings(self, says: Says) -> list[str]:
+        """Return the headings that say it, which only the user renames."""
+        return [title for _, _, title in Document(self.history.profile()).headings if not says.whole and says(title)]
 
-    def _past_lines(self, says: Says) -> list[int]:
-        """Return the ids of the lines of history that say it, but for headings that are there or came by themselves."""
+    @staticmethod
+    def _lines(document: Document, says: Says) -> list[int]:
+        headings = {index for index, _, _ in document.headings}
+        return [index for index, line in enumerate(document.lines) if index not in headings and says(line)]
+
+    def _past_lines(self, says: Says) -> dict[int, str]:
+        """Return the lines of history that say it by id, but no headings that are there or came by themselves."""
         document = Document(self.history.profile())
         stays = {stripped(document.lines[index]) for index, _, _ in document.headings}
         stays |= {TITLE, *(f"## {name}" for name in (*DEFAULT_SECTIONS, OTHER_SECTION))}
-        rows = self.db.rows("select id, text from lines")
-        return [row["id"] for row in rows if says(row["text"]) and stripped(row["text"]) not in stays]
+        rows = self.db.rows("select id, text from lines where text != ?", REDACTED)
+        return {id: text for id, text in rows if says(text) and stripped(text) not in stays}
+
+    def _rows(self, table: str, says: Says) -> list[sqlite3.Row]:
+        texts = {"fact", "before", "quote", "reason"}
+        rows = self.db.rows(f"select * from {table}")
+        return [row for row in rows if any(says(value) for name, value in dict(row).items() if name in texts)]
+
+    @staticmethod
+    def _is_about(receipt: sqlite3.Row, says: Says) -> bool:
+        """Tell whether the line that a receipt is of says it; of a removal, the line that was removed."""
+        return says(receipt["fact"] or receipt["before"])
 
     def forget(self, says: Says) -> None:
         """Remove every line that says it from the profile, and redact it everywhere of ours.
@@ -2514,9 +2658,8 @@ class Forgetting(Value):
 
         def make(profile: str) -> str:
             document = Document(profile)
-            headings = {index for index, _, _ in document.headings}
-            kept = (line for index, line in enumerate(document.lines) if index in headings or not says(line))
-            return document.bom + "".join(kept)
+            gone = self._lines(document, says)
+            return document.bom + "".join(line for index, line in enumerate(document.lines) if index not in gone)
 
         with self.history.lock():
             self.history.change("forget", make)
@@ -2526,27 +2669,27 @@ class Forgetting(Value):
                 self.db.set("untidy", 1)
                 for id in self._past_lines(says):
                     self.db.execute("update lines set text = ? where id = ?", REDACTED, id)
-                self._redact_receipts(says)
+                self._redact_edits(says)
                 # Providers may quote in their errors what they were sent.
                 self.db.execute("update turns set reason = ? where reason is not null", FORGOTTEN)
                 self.db.execute("delete from problems")
             self._tidy()
 
-    def _redact_receipts(self, says: Says) -> None:
-        """Delete the receipts of facts that say it, and of others blank the parts that do; drop held edits."""
-        rows = [row for row in self.db.rows("select * from evidence") if _row_says(row, says)]
-        turns = {receipt.turn_id for row in rows for receipt in self.receipts.of(row["fact"])}
-        self.turns.forget(turns | {row["turn_id"] for row in rows})
-        for row in rows:
-            if says(row["fact"]):
+    def _redact_edits(self, says: Says) -> None:
+        """Delete the edits that say it, and blank the parts that do in the receipts of lines that stay."""
+        receipts = self._rows("evidence", says)
+        chains = [said for row in receipts for said in self.receipts.chain(row["fact"], "")]
+        self.turns.forget(receipt.turn_id for said in chains for receipt in said.receipts)
+        self.turns.forget(row["turn_id"] for row in (*receipts, *self._rows("held", says)))
+        for row in receipts:
+            if self._is_about(row, says):
                 self.db.execute("delete from evidence where id = ?", row["id"])
             else:
                 before, quote = (FORGOTTEN if says(part) else part for part in (row["before"], row["quote"]))
                 self.db.execute("update evidence set before = ?, quote = ? where id = ?", before, quote, row["id"])
-        for row in self.db.rows("select * from held"):
-            if _row_says(row, says):
-                self.db.execute("delete from held where id = ?", row["id"])
-                self.turns.forget([row["turn_id"]])
+        for table in ("held", "refused"):
+            for row in self._rows(table, says):
+                self.db.execute(f"delete from {table} where id = ?", row["id"])
 
     def _tidy(self) -> None:
         """Clear the database of pieces that SQLite leaves when it moves what was deleted (measured)."""
@@ -2597,7 +2740,7 @@ class Memory:
         self.journal = Journal(home.file("typed.jsonl"))
         self.history = History(self.db)
         self.turns = Turns(self.db)
-        self.receipts = Receipts(self.db)
+        self.receipts = Receipts(self.db, self.history)
         self.review = Review(self.db, self.history, self.receipts)
         self.forgetting = Forgetting(self.db, home, self.history, self.turns, self.receipts)
 
@@ -2844,6 +2987,7 @@ def turns_saying(memory: Memory, log: Log, says: Says) -> list[str]:
     take_in(memory, log, shorten=False)
     turns = memory.turns.in_states("pending", "done", "aside")
     prompts = log.prompts([turn.turn_id for turn in turns])
+    says = says._replace(words=says.words.casefold())  # many type no capitals
     return [
         turn.turn_id for turn in turns if says(prompts.get(turn.turn_id, "")[turn.start : turn.start + turn.length])
     ]
@@ -2886,6 +3030,22 @@ class Batch(Value):
     """Messages typed before these in the same threads."""
     seen: Document = Document("")
     version: int = 0
+
+
+def told_changes(changes: Sequence[Receipt], since: int) -> str:
+    """Tell what a model has changed after a version, how to look at it, and how to erase what was removed."""
+    import shlex
+
+    what = f"learned “{changes[0].fact}”"
+    if len(changes) > 1:
+        what = summarised([Change("", change.before, change.fact) for change in reversed(changes)], 3)
+    removed = [change.before for change in changes if change.action == "REMOVE"]
+    if not removed:
+        return f"{what} (llm memory diff {since})"
+    text = shlex.quote(removed[0]) if len(removed) == 1 and len(removed[0]) <= 80 else "TEXT"
+    if len(changes) > 1:
+        return f"{what} (llm memory diff {since}; to erase it from history too: llm memory forget {text})"
+    return f"removed “{removed[0]}” (for good: llm memory forget {text})"
 
 
 class _Interrupted(Problem):
@@ -3033,6 +3193,7 @@ class Learner:
         def record(version: int) -> None:
             memory.receipts.add(version, judged.of("apply"), batch.model)
             memory.review.hold([] if condensing else judged.of("hold"), batch.model)
+            memory.review.refuse([] if condensing else judged.of("reject"))
             memory.turns.finish(batch.turns)
 
         version = memory.history.change("worker", make, model=batch.model, record=record)
@@ -3044,12 +3205,8 @@ class Learner:
         untold = news.read_text("utf-8") if news.exists() else ""
         since = int(memory.db.get("untold") or since) if untold else since
         changes, told = memory.receipts.since(since), []
-        if len(changes) == 1:
-            (change,) = changes
-            what = f"removed “{change.before}”" if change.action == "REMOVE" else f"learned “{change.fact}”"
-            told.append(f"{what} (llm memory diff {since})")
-        elif changes:
-            told.append(f"{counted(len(changes), 'change')} from your prompts (llm memory diff {since})")
+        if changes:
+            told.append(told_changes(changes, since))
         if held or "memory review" in untold:
             told.append(f"{counted(len(memory.review.edits()), 'edit')} to review (llm memory review)")
         if aside or "memory status" in untold:
@@ -3782,9 +3939,15 @@ def memory_group() -> None:
 # Looking at the profile
 
 
+def with_ids(document: Document) -> str:
+    marks = {item.line: f"[{id}] " for id, item in document.ids.items()}
+    return "".join(marks.get(index, "") + line for index, line in enumerate(document.lines))
+
+
 @memory_group.command()
+@click.option("--ids", is_flag=True, help="Show the id of each line, for llm memory forget")
 @json_option
-def show(json_: bool) -> None:
+def show(ids: bool, json_: bool) -> None:
     "Show the profile"
     home = Home.current()
     text = read_profile(home.profile)
@@ -3799,6 +3962,7 @@ def show(json_: bool) -> None:
             hint = f"{counted(waiting, 'message')} waiting to be learned from; see: llm memory status"
         say(f"Nothing is remembered yet. {hint}")
     else:
+        text = with_ids(Document(text)) if ids else text
         text = printable(text) if at_terminal(sys.stdout) else text
         click.echo(text, nl=not text.endswith("\n"), color=True)  # True: nothing more is taken out
 
@@ -3809,49 +3973,69 @@ def path() -> None:
     click.echo(Home.current().profile)
 
 
-def explained(receipts: Sequence[Receipt], origin: Version | None) -> Iterator[str]:
-    """Say where a line comes from."""
-    for receipt in receipts:
+def explained(said: Said) -> Iterator[str]:
+    """Say where a text of the profile comes from."""
+    for receipt in said.receipts:
         if receipt.turn_id:
-            yield f"“{receipt.quote}”"
+            yield f"what you typed: “{receipt.quote}”"
             by_user = receipt.action == REWORDED
             how = "worded by you in llm memory review" if by_user else f"learned with {receipt.model}"
             yield f"{local_date(receipt.at)}, {how}; llm logs -c {receipt.thread_id}"
         else:
-            yield f"condensed from “{receipt.before}”"
-    if not receipts and origin and origin.author not in {"worker", "review", "merge"}:
+            yield f"condensed with {receipt.model}"
+    origin = said.origin
+    if not said.receipts and origin and origin.author not in {"worker", "review", "merge"}:
         how = "in another program" if origin.author == "outside" else f"with llm memory {origin.author}"
         yield f"you wrote this yourself, {how}, {local_date(origin.at)}"
-    elif not receipts:
+    elif not said.receipts:
         yield "there is no receipt for this line: it is older than its history"
+
+
+def show_refused(refused: Sequence[sqlite3.Row]) -> None:
+    for edit in refused:
+        show_line(str(Change("", edit["before"], edit["fact"])))
+        show_line(f"    {local_date(edit['at'])}: {edit['reason']}")
+    if not refused:
+        say("Nothing was refused.")
+
+
+def show_chain(chain: Sequence[Said]) -> None:
+    """Show where a line comes from, and below that what it said before."""
+    for earlier, said in enumerate(chain):
+        show_line(f"    before that: {said.text}" if earlier else said.text)
+        for line in explained(said):
+            show_line(f"{'    ' * (2 if earlier else 1)}{line}")
+
+
+def as_json(said: Said) -> dict[str, Any]:
+    receipts = [receipt._asdict() for receipt in said.receipts]
+    return {"text": said.text, "by": said.origin and said.origin.author, "receipts": receipts}
 
 
 @memory_group.command()
 @click.argument("text", required=False)
+@click.option("--refused", is_flag=True, help="Show what was not learned lately, and the reason")
 @json_option
-def why(text: str | None, json_: bool) -> None:
+def why(text: str | None, refused: bool, json_: bool) -> None:
     "Show what you typed that each line comes from; only lines with TEXT"
     read_profile(Home.current().profile)  # better said once that it can't be read
+    key = normalised(text or "")
     with open_history() as memory:
         document = Document(memory.history.profile())
-        wanted = [i for i in document.items if text is None or normalised(text) in normalised(i.text)]
-        found = [(i, memory.receipts.of(i.text), memory.history.origin(document.lines[i.line])) for i in wanted]
-    if not found and text:
-        raise Problem(f"No line contains {text!r}; see: llm memory show")
-    if json_:
-        print_json(
-            [
-                {"text": i.text, "by": origin.author if origin else None, "receipts": [r._asdict() for r in receipts]}
-                for i, receipts, origin in found
-            ]
-        )
-        return
-    if not found:
+        items = [item for item in document.items if not refused and key in normalised(item.text)]
+        chains = [memory.receipts.chain(item.text, document.lines[item.line]) for item in items]
+        edits = [edit for edit in memory.review.refused() if key in normalised(edit["fact"] or edit["before"])]
+    if refused:
+        print_json([dict(edit) for edit in edits]) if json_ else show_refused(edits)
+    elif text and not chains:
+        raise Problem(f"No line contains {text!r}; see: llm memory show, or llm memory why --refused")
+    elif json_:
+        print_json([as_json(now) | {"before": [*map(as_json, before)]} for now, *before in chains])
+    elif not chains:
         say("Nothing is remembered yet.")
-    for item, receipts, origin in found:
-        show_line(item.text)
-        for line in explained(receipts, origin):
-            show_line(f"    {line}")
+    else:
+        for chain in chains:
+            show_chain(chain)
 
 
 @memory_group.command()
@@ -3989,29 +4173,29 @@ def say_what_llm_keeps(home: Home) -> None:
 
 @memory_group.command(context_settings=takes_dashes)
 @click.argument("text")
+@click.option("--part", is_flag=True, help="Also where TEXT is part of a word, in upper and lower case")
 @yes_option
-def forget(text: str, yes: bool) -> None:
-    "Forget every line that contains TEXT, or the one with this [id], for good"
+def forget(text: str, part: bool, yes: bool) -> None:
+    "Forget every line that contains the words TEXT, or the line with this id, for good"
     with open_memory() as memory:
         log = Log(memory.home.logs)
         memory.history.settle()
-        by_id = re.fullmatch(r"\[([a-z]+)\]", text) and Document(memory.history.profile()).ids.get(text[1:-1])
-        says = saying(by_id.text, whole=True) if by_id else saying(text)
-        lines, headings = memory.forgetting.lines(says)
-        if not lines and not memory.forgetting.remembers(says) and not turns_saying(memory, log, says):
+        says = memory.forgetting.wanted(text, part=part)
+        found, headings = memory.forgetting.find(says), memory.forgetting.headings(says)
+        if not found and not turns_saying(memory, log, says):
             raise Problem(
                 f"Only the heading “{headings[0]}” says it; to change that: llm memory edit"
                 if headings
-                else f"No line contains {text!r}; see: llm memory show"
+                else f"No line contains {text!r}; see: llm memory show. To also look inside words: --part"
             )
-        for line in lines or ["(not in the profile, but in its history, a held edit or a message still to be learned)"]:
-            say(f"  {line}")
+        for place, texts in found.items():
+            say("\n  ".join([f"{place}:", *texts]))
         say("This goes out of the profile and its history for good, and will never be learned from the same message.")
         if not yes:
             click.confirm("Forget it?", abort=True, err=True)
         forget_for_good(memory, log, says)
     say("Forgotten.")
-    for heading in [] if by_id else headings:
+    for heading in headings:
         say(f"The heading “{heading}” still says it. Change that with llm memory edit, then forget it once more.")
     say_what_llm_keeps(memory.home)
 
@@ -4264,10 +4448,19 @@ def history(count: int, json_: bool) -> None:
         say("There is no history yet.")
 
 
+def changed_lines(changes: Sequence[Change]) -> Iterator[str]:
+    """List changes below the headings of their sections."""
+    for section in dict.fromkeys(change.section for change in changes):
+        yield from [section] if section else []
+        yield from (f"  {change}" for change in changes if change.section == section)
+
+
 @memory_group.command()
 @click.argument("a", type=version_number, required=False)
 @click.argument("b", type=version_number, required=False)
-def diff(a: int | None, b: int | None) -> None:
+@click.option("--raw", is_flag=True, help="Compare the whole text, also headings and layout")
+@json_option
+def diff(a: int | None, b: int | None, raw: bool, json_: bool) -> None:
     "Show the last change; or the changes from version A to now, or to version B"
     import difflib
 
@@ -4275,10 +4468,18 @@ def diff(a: int | None, b: int | None) -> None:
         past = memory.history
         newest = past.latest_id() if b is None else past.find_version(number=b)
         oldest = past.base(newest) if a is None else past.find_version(number=a)
-        before, after = split_lines(past.version_text(oldest)), split_lines(past.version_text(newest))
-    for line in difflib.unified_diff(before, after, f"version {oldest}", f"version {newest}"):
-        colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[0])
-        show_line(line.rstrip("\r\n"), colour)
+        before, after, changes = past.version_text(oldest), past.version_text(newest), past.changes(oldest, newest)
+    if json_:
+        print_json({"from": oldest, "to": newest, "changes": [change._asdict() for change in changes]})
+        return
+    names = f"version {oldest}", f"version {newest}"
+    lines = difflib.unified_diff(split_lines(before), split_lines(after), *names) if raw else changed_lines(changes)
+    for line in lines:
+        show_line(line.rstrip("\r\n"), {"+": "green", "-": "red", "@": "cyan"}.get(line.strip()[:1]))
+    if before == after:
+        say("Nothing changed.")
+    elif not changes and not raw:
+        say(f"No facts changed, only headings or layout; to see that: llm memory diff {oldest} {newest} --raw")
 
 
 @memory_group.command()
@@ -4341,6 +4542,7 @@ def memory_status(memory: Memory, problems: list[str]) -> dict[str, Any]:
         "pending": memory.waiting(),
         "set_aside": [dict(row) for row in memory.turns.reasons("aside")],
         "to_review": len(memory.review.edits()),
+        "refused": len(memory.review.refused((memory.db.now() - dt.timedelta(days=WARNING_DAYS)).isoformat())),
     }
 
 
@@ -4393,6 +4595,9 @@ def status_lines(found: Mapping[str, Any], now: dt.datetime) -> Iterator[tuple[s
         yield "", "Then try them again: llm memory update --retry"
     if found.get("to_review"):
         yield "To review", f"{counted(found['to_review'], 'edit')}: llm memory review"
+    if found.get("refused"):
+        lately = f"{counted(found['refused'], 'edit')} in the last {WARNING_DAYS} days"
+        yield "Refused", f"{lately}; to see why: llm memory why --refused"
     yield "Worker", "running" if found["worker"]["running"] else "not running; it starts after your next prompt"
     yield "llm's log", "on" if found["llm_logging"] else "off, so nothing is learned; to turn it on: llm logs on"
     yield "Model", found.get("model") or "the one each conversation uses"

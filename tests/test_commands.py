@@ -151,7 +151,7 @@ def test_update_takes_no_news_that_it_does_not_tell(user: User) -> None:
     assert "Nothing new" in user.run("update")[1]
     assert user.places.file("news").read_text("utf-8") == news
     user.types("I play chess")
-    assert "+1" in user.run("update")[0]
+    assert "+ I play chess" in user.run("update")[0]
     assert not user.places.file("news").exists()
 
 

@@ -36,7 +36,7 @@ def test_every_command_says_what_it_does_and_every_changing_one_takes_yes() -> N
 
 
 def test_what_can_be_read_as_data_takes_json() -> None:
-    for name in ("show", "status", "history", "why", "search", "review"):
+    for name in ("show", "status", "history", "diff", "why", "search", "review"):
         assert "json_" in {option.name for option in memory.memory_group.commands[name].params}, name
 
 

@@ -49,7 +49,7 @@ def test_the_editor_has_the_profile_itself(user: User) -> None:
     with editing(user, f"""[ "$1" = '{user.places.profile}' ] && echo '- In Hull' >> "$1" """) as said:
         pass
     assert user.facts == ["Lives in Leeds", "Likes short answers", "In Hull"]
-    assert "+1: In Hull\nTo undo this: llm memory rollback --only 2" in said[0]
+    assert "+ In Hull\nTo undo this: llm memory rollback --only 2" in said[0]
     assert user.versions() == [(1, "load"), (2, "edit")]
 
 
@@ -98,7 +98,7 @@ def test_what_was_saved_before_something_was_added_is_the_edit(user: User) -> No
     with editing(user) as said:
         user.profile += "- In Hull\n"
         user.run("add", "Has a dog")
-    assert "+1: In Hull\nTo undo this: llm memory rollback --only 2" in said[0]
+    assert "+ In Hull\nTo undo this: llm memory rollback --only 2" in said[0]
     assert user.facts == ["Lives in Leeds", "Has a dog", "Likes short answers", "In Hull"]
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
+import re
 import sqlite3
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from conftest import PROFILE, User
@@ -26,6 +27,9 @@ from llm_user_memory import (
     saying,
     take_in,
 )
+
+if TYPE_CHECKING:
+    from llm_user_memory import Says
 
 
 def forget(user: User, text: str) -> None:
@@ -52,6 +56,11 @@ def test_what_is_forgotten_is_in_no_byte_of_any_of_our_files(user: User) -> None
         Edit("ADD", "Preferences", "Recommend Zanzibar", "I say recommend Zanzibar"),
         Edit("ADD", "Preferences", "Recommend tea", "as they say in zanzibar"),
     )
+    user.types("I say so", "Nobody knows where I live")
+    user.learns("ADD | Notes | From Zanzibar | my home is Zanzibar")
+    with user.memory() as memory:
+        edit = Edit("ADD", "Notes", "Lives on an island", "")
+        memory.review.refuse([Verdict(edit, "reject", "the user did not type “Zanzibar”")])
     user.places.database.with_name("memory.db.damaged-20260101T000000-0a1b").write_bytes(b"... Zanzibar ...")
     user.profile = "- ZANZIBAR, saved by an editor\n- Stays\n"
     with user.memory() as memory:
@@ -60,13 +69,14 @@ def test_what_is_forgotten_is_in_no_byte_of_any_of_our_files(user: User) -> None
         memory.history.overwrite("rollback", memory.history.version_text(1) + "- Zanzibar!\n")
     assert len(user.files_with("Zanzibar")) >= 4
     said = user.llm("memory", "forget", "zanzibar", "--yes", auto=None).stderr
-    assert said.startswith("  - Zanzibar!\n")
+    assert said.startswith("In the profile:\n  - Zanzibar!\n")
     assert "Forgotten." in said
     assert "logs.db" in said, "what llm's own log still contains, and where"
     assert user.files_with("Zanzibar") == []
     assert user.profile == PROFILE
     assert user.to_review() == []
     assert "[forgotten]" in user.run("diff", "0", "3")[0]
+    assert user.run("why", "--refused")[1] == "Nothing was refused.\n"
 
 
 def test_what_was_saved_into_a_displaced_file_is_forgotten_too(user: User) -> None:
@@ -197,19 +207,104 @@ def test_forget_takes_a_whole_line_as_show_prints_it_or_part_of_one(user: User) 
     assert user.files_with("Polish") + user.files_with("chess") == []
 
 
-def test_forget_takes_an_id_in_brackets_for_that_line_alone_and_a_word_for_a_text(user: User) -> None:
+def test_forget_takes_an_id_for_that_line_alone(user: User) -> None:
     user.profile = f"{PROFILE}- Lives in Leeds on weekends\n"
-    ids = {fact["text"]: fact["id"] for fact in json.loads(user.run("show", "--json")[0])["facts"]}
-    word = ids["Likes short answers"]
-    user.profile += f"- Plays {word}ball\n"
-    user.run("forget", word, "--yes")
-    assert "Likes short answers" in user.facts
-    assert f"Plays {word}ball" not in user.facts
-    user.run("forget", word, "--yes", code=1)
-    user.run("forget", f"[{word}]", "--yes")
+    shown = user.run("show", "--ids")[0]
+    assert re.sub(r"^\[[a-z]+\] ", "", shown, flags=re.MULTILINE) == user.profile
+    ids = {text: id for id, text in re.findall(r"^\[([a-z]+)\] - (.*)$", shown, re.MULTILINE)}
+    assert list(ids) == ["Lives in Leeds", "Likes short answers", "Lives in Leeds on weekends"]
+    said = user.run("forget", ids["Likes short answers"], "--yes")[1]
+    assert said.startswith("In the profile:\n  - Likes short answers\n")
     user.run("forget", f"[{ids['Lives in Leeds']}]", "--yes")
     assert user.facts == ["Lives in Leeds on weekends"]
     assert user.files_with("Lives in Leeds on weekends")
+
+
+def test_an_id_that_is_also_a_word_is_one_only_in_brackets(user: User) -> None:
+    word = id_of_first("- Likes tea\n")
+    user.profile = f"- Likes tea\n- Plays {word} ball\n"
+    user.run("forget", word, "--yes")
+    assert user.facts == ["Likes tea"]
+    user.run("forget", f"[{word}]", "--yes")
+    assert user.facts == []
+
+
+def id_of_first(text: str) -> str:
+    return next(iter(Document(text).ids))
+
+
+@pytest.mark.parametrize(
+    ("text", "goes", "stays"),
+    [
+        ("tea", "Likes tea with milk", "Takes the bus instead"),
+        ("TKT-100", "Bought TKT-100", "Bought TKT-1000"),
+        ("TKT-100", "Bought TKT-100/a", "Bought NTKT-100"),
+        ("100", "Bought TKT-100", "Bought TKT-1001"),
+        ("Frank", "Frank's colleague", "Likes a frank discussion"),
+        ("Frank", "FRANK is a colleague", "Says frankly what it is"),
+        ("frank", "Frank’s colleague", "Is from Frankfurt"),
+        ("mia's", "Is Mia’s mother", "Is Mia"),
+        ("Zoë", "Is Zoe\u0308's mother", "Is Zoëlla"),
+        ("straße", "Lives in the Bahnhof-Straße", "Lives in the Bahnhofstraße"),
+        ("C++", "Writes C++", "Writes C"),
+        (".com", "Works at acme.com", "Works at acme.company"),
+        ("東京", "東京都に住んでいる", "京都に住んでいる"),
+        ("Leeds", "Leedsに住んでいる", "Leedsonに住んでいる"),
+        ("서울", "서울에 살고 있다", "부산에 살고 있다"),
+        ("กรุงเทพ", "อยู่กรุงเทพมานาน", "อยู่เชียงใหม่"),
+        ("राम", "राम से मिला", "आराम पसंद है"),
+        ("राम", "मेरा भाई राम", "रामायण पढ़ता है"),
+        ("علي", "أخوه علي", "علينا السفر"),
+        ("Лев", "Его зовут Лев", "Любит Левкой"),
+        ("tea tea", "Says tea tea", "Says tea teatime"),
+        ("a b a", "Says x a b a b a", "Says a b ab"),
+    ],
+)
+def test_forget_takes_whole_words_and_their_capitals(user: User, text: str, goes: str, stays: str) -> None:
+    neighbours = f"- {stays}\n- Stays\n"
+    user.run("load", "-", stdin=f"- {goes}\n{neighbours}")
+    user.has_to_review(Edit("ADD", "Notes", goes, "as I said"), Edit("ADD", "Notes", stays, "as I said"))
+    said = user.run("forget", "--yes", "--", text)[1]
+    assert f"  - {stays}\n" not in said
+    assert user.profile == neighbours
+    assert user.text_of(1) == f"{REDACTED}{neighbours}"
+    assert [held["fact"] for held in user.to_review()] == [stays]
+    assert user.files_with(goes) == (user.files_with(stays) if goes in stays else [])
+
+
+def test_parts_of_words_are_forgotten_only_when_asked_for(user: User) -> None:
+    user.run("load", "-", stdin="- Likes teatime\n- Likes TEAROOMS\n- Likes tea\n- Stays\n")
+    assert "To also look inside words: --part" in user.run("forget", "Tea", "--yes", code=1)[1]
+    user.run("forget", "--part", "Tea", "--yes")
+    assert user.facts == ["Stays"]
+    assert user.files_with("tea") == []
+
+
+def test_everything_that_goes_is_listed_first_and_each_text_once(user: User) -> None:
+    user.run("load", "-", stdin="- Lives in Leeds\n- Leeds United fan\n")
+    user.run("load", "-", stdin="- Lives in Leeds\n")
+    user.has_learned("Works in Leeds", "I work in Leeds")
+    user.has_learned("Walks to work", "I walk to work in Leeds")
+    user.has_to_review(Edit("ADD", "Notes", "Recommend Leeds", "I recommend Leeds"))
+    user.types("I like tea a lot")
+    user.learns("ADD | Notes | Likes Leeds | I like Leeds")
+    said = user.run("forget", "Leeds", stdin="n\n", code=1)[1]
+    assert said.partition("This goes")[0].splitlines() == [
+        *("In the profile:", "  - Lives in Leeds", "  - Works in Leeds"),
+        *("In its history:", "  - Leeds United fan"),
+        *("To review:", "  + Recommend Leeds"),
+        *("Not learned:", "  + Likes Leeds"),
+        *("What you typed:", "  I work in Leeds", "  I walk to work in Leeds"),
+    ]
+
+
+def test_what_a_prompt_had_removed_can_be_erased_for_good(user: User) -> None:
+    user.has_learned("Has a cat", "I have a cat")
+    user.types("Please forget that I have a cat")
+    user.learns(f"REMOVE | {id_of(user, 'Has a cat')} | forget that I have a cat")
+    assert user.files_with("have a cat")
+    user.run("forget", "Has a cat", "--yes")
+    assert user.files_with("a cat") == []
 
 
 @pytest.mark.parametrize("text", ["", "   ", "Timbuktu"])
@@ -235,6 +330,12 @@ def test_turns_of_what_is_forgotten_are_never_learned_again(user: User) -> None:
     assert user.learns("ADD | Interests | Loves Leeds | I love Leeds", lambda: asked.append("")) is None
     assert asked == []
     assert user.files_with("Leeds") == []
+
+
+def test_a_message_in_small_letters_is_not_learned_from_either(user: User) -> None:
+    user.types("my ex is called bluebird")
+    assert "Forgotten." in user.run("forget", "Bluebird", "--yes")[1]
+    assert user.learns("ADD | Notes | Knows Bluebird | my ex is called bluebird") is None
 
 
 def test_a_text_that_is_only_in_a_message_still_to_be_learned_can_be_forgotten(user: User) -> None:
@@ -292,7 +393,7 @@ def test_turns_are_forgotten_before_lines_so_that_nobody_learns_them_in_between(
 
     with user.memory() as memory:
         memory.turns.forget(llm_user_memory.turns_saying(memory, Log(user.places.logs), says))
-        memory.forgetting.forget(learning_meanwhile)
+        memory.forgetting.forget(cast("Says", learning_meanwhile))
     assert asked
     assert user.facts == ["Has a dog"]
     assert user.files_with("Leeds") == []

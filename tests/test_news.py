@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 from conftest import PROFILE, User
 
@@ -47,19 +48,27 @@ def news(user: User) -> str:
     return text.removesuffix("\n")
 
 
-def test_a_removal_is_named_too(user: User) -> None:
-    user.run("load", "-", stdin=PROFILE)
-    id = re.findall(r'"id": "(\w+)"', user.run("show", "--json")[0])[0]
-    user.types("I left Leeds")
-    user.learns(f"REMOVE | {id} | I left Leeds")
-    assert news(user) == "removed “Lives in Leeds” (llm memory diff 1)"
+def test_a_removal_is_named_with_the_command_that_erases_it(user: User) -> None:
+    user.run("load", "-", stdin="- Has my mother's cat\n- Likes tea\n")
+    cat, tea = re.findall(r'"id": "(\w+)"', user.run("show", "--json")[0])
+    user.types("Please forget that I have a cat")
+    user.learns(f"REMOVE | {cat} | forget that I have a cat")
+    told = news(user)
+    assert told.startswith("removed “Has my mother's cat” (for good: llm memory forget ")
+    user.run(*shlex.split(told.removesuffix(")").partition("llm memory ")[2]), "--yes")
+    assert user.files_with("cat") == []
+    user.types("I drink coffee, no tea any more")
+    user.learns(f"REMOVE | {tea} | no tea any more\nADD | Interests | Drinks coffee | I drink coffee")
+    assert news(user) == (
+        "- Likes tea; + Drinks coffee (llm memory diff 2; to erase it from history too: llm memory forget 'Likes tea')"
+    )
 
 
-def test_several_changes_are_counted_from_the_first_version_that_was_not_told(user: User) -> None:
+def test_several_changes_are_named_from_the_first_version_that_was_not_told(user: User) -> None:
     user.run("load", "-", stdin=PROFILE)
     user.has_learned("Plays chess", "I play chess")
     user.has_learned("Plays go", "I play go")
-    assert news(user) == "2 changes from your prompts (llm memory diff 1)"
+    assert news(user) == "+ Plays chess; + Plays go (llm memory diff 1)"
     user.has_learned("Plays darts", "I play darts")
     assert news(user) == "learned “Plays darts” (llm memory diff 3)"
 

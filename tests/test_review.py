@@ -7,9 +7,9 @@ import json
 import re
 
 import pytest
-from conftest import PROFILE, User
+from conftest import PROFILE, Clock, User
 
-from llm_user_memory import Document, Edit
+from llm_user_memory import Document, Edit, Message, Verdict
 
 ADD = Edit("ADD", "Preferences", "Always wants tea", "I always want tea")
 IGNORE = Edit("ADD", "Interests", "Ignore rain", "I ignore rain")
@@ -29,11 +29,11 @@ def test_why_shows_the_receipt_of_what_was_learned_and_says_what_the_user_wrote(
     for explained in (
         f"Lives in Leeds\n    you wrote this yourself, in another program, {today}\n",
         f"Plays chess\n    you wrote this yourself, with llm memory add, {today}\n",
-        f"Has a dog\n    “I have a dog”\n    {today}, learned with scripted; llm logs -c {thread}\n",
+        f"Has a dog\n    what you typed: “I have a dog”\n    {today}, learned with scripted; llm logs -c {thread}\n",
     ):
         assert explained in shown
     found = {proof["text"]: proof for proof in json.loads(user.run("why", "--json")[0])}
-    assert found["Lives in Leeds"] == {"text": "Lives in Leeds", "by": "outside", "receipts": []}
+    assert found["Lives in Leeds"] == {"text": "Lives in Leeds", "by": "outside", "receipts": [], "before": []}
     assert [receipt["quote"] for receipt in found["Has a dog"]["receipts"]] == ["I have a dog"]
     assert user.run("why", "LEEDS")[0].splitlines()[0] == "Lives in Leeds"
     assert "see: llm memory show" in user.run("why", "Timbuktu", code=1)[1]
@@ -50,6 +50,138 @@ def test_why_claims_nothing_about_lines_whose_history_is_gone(user: User) -> Non
     assert json.loads(user.run("why", "--json")[0])[0]["by"] is None
     user.profile += "- Written later\n"
     assert "you wrote this yourself, in another program" in user.run("why", "later")[0]
+
+
+def changes(user: User, line: str, fact: str, quote: str) -> None:
+    """Learn that a line has changed, from a message with that quote."""
+    id = next(id for id, item in Document(user.profile).ids.items() if item.text == line)
+    user.types(f"{quote}, you know")
+    user.learns(f"REPLACE | {id} | {fact} | {quote}")
+    assert fact in user.facts
+
+
+def explained(user: User, text: str) -> list[str]:
+    """The lines of `why`, those that only name the day and the model left out."""
+    return [line for line in user.run("why", text)[0].splitlines() if "learned with" not in line]
+
+
+def test_why_shows_what_a_changed_line_said_before_and_where_that_came_from(user: User) -> None:
+    user.has_learned("Nurse in Leeds", "I'm a nurse in Leeds")
+    changes(user, "Nurse in Leeds", "Nurse, lives in York", "I moved to York")
+    changes(user, "Nurse, lives in York", "Head nurse, lives in York", "I am head nurse now")
+    assert explained(user, "York") == [
+        "Head nurse, lives in York",
+        "    what you typed: “I am head nurse now”",
+        "    before that: Nurse, lives in York",
+        "        what you typed: “I moved to York”",
+        "    before that: Nurse in Leeds",
+        "        what you typed: “I'm a nurse in Leeds”",
+    ]
+    (found,) = json.loads(user.run("why", "--json")[0])
+    assert [receipt["quote"] for receipt in found["receipts"]] == ["I am head nurse now"]
+    assert [said["text"] for said in found["before"]] == ["Nurse, lives in York", "Nurse in Leeds"]
+    assert [said["receipts"][0]["quote"] for said in found["before"]] == ["I moved to York", "I'm a nurse in Leeds"]
+
+
+def test_why_says_that_a_line_was_the_users_own_before_it_changed(user: User) -> None:
+    user.run("add", "Lives in Leeds")
+    changes(user, "Lives in Leeds", "Lives in York", "I moved to York")
+    before, by = explained(user, "York")[-2:]
+    assert before == "    before that: Lives in Leeds"
+    assert by.startswith("        you wrote this yourself, with llm memory add, ")
+
+
+def test_a_line_that_the_user_rewords_in_review_keeps_its_receipts(user: User) -> None:
+    user.has_learned("Lives in Leeds", "I live in Leeds")
+    user.has_to_review(Edit("REPLACE", "Lives in Leeds", "Must live in York", "I must live in York"))
+    user.run("review", stdin="e\nLives in York for now\n")
+    assert explained(user, "York") == [
+        "Lives in York for now",
+        "    what you typed: “I must live in York”",
+        "    2026-11-20 Friday, worded by you in llm memory review; llm logs -c thread-1",
+        "    before that: Lives in Leeds",
+        "        what you typed: “I live in Leeds”",
+    ]
+
+
+def test_a_line_that_comes_back_keeps_its_receipts(user: User) -> None:
+    user.has_learned("Lives in Leeds", "I live in Leeds")
+    changes(user, "Lives in Leeds", "Lives in York", "I moved to York")
+    user.run("rollback", "--only", "2")
+    assert explained(user, "Leeds") == ["Lives in Leeds", "    what you typed: “I live in Leeds”"]
+    user.run("rollback", "2")
+    assert "        what you typed: “I live in Leeds”" in explained(user, "York")
+    changes(user, "Lives in York", "Lives in Leeds", "I am back in Leeds")
+    assert explained(user, "Leeds")[1:3] == [
+        "    what you typed: “I am back in Leeds”",
+        "    what you typed: “I live in Leeds”",
+    ]
+    assert "    before that: Lives in York" in explained(user, "Leeds")
+
+
+def test_a_condensed_line_keeps_the_receipts_of_the_lines_it_was_made_of(user: User) -> None:
+    for pet, quote in (("cat called Tom", "My cat is Tom"), ("dog called Rex", "My dog is Rex")):
+        user.has_learned(f"Has a {pet}", quote)
+    user.has_learned("Plays chess", "I play chess")
+    user.run("add", "-", stdin="".join(f"Filler {number} {'x' * 150}\n" for number in range(55)))
+
+    def ask(_: str, request: str) -> str:
+        ids = {text: id for id, text in re.findall(r"^\[([a-z]+)\] (.*)$", request, re.MULTILINE)}
+        if "<message" in request:
+            return "NO_UPDATE"
+        cat, dog, chess = (ids[line] for line in ("Has a cat called Tom", "Has a dog called Rex", "Plays chess"))
+        return (
+            f"REPLACE | {cat} | Has a cat, Tom, and a dog, Rex | Has a cat called Tom\n"
+            f"REMOVE | {dog} | Has a dog called Rex\nREMOVE | {chess} | Plays chess"
+        )
+
+    user.types("Thank you very much")
+    user.learns(ask)
+    assert explained(user, "Rex") == [
+        "Has a cat, Tom, and a dog, Rex",
+        "    condensed with scripted",
+        "    before that: Has a cat called Tom",
+        "        what you typed: “My cat is Tom”",
+        "    before that: Has a dog called Rex",
+        "        what you typed: “My dog is Rex”",
+    ]
+
+
+# Not learned
+
+
+def test_why_lists_what_was_not_learned_and_the_reason(user: User) -> None:
+    user.profile = PROFILE
+    assert user.run("why", "--refused") == ("", "Nothing was refused.\n")
+    user.types("I live in Leeds and my password is hunter2secret9")
+    user.learns(
+        "ADD | Interests | Plays chess | I play chess\n"
+        "ADD | Notes | Password is hunter2secret9 | I live in Leeds and\n"
+        "REMOVE | zzzz | I live in Leeds"
+    )
+    today = dt.datetime.now(dt.timezone.utc).strftime("%Y-%m-%d %A")
+    shown = user.run("why", "--refused")[0].splitlines()
+    assert shown[-2:] == ["+ Plays chess", f"    {today}: its quote is not in what was typed"]
+    assert shown[1] == f"    {today}: it contains a password"
+    assert user.files_with("hunter2") == []
+    assert user.run("why", "--refused", "CHESS")[0].splitlines() == shown[-2:]
+    refused = json.loads(user.run("why", "--refused", "--json")[0])
+    assert [(edit["before"], edit["fact"]) for edit in refused][-1] == ("", "Plays chess")
+    assert "llm memory why --refused" in user.run("why", "Timbuktu", code=1)[1]
+    assert "Refused    2 edits in the last 7 days; to see why: llm memory why --refused" in user.run("status")[0]
+
+
+def test_only_the_newest_refused_edits_are_kept_and_status_counts_the_last_days(user: User) -> None:
+    clock = Clock(dt.datetime(2020, 11, 20, tzinfo=dt.timezone.utc))
+    said = Message("I like tea", "turn-1", "thread-1", clock.time.isoformat())
+    with user.memory(now=clock) as memory:
+        for number in range(150):
+            edit = Edit("ADD", "Interests", f"Fact {number}", "")
+            memory.review.refuse([Verdict(edit, "reject", "it has no quote", said)])
+        refused = memory.review.refused()
+    assert [edit["fact"] for edit in refused] == [f"Fact {number}" for number in range(149, 49, -1)]
+    assert user.status()["refused"] == 0
+    assert "Refused" not in user.run("status")[0]
 
 
 # At a terminal

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from conftest import PROFILE, Clock, User
 
-from llm_user_memory import Edit, Problem, parse_moment, utc_now
+from llm_user_memory import Document, Edit, Problem, parse_moment, utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,9 +62,9 @@ def test_a_change_made_in_any_editor_is_recorded_as_the_users_before_anything_is
 def test_looking_at_history_notices_what_an_editor_did(user: User) -> None:
     user.run("load", "-", stdin=PROFILE)
     user.profile = PROFILE + "- From an editor\n"
-    assert re.search(r" outside +\+1: From an editor$", user.run("history")[0], re.MULTILINE)
+    assert re.search(r" outside +\+ From an editor$", user.run("history")[0], re.MULTILINE)
     user.profile = PROFILE
-    assert "-- From an editor" in user.run("diff")[0]
+    assert "- From an editor" in user.run("diff")[0]
 
 
 def test_a_profile_that_is_touched_but_not_changed_makes_no_version(user: User) -> None:
@@ -89,9 +89,9 @@ def test_history_is_newest_first_one_line_each_with_a_summary_a_person_reads(use
     user.profile = user.profile.replace("Leeds", "York").replace("- Plays go\n", "")
     shown = user.llm("memory", "history", auto=None).stdout.splitlines()
     assert [re.split(r"\s{2,}", line.strip(), maxsplit=3)[2:] for line in shown] == [
-        ["outside", "~1 -1: Lives in York; Plays go"],
-        ["add", "+3: Plays chess; Plays go; …"],
-        ["load", "+2: Lives in Leeds; Likes short answers"],
+        ["outside", "+ Lives in York; - Lives in Leeds; - Plays go"],
+        ["add", "+ Plays chess; + Plays go; + Plays darts"],
+        ["load", "+ Lives in Leeds; + Likes short answers"],
     ]
     assert [line.split()[0] for line in shown] == ["3", "2", "1"]
     assert len(user.run("history", "-n", "1")[0].splitlines()) == 1
@@ -103,10 +103,74 @@ def test_history_is_newest_first_one_line_each_with_a_summary_a_person_reads(use
         "at": "",
         "author": "add",
         "model": "",
-        "summary": "+3: Plays chess; Plays go; …",
+        "summary": "+ Plays chess; + Plays go; + Plays darts",
         "base": 1,
         "size": len(f"{PROFILE}- Plays chess\n- Plays go\n- Plays darts\n"),
     }
+
+
+FAMILY = "## Family\n- Has a daughter, Mia\n- Has a cat\n- Lives in Leeds\n"
+
+
+def learns_of_the_family(user: User) -> None:
+    """A version with one line of each kind of change; the removed one stands beside the changed ones."""
+    user.run("load", "-", stdin=FAMILY)
+    ids = {item.text: id for id, item in Document(FAMILY).ids.items()}
+    user.types("Mia got a sister, Zoe, our cat died, we moved to York, and I play chess")
+    user.learns(
+        f"REPLACE | {ids['Has a daughter, Mia']} | Has two daughters, Mia and Zoe | Mia got a sister, Zoe\n"
+        f"REMOVE | {ids['Has a cat']} | our cat died\n"
+        f"REPLACE | {ids['Lives in Leeds']} | Lives in York | we moved to York\n"
+        "ADD | Interests | Plays chess | I play chess\n"
+    )
+
+
+def test_what_was_changed_is_told_as_the_evidence_has_it_and_what_was_removed_is_named(user: User) -> None:
+    learns_of_the_family(user)
+    said = "+ Plays chess; - Has a cat; Has a daughter, Mia → Has two daughters, Mia and Zoe; Lives in Leeds → Lives in York"
+    assert user.run("history", "-n", "1")[0].rstrip().endswith(f"worker    {said}")
+    assert user.run("diff")[0].splitlines() == [
+        *("Interests", "  + Plays chess"),
+        *("Family", "  - Has a cat"),
+        "  Has a daughter, Mia → Has two daughters, Mia and Zoe",
+        "  Lives in Leeds → Lives in York",
+    ]
+    assert json.loads(user.run("diff", "--json")[0])["changes"][1:3] == [
+        {"section": "Family", "before": "Has a cat", "after": ""},
+        {"section": "Family", "before": "Has a daughter, Mia", "after": "Has two daughters, Mia and Zoe"},
+    ]
+
+
+def test_a_line_that_changed_twice_is_told_from_its_first_to_its_last_wording(user: User) -> None:
+    learns_of_the_family(user)
+    user.types("We moved on to Hull")
+    id = next(id for id, item in Document(user.profile).ids.items() if item.text == "Lives in York")
+    user.learns(f"REPLACE | {id} | Lives in Hull | We moved on to Hull")
+    assert "  Lives in York → Lives in Hull" in user.run("diff")[0].splitlines()
+    assert "  Lives in Leeds → Lives in Hull" in user.run("diff", "1")[0].splitlines()
+    assert "  Lives in Hull → Lives in Leeds" in user.run("diff", "3", "1")[0].splitlines()
+
+
+def test_no_pairs_are_guessed_where_there_is_no_evidence(user: User) -> None:
+    learns_of_the_family(user)
+    user.run("rollback", "1")
+    assert "→" not in user.run("history", "-n", "1")[0] + user.run("diff")[0]
+    user.profile = "Some prose\n\n## Family\n- Has two cats\n"
+    assert user.run("diff")[0].splitlines() == [
+        "  + Some prose",
+        "Family",
+        "  + Has two cats",
+        *("  - Has a daughter, Mia", "  - Has a cat", "  - Lives in Leeds"),
+    ]
+
+
+def test_a_long_summary_names_what_is_gone_before_what_came(user: User) -> None:
+    user.run("load", "-", stdin="".join(f"- Gone {number}\n" for number in range(4)))
+    user.run("load", "-", stdin="".join(f"- New {number}\n" for number in range(40)))
+    summary = user.run("history", "-n", "1")[0]
+    assert all(f"- Gone {number}" in summary for number in range(4))
+    assert summary.rstrip().endswith("; and 34 more")
+    assert len(user.run("diff")[0].splitlines()) == 44
 
 
 def test_diff_shows_the_last_change_or_any_two_versions(user: User) -> None:
@@ -114,22 +178,35 @@ def test_diff_shows_the_last_change_or_any_two_versions(user: User) -> None:
         user.run("load", "-", stdin=text)
 
     def changed(*args: str) -> list[str]:
-        return [line for line in user.run("diff", *args)[0].splitlines() if re.match(r"[+-]- ", line)]
+        return user.run("diff", *args)[0].splitlines()
 
-    assert changed() == ["+- C"]
-    assert changed("1") == ["+- B", "+- C"]
-    assert changed("0", "2") == ["+- A", "+- B"]
-    assert changed("3", "1") == ["-- B", "-- C"]
+    assert changed() == ["  + C"]
+    assert changed("1") == ["  + B", "  + C"]
+    assert changed("0", "2") == ["  + A", "  + B"]
+    assert changed("3", "1") == ["  - B", "  - C"]
+    assert changed("3", "1", "--raw") == ["--- version 3", "+++ version 1", "@@ -1,3 +1 @@", " - A", "-- B", "-- C"]
     assert "There is no version 9; see: llm memory history" in user.run("diff", "9", code=1)[1]
+
+
+def test_diff_says_so_where_nothing_changed_or_no_fact(user: User) -> None:
+    assert "Nothing changed" in user.run("diff")[1]
+    user.run("load", "-", stdin="## Home\n- A\n")
+    assert user.run("diff", "1", "1") == ("", "Nothing changed.\n")
+    user.run("load", "-", stdin="## At home\n* A\n")
+    assert user.run("history", "-n", "1")[0].rstrip().endswith("no facts changed")
+    out, said = user.run("diff")
+    assert (out, "llm memory diff 1 2 --raw" in said) == ("", True)
+    assert "-## Home" in user.run("diff", "1", "2", "--raw")[0]
 
 
 def test_diff_is_coloured_on_a_terminal_only(user: User) -> None:
     user.run("load", "-", stdin="- A\n")
     user.run("load", "-", stdin="- B\n")
-    terminal = user.terminal("llm", "memory", "diff", auto=None)
-    terminal.expect(re.escape("\x1b[31m-- A"))
-    terminal.expect(re.escape("\x1b[32m+- B"))
-    assert terminal.wait() == 0
+    for raw, added, removed in (("", "  + B", "  - A"), ("--raw", "+- B", "-- A")):
+        terminal = user.terminal("llm", "memory", "diff", *raw.split(), auto=None)
+        terminal.wait()
+        assert f"\x1b[31m{removed}" in terminal.shown
+        assert f"\x1b[32m{added}" in terminal.shown
     assert "\x1b" not in user.llm("memory", "diff", auto=None).stdout
 
 

@@ -28,9 +28,9 @@ def with_versions(folder: pathlib.Path, count: int) -> memory.Memory:
     return opened
 
 
-def last_two(history: memory.History) -> tuple[str, str]:
+def changes_of_last(history: memory.History) -> list[memory.Change]:
     newest = history.latest_id()
-    return history.version_text(newest), history.version_text(history.base(newest))
+    return history.changes(history.base(newest), newest)
 
 
 def run(quick: bool, folder: pathlib.Path) -> tuple[str, list[Row]]:
@@ -46,8 +46,8 @@ def run(quick: bool, folder: pathlib.Path) -> tuple[str, list[Row]]:
 
     things: dict[str, Callable[..., Any]] = {
         "history": lambda each, *_: each.history.versions(10),
-        "diff": lambda each, *_: last_two(each.history),
-        "why": lambda each, fact, line: (each.receipts.of(fact.text), each.history.origin(line)),
+        "diff": lambda each, *_: changes_of_last(each.history),
+        "why": lambda each, fact, line: each.receipts.chain(fact.text, line),
         "rollback": lambda each, *_: each.history.overwrite(
             "rollback", other if len(each.history.profile()) > 99 else first[id(each)]
         ),
