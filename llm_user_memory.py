@@ -3452,13 +3452,9 @@ class Call:
             return None
         if cls.running is None:
             cls.running = cls(ctx, settings)
-            ctx.call_on_close(cls._ended)
+            ctx.call_on_close(lambda: setattr(cls, "running", None))
         # Not an llm that a tool of this one runs: nobody typed that.
         return cls.running if cls.running.ctx is ctx else None
-
-    @classmethod
-    def _ended(cls) -> None:
-        cls.running = None
 
     # Sending the profile
 
@@ -3544,15 +3540,15 @@ class Call:
         if self.takes_part:
             return
         self.takes_part = True
-        params = self.ctx.params
-        logged = (params.get("log") or not self.home.logging_off) and not params.get("no_log")
-        seen = _llm_variables()
+        params, seen = self.ctx.params, _llm_variables()
         conversation = seen.get("conversation")
+        logged = (params.get("log") or not self.home.logging_off) and not (
+            params.get("no_log") or params.get("database")
+        )
         if self.ctx.command.name == "chat":
-            self._wrap_messages(
-                conversation, learn=bool(logged) and not getattr(seen.get("template_obj"), "prompt", None)
-            )
-        if not logged or params.get("database"):
+            template = getattr(seen.get("template_obj"), "prompt", None)
+            self._wrap_messages(conversation, typed=bool(logged and not template and at_terminal(sys.stdin)))
+        if not logged:
             return
         if self.ctx.command.name == "prompt":
             words = params.get("prompt")
@@ -3570,7 +3566,7 @@ class Call:
             return is_written_in(words, self.settings.line)
         return bool(self.settings.auto) or at_terminal(sys.stdin)
 
-    def _wrap_messages(self, conversation: Any, *, learn: bool) -> None:
+    def _wrap_messages(self, conversation: Any, *, typed: bool) -> None:
         """Before each message of a chat is sent, note it, and send the system prompt again.
 
         Lines piped into a chat are not typed, and where a template puts words
@@ -3579,7 +3575,6 @@ class Call:
         send = getattr(conversation, "chain", None)
         if send is None:
             return
-        typed = learn and not self.ctx.params.get("database") and at_terminal(sys.stdin)
 
         def send_with_memory(prompt: str | None = None, *args: Any, **kwargs: Any) -> Any:
             try:
