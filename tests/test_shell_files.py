@@ -729,7 +729,9 @@ def test_the_lines_of_powershell_keep_to_what_they_must() -> None:
     assert "-CommandType Application" in lines  # the program, not ourselves again
     assert lines.count("{") == lines.count("}")
     assert lines.count("(") == lines.count(")")
-    assert "finally" in lines  # the variable does not stay behind
+    assert "finally" in lines  # the variables do not stay behind
+    assert "$env:LLM_MEMORY_LINE = $null" in lines
+    assert "GetFullScript()" in lines  # what was typed, and not the line of a script that it runs
 
 
 def test_the_lines_of_powershell_work_in_powershell(home: Home) -> None:
