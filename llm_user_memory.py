@@ -80,7 +80,8 @@ def register_commands(cli: click.Group) -> None:
     settings = Settings.from_env(os.environ)
     # Taken out of the environment, or every tool and editor that llm starts
     # would pass it on to an llm of its own.
-    os.environ.pop("LLM_MEMORY_AUTO", None)
+    for name in ("LLM_MEMORY_AUTO", "LLM_MEMORY_LINE"):
+        os.environ.pop(name, None)
     memory_group.context_settings["obj"] = settings
     cli.add_command(memory_group)
     inject_into(cli, settings)
@@ -154,6 +155,7 @@ class Settings(Value):
 
     auto: str = ""  # where to inject automatically: "system", "prompt" or not at all ("")
     auto_off: bool = False  # the shell function is there, but switched off for this call
+    line: str = ""  # the command line as its user wrote it; "" where the shell keeps none
     disabled: bool = False
     updates: bool = True
     interval: float = DEFAULT_INTERVAL
@@ -183,6 +185,7 @@ class Settings(Value):
         return cls(
             auto=auto,
             auto_off=not auto and bool(environ.get("LLM_MEMORY_AUTO")),
+            line=environ.get("LLM_MEMORY_LINE", ""),
             disabled=truth("LLM_MEMORY_DISABLED", False, True),
             updates=truth("LLM_MEMORY_UPDATES", True, False),
             interval=read("LLM_MEMORY_UPDATE_INTERVAL", DEFAULT_INTERVAL, DEFAULT_INTERVAL, _seconds, number),
@@ -3562,6 +3565,17 @@ def _has_own_system(seen: Mapping[str, Any]) -> bool:
     return bool(seen.get("system") or template or len(seen.get("system_fragments") or ()) > 1)
 
 
+def is_written_in(words: str, line: str) -> bool:
+    """Tell if these words stand in a command line, however they are quoted and wrapped there."""
+    quoting = dict.fromkeys(map(ord, "\"'`\\"))
+
+    def bare(text: str) -> str:
+        return "".join(text.translate(quoting).split())
+
+    without_escapes = line.replace("\\n", "").replace("\\t", "")  # line ends and tabs in $'…'
+    return any(bare(words) in bare(written) for written in (line, without_escapes))
+
+
 def _framed_part(system: str) -> str:
     """Return only the framed profile of a system prompt."""
     found = re.search(f"{re.escape(FRAME.partition('{}')[0])}.*?</user_profile>", system, re.DOTALL)
@@ -3599,13 +3613,9 @@ class Call:
             return None
         if cls.running is None:
             cls.running = cls(ctx, settings)
-            ctx.call_on_close(cls._ended)
+            ctx.call_on_close(lambda: setattr(cls, "running", None))
         # Not an llm that a tool of this one runs: nobody typed that.
         return cls.running if cls.running.ctx is ctx else None
-
-    @classmethod
-    def _ended(cls) -> None:
-        cls.running = None
 
     # Sending the profile
 
@@ -3691,24 +3701,33 @@ class Call:
         if self.takes_part:
             return
         self.takes_part = True
-        params = self.ctx.params
-        logged = (params.get("log") or not self.home.logging_off) and not params.get("no_log")
-        seen = _llm_variables()
+        params, seen = self.ctx.params, _llm_variables()
         conversation = seen.get("conversation")
+        logged = (params.get("log") or not self.home.logging_off) and not (
+            params.get("no_log") or params.get("database")
+        )
         if self.ctx.command.name == "chat":
-            self._wrap_messages(
-                conversation, learn=bool(logged) and not getattr(seen.get("template_obj"), "prompt", None)
-            )
-        if not logged or params.get("database"):
+            template = getattr(seen.get("template_obj"), "prompt", None)
+            self._wrap_messages(conversation, typed=bool(logged and not template and at_terminal(sys.stdin)))
+        if not logged:
             return
         if self.ctx.command.name == "prompt":
-            typed = params.get("prompt")
-            if typed is None and at_terminal(sys.stdin) and not params.get("template"):
-                typed = seen.get("prompt")  # typed into a bare `llm`
-            self.note = self._write_note(typed or "", conversation)
+            words = params.get("prompt")
+            typed = words is None or self._is_typed(words)
+            if words is None and at_terminal(sys.stdin) and not params.get("template"):
+                words = seen.get("prompt")  # typed into a bare `llm`
+            self.note = self._write_note(words or "", conversation, learn=typed)
         self.ctx.call_on_close(self._end)
 
-    def _wrap_messages(self, conversation: Any, *, learn: bool) -> None:
+    def _is_typed(self, words: str) -> bool:
+        """Tell if a person wrote these words on their command line: not a script, nor a plugin in this process."""
+        if words not in sys.argv:
+            return False
+        if self.settings.line:
+            return is_written_in(words, self.settings.line)
+        return bool(self.settings.auto) or at_terminal(sys.stdin)
+
+    def _wrap_messages(self, conversation: Any, *, typed: bool) -> None:
         """Before each message of a chat is sent, note it, and send the system prompt again.
 
         Lines piped into a chat are not typed, and where a template puts words
@@ -3717,12 +3736,11 @@ class Call:
         send = getattr(conversation, "chain", None)
         if send is None:
             return
-        typed = learn and not self.ctx.params.get("database") and at_terminal(sys.stdin)
 
         def send_with_memory(prompt: str | None = None, *args: Any, **kwargs: Any) -> Any:
             try:
                 if typed:
-                    self._write_note(prompt or "", conversation)
+                    self._write_note(prompt or "", conversation, learn=True)
                     self._spawn()
                 if getattr(conversation, "responses", None):
                     again = self._wanted(_SYSTEM, own=bool(kwargs.get("system")))
@@ -3733,7 +3751,7 @@ class Call:
 
         conversation.chain = send_with_memory
 
-    def _write_note(self, typed: str, conversation: Any) -> str:
+    def _write_note(self, typed: str, conversation: Any, *, learn: bool) -> str:
         """Append a note to the journal and return its id."""
         self.home.create()
         note = Note(
@@ -3743,7 +3761,7 @@ class Call:
             thread=getattr(conversation, "id", None),
             length=len(typed),
             sha256=digest(typed),
-            learn=self.settings.updates and not self.home.file("paused").exists(),
+            learn=learn and self.settings.updates and not self.home.file("paused").exists(),
             model=self.settings.model,
         )
         with contextlib.suppress(OSError):  # a disk that takes no note takes no turn of llm's either

@@ -295,21 +295,19 @@ def remove_block(shell: Shell) -> bool:
 # -- what is in the way ------------------------------------------------------
 
 _OLD_PLACES = (".bashrc", ".bash_profile", ".profile", ".zshrc", ".zprofile", ".config/fish/config.fish")
-# This comment and, unless somebody has changed it, the function below it.
-_OLD = re.compile(rb"# LLM Memory Plugin Integration(?:.*\n(?:.*\n){,5}?\})?")
+_OLD = b"# LLM Memory Plugin Integration"
 
 
 def find_old() -> Iterator[str]:
-    """Find the functions that version 0.1.1 left behind; a sentence for each."""
+    """Find the functions that version 0.1.1 left behind, by the comment above each; a sentence for each."""
     for path in map(_home().joinpath, _OLD_PLACES):
         content = path.read_bytes() if os.access(path, os.R_OK) and path.is_file() else b""
-        for match in _OLD.finditer(content):
-            first, more = content.count(b"\n", 0, match.start()) + 1, match[0].count(b"\n")
-            lines = f"lines {first}-{first + more}" if more else f"line {first}"
-            yield (
-                f"{tilde(path)}, {lines}: a function of llm-user-memory 0.1.1, which breaks plain `llm memory`."
-                " Remove it by hand; until then, use: command llm memory status"
-            )
+        for number, line in enumerate(content.split(b"\n"), 1):
+            if _OLD in line:
+                yield (
+                    f"{tilde(path)}, line {number}: a function of llm-user-memory 0.1.1, which breaks plain"
+                    " `llm memory`. Remove it by hand; until then, use: command llm memory status"
+                )
 
 
 def login_advice() -> str:
@@ -400,9 +398,9 @@ def how_to_activate(installed: Sequence[Shell], environ: Mapping[str, str]) -> s
     """Say that it is not active, and what makes it so."""
     if not installed:
         return "not active; to send the profile with every prompt: llm memory install-shell"
-    places, name = ", ".join(tilde(shell.rc) for shell in installed), _usual_shell(environ)
-    step = f", or set up {name}: llm memory install-shell --shell {name}" if name in KINDS else ""
-    for shell in installed:
-        if shell.name == name:
-            return f"not active, but installed in {places}; open a new {name}, or run: {shell.load}"
-    return f"not active, but installed in {places}; open a new {' or '.join(shell.name for shell in installed)}{step}"
+    usual, new, step = _usual_shell(environ), " or ".join(shell.name for shell in installed), ""
+    if here := [shell for shell in installed if shell.name == usual]:
+        new, step = usual, f", or run: {here[0].load}"
+    elif usual in KINDS:
+        step = f", or set up {usual}: llm memory install-shell --shell {usual}"
+    return f"not active, but installed in {', '.join(tilde(shell.rc) for shell in installed)}; open a new {new}{step}"

@@ -3,9 +3,14 @@ if [ -n "${BASH_VERSION-}" ]; then
   case $- in *i*)
     # In a string, so that no other shell parses it; with `function`, so that an
     # alias named llm is not expanded here. A function of your own stays. Not
-    # exported, as `set -a` would have it: scripts get the plain llm.
+    # exported, as `set -a` would have it: scripts get the plain llm. The line as
+    # you wrote it goes along, to tell your words from what the shell put in.
     eval 'declare -F llm >/dev/null || {
-      function llm { LLM_MEMORY_AUTO="${LLM_MEMORY_AUTO:-1}" command llm "$@"; }
+      function llm {
+        local LLM_MEMORY_LINE=
+        if [[ -o history && ${HISTSIZE-} != 0 ]]; then LLM_MEMORY_LINE=" $(builtin history 1)"; fi
+        LLM_MEMORY_AUTO="${LLM_MEMORY_AUTO:-1}" LLM_MEMORY_LINE="${LLM_MEMORY_LINE:0:30000}" command llm "$@"
+      }
       export -nf llm
     }' ;;
   esac

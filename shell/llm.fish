@@ -4,9 +4,16 @@ if status is-interactive; and not functions -q llm
     function llm
         set -lx LLM_MEMORY_AUTO $LLM_MEMORY_AUTO
         test -n "$LLM_MEMORY_AUTO"; or set LLM_MEMORY_AUTO 1
+        # The line as you wrote it tells your words from what the shell put in. Without
+        # it none are yours: a leading blank and the private mode keep a line to you.
+        set -lx LLM_MEMORY_LINE
+        set -l line (status current-commandline 2>/dev/null)
+        and set LLM_MEMORY_LINE " "(string sub -l 30000 -- "$line")
+        if set -q fish_private_mode; or string match -q " *" -- "$line"
+            set LLM_MEMORY_LINE " "
+        end
         # fish never puts a function into the background. What was typed as
         # nothing but `llm … &`, once or more, is sent there from in here.
-        set -l line (status current-commandline 2>/dev/null)
         set -l part '[^&;|()\'"\\\\]|\\\\.|\'[^\']*\'|"[^"]*"'
         if string match -qr "^(\s*(\w+=\S*\s+)*llm\s($part)*&(\s*;)?)+\s*\$" -- "$line"
             command llm $argv &

@@ -10,11 +10,15 @@
     function global:llm {
         $program = Get-Command llm -CommandType Application -TotalCount 1 -ErrorAction Stop
         $before = $env:LLM_MEMORY_AUTO
+        # All that you typed, to tell your words from what the shell put in.
+        $line = try { (Get-PSCallStack)[-1].Position.StartScriptPosition.GetFullScript() } catch { $MyInvocation.Line }
         try {
             if (-not $before) { $env:LLM_MEMORY_AUTO = '1' }
+            $env:LLM_MEMORY_LINE = " $line".Substring(0, [Math]::Min(30000, " $line".Length))
             if ($MyInvocation.ExpectingInput) { $input | & $program @args } else { & $program @args }
         } finally {
             $env:LLM_MEMORY_AUTO = $before
+            $env:LLM_MEMORY_LINE = $null
         }
     }
 }

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 FAKE_LLM = r"""#!/bin/sh
-# Writes down: pid, LLM_MEMORY_AUTO, which of its streams are terminals, what it was given to read, its arguments.
+# Writes down: pid, LLM_MEMORY_AUTO, LLM_MEMORY_LINE, which of its streams are terminals, what it was given to read, its arguments.
 ttys=; for fd in 0 1 2; do [ -t $fd ] && ttys=$ttys$fd; done
 if [ -t 0 ]; then
   input=; [ "$#" = 0 ] && { echo "Type your prompt"; input=$(cat; echo .); }
 else
   input=$(cat 2>/dev/null; echo .)
 fi
-record=$$$(printf '\037')${LLM_MEMORY_AUTO-unset}$(printf '\037')$ttys$(printf '\037')$input
+record=$$$(printf '\037')${LLM_MEMORY_AUTO-unset}$(printf '\037')${LLM_MEMORY_LINE-}$(printf '\037')$ttys$(printf '\037')$input
 for argument; do record=$record$(printf '\037')$argument; done
 printf '%s\036' "$record" >>"$RECORDS"
 case ${1-} in
@@ -51,6 +51,7 @@ class Record:
     ttys: str
     input: str
     auto: str
+    line: str
     pid: int
 
 
@@ -159,8 +160,8 @@ class Place:
             return []
         found = []
         for record in path.read_text("utf-8").split("\x1e")[:-1]:
-            pid, auto, ttys, text, *arguments = record.replace(str(self.home), "/home").split("\x1f")
-            found.append(Record(tuple(arguments), ttys, text, auto, int(pid)))
+            pid, auto, line, ttys, text, *arguments = record.replace(str(self.home), "/home").split("\x1f")
+            found.append(Record(tuple(arguments), ttys, text, auto, line, int(pid)))
         return found
 
     def open(self, *arguments: str, **env: str) -> Session:

@@ -103,7 +103,7 @@ def learn(user: User, model: Obedient) -> int:
 
 def say(user: User, case: Case) -> None:
     for typed in case.messages:
-        user.llm(typed, input=case.piped)
+        user.llm(typed, input=case.piped, LLM_MEMORY_LINE=case.line)
 
 
 @pytest.mark.parametrize("group", sorted({case.group for case in ONE_BY_ONE}))
@@ -115,7 +115,7 @@ def test_what_is_typed_or_piped_into_llm_teaches_only_what_it_should(user: User,
                 before = len(user.to_review())
                 say(user, case)
                 model = Obedient([case])
-                assert learn(user, model) == len(case.messages), case
+                assert learn(user, model) == (0 if case.line else len(case.messages)), case
                 assert facts(user.profile) - facts(case.profile) == set(case.learned), case
                 assert facts(case.profile) - facts(user.profile) == set(case.lost), case
                 assert len(user.to_review()) - before == case.held, case

@@ -522,6 +522,7 @@ def test_every_other_command_is_byte_identical_to_plain_llm(known: User) -> None
 def test_programs_that_llm_starts_do_not_inherit_the_switch(known: User) -> None:
     seen = known.folder / "environment"
     show = f"import os\ndef look():\n    open({str(seen)!r}, 'w').write(os.popen('env').read())\n"
+    known.env["LLM_MEMORY_LINE"] = "llm x"
     known.llm("--functions", show, "x")
     editor = known.folder / "editor"
     editor.write_text(f"#!/bin/sh\nenv > '{seen}.editor'\n")
@@ -530,3 +531,4 @@ def test_programs_that_llm_starts_do_not_inherit_the_switch(known: User) -> None
     for environment in (seen.read_text(), (known.folder / "environment.editor").read_text()):
         assert "LLM_USER_PATH=" in environment
         assert "LLM_MEMORY_AUTO" not in environment
+        assert "LLM_MEMORY_LINE" not in environment

@@ -564,19 +564,17 @@ def test_the_help_names_every_shell(bare_home: Home) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "lines"),
+    ("name", "content", "line"),
     [
-        (".bashrc", b"mine\n" + OLD + b"more\n", "lines 3-7"),
-        (".bashrc", b"mine\n" + OLD.replace(b"\n", b"\r\n"), "lines 3-7"),
-        (".zprofile", OLD[1:] + OLD[1:], "lines 1-5"),
-        (".zprofile", OLD[1:] + OLD[1:], "lines 6-10"),
-        (".profile", OLD.replace(b"auto", b"mine"), "lines 2-6"),
-        (".bash_profile", OLD.replace(b"\n}", b"\n  echo more\n}"), "lines 2-7"),
-        (".config/fish/config.fish", b"mine\n# LLM Memory Plugin Integration\n", "line 2"),
+        (".bashrc", b"mine\n" + OLD + b"more\n", 3),
+        (".bashrc", b"mine\n" + OLD.replace(b"\n", b"\r\n"), 3),
+        (".zprofile", OLD[1:] + OLD[1:], 1),
+        (".zprofile", OLD[1:] + OLD[1:], 6),
+        (".config/fish/config.fish", b"mine\n# LLM Memory Plugin Integration\n", 2),
     ],
 )
 def test_what_0_1_1_left_is_pointed_at_by_install_and_status_and_left_alone(
-    bare_home: Home, name: str, content: bytes, lines: str
+    bare_home: Home, name: str, content: bytes, line: int
 ) -> None:
     path = bare_home.folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -586,7 +584,7 @@ def test_what_0_1_1_left_is_pointed_at_by_install_and_status_and_left_alone(
     (problem,) = (
         problem
         for problem in problems
-        if f"~/{name}, {lines}: a function of llm-user-memory 0.1.1, which breaks" in problem
+        if f"~/{name}, line {line}: a function of llm-user-memory 0.1.1, which breaks" in problem
     )
     assert "Remove it by hand; until then, use: command llm memory" in problem
     assert problem in bare_home.install().splitlines()
@@ -731,7 +729,9 @@ def test_the_lines_of_powershell_keep_to_what_they_must() -> None:
     assert "-CommandType Application" in lines  # the program, not ourselves again
     assert lines.count("{") == lines.count("}")
     assert lines.count("(") == lines.count(")")
-    assert "finally" in lines  # the variable does not stay behind
+    assert "finally" in lines  # the variables do not stay behind
+    assert "$env:LLM_MEMORY_LINE = $null" in lines
+    assert "GetFullScript()" in lines  # what was typed, and not the line of a script that it runs
 
 
 def test_the_lines_of_powershell_work_in_powershell(home: Home) -> None:

@@ -1,0 +1,263 @@
+"""Typed or not: what stands in the command line as its user wrote it is learned, what the shell put in is not."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import filelock
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from shells import Place, Record, Session, session
+
+from llm_user_memory import is_written_in
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Iterator
+
+    from conftest import User
+
+SAID = "I live in Leeds"
+SPY = "I am a spy"
+
+# Lines to type in a real shell. `ask` is a function that hands its words on to llm, `q` an alias of llm.
+
+TYPED = [
+    "llm 'I live in Leeds'",
+    'llm "I live in Leeds, it\'s nice"',
+    "llm I\\ live\\ in\\ Leeds",
+    'llm "say \\"hi\\" for \\$5"',
+    "llm 'first\rsecond'",
+    'llm "first \\\rsecond, broken in the mid\\\rdle"',
+    "llm -m gpt -o temperature 0.5 'I live in Leeds'",
+    "llm -- '-5 degrees in Leeds'",
+    "llm '   blanks   around   '",
+    "llm 'ж ß 漢 😀'",
+    "llm 'what is $(date), `date` and $HOME?'",
+    "X=1 llm 'I live in Leeds'",
+    "q 'I live in Leeds'",
+    "ask 'I live in Leeds'",
+    "llm again",
+    "llm again",
+    "cat page | llm 'sum this up'",
+    "llm 'sum this up' <page",
+    "llm 'I live in Leeds' | llm 'say it in French'",
+    "llm one; llm two",
+    "eval 'llm one'",
+    "llm 'I live in Leeds' >/dev/null &",
+    "llm -s \"$(cat page)\" 'I live in Leeds'",
+]
+NOT_TYPED = [
+    'llm "$(cat page)"',
+    'llm "Sum up: $(cat page)"',
+    'llm "$page"',
+    'llm "What of this: $page"',
+    'ask "$page"',
+    "llm pag*",
+    "llm ~",
+    "source ./script",
+    " llm 'I live in Leeds'",
+]
+TYPED_POSIX = [
+    "llm 'it'\\''s \"quoted\"'",
+    "llm $'it\\'s\\tone\\nline'",
+    "llm 'sum this up' <<'END'\rhere\rEND",
+    "llm 'sum this up' <<<'a here string'",
+    "x=$(llm 'I live in Leeds')",
+    "echo `llm one`",
+    "cat <(llm one)",
+    "(llm 'I live in Leeds')",
+    "{ llm one; llm two; } >/dev/null",
+    "if true\rthen llm 'I live in Leeds'\rfi",
+    'for drink in tea coffee; do llm "$drink"; done',
+    "other() { llm 'I live in Leeds'; }; other",
+    "llm 'the same words'",
+    "!!",
+    "llm !$",
+    "!ll",
+    "fc -s",
+]
+NOT_TYPED_POSIX = [
+    'llm "Sum up: `cat page`"',
+    'llm "$(<page)"',
+    'llm "$((6 * 7)) apples"',
+    'for file in *; do llm "about $file"; done',
+    'while read -r line; do llm "$line"; done <page',
+    'read -r line <page; llm "$line"',
+    'x=$(cat page); llm "$x"',
+    ". ./script",
+    "other",
+]
+TYPED_FISH = [
+    "llm it\\'s\\tone\\nline",
+    "set x (llm 'I live in Leeds')",
+    "begin; llm one; llm two; end >/dev/null",
+    "if true\rllm 'I live in Leeds'\rend",
+    "for drink in tea coffee; llm $drink; end",
+    "function other; llm 'I live in Leeds'; end; other",
+    "lx 'I live in Leeds'",
+]
+NOT_TYPED_FISH = [
+    'llm "Sum up: "(cat page)',
+    'for file in *; llm "about $file"; end',
+    'while read -l line; llm "$line"; end <page',
+    "read -l line <page; llm $line",
+    "set x (cat page); llm $x",
+    "other",
+]
+START_UP = {
+    "bash": "ask() { llm \"$@\"; }; alias q=llm; page='I am a page'; HISTCONTROL=ignoreboth; HISTTIMEFORMAT='%F %T '\n",
+    "zsh": "ask() { llm \"$@\"; }; alias q=llm; page='I am a page'; setopt histignorespace histignoredups\n",
+    "fish": "function ask; llm $argv; end; alias q=llm; abbr -a lx llm; set page 'I am a page'\n",
+}
+
+
+def learned(user: User) -> list[bool]:
+    """Tell of each call if what it was given is to be learned."""
+    return [note.learn for note in user.memory().journal.read().notes]
+
+
+def furnished(folder: pathlib.Path, shell: str, monkeypatch: pytest.MonkeyPatch, rc: str = "") -> Place:
+    """A place with the block installed, and the files that the lines talk about."""
+    name, _, mode = shell.partition(" ")
+    place = Place(folder, name, posix=bool(mode))
+    place.write_rc(START_UP[name] + rc)
+    place.install(monkeypatch)
+    (place.work / "page").write_text("I am a page\n")
+    (place.work / "script").write_text(f"llm '{SPY}'\n")
+    return place
+
+
+@pytest.mark.parametrize("shell", ["bash", "bash --posix", "zsh", "fish"])
+def test_words_as_typed_are_told_from_what_the_shell_put_in(
+    shell: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = furnished(tmp_path / "place", shell, monkeypatch)
+    typed, not_typed = (TYPED_FISH, NOT_TYPED_FISH) if shell == "fish" else (TYPED_POSIX, NOT_TYPED_POSIX)
+    wrong = []
+    with session(place) as opened:
+        for line in [*TYPED, *typed, *NOT_TYPED, *not_typed]:
+            calls = calls_of(opened, line)
+            found = [is_written_in(call.arguments[-1], call.line) for call in calls]
+            wrong += [line] if found != [line not in {*NOT_TYPED, *not_typed}] * len(calls) else []
+            assert all(call.line for call in calls), line
+    assert wrong == []
+
+
+def calls_of(shell: Session, line: str) -> list[Record]:
+    """Type a line, and return the calls of llm that it makes, also in the background."""
+    before = len(shell.place.records())
+    shell.type(f"{line}\r")
+    shell.finish()
+    shell.until(lambda: len(shell.place.records()) > before, f"a call from {line!r}")
+    return shell.place.records()[before:]
+
+
+@pytest.mark.parametrize(
+    ("shell", "rc", "arguments", "line", "kept"),
+    [
+        ("bash", "set +o history\n", [], "llm one", ""),
+        ("bash", "HISTSIZE=0\n", [], "llm one", ""),
+        ("bash", "HISTIGNORE='llm*'\n", [], "llm one", " "),
+        ("bash", "HISTCONTROL=\n", [], " llm one", "llm one"),
+        ("zsh", "unsetopt histignorespace\n", [], " llm one", " llm one"),
+        ("zsh", "HISTSIZE=0\n", [], "llm one", "llm one"),
+        ("zsh", "setopt sharehistory ksharrays nounset errexit\n", [], "llm one", "llm one"),
+        ("fish", "", ["--private"], "llm one", " "),
+    ],
+)
+def test_what_a_shell_keeps_of_a_line_depends_on_its_settings(
+    shell: str,
+    rc: str,
+    arguments: list[str],
+    line: str,
+    kept: str,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = furnished(tmp_path / "place", shell, monkeypatch, rc)
+    with session(place, *arguments) as opened:
+        opened.run(line)
+    (record,) = place.records()
+    assert record.line.endswith(kept)
+    assert bool(record.line) == bool(kept)
+    assert kept.strip() or not record.line.strip()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])  # fish takes minutes to show such a line
+def test_a_line_of_any_length_calls_llm_as_it_would_without_us(
+    shell: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = furnished(tmp_path / "place", shell, monkeypatch)
+    words = ["漢字" * 11_000] * 2  # what the system takes as arguments, but not as one
+    with session(place) as opened:
+        assert opened.run(f"\x1b[200~llm {' '.join(words)}\x1b[201~").code == "0"
+    (record,) = place.records()
+    assert record.arguments == tuple(words)
+    assert is_written_in(words[0], record.line)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_call_from_a_real_shell_notes_if_its_words_were_typed(
+    shell: str, tmp_path: pathlib.Path, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = furnished(tmp_path / "place", shell, monkeypatch)
+    (place.folder / "bin" / "llm").unlink()
+    lines = [f"llm '{SAID}'", f"ask '{SAID}'", 'llm "$(cat page)"', "source ./script", f" llm '{SAID}'"]
+    user.places.create()
+    with (
+        filelock.FileLock(user.places.lock("worker")),
+        session(place, **user.env | {"HOME": str(place.home)}) as opened,
+    ):
+        assert [opened.run(line).code for line in lines] == ["0"] * len(lines)
+    assert learned(user) == [True, True, False, False, False]
+
+
+# Without a shell
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1))
+def test_any_words_stand_in_a_line_that_quotes_them(words: str) -> None:
+    assert is_written_in(words, f"  501  2026-11-20 12:00 llm -m gpt {shlex.quote(words)} | less")
+    assert not is_written_in(f"{words}x", f"llm {shlex.quote(words.replace('x', 'y'))}")
+
+
+@pytest.fixture
+def idle(user: User) -> Iterator[User]:
+    """A user whose calls start no worker, so that the journal stays."""
+    user.places.create()
+    with filelock.FileLock(user.places.lock("worker")):
+        yield user
+
+
+def test_words_that_a_plugin_runs_in_the_process_of_llm_are_not_typed(idle: User) -> None:
+    code = f"from llm.cli import cli; cli.main(['{SPY}'], standalone_mode=False)"
+    for env in ({}, {"LLM_MEMORY_LINE": f"llm plugin '{SPY}'"}):
+        subprocess.run(
+            [sys.executable, "-c", code], env=idle.env | {"LLM_MEMORY_AUTO": "1"} | env, check=True, capture_output=True
+        )
+    assert learned(idle) == [False, False]
+
+
+@pytest.mark.parametrize("arguments", [("-f", "memory:auto"), ("--sf", "memory:auto")], ids=" ".join)
+def test_without_the_shell_function_words_are_typed_only_at_a_terminal(idle: User, arguments: tuple[str, ...]) -> None:
+    idle.llm(*arguments, SPY, auto=None)
+    terminal = idle.terminal("llm", *arguments, SAID, auto=None)
+    assert terminal.wait() == 0
+    assert learned(idle) == [False, True]
+
+
+def test_words_typed_into_llm_itself_are_typed_whatever_the_line_says(idle: User) -> None:
+    terminal = idle.terminal("llm", LLM_MEMORY_LINE=" llm")
+    terminal.type(f"{SAID}\n")
+    terminal.end()
+    assert terminal.wait() == 0
+    chat = idle.terminal("llm", "chat", LLM_MEMORY_LINE=" source ./script")
+    chat.expect("> ")
+    chat.type(f"{SAID}\nquit\n")
+    assert chat.wait() == 0
+    assert learned(idle) == [True, True]
