@@ -2534,8 +2534,10 @@ class Review(Value):
     def refuse(self, verdicts: Iterable[Verdict]) -> None:
         """Keep what was rejected, but no quotes and no secrets, for who asks why it was not learned."""
         for verdict in verdicts:
-            before, fact = (mask_secrets(text)[:LONGEST_FACT] for text in (verdict.before, verdict.edit.fact))
+            before, fact, quote = verdict.before, verdict.edit.fact, verdict.edit.quote
+            secret = why_secret(fact) or why_secret(quote)  # the fact may be a part of that
             if before or fact:
+                fact = f"[{secret}]" if secret and fact else fact[:LONGEST_FACT]
                 row = {"at": self.db.now().isoformat(), "before": before, "fact": fact, "reason": verdict.reason}
                 self.db.insert("refused", row)
         self.db.execute("delete from refused where id <= (select max(id) from refused) - ?", HELD_IN_ALL)
