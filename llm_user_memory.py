@@ -19,7 +19,7 @@ lines that edits name.
 Files, below ``llm.user_dir()/memory`` (0700, files 0600):
 
 - ``profile.md``: what is known, the user's to edit. Replaced whole, atomically.
-- ``memory.db``: versions, evidence, turns, held edits (SQLite). Learners and
+- ``memory.db``: versions, evidence, turns, edits that were not made (SQLite). Learners and
   commands write it; an ``llm`` call never opens it.
 - ``typed.jsonl``: the journal, one line for each call, appended in one write.
 - ``paused``: exists while learning is paused.
@@ -1782,15 +1782,11 @@ class Version(Value):
 
     id: int
     at: str
-    author: str
-    """``worker``, a command's name, ``merge``, ``outside`` for any other program, or ``unknown``."""
+    author: str  # "worker", a command's name, "merge", "outside" for any other program, or "unknown"
     model: str
-    summary: str
-    """The changes since the version before, in one line."""
-    base: int
-    """The version before, which the file held."""
-    size: int
-    """Characters."""
+    base: int  # the version before, which the file held
+    summary: str  # the changes since then, in one line
+    size: int  # characters
 
 
 def without_redacted(text: str) -> str:
@@ -2134,12 +2130,10 @@ class History:
     def versions(self, limit: int = -1, where: str = "true", *values: object) -> list[Version]:
         """Return the versions that match, newest first."""
         sql = f"select id, at, author, model, base from versions where {where} order by id desc limit ?"
-        rows = self.db.rows(sql, *values, limit)
-        return [self._as_version(row) for row in rows]
-
-    def _as_version(self, row: sqlite3.Row) -> Version:
-        summary, size = summarised(self.changes(row["base"], row["id"])), len(self.version_text(row["id"]))
-        return Version(row["id"], row["at"], row["author"], row["model"], summary, row["base"], size)
+        return [
+            Version(*row, summarised(self.changes(row["base"], row["id"])), len(self.version_text(row["id"])))
+            for row in self.db.rows(sql, *values, limit)
+        ]
 
     def changes(self, older: int, newer: int) -> list[Change]:
         """Return the changes from one version to another: pairs are from the evidence, never guessed."""
@@ -2449,7 +2443,7 @@ class Receipts(Value):
         # Condensing merges by changing one line and removing others: those whose words have come into it.
         removed = [] if receipt.turn_id else self._where("action = 'REMOVE' and version = ?", receipt.version)
         new = _words(receipt.fact) - _words(receipt.before)
-        texts = {receipt.before} | {other.before for other in removed if new & _words(other.before)}
+        texts = {receipt.before} - {FORGOTTEN} | {other.before for other in removed if new & _words(other.before)}
         document = Document(self.history.version_text(self.history.base(receipt.version)))
         return {item.text: document.lines[item.line] for item in document.items if item.text in texts}
 
@@ -2480,7 +2474,6 @@ class Review(Value):
 
     db: Database
     history: History
-    receipts: Receipts
 
     def hold(self, verdicts: Sequence[Verdict], model: str) -> None:
         """Keep edits for the user to review, none twice. Of a flood the newest are not kept."""
@@ -2543,9 +2536,11 @@ class Review(Value):
         self.db.execute("delete from refused where id <= (select max(id) from refused) - ?", HELD_IN_ALL)
 
     def refused(self, since: str = "") -> list[sqlite3.Row]:
-        """Return the time, line and reason of what was rejected, newest first."""
-        sql = "select at, before, fact, reason from refused where at > ? order by id desc"
-        return self.db.rows(sql, since)
+        """Return the time, line and reason of what was rejected, newest first, each once."""
+        last = "select max(id) from refused where at > ? group by before, fact, reason"
+        return self.db.rows(
+            f"select at, before, fact, reason from refused where id in ({last}) order by id desc", since
+        )
 
 
 # Forgetting
@@ -2593,7 +2588,7 @@ class Forgetting(Value):
         """Understand what the user names: a text, or the id of a line, in brackets or if no text contains it."""
         id = text.strip("[]")
         item = Document(self.history.profile()).ids.get(id)
-        if item and (text == f"[{id}]" or not self.find(saying(text))):
+        if item and (text == f"[{id}]" or not self.find(saying(text, part=True))):
             return Says(item.text, whole=True)
         return saying(text, part=part)
 
@@ -2733,7 +2728,7 @@ class Memory:
         self.history = History(self.db)
         self.turns = Turns(self.db)
         self.receipts = Receipts(self.db, self.history)
-        self.review = Review(self.db, self.history, self.receipts)
+        self.review = Review(self.db, self.history)
         self.forgetting = Forgetting(self.db, home, self.history, self.turns, self.receipts)
 
     def __enter__(self) -> Self:
@@ -3034,19 +3029,15 @@ class Batch(Value):
 
 
 def told_changes(changes: Sequence[Receipt], since: int) -> str:
-    """Tell what a model has changed after a version, how to look at it, and how to erase what was removed."""
+    """Tell what was learned after a version, and how to look at it, or to erase what was removed."""
     import shlex
 
-    what = f"learned “{changes[0].fact}”"
+    removed = [change.before for change in changes if change.action == "REMOVE"]
+    what = f"removed “{removed[0]}”" if removed else f"learned “{changes[0].fact}”"
     if len(changes) > 1:
         what = summarised([Change("", change.before, change.fact) for change in reversed(changes)], 3)
-    removed = [change.before for change in changes if change.action == "REMOVE"]
-    if not removed:
-        return f"{what} (llm memory diff {since})"
     text = shlex.quote(removed[0]) if len(removed) == 1 and len(removed[0]) <= 80 else "TEXT"
-    if len(changes) > 1:
-        return f"{what} (llm memory diff {since}; to erase it from history too: llm memory forget {text})"
-    return f"removed “{removed[0]}” (for good: llm memory forget {text})"
+    return f"{what} ({f'for good: llm memory forget {text}' if removed else f'llm memory diff {since}'})"
 
 
 class _Interrupted(Exception):
