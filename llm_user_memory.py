@@ -2130,10 +2130,11 @@ class History:
     def versions(self, limit: int = -1, where: str = "true", *values: object) -> list[Version]:
         """Return the versions that match, newest first."""
         sql = f"select id, at, author, model, base from versions where {where} order by id desc limit ?"
-        return [
-            Version(*row, summarised(self.changes(row["base"], row["id"])), len(self.version_text(row["id"])))
-            for row in self.db.rows(sql, *values, limit)
-        ]
+        return [self._as_version(*row) for row in self.db.rows(sql, *values, limit)]
+
+    def _as_version(self, id: int, at: str, author: str, model: str, base: int) -> Version:
+        summary, size = summarised(self.changes(base, id)), len(self.version_text(id))
+        return Version(id, at, author, model, base, summary, size)
 
     def changes(self, older: int, newer: int) -> list[Change]:
         """Return the changes from one version to another: pairs are from the evidence, never guessed."""
