@@ -2132,9 +2132,9 @@ class History:
         sql = f"select id, at, author, model, base from versions where {where} order by id desc limit ?"
         return [self._as_version(*row) for row in self.db.rows(sql, *values, limit)]
 
-    def _as_version(self, id: int, at: str, author: str, model: str, base: int) -> Version:
-        summary, size = summarised(self.changes(base, id)), len(self.version_text(id))
-        return Version(id, at, author, model, base, summary, size)
+    def _as_version(self, number: int, at: str, author: str, model: str, base: int) -> Version:
+        summary, size = summarised(self.changes(base, number)), len(self.version_text(number))
+        return Version(number, at, author, model, base, summary, size)
 
     def changes(self, older: int, newer: int) -> list[Change]:
         """Return the changes from one version to another: pairs are from the evidence, never guessed."""
@@ -4178,7 +4178,9 @@ def forget(text: str, part: bool, yes: bool) -> None:
                 if headings
                 else f"No line contains {text!r}; see: llm memory show. To also look inside words: --part"
             )
-        for place, texts in found.items():
+        for place, texts in (
+            found or {"What you typed": ["(a message in llm's log, learned from or not yet)"]}
+        ).items():
             say("\n  ".join([f"{place}:", *texts]))
         say("This goes out of the profile and its history for good, and will never be learned from the same message.")
         if not yes:

@@ -344,7 +344,9 @@ def test_a_message_in_small_letters_is_not_learned_from_either(user: User) -> No
 
 def test_a_text_that_is_only_in_a_message_still_to_be_learned_can_be_forgotten(user: User) -> None:
     user.types("My ex is called Bluebird")
-    assert "Forgotten." in user.run("forget", "Bluebird", "--yes")[1]
+    said = user.run("forget", "Bluebird", "--yes")[1]
+    assert said.startswith("What you typed:\n  (a message in llm's log")
+    assert "Forgotten." in said
     assert user.learns("ADD | Notes | Knows Bluebird | My ex is called Bluebird") is None
 
 
