@@ -772,17 +772,20 @@ class Change(Value):
 
 
 def compare(before: Document, after: Document, came: Mapping[str, str]) -> list[Change]:
-    """Find what was added, removed and changed, in this order; ``came`` knows which new line was which old one."""
-    sections = dict(before.sayings()) | dict(after.sayings())
-    old, new = (Counter(text for text, _ in document.sayings()) for document in (before, after))
-    added, removed = new - old, old - new
-    changed = {text: came[text] for text in added if came.get(text) in removed}
-    added.subtract(changed.keys())
-    removed.subtract(changed.values())
+    """Find what was added, removed and changed, not what was moved; ``came`` knows which new line was which old one."""
+    old, new = Counter(before.sayings()), Counter(after.sayings())
+    added, removed = list((new - old).elements()), list((old - new).elements())
+    there, changed = {line[0]: line for line in removed}, []
+    for line in tuple(added):
+        text, section = line
+        if was := there.pop(text, None) or there.pop(came.get(text, ""), None):
+            added.remove(line)
+            removed.remove(was)
+            changed += [Change(section, was[0], text)] if was[0] != text else []  # else it was moved
     return [
-        *(Change(sections[text], "", text) for text in added.elements()),
-        *(Change(sections[text], text, "") for text in removed.elements()),
-        *(Change(sections[text], was, text) for text, was in changed.items()),
+        *(Change(section, "", text) for text, section in added),
+        *(Change(section, text, "") for text, section in removed),
+        *changed,
     ]
 
 
