@@ -19,7 +19,7 @@ lines that edits name.
 Files, below ``llm.user_dir()/memory`` (0700, files 0600):
 
 - ``profile.md``: what is known, the user's to edit. Replaced whole, atomically.
-- ``memory.db``: versions, evidence, turns, held edits (SQLite). Learners and
+- ``memory.db``: versions, evidence, turns, edits that were not made (SQLite). Learners and
   commands write it; an ``llm`` call never opens it.
 - ``typed.jsonl``: the journal, one line for each call, appended in one write.
 - ``paused``: exists while learning is paused.
@@ -775,17 +775,20 @@ class Change(Value):
 
 
 def compare(before: Document, after: Document, came: Mapping[str, str]) -> list[Change]:
-    """Find what was added, removed and changed, in this order; ``came`` knows which new line was which old one."""
-    sections = dict(before.sayings()) | dict(after.sayings())
-    old, new = (Counter(text for text, _ in document.sayings()) for document in (before, after))
-    added, removed = new - old, old - new
-    changed = {text: came[text] for text in added if came.get(text) in removed}
-    added.subtract(changed.keys())
-    removed.subtract(changed.values())
+    """Find what was added, removed and changed, not what was moved; ``came`` knows which new line was which old one."""
+    old, new = Counter(before.sayings()), Counter(after.sayings())
+    added, removed = list((new - old).elements()), list((old - new).elements())
+    there, changed = {line[0]: line for line in removed}, []
+    for line in tuple(added):
+        text, section = line
+        if was := there.pop(text, None) or there.pop(came.get(text, ""), None):
+            added.remove(line)
+            removed.remove(was)
+            changed += [Change(section, was[0], text)] if was[0] != text else []  # else it was moved
     return [
-        *(Change(sections[text], "", text) for text in added.elements()),
-        *(Change(sections[text], text, "") for text in removed.elements()),
-        *(Change(sections[text], was, text) for text, was in changed.items()),
+        *(Change(section, "", text) for text, section in added),
+        *(Change(section, text, "") for text, section in removed),
+        *changed,
     ]
 
 
@@ -1786,15 +1789,11 @@ class Version(Value):
 
     id: int
     at: str
-    author: str
-    """``worker``, a command's name, ``merge``, ``outside`` for any other program, or ``unknown``."""
+    author: str  # "worker", a command's name, "merge", "outside" for any other program, or "unknown"
     model: str
-    summary: str
-    """The changes since the version before, in one line."""
-    base: int
-    """The version before, which the file held."""
-    size: int
-    """Characters."""
+    base: int  # the version before, which the file held
+    summary: str  # the changes since then, in one line
+    size: int  # characters
 
 
 def without_redacted(text: str) -> str:
@@ -2138,12 +2137,11 @@ class History:
     def versions(self, limit: int = -1, where: str = "true", *values: object) -> list[Version]:
         """Return the versions that match, newest first."""
         sql = f"select id, at, author, model, base from versions where {where} order by id desc limit ?"
-        rows = self.db.rows(sql, *values, limit)
-        return [self._as_version(row) for row in rows]
+        return [self._as_version(*row) for row in self.db.rows(sql, *values, limit)]
 
-    def _as_version(self, row: sqlite3.Row) -> Version:
-        summary, size = summarised(self.changes(row["base"], row["id"])), len(self.version_text(row["id"]))
-        return Version(row["id"], row["at"], row["author"], row["model"], summary, row["base"], size)
+    def _as_version(self, number: int, at: str, author: str, model: str, base: int) -> Version:
+        summary, size = summarised(self.changes(base, number)), len(self.version_text(number))
+        return Version(number, at, author, model, base, summary, size)
 
     def changes(self, older: int, newer: int) -> list[Change]:
         """Return the changes from one version to another: pairs are from the evidence, never guessed."""
@@ -2462,7 +2460,7 @@ class Receipts(Value):
         # Condensing merges by changing one line and removing others: those whose words have come into it.
         removed = [] if receipt.turn_id else self._where("action = 'REMOVE' and version = ?", receipt.version)
         new = _words(receipt.fact) - _words(receipt.before)
-        texts = {receipt.before} | {other.before for other in removed if new & _words(other.before)}
+        texts = {receipt.before} - {FORGOTTEN} | {other.before for other in removed if new & _words(other.before)}
         document = Document(self.history.version_text(self.history.base(receipt.version)))
         return {item.text: document.lines[item.line] for item in document.items if item.text in texts}
 
@@ -2493,7 +2491,6 @@ class Review(Value):
 
     db: Database
     history: History
-    receipts: Receipts
 
     def hold(self, verdicts: Sequence[Verdict], model: str) -> None:
         """Keep edits for the user to review, none twice. Of a flood the newest are not kept."""
@@ -2547,16 +2544,20 @@ class Review(Value):
     def refuse(self, verdicts: Iterable[Verdict]) -> None:
         """Keep what was rejected, but no quotes and no secrets, for who asks why it was not learned."""
         for verdict in verdicts:
-            before, fact = (mask_secrets(text)[:LONGEST_FACT] for text in (verdict.before, verdict.edit.fact))
+            before, fact, quote = verdict.before, verdict.edit.fact, verdict.edit.quote
+            secret = why_secret(fact) or why_secret(quote)  # the fact may be a part of that
             if before or fact:
+                fact = f"[{secret}]" if secret and fact else fact[:LONGEST_FACT]
                 row = {"at": self.db.now().isoformat(), "before": before, "fact": fact, "reason": verdict.reason}
                 self.db.insert("refused", row)
         self.db.execute("delete from refused where id <= (select max(id) from refused) - ?", HELD_IN_ALL)
 
     def refused(self, since: str = "") -> list[sqlite3.Row]:
-        """Return the time, line and reason of what was rejected, newest first."""
-        sql = "select at, before, fact, reason from refused where at > ? order by id desc"
-        return self.db.rows(sql, since)
+        """Return the time, line and reason of what was rejected, newest first, each once."""
+        last = "select max(id) from refused where at > ? group by before, fact, reason"
+        return self.db.rows(
+            f"select at, before, fact, reason from refused where id in ({last}) order by id desc", since
+        )
 
 
 # Forgetting
@@ -2604,7 +2605,7 @@ class Forgetting(Value):
         """Understand what the user names: a text, or the id of a line, in brackets or if no text contains it."""
         id = text.strip("[]")
         item = Document(self.history.profile()).ids.get(id)
-        if item and (text == f"[{id}]" or not self.find(saying(text))):
+        if item and (text == f"[{id}]" or not self.find(saying(text, part=True))):
             return Says(item.text, whole=True)
         return saying(text, part=part)
 
@@ -2744,7 +2745,7 @@ class Memory:
         self.history = History(self.db)
         self.turns = Turns(self.db)
         self.receipts = Receipts(self.db, self.history)
-        self.review = Review(self.db, self.history, self.receipts)
+        self.review = Review(self.db, self.history)
         self.forgetting = Forgetting(self.db, home, self.history, self.turns, self.receipts)
 
     def __enter__(self) -> Self:
@@ -3036,19 +3037,15 @@ class Batch(Value):
 
 
 def told_changes(changes: Sequence[Receipt], since: int) -> str:
-    """Tell what a model has changed after a version, how to look at it, and how to erase what was removed."""
+    """Tell what was learned after a version, and how to look at it, or to erase what was removed."""
     import shlex
 
-    what = f"learned “{changes[0].fact}”"
+    removed = [change.before for change in changes if change.action == "REMOVE"]
+    what = f"removed “{removed[0]}”" if removed else f"learned “{changes[0].fact}”"
     if len(changes) > 1:
         what = summarised([Change("", change.before, change.fact) for change in reversed(changes)], 3)
-    removed = [change.before for change in changes if change.action == "REMOVE"]
-    if not removed:
-        return f"{what} (llm memory diff {since})"
     text = shlex.quote(removed[0]) if len(removed) == 1 and len(removed[0]) <= 80 else "TEXT"
-    if len(changes) > 1:
-        return f"{what} (llm memory diff {since}; to erase it from history too: llm memory forget {text})"
-    return f"removed “{removed[0]}” (for good: llm memory forget {text})"
+    return f"{what} ({f'for good: llm memory forget {text}' if removed else f'llm memory diff {since}'})"
 
 
 class _Interrupted(Problem):
@@ -4206,7 +4203,9 @@ def forget(text: str, part: bool, yes: bool) -> None:
                 if headings
                 else f"No line contains {text!r}; see: llm memory show. To also look inside words: --part"
             )
-        for place, texts in found.items():
+        for place, texts in (
+            found or {"What you typed": ["(a message in llm's log, learned from or not yet)"]}
+        ).items():
             say("\n  ".join([f"{place}:", *texts]))
         say("This goes out of the profile and its history for good, and will never be learned from the same message.")
         if not yes:

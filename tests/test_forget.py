@@ -136,7 +136,9 @@ def test_a_line_that_stays_keeps_its_receipt_without_what_is_forgotten(user: Use
     user.types("I moved to York")
     user.learns(f"REPLACE | {id_of(user, 'Lives in Leeds')} | Lives in York | I moved to York")
     user.run("forget", "Leeds", "--yes")
-    assert "I moved to York" in user.run("why", "York")[0]
+    shown = user.run("why", "York")[0]
+    assert "I moved to York" in shown
+    assert "before that" not in shown
     assert user.files_with("Leeds") == []
 
 
@@ -222,6 +224,8 @@ def test_forget_takes_an_id_for_that_line_alone(user: User) -> None:
 
 def test_an_id_that_is_also_a_word_is_one_only_in_brackets(user: User) -> None:
     word = id_of_first("- Likes tea\n")
+    user.profile = f"- Likes tea\n- Plays {word}ball\n"
+    user.run("forget", word, "--yes", code=1)
     user.profile = f"- Likes tea\n- Plays {word} ball\n"
     user.run("forget", word, "--yes")
     assert user.facts == ["Likes tea"]
@@ -340,7 +344,9 @@ def test_a_message_in_small_letters_is_not_learned_from_either(user: User) -> No
 
 def test_a_text_that_is_only_in_a_message_still_to_be_learned_can_be_forgotten(user: User) -> None:
     user.types("My ex is called Bluebird")
-    assert "Forgotten." in user.run("forget", "Bluebird", "--yes")[1]
+    said = user.run("forget", "Bluebird", "--yes")[1]
+    assert said.startswith("What you typed:\n  (a message in llm's log")
+    assert "Forgotten." in said
     assert user.learns("ADD | Notes | Knows Bluebird | My ex is called Bluebird") is None
 
 

@@ -54,7 +54,7 @@ def test_what_a_failed_call_typed_is_void(user: User) -> None:
     assert entries.void == [found.id for found in entries.notes]
     user.llm(SPY, auto=None)
     user.llm(SAID)
-    assert user.run("update")[0] == f"+1: {SAID}\n"
+    assert user.run("update")[0] == f"+ {SAID}\n"
     assert user.asked_about("a spy") == 0
 
 

@@ -59,9 +59,7 @@ def test_a_removal_is_named_with_the_command_that_erases_it(user: User) -> None:
     assert user.files_with("cat") == []
     user.types("I drink coffee, no tea any more")
     user.learns(f"REMOVE | {tea} | no tea any more\nADD | Interests | Drinks coffee | I drink coffee")
-    assert news(user) == (
-        "- Likes tea; + Drinks coffee (llm memory diff 2; to erase it from history too: llm memory forget 'Likes tea')"
-    )
+    assert news(user) == "- Likes tea; + Drinks coffee (for good: llm memory forget 'Likes tea')"
 
 
 def test_several_changes_are_named_from_the_first_version_that_was_not_told(user: User) -> None:

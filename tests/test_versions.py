@@ -164,6 +164,12 @@ def test_no_pairs_are_guessed_where_there_is_no_evidence(user: User) -> None:
     ]
 
 
+def test_a_line_that_is_also_in_another_section_is_told_where_it_changed_and_a_moved_one_not_at_all(user: User) -> None:
+    user.run("load", "-", stdin="## Home\n- Yoga\n- Tea\n\n## Work\n- Yoga\n")
+    user.run("load", "-", stdin="## Home\n\n## Work\n- Yoga\n- Tea\n")
+    assert user.run("diff")[0].splitlines() == ["Home", "  - Yoga"]
+
+
 def test_a_long_summary_names_what_is_gone_before_what_came(user: User) -> None:
     user.run("load", "-", stdin="".join(f"- Gone {number}\n" for number in range(4)))
     user.run("load", "-", stdin="".join(f"- New {number}\n" for number in range(40)))
