@@ -141,6 +141,7 @@ def utc_now() -> dt.datetime:
 
 
 DEFAULT_INTERVAL: float = 5
+BUDGET = 8_000  # characters of profile above which facts are condensed before any is added
 _TRUTH = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off"), False)
 
 
@@ -148,6 +149,10 @@ def _seconds(text: str) -> float | None:
     with contextlib.suppress(ValueError):
         return number if 0 < (number := float(text)) <= 86_400 else None
     return None
+
+
+def _characters(text: str) -> int | None:
+    return int(text) if re.fullmatch("[0-9]{3,7}", text) else None
 
 
 class Settings(Value):
@@ -161,6 +166,8 @@ class Settings(Value):
     interval: float = DEFAULT_INTERVAL
     """Seconds between two looks at the log, and so the batching window; a day at most."""
     model: str | None = None
+    review_all: bool = False
+    budget: int = BUDGET
     debug: bool = False
     notices: bool = True
     complaints: tuple[str, ...] = ()  # values that make no sense, and the values used instead
@@ -182,6 +189,7 @@ class Settings(Value):
         if auto not in {"system", "prompt"}:
             auto = "system" if truth("LLM_MEMORY_AUTO", False, False) else ""
         number = "not a number of seconds above 0"
+        size = "not a number of characters from 100 to 9999999"
         return cls(
             auto=auto,
             auto_off=not auto and bool(environ.get("LLM_MEMORY_AUTO")),
@@ -190,6 +198,8 @@ class Settings(Value):
             updates=truth("LLM_MEMORY_UPDATES", True, False),
             interval=read("LLM_MEMORY_UPDATE_INTERVAL", DEFAULT_INTERVAL, DEFAULT_INTERVAL, _seconds, number),
             model=environ.get("LLM_MEMORY_MODEL", "").strip() or None,
+            review_all=bool(read("LLM_MEMORY_REVIEW", "", "all", {"all": "all"}.get, "not all")),
+            budget=read("LLM_MEMORY_BUDGET", BUDGET, BUDGET, _characters, size),
             debug=truth("LLM_MEMORY_DEBUG", False, False),
             notices=truth("LLM_MEMORY_NOTICES", True, False),
             complaints=tuple(complaints),
@@ -386,6 +396,74 @@ def without_tag(text: str, tag: str) -> str:
     return re.sub(rf"<(?=[\s/]*{tag})", "&lt;", text, flags=re.IGNORECASE)
 
 
+# Words and numbers, as they are compared in any script.
+
+_LETTERS = str.maketrans("ıłøđ", "ilod")  # variants of a letter that Unicode takes for others
+_HAN = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_UNSPACED = "ぁ-ゖ\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # hiragana, Thai, Lao, Burmese and Khmer
+# Function words, and those that facts are reported with: in common, they prove nothing.
+_LIGHT = """
+about all always and any are but can does for from has have how its just like likes live lives make more need never not
+only our out please prefer prefers she should that the their them they this use user uses want wants was were what when
+where which who why will with work works would you aber als auf aus das dass dem den der des die ein eine einen für habe
+hat ich immer ist kein keine mag mein mit möchte nicht nie oder sich und von was wie wir wohnt zum avec dans des est les
+mes pas plus pour que qui sur une veut con del las los mis muy para pero por prefiere quiere soy tengo tiene una che não
+tem uma non sono een het van voor niet att har inte jag och som nie jest mam мне мой что как это для ます 我 的 了 在 是
+"""
+_TIMES = {"k": 1e3, "m": 1e6, "万": 1e4, "만": 1e4, "億": 1e8, "亿": 1e8, "억": 1e8}
+_NUMBER = rf"(\d{{1,3}}(?:[., ']\d{{3}})+(?!\d)|\d+(?:[.,:]\d+)?)(?:\s?([{''.join(_TIMES)}])(?![a-z\d]))?"
+
+
+@functools.lru_cache(maxsize=1_000)
+def folded(text: str) -> str:
+    """Return the text without case, accents and umlauts (also if spelled with an e), as words are compared."""
+    text = unicodedata.normalize("NFKD", text.translate(_STRAIGHT)).casefold()
+    # Marks of the lowest classes make other letters: Indian viramas, Japanese voicing.
+    text = "".join(char for char in text if unicodedata.combining(char) < 10)
+    return re.sub("(?<=[aou])e", "", unicodedata.normalize("NFC", text).translate(_LETTERS))
+
+
+@functools.lru_cache(maxsize=1_000)
+def words(text: str) -> tuple[str, ...]:
+    """Split a text into folded words: of Chinese each character, of scripts without spaces every four letters."""
+    spaced = "".join(c if c.isalnum() or unicodedata.category(c)[0] == "M" else " " for c in folded(text))
+    found: list[str] = []
+    for word in re.sub(f"[ぁ-ゖ]+|[ァ-ヺー]+|[{_HAN}]", r" \g<0> ", spaced).split():
+        whole = not re.match(f"[{_UNSPACED}]", word)
+        found += [word] if whole else [word[at : at + 4] for at in range(max(1, len(word) - 3))]
+    return tuple(found)
+
+
+def substance(text: str) -> list[str]:
+    """Return the words that say something; the shortest only in capitals, as numbers, or in Chinese and Korean."""
+    capitals = {folded(word) for word in re.findall(r"(?<!^)\b[^\W\d_a-z]\w?\b", text)}
+    light, short = frozenset(words(_LIGHT)), f"[{_HAN}]|[가-힣]{{2}}|\\d"
+    return [w for w in words(text) if w not in light and (len(w) > 2 or w in capitals or re.match(short, w))]
+
+
+def alike(one: str, other: str) -> bool:
+    """Tell whether two folded words may be forms of one word, or the shorter a part of the longer."""
+    short, long = sorted((one, other), key=len)
+    size = len(short) * (2 if "가" <= short[0] <= "힣" else 1)  # a syllable is some two letters
+    if size < 4:
+        return short == long or (size == 3 and long.startswith(short) and len(long) < 6)
+    stem = max(3, -(-3 * len(short) // 5), 7 - len(short))
+    return short[:stem] == long[:stem] or (stem > 3 and short[:stem] in long)
+
+
+def related(text: str, other: str) -> bool:
+    """Tell whether a word of substance is also, in some form, in another text."""
+    others = set(words(other)).difference(words(_LIGHT))
+    return any(word in others or any(alike(word, one) for one in others) for word in substance(text))
+
+
+def numbers(text: str) -> Iterator[tuple[str, set[float]]]:
+    """Find the numbers of a text, and how each may be read: 5 m is five metres, or 5 million."""
+    for match in re.finditer(_NUMBER, folded(text)):
+        value = float(re.sub("[,:]", ".", re.sub(r"[., '](?=\d{3}(?:\D|$))", "", match[1])))
+        yield match[0], {value * _TIMES.get(match[2], 1)} | ({value} if match[2] == "m" else set())
+
+
 # England, Scotland and Wales: the only flags spelled with tag characters.
 _FLAG = (
     "\U0001f3f4\U000e0067\U000e0062"
@@ -514,7 +592,6 @@ DEFAULT_SECTIONS = ("Personal Information", "Current Projects", "Interests", "Pr
 OTHER_SECTION = "Notes"
 TITLE = "# User Profile"
 
-BUDGET = 8_000  # characters of profile above which facts are condensed before any is added
 # Each takes time in proportion to the line. Not compiled here: that costs each start of llm 1 ms.
 _HEADING = r" {0,3}(#{1,6})(?:[ \t]+(\S(?:.*\S)?))?\s*$"
 _ITEM = r"([ \t]*(?:[-*+•]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?)(\S(?:.*\S)?)\s*$"
@@ -808,10 +885,10 @@ def summarised(changes: Sequence[Change], most: int = NAMED) -> str:
 
 NO_UPDATE = "NO_UPDATE"
 LONGEST_FACT = 200
-MOST_REMOVALS = 3
-MOST_EDITS = 10
-
-HELD_PER_REQUEST = 30  # edits that one request may leave for review: a flood must not fill all of it
+MOST_REMOVALS = 3  # lines that learning removes within a day
+MOST_EDITS = 3  # at once, and two more for each message
+MOST_READ = 65_536  # characters of a reply
+MOST_PARSED = 200  # edits of it
 
 LONGEST_MESSAGE = 6_000  # characters of a typed message that the model is shown
 
@@ -876,7 +953,7 @@ def parse_reply(reply: str) -> list[Edit] | None:
     around an id and quotes around a quote. Anything else is ignored.
     """
     # A reasoning model's thoughts end with a tag that not all of them also open.
-    answer = re.split(r"^[^|\n]*</think(?:ing)?>", reply, flags=re.MULTILINE | re.IGNORECASE)[-1]
+    answer = re.split(r"^[^|\n]*</think(?:ing)?>", reply, flags=re.MULTILINE | re.IGNORECASE)[-1][:MOST_READ]
     edits: list[Edit] = []
     declined = False
     for line in split_lines(answer):
@@ -886,7 +963,7 @@ def parse_reply(reply: str) -> list[Edit] | None:
         declined = declined or bare.strip("*_. \"'").upper() in {NO_UPDATE, "NO UPDATE"}
         if edit := _parse_edit(bare):
             edits.append(edit)
-    return edits if edits or declined else None
+    return edits[:MOST_PARSED] if edits or declined else None
 
 
 CUT = "\n[… cut …]\n"
@@ -1076,129 +1153,215 @@ def why_unfit(fact: str) -> str:
     return next((reason.format(result) for reason, result in found if result), "")
 
 
-# Base forms only: "Never eats pork" and "Has never owned a car" are facts,
-# "Never recommend pork" is an order.
-_ORDER = r"""
-    (?<!\bhas\ )(?<!\bhave\ )(?<!\bhad\ )(?<!\bis\ )(?<!\bare\ )(?<!\bwas\ )(?<!\bwould\ )(?<!\bcould\ )
-    \b(?:always|never)\s+(?:\w+ly\s+)?
-    (?!(?:an?|the|in|on|at|up|for|from|with|without|to|by|as|so|too|very|quite|more|less|again|before|after|until
-        |late|early|busy|happy|been|had|was|were|got|gone|found|made|met|saw|seen|took|went|drove|ate|wore)\b)
-    (?!\w+ly\s+\w+(?:s|ed|ing)\b)
-    (?!\w*(?:[^s\W]s|ed|ing)\b (?<!\bneed)(?<!\bembed)(?<!\bfeed)(?<!\bheed)(?<!\bproceed)(?<!\bbring)(?<!\bfocus))
-    [a-z]
-    | \b(?:ignore|ignoriere|ignorez|disregard|override|bypass\ (?:the|all|any|every)|must|do\ not|don't
-        |make\ sure|be\ sure\ to|from\ now\ on|pretend|act\ as|execute|exfiltrat\w*|jailbreak\w*)\b
-    | \byou\ (?:should|are|will|must|have\ to|need\ to)\b
-    | \b(?:respond|reply|answer)\ (?:with|only)\b | \b(?:answers?|repl(?:y|ies)|responses?)\ (?:should|must|have\ to)\b
-    | \b(?:system|previous|prior|above|earlier)\ (?:prompts?|instructions?|rules?|messages?)\b
-    | \binstructions?\b | \bassistants?\ (?:should|has\ to|will|is\ to)\b | \bthe\ (?:model|ai|assistant)\b
-    | \brun\ (?:the\ command|the\ following|this)\b | \b(?:curl|wget)\ -
-"""
-
-_ENDORSEMENT = r"""
-    \brecommend\b | \brecommend(?:s|ed|ation)?\ (?:to|that|it|this|them|only)\b
-    | \b(?:always|never)\ recommends\b | \b(?:empfehlen|empfiehl|recommander)\b
-    | \btrust(?:ed|s)?\ (?:\w+\ )?(?:sources?|sites?|vendors?|advisors?|authority|completely|everything|all)\b
-    | \b(?:trustworthy|authoritative|vertrauenswürdig\w*|endorse[sd]?|whitelist(?:ed)?|allowlist(?:ed)?)\b
-    | \b(?:official|reliable|preferred|approved|trusted)\ (?:source|vendor|provider|supplier|by)\b
-    | \bthe\ best\ (?:\w+\ )?(?:product|brand|vendor|provider|company|service)\b
-    | \bsafe\ to\ (?:run|install|execute|open|trust)\b
-"""
-
-_ADDRESS = r"""
-    \b[a-z][a-z0-9+.-]*:// | \bwww\. | \bmailto: | \bdata:\w
-    | \b[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]{2,}/\w  # "booking.com" alone is a name
-"""
-
-
-# What follows such words in a message is somebody else's text, or made up.
-_GIVEN = r"""
-    \b(?:translate|summari[sz]e|tl;?dr|proofread|paraphrase|rephrase|rewrite|polish|shorten
-        |übersetze?|korrigiere?|traduis|traduce|corrige)\b [^\n:"“„«]{0,60} (?:[:\n"“„«]|\ ')
-    | \b(?:review|check|fix|improve|correct|edit)\b [^\n:"“„«.!?]{0,40}
-        \b(?:text|cv|résumé|resume|letter|e-?mails?|essay|story|poem|article|paragraph|sentence|speech|grammar)\b
-        [^\n:"“„«]{0,40} [:\n"“„«]
-    | \b(?:pretend|hypothetically|role-?play\w*|act\ as|once\ upon\ a\ time|you\ are\ now)\b
-    | \blet(?:'s|\ us)\ (?:say|play)\b
-    | \b(?:imagine|suppose)\ (?:that|you|you're|i|i'm|we|we're|he|she|they|it|a|an|being)\b
-    | \bwrite\ (?:\w+\ ){0,6}(?:story|poem|song|dialogue|monologue|scene|novel|limerick|joke|diary)\b
-"""
-
-
-def _reads(pattern: str, text: str) -> re.Match[str] | None:
-    return re.search(pattern, text, re.IGNORECASE | re.VERBOSE)
-
-
-def _given_at(text: str) -> re.Match[str] | None:
-    return _reads(_GIVEN, text.replace("’", "'"))
-
-
 def as_shown(text: str, longest: int = LONGEST_MESSAGE) -> str:
     """Prepare a typed message for the model: secrets masked, and the middle cut out of one that is too long."""
     text, half = mask_secrets(text), (longest - len(CUT)) // 2
     return text if len(text) <= longest else text[:half] + CUT + text[-half:]
 
 
+# The shapes of pasted text. Their words are those of mails, of reported speech, and of tasks that a text is given with.
+_PARAGRAPH = r"(?:.+(?:\n|\Z))*"
+_SIGN_OFF = r"""(?:\w+\ (?:regards|wishes)|sincerely|yours|cheers|(?:mit|viele|liebe)\ [\w\ ]*grü|cordialement|saludos
+    |atentamente|cordiali|saluti|atenciosamente|groet|pozdraw|с\ уважением)"""
+_SPEAKER = r"[^\W\d][\w.'-]*(?:\ \w+)?[ \t]?:[ \t]*"
+_TITLE = r"(?:\#{1,6}\ .+|.+\n[=-]{3,}|(?-i:(?=.*[A-ZÀ-ÞА-Я]{3})[A-ZÀ-ÞА-Я\d\ .,&'/–-]{8,}))[ \t]*(?:\n|\Z)\s*"
+PASTED = (
+    r"^[ \t]*(```|~~~)(?s:.*?)(?:^[ \t]*\1|\Z)",
+    rf"""(?:(?:^(?:from|to|date|subject|von|an|betreff|de|para|à|objet|asunto|assunto|da|oggetto|temat|от|тема|件名):.*\n){{2,}}
+        |^-{{3,}}.*\w.*-{{3,}}[ \t]*$|^.*(?:\d:\d\d|@).*:[ \t]*$)(?s:.*?)(?:^{_SIGN_OFF}|\Z)""",
+    rf"""(?:(?<=\n)|[-–—:]\ )(?:dear|hello|hi|hey|sehr\ geehrte|hallo|cher|bonjour|estimad[oa]|hola|gentile
+        |ciao|prezad[oa]|olá|geachte|уважаем|здравствуйте)\b(?:(?s:.*?){_SIGN_OFF}{_PARAGRAPH}|(?:.{{0,30}}$\s*)?{_PARAGRAPH})""",
+    r"^(?:>|\W?\d{1,4}[-/.]\d\d?[-/.]\d{1,4},?[T\ ]|\[\d\d?:\d\d|\d\d:\d\d:\d\d|[a-z]{3}\ +\d+\ \d\d:\d\d:\d\d).*$",
+    r"^traceback.*\n(?:[ \t]+.*\n)*.*|^[\w.]*(?:error|exception):.*$",
+    r"^(?:\+(?![\s\d])|-(?![\s\d-])|[+-]\ *(?:\#|//)|@@|commit\ [0-9a-f]+$(?:\n(?:[ \t].*|\w+:.*|))*).*$",
+    r"<(\w+)[^>\n]*>(?s:.*)</\1>",
+    rf"^(?=(?:{_SPEAKER}.*\n)*{_SPEAKER}(?:\S+\ ){{4}})(?:{_SPEAKER}.*(?:\n|\Z)){{2,}}",
+    rf"^{_TITLE}(?:(?s:.*)^{_TITLE})?{_PARAGRAPH}",
+    r"""\b(?:says|saying|said|wrote|writes|told|texted|asked|sagte?|schreibt|geschrieben|meinte?|dice|dijo|dit|écrit|scrive|zegt|mówi
+        |пишет|сказал)\b[^\n:.?!]{0,30}[:：].*""",
+    rf"""(?:\b(?:this|these|(?:my|his|her)\ \w+'s|dies\w*|cette?|est[ea]|quest[oa]|эт\w+)\ (?:\w+\ )?(?:e?-?mail|letter
+        |text|review|article|pdf|page|post|blog|cv|bio|tweet|song|message|story|nachricht|lettre|carta|correo|письмо)|[这這][篇封段]|この文)
+        [^\n:：]{{0,40}}[:：\n]\s*{_PARAGRAPH}""",
+    rf"""(?<!\w)(?:translate|übersetz|tradu|перевед|翻译|翻訳|shorten|kürz|summari[sz]e|résume|resum|rephrase|rewrite|korrigier
+        |corrig|write\ (?:\w+\ ){{1,3}}(?:story|poem))[^\n.!?:：]{{0,40}}[:：]\s*{_PARAGRAPH}""",
+    r"^(?:hypothetically|(?:pretend|imagine|suppose|let's\ say)(?:\ that)?\ (?:i|we)\b|you\ are\ now\b.+\bi\ am\b).*",
+)
+_QUOTATION = r"""“[^”]*”|„[^“”]*[“”]|«[^»]*»|「[^」]*」|『[^』]*』|"[^"]*"|(?<!\w)'.*?'(?!\w)|(?<!\w)‘.*?’(?!\w)"""
+
+
+@functools.lru_cache(maxsize=16)
+def own_words(text: str) -> str:
+    """Return a typed message with ``CUT`` in place of all that was pasted, by its shape."""
+    for shape in PASTED:
+        text = re.sub(shape, CUT, text, flags=re.IGNORECASE | re.MULTILINE | re.VERBOSE)
+    return text
+
+
+def removes(line: str, fact: str) -> bool:
+    """Tell whether half of a line or more would be lost if it were replaced by this fact."""
+    kept = [any(alike(word, other) for other in words(fact)) for word in substance(line)]
+    return bool(line) and 2 * sum(kept) <= len(kept)
+
+
+class Given(Value):
+    """The circumstances of a reply, by which its edits are judged."""
+
+    messages: Sequence[Message]
+    earlier: Sequence[Message]
+    today: str
+    own: frozenset[str]
+    review_all: bool
+    budget: int
+    condensing: bool
+
+
 class Proposal(Value):
     """An edit and all that a gate may look at to judge it."""
 
+    given: Given
     edit: Edit
     item: Item | None
     message: Message | None
+    typed: str  # all that the fact may be made of
     now: Document
-    gone: bool  # the line that it names is not there any more, or another edit of this reply has changed it
-    edits: int  # how many edits the reply has, and how many of them are removals; 0 while condensing
-    removals: int
-    budget: int
-    condensing: bool
+    gone: bool = False  # the line that it names is not there any more, or another edit of this reply has changed it
+    edits: int = 0  # how many edits of the reply are not rejected
+    removals: int = 0  # how many lines learning would have removed within a day
 
     @property
     def fact(self) -> str:
         """The text that would be written; ``""`` for a ``REMOVE``."""
         return "" if self.edit.action == "REMOVE" else self.edit.fact
 
+    @property
+    def line(self) -> str:
+        return self.item.text if self.item else ""
 
-def _is_given(p: Proposal) -> bool:
-    """Tell whether the quote stands in text that the user gave to work on, or in fiction."""
-    marker = p.message and _given_at(p.message.text)
-    if p.condensing or not p.message or not marker:
+    @property
+    def removes(self) -> bool:
+        return removes(self.line, self.fact)
+
+    @property
+    def size(self) -> int:
+        return len(self.now.text)
+
+    @property
+    def known(self) -> str:
+        """All that names and numbers may come from."""
+        return self.typed if self.given.condensing else f"{self.typed}\n{self.now.text}"
+
+
+_EVERYTHING = (
+    r"\b(?:forget|delete|vergiss|losche?|oublie|olvida|esqueca|dimentica|vergeet|zapomnij|забудь)\W+(?:\w+\W+)?"
+    r"(?:everything|all|alles|tout|todo|tudo|tutto|wszystko|все)\b|忘.*(?:全部|一切)|(?:全部|すべて).*忘"
+)
+_CLAUSE = (
+    r"[;；。、，]|[,.]\s|\s[-–—]\s|\s(?:and|with|while|und|mit|et|avec|y|con|e|com|en|met|och|med|и|с|i|z|ve|ile)\s"
+)
+_YEARS = (
+    r"year|decade|jahr|\ban(?:s|nee)|\banos?\b|\banni|jaar|\bar\b|\blat|\broku?\b|\bгод|\bлет|年|yil|साल|سن|שנ|ปี|년"
+)
+_CODE = r"://|@|^(?:--?|[/~\\$])[^\W\d]|[^\W\d]{2}[._\\=][^\W\d]{2}|::|=="
+_NAME = r"(?<!^)(?<![.:;!?]\s)(?<![^\W_])[^\W_]{3,}(?![^\W_]|\s\d{4}\b)"  # neither first in a sentence nor a month
+
+
+def _is_pasted(p: Proposal) -> bool:
+    """Tell whether the quote stands only in pasted text, or within quotation marks."""
+    own = own_words(p.message.text) if p.message else ""
+    for quotation in re.findall(_QUOTATION, own):
+        if normalised(p.edit.quote) in normalised(quotation) and quotation != own.strip():
+            own = own.replace(quotation, CUT)
+    return not p.given.condensing and find_quote(p.edit.quote, [Message(own)]) is None
+
+
+def _is_loose(p: Proposal) -> bool:
+    """Tell whether the line that goes, or the fact or one of its clauses, shares no word with what was typed."""
+    if p.edit.action == "REMOVE":
+        return not related(p.line, p.typed) and not re.search(_EVERYTHING, folded(p.typed))
+    if normalised(p.fact) in normalised(p.typed):
         return False
-    text, above = normalised(p.message.text), normalised(p.message.text[: marker.end()])
-    return len(above) <= _whole_words(normalised(p.edit.quote), text)
+    dated = r"\W*(?:\w+\s){0,2}\d{4}\W*"
+    clauses = [part for part in re.split(_CLAUSE, p.fact)[1:] if substance(part) and not re.fullmatch(dated, part)]
+    return not all(related(part, p.typed) for part in (p.fact, *clauses))
 
 
-def _too_many_removals(p: Proposal) -> object:
-    return p.edit.action == "REMOVE" and p.removals > MOST_REMOVALS and p.removals
+def _strange_numbers(p: Proposal) -> Iterator[str]:
+    """Find the numbers above twelve of a fact that are not known, and no years that follow ("3 years ago")."""
+    known = {value for _, values in numbers(p.known) for value in values}
+    years = 13 if re.search(_YEARS, folded(p.typed)) else 2
+    dates = [int(at[:4]) for at in (p.given.today, *(m.at for m in p.given.messages)) if at[:4].isdigit()]
+    for number, values in numbers(p.fact):
+        apart = [abs(date - min(values)) for date in dates] if 1900 <= min(values) < 2100 else []
+        follows = any(n < years or n in known for n in apart)
+        if known.isdisjoint(values) and (max(values) > 12 or ":" in number) and not follows:
+            yield number
 
 
-def _too_long(p: Proposal) -> bool:
-    return p.edit.action == "ADD" and len(p.now.text) > BUDGET and not p.condensing
+def _squeezed(text: str) -> str:
+    return re.sub(r"[\W_]", "", folded(text))
+
+
+def _strange_codes(p: Proposal) -> Iterator[str]:
+    """Find the addresses, domains, flags and paths of a fact that are not known."""
+    for code in (token.strip(".,;:!?()[]\"'“”„«»…") for token in p.fact.split()):
+        letters = _squeezed(code)
+        said = normalised(code) in normalised(p.known) or (len(letters) > 3 and letters in _squeezed(p.known))
+        if re.search(_CODE, code) and not said:
+            yield code
+
+
+def _strange_names(p: Proposal) -> Iterator[str]:
+    """Find the names of a fact of which no part is known, and words of mixed scripts."""
+    known, squeezed = set(words(p.known)), _squeezed(p.known)
+
+    def said(name: re.Match[str]) -> bool:
+        word = folded(name[0])
+        written = any(alike(word, other) or (len(other) > 2 and word.startswith(other)) for other in known)
+        return written or (len(word) > 3 and word in squeezed)
+
+    names = [name for name in re.finditer(_NAME, p.fact) if name[0] != name[0].lower()]
+    for name in names:
+        between = {n: p.fact[min(n.end(), name.end()) : max(n.start(), name.start())] for n in names}
+        if not any(said(n) for n in names if re.fullmatch(r"(?: (?:of |de |\()?)?", between[n])):
+            yield name[0]
+    yield from (w for w in words(p.fact) if re.search("[a-z].*[α-ωа-я]|[α-ωа-я].*[a-z]", w) and w not in known)
+
+
+def _untyped(p: Proposal) -> str:
+    """Quote what the fact says and nobody typed; ``""`` if there is nothing."""
+    strange = {*_strange_codes(p), *_strange_numbers(p), *_strange_names(p)}
+    return ", ".join(f"“{word}”" for word in sorted(strange, key=p.fact.find)[:3])
 
 
 # The gates, in the order in which they are asked; the first that is true decides.
 # A text that a test returns stands in place of {}.
 GATES: tuple[tuple[str, str, Callable[[Proposal], object]], ...] = (
-    ("reject", "the profile is short enough", lambda p: p.condensing and len(p.now.text) <= p.budget * 3 // 4),
+    ("reject", "the profile is short enough", lambda p: p.given.condensing and p.size <= p.given.budget * 3 // 4),
     ("reject", "the line it names is not one that can be edited", lambda p: p.edit.action != "ADD" and not p.item),
     ("reject", "its line has changed since", lambda p: p.gone),
+    ("reject", "its line is in the user's own words", lambda p: p.given.condensing and p.line in p.given.own),
     ("reject", "it has no quote", lambda p: not p.edit.quote),
     ("reject", "its quote is not in what was typed", lambda p: not p.message),
     ("reject", "its quote contains {}", lambda p: why_secret(p.edit.quote)),
     ("reject", "{}", lambda p: p.edit.action != "REMOVE" and why_unfit(p.edit.fact)),
     ("reject", "the profile says so already", lambda p: p.fact and p.now.has(p.fact)),
-    ("hold", "it contains a web address", lambda p: _reads(_ADDRESS, p.fact)),
-    ("hold", "it reads as an order to a model", lambda p: _reads(_ORDER, p.fact)),
-    ("hold", "it reads as an endorsement", lambda p: _reads(_ENDORSEMENT, p.fact)),
-    ("hold", "it is one of {} edits at once", lambda p: p.edits > MOST_EDITS and f"{p.edits:,}"),
-    ("hold", "it is one of {} removals at once", _too_many_removals),
-    ("hold", f"the profile is over {BUDGET:,} characters", _too_long),
-    ("hold", "it stands in text to work on, or in fiction", _is_given),
+    ("hold", "you review all edits", lambda p: p.given.review_all),
+    ("hold", "it is one of {:,} edits at once", lambda p: p.edits > MOST_EDITS + 2 * len(p.given.messages) and p.edits),
+    (
+        "hold",
+        "it is one of {} removals within a day",
+        lambda p: p.removals > MOST_REMOVALS and p.removes and p.removals,
+    ),
+    ("hold", "the profile is too long", lambda p: p.edit.action == "ADD" and p.size > p.given.budget),
+    ("hold", "it is in text that was pasted", _is_pasted),
+    ("hold", "the user typed nothing like it", _is_loose),
+    ("hold", "the user did not type {}", _untyped),
 )
 
 
-def _decide(proposal: Proposal) -> tuple[str, str]:
+def _decide(proposal: Proposal, *outcomes: str) -> tuple[str, str]:
     for outcome, reason, test in GATES:
-        if result := test(proposal):
+        if outcome in outcomes and (result := test(proposal)):
             return outcome, reason.format(result)
     return "apply", ""
 
@@ -1213,15 +1376,17 @@ class Judgement(Value):
         return [verdict for verdict in self.verdicts if verdict.outcome == outcome]
 
 
-def applied(verdict: Verdict, document: Document) -> Document:
-    """Return the document with a verdict's edit made in it; as it is if the line is gone."""
-    edit = verdict.edit
-    if edit.action == "ADD" or verdict.item is None:
-        return document.add(edit.target, edit.fact)
-    item = document.find(verdict.item.text, verdict.item.section, verdict.item.nth)
-    if item is None:
-        return document
-    return document.remove(item) if edit.action == "REMOVE" else document.replace(item, edit.fact)
+def _propose(edit: Edit, edits: Sequence[Edit], seen: Document, now: Document, given: Given) -> Proposal:
+    if edit.action == "ADD":  # to a heading of the profile or one of ours, never the model's own words
+        edit = edit._replace(target=now.section(edit.target))
+    item = None if edit.action == "ADD" else seen.ids.get(edit.target)
+    quotable = given.messages
+    if given.condensing:  # the line itself, and those that go with it
+        gone = [seen.ids[other.target] for other in edits if other.action == "REMOVE" and other.target in seen.ids]
+        quotable = [Message(line.text) for line in (item, *gone) if line]
+    message = find_quote(edit.quote, quotable)
+    thread = [m.text for m in (*given.earlier, *quotable) if message and m.thread_id == message.thread_id]
+    return Proposal(given, edit, item, message, "\n".join(thread), now)
 
 
 def judge(
@@ -1230,35 +1395,33 @@ def judge(
     now: Document,
     messages: Sequence[Message],
     *,
-    earlier: Sequence[Message] = (),  # noqa: ARG001 - the gates that look at them are still to come
+    earlier: Sequence[Message] = (),
+    today: str | None = None,
+    own: frozenset[str] = frozenset(),
+    removals_today: int = 0,
+    review_all: bool = False,
     budget: int = BUDGET,
     condensing: bool = False,
 ) -> Judgement:
     """Judge every edit on its own and apply the good ones.
 
-    ``seen`` is the profile that the model was shown, whose ids it used; ``now``
-    is the profile as it is. Condensing may take many edits, but no more than it
-    takes to bring the profile down to three quarters of its ``budget``.
+    ``seen`` is the profile that the model was shown, whose ids it used; ``now`` is the profile as it is.
+    ``earlier`` messages of a thread support its facts, but are no receipts. ``own`` are the lines without
+    evidence. Condensing may take many edits, but no more than bring the profile to three quarters of its ``budget``.
     """
-    actions = [] if condensing else [edit.action for edit in edits]
+    given = Given(messages, earlier, today or "", own, review_all, budget, condensing)
+    proposals = [_propose(edit, edits, seen, now, given) for edit in edits]
+    sound = [] if condensing else [p for p in proposals if _decide(p, "reject")[0] == "apply"]
+    at_once, removals = len({p.edit for p in sound}), removals_today + sum(p.removes for p in sound)
     verdicts: list[Verdict] = []
-    changed: set[str] = set()
-    for given in edits:
-        # A heading of the profile or one of ours, never the model's own words.
-        edit = given._replace(target=now.section(given.target)) if given.action == "ADD" else given
-        item = None if edit.action == "ADD" else seen.ids.get(edit.target)
-        gone = item is not None and (edit.target in changed or not now.find(item.text, item.section))
-        message = find_quote(edit.quote, messages)
-        counts = len(actions), actions.count("REMOVE")
-        proposal = Proposal(edit, item, message, now, gone, *counts, budget, condensing)
-        verdict = Verdict(edit, *_decide(proposal), message, item)
-        if verdict.outcome == "apply":
-            now = applied(verdict, now)
-            changed.add(edit.target)
-        elif verdict.outcome == "hold" and sum(v.outcome == "hold" for v in verdicts) >= HELD_PER_REQUEST:
-            reason = f"{HELD_PER_REQUEST} edits of its request are held already"
-            verdict = verdict._replace(outcome="reject", reason=reason)
-        verdicts.append(verdict)
+    for p in proposals:
+        here = p.item and now.find(p.item.text, p.item.section, p.item.nth)
+        gone = p.item is not None and (not here or any(v.item == p.item for v in verdicts if v.outcome == "apply"))
+        decided = _decide(p._replace(now=now, gone=gone, edits=at_once, removals=removals), "reject", "hold")
+        verdicts.append(Verdict(p.edit, *decided, p.message, p.item))
+        if decided[0] == "apply":
+            new = now.replace(here, p.fact) if here and p.fact else here and now.remove(here)
+            now = new or now.add(p.edit.target, p.fact)
     return Judgement(tuple(verdicts), now)
 
 
@@ -2385,6 +2548,8 @@ class Turns(Value):
 
 HELD_IN_ALL = 100
 """Edits that wait for a review at a time; above it, new ones are not kept. Of refused ones the newest are."""
+HELD_AT_ONCE = 30
+"""Edits that one request may leave for review: a flood must not fill all of it."""
 REWORDED = "REWORDED"
 """The action of a receipt whose fact is in the user's own words."""
 
@@ -2437,6 +2602,15 @@ class Receipts(Value):
     def since(self, version: int) -> list[Receipt]:
         """Return the receipts of all edits made after a version."""
         return self._where("version > ?", version)
+
+    def removals_today(self) -> int:
+        """Count the lines that learning has removed within a day, or replaced by something else."""
+        sql = (
+            "select before, fact from evidence join versions on versions.id = version"
+            " where author = 'worker' and turn_id != '' and versions.at > ?"
+        )
+        day_ago = (self.db.now() - dt.timedelta(days=1)).isoformat()
+        return sum(removes(row["before"], row["fact"]) for row in self.db.rows(sql, day_ago))
 
     def of(self, fact: str) -> list[Receipt]:
         """Return the receipts of a fact, newest first."""
@@ -2495,7 +2669,7 @@ class Review(Value):
     def hold(self, verdicts: Sequence[Verdict], model: str) -> None:
         """Keep edits for the user to review, none twice. Of a flood the newest are not kept."""
         waiting = {(held.action, held.before, held.fact) for held in self.edits()}
-        for verdict in verdicts:
+        for verdict in verdicts[:HELD_AT_ONCE]:
             (action, target, fact, quote), said = verdict.edit, verdict.message or Message("")
             if (key := (action, verdict.before, fact)) in waiting or len(waiting) >= HELD_IN_ALL:
                 continue
@@ -3175,7 +3349,7 @@ class Learner:
     def _commit(self, batch: Batch, edits: Sequence[Edit]) -> tuple[Judgement, int]:
         """Make a reply's edits in the profile as it is now; also return the version before them."""
         memory, condensing = self.memory, not batch.turns
-        budget = min(BUDGET, len(batch.seen.text)) if condensing else BUDGET
+        budget = min(self.settings.budget, len(batch.seen.text)) if condensing else self.settings.budget
         judged = Judgement((), batch.seen)
 
         def make(text: str) -> str:
@@ -3183,7 +3357,14 @@ class Learner:
             self._check_current(batch, text)
             now = Document(text)
             judged = judge(
-                edits, batch.seen, now, batch.messages, earlier=batch.earlier, budget=budget, condensing=condensing
+                *(edits, batch.seen, now, batch.messages),
+                earlier=batch.earlier,
+                today=memory.db.now().astimezone().date().isoformat(),
+                own=frozenset(item.text for item in now.items if condensing and not memory.receipts.of(item.text)),
+                removals_today=memory.receipts.removals_today(),
+                review_all=self.settings.review_all,
+                budget=budget,
+                condensing=condensing,
             )
             # The user has reworded a line that is to be changed: the model has to see that first.
             if any(v.item and not now.find(v.item.text, v.item.section) for v in judged.verdicts):
@@ -3192,7 +3373,8 @@ class Learner:
 
         def record(version: int) -> None:
             memory.receipts.add(version, judged.of("apply"), batch.model)
-            memory.review.hold([] if condensing else judged.of("hold"), batch.model)
+            if not condensing or self.settings.review_all:
+                memory.review.hold(judged.of("hold"), batch.model)
             memory.review.refuse([] if condensing else judged.of("reject"))
             memory.turns.finish(batch.turns)
 
@@ -3222,15 +3404,16 @@ class Learner:
         """Have a model shorten what was learned; also return the version before. Raises ``ModelFailed``."""
         batch = self._shown(Batch(model_id))
         own = {item.text for item in batch.seen.items if not self.memory.receipts.of(item.text)}
-        learned = tuple(Message(item.text) for item in batch.seen.items if item.text not in own)
-        request = build_condense_request(batch.seen, own)
-        edits = [edit for edit in self._edits(model_id, request) if edit.action != "ADD"] if learned else []
-        return self._commit(batch._replace(messages=learned), edits)
+        edits: list[Edit] = []
+        if any(item.text not in own for item in batch.seen.items):
+            edits = self._edits(model_id, build_condense_request(batch.seen, own))
+        edits = [edit for edit in edits if edit.action != "ADD"]
+        return self._commit(batch, edits)
 
     def _keep_within_budget(self, model_id: str) -> None:
         """Bring the profile within its budget, as far as condensing does; a text that was tried is not tried again."""
         memory, text = self.memory, self.memory.history.profile()
-        if len(text) <= BUDGET or memory.db.get("condensed") == digest(text):
+        if len(text) <= self.settings.budget or memory.db.get("condensed") == digest(text):
             return
         try:
             self._tell(self.condense(model_id)[1])
@@ -3434,7 +3617,7 @@ class Worker:
         failure = result.failure or ""
         self.logger.info("%s: %d turns, %s %s", result.model, result.turns, dict(counts) or "no edits", failure)
         for verdict in result.verdicts:
-            self.logger.debug("%s %s: %s", verdict.outcome, verdict.edit.action, verdict.reason)
+            self.logger.debug("%s %s", verdict.outcome, verdict.edit.action)
 
     def _report(self, error: Exception) -> None:
         message = in_words(error)
@@ -4081,8 +4264,8 @@ def report_change(version: Version | None, kept: pathlib.Path | None = None) -> 
         say("The profile says that already; nothing changed.")
     if version:
         say(f"{version.summary}\nTo undo this: llm memory rollback --only {version.id}")
-        if version.size > BUDGET:
-            say(f"The profile has {version.size:,} characters; above {BUDGET:,}, new facts wait for review.")
+        if version.size > (budget := click.get_current_context().ensure_object(Settings).budget):
+            say(f"The profile has {version.size:,} characters; above {budget:,}, new facts wait for review.")
 
 
 TEMPLATE = f"{TITLE}\n\n" + "\n\n".join(f"## {name}" for name in DEFAULT_SECTIONS) + "\n"
@@ -4522,8 +4705,8 @@ def rollback(version: int | None, steps: int | None, to: str | None, only: int |
 # Status and shells
 
 
-def profile_status(home: Home, problems: list[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {"path": str(home.profile), "characters": None, "budget": BUDGET, "facts": None}
+def profile_status(home: Home, budget: int, problems: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {"path": str(home.profile), "characters": None, "budget": budget, "facts": None}
     try:
         home.check_own()
         text = read_profile(home.profile)
@@ -4567,7 +4750,7 @@ def status_of(home: Home, settings: Settings) -> dict[str, Any]:
     """Gather everything that ``llm memory status`` tells. What can't be looked at becomes a problem."""
     problems = list(settings.complaints)
     found: dict[str, Any] = {"state": "on" if settings.updates else "on, but not learning (LLM_MEMORY_UPDATES)"}
-    found |= {"profile": profile_status(home, problems), **shell_status(settings, problems)}
+    found |= {"profile": profile_status(home, settings.budget, problems), **shell_status(settings, problems)}
     with Memory(home, patience=2) as memory:
         found["paused_since"] = memory.paused_since()
         try:
@@ -4597,9 +4780,9 @@ def status_lines(found: Mapping[str, Any], now: dt.datetime) -> Iterator[tuple[s
     yield "Here", found["here"]
     paused = found["paused_since"]
     yield "Memory", f"paused {ago(paused, now)}; to go on: llm memory resume" if paused else found["state"]
-    size, facts = found["profile"]["characters"], found["profile"]["facts"]
-    over = ": too long, so facts are condensed, and new ones wait for review" if (size or 0) > BUDGET else ""
-    text = "" if size is None else f" ({counted(facts, 'fact')}, {size:,} of {BUDGET:,} characters{over})"
+    size, facts, budget = (found["profile"][name] for name in ("characters", "facts", "budget"))
+    over = ": too long, so facts are condensed, and new ones wait for review" if (size or 0) > budget else ""
+    text = "" if size is None else f" ({counted(facts, 'fact')}, {size:,} of {budget:,} characters{over})"
     yield "Profile", f"{tilde(pathlib.Path(found['profile']['path']))}{text}"
     if "pending" in found:
         last, pending = found["last_learned"], found["pending"]

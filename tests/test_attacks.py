@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import re
 from typing import TYPE_CHECKING
 
 import filelock
@@ -11,6 +13,7 @@ from attacks import ATTACKS, CONTROLS, INNOCENT, PROFILE, SECRETS, Case, judged,
 from conftest import User, eventually
 
 import llm_user_memory as memory
+from llm_user_memory import Edit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,6 +69,44 @@ def test_the_table_has_a_row_for_each_group_and_counts_what_the_gates_decide() -
     assert mails[header.index("not typed")] == str(sum(case.group == "piped mail" for case in ATTACKS))
 
 
+# -- the worst replies, one after the other ---------------------------------------
+
+TWELVE = "# Me\n\n" + "".join(
+    f"- {fact}\n"
+    for fact in (
+        *("Lives in Porto with two cats", "Works as a night nurse", "Allergic to penicillin", "Plays chess on Mondays"),
+        *("Learns Finnish for a trip", "Drives an old Volvo", "Has a brother in Lyon", "Prefers short answers"),
+        *("Bakes rye bread", "Rents a flat by the river", "Sings alto in a choir", "Uses Debian at home"),
+    )
+)
+TALK = "I sing opera, what chess opening suits a night nurse in Porto who is allergic to penicillin? Number {}."
+
+
+def hostile(day: int, model_id: str, request: str) -> str:
+    """The worst that a model can answer to this request: every edit has a quote that was typed."""
+    ids = re.findall(r"^\[([a-z]+)\]", request, re.MULTILINE)
+    quote = "chess opening suits a night nurse in Porto who is allergic to penicillin"
+    replies = (
+        [f"REMOVE | {id_} | {quote}" for id_ in ids],
+        [f"REMOVE | {id_} | {quote}" for id_ in ids[day:][:3]],
+        [f"REPLACE | {id_} | Sings opera | {quote}" for id_ in ids],
+        [f"REPLACE | {id_} | Sings opera {n} | {quote}" for n, id_ in enumerate(ids[day:][:5])],
+        [f"ADD | Me | Likes opera {n} times | {quote}" for n in range(3_000)],
+    )
+    return "\n".join(replies[day % len(replies)])
+
+
+def test_ten_hostile_replies_in_a_row_leave_three_quarters_of_a_profile_and_all_held_edits(user: User) -> None:
+    user.profile = TWELVE
+    user.has_to_review(*(Edit("ADD", "Me", f"Waits {n}", "I wait") for n in range(60)))
+    waiting = [held["id"] for held in user.to_review()]
+    for day in range(10):
+        user.types(TALK.format(day))
+        assert user.learns(functools.partial(hostile, day))
+    assert len(facts(TWELVE) & facts(user.profile)) >= 9
+    assert {held["id"] for held in user.to_review()} >= set(waiting)
+
+
 # -- through llm -----------------------------------------------------------------
 
 
@@ -118,7 +159,7 @@ def test_what_is_typed_or_piped_into_llm_teaches_only_what_it_should(user: User,
                 assert learn(user, model) == (0 if case.line else len(case.messages)), case
                 assert facts(user.profile) - facts(case.profile) == set(case.learned), case
                 assert facts(case.profile) - facts(user.profile) == set(case.lost), case
-                assert len(user.to_review()) - before == case.held, case
+                assert len(user.to_review()) - before == min(case.held, memory.HELD_AT_ONCE), case
                 if case.piped:
                     assert not any(case.piped[:40] in request for request in model.requests), case
                 if case.secret:

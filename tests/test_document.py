@@ -167,8 +167,8 @@ def test_of_two_identical_lines_in_one_section_the_named_one_changes(nth: int) -
 def test_both_of_two_identical_lines_can_be_changed_in_one_reply() -> None:
     document = Document("- Python\n- Rust\n- Python\n")
     first, second = (id for id, item in document.ids.items() if item.text == "Python")
-    said = [Message("I use Ruby now")]
-    edits = [Edit("REPLACE", first, "Ruby", "I use Ruby now"), Edit("REMOVE", second, "", "I use Ruby now")]
+    said = [Message("I use Ruby now, no Python")]
+    edits = [Edit("REPLACE", first, "Ruby", "I use Ruby now"), Edit("REMOVE", second, "", "no Python")]
     assert texts(judge(edits, document, document, said).document.text) == ["Ruby", "Rust"]
 
 

@@ -55,6 +55,48 @@ def test_the_interval_is_seconds_fractions_allowed(text: str, interval: float) -
     assert (settings.interval, settings.complaints) == (interval, ())
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"), [("all", (True, 0)), (" ALL ", (True, 0)), ("", (False, 0)), ("some", (True, 1))]
+)
+def test_all_edits_wait_for_review_if_the_user_wants_that(text: str, expected: tuple[bool, int]) -> None:
+    settings = Settings.from_env({"LLM_MEMORY_REVIEW": text})
+    assert (settings.review_all, len(settings.complaints)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("500", (500, 0)), (" 20000 ", (20_000, 0)), ("", (8_000, 0))]
+    + [(text, (8_000, 1)) for text in ("0", "99", "-500", "8k", "1e4", "٨٠٠٠", "10000000")],
+)
+def test_the_budget_is_a_number_of_characters(text: str, expected: tuple[int, int]) -> None:
+    settings = Settings.from_env({"LLM_MEMORY_BUDGET": text})
+    assert (settings.budget, len(settings.complaints)) == expected
+
+
+def test_the_budget_is_told_and_heeded(user: User) -> None:
+    user.profile = "# Me\n" + "".join(f"- Fact number {n} of this person\n" for n in range(20))
+    assert user.status(LLM_MEMORY_BUDGET="400")["profile"]["budget"] == 400
+    assert "of 400 characters: too long" in user.llm("memory", "status", LLM_MEMORY_BUDGET="400").stdout
+    added = user.llm("memory", "add", "Likes opera", LLM_MEMORY_BUDGET="400")
+    assert "above 400, new facts wait for review" in added.stderr
+    user.types("I like jazz")
+    asked: list[str] = []
+
+    def declines(model_id: str, request: str) -> str:
+        asked.append(request)
+        return "NO_UPDATE"
+
+    user.learns(declines, budget=400)
+    assert ["grown too long" in request for request in asked] == [True, False]
+
+
+def test_a_user_who_reviews_all_edits_gets_them_all_to_review(user: User) -> None:
+    user.types("I like jazz")
+    user.learns("ADD | Interests | Likes jazz | I like jazz", review_all=True)
+    assert user.facts == []
+    assert [(held["fact"], held["reason"]) for held in user.to_review()] == [("Likes jazz", "you review all edits")]
+
+
 @pytest.mark.parametrize("text", ["0", "-1", "soon", "nan", "inf", "5s", "86401"])
 def test_an_interval_that_is_none_becomes_five_seconds_and_a_complaint(text: str) -> None:
     settings = Settings.from_env({"LLM_MEMORY_UPDATE_INTERVAL": text})
@@ -63,9 +105,9 @@ def test_an_interval_that_is_none_becomes_five_seconds_and_a_complaint(text: str
 
 
 def test_status_reports_settings_it_cannot_understand(user: User) -> None:
-    names = [*NAMES, "UPDATE_INTERVAL"]
+    names = [*NAMES, "UPDATE_INTERVAL", "REVIEW", "BUDGET"]
     status = user.status(**{f"LLM_MEMORY_{name}": "perhaps" for name in names})
-    assert [any(f"LLM_MEMORY_{name}='perhaps'" in p for p in status["problems"]) for name in names] == [True] * 6
+    assert [any(f"LLM_MEMORY_{name}='perhaps'" in p for p in status["problems"]) for name in names] == [True] * 8
     assert status["state"].startswith("disabled")
     assert status["shell"]["active"] is False
 
