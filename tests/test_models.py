@@ -232,7 +232,8 @@ def test_a_request_that_a_service_quotes_in_its_error_is_not_kept(monkeypatch: p
 
 # Condensing
 
-LARGE = "# Me\n" + "".join(f"- Fact number {n}, of an ordinary length, about me and Hull\n" for n in range(200))
+FACT = "Fact number {}, of an ordinary length, about me and Hull"
+OWN = "My own words about me and Hull, with no receipt"
 
 
 def condensing(user: User, condensed: Callable[[], str]) -> list[str]:
@@ -245,17 +246,21 @@ def condensing(user: User, condensed: Callable[[], str]) -> list[str]:
             return "NO_UPDATE"
         asked.append("condense")
         fact = condensed()
-        return f"REPLACE | {next(iter(memory.Document(LARGE).ids))} | {fact} | Fact number 0, of an ordinary"
+        ids = {item.text: id_ for id_, item in memory.Document(user.profile).ids.items()}
+        return "\n".join(f"REPLACE | {ids[line]} | {fact} | about me and Hull" for line in (FACT.format(0), OWN))
 
-    user.profile = LARGE
+    user.profile = f"# Me\n- {OWN}\n"
+    for n in (0, 7, 8):
+        user.has_learned(FACT.format(n), FACT.format(n))
     for _ in range(2):
         user.types(SAID)
-        user.learns(ask)
+        user.learns(ask, budget=100)
+    assert user.facts[0] == OWN
     return asked
 
 
 def test_a_line_that_is_forgotten_while_the_profile_is_condensed_does_not_come_back(user: User) -> None:
-    facts = ["Facts number 0, number 7, and others", "Facts number 0 and others"]
+    facts = ["Facts number 0, number 7, and Hull", "Fact number 0 and Hull"]
 
     def condensed() -> str:
         if len(facts) == 2:
@@ -263,7 +268,7 @@ def test_a_line_that_is_forgotten_while_the_profile_is_condensed_does_not_come_b
         return facts.pop(0)
 
     asked = condensing(user, condensed)
-    assert user.facts[0] == "Facts number 0 and others"
+    assert user.facts[1] == "Fact number 0 and Hull"
     assert not [fact for fact in user.facts if "number 7," in fact]
     assert asked == ["condense", "update", "condense", "update"], "another text is worth another try"
 
@@ -278,5 +283,5 @@ def test_a_condensing_that_failed_for_a_moment_is_told_and_tried_again(user: Use
         return "Facts about Hull"
 
     assert condensing(user, condensed) == ["condense", "update", "condense", "update"]
-    assert user.facts[0] == "Facts about Hull"
+    assert user.facts[1] == "Facts about Hull"
     assert user.problems() == ""
