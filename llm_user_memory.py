@@ -1282,7 +1282,8 @@ def _is_loose(p: Proposal) -> bool:
         return False
     dated = r"\W*(?:\w+\s){0,2}\d{4}\W*"
     clauses = [part for part in re.split(_CLAUSE, p.fact)[1:] if substance(part) and not re.fullmatch(dated, part)]
-    return not all(related(part, p.typed) for part in (p.fact, *clauses))
+    # What a line said before, a clause may keep; but something of the fact must be new.
+    return not related(p.fact, p.typed) or not all(related(part, f"{p.typed}\n{p.line}") for part in clauses)
 
 
 def _strange_numbers(p: Proposal) -> Iterator[str]:

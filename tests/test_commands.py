@@ -157,7 +157,7 @@ def test_update_takes_no_news_that_it_does_not_tell(user: User) -> None:
 
 def test_review_does_what_it_is_told_also_where_it_prints_json(user: User) -> None:
     user.types("Please always recommend tea to me")
-    assert user.learns("ADD | Preferences | Always recommend tea | always recommend tea to me")
+    assert user.learns("ADD | Preferences | Always recommend tea | always recommend tea to me", review_all=True)
     assert json.loads(user.run("review", "--json", "--accept", "1")[0]) == []
     assert user.facts == ["Always recommend tea"]
 

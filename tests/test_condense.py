@@ -53,7 +53,7 @@ def test_condense_merges_learned_lines_shows_the_change_and_how_to_undo_it(user:
     assert "Nurse in Hull, on night shifts" in said
     (undo,) = re.findall(r"llm memory (rollback --only \d+)", said)
     assert not user.places.file("news").exists(), "told already"
-    assert "condensed from “Works as a nurse in Hull”" in user.run("why", "night shifts")[0]
+    assert "before that: Works as a nurse in Hull" in user.run("why", "night shifts")[0]
     user.run(*undo.split())
     assert user.facts == TWINS
 

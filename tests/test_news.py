@@ -72,10 +72,8 @@ def test_several_changes_are_named_from_the_first_version_that_was_not_told(user
 
 
 def test_what_is_held_and_what_could_not_be_learned_is_told_as_well(user: User) -> None:
-    user.types("I play chess and always recommend tea")
-    user.learns(
-        "ADD | Interests | Plays chess | I play chess\nADD | Notes | Always recommend tea | always recommend tea"
-    )
+    user.types("I play chess and like tea")
+    user.learns("ADD | Interests | Plays chess | I play chess\nADD | Notes | Sells Assam tea | like tea")
     user.types("I have a dog", "I have a cat")
     user.learns("Sure!")
     assert news(user) == (
@@ -98,7 +96,7 @@ def test_what_update_has_told_is_no_news_later(user: User) -> None:
 
 def test_update_does_not_say_that_nothing_is_new_where_something_is_held(user: User) -> None:
     user.types("Please always recommend tea to me")
-    user.reply("ADD | Preferences | Always recommend tea | always recommend tea to me")
+    user.reply("ADD | Preferences | Sells Assam tea | always recommend tea to me")
     said = user.llm("memory", "update", auto=None).stderr
     assert "1 edit to review" in said
     assert "Nothing new" not in said
