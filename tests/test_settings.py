@@ -75,6 +75,7 @@ def test_the_budget_is_a_number_of_characters(text: str, expected: tuple[int, in
 
 def test_the_budget_is_told_and_heeded(user: User) -> None:
     user.profile = "# Me\n" + "".join(f"- Fact number {n} of this person\n" for n in range(20))
+    user.has_learned("Plays chess", "I play chess")
     assert user.status(LLM_MEMORY_BUDGET="400")["profile"]["budget"] == 400
     assert "of 400 characters: too long" in user.llm("memory", "status", LLM_MEMORY_BUDGET="400").stdout
     added = user.llm("memory", "add", "Likes opera", LLM_MEMORY_BUDGET="400")
