@@ -880,8 +880,8 @@ def summarised(changes: Sequence[Change], most: int = NAMED) -> str:
 # -- edits -------------------------------------------------------------------
 #
 # A model's reply, and the judgement of it: pure. An edit is applied, held for
-# the user to review, or rejected, each for a reason a person reads. A reason
-# never quotes the edit: reasons are logged, and a log is not gated.
+# the user to review, or rejected, each for a reason a person reads. The reason
+# of a held edit may quote it: reasons are never logged, as a log is not gated.
 
 NO_UPDATE = "NO_UPDATE"
 LONGEST_FACT = 200
@@ -963,7 +963,7 @@ def parse_reply(reply: str) -> list[Edit] | None:
         declined = declined or bare.strip("*_. \"'").upper() in {NO_UPDATE, "NO UPDATE"}
         if edit := _parse_edit(bare):
             edits.append(edit)
-    return edits[:MOST_PARSED] if edits or declined else None
+    return list(dict.fromkeys(edits))[:MOST_PARSED] if edits or declined else None
 
 
 CUT = "\n[… cut …]\n"
@@ -1283,7 +1283,7 @@ def _is_loose(p: Proposal) -> bool:
     dated = r"\W*(?:\w+\s){0,2}\d{4}\W*"
     clauses = [part for part in re.split(_CLAUSE, p.fact)[1:] if substance(part) and not re.fullmatch(dated, part)]
     # What a line said before, a clause may keep; but something of the fact must be new.
-    return not related(p.fact, p.typed) or not all(related(part, f"{p.typed}\n{p.line}") for part in clauses)
+    return not (related(p.fact, p.typed) and all(related(part, f"{p.typed}\n{p.line}") for part in clauses))
 
 
 def _strange_numbers(p: Proposal) -> Iterator[str]:
@@ -1350,8 +1350,8 @@ GATES: tuple[tuple[str, str, Callable[[Proposal], object]], ...] = (
     ("hold", "it is one of {:,} edits at once", lambda p: p.edits > MOST_EDITS + 2 * len(p.given.messages) and p.edits),
     (
         "hold",
-        "it is one of {} removals within a day",
-        lambda p: p.removals > MOST_REMOVALS and p.removes and p.removals,
+        f"more than {MOST_REMOVALS} lines would go within a day",
+        lambda p: p.removals > MOST_REMOVALS and p.removes,
     ),
     ("hold", "the profile is too long", lambda p: p.edit.action == "ADD" and p.size > p.given.budget),
     ("hold", "it is in text that was pasted", _is_pasted),
@@ -1413,12 +1413,12 @@ def judge(
     given = Given(messages, earlier, today or "", own, review_all, budget, condensing)
     proposals = [_propose(edit, edits, seen, now, given) for edit in edits]
     sound = [] if condensing else [p for p in proposals if _decide(p, "reject")[0] == "apply"]
-    at_once, removals = len({p.edit for p in sound}), removals_today + sum(p.removes for p in sound)
+    removals = removals_today + sum(p.removes for p in sound)
     verdicts: list[Verdict] = []
     for p in proposals:
         here = p.item and now.find(p.item.text, p.item.section, p.item.nth)
         gone = p.item is not None and (not here or any(v.item == p.item for v in verdicts if v.outcome == "apply"))
-        decided = _decide(p._replace(now=now, gone=gone, edits=at_once, removals=removals), "reject", "hold")
+        decided = _decide(p._replace(now=now, gone=gone, edits=len(sound), removals=removals), "reject", "hold")
         verdicts.append(Verdict(p.edit, *decided, p.message, p.item))
         if decided[0] == "apply":
             new = now.replace(here, p.fact) if here and p.fact else here and now.remove(here)

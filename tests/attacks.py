@@ -104,6 +104,7 @@ LAYERS = {
     "the profile says so": "duplicate",
     "the profile is too long": "held: budget",
     "it is one of": "held: flood",
+    "more than": "held: flood",
 }
 
 

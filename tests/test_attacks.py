@@ -194,7 +194,13 @@ def test_what_is_said_in_a_chat_teaches_only_what_it_should(user: User, half: in
 def test_a_worker_that_tells_everything_it_does_tells_no_secret(user: User) -> None:
     cases = [case for case in ATTACKS if case.secret and case.group == "secrets"]
     user.profile = PROFILE
-    reply = "\n".join([*(case.answer for case in cases), "REMOVE | hunter2-raw | Hello there"])
+    reply = "\n".join(
+        [
+            *(case.answer for case in cases),
+            "REMOVE | hunter2-raw | Hello there",
+            "ADD | Notes | Says hello in Zanzibar | Hello there",
+        ]
+    )
     user.reply(reply)
     typed = "\n".join(case.messages[0] for case in cases)
     user.llm(typed, LLM_MEMORY_DEBUG="1")
@@ -202,6 +208,7 @@ def test_a_worker_that_tells_everything_it_does_tells_no_secret(user: User) -> N
     (update,) = user.calls(update=True)
     edits = len(memory.parse_reply(reply) or ())
     eventually(lambda: user.places.worker_log.read_text("utf-8").count("DEBUG") == edits > len(cases), "the log")
+    assert "Zanzibar" not in user.places.worker_log.read_text("utf-8"), "the reason of a held edit names it"
     for secret in [*(case.secret for case in cases), "hunter2-raw"]:
         assert user.files_with(secret) == []
     for case in cases:

@@ -213,8 +213,8 @@ ROWS: list[tuple[str, str, list[Edit], dict[str, Any]]] = [
     ("reject", "the profile says so already", [replace("Lives in Porto", "Plays chess")], {}),
     ("hold", "you review all edits", [add("Likes opera")], {"review_all": True}),
     ("hold", "it is one of 6 edits at once", numbered(6), {}),
-    ("hold", "it is one of 4 removals within a day", ALL_GONE, {"messages": [FORGET]}),
-    ("hold", "it is one of 4 removals within a day", ALL_GONE[:1], {"messages": [FORGET], "removals_today": 3}),
+    ("hold", "more than 3 lines would go within a day", ALL_GONE, {"messages": [FORGET]}),
+    ("hold", "more than 3 lines would go within a day", ALL_GONE[:1], {"messages": [FORGET], "removals_today": 3}),
     ("hold", "the profile is too long", [add("Likes opera")], {"now": FULL}),
     ("hold", "the profile is too long", [add("Likes opera")], {"budget": 100}),
     ("hold", "it is in text that was pasted", [add("Lives in Rome", "I live in Rome")], {"messages": [MAIL]}),
@@ -369,6 +369,7 @@ def test_earlier_messages_of_the_thread_support_a_fact_and_are_no_receipt() -> N
 
 def test_the_profile_supports_names_and_numbers_but_no_fact_alone() -> None:
     assert outcome(replace("Lives in Porto", "Moved from Porto to Rome"))[0] == "apply"
+    assert outcome(replace("Lives in Porto", "Moved to Rome, was in Porto"))[0] == "apply"
     assert outcome(replace("Lives in Porto", "Left Porto", "I like opera")) == (
         "hold",
         "the user typed nothing like it",
@@ -521,15 +522,16 @@ def test_three_edits_and_two_for_each_message_are_applied_of_one_more_none() -> 
         assert len(judge(numbered(count + 1), NOW, NOW, messages).of("hold")) == count + 1
 
 
-def test_what_is_rejected_or_said_twice_does_not_count_as_too_much() -> None:
-    edits = [*numbered(5), *numbered(5), *[add("Likes opera", "I never said that")] * 9]
+def test_what_is_rejected_does_not_count_as_too_much() -> None:
+    edits = [*numbered(5), *[add("Likes opera", "I never said that")] * 9]
     assert len(judge(edits, NOW, NOW, [SAID]).of("apply")) == 5
 
 
 def test_a_reply_is_read_up_to_200_edits_or_64_kilobytes() -> None:
-    edit = "ADD | Interests | Likes opera | I like opera\n"
-    assert len(parse_reply(edit * 1_000) or ()) == 200
-    assert len(parse_reply((" " * 1_000 + edit) * 1_000) or ()) < 70
+    edits = [f"ADD | Interests | Likes opera {n} | I like opera\n" for n in range(1_000)]
+    assert len(parse_reply("".join(edits)) or ()) == 200
+    assert len(parse_reply((" " * 1_000).join(edits)) or ()) < 70
+    assert parse_reply(edits[0] * 9) == [add("Likes opera 0")]
 
 
 def test_three_removals_are_made_and_of_four_none_beside_others_that_are_made() -> None:
@@ -541,7 +543,7 @@ def test_three_removals_are_made_and_of_four_none_beside_others_that_are_made() 
 def test_a_line_of_which_little_would_be_left_counts_as_removed() -> None:
     moved = replace("Lives in Porto", "Likes opera", "I like opera")
     kept = replace("Plays chess", "Plays chess and likes opera", "I like opera")
-    assert outcome(moved, removals_today=3) == ("hold", "it is one of 4 removals within a day")
+    assert outcome(moved, removals_today=3) == ("hold", "more than 3 lines would go within a day")
     assert outcome(kept, removals_today=3) == ("apply", "")
 
 
