@@ -886,7 +886,7 @@ def summarised(changes: Sequence[Change], most: int = NAMED) -> str:
 NO_UPDATE = "NO_UPDATE"
 LONGEST_FACT = 200
 MOST_REMOVALS = 3  # lines that learning removes within a day
-MOST_EDITS = 3  # at once, and two more for each message
+MOST_EDITS = 3  # at once, and two more for each message, or for 400 bytes of a long one
 MOST_READ = 65_536  # characters of a reply
 MOST_PARSED = 200  # edits of it
 
@@ -1112,15 +1112,17 @@ def find_quote(quote: str, messages: Sequence[Message]) -> Message | None:
 
     Compared without case, with whitespace collapsed and typographic quotes
     straightened. A quote needs two words or eight characters, a wide (East
-    Asian) character counting twice; less would be found almost anywhere.
+    Asian) character counting twice, or to be the whole message; less would be
+    found almost anywhere.
     """
     wanted = normalised(quote)
     width = sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in wanted)
-    if len(wanted.split()) < 2 and width < 8:
-        return None
+    short = len(wanted.split()) < 2 and width < 8
     # The newest first: where several say it, the latest is the best receipt.
     for message in reversed(messages):
-        if any(_whole_words(wanted, normalised(part)) for part in message.text.split(CUT)):
+        if short and wanted != normalised(message.text).strip(".!?。"):
+            continue
+        if wanted and any(_whole_words(wanted, normalised(part)) for part in message.text.split(CUT)):
             return message
     return None
 
@@ -1163,22 +1165,24 @@ def as_shown(text: str, longest: int = LONGEST_MESSAGE) -> str:
 _PARAGRAPH = r"(?:.+(?:\n|\Z))*"
 _SIGN_OFF = r"""(?:\w+\ (?:regards|wishes)|sincerely|yours|cheers|(?:mit|viele|liebe)\ [\w\ ]*grü|cordialement|saludos
     |atentamente|cordiali|saluti|atenciosamente|groet|pozdraw|с\ уважением)"""
-_SPEAKER = r"[^\W\d][\w.'-]*(?:\ \w+)?[ \t]?:[ \t]*"
-_TITLE = r"(?:\#{1,6}\ .+|.+\n[=-]{3,}|(?-i:(?=.*[A-ZÀ-ÞА-Я]{3})[A-ZÀ-ÞА-Я\d\ .,&'/–-]{8,}))[ \t]*(?:\n|\Z)\s*"
+_SPEAKER = r"[^\W\d][\w.'-]*(?:\ \w+)?[ \t]?[:：][ \t]*"
+_TITLE = r"(?:\#{1,6}\ .+|.+\n[=-]{3,}|(?-i:(?=.*[A-ZÀ-ÞА-Я]{3})[A-ZÀ-ÞА-Я\d\ .,?!&'/–-]{7,}))[ \t]*(?:\n|\Z)\s*"
 PASTED = (
     r"^[ \t]*(```|~~~)(?s:.*?)(?:^[ \t]*\1|\Z)",
     rf"""(?:(?:^(?:from|to|date|subject|von|an|betreff|de|para|à|objet|asunto|assunto|da|oggetto|temat|от|тема|件名):.*\n){{2,}}
-        |^-{{3,}}.*\w.*-{{3,}}[ \t]*$|^.*(?:\d:\d\d|@).*:[ \t]*$)(?s:.*?)(?:^{_SIGN_OFF}|\Z)""",
+        |^-{{3,}}.*\w.*-{{3,}}[ \t]*$|^.*(?:\d:\d\d|@).*:[ \t]*$|^[★☆⭐]{{2,}}.*\n)(?s:.*?)(?:^{_SIGN_OFF}|\Z)""",
     rf"""(?:(?<=\n)|[-–—:]\ )(?:dear|hello|hi|hey|sehr\ geehrte|hallo|cher|bonjour|estimad[oa]|hola|gentile
         |ciao|prezad[oa]|olá|geachte|уважаем|здравствуйте)\b(?:(?s:.*?){_SIGN_OFF}{_PARAGRAPH}|(?:.{{0,30}}$\s*)?{_PARAGRAPH})""",
-    r"^(?:>|\W?\d{1,4}[-/.]\d\d?[-/.]\d{1,4},?[T\ ]|\[\d\d?:\d\d|\d\d:\d\d:\d\d|[a-z]{3}\ +\d+\ \d\d:\d\d:\d\d).*$",
+    r"""^(?:>|\W?\d{1,4}[-/.]\d\d?[-/.]\d{1,4},?[T\ ]|\[\d\d?:\d\d|\d\d:\d\d:\d\d(?:.*-->(?:.*\n.+)+)?
+        |[a-z]{3}\ +\d+\ \d\d:\d\d:\d\d).*$""",
     r"^traceback.*\n(?:[ \t]+.*\n)*.*|^[\w.]*(?:error|exception):.*$",
     r"^(?:\+(?![\s\d])|-(?![\s\d-])|[+-]\ *(?:\#|//)|@@|commit\ [0-9a-f]+$(?:\n(?:[ \t].*|\w+:.*|))*).*$",
     r"<(\w+)[^>\n]*>(?s:.*)</\1>",
-    rf"^(?=(?:{_SPEAKER}.*\n)*{_SPEAKER}(?:\S+\ ){{4}})(?:{_SPEAKER}.*(?:\n|\Z)){{2,}}",
+    r"^[\w-]+:[ \t]*\n(?:[ \t]+\S.*(?:\n|\Z))+",
+    rf"^(?=(?:{_SPEAKER}.*\n)*{_SPEAKER}(?:(?:\S+\ ){{4}}|[ぁ-ヺ\u4e00-\u9fff]{{8}}))(?:{_SPEAKER}.*(?:\n|\Z)){{2,}}",
     rf"^{_TITLE}(?:(?s:.*)^{_TITLE})?{_PARAGRAPH}",
-    r"""\b(?:says|saying|said|wrote|writes|told|texted|asked|sagte?|schreibt|geschrieben|meinte?|dice|dijo|dit|écrit|scrive|zegt|mówi
-        |пишет|сказал)\b[^\n:.?!]{0,30}[:：].*""",
+    r"""\b(?:says|saying|said|wrote|writes|told|texted|asked|sagte?|schrieb\w*|geschrieben|meinte?|dice|dijo|escribió|diz|disse|escreveu|dit|écrit|scri\w+|detto|zegt|schreef|mówi|napisał\w*
+        |пишет|сказал)\b[^\n:.?!"“(]{0,30}[:：].*""",
     rf"""(?:\b(?:this|these|(?:my|his|her)\ \w+'s|dies\w*|cette?|est[ea]|quest[oa]|эт\w+)\ (?:\w+\ )?(?:e?-?mail|letter
         |text|review|article|pdf|page|post|blog|cv|bio|tweet|song|message|story|nachricht|lettre|carta|correo|письмо)|[这這][篇封段]|この文)
         [^\n:：]{{0,40}}[:：\n]\s*{_PARAGRAPH}""",
@@ -1198,9 +1202,8 @@ def own_words(text: str) -> str:
 
 
 def removes(line: str, fact: str) -> bool:
-    """Tell whether half of a line or more would be lost if it were replaced by this fact."""
-    kept = [any(alike(word, other) for other in words(fact)) for word in substance(line)]
-    return bool(line) and 2 * sum(kept) <= len(kept)
+    """Tell whether nothing of a line would be left if it were replaced by this fact."""
+    return bool(line) and not related(line, fact)
 
 
 class Given(Value):
@@ -1214,6 +1217,11 @@ class Given(Value):
     budget: int
     condensing: bool
 
+    @property
+    def most_edits(self) -> int:
+        """How many edits at once are plausible: a long message has more to say. In bytes, as an ideograph says more."""
+        return MOST_EDITS + sum(2 + 2 * (len(message.text.encode()) // 400) for message in self.messages)
+
 
 class Proposal(Value):
     """An edit and all that a gate may look at to judge it."""
@@ -1225,6 +1233,7 @@ class Proposal(Value):
     typed: str  # all that the fact may be made of
     now: Document
     gone: bool = False  # the line that it names is not there any more, or another edit of this reply has changed it
+    beside: bool = False  # another edit of the reply changes a line that the same message speaks of
     edits: int = 0  # how many edits of the reply are not rejected
     removals: int = 0  # how many lines learning would have removed within a day
 
@@ -1242,6 +1251,11 @@ class Proposal(Value):
         return removes(self.line, self.fact)
 
     @property
+    def is_about_its_line(self) -> bool:
+        """Whether the messages speak of the line that it names."""
+        return related(self.line, self.typed)
+
+    @property
     def size(self) -> int:
         return len(self.now.text)
 
@@ -1255,14 +1269,26 @@ _EVERYTHING = (
     r"\b(?:forget|delete|vergiss|losche?|oublie|olvida|esqueca|dimentica|vergeet|zapomnij|забудь)\W+(?:\w+\W+)?"
     r"(?:everything|all|alles|tout|todo|tudo|tutto|wszystko|все)\b|忘.*(?:全部|一切)|(?:全部|すべて).*忘"
 )
-_CLAUSE = (
-    r"[;；。、，]|[,.]\s|\s[-–—]\s|\s(?:and|with|while|und|mit|et|avec|y|con|e|com|en|met|och|med|и|с|i|z|ve|ile)\s"
+_CLAUSE = r"[;；。、，]|[,.]\s|\s[-–—]\s|\s(?:and|while|und|et|y|e|och|и|ve)\s"
+# Words that deny what stands beside them; and those with which a fact says that it is denied.
+_DENIES = (
+    r"\bnot\b|n't\b|\b(?:dont|never|no longer|no more|used to|keine?[nmrs]?|nicht|nie|jamais|ya no|nunca|n[aã]o|non"
+    r"|geen|niet|nooit|inte|aldrig|ikke|ne|не|нет|никогда)\b|^no\b|\bn'\w|[不没]|ません|ない|않|못|안 "
 )
+_DENIED = (
+    rf"{_DENIES}|\b(?:no|none|without|avoid|dis|hate|instead|pas|plus|ohne|sans|sin|sem|senza|bez|без)|less\b|free\b"
+    "|なし|[無无別别]"
+)
+_BUT = r"[.,;:!?、。，；()]|\b(?:but|because|aber|weil|mais|car|pero|porque|mas|ma|но|ale|maar)\b"
 _YEARS = (
-    r"year|decade|jahr|\ban(?:s|nee)|\banos?\b|\banni|jaar|\bar\b|\blat|\broku?\b|\bгод|\bлет|年|yil|साल|سن|שנ|ปี|년"
+    r"year|decade|jahr|\ban(?:s|nee)|\banos?\b|\banni|jaar|\bar\b|\blat|\broku?\b|\bгод|\bлет|рок|χρον|vuo"
+    r"|nam\b|tahun|年|yil|साल|سن|عام|שנ|ปี|년"
 )
+_DATE = r"(?:\d{1,2}\W{1,2}\w+|\w+\W\d{1,2}(?:st|nd|rd|th)?)\W{1,2}(\d{4})\b"
 _CODE = r"://|@|^(?:--?|[/~\\$])[^\W\d]|[^\W\d]{2}[._\\=][^\W\d]{2}|::|=="
-_NAME = r"(?<!^)(?<![.:;!?]\s)(?<![^\W_])[^\W_]{3,}(?![^\W_]|\s\d{4}\b)"  # neither first in a sentence nor a month
+# Neither first in a sentence nor a month.
+_NAME = r"(?<!^)(?<![.:;!?]\s)(?<![^\W_])(?<!\d\s)(?<!\d\.\s)[^\W_]{3,}(?![^\W_]|\s\d{4}\b)"
+_GERMAN = r"\b(?:der|das|und|ist|mit|für|nicht|keine?n?|ich|eine?n?|zum?|auf|seit|wird|bei|möchte|am|als|von)\b"
 
 
 def _is_pasted(p: Proposal) -> bool:
@@ -1274,27 +1300,52 @@ def _is_pasted(p: Proposal) -> bool:
     return not p.given.condensing and find_quote(p.edit.quote, [Message(own)]) is None
 
 
+def _only_takes(p: Proposal) -> bool:
+    """Tell whether an edit removes its line or some of it, and adds nothing."""
+    return bool(p.line) and set(words(p.line)).issuperset(substance(p.fact))
+
+
+def _goes_unsaid(p: Proposal) -> bool:
+    """Tell whether what goes shares no word with what was typed; it may go along with a line that does."""
+    gone = " ".join(word for word in substance(p.line) if word not in words(p.fact)) if p.fact else p.line
+    said = related(gone, p.typed) or re.search(_EVERYTHING, folded(p.typed))
+    return _only_takes(p) and not said and not p.beside
+
+
 def _is_loose(p: Proposal) -> bool:
-    """Tell whether the line that goes, or the fact or one of its clauses, shares no word with what was typed."""
-    if p.edit.action == "REMOVE":
-        return not related(p.line, p.typed) and not re.search(_EVERYTHING, folded(p.typed))
-    if normalised(p.fact) in normalised(p.typed):
+    """Tell whether the fact, or one of its clauses, shares no word with what was typed."""
+    if not p.fact or _only_takes(p) or normalised(p.fact) in normalised(p.typed):
         return False
-    dated = r"\W*(?:\w+\s){0,2}\d{4}\W*"
-    clauses = [part for part in re.split(_CLAUSE, p.fact)[1:] if substance(part) and not re.fullmatch(dated, part)]
+    dated = r"\W*(?:\w+\s){0,3}\d{4}\W*"
+    clauses = [
+        part for part in re.split(_CLAUSE, p.fact)[1:] if len(substance(part)) > 1 and not re.fullmatch(dated, part)
+    ]
     # What a line said before, a clause may keep; but something of the fact must be new.
     return not (related(p.fact, p.typed) and all(related(part, f"{p.typed}\n{p.line}") for part in clauses))
 
 
+def _is_denied(p: Proposal) -> bool:
+    """Tell whether every clause of the quote that speaks of the fact denies it, and the fact does not."""
+    about = [clause for clause in re.split(_BUT, normalised(p.edit.quote)) if related(p.fact, clause)]
+    denied = bool(about) and all(re.search(_DENIES, clause) for clause in about)
+    return bool(p.fact) and denied and not re.search(_DENIED, normalised(p.fact))
+
+
 def _strange_numbers(p: Proposal) -> Iterator[str]:
-    """Find the numbers above twelve of a fact that are not known, and no years that follow ("3 years ago")."""
+    """Find the numbers of a fact that are not known, and no dates that follow from it ("3 years ago", "Monday")."""
     known = {value for _, values in numbers(p.known) for value in values}
-    years = 13 if re.search(_YEARS, folded(p.typed)) else 2
     dates = [int(at[:4]) for at in (p.given.today, *(m.at for m in p.given.messages)) if at[:4].isdigit()]
+    span = 13 if re.search(_YEARS, folded(p.typed)) else 2
+    days = " ".join(found[0] for found in re.finditer(_DATE, p.fact) if any(abs(int(found[1]) - d) < 2 for d in dates))
+    # One up to twelve may have been typed as a word; not where all that were typed as numbers are gone.
+    quoted = {value for _, values in numbers(p.edit.quote) for value in values}
+    kept = quoted.intersection(value for _, values in numbers(p.fact) for value in values)
     for number, values in numbers(p.fact):
-        apart = [abs(date - min(values)) for date in dates] if 1900 <= min(values) < 2100 else []
-        follows = any(n < years or n in known for n in apart)
-        if known.isdisjoint(values) and (max(values) > 12 or ":" in number) and not follows:
+        value = min(values)
+        apart = [abs(date - value) for date in dates] if 1900 <= value < 2100 else []
+        follows = number in days or any(n < span or n in known for n in apart) or (apart and value % 100 in known)
+        small = max(values) <= 12 and ":" not in number and (kept or not quoted)
+        if known.isdisjoint(values) and not small and not follows:
             yield number
 
 
@@ -1320,7 +1371,9 @@ def _strange_names(p: Proposal) -> Iterator[str]:
         written = any(alike(word, other) or (len(other) > 2 and word.startswith(other)) for other in known)
         return written or (len(word) > 3 and word in squeezed)
 
-    names = [name for name in re.finditer(_NAME, p.fact) if name[0] != name[0].lower()]
+    # German writes every noun with a capital: there only what is in the quote's script can be told.
+    german = len(set(re.findall(_GERMAN, f"{p.fact} {p.typed}", re.IGNORECASE))) > 2
+    names = [name for name in re.finditer(_NAME, p.fact) if name[0] != name[0].lower() and not german]
     for name in names:
         between = {n: p.fact[min(n.end(), name.end()) : max(n.start(), name.start())] for n in names}
         if not any(said(n) for n in names if re.fullmatch(r"(?: (?:of |de |\()?)?", between[n])):
@@ -1347,7 +1400,7 @@ GATES: tuple[tuple[str, str, Callable[[Proposal], object]], ...] = (
     ("reject", "{}", lambda p: p.edit.action != "REMOVE" and why_unfit(p.edit.fact)),
     ("reject", "the profile says so already", lambda p: p.fact and p.now.has(p.fact)),
     ("hold", "you review all edits", lambda p: p.given.review_all),
-    ("hold", "it is one of {:,} edits at once", lambda p: p.edits > MOST_EDITS + 2 * len(p.given.messages) and p.edits),
+    ("hold", "it is one of {:,} edits at once", lambda p: p.edits > p.given.most_edits and p.edits),
     (
         "hold",
         f"more than {MOST_REMOVALS} lines would go within a day",
@@ -1355,7 +1408,9 @@ GATES: tuple[tuple[str, str, Callable[[Proposal], object]], ...] = (
     ),
     ("hold", "the profile is too long", lambda p: p.edit.action == "ADD" and p.size > p.given.budget),
     ("hold", "it is in text that was pasted", _is_pasted),
+    ("hold", "the user typed nothing about what goes", _goes_unsaid),
     ("hold", "the user typed nothing like it", _is_loose),
+    ("hold", "the user typed the opposite", _is_denied),
     ("hold", "the user did not type {}", _untyped),
 )
 
@@ -1418,7 +1473,9 @@ def judge(
     for p in proposals:
         here = p.item and now.find(p.item.text, p.item.section, p.item.nth)
         gone = p.item is not None and (not here or any(v.item == p.item for v in verdicts if v.outcome == "apply"))
-        decided = _decide(p._replace(now=now, gone=gone, edits=len(sound), removals=removals), "reject", "hold")
+        beside = any(o.item != p.item and o.message == p.message and o.is_about_its_line for o in sound)
+        full = p._replace(now=now, gone=gone, beside=beside, edits=len(sound), removals=removals)
+        decided = _decide(full, "reject", "hold")
         verdicts.append(Verdict(p.edit, *decided, p.message, p.item))
         if decided[0] == "apply":
             new = now.replace(here, p.fact) if here and p.fact else here and now.remove(here)
