@@ -3160,6 +3160,18 @@ class Learner:
         self._tell(self.memory.history.latest_id(), aside=self.memory.turns.how_many("aside") > before)
         return Result(batch.model, len(batch.turns), failure=failure)
 
+    def _judge(self, edits: Sequence[Edit], batch: Batch, now: Document) -> Judgement:
+        memory, condensing = self.memory, not batch.turns
+        return judge(
+            *(edits, batch.seen, now, batch.messages),
+            today=memory.db.now().astimezone().date().isoformat(),
+            own=frozenset(item.text for item in now.items if condensing and not memory.receipts.of(item.text)),
+            removals_today=memory.receipts.removals_today(),
+            review_all=self.settings.review_all,
+            budget=self.settings.budget,
+            condensing=condensing,
+        )
+
     def _commit(self, batch: Batch, edits: Sequence[Edit]) -> tuple[Verdict, ...]:
         """Make a reply's edits in the profile as it is now; a batch without turns is a condense request."""
         memory = self.memory
@@ -3175,15 +3187,7 @@ class Learner:
             if memory.history.forgotten_since(batch.version) or (condensing and text != batch.seen.text):
                 raise _Interrupted
             now = Document(text)
-            judged = judge(
-                *(edits, batch.seen, now, batch.messages),
-                today=memory.db.now().astimezone().date().isoformat(),
-                own=frozenset(item.text for item in now.items if condensing and not memory.receipts.of(item.text)),
-                removals_today=memory.receipts.removals_today(),
-                review_all=self.settings.review_all,
-                budget=self.settings.budget,
-                condensing=condensing,
-            )
+            judged = self._judge(edits, batch, now)
             # The user has reworded a line that is to be changed: the model has to see that first.
             if any(v.item and not now.find(v.item.text, v.item.section) for v in judged.verdicts):
                 raise _Interrupted
