@@ -1170,23 +1170,25 @@ _TITLE = r"(?:\#{1,6}\ .+|.+\n[=-]{3,}|(?-i:(?=.*[A-ZÀ-ÞА-Я]{3})[A-ZÀ-ÞА-
 PASTED = (
     r"^[ \t]*(```|~~~)(?s:.*?)(?:^[ \t]*\1|\Z)",
     rf"""(?:(?:^(?:from|to|date|subject|von|an|betreff|de|para|à|objet|asunto|assunto|da|oggetto|temat|от|тема|件名):.*\n){{2,}}
-        |^-{{3,}}.*\w.*-{{3,}}[ \t]*$|^.*(?:\d:\d\d|@).*:[ \t]*$|^[★☆⭐]{{2,}}.*\n)(?s:.*?)(?:^{_SIGN_OFF}|\Z)""",
+        |^-{{3,}}.*\w.*-{{3,}}[ \t]*$|^.*(?:\d{{4}}.*\d:\d\d|@).*:[ \t]*$|^[★☆⭐]{{2,}}.*\n)
+        (?s:.*?)(?:^{_SIGN_OFF}|\Z)""",
     rf"""(?:(?<=\n)|[-–—:]\ )(?:dear|hello|hi|hey|sehr\ geehrte|hallo|cher|bonjour|estimad[oa]|hola|gentile
         |ciao|prezad[oa]|olá|geachte|уважаем|здравствуйте)\b(?:(?s:.*?){_SIGN_OFF}{_PARAGRAPH}|(?:.{{0,30}}$\s*)?{_PARAGRAPH})""",
-    r"""^(?:>|\W?\d{1,4}[-/.]\d\d?[-/.]\d{1,4},?[T\ ]|\[\d\d?:\d\d|\d\d:\d\d:\d\d(?:.*-->(?:.*\n.+)+)?
-        |[a-z]{3}\ +\d+\ \d\d:\d\d:\d\d).*$""",
+    r"""^(?:>|\W?\d{1,4}[-/.]\d\d?[-/.]\d{1,4},?[T\ ]+\d?\d:\d|\[\d\d?:\d\d|\d\d:\d\d:\d\d(?:.*-->(?:.*\n.+)+)?
+        |[a-z]{3}\ +\d+\ \d\d:\d).*$""",
     r"^traceback.*\n(?:[ \t]+.*\n)*.*|^[\w.]*(?:error|exception):.*$",
-    r"^(?:\+(?![\s\d])|-(?![\s\d-])|[+-]\ *(?:\#|//)|@@|commit\ [0-9a-f]+$(?:\n(?:[ \t].*|\w+:.*|))*).*$",
+    r"^(?:\+(?![\s\d])|[+-]\ *(?:\#|//)|@@|commit\ [0-9a-f]+$(?:\n(?:[ \t].*|\w+:.*|))*).*$",
     r"<(\w+)[^>\n]*>(?s:.*)</\1>",
     r"^[\w-]+:[ \t]*\n(?:[ \t]+\S.*(?:\n|\Z))+",
     rf"^(?=(?:{_SPEAKER}.*\n)*{_SPEAKER}(?:(?:\S+\ ){{4}}|[ぁ-ヺ\u4e00-\u9fff]{{8}}))(?:{_SPEAKER}.*(?:\n|\Z)){{2,}}",
     rf"^{_TITLE}(?:(?s:.*)^{_TITLE})?{_PARAGRAPH}",
-    r"""\b(?:says|saying|said|wrote|writes|told|texted|asked|sagte?|schrieb\w*|geschrieben|meinte?|dice|dijo|escribió|diz|disse|escreveu|dit|écrit|scri\w+|detto|zegt|schreef|mówi|napisał\w*
-        |пишет|сказал)\b[^\n:.?!"“(]{0,30}[:：].*""",
+    r"""(?<!\bi\ )(?<!\bi've\ )(?<!\balready\ )(?<!\bhave\ )\b(?:says|said|wrote|writes|told|texted|asked|sagt|schrieb
+        |geschrieben|meint|dice|dijo|escribió|diz|disse|escreveu|dit|écrit|scri|detto|zegt|schreef|mówi|napisał|пишет
+        |сказал)\w*\b[^\n:.?!"“(]{0,30}[:：].*""",
     rf"""(?:\b(?:this|these|(?:my|his|her)\ \w+'s|dies\w*|cette?|est[ea]|quest[oa]|эт\w+)\ (?:\w+\ )?(?:e?-?mail|letter
         |text|review|article|pdf|page|post|blog|cv|bio|tweet|song|message|story|nachricht|lettre|carta|correo|письмо)|[这這][篇封段]|この文)
         [^\n:：]{{0,40}}[:：\n]\s*{_PARAGRAPH}""",
-    rf"""(?<!\w)(?:translate|übersetz|tradu|перевед|翻译|翻訳|shorten|kürz|summari[sz]e|résume|resum|rephrase|rewrite|korrigier
+    rf"""(?<!\w)(?:translate|übersetz|tradu(?!c?t)|перевед|翻译|翻訳|shorten|kürz|summari[sz]e|résume|resum|rephrase|rewrite|korrigier
         |corrig|write\ (?:\w+\ ){{1,3}}(?:story|poem))[^\n.!?:：]{{0,40}}[:：]\s*{_PARAGRAPH}""",
     r"^(?:hypothetically|(?:pretend|imagine|suppose|let's\ say)(?:\ that)?\ (?:i|we)\b|you\ are\ now\b.+\bi\ am\b).*",
 )
@@ -1202,8 +1204,9 @@ def own_words(text: str) -> str:
 
 
 def removes(line: str, fact: str) -> bool:
-    """Tell whether nothing of a line would be left if it were replaced by this fact."""
-    return bool(line) and not related(line, fact)
+    """Tell whether half of a line or more would be lost if it were replaced by this fact."""
+    kept = [any(alike(word, other) for other in words(fact)) for word in substance(line)]
+    return bool(line) and 2 * sum(kept) <= len(kept)
 
 
 class Given(Value):
@@ -1235,7 +1238,7 @@ class Proposal(Value):
     gone: bool = False  # the line that it names is not there any more, or another edit of this reply has changed it
     beside: bool = False  # another edit of the reply changes a line that the same message speaks of
     edits: int = 0  # how many edits of the reply are not rejected
-    removals: int = 0  # how many lines learning would have removed within a day
+    removals: int = 0  # how many lines learning has removed within a day
 
     @property
     def fact(self) -> str:
@@ -1265,10 +1268,8 @@ class Proposal(Value):
         return self.typed if self.given.condensing else f"{self.typed}\n{self.now.text}"
 
 
-_EVERYTHING = (
-    r"\b(?:forget|delete|vergiss|losche?|oublie|olvida|esqueca|dimentica|vergeet|zapomnij|забудь)\W+(?:\w+\W+)?"
-    r"(?:everything|all|alles|tout|todo|tudo|tutto|wszystko|все)\b|忘.*(?:全部|一切)|(?:全部|すべて).*忘"
-)
+# In another language than its line's, such a wish shares no word with it.
+_FORGET = r"\b(?:forget|delete|vergiss|losche?|oublie|olvida|esqueca|dimentica|vergeet|zapomnij|забудь)\b|忘れて|忘[记掉]|잊어"
 _CLAUSE = r"[;；。、，]|[,.]\s|\s[-–—]\s|\s(?:and|while|und|et|y|e|och|и|ve)\s"
 # Words that deny what stands beside them; and those with which a fact says that it is denied.
 _DENIES = (
@@ -1308,7 +1309,7 @@ def _only_takes(p: Proposal) -> bool:
 def _goes_unsaid(p: Proposal) -> bool:
     """Tell whether what goes shares no word with what was typed; it may go along with a line that does."""
     gone = " ".join(word for word in substance(p.line) if word not in words(p.fact)) if p.fact else p.line
-    said = related(gone, p.typed) or re.search(_EVERYTHING, folded(p.typed))
+    said = related(gone, p.typed) or re.search(_FORGET, folded(p.edit.quote))
     return _only_takes(p) and not said and not p.beside
 
 
@@ -1404,7 +1405,7 @@ GATES: tuple[tuple[str, str, Callable[[Proposal], object]], ...] = (
     (
         "hold",
         f"more than {MOST_REMOVALS} lines would go within a day",
-        lambda p: p.removals > MOST_REMOVALS and p.removes,
+        lambda p: p.removals >= MOST_REMOVALS and p.removes,
     ),
     ("hold", "the profile is too long", lambda p: p.edit.action == "ADD" and p.size > p.given.budget),
     ("hold", "it is in text that was pasted", _is_pasted),
@@ -1468,16 +1469,16 @@ def judge(
     given = Given(messages, earlier, today or "", own, review_all, budget, condensing)
     proposals = [_propose(edit, edits, seen, now, given) for edit in edits]
     sound = [] if condensing else [p for p in proposals if _decide(p, "reject")[0] == "apply"]
-    removals = removals_today + sum(p.removes for p in sound)
     verdicts: list[Verdict] = []
     for p in proposals:
         here = p.item and now.find(p.item.text, p.item.section, p.item.nth)
         gone = p.item is not None and (not here or any(v.item == p.item for v in verdicts if v.outcome == "apply"))
         beside = any(o.item != p.item and o.message == p.message and o.is_about_its_line for o in sound)
-        full = p._replace(now=now, gone=gone, beside=beside, edits=len(sound), removals=removals)
+        full = p._replace(now=now, gone=gone, beside=beside, edits=len(sound), removals=removals_today)
         decided = _decide(full, "reject", "hold")
         verdicts.append(Verdict(p.edit, *decided, p.message, p.item))
         if decided[0] == "apply":
+            removals_today += p.removes and not condensing
             new = now.replace(here, p.fact) if here and p.fact else here and now.remove(here)
             now = new or now.add(p.edit.target, p.fact)
     return Judgement(tuple(verdicts), now)

@@ -345,7 +345,7 @@ def test_a_fault_at_any_system_call_leaves_the_old_or_the_new_and_the_next_run_c
         model.profile = OLD
     else:
         known_home(model.places)
-        typed(model.places, "I prefer coffee now", "I live in Leeds")
+        typed(model.places, "I prefer coffee to tea now", "I live in Leeds")
     doing = what.removeprefix("first ")
     called = system_calls(server, a_copy(model, tmp_path / "whole"), doing)
     calls = in_random_order([call for call in called if pattern.fullmatch(call[0])], random.Random(None if fuzz else 0))
@@ -402,7 +402,7 @@ def check_what_is_left(user: User, what: str, code: int, old: bytes, new: bytes)
         assert len(texts) == len(set(texts)) or what == "rollback", "a version twice"
         assert user.query("pragma integrity_check", home.database) == "ok"
     if what == "update":
-        assert sorted(user.facts) == sorted(["Plays the oboe", "I prefer coffee now", "I live in Leeds"])
+        assert sorted(user.facts) == sorted(["Plays the oboe", "I prefer coffee to tea now", "I live in Leeds"])
         with user.memory() as opened:
             assert len(opened.receipts.since(0)) == 3, "a receipt twice, or none"
             assert opened.turns.how_many("done") == 2
@@ -453,7 +453,7 @@ def test_whatever_room_a_disk_has_left_a_change_is_made_or_not_made(
 ) -> None:
     model = User(tmp_path / "model")
     known_home(model.places)
-    typed(model.places, "I prefer coffee now", "I live in Leeds")
+    typed(model.places, "I prefer coffee to tea now", "I live in Leeds")
     whole = a_copy(model, tmp_path / "whole")
     operate(what, whole.places)
     old, new = model.places.profile.read_bytes(), whole.places.profile.read_bytes()
@@ -787,12 +787,12 @@ def typed_at(home: memory.Home, text: str, clock: Clock) -> None:
 def test_a_clock_that_leaps_between_calls_and_update_keeps_no_turn_from_being_learned(user: User, days: float) -> None:
     known_home(user.places)
     clock = Clock()
-    typed_at(user.places, "I prefer coffee now", clock)
+    typed_at(user.places, "I prefer coffee to tea now", clock)
     clock.advance(days=days)
     typed_at(user.places, "I live in Leeds", clock)
     updates(user.places, clock)
     updates(user.places, clock)
-    assert user.facts == ["Plays the oboe", "I prefer coffee now", "I live in Leeds"]
+    assert user.facts == ["Plays the oboe", "I prefer coffee to tea now", "I live in Leeds"]
     assert asked(user.places) == 1
 
 
@@ -803,7 +803,7 @@ def test_a_clock_that_leaps_while_a_failed_turn_waits_does_not_make_it_wait_for_
 
     known_home(user.places)
     clock = Clock()
-    typed_at(user.places, "I prefer coffee now", clock)
+    typed_at(user.places, "I prefer coffee to tea now", clock)
     with user.memory(now=clock) as opened:
         learner = memory.Learner(opened, memory.Log(user.places.logs), memory.Settings(), fail)
         memory.take_in(opened, learner.log)
@@ -811,7 +811,7 @@ def test_a_clock_that_leaps_while_a_failed_turn_waits_does_not_make_it_wait_for_
         clock.advance(days=days, minutes=61)
         learner.ask = Asked(user.places)
         assert learner.learn(), "it waits for a time that another clock told"
-    assert user.facts == ["Plays the oboe", "I prefer coffee now"]
+    assert user.facts == ["Plays the oboe", "I prefer coffee to tea now"]
 
 
 @pytest.mark.parametrize("days", LEAPS.values(), ids=list(LEAPS))

@@ -213,8 +213,8 @@ ROWS: list[tuple[str, str, list[Edit], dict[str, Any]]] = [
     ("reject", "the profile says so already", [replace("Lives in Porto", "Plays chess")], {}),
     ("hold", "you review all edits", [add("Likes opera")], {"review_all": True}),
     ("hold", "it is one of 6 edits at once", numbered(6), {}),
-    ("hold", "more than 3 lines would go within a day", ALL_GONE, {"messages": [FORGET]}),
-    ("hold", "more than 3 lines would go within a day", ALL_GONE[:1], {"messages": [FORGET], "removals_today": 3}),
+    ("hold", "more than 3 lines go in a day", ALL_GONE, {"messages": [FORGET]}),
+    ("hold", "more than 3 lines go in a day", ALL_GONE[:1], {"messages": [FORGET], "removals_today": 3}),
     ("hold", "the profile is too long", [add("Likes opera")], {"now": FULL}),
     ("hold", "the profile is too long", [add("Likes opera")], {"budget": 100}),
     ("hold", "it is in text that was pasted", [add("Lives in Rome", "I live in Rome")], {"messages": [MAIL]}),
@@ -443,6 +443,12 @@ def test_the_users_remark_after_the_pasted_part_is_theirs(text: str) -> None:
         "Remember for later: I live in Rome.\n\nNow: quarters?",
         "is 'I have went' right? I live in Rome and a student insists",
         "My code fails, fix it: I live in Rome by the way",
+        "I told you already: I live in Rome!",
+        "as I've said: I live in Rome",
+        "soy traductora: I live in Rome",
+        "-I weave\n-I live in Rome",
+        "My dates:\n14/01/2027 I live in Rome by then",
+        "I get up at 6:30, and more of me:\n\nI live in Rome",
         "I saw Imagine Dragons, I live in Rome",
         "I live in Rome. Translate this to French: good day",
         '"I live in Rome"',
@@ -463,6 +469,7 @@ def test_what_people_write_themselves_is_not_taken_for_pasted(text: str) -> None
         ("ignore my typos", "Wants typos ignored"),
         ("look at docs.astral.sh/uv first", "Wants docs.astral.sh/uv looked at first"),
         ("Bitte keine Anglizismen", "Möchte keine Anglizismen"),
+        ("ab jetzt bitte gendern", "Möchte gegenderte Sprache"),
         ("n'utilise jamais d'emojis", "Ne veut jamais d'emojis"),
         ("nunca uses tablas", "No quiere tablas"),
         ("всегда пиши код с типами", "Хочет код с типами"),
@@ -543,7 +550,7 @@ def test_three_removals_are_made_and_of_four_none_beside_others_that_are_made() 
 def test_a_line_of_which_little_would_be_left_counts_as_removed() -> None:
     moved = replace("Lives in Porto", "Likes opera", "I like opera")
     kept = replace("Plays chess", "Plays chess and likes opera", "I like opera")
-    assert outcome(moved, removals_today=3) == ("hold", "more than 3 lines would go within a day")
+    assert outcome(moved, removals_today=3) == ("hold", "more than 3 lines go in a day")
     assert outcome(kept, removals_today=3) == ("apply", "")
 
 

@@ -203,7 +203,7 @@ class People(RuleBasedStateMachine):
     def says(self, fate: str) -> str:
         """Type something to llm, in a call that may not be learned from, or does not come to its end."""
         token = self.token()
-        words = f"I like {token} with milk"
+        words = f"I like {token} with milk\nForget everything else"
         paused = bool(self.memory.paused_since())
         if paused or fate != "learn":
             self.unlearnable.add(token)
