@@ -870,13 +870,13 @@ _CALLED = r"""
     | رمز[ ]عبور | पासवर्ड | סיסמה | รหัสผ่าน )(?:s|si|m|et)?(?![a-z0-9])"""
 # What stands between a name and its secret: signs, words of other scripts, or "for the router is".
 _IS = r"""
-    (?: (?:[^!-~\n]|[:="'`,-]){1,20} | (?:[ ](?!and\b|but\b)[^\s:=\d]{1,4}(?:[ ][^\s:=]{1,20}){0,4}?)?
+    (?: (?:[^!-~\n]|[:="'`,-]){1,16} | (?:[ ](?!and\b|but\b)[^\s:=\d]{1,4}(?:[ ][^\s:=]{1,20}){0,4}?)?
     (?: ["']?\s?[:=—–]{1,2}>?\s{0,3} | [ ](?:is|are|was|be|as|to|ist|war|lautet|est|c'est|es|è|é|är|er|je|jest|là
     |adalah|este|hai|on)[ :]{1,2}(?:now[ ]|still[ ])? )["'`“„«「]? )"""
 _VALUE = r"[!#-&(-_a-~À-ӿ]{4,100}(?<![,.;:?)\]}])"
 _STRONG = rf"(?=[!-~à-ӿ]{{0,30}}\d)(?=[!-~à-ӿ]{{0,30}}[a-zà-ӿ]){_VALUE}"
 _NUMBER = r"\d(?:[ -]?[a-z]?\d){2,9}(?![\w%]|[.,]\d)"
-_WORDS = r"[a-z]{3,8}[ ,\n]{1,2}(?:\d\d?[.):]?[ ])?"
+_WORDS = r"[a-z]{3,8},?[ \n](?:\d\d?[.):]?[ ])?"
 
 # Kind, check and pattern. Patterns read the text in lower case, a check sees it as it was typed; a group is the part
 # that is secret. Repetitions are bounded, or begin but once in a run of characters: a megabyte must not take minutes.
@@ -884,7 +884,7 @@ _WORDS = r"[a-z]{3,8}[ ,\n]{1,2}(?:\d\d?[.):]?[ ])?"
 SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
     ("a private key", bool, r"""
         -----begin[ ][a-z ]{0,30}private[ ]key[^-]{0,9}-----[^-]*(?:-(?!----)[^-]*)*(?:-----end[^-]{0,40}-----)?
-        | private-lines:\s\d{1,3}\s([\w+/=\s]+)"""),
+        | private-lines:\s\d{1,3}\s([\w+/=]+(?:\n[\w+/=]+)*)"""),
     ("a key or token", bool, rf"""
         (?<![\w-])eyj[\w-]{{8,}}(?:\.[\w-]*)* | \b(?:ak|as)ia[a-z0-9]{{12,}}\b | /api/webhooks/\d+/([\w-]{{20,}})
         | hooks\.slack\.com/services/([\w/]{{20,}}) | \b[\w-]{{8,20}}(?:\.atlasv1\.|:apa91b)[\w-]{{20,}}
@@ -893,7 +893,7 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
     ("a key or token", _random, r"""
         \b(?: [a-z]\w{0,14}_ | (?:[spr]k|xox[a-z]|xapp|gocspx|pmak|nra[kl]|pul|hrku|sdk|key|pypi|gl[a-z]{2,5})[.-]
         | (?:ya29|hv[sb]|sg|sl|dp\.\w\w|pat\w{14})\. | sk(?=[0-9a-f]{32}) | aiza | dapi | eaa | at[ac]tt | atbb )
-        [\w.+/=~-]{16,}"""),
+        [\w.+/~-]{16,}={0,2}"""),
     ("a key or token", _bare, r"(?<![\w/+.~-])[\w+/~-]{20,}(?:\.[\w-]{4,}){0,4}={0,2}"),
     ("a key or token", _random, r"(?<![\w-])(?:[a-z2-7]{4}[ -]){3,15}[a-z2-7]{4}(?![\w-])"),
     ("a key or token", _random, rf"""
@@ -3902,9 +3902,21 @@ def report_change(version: Version | None, kept: pathlib.Path | None = None) -> 
     elif version is None:
         say("The profile says that already; nothing changed.")
     if version:
-        say(f"{version.summary}\nTo undo this: llm memory rollback --only {version.id}")
+        say(f"{mask_secrets(version.summary)}\nTo undo this: llm memory rollback --only {version.id}")
         if version.size > BUDGET:
             say(f"The profile has {version.size:,} characters; above {BUDGET:,}, new facts wait for review.")
+
+
+def exposed(text: str) -> list[str]:
+    """Name the lines of a profile that contain a secret, and its kind."""
+    kinds = {text.count("\n", 0, start) + 1: kind for start, _, kind in reversed(find_secrets(text))}
+    words = "The profile contains {} in line {}; it is sent with every prompt. See: llm memory edit"
+    return [words.format(kind, line) for line, kind in sorted(kinds.items())]
+
+
+def warn_of_secrets(memory: Memory) -> None:
+    for warning in exposed(memory.history.profile()):
+        say(warning)
 
 
 TEMPLATE = f"{TITLE}\n\n" + "\n\n".join(f"## {name}" for name in DEFAULT_SECTIONS) + "\n"
@@ -3962,6 +3974,7 @@ def edit() -> None:
             say("Nothing was changed in the editor.")
         else:
             report_change(version)
+        warn_of_secrets(memory)
 
 
 @memory_group.command()
@@ -3975,6 +3988,7 @@ def load(file: Any) -> None:
         raise Problem(f"{file.name} is not valid UTF-8; save it as UTF-8, then load it again") from error
     with open_memory() as memory:
         report_change(*memory.history.overwrite("load", text))
+        warn_of_secrets(memory)
 
 
 @memory_group.command(context_settings=takes_dashes)
@@ -4298,6 +4312,7 @@ def profile_status(home: Home, problems: list[str]) -> dict[str, Any]:
         problems.append("The profile contains invisible characters; they are not sent. See: llm memory show")
     if without_tag(text, "user_profile") != text:
         problems.append("The profile contains a user_profile tag; it is sent disarmed. See: llm memory show")
+    problems += exposed(text)
     return found | {"characters": len(text), "facts": len(Document(text).items)}
 
 
