@@ -838,45 +838,35 @@ def _bare(token: str) -> bool:
 
 def _given(value: str) -> bool:
     """Tell a value from what stands for one, from code that gets one, and from what is said about one."""
-    said = r"""
-        [<{%&\[] | \$(?:[{(]|\w+\Z) | \*{3} | x{4} | [\w-]*(?:\.{3}|…) | [\w.]*[\w)][(\[<] | [a-z_]+(?:\.[a-z_]+)+\Z
-        | (?:in)?(?:correct|valid)\Z | (?: pass|(?:my)?password|guest|string|none|null|true|false|optional|changeme
-        |redacted|1password|an?|the|not?|in|on|at|of|too|very|my|your|his|her|our|about|from|by|for|to|so|as|it|strong
-        |long|short|easy|easier|wrong|empty|safe|secret|unique|same|different|case|what|still|only|just|also|old|good
-        |better|one|all|dead|broken|written|stolen|[a-z]*(?:ed|ing|[ai]ble|ory|ive|ly) )(?![\w!@#-])"""
+    said = r"""[<{%&\[] | \$(?:[{(]|\w+\Z) | \*{3} | x{4} | your | [\w-]*(?:\.{3}|…) | [\w.]*[\w)][(\[<]
+        | [a-z_]+(?:\.[a-z_]+)+\Z | (?:in)?(?:correct|valid)\Z | (?: pass|(?:my)?password|guest|string|none|null|true
+        |false|optional|changeme|await|redacted|1password|an?|the|not?|in|on|at|of|too|very|my|his|her|our|about|from|by
+        |for|to|so|as|it|strong|short|long|easy|easier|wrong|empty|safe|secret|unique|same|different|case|what|still
+        |only|just|also|old|good|better|all|broken|written|stolen|[a-z]*(?:ed|ing|[ai]ble|ory|ive|ly) )(?![\w!@#-])"""
     return not re.match(said, value, re.IGNORECASE | re.VERBOSE)
 
 
-def _seed(text: str) -> bool:
-    """Tell the words of a wallet from a sentence: in threes, and few that hold a sentence together."""
-    glue = "the|and|for|with|from|are|was|not|but|has|how|who|your|que|los|con|una|les|des|und|der|die|.+(?:s|ed|ing)"
-    words = re.findall("[a-z]+", text.lower())
-    return len(words) % 3 == 0 and sum(bool(re.fullmatch(glue, word)) for word in words) <= len(words) / 6
-
-
 # Looks like a secret and is public: certificates, images, hashes, parameters of addresses, numbers of orders.
-_PUBLIC = r"""
-    -----begin[ ](?: [a-z0-9 ]{0,30}public[ ]key(?:[ ]block)? | certificate[a-z ]{0,10} )-----[^-]{0,9999}
+_PUBLIC = r"""-----begin[ ](?:[a-z0-9 ]{0,30}public[ ]key(?:[ ]block)?|certificate[a-z ]{0,10})-----[^-]{0,9999}
     | (?: \baaaa[bce] | ;base64, | \b(?:sha\d{1,3}|md5|h1)[:-] | \betag[: ]{1,2}(?:w/)?"?
       | \bpublic[ _-]?key\W{1,5}(?:is[ ])? | (?:\btx|tx[ ]?id|transaction|hash|block)\W{1,3}(?:is[ ])? )[\w/+=-]{10,}
     | [?&](?!\w{0,30}(?:sig|token|key|secret|auth|pass|pwd|code|session|credential|appid))\w{1,30}=[^&\s]{1,300}
     | \b(?:order|invoice|imei|tracking|parcel|isbn|ticket|booking|reference|part|serial|sku|item|receipt)
       (?:[ :#]{1,2}(?:number|no\.?|nr\.?|id|is)){0,2}[ :#]{1,2}\d[\d -]{8,24}"""
-_CALLED = r"""
-    (?: (?<!1)pass(?:word|wort|phrase|code|wd|ordet) | pwd | \bpw | \bmdp | kennwort | schlüssel | wachtwoord | senha
-    | contrase[ñn]a | palavra-passe | mot[ ]de[ ]passe | zugangscode | lösenord | adgangskode | salasana | jelszó
-    | heslo | hasło | şifre | parola(?:[ ]d'ordine)? | mật[ ]khẩu | kata[ ]sandi | пароль | пин(?:-код)? | код
+_CALLED = r"""(?: (?<!1)pass(?:word|wort|phrase|code|wd|ordet) | pwd | \bpw | \bmdp | kennwort | schlüssel | wachtwoord
+    | senha | contrase[ñn]a | palavra-passe | mot[ ]de[ ]passe | zugangscode | lösenord | adgangskode | salasana
+    | jelszó | heslo | hasło | şifre | parola(?:[ ]d'ordine)? | mật[ ]khẩu | kata[ ]sandi | пароль | пин(?:-код)? | код
     | κωδικός | 密[码碼] | 暗証番号 | パスワード | 비밀번호 | 비번 | كلمة[ ](?:ال)?(?:مرور|سر) | الرقم[ ]السري
     | رمز[ ]عبور | पासवर्ड | סיסמה | รหัสผ่าน )(?:s|si|m|et)?(?![a-z0-9])"""
 # What stands between a name and its secret: signs, words of other scripts, or "for the router is".
-_IS = r"""
-    (?: (?:[^!-~\n]|[:="'`,-]){1,16} | (?:[ ](?!and\b|but\b)[^\s:=\d]{1,4}(?:[ ][^\s:=]{1,20}){0,4}?)?
+_IS = r"""(?: (?:[^!-~\n]|[:="'`,-]){1,16} | (?:[ ](?!and\b|but\b)[^\s:=\d]{1,4}(?:[ ][^\s:=]{1,20}){0,4}?)?
     (?: ["']?\s?[:=—–]{1,2}>?\s{0,3} | [ ](?:is|are|was|be|as|to|ist|war|lautet|est|c'est|es|è|é|är|er|je|jest|là
     |adalah|este|hai|on)[ :]{1,2}(?:now[ ]|still[ ])? )["'`“„«「]? )"""
 _VALUE = r"[!#-&(-_a-~À-ӿ]{4,100}(?<![,.;:?)\]}])"
 _STRONG = rf"(?=[!-~à-ӿ]{{0,30}}\d)(?=[!-~à-ӿ]{{0,30}}[a-zà-ӿ]){_VALUE}"
 _NUMBER = r"\d(?:[ -]?[a-z]?\d){2,9}(?![\w%]|[.,]\d)"
 _WORDS = r"[a-z]{3,8},?[ \n](?:\d\d?[.):]?[ ])?"
+_GLUE = r"(?i)\b(?:the|and|for|with|from|are|was|not|but|has|how|who|your|que|los|con|una|des|und|\w+(?:s|ed|ing))\b"
 
 # Kind, check and pattern. Patterns read the text in lower case, a check sees it as it was typed; a group is the part
 # that is secret. Repetitions are bounded, or begin but once in a run of characters: a megabyte must not take minutes.
@@ -892,23 +882,22 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
           ((?: [ ,;\n]{{0,2}}(?=[a-z-]{{0,12}}\d)[\w-]{{4,60}} ){{1,20}})"""),
     ("a key or token", _random, r"""
         \b(?: [a-z]\w{0,14}_ | (?:[spr]k|xox[a-z]|xapp|gocspx|pmak|nra[kl]|pul|hrku|sdk|key|pypi|gl[a-z]{2,5})[.-]
-        | (?:ya29|hv[sb]|sg|sl|dp\.\w\w|pat\w{14})\. | sk(?=[0-9a-f]{32}) | aiza | dapi | eaa | at[ac]tt | atbb )
-        [\w.+/~-]{16,}={0,2}"""),
+        | (?:ya29|hv[sb]|sg|sl|dp\.\w\w|pat\w{14})\. | sk(?=[0-9a-f]{32}) | aiza | dapi )[\w.+/~-]{16,}={0,2}"""),
     ("a key or token", _bare, r"(?<![\w/+.~-])[\w+/~-]{20,}(?:\.[\w-]{4,}){0,4}={0,2}"),
     ("a key or token", _random, r"(?<![\w-])(?:[a-z2-7]{4}[ -]){3,15}[a-z2-7]{4}(?![\w-])"),
     ("a key or token", _random, rf"""
         (?<!public[ _-])(?<!cache[ _-])(?: key|token|secret|credential|\bpat|auth|app_?id|\bsig|signature|\blogin
         |\binit|bearer|basic|2fa|otp|mfa|\bsession|\w{{0,9}}s(?:ession_?|es)?id )s?{_IS}([\w.~+/=%:-]{{12,}})"""),
-    ("a key or token", _given, rf"""
-        (?:[a-z][_ -]key|token|secret)s?(?:_base)?["']?(?:[ ]is[ ]|\s?[:=]{{1,2}}\s{{0,3}})["']?
-        ((?=\S{{8}}){_STRONG})"""),
     ("a login in an address", _given, r"://(?: [^\s/:@]{0,200}:([^\s/]{1,200}) | ([^\s/:@]{20,200}) )@"),
-    ("a password", _given, rf"(?: {_CALLED} | \bclave | \bcl[ée](?![a-z]) ){_IS}({_STRONG}|{_NUMBER})"),
+    ("a password or PIN", _given, rf"""
+        (?: {_CALLED} | \bclave | \bcl[ée](?![a-z]) | \bpuk | \bcombination | \bpin(?![ ]?code.{{0,20}}\d{{5}})
+          | (?:door|alarm|gate|unlock|security|safe|lockbox|tür|digi)[ -]?code | (?:code|c[óo]digo|codice|kod)[ ]
+            (?:\w{{1,4}}[ ']){{1,2}}(?:door|gate|house|garage|alarm|safe|port|puert|casa|cancel|drzwi)\w{{0,6}} )
+        (?:[ -]?(?:code|number))?{_IS}({_STRONG}|{_NUMBER}) | \bcv[vc]2?\W{{1,3}}(?:is[ ])?(\d{{3,4}})\b"""),
     ("a password", _given, rf"""
-        (?: (?:{_CALLED}|(?:\b|_)pass)["']?\s?[:=：]{{1,2}}>?\s{{0,3}} | {_CALLED}
-          (?:[ ](?:for|to|of|on|at)(?:[ ][^\s:=]{{1,20}}){{1,4}}?)?[ ](?:is|was|will[ ]be)[ :]{{1,2}}(?:still[ ])? )
-        (?: ["'`“‘„«「]([^\n"'`”’“»」]{{4,80}}) | ([a-z]{{4,12}}(?:[ ][a-z]{{4,12}}){{1,3}}(?=[.,;!?\n]|\Z))
-          | ({_VALUE}) )"""),
+        (?: (?:{_CALLED}|(?:\b|_)pass|(?:[a-z][_-]key|token|secret)(?:_base)?)["']?\s?[:=：]{{1,2}}>?\s{{0,3}}
+          | {_CALLED}(?:[ ](?:for|to|of|on|at)(?:[ ][^\s:=]{{1,20}}){{1,4}}?)?[ ](?:is|was|will[ ]be)[ :]{{1,2}} )
+        (?: ["'`“„「]([^\n"'`”」]{{4,80}}) | ((?:[a-z]{{4,12}}[ ]){{1,3}}[a-z]{{4,12}}(?=[.,\n]|\Z)) | ({_VALUE}) )"""),
     ("a password", _given, rf"""
         {_CALLED}[^\n.;:]{{1,40}}?[ ](?=\S{{0,20}}[!#$%&*])({_STRONG})
         | (?<!\S)({_STRONG})[ ](?:is|as|was|ist|an?)[ ](?:\w{{1,20}}[ ]){{0,3}}?{_CALLED}(?!-|[ ](?:manager|hash|store))
@@ -916,13 +905,9 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
             (?:[ ]?[:/|,][ ]?|[ ]and[ ]) | pass[ ] | \b(?:mysql|mongo|sshpass|login)[^\n|;]{{0,60}}?[ ]-p[ ]?["']? )
           ({_STRONG})
         | (?:phrase|seed|words|wallet|backup)[^.\n]{{0,30}}?(?:[ ]is[ ]|:\s|\n)((?:{_WORDS}){{5,23}}[a-z]{{3,8}})"""),
-    ("a password", _seed, rf"(?<![\w-])(?:{_WORDS}){{11,23}}[a-z]{{3,8}}(?![\w-])"),
-    ("a PIN", bool, rf"""
-        (?: \b(?: puk|combination|pin(?![ ]?code.{{0,20}}\d{{5}})|(?:door|alarm|gate|unlock|security|safe)[ -]?code
-            | (?:code|c[óo]digo|codice|kod)[ ](?:\w{{1,4}}[ ']){{1,2}}
-              (?:door|gate|house|garage|alarm|safe|port|puert|casa|cancel|drzwi)\w{{0,6}} )
-          | lockbox[ ]code | türcode | digicode )(?:[ -]?(?:code|number))?{_IS}({_NUMBER})
-        | \bcv[vc]2?\W{{1,3}}(?:is[ ])?(\d{{3,4}})\b"""),
+    ("a password",  # the words of a wallet: in threes, and few that hold a sentence together
+        lambda t: not (n := len(re.findall("[A-Za-z]+", t))) % 3 and 6 * len(re.findall(_GLUE, t)) <= n,
+        rf"(?<![\w-])(?:{_WORDS}){{11,23}}[a-z]{{3,8}}(?![\w-])"),
     ("a card number",  # Luhn's check digit
         lambda n: sum(sum(divmod(int(d) << at % 2, 10)) for at, d in enumerate(re.findall(r"\d", n)[::-1])) % 10 == 0,
         r"""(?<![\w.+-])(?: [2-6]\d{3}(?:[ .-]?\d{4}){3} | 3[47]\d\d[ .-]?\d{6}[ .-]?\d{5}
@@ -934,8 +919,8 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
         (?<![\w-])(?!000|666|9)\d{{3}}-(?!00)\d\d-(?!0000)\d{{4}}(?![\w-])
         | (?<![a-z])(?: ssn|social(?:[ ]security)?|nino|national[ ]insurance|ni[ ]number|pesel|dni|nie|nif|cpf|cnp|curp
         |rut|sin|pan|tfn|nhs|ahv|bsn|cpr|codice[ ]fiscale|steuer-?id\w*|sozialversicherung\w*|(?:personal)?ausweis
-        |aadhaa?r|(?:tax|national)[ ]id|s[ée]cu(?:rit[ée][ ]sociale)?|kimlik|personnummer|driver'?s?[ ]licen[cs]e
-        |passport|身份证号?|マイナンバー|주민등록번호|инн|снилс|паспорт )
+        |passport|aadhaa?r|(?:tax|national)[ ]id|s[ée]cu(?:rit[ée][ ]sociale)?|kimlik|personnummer
+        |driver'?s?[ ]licen[cs]e|身份证号?|マイナンバー|주민등록번호|инн|снилс|паспорт )
         (?:-\w{{1,3}})?(?:[ -]?(?:number|num|no\.?|nr\.?|nummer))?{_IS}
         ((?:[a-z]{{2}}[ ])?(?=[a-z]{{0,6}}\d)(?=(?:[a-z ./-]{{0,8}}\d){{4}})[a-z0-9](?:[ ./-]?[a-z0-9]){{5,20}})\b"""),
 )
