@@ -972,119 +972,129 @@ CUT = "\n[… cut …]\n"
 # Secrets: our own small table, because the libraries for it cost 0.3–5 s of import and found no more (measured).
 
 
-def _mixed(token: str) -> bool:
-    return any(c.isdigit() for c in token) and any(c.isalpha() for c in token)
-
-
 def _random(token: str) -> bool:
-    """Tell letters of both cases and digits, few of them in words: no hash, no identifier, no path."""
-    kinds = {"digit" if c.isdigit() else "upper" if c.isupper() else "lower" for c in token if c.isalnum()}
-    words = re.findall(r"[A-Z]?[a-z]{3,}", token)
-    return len(kinds) == 3 and sum(map(len, words)) < len(token) / 2
+    """Tell a random token from names by its longest piece: the pairs of letters that languages like are rare in it."""
+    pairs = """th he in er an re on at en nd ti es or te of ed is it al ar st to nt ng se as ou io le ve co me de ri ro
+        ic ne ea ra ce li ch ll be ma si om ur"""
+    pieces = re.split(r"[\W_]", token)
+    piece = longest if len(longest := max(pieces, key=len)) > 6 else "".join(pieces)
+    words = re.findall("[A-Z]?[a-z]{2,}|[A-Z]{3,}", piece)
+    common = sum(word[at : at + 2].lower() in pairs for word in words for at in range(len(word) - 1))
+    return len(piece) >= 10 and not piece.isdigit() and len(set(piece)) > 5 and common < 0.18 * len(piece)
 
 
-def _card(text: str) -> bool:
-    """Tell a number of a length that its first digits have on cards, with Luhn's check digit."""
-    digits = re.sub(r"\D", "", text)
-    numbers = [int(c) for c in reversed(digits)]
-    total = sum(numbers[::2]) + sum(d * 2 - 9 * (d > 4) for d in numbers[1::2])
-    lengths = r"4(?:\d{12}|\d{15}|\d{18})|[25]\d{15}|3[47]\d{13}|3[0689]\d{12}|35\d{14}|6\d{15,18}"
-    return bool(re.fullmatch(lengths, digits)) and total % 10 == 0
+def _bare(token: str) -> bool:
+    """Tell a key that nothing names, of both cases and digits or long, from hashes, paths and addresses of coins."""
+    public = r"(?:.*[_-])?[0-9a-f]{32,}\Z|[13][^\W_]{25,33}\Z|0x\w{40}\Z|(?:bc|age|npub|addr)1|baf|Qm"
+    shape = r"(?=.*[a-z].*[a-z])(?=.*[A-Z].*[A-Z])(?=.*\d).*[^\W_]{14}|(?=.*\d)(?=.*[G-Zg-z])[^/]*[^\W_]{24}"
+    return bool(re.match(shape, token)) and not re.match(public, token) and _random(token)
 
 
-def _iban(text: str) -> bool:
-    compact = text.replace(" ", "")
-    digits = "".join(str(int(c, 36)) for c in compact[4:] + compact[:4])
-    return 15 <= len(compact) <= 34 and int(digits) % 97 == 1
+def _given(value: str) -> bool:
+    """Tell a value from what stands for one, from code that gets one, and from what is said about one."""
+    said = r"""[<{%&\[] | \$(?:[{(]|\w+\Z) | \*{3} | x{4} | your | [\w-]*(?:\.{3}|…) | [\w.]*[\w)][(\[<]
+        | [a-z_]+(?:\.[a-z_]+)+\Z | (?:in)?(?:correct|valid)\Z | (?: pass|(?:my)?password|guest|string|none|null|true
+        |false|optional|changeme|await|redacted|1password|an?|the|not?|in|on|at|of|too|very|my|his|her|our|about|from|by
+        |for|to|so|as|it|strong|short|long|easy|easier|wrong|empty|safe|secret|unique|same|different|case|what|still
+        |only|just|also|old|good|better|all|broken|written|stolen|[a-z]*(?:ed|ing|[ai]ble|ory|ive|ly) )(?![\w!@#-])"""
+    return not re.match(said, value, re.IGNORECASE | re.VERBOSE)
 
 
-# Between such words as "password" and the password, and what is said about one that is none.
-_OF = r"(?:[ \t]+(?:for|to|of|on|at|für|von|vom|zum|pour|du|para|de)(?:[ \t]+[^\s:=]{1,30}){1,4}?)?"
-_IS = r"""
-    (?:[ \t]*(?:[:=]+>?|->)\s{0,3} | [ \t]+(?:is|are|was|ist|lautet|est|es|è|é)[ \t]+(?:(?:now|still|jetzt)[ \t]+)?)
-"""
-_SAID = r"""
-    (?:an?|the|not|no|stored|saved|kept|in|managed|required|too|very|my|your|changed|expired|secret|safe|generated|on
-        |always|never|called|about|from|by|for|to|weak|strong|long|short|hard|easy|reset|rotated|shared|needed|missing
-        |wrong|empty|hashed|encrypted|unique|random|different|same|written|only|nothing|none|gone|falsch|nicht|im|zu
-        |sehr|bitwarden|1password|keepass\w*|lastpass|keychain|vault)(?!\w)
-    | \[
-"""
-# Repetitions are bounded, or can begin only once in a run of characters: a pasted megabyte must not take minutes.
-_PRIVATE_KEY = r"""
-    -----BEGIN[ ][A-Z ]{0,30}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----
-    [^-]*(?:-(?!----)[^-]*)*  (?:-----END[ ][A-Z ]{0,30}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----)?
-    | AGE-SECRET-KEY-1\w{20,}
-"""
-_PROVIDERS_KEY = r"""
-    \b(?: sk-(?:ant|proj|or|svcacct|admin|lf)-[\w-]{16,} | sk-[A-Za-z0-9]{20,}
-    | [spr]k_(?:live|test)_[A-Za-z0-9]{10,} | gh[opusr]_[A-Za-z0-9]{16,} | github_pat_\w{16,}
-    | gl(?:pat|dt|rt|cbt|ptt|ft|imt|oas|soat|agent)-[\w-]{16,}
-    | (?:hf|npm|r8|gsk|xai|lin_api|rubygems|whsec|d[oop][op]_v1|shp(?:at|ss|ca|pa))_[A-Za-z0-9]{16,}
-    | (?:pplx|tvly(?:-dev|-prod)?)-[A-Za-z0-9]{16,} | (?:nvapi|GOCSPX)-[\w-]{20,} | figd_[\w-]{16,}
-    | xox[abeoprs]-[\w-]{16,} | xapp-[\w-]{16,} | AIza[\w-]{30,} | ya29\.[\w-]{16,} | hvs\.[\w-]{16,}
-    | SG\.[\w-]{16,}\.[\w-]{16,} | sq0[a-z]{3}-[\w-]{16,} | pypi-AgE[\w-]{16,} | EAA[A-Za-z0-9]{40,}
-    | (?:key-|dapi)[0-9a-f]{32} | (?:AKIA|ASIA|AGPA|AIDA|AROA|ABIA|ACCA)[A-Z0-9]{12,20}\b | \d{8,10}:AA[\w-]{30,}
-    | hooks\.slack\.com/services/[\w/]{20,} | discord(?:app)?\.com/api/webhooks/\d+/[\w-]{20,}
-    | (?i:bearer)\s{1,3}[\w.~+/-]{16,} )
-"""
-_PASSWORD_IS = rf"""
-    (?i: (?<!1)(?:pass(?:word|wort|phrase|code|wd)|\bpwd|kennwort|wachtwoord|contraseña|\bsenha
-        |mot[ ]de[ ]passe|пароль|密码|パスワード|رمز[ ]عبور)s? (?![^\W_]) ["']? {_OF} {_IS}
-        (?: ["'`“](?!{_SAID})[^\n"'`”]{{4,100}} | (?!{_SAID})[^\s"'`]{{4,}} ) )
-"""
-_PHRASE_IS = rf"""
-    (?i:(?:passphrase|(?:seed|recovery|mnemonic)[ ](?:phrase|words?)) {_OF} {_IS} (?!{_SAID})[^\n.;]{{8,300}})
-"""
-_TOLD_FIRST = r"""  # hunter2 is my password
-    (?i: (?<!\S)(?!1password)(?=\S{0,60}\d)\S{4,60}[ ](?:is|as|was|ist)[ ]
-        (?:(?:my|the|our|a|mein|das)[ ])?(?:\w{1,20}[ ]){0,2}?
-        (?:password|passwort|passphrase|passcode|kennwort)
-        (?![\w-])(?![ ](?:manager|hash|policy|store|vault|generator)) )
-"""
-_PIN_IS = rf"""
-    (?i: \b(?:pin|puk|cvv|cvc|(?:door|alarm|gate|entry|unlock|security|safe)[ -]?code)(?:[ -]?(?:code|number))?
-        (?![^\W_]) ["']? (?: {_OF} {_IS} ["']? \d(?:[ -]?\d){{2,9}} | [ ]\d{{4,10}} )(?![\w%]) )
-"""
-_TOKEN_IS = rf"""
-    (?i: (?<![^\W_])(?: (?:auth|access|api|bearer)[ _-]?token
-        | (?:api|access|account|private|encryption|signing|master|client|service|secret)[ _-]?(?:key|secret)
-        | secret | token)s? (?![^\W_]) ["']? {_OF} {_IS} ["'`“]? (?!{_SAID})[^\s"'`]{{8,}} )
-"""
-_IBAN = r"\b[A-Z]{2}\d{2}(?:[ ]?[A-Z0-9]{4}){2,7}(?:[ ]?[A-Z0-9]{1,4})?\b | \b[a-z]{2}\d{2}[a-z0-9]{11,30}\b"
-_SSN = r"(?<![\w-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\w-])"
+# Looks like a secret and is public: certificates, images, hashes, parameters of addresses, numbers of orders.
+_PUBLIC = r"""-----begin[ ](?:[a-z0-9 ]{0,30}public[ ]key(?:[ ]block)?|certificate[a-z ]{0,10})-----[^-]{0,9999}
+    | (?: \baaaa[bce] | ;base64, | \b(?:sha\d{1,3}|md5|h1)[:-] | \betag[: ]{1,2}(?:w/)?"?
+      | \bpublic[ _-]?key\W{1,5}(?:is[ ])? | (?:\btx|tx[ ]?id|transaction|hash|block)\W{1,3}(?:is[ ])? )[\w/+=-]{10,}
+    | [?&](?!\w{0,30}(?:sig|token|key|secret|auth|pass|pwd|code|session|credential|appid))\w{1,30}=[^&\s]{1,300}
+    | \b(?:order|invoice|imei|tracking|parcel|isbn|ticket|booking|reference|part|serial|sku|item|receipt)
+      (?:[ :#]{1,2}(?:number|no\.?|nr\.?|id|is)){0,2}[ :#]{1,2}\d[\d -]{8,24}"""
+_CALLED = r"""(?: (?<!1)pass(?:word|wort|phrase|code|wd|ordet) | pwd | \bpw | \bmdp | kennwort | schlüssel | wachtwoord
+    | senha | contrase[ñn]a | palavra-passe | mot[ ]de[ ]passe | zugangscode | lösenord | adgangskode | salasana
+    | jelszó | heslo | hasło | şifre | parola(?:[ ]d'ordine)? | mật[ ]khẩu | kata[ ]sandi | пароль | пин(?:-код)? | код
+    | κωδικός | 密[码碼] | 暗証番号 | パスワード | 비밀번호 | 비번 | كلمة[ ](?:ال)?(?:مرور|سر) | الرقم[ ]السري
+    | رمز[ ]عبور | पासवर्ड | סיסמה | รหัสผ่าน )(?:s|si|m|et)?(?![a-z0-9])"""
+# What stands between a name and its secret: signs, words of other scripts, or "for the router is".
+_IS = r"""(?: (?:[^!-~\n]|[:="'`,-]){1,16} | (?:[ ](?!and\b|but\b)[^\s:=\d]{1,4}(?:[ ][^\s:=]{1,20}){0,4}?)?
+    (?: ["']?\s?[:=—–]{1,2}>?\s{0,3} | [ ](?:is|are|was|be|as|to|ist|war|lautet|est|c'est|es|è|é|är|er|je|jest|là
+    |adalah|este|hai|on)[ :]{1,2}(?:now[ ]|still[ ])? )["'`“„«「]? )"""
+_VALUE = r"[!#-&(-_a-~À-ӿ]{4,100}(?<![,.;:?)\]}])"
+_STRONG = rf"(?=[!-~à-ӿ]{{0,30}}\d)(?=[!-~à-ӿ]{{0,30}}[a-zà-ӿ]){_VALUE}"
+_NUMBER = r"\d(?:[ -]?[a-z]?\d){2,9}(?![\w%]|[.,]\d)"
+_WORDS = r"[a-z]{3,8},?[ \n](?:\d\d?[.):]?[ ])?"
+_GLUE = r"(?i)\b(?:the|and|for|with|from|are|was|not|but|has|how|who|your|que|los|con|una|des|und|\w+(?:s|ed|ing))\b"
 
-# Kind, pattern and check.
-SECRETS: tuple[tuple[str, str, Callable[[str], bool] | None], ...] = (
-    ("a private key", _PRIVATE_KEY, None),
-    ("a key or token", r"(?<![\w-]) eyJ[\w-]{8,} \.[\w-]{8,} (?:\.[\w-]*)*", None),  # JWT
-    ("a key or token", _PROVIDERS_KEY, _mixed),
-    ("a key or token", r"(?<![\w/+.-]) [A-Za-z0-9/+]{40} (?![\w/+=-]) | \b[A-Za-z0-9]{24,}", _random),
-    ("a login in an address", r"\b[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s/:@]{0,200}:[^\s/@]{1,200}@", None),
-    ("a password", _PASSWORD_IS, None),
-    ("a password", _PHRASE_IS, None),
-    ("a password", _TOLD_FIRST, None),
-    ("a password", _PIN_IS, None),
-    ("a key or token", _TOKEN_IS, _mixed),
-    ("a card number", r"(?<![\w.+-])\d(?:[ .-]?\d){12,18}(?![\w-])", _card),
-    ("a bank account number", _IBAN, _iban),
-    ("a social security number", _SSN, None),
+# Kind, check and pattern. Patterns read the text in lower case, a check sees it as it was typed; a group is the part
+# that is secret. Repetitions are bounded, or begin but once in a run of characters: a megabyte must not take minutes.
+# fmt: off
+SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
+    ("a private key", bool, r"""
+        -----begin[ ][a-z ]{0,30}private[ ]key[^-]{0,9}-----[^-]*(?:-(?!----)[^-]*)*(?:-----end[^-]{0,40}-----)?
+        | private-lines:\s\d{1,3}\s([\w+/=]+(?:\n[\w+/=]+)*)"""),
+    ("a key or token", bool, rf"""
+        (?<![\w-])eyj[\w-]{{8,}}(?:\.[\w-]*)* | \b(?:ak|as)ia[a-z0-9]{{12,}}\b | /api/webhooks/\d+/([\w-]{{20,}})
+        | hooks\.slack\.com/services/([\w/]{{20,}}) | \b[\w-]{{8,20}}(?:\.atlasv1\.|:apa91b)[\w-]{{20,}}
+        | (?:recovery|backup|rescue|one[- ]time|verification)[ ](?:code|key)s?(?:{_IS}|:?\n)
+          ((?: [ ,;\n]{{0,2}}(?=[a-z-]{{0,12}}\d)[\w-]{{4,60}} ){{1,20}})"""),
+    ("a key or token", _random, r"""
+        \b(?: [a-z]\w{0,14}_ | (?:[spr]k|xox[a-z]|xapp|gocspx|pmak|nra[kl]|pul|hrku|sdk|key|pypi|gl[a-z]{2,5})[.-]
+        | (?:ya29|hv[sb]|sg|sl|dp\.\w\w|pat\w{14})\. | sk(?=[0-9a-f]{32}) | aiza | dapi )[\w.+/~-]{16,}={0,2}"""),
+    ("a key or token", _bare, r"(?<![\w/+.~-])[\w+/~-]{20,}(?:\.[\w-]{4,}){0,4}={0,2}"),
+    ("a key or token", _random, r"(?<![\w-])(?:[a-z2-7]{4}[ -]){3,15}[a-z2-7]{4}(?![\w-])"),
+    ("a key or token", _random, rf"""
+        (?<!public[ _-])(?<!cache[ _-])(?: key|token|secret|credential|\bpat|auth|app_?id|\bsig|signature|\blogin
+        |\binit|bearer|basic|2fa|otp|mfa|\bsession|\w{{0,9}}s(?:ession_?|es)?id )s?{_IS}([\w.~+/=%:-]{{12,}})"""),
+    ("a login in an address", _given, r"://(?: [^\s/:@]{0,200}:([^\s/]{1,200}) | ([^\s/:@]{20,200}) )@"),
+    ("a password or PIN", _given, rf"""
+        (?: {_CALLED} | \bclave | \bcl[ée](?![a-z]) | \bpuk | \bcombination | \bpin(?![ ]?code.{{0,20}}\d{{5}})
+          | (?:door|alarm|gate|unlock|security|safe|lockbox|tür|digi)[ -]?code | (?:code|c[óo]digo|codice|kod)[ ]
+            (?:\w{{1,4}}[ ']){{1,2}}(?:door|gate|house|garage|alarm|safe|port|puert|casa|cancel|drzwi)\w{{0,6}} )
+        (?:[ -]?(?:code|number))?{_IS}({_STRONG}|{_NUMBER}) | \bcv[vc]2?\W{{1,3}}(?:is[ ])?(\d{{3,4}})\b"""),
+    ("a password", _given, rf"""
+        (?: (?:{_CALLED}|(?:\b|_)pass|(?:[a-z][_-]key|token|secret)(?:_base)?)["']?\s?[:=：]{{1,2}}>?\s{{0,3}}
+          | {_CALLED}(?:[ ](?:for|to|of|on|at)(?:[ ][^\s:=]{{1,20}}){{1,4}}?)?[ ](?:is|was|will[ ]be)[ :]{{1,2}} )
+        (?: ["'`“„「]([^\n"'`”」]{{4,80}}) | ((?:[a-z]{{4,12}}[ ]){{1,3}}[a-z]{{4,12}}(?=[.,\n]|\Z)) | ({_VALUE}) )"""),
+    ("a password", _given, rf"""
+        {_CALLED}[^\n.;:]{{1,40}}?[ ](?=\S{{0,20}}[!#$%&*])({_STRONG})
+        | (?<!\S)({_STRONG})[ ](?:is|as|was|ist|an?)[ ](?:\w{{1,20}}[ ]){{0,3}}?{_CALLED}(?!-|[ ](?:manager|hash|store))
+        | (?: (?<![/\w])(?:log[ ]?in(?:[ ]with)?|user(?:name)?|cred(?:ential)?s?|-u|--user){_IS}[\w.@-]{{1,40}}
+            (?:[ ]?[:/|,][ ]?|[ ]and[ ]) | pass[ ] | \b(?:mysql|mongo|sshpass|login)[^\n|;]{{0,60}}?[ ]-p[ ]?["']? )
+          ({_STRONG})
+        | (?:phrase|seed|words|wallet|backup)[^.\n]{{0,30}}?(?:[ ]is[ ]|:\s|\n)((?:{_WORDS}){{5,23}}[a-z]{{3,8}})"""),
+    ("a password",  # the words of a wallet: in threes, and few that hold a sentence together
+        lambda t: not (n := len(re.findall("[A-Za-z]+", t))) % 3 and 6 * len(re.findall(_GLUE, t)) <= n,
+        rf"(?<![\w-])(?:{_WORDS}){{11,23}}[a-z]{{3,8}}(?![\w-])"),
+    ("a card number",  # Luhn's check digit
+        lambda n: sum(sum(divmod(int(d) << at % 2, 10)) for at, d in enumerate(re.findall(r"\d", n)[::-1])) % 10 == 0,
+        r"""(?<![\w.+-])(?: [2-6]\d{3}(?:[ .-]?\d{4}){3} | 3[47]\d\d[ .-]?\d{6}[ .-]?\d{5}
+        | 3[0689]\d\d[ .-]?\d{6}[ .-]?\d{4} )(?![\w-]|[ .]\d{4})"""),
+    ("a bank account number",
+        lambda n: int("".join(str(int(c, 36)) for c in (n[4:] + n[:4]).replace(" ", ""))) % 97 == 1,
+        r"\b[a-z]{2}\d{2}(?: [ ]?[a-z0-9]{4}(?:[ ]?(?=[a-z]{0,3}\d)[a-z0-9]{1,4}){2,7} | [a-z0-9]{11,30} )\b"),
+    ("a national id number", bool, rf"""
+        (?<![\w-])(?!000|666|9)\d{{3}}-(?!00)\d\d-(?!0000)\d{{4}}(?![\w-])
+        | (?<![a-z])(?: ssn|social(?:[ ]security)?|nino|national[ ]insurance|ni[ ]number|pesel|dni|nie|nif|cpf|cnp|curp
+        |rut|sin|pan|tfn|nhs|ahv|bsn|cpr|codice[ ]fiscale|steuer-?id\w*|sozialversicherung\w*|(?:personal)?ausweis
+        |passport|aadhaa?r|(?:tax|national)[ ]id|s[ée]cu(?:rit[ée][ ]sociale)?|kimlik|personnummer
+        |driver'?s?[ ]licen[cs]e|身份证号?|マイナンバー|주민등록번호|инн|снилс|паспорт )
+        (?:-\w{{1,3}})?(?:[ -]?(?:number|num|no\.?|nr\.?|nummer))?{_IS}
+        ((?:[a-z]{{2}}[ ])?(?=[a-z]{{0,6}}\d)(?=(?:[a-z ./-]{{0,8}}\d){{4}})[a-z0-9](?:[ ./-]?[a-z0-9]){{5,20}})\b"""),
 )
+# fmt: on
 
 
-def find_secrets(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Find kind and place of every secret, in the order of the table; one may be inside another."""
-    for kind, pattern, check in SECRETS:
-        for match in re.finditer(pattern, text, re.VERBOSE | re.ASCII):
-            if check is None or check(match[0]):
-                yield kind, match.span()
+def find_secrets(text: str) -> list[tuple[int, int, str]]:
+    """Find start, end and kind of every secret, in the order of the text; one may be inside another."""
+    flags = re.VERBOSE | re.ASCII
+    low = text.replace("İ", "I").lower()  # the only letter that gets longer
+    low = re.sub(_PUBLIC, lambda found: "\n" * len(found[0]), low, flags=flags)
+    found = ((kind, check, match) for kind, check, pattern in SECRETS for match in re.finditer(pattern, low, flags))
+    places = ((*match.span(match.lastindex or 0), kind, check) for kind, check, match in found)
+    return sorted((start, end, kind) for start, end, kind, check in places if check(text[start:end]))
 
 
 def mask_secrets(text: str) -> str:
     """Replace every secret by a word saying what was there."""
-    kept: list[str] = []
-    at = 0
-    for kind, (start, end) in sorted(find_secrets(text), key=lambda found: found[1]):
+    kept, at = [""], 0
+    for start, end, kind in find_secrets(text):
         if start >= at:
             kept += [text[at:start], f"[{kind.split(' ', 1)[-1]}]"]
         at = max(at, end)
@@ -1093,7 +1103,7 @@ def mask_secrets(text: str) -> str:
 
 def why_secret(text: str) -> str:
     """Name the kind of secret in this text; ``""`` if none is seen."""
-    return next((kind for kind, _ in find_secrets(text)), "")
+    return next((kind for _, _, kind in find_secrets(text)), "")
 
 
 def _inside_word(text: str, at: int) -> bool:
@@ -4322,9 +4332,21 @@ def report_change(version: Version | None, kept: pathlib.Path | None = None) -> 
     elif version is None:
         say("The profile says that already; nothing changed.")
     if version:
-        say(f"{version.summary}\nTo undo this: llm memory rollback --only {version.id}")
+        say(f"{mask_secrets(version.summary)}\nTo undo this: llm memory rollback --only {version.id}")
         if version.size > (budget := click.get_current_context().ensure_object(Settings).budget):
             say(f"The profile has {version.size:,} characters; above {budget:,}, new facts wait for review.")
+
+
+def exposed(text: str) -> list[str]:
+    """Name the lines of a profile that contain a secret, and its kind."""
+    kinds = {text.count("\n", 0, start) + 1: kind for start, _, kind in reversed(find_secrets(text))}
+    words = "The profile contains {} in line {}; it is sent with every prompt. See: llm memory edit"
+    return [words.format(kind, line) for line, kind in sorted(kinds.items())]
+
+
+def warn_of_secrets(memory: Memory) -> None:
+    for warning in exposed(memory.history.profile()):
+        say(warning)
 
 
 TEMPLATE = f"{TITLE}\n\n" + "\n\n".join(f"## {name}" for name in DEFAULT_SECTIONS) + "\n"
@@ -4382,6 +4404,7 @@ def edit() -> None:
             say("Nothing was changed in the editor.")
         else:
             report_change(version)
+        warn_of_secrets(memory)
 
 
 @memory_group.command()
@@ -4395,6 +4418,7 @@ def load(file: Any) -> None:
         raise Problem(f"{file.name} is not valid UTF-8; save it as UTF-8, then load it again") from error
     with open_memory() as memory:
         report_change(*memory.history.overwrite("load", text))
+        warn_of_secrets(memory)
 
 
 @memory_group.command(context_settings=takes_dashes)
@@ -4776,6 +4800,7 @@ def profile_status(home: Home, budget: int, problems: list[str]) -> dict[str, An
         problems.append("The profile contains invisible characters; they are not sent. See: llm memory show")
     if without_tag(text, "user_profile") != text:
         problems.append("The profile contains a user_profile tag; it is sent disarmed. See: llm memory show")
+    problems += exposed(text)
     return found | {"characters": len(text), "facts": len(Document(text).items)}
 
 

@@ -48,6 +48,21 @@ def test_load_takes_a_file_byte_for_byte_and_show_gives_it_back(user: User) -> N
     assert user.profile == "- From a pipe"
 
 
+def test_secrets_that_are_loaded_stay_and_load_and_status_name_their_lines_but_not_them(user: User) -> None:
+    words = "The profile contains {} in line {}; it is sent with every prompt. See: llm memory edit"
+    expected = [words.format("a password", 3), words.format("a bank account number", 5)]
+    text = "# Me\r\n\r\n- Wifi password is hunter2secret9\r\n- Nurse\r\n- IBAN DE89 3704 0044 0532 0130 00\r\n"
+    out, said = user.run("load", "-", stdin=text)
+    assert (out, user.profile.replace("\r", "")) == ("", text.replace("\r", ""))
+    assert [line for line in said.splitlines() if line.startswith("The profile contains")] == expected
+    assert user.status()["problems"] == expected
+    for shown in (said, *user.run("status"), *user.run("status", "--json")):
+        assert "hunter2" not in shown
+        assert "0130" not in shown
+    assert "The profile contains" not in user.run("load", "-", stdin="- Nurse")[1]
+    assert user.status()["problems"] == []
+
+
 @pytest.mark.parametrize("content", [b"\xff\xfe- \x00N\x00", None])
 def test_a_file_that_is_no_text_or_not_there_is_not_loaded(user: User, content: bytes | None) -> None:
     user.profile = PROFILE

@@ -1,19 +1,115 @@
-"""Secrets: seen, masked in what a model is sent, refused in what it answers."""
+"""Secrets: seen, masked in what a model is sent, refused in what it answers, warned of where the user writes them."""
 
 from __future__ import annotations
 
+import random
 import re
-import time
+import string
 
 import pytest
 from attacks import INNOCENT, SECRETS
 
-from llm_user_memory import as_shown, mask_secrets, parse_reply, why_secret
+from llm_user_memory import as_shown, mask_secrets, why_secret
+
+MIXED, SMALL, HEX = string.ascii_letters + string.digits, string.ascii_lowercase + "234567", "0123456789abcdef"
 
 
-@pytest.mark.parametrize("name", SECRETS)
+def noise(length: int, characters: str = MIXED) -> str:
+    chooser = random.Random(length)
+    return "".join(chooser.choice(characters) for _ in range(length))
+
+
+# What people type around a secret, put together from pieces so that no scanner takes this file for a leak.
+TYPED = {
+    "putty key": ("Private-Lines: 1\n{}\n", noise(64)),
+    "webhook": ("post to https://discord.com/api/webhooks/1234567/{}", noise(40)),
+    "letters only after a prefix": ("login with {} on the cluster", "hf" + "_" + noise(34, string.ascii_letters)),
+    "hexadecimal after a prefix": ("supabase link {}", "sbp" + "_" + noise(40, HEX)),
+    "bare": ("they gave me {} to try", noise(40)),
+    "bare in lower case": ("my pat {} does not work", noise(52, SMALL)),
+    "Ethereum key": ("import {} into the wallet", "0x" + noise(64, HEX)),
+    "groups of a one-time password": ("the setup key: {}", "JBSW Y3DP " + "EHPK 3PXP"),
+    "named, hexadecimal": ("DD_API_KEY={}", noise(32, HEX)),
+    "named, a UUID": ("HEROKU_API_KEY={}", "ba704c1e-148c-46e0-" + "a5cc-67eedf111eb5"),
+    "named by its header": ("curl -H 'X-Api-Key: {}' https://api.example", noise(36)),
+    "named by its parameter": ("https://x.example/c?sv=2024-11-04&sig={}&sp=r", noise(43)),
+    "named, of words": ("JWT_SECRET={}", "my-Super-" + "s3cret"),
+    "session": ("Cookie: sessionid={}; theme=dark", noise(32, SMALL)),
+    "recovery codes": ("backup codes: {}", "4f8a1-9b2c7 77d01-aa3e9"),
+    "recovery codes on lines": ("recovery codes:\n{}", "4f8a1-9b2c7\n77d01-aa3e9"),
+    "login of an address": ("redis://:{}@cache:6379/0", "Fuo-mx" + "VNS8"),
+    "key as a login": ("dsn https://{}@o1.ingest.example/1", noise(32, HEX)),
+    "container": ("docker run -e POSTGRES_PASSWORD={} postgres", "kiwi-" + "lamp"),
+    "JSON": ('{"user": "lea", "password": "{}"}', "tromb" + "one"),
+    "connection string": ("Server=db;Uid=sa;Pwd={};Encrypt=true", "Zebra!" + "cross4"),
+    "words": ("the wifi password is {}, can you make a sign", "sunflower " + "fields"),
+    "a word": ("our guest password is {}", "marma" + "lade"),
+    "changed": ("I changed my password to {} yesterday", "Orchid#" + "2026"),
+    "far from its name": ("she set the password of the old laptop as {}", "Muffin#" + "1"),
+    "said before its name": ("I use {} as my password everywhere", "hunter2" + "!x"),
+    "pair": ("login is anna / {}", "Blue!" + "Goose77"),
+    "command": ("sshpass -p '{}' ssh me@host", "Gr4vel!" + "Pit"),
+    "Spanish": ("la clave del wifi es {}", "gatonegro" + "2024"),
+    "Portuguese": ("a senha do banco é {}", "abacaxi" + "#12"),
+    "Polish": ("moje hasło: {}", "Pier" + "ogi"),
+    "Turkish": ("wifi şifresi {}", "kedi" + "4455"),
+    "Russian": ("пароль от роутера — {}", "snegir" + "2019"),
+    "Chinese": ("WiFi密码是{}，别忘了", "shanghai" + "888"),
+    "Japanese": ("パスワードは{}です", "sakura" + "8823"),
+    "Korean": ("비밀번호는 {} 입니다", "kimchi" + "7788"),
+    "Arabic": ("كلمة المرور هي {}", "nakheel" + "4421"),
+    "Hindi": ("पासवर्ड है {}", "Mithai" + "@55"),
+    "named words of a wallet": ("seed phrase: {}", "legal winner thank year wave " + "sausage"),
+    "words of a wallet": (
+        "is this valid? {}",
+        "scheme spot photo card baby mountain device kick " + "cradle pact join borrow",
+    ),
+    "PIN": ("PIN der Karte: {}", "82" + "64"),
+    "code of a door": ("il codice del cancello è {}", "19" + "47"),
+    "card code": ("exp 09/27 cvv {}", "7" + "37"),
+    "card": ("declined: {} 08/29", "5369 4713 " + "1535 6599"),
+    "account": ("{} is mine", "ES91 2100 0418 " + "4502 0005 1332"),
+    "social security number": ("my social is {}", "512-48" + "-3391"),
+    "number of a Pole": ("mój PESEL to {}", "840214" + "12357"),
+    "number of a Spaniard": ("mi DNI es {}", "53482" + "917K"),
+}
+
+HARMLESS = (
+    # spoken of, asked about, stood in for
+    *("forgot my password, how do I reset it", "the wifi password is too long to type", "password is case sensitive"),
+    *("password: changeme is in the template", "password = getpass.getpass()", "token: ${{ secrets.GITHUB_TOKEN }}"),
+    *("api_key = os.environ['KEY_2']", "postgres://user:password@localhost/db", "la contraseña es incorrecta"),
+    *("пароль должен содержать 8 символов", "パスワードは8文字以上です", "das Passwort steht auf dem Router"),
+    *(
+        "A passphrase of six words is better",
+        "recovery codes are printed",
+        "token limit is 128k",
+        "2FA codes arrive late",
+    ),
+    *("my social life in 2024", "my passport expires 2027-05-01", "the PIN code 94110 is San Francisco", "GPIO pin 17"),
+    # public, though random
+    *("commit 9b1deb4d3b7d4bad9bdd2b0d7b3dcb6d1a2f3c4e", "request 6f1c2a52-3b1e-4a57-9d2b-2f0d3c6f9a11 is slow"),
+    *(
+        f"nginx@sha256:{noise(64, HEX)}",
+        f"data:image/png;base64,{noise(80)}",
+        f"ssh-rsa AAAAB3NzaC1yc2E{noise(60)} me@box",
+    ),
+    *(
+        f"https://docs.example/d/{noise(44)}/edit",
+        f"https://example.org/?utm_id={noise(30)}",
+        f"/nix/store/{noise(32, SMALL)}-x",
+    ),
+    *(f"donate to 0x{noise(40, HEX)}", f"ETag: W/{noise(27)}", "order 4532 0151 1283 0366", "IMEI: 490154203237518"),
+    *("ConvertHtml2PdfAndSendViaS3BucketHandlerV2Impl", "Qwen3-Coder-30B-A3B-Instruct-GGUF-Q4_K_M", "#100DaysOfCode"),
+    *("r1bqkbnr/pppp1ppp/2n5/4p3/2B1P3/5Q2/PPPP1PPP/RNB1K1NR b KQkq", "1. d4 Nf6 2. c4 g6 3. Nc3 Bg7 4. e4 d6"),
+    "want to buy milk eggs bread cheese butter apples onions garlic rice beans pasta salt pepper",
+    "please write some short funny poems about clever brown foxes jumping over lazy sleeping dogs",
+)
+
+
+@pytest.mark.parametrize("name", [*SECRETS, *TYPED])
 def test_a_secret_is_seen_and_masked(name: str) -> None:
-    text, secret = SECRETS[name]
+    text, secret = SECRETS[name] if name in SECRETS else (TYPED[name][0].replace("{}", TYPED[name][1]), TYPED[name][1])
     assert why_secret(text)
     masked = mask_secrets(f"I like tea. {text}\n\nI like milk.")
     assert secret not in masked
@@ -21,7 +117,17 @@ def test_a_secret_is_seen_and_masked(name: str) -> None:
     assert secret not in as_shown(f"{text}\n" + "word " * 3_000)
 
 
-@pytest.mark.parametrize("text", INNOCENT)
+@pytest.mark.parametrize("name", TYPED)
+def test_only_the_secret_is_masked(name: str) -> None:
+    text, secret = TYPED[name]
+    masked = mask_secrets(f"Likes tea. {text.replace('{}', secret)}\n\nLikes milk.")
+    first = text.split("{}")[0].split()[:1]
+    assert masked.startswith(" ".join(["Likes tea.", *first]).split("=")[0])
+    assert masked.endswith("\n\nLikes milk.")
+    assert len(re.findall(r"\[[\w ]+\]", masked)) == 1
+
+
+@pytest.mark.parametrize("text", [*INNOCENT, *HARMLESS])
 def test_ordinary_text_that_looks_odd_is_no_secret(text: str) -> None:
     assert why_secret(text) == ""
     assert mask_secrets(text) == text
@@ -45,16 +151,7 @@ def test_a_secret_inside_another_is_masked_whole() -> None:
     assert re.fullmatch(r"(?:password: )?\[[\w ]+\] and more", mask_secrets(f"password: {key}{key} and more"))
 
 
-@pytest.mark.parametrize(
-    "seed",
-    [
-        *("a", "A1a", "1 ", "a.", "eyJ-", "PASSWORD", "password for a ", "password:", "a://", "x://a:", "DE12 ABCD "),
-        *("sk-", "bearer ", "-----BEGIN PRIVATE KEY-----", " ", "hunter2 is my ", "<think>", "| ", "write a ", "aA1/"),
-    ],
-)
-def test_a_megabyte_of_anything_takes_no_time_that_grows_with_its_square(seed: str) -> None:
-    text = seed * (1_000_000 // len(seed))
-    start = time.process_time()
-    mask_secrets(text)
-    parse_reply(text)
-    assert time.process_time() - start < 20  # about one second; minutes or hours where it grows so
+def test_a_letter_that_is_longer_in_lower_case_moves_no_mask() -> None:
+    text, secret = SECRETS["GitHub token"]
+    assert mask_secrets(f"İİİ {text} İ") == f"İİİ {mask_secrets(text)} İ"
+    assert secret not in mask_secrets(f"İİİ {text}")

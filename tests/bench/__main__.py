@@ -16,10 +16,18 @@ import calls
 import facts
 import history
 import poll
+import secrets_
 import tokens_
 from table import printed
 
-PARTS = {"calls": calls.run, "tokens": tokens_.run, "poll": poll.run, "history": history.run, "facts": facts.run}
+PARTS = {
+    "calls": calls.run,
+    "tokens": tokens_.run,
+    "poll": poll.run,
+    "history": history.run,
+    "facts": facts.run,
+    "secrets": secrets_.run,
+}
 
 
 def main() -> None:

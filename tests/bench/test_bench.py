@@ -24,6 +24,7 @@ ROWS = {
     ],
     "history": ["history, with 500", "diff, with 500", "why, with 500", "rollback, with 500", "bytes of memory.db"],
     "facts": ["after 10 updates", "after 50 updates"],
+    "secrets": ["prose", "the slowest of"],
 }
 
 
