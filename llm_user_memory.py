@@ -351,9 +351,10 @@ def normalised(text: str) -> str:
     return spelled_alike(text).casefold()
 
 
-# Scripts without spaces between words, from Thai to Japanese, and Korean, which puts particles right behind them.
+# Scripts without spaces between words, from Thai to Japanese, and those that write particles together with
+# words: Hebrew, Arabic, Korean.
 _UNSPACED = (
-    r"[\u0e00-\u0eff\u1000-\u11ff\u1780-\u17ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc"
+    r"[\u0590-\u08ff\u0e00-\u0eff\u1000-\u11ff\u1780-\u17ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc"
     r"\U00020000-\U0003ffff]"
 )
 
@@ -400,7 +401,7 @@ def without_tag(text: str, tag: str) -> str:
 
 _LETTERS = str.maketrans("ıłøđ", "ilod")  # variants of a letter that Unicode takes for others
 _HAN = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_UNSPACED = "ぁ-ゖ\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # hiragana, Thai, Lao, Burmese and Khmer
+_RUNNING = "ぁ-ゖ\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # hiragana, Thai, Lao, Burmese and Khmer
 # Function words, and those that facts are reported with: in common, they prove nothing.
 _LIGHT = """
 about all always and any are but can does for from has have how its just like likes live lives make more need never not
@@ -429,7 +430,7 @@ def words(text: str) -> tuple[str, ...]:
     spaced = "".join(c if c.isalnum() or unicodedata.category(c)[0] == "M" else " " for c in folded(text))
     found: list[str] = []
     for word in re.sub(f"[ぁ-ゖ]+|[ァ-ヺー]+|[{_HAN}]", r" \g<0> ", spaced).split():
-        whole = not re.match(f"[{_UNSPACED}]", word)
+        whole = not re.match(f"[{_RUNNING}]", word)
         found += [word] if whole else [word[at : at + 4] for at in range(max(1, len(word) - 3))]
     return tuple(found)
 
@@ -1018,7 +1019,7 @@ _IS = r"""(?: (?:[^!-~\n]|[:="'`,-]){1,16} | (?:[ ](?!and\b|but\b)[^\s:=\d]{1,4}
     |adalah|este|hai|on)[ :]{1,2}(?:now[ ]|still[ ])? )["'`“„«「]? )"""
 _VALUE = r"[!#-&(-_a-~À-ӿ]{4,100}(?<![,.;:?)\]}])"
 _STRONG = rf"(?=[!-~à-ӿ]{{0,30}}\d)(?=[!-~à-ӿ]{{0,30}}[a-zà-ӿ]){_VALUE}"
-_NUMBER = r"\d(?:[ -]?[a-z]?\d){2,9}(?![\w%]|[.,]\d)"
+_DIGITS = r"\d(?:[ -]?[a-z]?\d){2,9}(?![\w%]|[.,]\d)"
 _WORDS = r"[a-z]{3,8},?[ \n](?:\d\d?[.):]?[ ])?"
 _GLUE = r"(?i)\b(?:the|and|for|with|from|are|was|not|but|has|how|who|your|que|los|con|una|des|und|\w+(?:s|ed|ing))\b"
 
@@ -1047,7 +1048,7 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
         (?: {_CALLED} | \bclave | \bcl[ée](?![a-z]) | \bpuk | \bcombination | \bpin(?![ ]?code.{{0,20}}\d{{5}})
           | (?:door|alarm|gate|unlock|security|safe|lockbox|tür|digi)[ -]?code | (?:code|c[óo]digo|codice|kod)[ ]
             (?:\w{{1,4}}[ ']){{1,2}}(?:door|gate|house|garage|alarm|safe|port|puert|casa|cancel|drzwi)\w{{0,6}} )
-        (?:[ -]?(?:code|number))?{_IS}({_STRONG}|{_NUMBER}) | \bcv[vc]2?\W{{1,3}}(?:is[ ])?(\d{{3,4}})\b"""),
+        (?:[ -]?(?:code|number))?{_IS}({_STRONG}|{_DIGITS}) | \bcv[vc]2?\W{{1,3}}(?:is[ ])?(\d{{3,4}})\b"""),
     ("a password", _given, rf"""
         (?: (?:{_CALLED}|(?:\b|_)pass|(?:[a-z][_-]key|token|secret)(?:_base)?)["']?\s?[:=：]{{1,2}}>?\s{{0,3}}
           | {_CALLED}(?:[ ](?:for|to|of|on|at)(?:[ ][^\s:=]{{1,20}}){{1,4}}?)?[ ](?:is|was|will[ ]be)[ :]{{1,2}} )
@@ -1106,15 +1107,10 @@ def why_secret(text: str) -> str:
     return next((kind for _, _, kind in find_secrets(text)), "")
 
 
-def _inside_word(text: str, at: int) -> bool:
-    # Only in scripts that have letter case, as those are also the ones that set spaces between words.
-    return all(c.isdigit() or c.upper() != c.lower() for c in (text[at - 1 : at] or " ", text[at : at + 1] or " "))
-
-
 def _whole_words(wanted: str, text: str) -> int:
     """Return the end of the wanted words in the text, 0 if they are not there: "like tea" is not in "I dislike tea"."""
     spans = ((found.start(), found.start() + len(wanted)) for found in re.finditer(f"(?={re.escape(wanted)})", text))
-    return next((end for start, end in spans if not _inside_word(text, start) and not _inside_word(text, end)), 0)
+    return next((end for start, end in spans if not inside_word(text, start) and not inside_word(text, end)), 0)
 
 
 def find_quote(quote: str, messages: Sequence[Message]) -> Message | None:
@@ -1279,7 +1275,9 @@ class Proposal(Value):
 
 
 # In another language than its line's, such a wish shares no word with it.
-_FORGET = r"\b(?:forget|delete|vergiss|losche?|oublie|olvida|esqueca|dimentica|vergeet|zapomnij|забудь)\b|忘れて|忘[记掉]|잊어"
+_FORGET = (
+    r"\b(?:forget|delete|vergiss|losch|oublie|olvida|esqueca|dimentica|vergeet|zapomnij|забудь)|忘れて|忘[记掉]|잊어"
+)
 _CLAUSE = r"[;；。、，]|[,.]\s|\s[-–—]\s|\s(?:and|while|und|et|y|e|och|и|ve)\s"
 # Words that deny what stands beside them; and those with which a fact says that it is denied.
 _DENIES = (

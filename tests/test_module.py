@@ -9,6 +9,7 @@ import pathlib
 import re
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -142,6 +143,16 @@ def test_no_private_name_is_used_outside_its_section() -> None:
         for use in uses()
         if use.name.startswith("_") and section_of(use.line) != section_of(defined[use.name])
     ] == []
+
+
+def test_no_name_is_defined_twice() -> None:
+    targets = [
+        target
+        for node in ast.parse(SOURCE).body
+        for target in (node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)])
+    ]
+    names = Counter(getattr(target, "id", getattr(target, "name", None)) for target in targets)
+    assert [name for name, times in names.items() if name and times > 1] == []
 
 
 def documented() -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
