@@ -986,7 +986,10 @@ def _random(token: str) -> bool:
 
 def _bare(token: str) -> bool:
     """Tell a key that nothing names, of both cases and digits or long, from hashes, paths and addresses of coins."""
-    public = r"(?:.*[_-])?[0-9a-f]{32,}\Z|[13][^\W_]{25,33}\Z|0x\w{40}\Z|(?:bc|age|npub|addr)1|baf|Qm"
+    public = (
+        r"(?:.*[_-])?I?[0-9a-f]{32,}\Z|[0-7][0-9A-Z]{25}\Z|[13][^\W_]{25,33}\Z|0x\w{40}\Z"
+        r"|[A-Z]{14}-[A-Z]{10}-|(?:bc|age|npub|addr)1|baf|Qm"
+    )
     shape = r"(?=.*[a-z].*[a-z])(?=.*[A-Z].*[A-Z])(?=.*\d).*[^\W_]{14}|(?=.*\d)(?=.*[G-Zg-z])[^/]*[^\W_]{24}"
     return bool(re.match(shape, token)) and not re.match(public, token) and _random(token)
 
@@ -1014,13 +1017,15 @@ _CALLED = r"""(?: (?<!1)pass(?:word|wort|phrase|code|wd|ordet) | pwd | \bpw | \b
     | κωδικός | 密[码碼] | 暗証番号 | パスワード | 비밀번호 | 비번 | كلمة[ ](?:ال)?(?:مرور|سر) | الرقم[ ]السري
     | رمز[ ]عبور | पासवर्ड | סיסמה | รหัสผ่าน )(?:s|si|m|et)?(?![a-z0-9])"""
 # What stands between a name and its secret: signs, words of other scripts, or "for the router is".
-_IS = r"""(?: (?:[^!-~\n]|[:="'`,-]){1,16} | (?:[ ](?!and\b|but\b)[^\s:=\d]{1,4}(?:[ ][^\s:=]{1,20}){0,4}?)?
+_IS = r"""(?: (?:[^!-~\n]|[:="'`,-]){1,16} | ,[ ]it(?:'s|[ ]is)[ ] | 's[ ]
+    | (?:[ ](?!and\b|but\b)[^\s:=\d]{1,4}(?:[ ][^\s:=]{1,20}){0,4}?)?
     (?: ["']?\s?[:=—–]{1,2}>?\s{0,3} | [ ](?:is|are|was|be|as|to|ist|war|lautet|est|c'est|es|è|é|är|er|je|jest|là
     |adalah|este|hai|on)[ :]{1,2}(?:now[ ]|still[ ])? )["'`“„«「]? )"""
 _VALUE = r"[!#-&(-_a-~À-ӿ]{4,100}(?<![,.;:?)\]}])"
 _STRONG = rf"(?=[!-~à-ӿ]{{0,30}}\d)(?=[!-~à-ӿ]{{0,30}}[a-zà-ӿ]){_VALUE}"
 _DIGITS = r"\d(?:[ -]?[a-z]?\d){2,9}(?![\w%]|[.,]\d)"
-_WORDS = r"[a-z]{3,8},?[ \n](?:\d\d?[.):]?[ ])?"
+_WORD = r"[a-zà-ÿ\u0300-\u036f]{3,10}"
+_WORDS = rf"{_WORD},?[ \n](?:\d\d?[.):]?[ ])?"
 _GLUE = r"(?i)\b(?:the|and|for|with|from|are|was|not|but|has|how|who|your|que|los|con|una|des|und|\w+(?:s|ed|ing))\b"
 
 # Kind, check and pattern. Patterns read the text in lower case, a check sees it as it was typed; a group is the part
@@ -1028,13 +1033,16 @@ _GLUE = r"(?i)\b(?:the|and|for|with|from|are|was|not|but|has|how|who|your|que|lo
 # fmt: off
 SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
     ("a private key", bool, r"""
-        -----begin[ ][a-z ]{0,30}private[ ]key[^-]{0,9}-----[^-]*(?:-(?!----)[^-]*)*(?:-----end[^-]{0,40}-----)?
+        -----begin[ ][a-z ]{0,30}private[ ]key[^-]{0,9}-----(?:\s|\\[rn])*[\w+/=][^-]{9,}
+          (?:-(?!----)[^-]*)*(?:-----end[^-]{0,40}-----)?
         | private-lines:\s\d{1,3}\s([\w+/=]+(?:\n[\w+/=]+)*)"""),
     ("a key or token", bool, rf"""
         (?<![\w-])eyj[\w-]{{8,}}(?:\.[\w-]*)* | \b(?:ak|as)ia[a-z0-9]{{12,}}\b | /api/webhooks/\d+/([\w-]{{20,}})
         | hooks\.slack\.com/services/([\w/]{{20,}}) | \b[\w-]{{8,20}}(?:\.atlasv1\.|:apa91b)[\w-]{{20,}}
-        | (?:recovery|backup|rescue|one[- ]time|verification)[ ](?:code|key)s?(?:{_IS}|:?\n)
-          ((?: [ ,;\n]{{0,2}}(?=[a-z-]{{0,12}}\d)[\w-]{{4,60}} ){{1,20}})"""),
+        | (?:recovery|backup|rescue|one[- ]time|verification)[ -](?:code|key)s?(?:{_IS}|:?\n)
+          ((?: [ ,;\n]{{0,2}}(?=[a-z-]{{0,12}}\d)[\w-]{{4,60}} ){{1,20}})
+        | \d{{6}}(?:-\d{{6}}){{7}}
+        | (?:^|\n)((?:(?=[a-z-]{{0,9}}\d)[0-9a-z]{{4,8}}-?[0-9a-z]{{4,8}}(?:\n|\Z)){{4,}})"""),
     ("a key or token", _random, r"""
         \b(?: [a-z]\w{0,14}_ | (?:[spr]k|xox[a-z]|xapp|gocspx|pmak|nra[kl]|pul|hrku|sdk|key|pypi|gl[a-z]{2,5})[.-]
         | (?:ya29|hv[sb]|sg|sl|dp\.\w\w|pat\w{14})\. | sk(?=[0-9a-f]{32}) | aiza | dapi )[\w.+/~-]{16,}={0,2}"""),
@@ -1048,21 +1056,24 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
         (?: {_CALLED} | \bclave | \bcl[ée](?![a-z]) | \bpuk | \bcombination | \bpin(?![ ]?code.{{0,20}}\d{{5}})
           | (?:door|alarm|gate|unlock|security|safe|lockbox|tür|digi)[ -]?code | (?:code|c[óo]digo|codice|kod)[ ]
             (?:\w{{1,4}}[ ']){{1,2}}(?:door|gate|house|garage|alarm|safe|port|puert|casa|cancel|drzwi)\w{{0,6}} )
-        (?:[ -]?(?:code|number))?{_IS}({_STRONG}|{_DIGITS}) | \bcv[vc]2?\W{{1,3}}(?:is[ ])?(\d{{3,4}})\b"""),
+        (?:[ -]?(?:code|number))?{_IS}({_STRONG}|{_DIGITS})
+        | \b(?:cv[vc]2?|cryptogramme|prüfnummer)\W{{1,3}}(?:is[ ]|est?[ ]|ist[ ])?(\d{{3,4}})\b"""),
     ("a password", _given, rf"""
         (?: (?:{_CALLED}|(?:\b|_)pass|(?:[a-z][_-]key|token|secret)(?:_base)?)["']?\s?[:=：]{{1,2}}>?\s{{0,3}}
           | {_CALLED}(?:[ ](?:for|to|of|on|at)(?:[ ][^\s:=]{{1,20}}){{1,4}}?)?[ ](?:is|was|will[ ]be)[ :]{{1,2}} )
-        (?: ["'`“„「]([^\n"'`”」]{{4,80}}) | ((?:[a-z]{{4,12}}[ ]){{1,3}}[a-z]{{4,12}}(?=[.,\n]|\Z)) | ({_VALUE}) )"""),
+        (?: ["'`“„「]([^\n"'`”」]{{4,80}})["'`”」] | ((?:[a-z]{{4,12}}[ ]){{1,3}}[a-z]{{4,12}}(?=[.,\n]|\Z))
+          | ({_VALUE}) )"""),
     ("a password", _given, rf"""
         {_CALLED}[^\n.;:]{{1,40}}?[ ](?=\S{{0,20}}[!#$%&*])({_STRONG})
         | (?<!\S)({_STRONG})[ ](?:is|as|was|ist|an?)[ ](?:\w{{1,20}}[ ]){{0,3}}?{_CALLED}(?!-|[ ](?:manager|hash|store))
         | (?: (?<![/\w])(?:log[ ]?in(?:[ ]with)?|user(?:name)?|cred(?:ential)?s?|-u|--user){_IS}[\w.@-]{{1,40}}
             (?:[ ]?[:/|,][ ]?|[ ]and[ ]) | pass[ ] | \b(?:mysql|mongo|sshpass|login)[^\n|;]{{0,60}}?[ ]-p[ ]?["']? )
           ({_STRONG})
-        | (?:phrase|seed|words|wallet|backup)[^.\n]{{0,30}}?(?:[ ]is[ ]|:\s|\n)((?:{_WORDS}){{5,23}}[a-z]{{3,8}})"""),
+        | (?:phrase|frase|seed|words|wallet|backup|recovery)[^.\n]{{0,30}}?(?:[ ]is[ ]|:\s|\n)(?:1[.):]?[ ])?
+          ((?:{_WORDS}){{5,23}}{_WORD})"""),
     ("a password",  # the words of a wallet: in threes, and few that hold a sentence together
-        lambda t: not (n := len(re.findall("[A-Za-z]+", t))) % 3 and 6 * len(re.findall(_GLUE, t)) <= n,
-        rf"(?<![\w-])(?:{_WORDS}){{11,23}}[a-z]{{3,8}}(?![\w-])"),
+        lambda t: not (n := len(re.findall(r"[^\W\d]+", t))) % 3 and 6 * len(re.findall(_GLUE, t)) <= n,
+        rf"(?<![\w-])(?:{_WORDS}){{11,23}}{_WORD}(?![\w-])"),
     ("a card number",  # Luhn's check digit
         lambda n: sum(sum(divmod(int(d) << at % 2, 10)) for at, d in enumerate(re.findall(r"\d", n)[::-1])) % 10 == 0,
         r"""(?<![\w.+-])(?: [2-6]\d{3}(?:[ .-]?\d{4}){3} | 3[47]\d\d[ .-]?\d{6}[ .-]?\d{5}
@@ -1074,7 +1085,7 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
         (?<![\w-])(?!000|666|9)\d{{3}}-(?!00)\d\d-(?!0000)\d{{4}}(?![\w-])
         | (?<![a-z])(?: ssn|social(?:[ ]security)?|nino|national[ ]insurance|ni[ ]number|pesel|dni|nie|nif|cpf|cnp|curp
         |rut|sin|pan|tfn|nhs|ahv|bsn|cpr|codice[ ]fiscale|steuer-?id\w*|sozialversicherung\w*|(?:personal)?ausweis
-        |passport|aadhaa?r|(?:tax|national)[ ]id|s[ée]cu(?:rit[ée][ ]sociale)?|kimlik|personnummer
+        |passport|aadhaa?r|(?:tax|national)[ ]id|s[ée]cu(?:rit[ée][ ]sociale)?|kimlik(?:[ ]n\w+)?|personnummer
         |driver'?s?[ ]licen[cs]e|身份证号?|マイナンバー|주민등록번호|инн|снилс|паспорт )
         (?:-\w{{1,3}})?(?:[ -]?(?:number|num|no\.?|nr\.?|nummer))?{_IS}
         ((?:[a-z]{{2}}[ ])?(?=[a-z]{{0,6}}\d)(?=(?:[a-z ./-]{{0,8}}\d){{4}})[a-z0-9](?:[ ./-]?[a-z0-9]){{5,20}})\b"""),
