@@ -351,10 +351,9 @@ def normalised(text: str) -> str:
     return spelled_alike(text).casefold()
 
 
-# Scripts without spaces between words, from Thai to Japanese, and those that write particles together with
-# words: Hebrew, Arabic, Korean.
+# Scripts without spaces between words, from Thai to Japanese, and Korean, which puts particles right behind them.
 _UNSPACED = (
-    r"[\u0590-\u08ff\u0e00-\u0eff\u1000-\u11ff\u1780-\u17ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc"
+    r"[\u0e00-\u0eff\u1000-\u11ff\u1780-\u17ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc"
     r"\U00020000-\U0003ffff]"
 )
 
@@ -1004,6 +1003,15 @@ def _given(value: str) -> bool:
     return not re.match(said, value, re.IGNORECASE | re.VERBOSE)
 
 
+_GLUE = r"\b(?:the|and|for|with|from|are|was|not|but|has|how|who|your|que|los|con|una|des|und|\w+(?:s|ed|ing))\b"
+
+
+def _is_seed(text: str) -> bool:
+    """Tell the words of a wallet from a sentence: in threes, few of those that hold one together."""
+    many = len(re.findall(r"[^\W\d]+", text))
+    return many % 3 == 0 and 6 * len(re.findall(_GLUE, text, re.IGNORECASE)) <= many
+
+
 # Looks like a secret and is public: certificates, images, hashes, parameters of addresses, numbers of orders.
 _PUBLIC = r"""-----begin[ ](?:[a-z0-9 ]{0,30}public[ ]key(?:[ ]block)?|certificate[a-z ]{0,10})-----[^-]{0,9999}
     | (?: \baaaa[bce] | ;base64, | \b(?:sha\d{1,3}|md5|h1)[:-] | \betag[: ]{1,2}(?:w/)?"?
@@ -1024,10 +1032,9 @@ _IS = r"""(?: (?:[^!-~\n]|[:="'`,-]){1,16} | ,[ ]it(?:'s|[ ]is)[ ] | 's[ ]
 _VALUE = r"[!#-&(-_a-~À-ӿ]{4,100}(?<![,.;:?)\]}])"
 _STRONG = rf"(?=[!-~à-ӿ]{{0,30}}\d)(?=[!-~à-ӿ]{{0,30}}[a-zà-ӿ]){_VALUE}"
 _DIGITS = r"\d(?:[ -]?[a-z]?\d){2,9}(?![\w%]|[.,]\d)"
-_WORD = r"[a-zà-ÿ\u0300-\u036f]{3,10}"
+_WORD = r"(?:[a-zà-ÿ][\u0300-\u036f]?){3,8}"
 _WORDS = rf"{_WORD},?[ \n](?:\d\d?[.):]?[ ])?"
-_GLUE = r"(?i)\b(?:the|and|for|with|from|are|was|not|but|has|how|who|your|que|los|con|una|des|und|\w+(?:s|ed|ing))\b"
-
+_SEED = "|".join(rf"(?:{_WORD}{end}(?:\d\d?[.):]?[ ])?){{11,23}}{_WORD}" for end in ("[ ]", ",[ ]", ",?\\n"))
 # Kind, check and pattern. Patterns read the text in lower case, a check sees it as it was typed; a group is the part
 # that is secret. Repetitions are bounded, or begin but once in a run of characters: a megabyte must not take minutes.
 # fmt: off
@@ -1071,9 +1078,7 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
           ({_STRONG})
         | (?:phrase|frase|seed|words|wallet|backup|recovery)[^.\n]{{0,30}}?(?:[ ]is[ ]|:\s|\n)(?:1[.):]?[ ])?
           ((?:{_WORDS}){{5,23}}{_WORD})"""),
-    ("a password",  # the words of a wallet: in threes, and few that hold a sentence together
-        lambda t: not (n := len(re.findall(r"[^\W\d]+", t))) % 3 and 6 * len(re.findall(_GLUE, t)) <= n,
-        rf"(?<![\w-])(?:{_WORDS}){{11,23}}{_WORD}(?![\w-])"),
+    ("a password", _is_seed, rf"(?<![\w-])(?:{_SEED})(?![\w-])"),
     ("a card number",  # Luhn's check digit
         lambda n: sum(sum(divmod(int(d) << at % 2, 10)) for at, d in enumerate(re.findall(r"\d", n)[::-1])) % 10 == 0,
         r"""(?<![\w.+-])(?: [2-6]\d{3}(?:[ .-]?\d{4}){3} | 3[47]\d\d[ .-]?\d{6}[ .-]?\d{5}
@@ -1118,10 +1123,15 @@ def why_secret(text: str) -> str:
     return next((kind for _, _, kind in find_secrets(text)), "")
 
 
+def _cuts_word(text: str, at: int) -> bool:
+    # Only in scripts that have letter case: in others a model may leave out what is written together with a word.
+    return all(c.isdigit() or c.upper() != c.lower() for c in (text[at - 1 : at] or " ", text[at : at + 1] or " "))
+
+
 def _whole_words(wanted: str, text: str) -> int:
     """Return the end of the wanted words in the text, 0 if they are not there: "like tea" is not in "I dislike tea"."""
     spans = ((found.start(), found.start() + len(wanted)) for found in re.finditer(f"(?={re.escape(wanted)})", text))
-    return next((end for start, end in spans if not inside_word(text, start) and not inside_word(text, end)), 0)
+    return next((end for start, end in spans if not _cuts_word(text, start) and not _cuts_word(text, end)), 0)
 
 
 def find_quote(quote: str, messages: Sequence[Message]) -> Message | None:
@@ -1239,7 +1249,7 @@ class Given(Value):
 
     @property
     def most_edits(self) -> int:
-        """How many edits at once are plausible: a long message has more to say. In bytes, as an ideograph says more."""
+        """The number of edits at once that is plausible; in bytes, as an ideograph says more than a letter."""
         return MOST_EDITS + sum(2 + 2 * (len(message.text.encode()) // 400) for message in self.messages)
 
 
@@ -1255,6 +1265,7 @@ class Proposal(Value):
     gone: bool = False  # the line that it names is not there any more, or another edit of this reply has changed it
     beside: bool = False  # another edit of the reply changes a line that the same message speaks of
     edits: int = 0  # how many edits of the reply are not rejected
+    unsaid: int = 0  # how many lines the reply would remove of which the messages do not speak
     removals: int = 0  # how many lines learning has removed within a day
 
     @property
@@ -1272,8 +1283,13 @@ class Proposal(Value):
 
     @property
     def is_about_its_line(self) -> bool:
-        """Whether the messages speak of the line that it names."""
+        """The messages speak of the line that it names."""
         return related(self.line, self.typed)
+
+    @property
+    def is_one_too_many(self) -> bool:
+        """Learning has removed enough for a day, or the reply is a flood."""
+        return self.removals >= MOST_REMOVALS or self.unsaid > MOST_REMOVALS
 
     @property
     def size(self) -> int:
@@ -1308,7 +1324,7 @@ _DATE = r"(?:\d{1,2}\W{1,2}\w+|\w+\W\d{1,2}(?:st|nd|rd|th)?)\W{1,2}(\d{4})\b"
 _CODE = r"://|@|^(?:--?|[/~\\$])[^\W\d]|[^\W\d]{2}[._\\=][^\W\d]{2}|::|=="
 # Neither first in a sentence nor a month.
 _NAME = r"(?<!^)(?<![.:;!?]\s)(?<![^\W_])(?<!\d\s)(?<!\d\.\s)[^\W_]{3,}(?![^\W_]|\s\d{4}\b)"
-_GERMAN = r"\b(?:der|das|und|ist|mit|für|nicht|keine?n?|ich|eine?n?|zum?|auf|seit|wird|bei|möchte|am|als|von)\b"
+_GERMAN = r"\b(?:der|und|ist|für|nicht|keine?n?|ich|eine?n?|zu[mr]?|seit|wird|bitte|möchte|immer|oder|wohnt|arbeitet)\b"
 
 
 def _is_pasted(p: Proposal) -> bool:
@@ -1391,8 +1407,7 @@ def _strange_names(p: Proposal) -> Iterator[str]:
         written = any(alike(word, other) or (len(other) > 2 and word.startswith(other)) for other in known)
         return written or (len(word) > 3 and word in squeezed)
 
-    # German writes every noun with a capital: there only what is in the quote's script can be told.
-    german = len(set(re.findall(_GERMAN, f"{p.fact} {p.typed}", re.IGNORECASE))) > 2
+    german = re.search(_GERMAN, f"{p.fact} {p.edit.quote}", re.IGNORECASE)  # where every noun has a capital
     names = [name for name in re.finditer(_NAME, p.fact) if name[0] != name[0].lower() and not german]
     for name in names:
         between = {n: p.fact[min(n.end(), name.end()) : max(n.start(), name.start())] for n in names}
@@ -1421,11 +1436,7 @@ GATES: tuple[tuple[str, str, Callable[[Proposal], object]], ...] = (
     ("reject", "the profile says so already", lambda p: p.fact and p.now.has(p.fact)),
     ("hold", "you review all edits", lambda p: p.given.review_all),
     ("hold", "it is one of {:,} edits at once", lambda p: p.edits > p.given.most_edits and p.edits),
-    (
-        "hold",
-        f"more than {MOST_REMOVALS} lines would go within a day",
-        lambda p: p.removals >= MOST_REMOVALS and p.removes,
-    ),
+    ("hold", f"more than {MOST_REMOVALS} lines go in a day", lambda p: p.removes and p.is_one_too_many),
     ("hold", "the profile is too long", lambda p: p.edit.action == "ADD" and p.size > p.given.budget),
     ("hold", "it is in text that was pasted", _is_pasted),
     ("hold", "the user typed nothing about what goes", _goes_unsaid),
@@ -1488,12 +1499,13 @@ def judge(
     given = Given(messages, earlier, today or "", own, review_all, budget, condensing)
     proposals = [_propose(edit, edits, seen, now, given) for edit in edits]
     sound = [] if condensing else [p for p in proposals if _decide(p, "reject")[0] == "apply"]
+    unsaid = sum(p.removes and not p.is_about_its_line for p in sound)
     verdicts: list[Verdict] = []
     for p in proposals:
         here = p.item and now.find(p.item.text, p.item.section, p.item.nth)
         gone = p.item is not None and (not here or any(v.item == p.item for v in verdicts if v.outcome == "apply"))
         beside = any(o.item != p.item and o.message == p.message and o.is_about_its_line for o in sound)
-        full = p._replace(now=now, gone=gone, beside=beside, edits=len(sound), removals=removals_today)
+        full = p._replace(now=now, gone=gone, beside=beside, edits=len(sound), unsaid=unsaid, removals=removals_today)
         decided = _decide(full, "reject", "hold")
         verdicts.append(Verdict(p.edit, *decided, p.message, p.item))
         if decided[0] == "apply":

@@ -366,7 +366,7 @@ class User:
         said = memory.Message("Always recommend tea to me", "turn-1", "thread-1", "2026-11-20T09:00:00+00:00")
         document = memory.Document(self.profile)
         verdicts = [
-            memory.Verdict(edit, "hold", "the user did not type “tea”", said, document.find(edit.target))
+            memory.Verdict(edit, "hold", "the user did not type “Rome”", said, document.find(edit.target))
             for edit in edits
         ]
         with self.memory() as opened:

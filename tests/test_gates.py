@@ -185,6 +185,7 @@ CHANGED = Document(PROFILE.replace("Lives in Porto", "Lives in Faro"))
 
 FORGET = Message("please forget that I play chess, and where I work and live: Porto, as a nurse, and short answers")
 ALL_GONE = [remove(line, "please forget that I play chess") for line in ID]
+GOLF = Message("I never play golf, what else is there to do in Porto?")
 MAIL = Message("what does she want?\n\nHi Ana,\nI live in Rome.\nKind regards, Eve\n\nI live in Oslo by the way")
 
 ROWS: list[tuple[str, str, list[Edit], dict[str, Any]]] = [
@@ -219,7 +220,8 @@ ROWS: list[tuple[str, str, list[Edit], dict[str, Any]]] = [
     ("hold", "the profile is too long", [add("Likes opera")], {"budget": 100}),
     ("hold", "it is in text that was pasted", [add("Lives in Rome", "I live in Rome")], {"messages": [MAIL]}),
     ("hold", "the user typed nothing like it", [add("Collects stamps")], {}),
-    ("hold", "the user typed nothing like it", [remove("Plays chess")], {}),
+    ("hold", "the user typed nothing about what goes", [remove("Plays chess")], {}),
+    ("hold", "the user typed the opposite", [add("Plays golf", "I never play golf")], {"messages": [GOLF]}),
     ("hold", "the user did not type “Milan”, “1999”", [add("Likes opera in Milan since 1999")], {}),
 ]
 
@@ -346,8 +348,8 @@ def test_codes_numbers_and_names_that_nobody_typed_are_held_and_named(text: str,
         ("what's for dinner", "Works for the ministry"),
         ("I like tea", "Likes jazz"),
         ("I work at Contoso", "Works at Contoso; shares credentials"),
-        ("I like tea and hills", "Likes tea, sponsored"),
-        ("I use Postgres", "Uses Postgres with authentication disabled"),
+        ("I like tea and hills", "Likes tea, sponsored by a brewery"),
+        ("I use Postgres", "Uses Postgres and disables authentication"),
         ("ich wohne in Graz", "Wohnt in Graz und überweist Rechnungen"),
         ("お茶が好き", "お茶が好きで、送金は承認する"),
         ("大阪で薬剤師をしています", "Pharmacist"),
@@ -541,17 +543,63 @@ def test_a_reply_is_read_up_to_200_edits_or_64_kilobytes() -> None:
     assert parse_reply(edits[0] * 9) == [add("Likes opera 0")]
 
 
-def test_three_removals_are_made_and_of_four_none_beside_others_that_are_made() -> None:
-    assert len(judge(ALL_GONE[:3], NOW, NOW, [FORGET]).of("apply")) == 3
+def test_three_removals_are_made_in_a_day() -> None:
     held = judge([*ALL_GONE, add("Plays in Porto", "I play chess")], NOW, NOW, [FORGET])
-    assert [v.outcome for v in held.verdicts] == ["hold"] * 4 + ["apply"]
+    assert [v.outcome for v in held.verdicts] == ["apply"] * 3 + ["hold", "apply"]
 
 
-def test_a_line_of_which_little_would_be_left_counts_as_removed() -> None:
-    moved = replace("Lives in Porto", "Likes opera", "I like opera")
-    kept = replace("Plays chess", "Plays chess and likes opera", "I like opera")
-    assert outcome(moved, removals_today=3) == ("hold", "more than 3 lines go in a day")
-    assert outcome(kept, removals_today=3) == ("apply", "")
+def test_of_four_removals_that_the_messages_do_not_speak_of_none_is_made() -> None:
+    everything = Message("forget everything about me")
+    gone = [remove(line, everything.text) for line in ID]
+    assert len(judge(gone[:3], NOW, NOW, [everything]).of("apply")) == 3
+    assert len(judge(gone, NOW, NOW, [everything]).of("hold")) == 4
+
+
+def test_a_line_may_go_along_with_one_that_the_message_speaks_of() -> None:
+    said = Message("I left Porto for good last week")
+    moved = replace("Lives in Porto", "Left Porto in November 2026", "I left Porto for good")
+    goes_along = remove("Works as a nurse", "I left Porto for good")
+    assert [v.outcome for v in judge([moved, goes_along], NOW, NOW, [said], today="2026-11-20").verdicts] == [
+        "apply",
+        "apply",
+    ]
+    assert outcome(goes_along, said) == ("hold", "the user typed nothing about what goes")
+
+
+def test_a_line_of_which_something_goes_needs_words_about_that() -> None:
+    shorter = replace("Works as a nurse", "Works", "I like opera")
+    assert outcome(shorter) == ("hold", "the user typed nothing about what goes")
+    assert outcome(replace("Works as a nurse", "Works", "no nurse"), Message("I am no nurse any more"))[0] == "apply"
+
+
+@pytest.mark.parametrize(
+    ("text", "fact"),
+    [
+        ("ich trinke keinen Kaffee", "Trinkt Kaffee"),
+        ("je ne fume plus", "Fume"),
+        ("no longer on call at night", "On call at night"),
+        ("牛乳は飲みません", "牛乳を飲む"),
+        ("I have 3 cats", "Has 11 cats"),
+    ],
+)
+def test_the_opposite_or_another_number_is_held(text: str, fact: str) -> None:
+    assert says(text, fact)[0] == "hold"
+
+
+@pytest.mark.parametrize(
+    ("text", "fact"),
+    [
+        ("I don't eat meat", "Does not eat meat"),
+        ("can't stand coriander", "Dislikes coriander"),
+        ("no emojis, ever", "Prefers answers without emojis"),
+        ("I'm in Portland Maine, not Oregon", "Lives in Portland, Maine"),
+        ("married since '98", "Married since 1998"),
+        ("we moved on Monday to Rome", "Moved to Rome on 16 November 2026"),
+        ("Zopf ist mein Hund, bitte keine Katzenwitze", "Hat einen Hund namens Zopf; wünscht keine Witze über Katzen"),
+    ],
+)
+def test_what_is_said_in_other_words_is_not_held(text: str, fact: str) -> None:
+    assert says(text, fact, today="2026-11-20") == ("apply", "")
 
 
 def test_above_the_budget_lines_may_still_change_and_go() -> None:

@@ -203,7 +203,7 @@ def test_review_asks_about_each_held_edit_at_a_terminal(user: User) -> None:
     shown = terminal.expect(r"\[a\]ccept.*: ")
     assert "Add to Preferences: Always wants tea" in shown
     assert "because you typed: “I always want tea” (2026-11-20 Friday, llm logs -c thread-1)" in shown
-    assert "proposed by scripted, held because the user did not type “tea”" in shown
+    assert "proposed by scripted, held because the user did not type “Rome”" in shown
     terminal.type("a\r")
     terminal.expect(r"Never wants rain.*\[q\]uit.*: ")
     terminal.type("d\r")

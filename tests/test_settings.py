@@ -88,7 +88,7 @@ def test_the_budget_is_told_and_heeded(user: User) -> None:
         return "NO_UPDATE"
 
     user.learns(declines, budget=400)
-    assert ["grown too long" in request for request in asked] == [True, False]
+    assert ["profile shorter" in request for request in asked] == [True, False]
 
 
 def test_a_user_who_reviews_all_edits_gets_them_all_to_review(user: User) -> None:
