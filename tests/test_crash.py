@@ -78,6 +78,7 @@ def run_child(task: dict[str, Any], cli: Any) -> int:
     if task["do"] == "llm":
         memory.spawn_worker = fork_worker
         memory.Worker = Pondering  # type: ignore[misc]
+        sys.argv = ["llm", *task["args"]]
         work = functools.partial(cli.main, task["args"], standalone_mode=False)
     elif task["do"] == "worker":
         work = functools.partial(memory.run_worker, home, memory.Settings.from_env(os.environ))
