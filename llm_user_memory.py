@@ -410,8 +410,19 @@ hat ich immer ist kein keine mag mein mit möchte nicht nie oder sich und von wa
 mes pas plus pour que qui sur une veut con del las los mis muy para pero por prefiere quiere soy tengo tiene una che não
 tem uma non sono een het van voor niet att har inte jag och som nie jest mam мне мой что как это для ます 我 的 了 在 是
 """
-_TIMES = {"k": 1e3, "m": 1e6, "万": 1e4, "만": 1e4, "億": 1e8, "亿": 1e8, "억": 1e8}
-_NUMBER = rf"(\d{{1,3}}(?:[., ']\d{{3}})+(?!\d)|\d+(?:[.,:]\d+)?)(?:\s?([{''.join(_TIMES)}])(?![a-z\d]))?"
+_TIMES = {
+    "million": 1e6,
+    "mio": 1e6,
+    "mil": 1e3,
+    "k": 1e3,
+    "m": 1e6,
+    "万": 1e4,
+    "만": 1e4,
+    "億": 1e8,
+    "亿": 1e8,
+    "억": 1e8,
+}
+_NUMBER = rf"(\d{{1,3}}(?:[., ']\d{{3}})+(?!\d)|\d+(?:[.,:]\d+)?)(?:\s?({'|'.join(_TIMES)})(?![a-z\d]))?"
 
 
 @functools.lru_cache(maxsize=1_000)
@@ -952,6 +963,7 @@ def parse_reply(reply: str) -> list[Edit] | None:
     Tolerant of list bullets, code fences, outer pipes, letter case, brackets
     around an id and quotes around a quote. Anything else is ignored.
     """
+    reply = reply.encode("utf-8", "replace").decode()  # half of an emoji can't be kept
     # A reasoning model's thoughts end with a tag that not all of them also open.
     answer = re.split(r"^[^|\n]*</think(?:ing)?>", reply, flags=re.MULTILINE | re.IGNORECASE)[-1][:MOST_READ]
     edits: list[Edit] = []
@@ -1101,8 +1113,8 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
 def find_secrets(text: str) -> list[tuple[int, int, str]]:
     """Find start, end and kind of every secret, in the order of the text; one may be inside another."""
     flags = re.VERBOSE | re.ASCII
-    low = text.replace("İ", "I").lower()  # the only letter that gets longer
-    low = re.sub(_PUBLIC, lambda found: "\n" * len(found[0]), low, flags=flags)
+    text = text.replace("İ", "I")  # the only letter that gets longer
+    low = re.sub(_PUBLIC, lambda found: "\n" * len(found[0]), text.lower(), flags=flags)
     found = ((kind, check, match) for kind, check, pattern in SECRETS for match in re.finditer(pattern, low, flags))
     places = ((*match.span(match.lastindex or 0), kind, check) for kind, check, match in found)
     return sorted((start, end, kind) for start, end, kind, check in places if check(text[start:end]))
@@ -1192,22 +1204,23 @@ def as_shown(text: str, longest: int = LONGEST_MESSAGE) -> str:
 _PARAGRAPH = r"(?:.+(?:\n|\Z))*"
 _SIGN_OFF = r"""(?:\w+\ (?:regards|wishes)|sincerely|yours|cheers|(?:mit|viele|liebe)\ [\w\ ]*grü|cordialement|saludos
     |atentamente|cordiali|saluti|atenciosamente|groet|pozdraw|с\ уважением)"""
-_SPEAKER = r"[^\W\d][\w.'-]*(?:\ \w+)?[ \t]?[:：][ \t]*"
-_TITLE = r"(?:\#{1,6}\ .+|.+\n[=-]{3,}|(?-i:(?=.*[A-ZÀ-ÞА-Я]{3})[A-ZÀ-ÞА-Я\d\ .,?!&'/–-]{7,}))[ \t]*(?:\n|\Z)\s*"
+_SPEAKER = r"[^\W\d][\w.'-]*(?:\ \w+)?[ \t]?[:：]"
+_TITLE = r"(?:\#{1,6}\ .+|.+\n[=-]{3,}|(?-i:(?=.*[A-ZÀ-ÞА-Я]{3})[A-ZÀ-ÞА-Я\d\ .,?!&'/–-]{7,}))[ \t]*\n\s*(?=\S)"
 PASTED = (
     r"^[ \t]*(```|~~~)(?s:.*?)(?:^[ \t]*\1|\Z)",
     rf"""(?:(?:^(?:from|to|date|subject|von|an|betreff|de|para|à|objet|asunto|assunto|da|oggetto|temat|от|тема|件名):.*\n){{2,}}
-        |^-{{3,}}.*\w.*-{{3,}}[ \t]*$|^.*(?:\d{{4}}.*\d:\d\d|@).*:[ \t]*$|^[★☆⭐]{{2,}}.*\n)
+        |^-{{3,}}(?!-)(?=.*\w).*(?<=---)[ \t]*$|^(?=.*:[ \t]*$).*(?:\d{{4}}.*\d:\d\d|@).*:[ \t]*$|^[★☆⭐]{{2,}}.*\n)
         (?s:.*?)(?:^{_SIGN_OFF}|\Z)""",
     rf"""(?:(?<=\n)|[-–—:]\ )(?:dear|hello|hi|hey|sehr\ geehrte|hallo|cher|bonjour|estimad[oa]|hola|gentile
-        |ciao|prezad[oa]|olá|geachte|уважаем|здравствуйте)\b(?:(?s:.*?){_SIGN_OFF}{_PARAGRAPH}|(?:.{{0,30}}$\s*)?{_PARAGRAPH})""",
+        |ciao|prezad[oa]|olá|geachte|уважаем|здравствуйте)\b(?:(?s:.*?){_SIGN_OFF}{_PARAGRAPH}|.{{0,30}}$\s*{_PARAGRAPH})""",
     r"""^(?:>|\W?\d{1,4}[-/.]\d\d?[-/.]\d{1,4},?[T\ ]+\d?\d:\d|\[\d\d?:\d\d|\d\d:\d\d:\d\d(?:.*-->(?:.*\n.+)+)?
         |[a-z]{3}\ +\d+\ \d\d:\d).*$""",
     r"^traceback.*\n(?:[ \t]+.*\n)*.*|^[\w.]*(?:error|exception):.*$",
     r"^(?:\+(?![\s\d])|[+-]\ *(?:\#|//)|@@|commit\ [0-9a-f]+$(?:\n(?:[ \t].*|\w+:.*|))*).*$",
     r"<(\w+)[^>\n]*>(?s:.*)</\1>",
     r"^[\w-]+:[ \t]*\n(?:[ \t]+\S.*(?:\n|\Z))+",
-    rf"^(?=(?:{_SPEAKER}.*\n)*{_SPEAKER}(?:(?:\S+\ ){{4}}|[ぁ-ヺ\u4e00-\u9fff]{{8}}))(?:{_SPEAKER}.*(?:\n|\Z)){{2,}}",
+    rf"""^(?=(?:{_SPEAKER}.*\n)*{_SPEAKER}[ \t]*(?:(?:\S+\ ){{4}}|[ぁ-ヺ\u4e00-\u9fff]{{8}}))
+        (?:{_SPEAKER}.*(?:\n|\Z)){{2,}}""",
     rf"^{_TITLE}(?:(?s:.*)^{_TITLE})?{_PARAGRAPH}",
     r"""(?<!\bi\ )(?<!\bi've\ )(?<!\balready\ )(?<!\bhave\ )\b(?:says|said|wrote|writes|told|texted|asked|sagt|schrieb
         |geschrieben|meint|dice|dijo|escribió|diz|disse|escreveu|dit|écrit|scri|detto|zegt|schreef|mówi|napisał|пишет
@@ -1308,12 +1321,19 @@ _FORGET = (
 _CLAUSE = r"[;；。、，]|[,.]\s|\s[-–—]\s|\s(?:and|while|und|et|y|e|och|и|ve)\s"
 # Words that deny what stands beside them; and those with which a fact says that it is denied.
 _DENIES = (
-    r"\bnot\b|n't\b|\b(?:dont|never|no longer|no more|used to|keine?[nmrs]?|nicht|nie|jamais|ya no|nunca|n[aã]o|non"
-    r"|geen|niet|nooit|inte|aldrig|ikke|ne|не|нет|никогда)\b|^no\b|\bn'\w|[不没]|ません|ない|않|못|안 "
+    r"\bnot\b|n't\b|\b(?:dont|never|no longer|no more(?! than)|used to(?! \w+ing)|keine?[nmrs]?|nicht|nie|jamais"
+    r"|ne\b.*\b(?:pas|plus|rien)|ya no|nunca|n[aã]o|non|geen|niet|nooit|inte|aldrig|ikke|не|нет|никогда)\b|^no\b"
+    r"|\bn'\w|不(?![错但仅过])|没(?!事)|(?<!すみ)ません|(?<!少)ない|않|못|(?<![가-힣])안 "
 )
 _DENIED = (
-    rf"{_DENIES}|\b(?:no|none|without|avoid|dis|hate|instead|pas|plus|ohne|sans|sin|sem|senza|bez|без)|less\b|free\b"
+    rf"{_DENIES}|\b(?:no|none|without|avoid|dis|hate|instead|pas|plus|ohne|sans|sin|sem|senza|bez|без|short|brief"
+    r"|concise|former|before|until|at most|kurz|bref|brev|cort)|less\b|free\b"
     "|なし|[無无別别]"
+)
+# What denies nothing: "Don't forget that I am a nurse", "not only".
+_NO_DENIAL = (
+    r"(?:n't|\bnot|\bnever|\bdont|\bno|\bn[aã]o|\bnon|\bn'|\bне) ?(?:forget|remember|just|only|mind|wait|olvid|esque"
+    r"|dimentic|oubli|забу)\w*|vergiss nicht|nicht nur|不要忘|差不多"
 )
 _BUT = r"[.,;:!?、。，；()]|\b(?:but|because|aber|weil|mais|car|pero|porque|mas|ma|но|ale|maar)\b"
 _YEARS = (
@@ -1362,7 +1382,8 @@ def _is_loose(p: Proposal) -> bool:
 
 def _is_denied(p: Proposal) -> bool:
     """Tell whether every clause of the quote that speaks of the fact denies it, and the fact does not."""
-    about = [clause for clause in re.split(_BUT, normalised(p.edit.quote)) if related(p.fact, clause)]
+    clauses = (re.sub(_NO_DENIAL, "", clause) for clause in re.split(_BUT, normalised(p.edit.quote)))
+    about = [clause for clause in clauses if related(p.fact, clause)]
     denied = bool(about) and all(re.search(_DENIES, clause) for clause in about)
     return bool(p.fact) and denied and not re.search(_DENIED, normalised(p.fact))
 
@@ -1380,7 +1401,7 @@ def _strange_numbers(p: Proposal) -> Iterator[str]:
         value = min(values)
         apart = [abs(date - value) for date in dates] if 1900 <= value < 2100 else []
         follows = number in days or any(n < span or n in known for n in apart) or (apart and value % 100 in known)
-        small = max(values) <= 12 and ":" not in number and (kept or not quoted)
+        small = max(values) <= (12 if quoted else 99) and ":" not in number and (kept or not quoted)
         if known.isdisjoint(values) and not small and not follows:
             yield number
 
@@ -2827,6 +2848,10 @@ class Review(Value):
 # Forgetting
 
 
+_TEXTS = frozenset(("fact", "before", "quote", "reason"))
+"""The columns with words of the user's or a model's."""
+
+
 class Says(Value):
     """A test for texts that say what is to be forgotten."""
 
@@ -2846,6 +2871,10 @@ class Says(Value):
             if self.part or (same and not any(inside_word(text, at) for at in found.span(1))):
                 return True
         return False
+
+    def as_typed(self) -> Says:
+        """The same for what a person typed, perhaps without the capitals of names."""
+        return self._replace(words=self.words.casefold())
 
 
 def saying(text: str, *, part: bool = False) -> Says:
@@ -2882,7 +2911,7 @@ class Forgetting(Value):
             "In its history": self._past_lines(says).values(),
             "To review": [Change("", row["before"], row["fact"]) for row in self._rows("held", says)],
             "Not learned": [Change("", row["before"], row["fact"]) for row in self._rows("refused", says)],
-            "What you typed": [r["quote"] for r in receipts if self._is_about(r, says) or says(r["quote"])],
+            "What you typed": [r["quote"] for r in receipts if self._is_about(r, says) or says.as_typed()(r["quote"])],
             "In memory.db": ["pieces of what was forgotten before"] if self.db.get("untidy") else [],
         }
         found: dict[str, str] = {}
@@ -2898,7 +2927,9 @@ class Forgetting(Value):
     @staticmethod
     def _lines(document: Document, says: Says) -> list[int]:
         headings = {index for index, _, _ in document.headings}
-        return [index for index, line in enumerate(document.lines) if index not in headings and says(line)]
+        return [
+            index for index, line in enumerate(document.lines) if index not in headings and says(without_bullet(line))
+        ]
 
     def _past_lines(self, says: Says) -> dict[int, str]:
         """Return the lines of history that say it by id, but no headings that are there or came by themselves."""
@@ -2906,12 +2937,18 @@ class Forgetting(Value):
         stays = {stripped(document.lines[index]) for index, _, _ in document.headings}
         stays |= {TITLE, *(f"## {name}" for name in (*DEFAULT_SECTIONS, OTHER_SECTION))}
         rows = self.db.rows("select id, text from lines where text != ?", REDACTED)
-        return {id: text for id, text in rows if says(text) and stripped(text) not in stays}
+        return {id: text for id, text in rows if says(without_bullet(text)) and stripped(text) not in stays}
 
     def _rows(self, table: str, says: Says) -> list[sqlite3.Row]:
-        texts = {"fact", "before", "quote", "reason"}
+        """Return the edits in a table that say it."""
+        # What a person typed may lack the capitals of names. No edit in review is lost for that.
+        typed = {"evidence": {"quote"}, "held": set(), "refused": {"fact", "before", "reason"}}[table]
         rows = self.db.rows(f"select * from {table}")
-        return [row for row in rows if any(says(value) for name, value in dict(row).items() if name in texts)]
+        return [
+            row
+            for row in rows
+            if any((says.as_typed() if name in typed else says)(row[name]) for name in _TEXTS.intersection(dict(row)))
+        ]
 
     @staticmethod
     def _is_about(receipt: sqlite3.Row, says: Says) -> bool:
@@ -2946,14 +2983,15 @@ class Forgetting(Value):
     def _redact_edits(self, says: Says) -> None:
         """Delete the edits that say it, and blank the parts that do in the receipts of lines that stay."""
         receipts = self._rows("evidence", says)
-        chains = [said for row in receipts for said in self.receipts.chain(row["fact"], "")]
+        chains = [said for row in receipts for said in self.receipts.chain(row["fact"] or row["before"], "")]
         self.turns.forget(receipt.turn_id for said in chains for receipt in said.receipts)
         self.turns.forget(row["turn_id"] for row in (*receipts, *self._rows("held", says)))
         for row in receipts:
             if self._is_about(row, says):
                 self.db.execute("delete from evidence where id = ?", row["id"])
             else:
-                before, quote = (FORGOTTEN if says(part) else part for part in (row["before"], row["quote"]))
+                before = FORGOTTEN if says(row["before"]) else row["before"]
+                quote = FORGOTTEN if says.as_typed()(row["quote"]) else row["quote"]
                 self.db.execute("update evidence set before = ?, quote = ? where id = ?", before, quote, row["id"])
         for table in ("held", "refused"):
             for row in self._rows(table, says):

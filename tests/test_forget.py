@@ -7,7 +7,6 @@ import os
 import random
 import re
 import sqlite3
-from typing import TYPE_CHECKING, cast
 
 import pytest
 from conftest import PROFILE, User
@@ -22,14 +21,12 @@ from llm_user_memory import (
     Message,
     Outdated,
     Problem,
+    Says,
     Verdict,
     forget_for_good,
     saying,
     take_in,
 )
-
-if TYPE_CHECKING:
-    from llm_user_memory import Says
 
 
 def forget(user: User, text: str) -> None:
@@ -391,15 +388,16 @@ def test_turns_are_forgotten_before_lines_so_that_nobody_learns_them_in_between(
     says = saying("Leeds")
     asked: list[str] = []
 
-    def learning_meanwhile(line: str) -> bool:
-        if not asked:
-            asked.append(line)  # lines are looked at only when the turns are done with
-            user.learns("ADD | Interests | Lives in Leeds | I live in Leeds")
-        return says(line)
+    class LearningMeanwhile(Says):
+        def __call__(self, text: str) -> bool:
+            if not asked:
+                asked.append(text)  # lines are looked at only when the turns are done with
+                user.learns("ADD | Interests | Lives in Leeds | I live in Leeds")
+            return super().__call__(text)
 
     with user.memory() as memory:
         memory.turns.forget(llm_user_memory.turns_saying(memory, Log(user.places.logs), says))
-        memory.forgetting.forget(cast("Says", learning_meanwhile))
+        memory.forgetting.forget(LearningMeanwhile("Leeds"))
     assert asked
     assert user.facts == ["Has a dog"]
     assert user.files_with("Leeds") == []
@@ -499,3 +497,30 @@ def test_purging_a_symlinked_directory_leaves_nothing_of_ours(user: User) -> Non
     user.run("clear", "--purge", "--yes")
     assert not directory.exists()
     assert not user.places.directory.is_symlink()
+
+
+def test_a_name_is_forgotten_also_where_it_was_typed_without_its_capital(user: User) -> None:
+    user.has_learned("Has a dog", "my girlfriend maria gave me a dog")
+    user.run("add", "Girlfriend is Maria")
+    assert "my girlfriend maria gave me a dog" in user.run("forget", "Maria", "--yes")[1]
+    assert user.facts == ["Has a dog"]
+    assert user.files_with("maria") == []
+
+
+def test_the_number_or_box_of_a_list_entry_is_no_word_of_it(user: User) -> None:
+    user.profile = "1. Has two cats\n2. Plays chess\n3. Was born on 2 May\n- [x] Done with Rust\n"
+    user.run("forget", "2", "--yes")
+    assert user.facts == ["Has two cats", "Plays chess", "Done with Rust"]
+    assert "No line contains" in user.run("forget", "x", "--yes", code=1)[1]
+
+
+def test_forgetting_what_was_removed_leaves_other_removals_alone(user: User) -> None:
+    user.has_learned("Has a cat", "I have a cat")
+    user.has_learned("Plays chess", "I play chess")
+    for line, quote in (("Has a cat", "the cat is gone"), ("Plays chess", "no chess any more")):
+        user.types(quote)
+        ids = {item.text: id for id, item in llm_user_memory.Document(user.profile).ids.items()}
+        assert user.learns(f"REMOVE | {ids[line]} | {quote}")
+    user.run("forget", "cat", "--yes")
+    with user.memory() as opened:
+        assert opened.turns.how_many("forgotten") == 2

@@ -158,6 +158,18 @@ def test_the_latest_of_several_messages_is_the_receipt() -> None:
     assert find_quote("I like tea", [early, late]) is late
 
 
+@pytest.mark.parametrize("text", ["a: b\n" * 400, "-" * 800 + "a" * 800, "- " * 2_900, "“" * 6_000, "2024 1:11 " * 600])
+def test_the_shapes_of_pasted_text_are_found_without_going_over_it_again_and_again(text: str) -> None:
+    assert memory.own_words(text) is not None
+
+
+def test_half_an_emoji_in_a_reply_spoils_no_other_edit() -> None:
+    edits = memory.parse_reply(
+        "ADD | Preferences | Likes \ud83d tea | I like tea\nADD | Preferences | Likes tea | I like tea"
+    )
+    assert [edit.fact for edit in edits or []] == ["Likes ? tea", "Likes tea"]
+
+
 def test_a_quote_does_not_span_messages_or_the_cut() -> None:
     assert find_quote("like tea I hate", [Message("I like tea"), Message("I hate milk")]) is None
     assert find_quote("like tea I hate", [Message(f"I like tea{memory.CUT}I hate milk")]) is None
@@ -593,6 +605,16 @@ def test_the_opposite_or_another_number_is_held(text: str, fact: str) -> None:
         ("can't stand coriander", "Dislikes coriander"),
         ("no emojis, ever", "Prefers answers without emojis"),
         ("I'm in Portland Maine, not Oregon", "Lives in Portland, Maine"),
+        ("Don't forget that I work as a vet", "Works as a vet"),
+        ("N'oublie pas que j'habite à Lyon", "Habite à Lyon"),
+        ("不要忘记我住在上海", "住在上海"),
+        ("Please don't write long answers", "Prefers short answers"),
+        ("I used to be a teacher", "Is a former teacher"),
+        ("I am used to working at night", "Works at night"),
+        ("3년 동안 서울에 살고 있어요", "서울에 3년 동안 살고 있음"),
+        ("I'm thirty-four years old", "Is 34 years old"),
+        ("I AM A NURSE", "Is a nurse"),
+        ("Good morning!\nHi, I'm Anna and I work as a vet", "Works as a vet"),
         ("married since '98", "Married since 1998"),
         ("we moved on Monday to Rome", "Moved to Rome on 16 November 2026"),
         ("Zopf ist mein Hund, bitte keine Katzenwitze", "Hat einen Hund namens Zopf; wünscht keine Witze über Katzen"),

@@ -155,3 +155,8 @@ def test_a_letter_that_is_longer_in_lower_case_moves_no_mask() -> None:
     text, secret = SECRETS["GitHub token"]
     assert mask_secrets(f"İİİ {text} İ") == f"İİİ {mask_secrets(text)} İ"
     assert secret not in mask_secrets(f"İİİ {text}")
+
+
+def test_a_dotted_capital_i_is_a_letter_like_others() -> None:
+    assert why_secret("Kod: İP12 1234 5678 9012 34") == ""
+    assert mask_secrets("İstanbul, my password is " + "hunter2-" + "Porto") == "İstanbul, my password is [password]"
