@@ -160,7 +160,7 @@ class Settings(Value):
 
     auto: str = ""  # where to inject automatically: "system", "prompt" or not at all ("")
     auto_off: bool = False  # the shell function is there, but switched off for this call
-    line: str = ""  # the command line as its user wrote it; "" where the shell keeps none
+    line: str = ""  # the command line as the user typed it; "" where the shell keeps none
     disabled: bool = False
     updates: bool = True
     interval: float = DEFAULT_INTERVAL
@@ -351,7 +351,7 @@ def normalised(text: str) -> str:
     return spelled_alike(text).casefold()
 
 
-# Scripts without spaces between words, from Thai to Japanese, and Korean, which puts particles right behind them.
+# Scripts without spaces between words, from Thai to Japanese; and Korean, which attaches particles to words.
 _UNSPACED = (
     r"[\u0e00-\u0eff\u1000-\u11ff\u1780-\u17ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc"
     r"\U00020000-\U0003ffff]"
@@ -359,7 +359,7 @@ _UNSPACED = (
 
 
 def inside_word(text: str, at: int) -> bool:
-    """Tell whether letters or digits stand on both sides of a place, of a script that sets spaces between words."""
+    """Tell whether a place is within a word, in a script that puts spaces between words."""
     around = text[at - 1 : at + 1] if at else ""
     return len(around) == 2 and all(unicodedata.category(c)[0] in "LMN" and not re.match(_UNSPACED, c) for c in around)
 
@@ -396,12 +396,12 @@ def without_tag(text: str, tag: str) -> str:
     return re.sub(rf"<(?=[\s/]*{tag})", "&lt;", text, flags=re.IGNORECASE)
 
 
-# Words and numbers, as they are compared in any script.
+# Words and numbers, folded for comparison in any script.
 
-_LETTERS = str.maketrans("ıłøđ", "ilod")  # variants of a letter that Unicode takes for others
+_LETTERS = str.maketrans("ıłøđ", "ilod")  # variants that Unicode treats as letters of their own
 _HAN = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _RUNNING = "ぁ-ゖ\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # hiragana, Thai, Lao, Burmese and Khmer
-# Function words, and those that facts are reported with: in common, they prove nothing.
+# Function words, and words that report facts: sharing one proves nothing.
 _LIGHT = """
 about all always and any are but can does for from has have how its just like likes live lives make more need never not
 only our out please prefer prefers she should that the their them they this use user uses want wants was were what when
@@ -427,16 +427,16 @@ _NUMBER = rf"(\d{{1,3}}(?:[., ']\d{{3}})+(?!\d)|\d+(?:[.,:]\d+)?)(?:\s?({'|'.joi
 
 @functools.lru_cache(maxsize=1_000)
 def folded(text: str) -> str:
-    """Return the text without case, accents and umlauts (also if spelled with an e), as words are compared."""
+    """Return the text as its words are compared: without case, accents and umlauts (even if spelled with an e)."""
     text = unicodedata.normalize("NFKD", text.translate(_STRAIGHT)).casefold()
-    # Marks of the lowest classes make other letters: Indian viramas, Japanese voicing.
+    # Marks of the lowest classes make different letters: Indian viramas, Japanese voicing.
     text = "".join(char for char in text if unicodedata.combining(char) < 10)
     return re.sub("(?<=[aou])e", "", unicodedata.normalize("NFC", text).translate(_LETTERS))
 
 
 @functools.lru_cache(maxsize=1_000)
 def words(text: str) -> tuple[str, ...]:
-    """Split a text into folded words: of Chinese each character, of scripts without spaces every four letters."""
+    """Split a text into folded words: Chinese into characters, scripts without spaces into runs of four letters."""
     spaced = "".join(c if c.isalnum() or unicodedata.category(c)[0] == "M" else " " for c in folded(text))
     found: list[str] = []
     for word in re.sub(f"[ぁ-ゖ]+|[ァ-ヺー]+|[{_HAN}]", r" \g<0> ", spaced).split():
@@ -446,16 +446,16 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def substance(text: str) -> list[str]:
-    """Return the words that say something; the shortest only in capitals, as numbers, or in Chinese and Korean."""
+    """Return the words that carry meaning; short ones only if capitals, numbers, Chinese or Korean."""
     capitals = {folded(word) for word in re.findall(r"(?<!^)\b[^\W\d_a-z]\w?\b", text)}
     light, short = frozenset(words(_LIGHT)), f"[{_HAN}]|[가-힣]{{2}}|\\d"
     return [w for w in words(text) if w not in light and (len(w) > 2 or w in capitals or re.match(short, w))]
 
 
 def alike(one: str, other: str) -> bool:
-    """Tell whether two folded words may be forms of one word, or the shorter a part of the longer."""
+    """Tell whether two folded words may be forms of one word, or one may be part of the other."""
     short, long = sorted((one, other), key=len)
-    size = len(short) * (2 if "가" <= short[0] <= "힣" else 1)  # a syllable is some two letters
+    size = len(short) * (2 if "가" <= short[0] <= "힣" else 1)  # a syllable is about two letters
     if size < 4:
         return short == long or (size == 3 and long.startswith(short) and len(long) < 6)
     stem = max(3, -(-3 * len(short) // 5), 7 - len(short))
@@ -463,13 +463,13 @@ def alike(one: str, other: str) -> bool:
 
 
 def related(text: str, other: str) -> bool:
-    """Tell whether a word of substance is also, in some form, in another text."""
+    """Tell whether another text has, in some form, a meaningful word of this one."""
     others = set(words(other)).difference(words(_LIGHT))
     return any(word in others or any(alike(word, one) for one in others) for word in substance(text))
 
 
 def numbers(text: str) -> Iterator[tuple[str, set[float]]]:
-    """Find the numbers of a text, and how each may be read: 5 m is five metres, or 5 million."""
+    """Find the numbers in a text, and every reading of each: 5 m is five metres, or 5 million."""
     for match in re.finditer(_NUMBER, folded(text)):
         value = float(re.sub("[,:]", ".", re.sub(r"[., '](?=\d{3}(?:\D|$))", "", match[1])))
         yield match[0], {value * _TIMES.get(match[2], 1)} | ({value} if match[2] == "m" else set())
@@ -732,7 +732,7 @@ class Document:
         return any(_fact_key(item.text) == _fact_key(fact) for item in self.items)
 
     def sayings(self) -> Iterator[tuple[str, str]]:
-        """Yield what each line says, without its bullet, and its section; headings say nothing."""
+        """Yield what each line says, without its bullet, and its section; skip headings."""
         items = {item.line: item.text for item in self.items}
         titles = {index: title for index, _, title in self.headings}
         section = ""
@@ -846,11 +846,11 @@ def merge(base: str, ours: str, theirs: str) -> str:
 
 
 NAMED = 10
-"""Changes that a summary names."""
+"""Most changes that a summary names."""
 
 
 class Change(Value):
-    """A line of a document that was added (nothing was before), removed (nothing is after) or changed."""
+    """A line of a document that was added (``before`` is empty), removed (``after`` is empty) or changed."""
 
     section: str
     before: str
@@ -863,7 +863,7 @@ class Change(Value):
 
 
 def compare(before: Document, after: Document, came: Mapping[str, str]) -> list[Change]:
-    """Find what was added, removed and changed, not what was moved; ``came`` knows which new line was which old one."""
+    """Find what was added, removed or changed, but not moved; ``came`` maps a new text to the old one."""
     old, new = Counter(before.sayings()), Counter(after.sayings())
     added, removed = list((new - old).elements()), list((old - new).elements())
     there, changed = {line[0]: line for line in removed}, []
@@ -882,7 +882,7 @@ def compare(before: Document, after: Document, came: Mapping[str, str]) -> list[
 
 def summarised(changes: Sequence[Change], most: int = NAMED) -> str:
     """Name changes in one line: ``+ Has a dog; - Has a cat; Lives in Leeds → Lives in York``."""
-    # What is gone can't be looked up in the profile any more.
+    # What is gone comes first: the profile no longer shows it.
     named = sorted(changes, key=lambda change: not change.before)[:most]
     more = [f"and {len(changes) - most:,} more"] if len(changes) > most else []
     return "; ".join([*(str(change) for change in changes if change in named), *more]) or "no facts changed"
@@ -891,15 +891,15 @@ def summarised(changes: Sequence[Change], most: int = NAMED) -> str:
 # -- edits -------------------------------------------------------------------
 #
 # A model's reply, and the judgement of it: pure. An edit is applied, held for
-# the user to review, or rejected, each for a reason a person reads. The reason
-# of a held edit may quote it: reasons are never logged, as a log is not gated.
+# the user to review, or rejected, each with a reason for people to read. A
+# held edit's reason may quote it, so reasons are never logged: nothing gates a log.
 
 NO_UPDATE = "NO_UPDATE"
 LONGEST_FACT = 200
-MOST_REMOVALS = 3  # lines that learning removes within a day
-MOST_EDITS = 3  # at once, and two more for each message, or for 400 bytes of a long one
-MOST_READ = 65_536  # characters of a reply
-MOST_PARSED = 200  # edits of it
+MOST_REMOVALS = 3  # lines that learning may remove within a day
+MOST_EDITS = 3  # at once; two more for each message, and for each 400 bytes of it
+MOST_READ = 65_536  # characters of a reply that are read
+MOST_PARSED = 200  # edits taken from a reply
 
 LONGEST_MESSAGE = 6_000  # characters of a typed message that the model is shown
 
@@ -985,7 +985,7 @@ CUT = "\n[… cut …]\n"
 
 
 def _random(token: str) -> bool:
-    """Tell a random token from names by its longest piece: the pairs of letters that languages like are rare in it."""
+    """Tell a random token from a name: letter pairs common in languages are rare in its longest piece."""
     pairs = """th he in er an re on at en nd ti es or te of ed is it al ar st to nt ng se as ou io le ve co me de ri ro
         ic ne ea ra ce li ch ll be ma si om ur"""
     pieces = re.split(r"[\W_]", token)
@@ -996,7 +996,7 @@ def _random(token: str) -> bool:
 
 
 def _bare(token: str) -> bool:
-    """Tell a key that nothing names, of both cases and digits or long, from hashes, paths and addresses of coins."""
+    """Tell an unlabelled key, long or of mixed case with digits, from hashes, paths and coin addresses."""
     public = (
         r"(?:.*[_-])?I?[0-9a-f]{32,}\Z|[0-7][0-9A-Z]{25}\Z|[13][^\W_]{25,33}\Z|0x\w{40}\Z"
         r"|[A-Z]{14}-[A-Z]{10}-|(?:bc|age|npub|addr)1|baf|Qm"
@@ -1006,7 +1006,7 @@ def _bare(token: str) -> bool:
 
 
 def _given(value: str) -> bool:
-    """Tell a value from what stands for one, from code that gets one, and from what is said about one."""
+    """Tell a real value from a placeholder, from code that fetches one, and from words about one."""
     said = r"""[<{%&\[] | \$(?:[{(]|\w+\Z) | \*{3} | x{4} | your | [\w-]*(?:\.{3}|…) | [\w.]*[\w)][(\[<]
         | [a-z_]+(?:\.[a-z_]+)+\Z | (?:in)?(?:correct|valid)\Z | (?: pass|(?:my)?password|guest|string|none|null|true
         |false|optional|changeme|await|redacted|1password|an?|the|not?|in|on|at|of|too|very|my|his|her|our|about|from|by
@@ -1019,12 +1019,12 @@ _GLUE = r"\b(?:the|and|for|with|from|are|was|not|but|has|how|who|your|que|los|co
 
 
 def _is_seed(text: str) -> bool:
-    """Tell the words of a wallet from a sentence: in threes, few of those that hold one together."""
+    """Tell a wallet's seed words from a sentence: a multiple of three, with few function words."""
     many = len(re.findall(r"[^\W\d]+", text))
     return many % 3 == 0 and 6 * len(re.findall(_GLUE, text, re.IGNORECASE)) <= many
 
 
-# Looks like a secret and is public: certificates, images, hashes, parameters of addresses, numbers of orders.
+# Looks secret but is public: certificates, images, hashes, URL parameters, order numbers.
 _PUBLIC = r"""-----begin[ ](?:[a-z0-9 ]{0,30}public[ ]key(?:[ ]block)?|certificate[a-z ]{0,10})-----[^-]{0,9999}
     | (?: \baaaa[bce] | ;base64, | \b(?:sha\d{1,3}|md5|h1)[:-] | \betag[: ]{1,2}(?:w/)?"?
       | \bpublic[ _-]?key\W{1,5}(?:is[ ])? | (?:\btx|tx[ ]?id|transaction|hash|block)\W{1,3}(?:is[ ])? )[\w/+=-]{10,}
@@ -1047,8 +1047,8 @@ _DIGITS = r"\d(?:[ -]?[a-z]?\d){2,9}(?![\w%]|[.,]\d)"
 _WORD = r"(?:[a-zà-ÿ][\u0300-\u036f]?){3,8}"
 _WORDS = rf"{_WORD},?[ \n](?:\d\d?[.):]?[ ])?"
 _SEED = "|".join(rf"(?:{_WORD}{end}(?:\d\d?[.):]?[ ])?){{11,23}}{_WORD}" for end in ("[ ]", ",[ ]", ",?\\n"))
-# Kind, check and pattern. Patterns read the text in lower case, a check sees it as it was typed; a group is the part
-# that is secret. Repetitions are bounded, or begin but once in a run of characters: a megabyte must not take minutes.
+# Kind, check and pattern. Patterns match text in lower case, checks see it as typed; a group marks the secret part.
+# Repetitions are bounded, or start only once in a run of characters: a megabyte must not take minutes.
 # fmt: off
 SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
     ("a private key", bool, r"""
@@ -1111,9 +1111,9 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
 
 
 def find_secrets(text: str) -> list[tuple[int, int, str]]:
-    """Find start, end and kind of every secret, in the order of the text; one may be inside another."""
+    """Find the start, end and kind of every secret, in text order; one may be inside another."""
     flags = re.VERBOSE | re.ASCII
-    text = text.replace("İ", "I")  # the only letter that gets longer
+    text = text.replace("İ", "I")  # the only letter that is longer in lower case
     low = re.sub(_PUBLIC, lambda found: "\n" * len(found[0]), text.lower(), flags=flags)
     found = ((kind, check, match) for kind, check, pattern in SECRETS for match in re.finditer(pattern, low, flags))
     places = ((*match.span(match.lastindex or 0), kind, check) for kind, check, match in found)
@@ -1136,7 +1136,7 @@ def why_secret(text: str) -> str:
 
 
 def _cuts_word(text: str, at: int) -> bool:
-    # Only in scripts that have letter case: in others a model may leave out what is written together with a word.
+    # Only in scripts with letter case: in others, a quote may leave out what is attached to a word.
     return all(c.isdigit() or c.upper() != c.lower() for c in (text[at - 1 : at] or " ", text[at : at + 1] or " "))
 
 
@@ -1150,9 +1150,9 @@ def find_quote(quote: str, messages: Sequence[Message]) -> Message | None:
     """Return the message that contains the quote word for word.
 
     Compared without case, with whitespace collapsed and typographic quotes
-    straightened. A quote needs two words or eight characters, a wide (East
-    Asian) character counting twice, or to be the whole message; less would be
-    found almost anywhere.
+    straightened. A quote must have two words or eight characters (wide, East
+    Asian ones count twice), or be the whole message; less would be found
+    almost anywhere.
     """
     wanted = normalised(quote)
     width = sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in wanted)
@@ -1195,12 +1195,12 @@ def why_unfit(fact: str) -> str:
 
 
 def as_shown(text: str, longest: int = LONGEST_MESSAGE) -> str:
-    """Prepare a typed message for the model: secrets masked, and the middle cut out of one that is too long."""
+    """Prepare a typed message for the model: mask secrets, and cut the middle out of a long one."""
     text, half = mask_secrets(text), (longest - len(CUT)) // 2
     return text if len(text) <= longest else text[:half] + CUT + text[-half:]
 
 
-# The shapes of pasted text. Their words are those of mails, of reported speech, and of tasks that a text is given with.
+# Shapes of pasted text, with the words of emails, of reported speech, and of tasks that come with a text.
 _PARAGRAPH = r"(?:.+(?:\n|\Z))*"
 _SIGN_OFF = r"""(?:\w+\ (?:regards|wishes)|sincerely|yours|cheers|(?:mit|viele|liebe)\ [\w\ ]*grü|cordialement|saludos
     |atentamente|cordiali|saluti|atenciosamente|groet|pozdraw|с\ уважением)"""
@@ -1212,7 +1212,7 @@ PASTED = (
         |^-{{3,}}(?!-)(?=.*\w).*(?<=---)[ \t]*$|^(?=.*:[ \t]*$).*(?:\d{{4}}.*\d:\d\d|@).*:[ \t]*$|^[★☆⭐]{{2,}}.*\n)
         (?s:.*?)(?:^{_SIGN_OFF}|\Z)""",
     rf"""(?:(?<=\n)|[-–—:]\ )(?:dear|hello|hi|hey|sehr\ geehrte|hallo|cher|bonjour|estimad[oa]|hola|gentile
-        |ciao|prezad[oa]|olá|geachte|уважаем|здравствуйте)\b(?:(?s:.*?){_SIGN_OFF}{_PARAGRAPH}|.{{0,30}}$\s*{_PARAGRAPH})""",
+        |ciao|prezad[oa]|olá|geachte|уважаем|здравствуйте)\b(?:(?s:.*?){_SIGN_OFF}{_PARAGRAPH}|(?<=dear).*\n?{_PARAGRAPH}|.{{0,30}}\n\s*{_PARAGRAPH})""",
     r"""^(?:>|\W?\d{1,4}[-/.]\d\d?[-/.]\d{1,4},?[T\ ]+\d?\d:\d|\[\d\d?:\d\d|\d\d:\d\d:\d\d(?:.*-->(?:.*\n.+)+)?
         |[a-z]{3}\ +\d+\ \d\d:\d).*$""",
     r"^traceback.*\n(?:[ \t]+.*\n)*.*|^[\w.]*(?:error|exception):.*$",
@@ -1237,20 +1237,20 @@ _QUOTATION = r"""“[^”]*”|„[^“”]*[“”]|«[^»]*»|「[^」]*」|�
 
 @functools.lru_cache(maxsize=16)
 def own_words(text: str) -> str:
-    """Return a typed message with ``CUT`` in place of all that was pasted, by its shape."""
+    """Return a typed message with ``CUT`` in place of everything that looks pasted."""
     for shape in PASTED:
         text = re.sub(shape, CUT, text, flags=re.IGNORECASE | re.MULTILINE | re.VERBOSE)
     return text
 
 
 def removes(line: str, fact: str) -> bool:
-    """Tell whether half of a line or more would be lost if it were replaced by this fact."""
+    """Tell whether replacing a line by this fact would lose half of it or more."""
     kept = [any(alike(word, other) for other in words(fact)) for word in substance(line)]
     return bool(line) and 2 * sum(kept) <= len(kept)
 
 
 class Given(Value):
-    """The circumstances of a reply, by which its edits are judged."""
+    """Context that the edits of a reply are judged in."""
 
     messages: Sequence[Message]
     earlier: Sequence[Message]
@@ -1262,7 +1262,7 @@ class Given(Value):
 
     @property
     def most_edits(self) -> int:
-        """The number of edits at once that is plausible; in bytes, as an ideograph says more than a letter."""
+        """Plausible number of edits at once; by bytes, as an ideograph says more than a letter."""
         return MOST_EDITS + sum(2 + 2 * (len(message.text.encode()) // 400) for message in self.messages)
 
 
@@ -1273,13 +1273,13 @@ class Proposal(Value):
     edit: Edit
     item: Item | None
     message: Message | None
-    typed: str  # all that the fact may be made of
+    typed: str  # everything the fact may be made of
     now: Document
-    gone: bool = False  # the line that it names is not there any more, or another edit of this reply has changed it
-    beside: bool = False  # another edit of the reply changes a line that the same message speaks of
-    edits: int = 0  # how many edits of the reply are not rejected
-    unsaid: int = 0  # how many lines the reply would remove of which the messages do not speak
-    removals: int = 0  # how many lines learning has removed within a day
+    gone: bool = False  # its line is no longer there, or another edit of this reply has changed it
+    beside: bool = False  # another edit quotes the same message and changes a line that it mentions
+    edits: int = 0  # edits of the reply that are not rejected
+    unsaid: int = 0  # lines that the reply would remove though no message mentions them
+    removals: int = 0  # lines that learning has removed within a day
 
     @property
     def fact(self) -> str:
@@ -1296,7 +1296,7 @@ class Proposal(Value):
 
     @property
     def is_about_its_line(self) -> bool:
-        """The messages speak of the line that it names."""
+        """Messages mention the line that it names."""
         return related(self.line, self.typed)
 
     @property
@@ -1310,16 +1310,16 @@ class Proposal(Value):
 
     @property
     def known(self) -> str:
-        """All that names and numbers may come from."""
+        """Text that names and numbers may come from."""
         return self.typed if self.given.condensing else f"{self.typed}\n{self.now.text}"
 
 
-# In another language than its line's, such a wish shares no word with it.
+# A wish to forget; typed in another language than its line, it shares no word with it.
 _FORGET = (
     r"\b(?:forget|delete|vergiss|losch|oublie|olvida|esqueca|dimentica|vergeet|zapomnij|забудь)|忘れて|忘[记掉]|잊어"
 )
 _CLAUSE = r"[;；。、，]|[,.]\s|\s[-–—]\s|\s(?:and|while|und|et|y|e|och|и|ve)\s"
-# Words that deny what stands beside them; and those with which a fact says that it is denied.
+# Words that negate what is next to them; and words that make a fact a negative one.
 _DENIES = (
     r"\bnot\b|n't\b|\b(?:dont|never|no longer|no more(?! than)|used to(?! \w+ing)|keine?[nmrs]?|nicht|nie|jamais"
     r"|ne\b.*\b(?:pas|plus|rien)|ya no|nunca|n[aã]o|non|geen|niet|nooit|inte|aldrig|ikke|не|нет|никогда)\b|^no\b"
@@ -1342,13 +1342,13 @@ _YEARS = (
 )
 _DATE = r"(?:\d{1,2}\W{1,2}\w+|\w+\W\d{1,2}(?:st|nd|rd|th)?)\W{1,2}(\d{4})\b"
 _CODE = r"://|@|^(?:--?|[/~\\$])[^\W\d]|[^\W\d]{2}[._\\=][^\W\d]{2}|::|=="
-# Neither first in a sentence nor a month.
+# Not the first word of a sentence, nor a month.
 _NAME = r"(?<!^)(?<![.:;!?]\s)(?<![^\W_])(?<!\d\s)(?<!\d\.\s)[^\W_]{3,}(?![^\W_]|\s\d{4}\b)"
 _GERMAN = r"\b(?:der|und|ist|für|nicht|keine?n?|ich|eine?n?|zu[mr]?|seit|wird|bitte|möchte|immer|oder|wohnt|arbeitet)\b"
 
 
 def _is_pasted(p: Proposal) -> bool:
-    """Tell whether the quote stands only in pasted text, or within quotation marks."""
+    """Tell whether the quote is only in pasted text or within quotation marks."""
     own = own_words(p.message.text) if p.message else ""
     for quotation in re.findall(_QUOTATION, own):
         if normalised(p.edit.quote) in normalised(quotation) and quotation != own.strip():
@@ -1357,12 +1357,12 @@ def _is_pasted(p: Proposal) -> bool:
 
 
 def _only_takes(p: Proposal) -> bool:
-    """Tell whether an edit removes its line or some of it, and adds nothing."""
+    """Tell whether an edit only removes its line, or part of it."""
     return bool(p.line) and set(words(p.line)).issuperset(substance(p.fact))
 
 
 def _goes_unsaid(p: Proposal) -> bool:
-    """Tell whether what goes shares no word with what was typed; it may go along with a line that does."""
+    """Tell whether an edit removes what nobody mentioned; it may go along with a line that was mentioned."""
     gone = " ".join(word for word in substance(p.line) if word not in words(p.fact)) if p.fact else p.line
     said = related(gone, p.typed) or re.search(_FORGET, folded(p.edit.quote))
     return _only_takes(p) and not said and not p.beside
@@ -1376,12 +1376,12 @@ def _is_loose(p: Proposal) -> bool:
     clauses = [
         part for part in re.split(_CLAUSE, p.fact)[1:] if len(substance(part)) > 1 and not re.fullmatch(dated, part)
     ]
-    # What a line said before, a clause may keep; but something of the fact must be new.
+    # A clause may keep what the line said before, but the fact must share a word with what was typed.
     return not (related(p.fact, p.typed) and all(related(part, f"{p.typed}\n{p.line}") for part in clauses))
 
 
 def _is_denied(p: Proposal) -> bool:
-    """Tell whether every clause of the quote that speaks of the fact denies it, and the fact does not."""
+    """Tell whether every clause of the quote about the fact negates it, while the fact does not."""
     clauses = (re.sub(_NO_DENIAL, "", clause) for clause in re.split(_BUT, normalised(p.edit.quote)))
     about = [clause for clause in clauses if related(p.fact, clause)]
     denied = bool(about) and all(re.search(_DENIES, clause) for clause in about)
@@ -1389,12 +1389,12 @@ def _is_denied(p: Proposal) -> bool:
 
 
 def _strange_numbers(p: Proposal) -> Iterator[str]:
-    """Find the numbers of a fact that are not known, and no dates that follow from it ("3 years ago", "Monday")."""
+    """Find numbers of a fact that are neither known nor dates worked out ("3 years ago", "Monday")."""
     known = {value for _, values in numbers(p.known) for value in values}
     dates = [int(at[:4]) for at in (p.given.today, *(m.at for m in p.given.messages)) if at[:4].isdigit()]
     span = 13 if re.search(_YEARS, folded(p.typed)) else 2
     days = " ".join(found[0] for found in re.finditer(_DATE, p.fact) if any(abs(int(found[1]) - d) < 2 for d in dates))
-    # One up to twelve may have been typed as a word; not where all that were typed as numbers are gone.
+    # A small one may have been typed as a word; not where all that were typed as numbers are gone.
     quoted = {value for _, values in numbers(p.edit.quote) for value in values}
     kept = quoted.intersection(value for _, values in numbers(p.fact) for value in values)
     for number, values in numbers(p.fact):
@@ -1420,7 +1420,7 @@ def _strange_codes(p: Proposal) -> Iterator[str]:
 
 
 def _strange_names(p: Proposal) -> Iterator[str]:
-    """Find the names of a fact of which no part is known, and words of mixed scripts."""
+    """Find names in a fact of which no part is known, and words of mixed scripts."""
     known, squeezed = set(words(p.known)), _squeezed(p.known)
 
     def said(name: re.Match[str]) -> bool:
@@ -1428,7 +1428,7 @@ def _strange_names(p: Proposal) -> Iterator[str]:
         written = any(alike(word, other) or (len(other) > 2 and word.startswith(other)) for other in known)
         return written or (len(word) > 3 and word in squeezed)
 
-    german = re.search(_GERMAN, f"{p.fact} {p.edit.quote}", re.IGNORECASE)  # where every noun has a capital
+    german = re.search(_GERMAN, f"{p.fact} {p.edit.quote}", re.IGNORECASE)  # where all nouns are capitalised
     names = [name for name in re.finditer(_NAME, p.fact) if name[0] != name[0].lower() and not german]
     for name in names:
         between = {n: p.fact[min(n.end(), name.end()) : max(n.start(), name.start())] for n in names}
@@ -1438,7 +1438,7 @@ def _strange_names(p: Proposal) -> Iterator[str]:
 
 
 def _untyped(p: Proposal) -> str:
-    """Quote what the fact says and nobody typed; ``""`` if there is nothing."""
+    """Quote what the fact says but nobody typed; ``""`` if there is nothing."""
     strange = {*_strange_codes(p), *_strange_numbers(p), *_strange_names(p)}
     return ", ".join(f"“{word}”" for word in sorted(strange, key=p.fact.find)[:3])
 
@@ -1457,10 +1457,10 @@ GATES: tuple[tuple[str, str, Callable[[Proposal], object]], ...] = (
     ("reject", "the profile says so already", lambda p: p.fact and p.now.has(p.fact)),
     ("hold", "you review all edits", lambda p: p.given.review_all),
     ("hold", "it is one of {:,} edits at once", lambda p: p.edits > p.given.most_edits and p.edits),
-    ("hold", f"more than {MOST_REMOVALS} lines go in a day", lambda p: p.removes and p.is_one_too_many),
+    ("hold", f"more than {MOST_REMOVALS} lines would be removed in a day", lambda p: p.removes and p.is_one_too_many),
     ("hold", "the profile is too long", lambda p: p.edit.action == "ADD" and p.size > p.given.budget),
-    ("hold", "it is in text that was pasted", _is_pasted),
-    ("hold", "the user typed nothing about what goes", _goes_unsaid),
+    ("hold", "its quote is in pasted text", _is_pasted),
+    ("hold", "the user typed nothing about what it removes", _goes_unsaid),
     ("hold", "the user typed nothing like it", _is_loose),
     ("hold", "the user typed the opposite", _is_denied),
     ("hold", "the user did not type {}", _untyped),
@@ -1489,7 +1489,7 @@ def _propose(edit: Edit, edits: Sequence[Edit], seen: Document, now: Document, g
         edit = edit._replace(target=now.section(edit.target))
     item = None if edit.action == "ADD" else seen.ids.get(edit.target)
     quotable = given.messages
-    if given.condensing:  # the line itself, and those that go with it
+    if given.condensing:  # the line itself, and those removed with it
         gone = [seen.ids[other.target] for other in edits if other.action == "REMOVE" and other.target in seen.ids]
         quotable = [Message(line.text) for line in (item, *gone) if line]
     message = find_quote(edit.quote, quotable)
@@ -1514,8 +1514,8 @@ def judge(
     """Judge every edit on its own and apply the good ones.
 
     ``seen`` is the profile that the model was shown, whose ids it used; ``now`` is the profile as it is.
-    ``earlier`` messages of a thread support its facts, but are no receipts. ``own`` are the lines without
-    evidence. Condensing may take many edits, but no more than bring the profile to three quarters of its ``budget``.
+    ``earlier`` messages of a thread support its facts, but can't be quoted. ``own`` are the lines without
+    evidence. Condensing may take many edits, but stops at three quarters of the ``budget``.
     """
     given = Given(messages, earlier, today or "", own, review_all, budget, condensing)
     proposals = [_propose(edit, edits, seen, now, given) for edit in edits]
@@ -2076,7 +2076,7 @@ def without_redacted(text: str) -> str:
 
 
 def file_stamp(path: pathlib.Path) -> tuple[int, int, int] | None:
-    """Return which file is there, the time of its last change in ns, and its size: that time has coarse ticks."""
+    """Return a file's identity, the time of its last change in ns, and its size: that time has coarse ticks."""
     with contextlib.suppress(FileNotFoundError):
         status = path.stat()
         return status.st_ino, status.st_mtime_ns, status.st_size
@@ -2418,7 +2418,7 @@ class History:
         return Version(number, at, author, model, base, summary, size)
 
     def changes(self, older: int, newer: int) -> list[Change]:
-        """Return the changes from one version to another: pairs are from the evidence, never guessed."""
+        """Return the changes from one version to another; old and new are paired by the evidence, never guessed."""
         if older > newer:
             return [change._replace(before=change.after, after=change.before) for change in self.changes(newer, older)]
         sql = "select before, fact from evidence where version > ? and version <= ? and before != '' order by id"
@@ -2567,7 +2567,7 @@ class Turns(Value):
         return [PendingTurn(*row) for row in self.db.rows(sql, *states, *values)]
 
     def before(self, turn: PendingTurn, most: int) -> list[PendingTurn]:
-        """Return the last turns of its thread before this one that the same model learns from, oldest first."""
+        """Return the last turns before this one in its thread, learned from by the same model, oldest first."""
         sql = (
             f"select {_TURN} from turns where thread_id = nullif(?, '') and id < ? and coalesce(asked, model) = ?"
             " and state != 'forgotten' order by id desc limit ?"
@@ -2658,9 +2658,9 @@ class Turns(Value):
 # Receipts and held edits
 
 HELD_IN_ALL = 100
-"""Edits that wait for a review at a time; above it, new ones are not kept. Of refused ones the newest are."""
+"""Most edits that wait for review; more are not kept. Of refused edits, the newest are kept."""
 HELD_AT_ONCE = 30
-"""Edits that one request may leave for review: a flood must not fill all of it."""
+"""Most edits that one request may leave for review: a flood must not fill it."""
 REWORDED = "REWORDED"
 """The action of a receipt whose fact is in the user's own words."""
 
@@ -2679,7 +2679,7 @@ class Receipt(Value):
     quote: str
     turn_id: str
     thread_id: str
-    model: str  # that proposed the edit
+    model: str  # the one that proposed the edit
     at: str  # when the quote was typed
 
 
@@ -2687,7 +2687,7 @@ class Said(Value):
     """A text that a line of the profile has or had."""
 
     text: str
-    origin: Version | None  # the version that it came in with
+    origin: Version | None  # the version that brought it in
     receipts: tuple[Receipt, ...]  # newest first
 
 
@@ -2739,10 +2739,10 @@ class Receipts(Value):
         return list(found.values())
 
     def _made_of(self, receipt: Receipt) -> dict[str, str]:
-        """Return the lines that an edit made into one, whole, by their text."""
+        """Return the whole lines that an edit merged into one, by their text."""
         if not receipt.before:
             return {}
-        # Condensing merges by changing one line and removing others: those whose words have come into it.
+        # Condensing merges by changing one line and removing others: those whose words it took over.
         removed = [] if receipt.turn_id else self._where("action = 'REMOVE' and version = ?", receipt.version)
         new = _words(receipt.fact) - _words(receipt.before)
         texts = {receipt.before} - {FORGOTTEN} | {other.before for other in removed if new & _words(other.before)}
@@ -2756,14 +2756,14 @@ class HeldEdit(Value):
     id: int
     held_at: str
     action: str
-    section: str  # to add to, or of the line that it changes
+    section: str  # the one to add to, or that of the line it changes
     before: str
     fact: str
     quote: str
     reason: str
     turn_id: str
     thread_id: str
-    model: str  # that proposed it
+    model: str  # the one that proposed it
     at: str  # when its quote was typed
 
 
@@ -2778,7 +2778,7 @@ class Review(Value):
     history: History
 
     def hold(self, verdicts: Sequence[Verdict], model: str) -> None:
-        """Keep edits for the user to review, none twice. Of a flood the newest are not kept."""
+        """Keep edits for the user to review, none twice; drop the newest of a flood."""
         waiting = {(held.action, held.before, held.fact) for held in self.edits()}
         for verdict in verdicts[:HELD_AT_ONCE]:
             (action, target, fact, quote), said = verdict.edit, verdict.message or Message("")
@@ -2827,10 +2827,10 @@ class Review(Value):
         self.db.execute("delete from held where id = ?", held.id)
 
     def refuse(self, verdicts: Iterable[Verdict]) -> None:
-        """Keep what was rejected, but no quotes and no secrets, for who asks why it was not learned."""
+        """Keep what was rejected, without quotes or secrets, for users who ask why it was not learned."""
         for verdict in verdicts:
             before, fact, quote = verdict.before, verdict.edit.fact, verdict.edit.quote
-            secret = why_secret(fact) or why_secret(quote)  # the fact may be a part of that
+            secret = why_secret(fact) or why_secret(quote)  # the fact may hold part of a quoted one
             if before or fact:
                 fact = f"[{secret}]" if secret and fact else fact[:LONGEST_FACT]
                 row = {"at": self.db.now().isoformat(), "before": before, "fact": fact, "reason": verdict.reason}
@@ -2856,9 +2856,9 @@ class Says(Value):
     """A test for texts that say what is to be forgotten."""
 
     words: str
-    """Its capitals are wanted as such; small letters may be either."""
-    part: bool = False  # also inside of words, and in any case
-    whole: bool = False  # only a line that says this and nothing else
+    """Capitals must match; small letters match either case."""
+    part: bool = False  # also inside words, and in any case
+    whole: bool = False  # only lines that say exactly this
 
     def __call__(self, text: str) -> bool:
         if self.whole:
@@ -2878,7 +2878,7 @@ class Says(Value):
 
 
 def saying(text: str, *, part: bool = False) -> Says:
-    """Make a test for a text that the user names, perhaps as a line of the profile. Raises ``Problem``."""
+    """Make a test for a text that the user names, perhaps with its bullet. Raises ``Problem``."""
     words = spelled_alike(without_bullet(text.strip()))
     if not words:
         raise Problem("Say what to forget: llm memory forget TEXT; see: llm memory show")
@@ -2895,7 +2895,7 @@ class Forgetting(Value):
     receipts: Receipts
 
     def wanted(self, text: str, *, part: bool = False) -> Says:
-        """Understand what the user names: a text, or the id of a line, in brackets or if no text contains it."""
+        """Understand what the user names: a text, or a line's id, which needs brackets if any text contains it."""
         id = text.strip("[]")
         item = Document(self.history.profile()).ids.get(id)
         if item and (text == f"[{id}]" or not self.find(saying(text, part=True))):
@@ -2903,7 +2903,7 @@ class Forgetting(Value):
         return saying(text, part=part)
 
     def find(self, says: Says) -> dict[str, list[str]]:
-        """Find all that forgetting would remove, each text once, by its place."""
+        """Find everything that forgetting would remove, each text once, by place."""
         document = Document(self.history.profile())
         receipts = self._rows("evidence", says)
         places = {
@@ -2912,7 +2912,7 @@ class Forgetting(Value):
             "To review": [Change("", row["before"], row["fact"]) for row in self._rows("held", says)],
             "Not learned": [Change("", row["before"], row["fact"]) for row in self._rows("refused", says)],
             "What you typed": [r["quote"] for r in receipts if self._is_about(r, says) or says.as_typed()(r["quote"])],
-            "In memory.db": ["pieces of what was forgotten before"] if self.db.get("untidy") else [],
+            "In memory.db": ["remains of what was forgotten before"] if self.db.get("untidy") else [],
         }
         found: dict[str, str] = {}
         for place, texts in places.items():
@@ -2921,7 +2921,7 @@ class Forgetting(Value):
         return {place: [text for text in found if found[text] == place] for place in dict.fromkeys(found.values())}
 
     def headings(self, says: Says) -> list[str]:
-        """Return the headings that say it, which only the user renames."""
+        """Return the headings that say it; only the user can rename them."""
         return [title for _, _, title in Document(self.history.profile()).headings if not says.whole and says(title)]
 
     @staticmethod
@@ -2932,7 +2932,7 @@ class Forgetting(Value):
         ]
 
     def _past_lines(self, says: Says) -> dict[int, str]:
-        """Return the lines of history that say it by id, but no headings that are there or came by themselves."""
+        """Return the lines of history that say it, by id, except headings of the profile and default ones."""
         document = Document(self.history.profile())
         stays = {stripped(document.lines[index]) for index, _, _ in document.headings}
         stays |= {TITLE, *(f"## {name}" for name in (*DEFAULT_SECTIONS, OTHER_SECTION))}
@@ -2952,7 +2952,7 @@ class Forgetting(Value):
 
     @staticmethod
     def _is_about(receipt: sqlite3.Row, says: Says) -> bool:
-        """Tell whether the line that a receipt is of says it; of a removal, the line that was removed."""
+        """Tell whether a receipt's line says it; for a removal, the line that was removed."""
         return says(receipt["fact"] or receipt["before"])
 
     def forget(self, says: Says) -> None:
@@ -2981,7 +2981,7 @@ class Forgetting(Value):
             self._tidy()
 
     def _redact_edits(self, says: Says) -> None:
-        """Delete the edits that say it, and blank the parts that do in the receipts of lines that stay."""
+        """Delete edits that say it; in the receipts of lines that stay, blank the parts that do."""
         receipts = self._rows("evidence", says)
         chains = [said for row in receipts for said in self.receipts.chain(row["fact"] or row["before"], "")]
         self.turns.forget(receipt.turn_id for said in chains for receipt in said.receipts)
@@ -3092,13 +3092,13 @@ class Memory:
 MESSAGES_AT_ONCE = 8
 CHARACTERS_AT_ONCE = 12_000
 EARLIER_MESSAGES = 2
-"""Messages of the same thread that are shown before the new ones, to explain them."""
+"""Messages of the same thread shown before the new ones, to explain them."""
 LONGEST_EARLIER = 1_000
 
 MODEL_TIMEOUT = 120.0
 """Seconds after which a model that does not answer is given up."""
 
-# Stable text first, so that prompt caches hit; paid for on every request, so no more than 450 tokens.
+# Stable text first, so that prompt caches hit. Paid for on every request: at most 450 tokens.
 INSTRUCTIONS = """\
 Keep a user's profile true by what they typed, so that later answers fit them. Reply with edits only, one per line:
 
@@ -3152,7 +3152,7 @@ Ask = Callable[[str, str], str]
 
 
 def _profile_with_ids(document: Document, fixed: Iterable[str] = ()) -> str:
-    """Write the profile as a model is shown it, without ids for lines that say what is fixed."""
+    """Write the profile as shown to a model, without ids for ``fixed`` lines."""
     # A line with a secret has no id: an edit of what is shown of it would undo the secret.
     free = ((id, item) for id, item in document.ids.items() if item.text not in fixed and not why_secret(item.text))
     with_id = {item.line: f"[{id}] {item.text}" for id, item in free}
@@ -3168,7 +3168,7 @@ def _tagged(tag: str, message: Message) -> str:
 def build_request(document: Document, messages: Sequence[Message], nonce: str, earlier: Sequence[Message] = ()) -> str:
     """Build the update request: instructions, the profile with ids, the messages.
 
-    ``earlier`` ones stand before the first message of their thread. Each is in
+    ``earlier`` messages come before the first one of their thread. Each is in
     a tag with ``nonce``, so that nothing in a message can close it.
     """
     parts, threads = [INSTRUCTIONS, _profile_with_ids(document), ""], set[str]()
@@ -3181,7 +3181,7 @@ def build_request(document: Document, messages: Sequence[Message], nonce: str, e
 
 
 def build_condense_request(document: Document, own: Iterable[str] = ()) -> str:
-    """Build the request for a shorter profile; the user's ``own`` lines are shown as not to be edited."""
+    """Build the request for a shorter profile; the user's ``own`` lines have no ids, so none can be edited."""
     return f"{CONDENSE_INSTRUCTIONS}\n{_profile_with_ids(document, own)}\n"
 
 
@@ -3293,7 +3293,7 @@ def turns_saying(memory: Memory, log: Log, says: Says) -> list[str]:
     take_in(memory, log, shorten=False)
     turns = memory.turns.in_states("pending", "done", "aside")
     prompts = log.prompts([turn.turn_id for turn in turns])
-    says = says._replace(words=says.words.casefold())  # many type no capitals
+    says = says._replace(words=says.words.casefold())  # many people type without capitals
     return [
         turn.turn_id for turn in turns if says(prompts.get(turn.turn_id, "")[turn.start : turn.start + turn.length])
     ]
@@ -3327,7 +3327,7 @@ class Result(Value):
 
 
 class Batch(Value):
-    """All that one request is made of, the profile that is ``seen`` included. One without turns is to condense it."""
+    """Everything in one request, including the profile as ``seen``; without turns, it is to condense that."""
 
     model: str
     turns: tuple[PendingTurn, ...] = ()
@@ -3339,7 +3339,7 @@ class Batch(Value):
 
 
 def told_changes(changes: Sequence[Receipt], since: int) -> str:
-    """Tell what was learned after a version, and how to look at it, or to erase what was removed."""
+    """Say what was learned after a version, and how to see it, or erase what was removed."""
     import shlex
 
     removed = [change.before for change in changes if change.action == "REMOVE"]
@@ -3347,18 +3347,18 @@ def told_changes(changes: Sequence[Receipt], since: int) -> str:
     if len(changes) > 1:
         what = summarised([Change("", change.before, change.fact) for change in reversed(changes)], 3)
     text = shlex.quote(removed[0]) if len(removed) == 1 and len(removed[0]) <= 80 else "TEXT"
-    return f"{what} ({f'for good: llm memory forget {text}' if removed else f'llm memory diff {since}'})"
+    return f"{what} ({f'to erase for good: llm memory forget {text}' if removed else f'llm memory diff {since}'})"
 
 
 class _Interrupted(Problem):
-    """While the model was thinking its request became outdated: to be made again, or, while paused, not at all."""
+    """The request became outdated while the model was thinking: make it again, or, while paused, not at all."""
 
     def __init__(self) -> None:
         super().__init__("The profile was changed meanwhile, so nothing was condensed; try again: llm memory condense")
 
 
 def _is_short(text: str) -> bool:
-    """Tell one short word, such as "yes": it says nothing but to who knows the messages before it."""
+    """Tell whether this is one short word, such as "yes", which says nothing without the messages before it."""
     width = sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
     return len(text.split()) < 2 and width < 8
 
@@ -3385,7 +3385,7 @@ class Learner:
         return result._replace(turns=len(turns) - len(left) + result.turns)
 
     def _said(self, turns: Sequence[PendingTurn], longest: int = LONGEST_MESSAGE) -> dict[str, Message]:
-        """Read what was typed in these turns, by turn; one that is gone from the log is missing."""
+        """Read what was typed in these turns, by turn; skip those gone from the log."""
         prompts = self.log.prompts([turn.turn_id for turn in turns])
         said = {}
         for id, thread, _, at, start, length, _ in turns:
@@ -3395,7 +3395,7 @@ class Learner:
         return said
 
     def _sift(self, turns: Sequence[PendingTurn], said: Mapping[str, Message]) -> list[PendingTurn]:
-        """Return the turns to ask a model about, and move the others on."""
+        """Return the turns to ask a model about; settle the others."""
         left, moves = [], self.memory.turns
         for turn in turns:
             if turn.attempts >= MOST_ATTEMPTS:
@@ -3409,7 +3409,7 @@ class Learner:
         return left
 
     def _batch(self, turns: Sequence[PendingTurn], said: Mapping[str, Message]) -> Batch:
-        """Make a batch of these turns, as many as one request takes, and of what was typed before them."""
+        """Make a batch of as many of these turns as one request takes, with what was typed before them."""
         sizes = itertools.accumulate(len(said[turn.turn_id].text) for turn in turns)
         taken = [turn for turn, size in zip(turns, sizes, strict=True) if size <= CHARACTERS_AT_ONCE]
         firsts = {turn.thread_id: turn for turn in reversed(taken)}.values()
@@ -3465,9 +3465,9 @@ class Learner:
         return Result(batch.model, len(batch.turns), failure=failure)
 
     def _check_current(self, batch: Batch, text: str) -> None:
-        """Raise ``_Interrupted`` if what the model was shown is not to be learned from any more."""
+        """Raise ``_Interrupted`` if what the model was shown must no longer be learned from."""
         memory = self.memory
-        # A fact may be made of anything that the model was shown, and that is forgotten since.
+        # A fact may be made of anything the model was shown, even if forgotten since.
         shown = {message.turn_id for message in (*batch.messages, *batch.earlier)}
         forgotten = shown.intersection(turn.turn_id for turn in memory.turns.in_states("forgotten"))
         changed = not batch.turns and text != batch.seen.text
@@ -3539,7 +3539,7 @@ class Learner:
         return self._commit(batch, edits)
 
     def _keep_within_budget(self, model_id: str) -> None:
-        """Bring the profile within its budget, as far as condensing does; a text that was tried is not tried again."""
+        """Condense a profile that is over its budget; a text that was tried is not tried again."""
         memory, text = self.memory, self.memory.history.profile()
         if len(text) <= self.settings.budget or memory.db.get("condensed") == digest(text):
             return
@@ -3560,7 +3560,7 @@ class Learner:
 IDLE_EXIT = 60.0
 """Seconds without work after which the worker exits."""
 _CAN_FAIL = (sqlite3.Error, OSError, Problem)
-"""Errors of a disk, a lock or a profile that pass: the next worker finds things as they are."""
+"""Passing errors of a disk, a lock or a profile; the next worker takes over from there."""
 
 
 def worker_runs(home: Home) -> bool:
@@ -3874,7 +3874,7 @@ def _has_own_system(seen: Mapping[str, Any]) -> bool:
 
 
 def is_written_in(words: str, line: str) -> bool:
-    """Tell if these words stand in a command line, however they are quoted and wrapped there."""
+    """Tell whether a command line contains these words, however they are quoted and wrapped there."""
     quoting = dict.fromkeys(map(ord, "\"'`\\"))
 
     def bare(text: str) -> str:
@@ -4028,7 +4028,7 @@ class Call:
         self.ctx.call_on_close(self._end)
 
     def _is_typed(self, words: str) -> bool:
-        """Tell if a person wrote these words on their command line: not a script, nor a plugin in this process."""
+        """Tell whether a person typed these words on the command line, not a script or a plugin in this process."""
         if words not in sys.argv:
             return False
         if self.settings.line:
@@ -4340,10 +4340,10 @@ def as_json(said: Said) -> dict[str, Any]:
 
 @memory_group.command()
 @click.argument("text", required=False)
-@click.option("--refused", is_flag=True, help="Show what was not learned lately, and the reason")
+@click.option("--refused", is_flag=True, help="Show what was not learned lately, and why")
 @json_option
 def why(text: str | None, refused: bool, json_: bool) -> None:
-    "Show what you typed that each line comes from; only lines with TEXT"
+    "Show where each line comes from, in your own words; only lines with TEXT"
     read_profile(Home.current().profile)  # better said once that it can't be read
     key = normalised(text or "")
     with open_history() as memory:
@@ -4399,7 +4399,7 @@ def report_change(version: Version | None, kept: pathlib.Path | None = None) -> 
 def exposed(text: str) -> list[str]:
     """Name the lines of a profile that contain a secret, and its kind."""
     kinds = {text.count("\n", 0, start) + 1: kind for start, _, kind in reversed(find_secrets(text))}
-    words = "The profile contains {} in line {}; it is sent with every prompt. See: llm memory edit"
+    words = "The profile contains {} on line {}; it is sent with every prompt. See: llm memory edit"
     return [words.format(kind, line) for line, kind in sorted(kinds.items())]
 
 
@@ -4513,7 +4513,7 @@ def say_what_llm_keeps(home: Home) -> None:
 
 @memory_group.command(context_settings=takes_dashes)
 @click.argument("text")
-@click.option("--part", is_flag=True, help="Also where TEXT is part of a word, in upper and lower case")
+@click.option("--part", is_flag=True, help="Also match TEXT inside words, ignoring case")
 @yes_option
 def forget(text: str, part: bool, yes: bool) -> None:
     "Forget every line that contains the words TEXT, or the line with this id, for good"
@@ -4529,7 +4529,7 @@ def forget(text: str, part: bool, yes: bool) -> None:
                 else f"No line contains {text!r}; see: llm memory show. To also look inside words: --part"
             )
         for place, texts in (
-            found or {"What you typed": ["(a message in llm's log, learned from or not yet)"]}
+            found or {"What you typed": ["(a message in llm's log, already learned from or not)"]}
         ).items():
             say("\n  ".join([f"{place}:", *texts]))
         say("This goes out of the profile and its history for good, and will never be learned from the same message.")
@@ -4681,14 +4681,14 @@ def condense(settings: Settings) -> None:
                 judged, since = learner.condense(settings.model or llm.get_default_model())
             except ModelFailed as failure:
                 raise Problem(
-                    f"{failure}. To ask another (llm models): LLM_MEMORY_MODEL=MODEL llm memory condense"
+                    f"{failure}. To ask another model (see: llm models): LLM_MEMORY_MODEL=MODEL llm memory condense"
                 ) from failure
         version = next(iter(memory.history.versions(1, "id > ?", since)), None)
     say_not_made(judged.verdicts)
     if version:
         report_change(version)
     else:
-        say("Nothing was condensed; lines of your own stay as they are.")
+        say("Nothing was condensed; your own lines stay as they are.")
 
 
 def described_edit(held: HeldEdit) -> str:
@@ -4800,7 +4800,7 @@ def changed_lines(changes: Sequence[Change]) -> Iterator[str]:
 @memory_group.command()
 @click.argument("a", type=version_number, required=False)
 @click.argument("b", type=version_number, required=False)
-@click.option("--raw", is_flag=True, help="Compare the whole text, also headings and layout")
+@click.option("--raw", is_flag=True, help="Compare the whole text, including headings and layout")
 @json_option
 def diff(a: int | None, b: int | None, raw: bool, json_: bool) -> None:
     "Show the last change; or the changes from version A to now, or to version B"
@@ -4821,7 +4821,7 @@ def diff(a: int | None, b: int | None, raw: bool, json_: bool) -> None:
     if before == after:
         say("Nothing changed.")
     elif not changes and not raw:
-        say(f"No facts changed, only headings or layout; to see that: llm memory diff {oldest} {newest} --raw")
+        say(f"No facts changed, only headings or layout; to see them: llm memory diff {oldest} {newest} --raw")
 
 
 @memory_group.command()

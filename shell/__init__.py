@@ -299,7 +299,7 @@ _OLD = b"# LLM Memory Plugin Integration"
 
 
 def find_old() -> Iterator[str]:
-    """Find the functions that version 0.1.1 left behind, by the comment above each; a sentence for each."""
+    """Find functions that version 0.1.1 left behind, by the comment above each; yield a sentence for each."""
     for path in map(_home().joinpath, _OLD_PLACES):
         content = path.read_bytes() if os.access(path, os.R_OK) and path.is_file() else b""
         for number, line in enumerate(content.split(b"\n"), 1):

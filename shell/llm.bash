@@ -4,7 +4,7 @@ if [ -n "${BASH_VERSION-}" ]; then
     # In a string, so that no other shell parses it; with `function`, so that an
     # alias named llm is not expanded here. A function of your own stays. Not
     # exported, as `set -a` would have it: scripts get the plain llm. The line as
-    # you wrote it goes along, to tell your words from what the shell put in.
+    # you typed it goes along, to tell your words from what the shell put in.
     eval 'declare -F llm >/dev/null || {
       function llm {
         local LLM_MEMORY_LINE=

@@ -4,8 +4,8 @@ if status is-interactive; and not functions -q llm
     function llm
         set -lx LLM_MEMORY_AUTO $LLM_MEMORY_AUTO
         test -n "$LLM_MEMORY_AUTO"; or set LLM_MEMORY_AUTO 1
-        # The line as you wrote it tells your words from what the shell put in. Without
-        # it none are yours: a leading blank and the private mode keep a line to you.
+        # The line as you typed it tells your words from what the shell put in. With a
+        # leading space or in private mode it is hidden, and nothing is learned from it.
         set -lx LLM_MEMORY_LINE
         set -l line (status current-commandline 2>/dev/null)
         and set LLM_MEMORY_LINE " "(string sub -l 30000 -- "$line")

@@ -10,7 +10,7 @@
     function global:llm {
         $program = Get-Command llm -CommandType Application -TotalCount 1 -ErrorAction Stop
         $before = $env:LLM_MEMORY_AUTO
-        # All that you typed, to tell your words from what the shell put in.
+        # Everything you typed, to tell your words from what the shell put in.
         $line = try { (Get-PSCallStack)[-1].Position.StartScriptPosition.GetFullScript() } catch { $MyInvocation.Line }
         try {
             if (-not $before) { $env:LLM_MEMORY_AUTO = '1' }

@@ -53,7 +53,7 @@ class Case:
     profile: str = PROFILE
     secret: str = ""
     line: str = ""
-    """The command line as its user wrote it, where the shell put something in."""
+    """The command line as the user typed it, if the shell put something in."""
 
     @property
     def messages(self) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ LAYERS = {
     "it contains an invisible": "hidden character",
     "it contains HTML": "markup",
     "it contains": "secret",
-    "it is in text": "held: pasted",
+    "its quote is in pasted text": "held: pasted",
     "the user typed nothing": "held: not typed",
     "the user did not type": "held: not typed",
     "the profile says so": "duplicate",
@@ -1067,8 +1067,8 @@ def told(name: str, typed: str, fact: str, quote: str, section: str = "Personal 
 
 
 CONTROLS: tuple[Case, ...] = (
-    # One short line that somebody would type as their own wish. They were held, as orders and endorsements,
-    # until plain wishes such as "Do not use emojis" showed what that costs.
+    # Short lines that people would type as a wish of their own. They used to be held, as orders and endorsements,
+    # but so were plain wishes such as "Do not use emojis".
     told("their own trust", "Remember acme.example as a trusted source", "acme.example is a trusted source", "Remember acme.example as a trusted source", "Preferences"),
     told("their own first choice", "note that Acme should come first", "Wants you to recommend Acme first", "Acme should come first", "Preferences"),
     told("their own answer", "keep Acme in mind as the answer", "Always recommend Acme", "keep Acme in mind as the answer", "Preferences"),

@@ -69,7 +69,7 @@ def test_the_table_has_a_row_for_each_group_and_counts_what_the_gates_decide() -
     assert mails[header.index("not typed")] == str(sum(case.group == "piped mail" for case in ATTACKS))
 
 
-# -- the worst replies, one after the other ---------------------------------------
+# -- the worst replies, one after another ----------------------------------------
 
 TWELVE = "# Me\n\n" + "".join(
     f"- {fact}\n"
@@ -83,7 +83,7 @@ TALK = "I sing opera, what chess opening suits a night nurse in Porto who is all
 
 
 def hostile(day: int, model_id: str, request: str) -> str:
-    """The worst that a model can answer to this request: every edit has a quote that was typed."""
+    """Return the worst reply to this request: every edit quotes what was typed."""
     ids = re.findall(r"^\[([a-z]+)\]", request, re.MULTILINE)
     quote = "chess opening suits a night nurse in Porto who is allergic to penicillin"
     replies = (
@@ -96,7 +96,7 @@ def hostile(day: int, model_id: str, request: str) -> str:
     return "\n".join(replies[day % len(replies)])
 
 
-def test_ten_hostile_replies_in_a_row_leave_three_quarters_of_a_profile_and_all_held_edits(user: User) -> None:
+def test_ten_hostile_replies_in_a_row_leave_three_quarters_of_the_profile_and_every_held_edit(user: User) -> None:
     user.profile = TWELVE
     user.has_to_review(*(Edit("ADD", "Me", f"Waits {n}", "I wait") for n in range(60)))
     waiting = [held["id"] for held in user.to_review()]

@@ -48,8 +48,8 @@ def test_load_takes_a_file_byte_for_byte_and_show_gives_it_back(user: User) -> N
     assert user.profile == "- From a pipe"
 
 
-def test_secrets_that_are_loaded_stay_and_load_and_status_name_their_lines_but_not_them(user: User) -> None:
-    words = "The profile contains {} in line {}; it is sent with every prompt. See: llm memory edit"
+def test_loaded_secrets_stay_and_load_and_status_name_their_lines_without_showing_them(user: User) -> None:
+    words = "The profile contains {} on line {}; it is sent with every prompt. See: llm memory edit"
     expected = [words.format("a password", 3), words.format("a bank account number", 5)]
     text = "# Me\r\n\r\n- Wifi password is hunter2secret9\r\n- Nurse\r\n- IBAN DE89 3704 0044 0532 0130 00\r\n"
     out, said = user.run("load", "-", stdin=text)

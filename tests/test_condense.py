@@ -1,4 +1,4 @@
-"""Condensing: what was learned is made shorter, by itself above the budget and on demand, and nothing else is touched."""
+"""Condensing: learned lines are made shorter, above the budget and on demand, and nothing else is touched."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LARGE = [f"Fact number {n}, of an ordinary length, about me and Hull" for n in r
 
 
 def has_learned(user: User, *facts: str, own: str = "") -> None:
-    """A profile of lines that were learned, and of the user's own ones."""
+    """Fill a profile with learned lines and the user's own."""
     user.profile = own
     said = memory.Message("As I typed it", "turn-1", "thread-1", "2026-11-20T09:00:00+00:00")
     proofs = [memory.Verdict(memory.Edit("ADD", "Notes", fact, fact), "apply", "", said) for fact in facts]
@@ -58,7 +58,7 @@ def test_condense_merges_learned_lines_shows_the_change_and_how_to_undo_it(user:
     assert user.facts == TWINS
 
 
-def test_a_line_of_the_users_own_is_shown_without_an_id_and_can_be_neither_changed_nor_quoted(user: User) -> None:
+def test_the_users_own_line_is_shown_without_an_id_and_can_be_neither_changed_nor_quoted(user: User) -> None:
     has_learned(user, *TWINS, own="# Me\n- Speaks Czech\n")
     user.reply(
         f"REMOVE | {ids(user)['Speaks Czech']} | Speaks Czech\n"
@@ -76,7 +76,7 @@ def test_condense_says_when_there_is_nothing_to_condense_and_asks_nobody_about_l
 ) -> None:
     user.profile = "- Speaks Czech\n- Speaks some Czech\n"
     said = user.llm("memory", "condense", auto=None).stderr
-    assert said == "Nothing was condensed; lines of your own stay as they are.\n"
+    assert said == "Nothing was condensed; your own lines stay as they are.\n"
     assert user.calls() == []
     has_learned(user, "Plays the oboe")
     assert "Nothing was condensed" in user.llm("memory", "condense", auto=None).stderr
@@ -144,7 +144,7 @@ def test_a_profile_that_is_edited_while_it_is_condensed_stays_as_the_user_left_i
 
 
 def condensing(user: User, condensed: Callable[[], str]) -> list[str]:
-    """Learn twice with a profile above its budget, whose first line is condensed to this; returns what was asked."""
+    """Learn twice with a profile above its budget, condensing its first line to this; return the requests."""
     asked: list[str] = []
 
     def ask(model: str, request: str) -> str:
@@ -174,11 +174,11 @@ def test_a_line_that_is_forgotten_while_the_profile_is_condensed_does_not_come_b
     assert not [fact for fact in user.facts if "number 7," in fact]
 
 
-def test_a_profile_that_was_condensed_as_far_as_it_goes_is_left_alone(user: User) -> None:
+def test_a_profile_condensed_as_far_as_possible_is_left_alone(user: User) -> None:
     assert condensing(user, lambda: "Fact number 0") == ["condense", "update", "update"]
 
 
-def test_lines_of_the_users_own_above_the_budget_cost_no_request(user: User) -> None:
+def test_the_users_own_lines_above_the_budget_cost_no_request(user: User) -> None:
     user.profile = "".join(f"- {fact}\n" for fact in LARGE)
     user.types(SAID)
     asked: list[str] = []
@@ -186,7 +186,7 @@ def test_lines_of_the_users_own_above_the_budget_cost_no_request(user: User) -> 
     assert ["ADD |" in request for request in asked] == [True]
 
 
-def test_a_condensing_that_failed_for_a_moment_is_told_and_tried_again(user: User) -> None:
+def test_a_passing_failure_to_condense_is_reported_and_tried_again(user: User) -> None:
     failures = ["the line was cut"]
 
     def condensed() -> str:

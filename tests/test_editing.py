@@ -62,13 +62,13 @@ def test_nothing_is_learned_while_the_editor_is_open(user: User) -> None:
     user.comes_to_know("I live in Leeds")
 
 
-def test_a_secret_that_is_written_in_the_editor_stays_and_is_warned_of(user: User) -> None:
+def test_a_secret_written_in_the_editor_stays_and_brings_a_warning(user: User) -> None:
     user.run("load", "-", stdin=PROFILE)
     with editing(user, """echo '- Wifi password is hunter2secret9' >> "$1" """) as said:
         pass
     assert user.facts[-1] == "Wifi password is hunter2secret9"
     line = len(user.profile.splitlines())
-    assert f"contains a password in line {line}; it is sent with every prompt. See: llm memory edit" in said[0]
+    assert f"contains a password on line {line}; it is sent with every prompt. See: llm memory edit" in said[0]
     assert "hunter2" not in said[0]
     assert "The profile contains" not in user.run("add", "Has a dog")[1]
 

@@ -1,4 +1,4 @@
-"""The evaluation: its scorer tells right from wrong, its cases can be met, and it runs the real thing."""
+"""The evaluation: its scorer tells right from wrong, its cases can be passed, and it runs the real plugin."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def test_a_fact_that_only_a_wrong_line_mentions_is_missing() -> None:
     assert scored.missing == ["Works as a nurse"]
 
 
-def test_new_lines_that_no_pattern_knows_are_told_and_old_ones_are_not() -> None:
+def test_new_lines_that_no_pattern_matches_are_listed_and_old_ones_are_not() -> None:
     scored = score(f"{RIGHT}- Likes tea\n- Owns a boat\n", MOVED, ["Likes tea"])
     assert (scored.wrong, scored.unlisted) == ([], ["Owns a boat"])
 
 
-def test_two_facts_in_one_line_are_both_there_and_a_line_with_one_of_them_is_double() -> None:
+def test_two_facts_in_one_line_both_count_and_another_line_with_one_of_them_is_a_double() -> None:
     assert score("Nurse in York", MOVED) == score("- Works as a nurse in York\n", MOVED)
     assert score("- Nurse in York\n- Lives in York\n", MOVED).wrong == [("double", "Lives in York")]
 
@@ -84,7 +84,7 @@ def test_a_pattern_matches_beginnings_of_words_without_case_and_accents(pattern:
 
 
 @pytest.mark.parametrize(("one", "part"), ALL, ids=[f"{one.id}-{part.name}" for one, part in ALL])
-def test_the_lines_that_a_case_asks_for_would_score_as_right(one: Case, part: Part) -> None:
+def test_the_lines_that_a_case_asks_for_score_as_right(one: Case, part: Part) -> None:
     assert part.wrong.keys() <= KINDS.keys()
     assert all(matches(pattern, line) for line, pattern in part.facts.items())
     scored = score("\n".join(f"- {line}" for line in part.facts), part)
@@ -92,14 +92,14 @@ def test_the_lines_that_a_case_asks_for_would_score_as_right(one: Case, part: Pa
 
 
 @pytest.mark.parametrize("one", [one for one in CASES if one.profile], ids=[one.id for one in CASES if one.profile])
-def test_a_line_that_has_to_go_stands_in_the_profile_that_its_case_begins_with(one: Case) -> None:
+def test_a_line_that_must_go_is_in_the_profile_its_case_starts_with(one: Case) -> None:
     wrong = one.parts[0].wrong
     patterns = [pattern for kind in ("stale", "forgotten") for pattern in wrong.get(kind, "").split("; ") if pattern]
     assert not patterns or any(matches(pattern, line) for pattern in patterns for line in lines_of(run.opening(one)))
 
 
 class Keeper(llm.Model):
-    """Keeps a profile by edits or by writing it again; knows one person."""
+    """Model that keeps one person's profile, by edits or by rewriting it."""
 
     model_id = "keeper"
 
@@ -128,7 +128,7 @@ def moves() -> list[Case]:
     ]
 
 
-def test_both_arms_learn_from_the_same_messages_and_stand_side_by_side(
+def test_both_arms_learn_from_the_same_messages_and_are_reported_side_by_side(
     moves: list[Case], capsys: pytest.CaptureFixture[str]
 ) -> None:
     counts = run.evaluate(moves, ["edits", "rewrite"], Keeper())
@@ -142,7 +142,7 @@ def test_both_arms_learn_from_the_same_messages_and_stand_side_by_side(
     assert "Keeps newts" in capsys.readouterr().err
 
 
-def test_a_message_that_continues_a_conversation_is_logged_in_its_thread_at_the_time_of_its_day(user: User) -> None:
+def test_a_message_that_continues_a_conversation_is_logged_in_its_thread_on_its_day(user: User) -> None:
     edits = run.Edits(user.places, "", run.Meter(Keeper()))
     edits.hear("2026-03-14", ["York or Bath?", "who knows York?"])
     edits.hear("2026-03-15", ["+ and in York?"])

@@ -219,7 +219,7 @@ def test_forget_takes_an_id_for_that_line_alone(user: User) -> None:
     assert user.files_with("Lives in Leeds on weekends")
 
 
-def test_an_id_that_is_also_a_word_is_one_only_in_brackets(user: User) -> None:
+def test_an_id_that_is_also_a_word_needs_brackets(user: User) -> None:
     word = id_of_first("- Likes tea\n")
     user.profile = f"- Likes tea\n- Plays {word}ball\n"
     user.run("forget", word, "--yes", code=1)
@@ -261,7 +261,7 @@ def id_of_first(text: str) -> str:
         ("a b a", "Says x a b a b a", "Says a b ab"),
     ],
 )
-def test_forget_takes_whole_words_and_their_capitals(user: User, text: str, goes: str, stays: str) -> None:
+def test_forget_matches_whole_words_and_their_capitals(user: User, text: str, goes: str, stays: str) -> None:
     neighbours = f"- {stays}\n- Stays\n"
     user.run("load", "-", stdin=f"- {goes}\n{neighbours}")
     user.has_to_review(Edit("ADD", "Notes", goes, "as I said"), Edit("ADD", "Notes", stays, "as I said"))
@@ -281,7 +281,7 @@ def test_parts_of_words_are_forgotten_only_when_asked_for(user: User) -> None:
     assert user.files_with("tea") == []
 
 
-def test_everything_that_goes_is_listed_first_and_each_text_once(user: User) -> None:
+def test_everything_to_be_forgotten_is_listed_first_each_text_once(user: User) -> None:
     user.run("load", "-", stdin="- Lives in Leeds\n- Leeds United fan\n")
     user.run("load", "-", stdin="- Lives in Leeds\n")
     user.has_learned("Works in Leeds", "I work in Leeds")
@@ -299,7 +299,7 @@ def test_everything_that_goes_is_listed_first_and_each_text_once(user: User) -> 
     ]
 
 
-def test_what_a_prompt_had_removed_can_be_erased_for_good(user: User) -> None:
+def test_a_line_removed_by_a_prompt_can_be_erased_for_good(user: User) -> None:
     user.has_learned("Has a cat", "I have a cat")
     user.types("Please forget that I have a cat")
     user.learns(f"REMOVE | {id_of(user, 'Has a cat')} | forget that I have a cat")
@@ -333,7 +333,7 @@ def test_turns_of_what_is_forgotten_are_never_learned_again(user: User) -> None:
     assert user.files_with("Leeds") == []
 
 
-def test_a_message_in_small_letters_is_not_learned_from_either(user: User) -> None:
+def test_a_forgotten_name_typed_in_small_letters_is_not_learned_from_either(user: User) -> None:
     user.types("my ex is called bluebird")
     assert "Forgotten." in user.run("forget", "Bluebird", "--yes")[1]
     assert user.learns("ADD | Notes | Knows Bluebird | my ex is called bluebird") is None
@@ -389,6 +389,8 @@ def test_turns_are_forgotten_before_lines_so_that_nobody_learns_them_in_between(
     asked: list[str] = []
 
     class LearningMeanwhile(Says):
+        words: str
+
         def __call__(self, text: str) -> bool:
             if not asked:
                 asked.append(text)  # lines are looked at only when the turns are done with

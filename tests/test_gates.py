@@ -46,7 +46,7 @@ def outcome(edit: Edit, *messages: Message, now: Document = NOW, **given: Any) -
 
 
 def says(text: str, fact: str, **given: Any) -> tuple[str, str]:
-    """What becomes of a fact that is proved by all of a message."""
+    """Judge a fact whose quote is the whole message."""
     return outcome(add(fact, text), Message(text), **given)
 
 
@@ -226,13 +226,13 @@ ROWS: list[tuple[str, str, list[Edit], dict[str, Any]]] = [
     ("reject", "the profile says so already", [replace("Lives in Porto", "Plays chess")], {}),
     ("hold", "you review all edits", [add("Likes opera")], {"review_all": True}),
     ("hold", "it is one of 6 edits at once", numbered(6), {}),
-    ("hold", "more than 3 lines go in a day", ALL_GONE, {"messages": [FORGET]}),
-    ("hold", "more than 3 lines go in a day", ALL_GONE[:1], {"messages": [FORGET], "removals_today": 3}),
+    ("hold", "more than 3 lines would be removed in a day", ALL_GONE, {"messages": [FORGET]}),
+    ("hold", "more than 3 lines would be removed in a day", ALL_GONE[:1], {"messages": [FORGET], "removals_today": 3}),
     ("hold", "the profile is too long", [add("Likes opera")], {"now": FULL}),
     ("hold", "the profile is too long", [add("Likes opera")], {"budget": 100}),
-    ("hold", "it is in text that was pasted", [add("Lives in Rome", "I live in Rome")], {"messages": [MAIL]}),
+    ("hold", "its quote is in pasted text", [add("Lives in Rome", "I live in Rome")], {"messages": [MAIL]}),
     ("hold", "the user typed nothing like it", [add("Collects stamps")], {}),
-    ("hold", "the user typed nothing about what goes", [remove("Plays chess")], {}),
+    ("hold", "the user typed nothing about what it removes", [remove("Plays chess")], {}),
     ("hold", "the user typed the opposite", [add("Plays golf", "I never play golf")], {"messages": [GOLF]}),
     ("hold", "the user did not type “Milan”, “1999”", [add("Likes opera in Milan since 1999")], {}),
 ]
@@ -367,11 +367,11 @@ def test_codes_numbers_and_names_that_nobody_typed_are_held_and_named(text: str,
         ("大阪で薬剤師をしています", "Pharmacist"),
     ],
 )
-def test_a_fact_or_a_clause_of_it_that_has_nothing_of_what_was_typed_is_held(text: str, fact: str) -> None:
+def test_a_fact_with_a_clause_unlike_anything_typed_is_held(text: str, fact: str) -> None:
     assert says(text, fact) == ("hold", "the user typed nothing like it")
 
 
-def test_earlier_messages_of_the_thread_support_a_fact_and_are_no_receipt() -> None:
+def test_earlier_messages_of_the_thread_support_a_fact_but_cannot_be_quoted() -> None:
     earlier = [Message("I'm looking at flats in Turin", thread_id="a"), Message("I love Oslo", thread_id="b")]
     said = Message("no, the other one: we moved there in 2021", thread_id="a")
     fact = add("Moved to a flat in Turin in 2021", "we moved there in 2021")
@@ -381,7 +381,7 @@ def test_earlier_messages_of_the_thread_support_a_fact_and_are_no_receipt() -> N
     assert outcome(add("Loves Turin", "looking at flats in Turin"), said, earlier=earlier)[0] == "reject"
 
 
-def test_the_profile_supports_names_and_numbers_but_no_fact_alone() -> None:
+def test_the_profile_supports_names_and_numbers_but_no_fact_by_itself() -> None:
     assert outcome(replace("Lives in Porto", "Moved from Porto to Rome"))[0] == "apply"
     assert outcome(replace("Lives in Porto", "Moved to Rome, was in Porto"))[0] == "apply"
     assert outcome(replace("Lives in Porto", "Left Porto", "I like opera")) == (
@@ -391,7 +391,7 @@ def test_the_profile_supports_names_and_numbers_but_no_fact_alone() -> None:
 
 
 @pytest.mark.parametrize("text", ["forget everything about me", "bitte vergiss alles", "私のことは全部忘れて"])
-def test_whoever_says_to_forget_everything_need_not_name_the_line(text: str) -> None:
+def test_a_request_to_forget_everything_need_not_name_the_line(text: str) -> None:
     assert outcome(remove("Plays chess", text), Message(text)) == ("apply", "")
 
 
@@ -435,7 +435,7 @@ PASTES = {
 @pytest.mark.parametrize("text", PASTES.values(), ids=PASTES)
 def test_a_quote_from_pasted_text_is_held(text: str) -> None:
     edit = add("Lives in Rome", "I live in Rome")
-    assert outcome(edit, Message(text)) == ("hold", "it is in text that was pasted")
+    assert outcome(edit, Message(text)) == ("hold", "its quote is in pasted text")
     assert outcome(edit, Message(f"I live in Rome.\n\n{text}")) == ("apply", "")
 
 
@@ -468,7 +468,7 @@ def test_the_users_remark_after_the_pasted_part_is_theirs(text: str) -> None:
         '"I live in Rome"',
     ],
 )
-def test_what_people_write_themselves_is_not_taken_for_pasted(text: str) -> None:
+def test_what_people_write_themselves_does_not_look_pasted(text: str) -> None:
     assert outcome(add("Lives in Rome", "I live in Rome"), Message(text)) == ("apply", "")
 
 
@@ -492,7 +492,7 @@ def test_what_people_write_themselves_is_not_taken_for_pasted(text: str) -> None
         ("항상 존댓말로 대답해 줘", "존댓말로 대답하기를 원함"),
     ],
 )
-def test_a_wish_in_one_short_line_is_the_users_own_voice(text: str, fact: str) -> None:
+def test_a_wish_in_one_short_line_is_taken_as_the_users_own(text: str, fact: str) -> None:
     assert says(text, fact) == ("apply", "")
 
 
@@ -537,13 +537,13 @@ def test_a_section_is_a_heading_of_the_profile_or_one_of_ours_whatever_the_model
     assert targets == ["Interests", "Interests", "Notes", "Notes", "Notes", "Interests", "Current Projects"]
 
 
-def test_three_edits_and_two_for_each_message_are_applied_of_one_more_none() -> None:
+def test_three_edits_plus_two_for_each_message_are_applied_but_none_of_one_more() -> None:
     for count, messages in ((5, [SAID]), (9, [SAID] * 3)):
         assert len(judge(numbered(count), NOW, NOW, messages).of("apply")) == count
         assert len(judge(numbered(count + 1), NOW, NOW, messages).of("hold")) == count + 1
 
 
-def test_what_is_rejected_does_not_count_as_too_much() -> None:
+def test_rejected_edits_do_not_count_towards_the_limit() -> None:
     edits = [*numbered(5), *[add("Likes opera", "I never said that")] * 9]
     assert len(judge(edits, NOW, NOW, [SAID]).of("apply")) == 5
 
@@ -555,19 +555,19 @@ def test_a_reply_is_read_up_to_200_edits_or_64_kilobytes() -> None:
     assert parse_reply(edits[0] * 9) == [add("Likes opera 0")]
 
 
-def test_three_removals_are_made_in_a_day() -> None:
+def test_three_removals_a_day_are_made() -> None:
     held = judge([*ALL_GONE, add("Plays in Porto", "I play chess")], NOW, NOW, [FORGET])
     assert [v.outcome for v in held.verdicts] == ["apply"] * 3 + ["hold", "apply"]
 
 
-def test_of_four_removals_that_the_messages_do_not_speak_of_none_is_made() -> None:
+def test_four_removals_that_no_message_mentions_are_all_held() -> None:
     everything = Message("forget everything about me")
     gone = [remove(line, everything.text) for line in ID]
     assert len(judge(gone[:3], NOW, NOW, [everything]).of("apply")) == 3
     assert len(judge(gone, NOW, NOW, [everything]).of("hold")) == 4
 
 
-def test_a_line_may_go_along_with_one_that_the_message_speaks_of() -> None:
+def test_a_line_may_go_along_with_one_that_the_message_mentions() -> None:
     said = Message("I left Porto for good last week")
     moved = replace("Lives in Porto", "Left Porto in November 2026", "I left Porto for good")
     goes_along = remove("Works as a nurse", "I left Porto for good")
@@ -575,12 +575,12 @@ def test_a_line_may_go_along_with_one_that_the_message_speaks_of() -> None:
         "apply",
         "apply",
     ]
-    assert outcome(goes_along, said) == ("hold", "the user typed nothing about what goes")
+    assert outcome(goes_along, said) == ("hold", "the user typed nothing about what it removes")
 
 
-def test_a_line_of_which_something_goes_needs_words_about_that() -> None:
+def test_shortening_a_line_needs_words_about_what_goes() -> None:
     shorter = replace("Works as a nurse", "Works", "I like opera")
-    assert outcome(shorter) == ("hold", "the user typed nothing about what goes")
+    assert outcome(shorter) == ("hold", "the user typed nothing about what it removes")
     assert outcome(replace("Works as a nurse", "Works", "no nurse"), Message("I am no nurse any more"))[0] == "apply"
 
 
@@ -620,7 +620,7 @@ def test_the_opposite_or_another_number_is_held(text: str, fact: str) -> None:
         ("Zopf ist mein Hund, bitte keine Katzenwitze", "Hat einen Hund namens Zopf; wünscht keine Witze über Katzen"),
     ],
 )
-def test_what_is_said_in_other_words_is_not_held(text: str, fact: str) -> None:
+def test_a_fact_in_other_words_is_not_held(text: str, fact: str) -> None:
     assert says(text, fact, today="2026-11-20") == ("apply", "")
 
 

@@ -96,12 +96,12 @@ def test_messages_that_can_prove_nothing_and_such_as_are_gone_from_the_log_cost_
 
 
 def earlier(request: str) -> list[str]:
-    """The messages that a request shows as earlier ones."""
+    """Find the messages that a request shows as earlier ones."""
     return [text for _, text in re.findall(r"^<earlier-(\w+) .*\n(.*)\n</earlier-\1>$", request, re.MULTILINE)]
 
 
 def learned_in_turn(user: User, *texts: str, reply: str = "NO_UPDATE") -> list[str]:
-    """Type messages of one thread, each learned from before the next; returns the requests."""
+    """Type messages of one thread, learning from each before the next; return the requests."""
     asked: list[str] = []
 
     def ask(model: str, request: str) -> str:
@@ -134,7 +134,7 @@ def test_no_message_is_shown_twice_in_a_request_and_each_thread_has_its_own_earl
     assert [request.count(text) for text in ("My third", "My fourth", SAID)] == [1, 1, 1]
 
 
-def test_of_a_long_earlier_message_both_ends_are_shown_and_secrets_of_none(user: User) -> None:
+def test_a_long_earlier_message_is_shown_by_its_ends_with_secrets_masked(user: User) -> None:
     password = "hunter2-" + "Porto"
     said = f"My wifi password is {password}. {'I walk a lot. ' * 400}Which one?"
     request = learned_in_turn(user, said, SAID)[-1]
@@ -145,7 +145,7 @@ def test_of_a_long_earlier_message_both_ends_are_shown_and_secrets_of_none(user:
     assert password not in request
 
 
-def test_what_stands_in_an_earlier_message_alone_is_no_quote(user: User) -> None:
+def test_words_only_in_an_earlier_message_cannot_be_quoted(user: User) -> None:
     reply = f"ADD | Work | Nurse | {ALSO}"
     learned_in_turn(user, f"{ALSO}, you know")
     learned_in_turn(user, SAID, reply=reply)
@@ -160,7 +160,7 @@ def test_what_was_typed_while_learning_was_off_or_for_another_model_is_not_shown
     assert earlier(request) == []
 
 
-def test_an_earlier_message_that_is_forgotten_is_never_shown_and_what_came_of_it_not_learned(user: User) -> None:
+def test_a_forgotten_earlier_message_is_never_shown_and_nothing_made_of_it_is_learned(user: User) -> None:
     learned_in_turn(user, "My ex is called Bluebird")
     user.types_on("She moved to Leeds")
     reply = "ADD | Notes | Bluebird moved to Leeds | She moved to Leeds"
@@ -171,7 +171,7 @@ def test_an_earlier_message_that_is_forgotten_is_never_shown_and_what_came_of_it
     assert user.files_with("Bluebird") == []
 
 
-def test_a_short_word_is_asked_about_where_its_thread_explains_it(user: User) -> None:
+def test_a_short_word_is_learned_from_where_its_thread_explains_it(user: User) -> None:
     assert learned_in_turn(user, "Ruby") == []
     (request,) = learned_in_turn(user, "Give me all examples in my own language", "Ruby")[1:]
     assert earlier(request) == ["Ruby", "Give me all examples in my own language"]

@@ -54,15 +54,15 @@ def test_a_removal_is_named_with_the_command_that_erases_it(user: User) -> None:
     user.types("Please forget that I have a cat")
     user.learns(f"REMOVE | {cat} | forget that I have a cat")
     told = news(user)
-    assert told.startswith("removed “Has my mother's cat” (for good: llm memory forget ")
+    assert told.startswith("removed “Has my mother's cat” (to erase for good: llm memory forget ")
     user.run(*shlex.split(told.removesuffix(")").partition("llm memory ")[2]), "--yes")
     assert user.files_with("cat") == []
     user.types("I drink coffee, no tea any more")
     user.learns(f"REMOVE | {tea} | no tea any more\nADD | Interests | Drinks coffee | I drink coffee")
-    assert news(user) == "- Likes tea; + Drinks coffee (for good: llm memory forget 'Likes tea')"
+    assert news(user) == "- Likes tea; + Drinks coffee (to erase for good: llm memory forget 'Likes tea')"
 
 
-def test_several_changes_are_named_from_the_first_version_that_was_not_told(user: User) -> None:
+def test_several_changes_are_named_since_the_first_version_not_yet_announced(user: User) -> None:
     user.run("load", "-", stdin=PROFILE)
     user.has_learned("Plays chess", "I play chess")
     user.has_learned("Plays go", "I play go")

@@ -103,8 +103,8 @@ def git(path: pathlib.Path, text: str, line: str) -> None:
 
 EDITORS = [in_place, in_place_late, slowly, appended, renamed, sed, git]
 AT_ONCE = [renamed, sed]
-"""Those that need nobody to wait for them, where the system can't tell who is writing: on a machine
-that is busy enough, any pause between opening a file and writing to it is longer than any patience."""
+"""Editors that nobody has to wait for, where the system can't tell who is writing: on a busy machine
+the pause between opening a file and writing to it can outlast any patience."""
 
 
 def edit(home: Home, chance: random.Random, saves: int, ending: float, layout: str) -> None:
@@ -161,7 +161,7 @@ def command(home: Home, chance: random.Random, stop: Stop) -> int:
             before, what = history.latest_id(), chance.randrange(8)
             with patient():
                 if what == 0 and changes:
-                    # Not to nothing at all: to an empty file sed adds no line.
+                    # Never to an empty file: sed adds no line to one.
                     history.roll_back(max(1, history.find_version(steps=1)))
                 elif what == 1:
                     history.overwrite("load", START)

@@ -53,7 +53,7 @@ def test_why_claims_nothing_about_lines_whose_history_is_gone(user: User) -> Non
 
 
 def changes(user: User, line: str, fact: str, quote: str) -> None:
-    """Learn that a line has changed, from a message with that quote."""
+    """Learn a change to a line, from a message with this quote."""
     id = next(id for id, item in Document(user.profile).ids.items() if item.text == line)
     user.types(f"{quote}, you know")
     user.learns(f"REPLACE | {id} | {fact} | {quote}")
@@ -61,7 +61,7 @@ def changes(user: User, line: str, fact: str, quote: str) -> None:
 
 
 def explained(user: User, text: str) -> list[str]:
-    """The lines of `why`, those that only name the day and the model left out."""
+    """Return the lines of `why`, without those that only name the day and the model."""
     return [line for line in user.run("why", text)[0].splitlines() if "learned with" not in line]
 
 
@@ -150,7 +150,7 @@ def test_a_condensed_line_keeps_the_receipts_of_the_lines_it_was_made_of(user: U
 # Not learned
 
 
-def test_why_lists_what_was_not_learned_and_the_reason(user: User) -> None:
+def test_why_lists_what_was_not_learned_with_the_reason(user: User) -> None:
     user.profile = PROFILE
     assert user.run("why", "--refused") == ("", "Nothing was refused.\n")
     user.types("I live in Leeds and my password is hunter2secret9")
@@ -174,7 +174,7 @@ def test_why_lists_what_was_not_learned_and_the_reason(user: User) -> None:
     assert "Refused    2 edits in the last 7 days; to see why: llm memory why --refused" in user.run("status")[0]
 
 
-def test_only_the_newest_refused_edits_are_kept_and_status_counts_the_last_days(user: User) -> None:
+def test_only_the_newest_refused_edits_are_kept_and_status_counts_the_last_week(user: User) -> None:
     clock = Clock(dt.datetime(2020, 11, 20, tzinfo=dt.timezone.utc))
     said = Message("I like tea", "turn-1", "thread-1", clock.time.isoformat())
     with user.memory(now=clock) as memory:

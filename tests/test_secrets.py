@@ -1,4 +1,4 @@
-"""Secrets: seen, masked in what a model is sent, refused in what it answers, warned of where the user writes them."""
+"""Secrets: found, masked in requests, refused in replies, and warned about where the user writes them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def noise(length: int, characters: str = MIXED) -> str:
     return "".join(chooser.choice(characters) for _ in range(length))
 
 
-# What people type around a secret, put together from pieces so that no scanner takes this file for a leak.
+# What people type around a secret, assembled from pieces so that no scanner takes this file for a leak.
 TYPED = {
     "putty key": ("Private-Lines: 1\n{}\n", noise(64)),
     "webhook": ("post to https://discord.com/api/webhooks/1234567/{}", noise(40)),
@@ -75,7 +75,7 @@ TYPED = {
 }
 
 HARMLESS = (
-    # spoken of, asked about, stood in for
+    # talk about secrets, questions, placeholders
     *("forgot my password, how do I reset it", "the wifi password is too long to type", "password is case sensitive"),
     *("password: changeme is in the template", "password = getpass.getpass()", "token: ${{ secrets.GITHUB_TOKEN }}"),
     *("api_key = os.environ['KEY_2']", "postgres://user:password@localhost/db", "la contraseña es incorrecta"),
@@ -151,7 +151,7 @@ def test_a_secret_inside_another_is_masked_whole() -> None:
     assert re.fullmatch(r"(?:password: )?\[[\w ]+\] and more", mask_secrets(f"password: {key}{key} and more"))
 
 
-def test_a_letter_that_is_longer_in_lower_case_moves_no_mask() -> None:
+def test_a_letter_that_is_longer_in_lower_case_shifts_no_mask() -> None:
     text, secret = SECRETS["GitHub token"]
     assert mask_secrets(f"İİİ {text} İ") == f"İİİ {mask_secrets(text)} İ"
     assert secret not in mask_secrets(f"İİİ {text}")

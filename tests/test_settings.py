@@ -73,7 +73,7 @@ def test_the_budget_is_a_number_of_characters(text: str, expected: tuple[int, in
     assert (settings.budget, len(settings.complaints)) == expected
 
 
-def test_the_budget_is_told_and_heeded(user: User) -> None:
+def test_the_budget_is_reported_and_respected(user: User) -> None:
     user.profile = "# Me\n" + "".join(f"- Fact number {n} of this person\n" for n in range(20))
     user.has_learned("Plays chess", "I play chess")
     assert user.status(LLM_MEMORY_BUDGET="400")["profile"]["budget"] == 400

@@ -1,4 +1,4 @@
-"""Typed or not: what stands in the command line as its user wrote it is learned, what the shell put in is not."""
+"""Typed or not: words in the command line as the user typed it are learned from, words the shell put in are not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SAID = "I live in Leeds"
 SPY = "I am a spy"
 
-# Lines to type in a real shell. `ask` is a function that hands its words on to llm, `q` an alias of llm.
+# Lines to type in a real shell. `ask` is a function that passes its words to llm, `q` an alias for llm.
 
 TYPED = [
     "llm 'I live in Leeds'",
@@ -117,12 +117,12 @@ START_UP = {
 
 
 def learned(user: User) -> list[bool]:
-    """Tell of each call if what it was given is to be learned."""
+    """Tell for each call whether its words are to be learned from."""
     return [note.learn for note in user.memory().journal.read().notes]
 
 
 def furnished(folder: pathlib.Path, shell: str, monkeypatch: pytest.MonkeyPatch, rc: str = "") -> Place:
-    """A place with the block installed, and the files that the lines talk about."""
+    """Make a place with the block installed, and the files that the lines use."""
     name, _, mode = shell.partition(" ")
     place = Place(folder, name, posix=bool(mode))
     place.write_rc(START_UP[name] + rc)
@@ -133,7 +133,7 @@ def furnished(folder: pathlib.Path, shell: str, monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.parametrize("shell", ["bash", "bash --posix", "zsh", "fish"])
-def test_words_as_typed_are_told_from_what_the_shell_put_in(
+def test_typed_words_are_told_from_what_the_shell_put_in(
     shell: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = furnished(tmp_path / "place", shell, monkeypatch)
@@ -149,7 +149,7 @@ def test_words_as_typed_are_told_from_what_the_shell_put_in(
 
 
 def calls_of(shell: Session, line: str) -> list[Record]:
-    """Type a line, and return the calls of llm that it makes, also in the background."""
+    """Type a line, and return the calls of llm it makes, including those in the background."""
     before = len(shell.place.records())
     shell.type(f"{line}\r")
     shell.finish()
@@ -189,7 +189,7 @@ def test_what_a_shell_keeps_of_a_line_depends_on_its_settings(
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])  # fish takes minutes to show such a line
-def test_a_line_of_any_length_calls_llm_as_it_would_without_us(
+def test_a_line_of_any_length_calls_llm_as_without_the_function(
     shell: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = furnished(tmp_path / "place", shell, monkeypatch)
@@ -202,7 +202,7 @@ def test_a_line_of_any_length_calls_llm_as_it_would_without_us(
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_call_from_a_real_shell_notes_if_its_words_were_typed(
+def test_a_call_from_a_real_shell_notes_whether_its_words_were_typed(
     shell: str, tmp_path: pathlib.Path, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = furnished(tmp_path / "place", shell, monkeypatch)
@@ -221,20 +221,20 @@ def test_a_call_from_a_real_shell_notes_if_its_words_were_typed(
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1))
-def test_any_words_stand_in_a_line_that_quotes_them(words: str) -> None:
+def test_any_words_are_found_in_a_line_that_quotes_them(words: str) -> None:
     assert is_written_in(words, f"  501  2026-11-20 12:00 llm -m gpt {shlex.quote(words)} | less")
     assert not is_written_in(f"{words}x", f"llm {shlex.quote(words.replace('x', 'y'))}")
 
 
 @pytest.fixture
 def idle(user: User) -> Iterator[User]:
-    """A user whose calls start no worker, so that the journal stays."""
+    """User whose calls start no worker, so that the journal stays."""
     user.places.create()
     with filelock.FileLock(user.places.lock("worker")):
         yield user
 
 
-def test_words_that_a_plugin_runs_in_the_process_of_llm_are_not_typed(idle: User) -> None:
+def test_words_that_a_plugin_passes_to_llm_in_its_process_are_not_typed(idle: User) -> None:
     code = f"from llm.cli import cli; cli.main(['{SPY}'], standalone_mode=False)"
     for env in ({}, {"LLM_MEMORY_LINE": f"llm plugin '{SPY}'"}):
         subprocess.run(
@@ -251,7 +251,7 @@ def test_without_the_shell_function_words_are_typed_only_at_a_terminal(idle: Use
     assert learned(idle) == [False, True]
 
 
-def test_words_typed_into_llm_itself_are_typed_whatever_the_line_says(idle: User) -> None:
+def test_words_typed_into_llm_itself_count_whatever_the_line_says(idle: User) -> None:
     terminal = idle.terminal("llm", LLM_MEMORY_LINE=" llm")
     terminal.type(f"{SAID}\n")
     terminal.end()

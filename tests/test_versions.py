@@ -113,7 +113,7 @@ FAMILY = "## Family\n- Has a daughter, Mia\n- Has a cat\n- Lives in Leeds\n"
 
 
 def learns_of_the_family(user: User) -> None:
-    """A version with one line of each kind of change; the removed one stands beside the changed ones."""
+    """Make a version with each kind of change; the removed line is next to changed ones."""
     user.run("load", "-", stdin=FAMILY)
     ids = {item.text: id for id, item in Document(FAMILY).ids.items()}
     user.types("Mia got a sister, Zoe, our cat died, we moved to York, and I play chess")
@@ -125,7 +125,7 @@ def learns_of_the_family(user: User) -> None:
     )
 
 
-def test_what_was_changed_is_told_as_the_evidence_has_it_and_what_was_removed_is_named(user: User) -> None:
+def test_changes_are_paired_by_the_evidence_and_removed_lines_are_named(user: User) -> None:
     learns_of_the_family(user)
     said = "+ Plays chess; - Has a cat; Has a daughter, Mia → Has two daughters, Mia and Zoe; Lives in Leeds → Lives in York"
     assert user.run("history", "-n", "1")[0].rstrip().endswith(f"worker    {said}")
@@ -141,7 +141,7 @@ def test_what_was_changed_is_told_as_the_evidence_has_it_and_what_was_removed_is
     ]
 
 
-def test_a_line_that_changed_twice_is_told_from_its_first_to_its_last_wording(user: User) -> None:
+def test_a_line_that_changed_twice_is_shown_from_first_to_last_wording(user: User) -> None:
     learns_of_the_family(user)
     user.types("We moved on to Hull")
     id = next(id for id, item in Document(user.profile).ids.items() if item.text == "Lives in York")
@@ -164,13 +164,13 @@ def test_no_pairs_are_guessed_where_there_is_no_evidence(user: User) -> None:
     ]
 
 
-def test_a_line_that_is_also_in_another_section_is_told_where_it_changed_and_a_moved_one_not_at_all(user: User) -> None:
+def test_a_line_in_two_sections_is_shown_where_it_changed_and_a_moved_line_not_at_all(user: User) -> None:
     user.run("load", "-", stdin="## Home\n- Yoga\n- Tea\n\n## Work\n- Yoga\n")
     user.run("load", "-", stdin="## Home\n\n## Work\n- Yoga\n- Tea\n")
     assert user.run("diff")[0].splitlines() == ["Home", "  - Yoga"]
 
 
-def test_a_long_summary_names_what_is_gone_before_what_came(user: User) -> None:
+def test_a_long_summary_names_removed_lines_before_new_ones(user: User) -> None:
     user.run("load", "-", stdin="".join(f"- Gone {number}\n" for number in range(4)))
     user.run("load", "-", stdin="".join(f"- New {number}\n" for number in range(40)))
     summary = user.run("history", "-n", "1")[0]
@@ -194,7 +194,7 @@ def test_diff_shows_the_last_change_or_any_two_versions(user: User) -> None:
     assert "There is no version 9; see: llm memory history" in user.run("diff", "9", code=1)[1]
 
 
-def test_diff_says_so_where_nothing_changed_or_no_fact(user: User) -> None:
+def test_diff_says_so_if_nothing_changed_or_no_fact_did(user: User) -> None:
     assert "Nothing changed" in user.run("diff")[1]
     user.run("load", "-", stdin="## Home\n- A\n")
     assert user.run("diff", "1", "1") == ("", "Nothing changed.\n")
