@@ -1520,6 +1520,7 @@ def judge(
     given = Given(messages, earlier, today or "", own, review_all, budget, condensing)
     proposals = [_propose(edit, edits, seen, now, given) for edit in edits]
     sound = [] if condensing else [p for p in proposals if _decide(p, "reject")[0] == "apply"]
+    removals_today = 0 if condensing else removals_today
     unsaid = sum(p.removes and not p.is_about_its_line for p in sound)
     verdicts: list[Verdict] = []
     for p in proposals:

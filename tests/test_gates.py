@@ -537,6 +537,12 @@ def test_a_section_is_a_heading_of_the_profile_or_one_of_ours_whatever_the_model
     assert targets == ["Interests", "Interests", "Notes", "Notes", "Notes", "Interests", "Current Projects"]
 
 
+def test_condensing_may_remove_lines_on_a_day_when_learning_has_removed_enough() -> None:
+    gone = [remove("Plays chess", "Plays chess")]
+    judgement = judge(gone, NOW, NOW, [], condensing=True, budget=60, removals_today=3)
+    assert [v.outcome for v in judgement.verdicts] == ["apply"]
+
+
 def test_three_edits_plus_two_for_each_message_are_applied_but_none_of_one_more() -> None:
     for count, messages in ((5, [SAID]), (9, [SAID] * 3)):
         assert len(judge(numbered(count), NOW, NOW, messages).of("apply")) == count
