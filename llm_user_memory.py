@@ -1276,6 +1276,7 @@ class Proposal(Value):
     typed: str  # everything the fact may be made of
     now: Document
     gone: bool = False  # its line is no longer there, or another edit of this reply has changed it
+    alone: bool = False  # condensing would remove it, but a line that may have taken its words was not changed
     beside: bool = False  # another edit quotes the same message and changes a line that it mentions
     edits: int = 0  # edits of the reply that are not rejected
     unsaid: int = 0  # lines that the reply would remove though no message mentions them
@@ -1302,7 +1303,8 @@ class Proposal(Value):
     @property
     def is_one_too_many(self) -> bool:
         """Learning has removed enough for a day, or the reply is a flood."""
-        return self.removals >= MOST_REMOVALS or self.unsaid > MOST_REMOVALS
+        enough = self.removals >= MOST_REMOVALS or self.unsaid > MOST_REMOVALS
+        return enough and not self.given.condensing
 
     @property
     def size(self) -> int:
@@ -1450,6 +1452,7 @@ GATES: tuple[tuple[str, str, Callable[[Proposal], object]], ...] = (
     ("reject", "the line it names is not one that can be edited", lambda p: p.edit.action != "ADD" and not p.item),
     ("reject", "its line has changed since", lambda p: p.gone),
     ("reject", "its line is in the user's own words", lambda p: p.given.condensing and p.line in p.given.own),
+    ("reject", "the line that it was merged into was not changed", lambda p: p.alone),
     ("reject", "it has no quote", lambda p: not p.edit.quote),
     ("reject", "its quote is not in what was typed", lambda p: not p.message),
     ("reject", "its quote contains {}", lambda p: why_secret(p.edit.quote)),
@@ -1497,6 +1500,16 @@ def _propose(edit: Edit, edits: Sequence[Edit], seen: Document, now: Document, g
     return Proposal(given, edit, item, message, "\n".join(thread), now)
 
 
+def _among(p: Proposal, sound: Sequence[Proposal], verdicts: Sequence[Verdict]) -> Proposal:
+    """Add what the other edits of the reply, and the verdicts on them so far, mean for this one."""
+    return p._replace(
+        alone=p.given.condensing and not p.fact and any(v.edit.fact and v.outcome != "apply" for v in verdicts),
+        beside=any(o.item != p.item and o.message == p.message and o.is_about_its_line for o in sound),
+        edits=len(sound),
+        unsaid=sum(o.removes and not o.is_about_its_line for o in sound),
+    )
+
+
 def judge(
     edits: Sequence[Edit],
     seen: Document,
@@ -1518,20 +1531,19 @@ def judge(
     evidence. Condensing may take many edits, but stops at three quarters of the ``budget``.
     """
     given = Given(messages, earlier, today or "", own, review_all, budget, condensing)
-    proposals = [_propose(edit, edits, seen, now, given) for edit in edits]
+    # What is merged comes before what goes for it.
+    ordered = sorted(edits, key=lambda edit: condensing and edit.action == "REMOVE")
+    proposals = [_propose(edit, edits, seen, now, given) for edit in ordered]
     sound = [] if condensing else [p for p in proposals if _decide(p, "reject")[0] == "apply"]
-    removals_today = 0 if condensing else removals_today
-    unsaid = sum(p.removes and not p.is_about_its_line for p in sound)
     verdicts: list[Verdict] = []
     for p in proposals:
         here = p.item and now.find(p.item.text, p.item.section, p.item.nth)
         gone = p.item is not None and (not here or any(v.item == p.item for v in verdicts if v.outcome == "apply"))
-        beside = any(o.item != p.item and o.message == p.message and o.is_about_its_line for o in sound)
-        full = p._replace(now=now, gone=gone, beside=beside, edits=len(sound), unsaid=unsaid, removals=removals_today)
-        decided = _decide(full, "reject", "hold")
+        p = _among(p, sound, verdicts)._replace(now=now, gone=gone, removals=removals_today)  # noqa: PLW2901
+        decided = _decide(p, "reject", "hold")
         verdicts.append(Verdict(p.edit, *decided, p.message, p.item))
         if decided[0] == "apply":
-            removals_today += p.removes and not condensing
+            removals_today += p.removes
             new = now.replace(here, p.fact) if here and p.fact else here and now.remove(here)
             now = new or now.add(p.edit.target, p.fact)
     return Judgement(tuple(verdicts), now)

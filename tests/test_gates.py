@@ -213,6 +213,12 @@ ROWS: list[tuple[str, str, list[Edit], dict[str, Any]]] = [
         [remove("Plays chess", "Plays chess")],
         {"condensing": True, "budget": 100, "own": frozenset(["Plays chess"])},
     ),
+    (
+        "reject",
+        "the line that it was merged into was not changed",
+        [replace("no such", "Plays chess well"), remove("Plays chess", "Plays chess")],
+        {"condensing": True, "budget": 60},
+    ),
     ("reject", "it has no quote", [add("Likes opera", "")], {}),
     ("reject", "its quote is not in what was typed", [add("Likes opera", "I adore opera")], {}),
     (
@@ -535,6 +541,15 @@ def test_a_section_is_a_heading_of_the_profile_or_one_of_ours_whatever_the_model
     sections = ["interests", "**Interest**", "Hobbies & Fun", "", "x" * 100_000, "Interests\u200b", "current project"]
     targets = [verdict(add("Likes opera", section=section)).edit.target for section in sections]
     assert targets == ["Interests", "Interests", "Notes", "Notes", "Notes", "Interests", "Current Projects"]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_condensing_removes_no_line_that_was_merged_into_one_that_was_not_changed(order: int) -> None:
+    merged = replace("Lives in Porto", "Lives in Porto, works as a nurse in Berlin", "Lives in Porto")
+    gone = remove("Works as a nurse", "Works as a nurse")
+    judgement = judge([merged, gone][::order], NOW, NOW, [], condensing=True, budget=60)
+    assert [v.outcome for v in judgement.verdicts] == ["hold", "reject"]
+    assert judgement.document.text == NOW.text
 
 
 def test_condensing_may_remove_lines_on_a_day_when_learning_has_removed_enough() -> None:
