@@ -28,6 +28,7 @@ Files, below ``llm.user_dir()/memory`` (0700, files 0600):
 - ``profile.lock``: held while the profile is read, changed and recorded;
   ``learn.lock`` for one batch that is learned; ``worker.lock`` for a worker's life.
 - ``.profile.md.previous``: beside the profile, the file that our last write displaced.
+- ``profiles/NAME``: the same for a named profile, which shares nothing with others.
 
 The worker's log is where the system keeps logs; beside these if LLM_USER_PATH is set.
 llm's own ``logs.db`` is only ever read, one short SELECT at a time. All that
@@ -141,6 +142,8 @@ def utc_now() -> dt.datetime:
 
 
 DEFAULT_INTERVAL: float = 5
+DEFAULT_PROFILE = "default"
+PROFILE_NAME = r"(?!auto\Z)[a-z0-9][a-z0-9_-]{0,31}"
 BUDGET = 8_000  # characters of profile above which facts are condensed before any is added
 _TRUTH = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off"), False)
 
@@ -206,6 +209,11 @@ class Settings(Value):
         )
 
 
+def for_profile(text: str, name: str) -> str:
+    """Name a profile in the ``llm memory`` commands of a message, for where it is not the one in use."""
+    return re.sub(r"\bllm memory (?=[a-z])", f"llm memory --profile {name} ", text)
+
+
 def tilde(path: pathlib.Path) -> str:
     """Write a path as a person does, with ``~`` for their home."""
     with contextlib.suppress(ValueError, RuntimeError):
@@ -221,19 +229,58 @@ def for_shell(path: pathlib.Path) -> str:
 
 
 class Home(Value):
-    """The places of all files, below one llm user directory."""
+    """The places of all files of one profile, below one llm user directory."""
 
     user_dir: pathlib.Path
     isolated: bool = False  # LLM_USER_PATH is set, so nothing may be kept outside user_dir
+    name: str = DEFAULT_PROFILE
+
+    @classmethod
+    def named(cls, names: str) -> list[Home]:
+        """Return the homes of one profile, or of several as in ``default+work``. Raises ``Problem``.
+
+        They are absolute, as the worker runs elsewhere.
+        """
+        user_dir, isolated = pathlib.Path(llm.user_dir()).absolute(), bool(os.environ.get("LLM_USER_PATH"))
+        wanted = dict.fromkeys(name.strip() for name in (names or DEFAULT_PROFILE).casefold().split("+"))
+        for name in wanted:
+            if not re.fullmatch(PROFILE_NAME, name):
+                raise Problem(
+                    f"{name!r} can't be a profile's name: use up to 32 letters a-z, digits, - and _."
+                    " It comes from LLM_MEMORY_PROFILE, --profile or memory:NAME; see: llm memory profiles"
+                )
+        return [cls(user_dir, isolated, name) for name in wanted]
+
+    @classmethod
+    def in_use(cls) -> list[Home]:
+        """Return the homes of the profiles that are sent, the one that is learned into last. Raises ``Problem``."""
+        return cls.named(os.environ.get("LLM_MEMORY_PROFILE", ""))
 
     @classmethod
     def current(cls) -> Home:
-        """Return the home that llm itself would use; absolute, as the worker runs elsewhere."""
-        return cls(pathlib.Path(llm.user_dir()).absolute(), isolated=bool(os.environ.get("LLM_USER_PATH")))
+        """Return the home that is learned into. Raises ``Problem``."""
+        return cls.in_use()[-1]
+
+    @classmethod
+    def all(cls) -> list[Home]:
+        """Return the homes of all profiles that there are, the default one first."""
+        (default,) = cls.named(DEFAULT_PROFILE)
+        found = sorted(path.name for path in default.named_profiles.glob("*") if re.fullmatch(PROFILE_NAME, path.name))
+        return [default, *(default._replace(name=name) for name in found)]
+
+    @property
+    def last_use(self) -> float | None:
+        """Return the time at which one of its files was last written; ``None`` if there is none."""
+        files = (self.profile, self.database, self.file("typed.jsonl"))
+        return max((path.stat().st_mtime for path in files if path.exists()), default=None)
 
     @property
     def directory(self) -> pathlib.Path:
-        return self.user_dir / "memory"
+        return self.user_dir / "memory" if self.name == DEFAULT_PROFILE else self.named_profiles / self.name
+
+    @property
+    def named_profiles(self) -> pathlib.Path:
+        return self.user_dir / "memory" / "profiles"
 
     @property
     def profile(self) -> pathlib.Path:
@@ -258,7 +305,7 @@ class Home(Value):
             return self.file("worker.log")
         import platformdirs
 
-        key = hashlib.sha256(os.fsencode(self.user_dir)).hexdigest()[:8]
+        key = hashlib.sha256(os.fsencode(self.directory)).hexdigest()[:8]
         return platformdirs.user_log_path("llm-user-memory", appauthor=False) / f"worker-{key}.log"
 
     def file(self, name: str) -> pathlib.Path:
@@ -280,9 +327,12 @@ class Home(Value):
     def create(self) -> None:
         """Make the directory, readable by its owner only. Raises ``Problem`` if it is another user's."""
         self.check_own()
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if os.name == "posix" and stat.S_IMODE(self.directory.stat().st_mode) & 0o077:
-            self.directory.chmod(0o700)
+        self.user_dir.mkdir(parents=True, exist_ok=True)
+        for directory in [self.user_dir / "memory", self.named_profiles, self.directory]:
+            if directory in {self.directory, *self.directory.parents}:
+                directory.mkdir(mode=0o700, exist_ok=True)
+                if os.name == "posix" and stat.S_IMODE(directory.stat().st_mode) & 0o077:
+                    directory.chmod(0o700)
 
 
 def file_identity(path: str | os.PathLike[str]) -> tuple[int, ...] | None:
@@ -3042,9 +3092,13 @@ class Forgetting(Value):
             for log in self.home.worker_log.parent.glob(f"{self.home.worker_log.name}*"):
                 log.unlink(missing_ok=True)
         # Windows removes no file that is open, as that of the lock is till here.
-        shutil.rmtree(os.path.realpath(self.home.directory))
-        if self.home.directory.is_symlink():
-            self.home.directory.unlink()
+        for path in pathlib.Path(os.path.realpath(self.home.directory)).iterdir():
+            if path != pathlib.Path(os.path.realpath(self.home.named_profiles)):
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        with contextlib.suppress(OSError):  # other profiles are in it
+            os.rmdir(os.path.realpath(self.home.directory))
+            if self.home.directory.is_symlink():
+                self.home.directory.unlink()
 
 
 # The whole
@@ -3602,7 +3656,7 @@ def spawn_worker(home: Home) -> None:
     """Start a worker that outlives us and shares nothing with our terminal."""
     import subprocess
 
-    environ = dict(os.environ)
+    environ = dict(os.environ, LLM_MEMORY_PROFILE=home.name)
     if home.isolated:
         environ["LLM_USER_PATH"] = str(home.user_dir)  # made absolute: the worker's folder is another
     options: dict[str, Any] = {"start_new_session": True, "umask": 0o077, "cwd": "/"}
@@ -3805,7 +3859,8 @@ Where the prompt differs, it wins; it may also be about somebody else.
 # "memory:auto" must not get to speak in the profile's place.
 _SYSTEM = f"auto-{os.urandom(8).hex()}-system"
 _PROMPT = f"auto-{os.urandom(8).hex()}-prompt"
-_BY_HAND = f"auto-{os.urandom(8).hex()}"
+_ARGUMENTS = frozenset(("auto", _SYSTEM, _PROMPT))  # any other names a profile
+_BY_HAND = f"by-hand-{os.urandom(8).hex()}-"  # and then what the user gave
 
 # Marks that chat templates are made of: in a profile they could end the system prompt.
 _CHAT_MARKS = r"<[|｜][\w ▁]{1,40}[|｜]>|<(?:start|end)_of_turn>|\[/?(?:INST|SYSTEM_PROMPT)\]|<</?SYS>>|</?s>"
@@ -3843,8 +3898,11 @@ def framed(text: str) -> str:
     return FRAME.format(text)
 
 
-def _fragments(text: str) -> list[llm.Fragment]:
-    sent = framed(text)
+def _fragments(homes: Sequence[Home]) -> list[llm.Fragment]:
+    for home in homes:
+        home.check_own()
+    texts = [read_profile(home.profile) for home in homes]
+    sent = framed("\n\n".join(text for text in texts if not says_nothing(text)))
     return [llm.Fragment(sent, "memory:auto")] if sent else []
 
 
@@ -3917,14 +3975,21 @@ class Call:
     def __init__(self, ctx: click.Context, settings: Settings) -> None:
         self.ctx = ctx
         self.settings = settings
-        self.home = Home.current()
-        self.journal = Journal(self.home.file("typed.jsonl"))
+        self.homes = Home.in_use()
         self.sent: set[str] = set()
         self.takes_part = False
         self.in_system = ""
         """The model that was given the profile as a system prompt."""
         self.note = ""
         """The id of the note of a ``prompt``."""
+
+    @property
+    def home(self) -> Home:
+        return self.homes[-1]
+
+    @property
+    def journal(self) -> Journal:
+        return Journal(self.home.file("typed.jsonl"))
 
     @classmethod
     def current(cls, settings: Settings) -> Call | None:
@@ -3951,7 +4016,7 @@ class Call:
         prefix = next(ours)  # "memory", unless another plugin took that
         if by_hand:
             for name in ("fragments", "system_fragments"):
-                params[name] = tuple(f"{prefix}:{_BY_HAND}" if f == f"{prefix}:auto" else f for f in params[name])
+                params[name] = tuple(self._never_a_file(fragment, prefix) for fragment in params[name])
             return
         for name in (_PROMPT, _SYSTEM):  # llm looks so too, and fails in a folder that it may not search
             pathlib.Path(f"{prefix}:{name}").exists()
@@ -3959,9 +4024,16 @@ class Call:
         # Behind the user's own: a learned fact must not change what providers have cached of these.
         params["system_fragments"] = (*params.get("system_fragments", ()), f"{prefix}:{_SYSTEM}")
 
+    @staticmethod
+    def _never_a_file(fragment: str, prefix: str) -> str:
+        ours = fragment.startswith(f"{prefix}:") and pathlib.Path(fragment).exists()
+        return fragment.replace(":", f":{_BY_HAND}", 1) if ours else fragment
+
     def fragments(self, argument: str) -> list[llm.Fragment]:
         """Return the profile where it belongs in this call, once; nothing if that fails."""
         try:
+            if argument not in _ARGUMENTS and not self.takes_part:
+                self.homes = Home.named(argument)
             self.home.check_own()
             self._take_part()
             found = [fragment for fragment in self._wanted(argument) if fragment not in self.sent]
@@ -3995,16 +4067,16 @@ class Call:
             if own if own is not None else _has_own_system(seen):
                 again = _framed_part(again)
             return [llm.Fragment(again, "memory:auto")] if again else []
-        if argument not in {"auto", _PROMPT if in_prompt else _SYSTEM}:
+        if argument == (_SYSTEM if in_prompt else _PROMPT):
             return []
-        found = _fragments(read_profile(self.home.profile))
+        found = _fragments(Home.named(argument) if argument not in _ARGUMENTS else self.homes)
         if found and argument == _SYSTEM:
             self.in_system = str(getattr(seen.get("model"), "model_id", ""))
         return found
 
     def _is_system(self, argument: str) -> bool:
-        by_hand = argument == "auto" and not any(f.startswith("memory:") for f in self.ctx.params.get("fragments", ()))
-        return argument == _SYSTEM or by_hand
+        in_prompt = any(fragment.startswith("memory:") for fragment in self.ctx.params.get("fragments", ()))
+        return argument == _SYSTEM or (argument != _PROMPT and not in_prompt)
 
     def _refuses_system(self, model: Any) -> bool:
         """Tell a model that raises when it gets a system prompt: it says so, or has done so before."""
@@ -4121,6 +4193,8 @@ class Call:
         except FileNotFoundError:
             return
         self.home.file("news").unlink(missing_ok=True)
+        if self.home != Home.current():
+            news = for_profile(news, self.home.name)
         text = f"memory: {printable(news)}"
         with contextlib.suppress(OSError, ValueError):  # a terminal that has gone
             click.echo(text if plain() else click.style(text, dim=True), err=True)
@@ -4144,19 +4218,19 @@ class Call:
 
 
 def load_fragment(argument: str) -> list[llm.Fragment]:
-    """Your profile, as llm-user-memory keeps it: memory:auto"""
-    if argument == _BY_HAND:
-        argument = "auto"
-    if argument not in {"auto", _SYSTEM, _PROMPT}:
-        raise ValueError(f"{argument!r} is not known to memory; the one name is memory:auto")
+    """Your profile, as llm-user-memory keeps it: memory:auto, or memory:NAME for a named one"""
+    argument = argument.removeprefix(_BY_HAND)
     settings = Settings.from_env(os.environ)
     if settings.disabled:
         return []
-    if call := Call.current(settings):
-        return call.fragments(argument)
-    home = Home.current()
-    home.check_own()
-    return _fragments(read_profile(home.profile))
+    try:
+        homes = Home.in_use() if argument in _ARGUMENTS else Home.named(argument)
+    except Problem as problem:
+        raise ValueError(problem.message) from problem  # which llm shows
+    if missing := [home.name for home in homes if argument not in _ARGUMENTS and not home.directory.is_dir()]:
+        raise ValueError(f"There is no profile {missing[0]!r}; to begin one: export LLM_MEMORY_PROFILE={missing[0]}")
+    call = Call.current(settings)
+    return call.fragments(argument) if call else _fragments(homes)
 
 
 def _wrap(command: click.Command, settings: Settings) -> None:
@@ -4197,8 +4271,28 @@ def open_memory() -> Memory:
     return Memory(Home.current())
 
 
+def _choose_profile(ctx: click.Context, _: click.Parameter, name: str | None) -> None:
+    if name:
+        os.environ["LLM_MEMORY_PROFILE"] = ctx.meta["llm_user_memory.profile"] = Home.named(name)[-1].name
+
+
+profile_option = click.option(
+    "--profile", metavar="NAME", expose_value=False, is_eager=True, callback=_choose_profile, help="Use this profile"
+)
+
+
+def for_chosen_profile(text: str) -> str:
+    """Name the profile in the commands of a message, if ``--profile`` did: the next one needs it too."""
+    ctx = click.get_current_context(silent=True)
+    name = ctx and ctx.meta.get("llm_user_memory.profile")
+    return for_profile(text, name) if name else text
+
+
 class _Group(click.Group):
-    """The one place where errors become words for the person."""
+    """The one place where errors become words for the person; and each command takes ``--profile``."""
+
+    def add_command(self, cmd: click.Command, name: str | None = None) -> None:
+        super().add_command(profile_option(cmd), name)
 
     def invoke(self, ctx: click.Context) -> Any:
         with contextlib.suppress(AttributeError):  # of a stream that is closed
@@ -4209,7 +4303,7 @@ class _Group(click.Group):
             return super().invoke(ctx)
         except Problem as problem:
             # It may quote a profile, or a model's error.
-            raise Problem(printable(problem.message)) from problem
+            raise Problem(printable(for_chosen_profile(problem.message))) from problem
         except OverflowError as error:
             raise Problem("There is no such number; see: llm memory history") from error
         except UnicodeDecodeError as error:
@@ -4229,7 +4323,7 @@ class _Group(click.Group):
 
 def say(message: str) -> None:
     """Talk to the person, on stderr."""
-    click.echo(printable(message), err=True)
+    click.echo(printable(for_chosen_profile(message)), err=True)
 
 
 def show_line(line: str, colour: str | None = None) -> None:
@@ -4263,6 +4357,7 @@ takes_dashes = {"ignore_unknown_options": True}
 
 
 @click.group(name="memory", cls=_Group)
+@profile_option
 def memory_group() -> None:
     """
     A memory of you, sent with every prompt
@@ -4310,6 +4405,27 @@ def show(ids: bool, json_: bool) -> None:
 def path() -> None:
     "Show where the profile is"
     click.echo(Home.current().profile)
+
+
+@memory_group.command()
+@json_option
+def profiles(json_: bool) -> None:
+    "List the profiles; export LLM_MEMORY_PROFILE=NAME uses one, or begins it"
+    in_use, found = Home.in_use(), list[dict[str, Any]]()
+    for home in Home.all():
+        facts = None
+        with contextlib.suppress(Problem):
+            facts = len(Document(read_profile(home.profile)).items)
+        at = home.last_use and dt.datetime.fromtimestamp(home.last_use, dt.timezone.utc).isoformat()
+        found.append({"name": home.name, "in_use": home in in_use, "facts": facts, "last_use": at})
+    if json_:
+        print_json(found)
+        return
+    width = max(len(row["name"]) for row in found)
+    for row in found:
+        size = "can't be read" if row["facts"] is None else counted(row["facts"], "fact")
+        used = f"used {ago(row['last_use'], utc_now())}" if row["last_use"] else "never used"
+        show_line(f"{'*' if row['in_use'] else ' '} {row['name']:<{width}}  {size}, {used}")
 
 
 def explained(said: Said) -> Iterator[str]:
@@ -4566,7 +4682,9 @@ def clear(purge: bool, yes: bool) -> None:
             report_change(*memory.history.overwrite("clear", ""))
         else:
             link = f", and {tilde(home.profile.resolve())} that it links to" if home.profile.is_symlink() else ""
-            say(f"This removes {tilde(home.directory)} with the profile and all its history, for good{link}.")
+            others = [one.name for one in Home.all() if home.name == DEFAULT_PROFILE and one != home]
+            stay = f" Other profiles stay: {', '.join(others)}." if others else ""
+            say(f"This removes {tilde(home.directory)} with the profile and all its history, for good{link}.{stay}")
             if not yes:
                 click.confirm("Remove it?", abort=True, err=True)
             memory.forgetting.purge()
@@ -4906,6 +5024,7 @@ def status_of(home: Home, settings: Settings) -> dict[str, Any]:
     """Gather everything that ``llm memory status`` tells. What can't be looked at becomes a problem."""
     problems = list(settings.complaints)
     found: dict[str, Any] = {"state": "on" if settings.updates else "on, but not learning (LLM_MEMORY_UPDATES)"}
+    found["profiles"] = [one.name for one in Home.in_use()]
     found |= {"profile": profile_status(home, settings.budget, problems), **shell_status(settings, problems)}
     with Memory(home, patience=2) as memory:
         found["paused_since"] = memory.paused_since()
@@ -4940,6 +5059,8 @@ def status_lines(found: Mapping[str, Any], now: dt.datetime) -> Iterator[tuple[s
     over = ": too long, so facts are condensed, and new ones wait for review" if (size or 0) > budget else ""
     text = "" if size is None else f" ({counted(facts, 'fact')}, {size:,} of {budget:,} characters{over})"
     yield "Profile", f"{tilde(pathlib.Path(found['profile']['path']))}{text}"
+    if len(names := found["profiles"]) > 1:
+        yield "Profiles", f"{' and '.join(names)} are sent; what you type is learned into {names[-1]}"
     if "pending" in found:
         last, pending = found["last_learned"], found["pending"]
         yield "Learned", f"{ago(last['at'], now)}: {last['summary']}" if last else "nothing yet"
@@ -4974,7 +5095,7 @@ def status(settings: Settings, json_: bool) -> None:
         print_json(found)
         return
     for label, text in status_lines(found, utc_now()):
-        click.echo(f"{label:<11}{printable(text)}")
+        click.echo(f"{label:<11}{printable(for_chosen_profile(text))}")
 
 
 shell_names = "bash, zsh, fish, nushell or powershell"

@@ -28,7 +28,7 @@ def test_every_setting_is_in_the_readme_and_the_readme_names_no_other() -> None:
 
 
 def test_every_command_says_what_it_does_and_every_changing_one_takes_yes() -> None:
-    reading = {"show", "path", "status", "why", "search", "history", "diff"}
+    reading = {"show", "path", "status", "why", "search", "history", "diff", "profiles"}
     for name in COMMANDS:
         command = memory.memory_group.commands[name]
         assert command.help, name
@@ -36,7 +36,7 @@ def test_every_command_says_what_it_does_and_every_changing_one_takes_yes() -> N
 
 
 def test_what_can_be_read_as_data_takes_json() -> None:
-    for name in ("show", "status", "history", "diff", "why", "search", "review"):
+    for name in ("show", "status", "history", "diff", "why", "search", "review", "profiles"):
         assert "json_" in {option.name for option in memory.memory_group.commands[name].params}, name
 
 
