@@ -4228,7 +4228,8 @@ def load_fragment(argument: str) -> list[llm.Fragment]:
     except Problem as problem:
         raise ValueError(problem.message) from problem  # which llm shows
     if missing := [home.name for home in homes if argument not in _ARGUMENTS and not home.directory.is_dir()]:
-        raise ValueError(f"There is no profile {missing[0]!r}; to begin one: export LLM_MEMORY_PROFILE={missing[0]}")
+        begin = f"to begin it: export LLM_MEMORY_PROFILE={missing[0]}"
+        raise ValueError(f"There is no profile {missing[0]!r} (memory:auto is the one in use); {begin}")
     call = Call.current(settings)
     return call.fragments(argument) if call else _fragments(homes)
 

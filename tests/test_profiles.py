@@ -6,6 +6,7 @@ import json
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from conftest import User, eventually
@@ -13,8 +14,8 @@ from conftest import User, eventually
 import llm_user_memory as memory
 
 HOME, WORK = "I live in Leeds", "I work as a nurse"
-AT_WORK = {"LLM_MEMORY_PROFILE": "work"}
-BOTH = {"LLM_MEMORY_PROFILE": "default+work"}
+AT_WORK: dict[str, Any] = {"LLM_MEMORY_PROFILE": "work"}
+BOTH: dict[str, Any] = {"LLM_MEMORY_PROFILE": "default+work"}
 
 
 def facts_of(user: User, name: str) -> list[str]:
@@ -73,7 +74,10 @@ def test_a_profile_can_be_named_by_hand_and_learns_then(user: User, option: str)
 def test_a_profile_that_is_not_there_is_an_error_by_hand_and_begun_by_the_variable(user: User) -> None:
     done = user.llm("-f", "memory:wrok", "hi", check=False)
     assert done.returncode == 1
-    assert "There is no profile 'wrok'; to begin one: export LLM_MEMORY_PROFILE=wrok" in done.stderr
+    assert (
+        "There is no profile 'wrok' (memory:auto is the one in use); to begin it: export LLM_MEMORY_PROFILE=wrok"
+        in done.stderr
+    )
     user.llm(WORK, LLM_MEMORY_PROFILE="Work")
     eventually(lambda: facts_of(user, "work"), "learning")
 
