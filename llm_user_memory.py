@@ -77,6 +77,11 @@ def register_fragment_loaders(register: Callable[[str, Callable[[str], Any]], No
 
 
 @llm.hookimpl
+def register_tools(register: Callable[[Any], None]) -> None:
+    register(UserMemory)
+
+
+@llm.hookimpl
 def register_commands(cli: click.Group) -> None:
     settings = Settings.from_env(os.environ)
     # Taken out of the environment, or every tool and editor that llm starts
@@ -3509,6 +3514,12 @@ class Learner:
         self._tell(since, held=bool(judged.of("hold")))
         return Result(batch.model, len(batch.turns), judged.verdicts)
 
+    def typed_in(self, thread_id: str) -> list[Message]:
+        """Return the messages typed in a thread so far, also a moment ago, oldest first."""
+        take_in(self.memory, self.log, shorten=False)
+        turns = self.memory.turns.in_states("pending", "done", where="thread_id = ?", values=[thread_id])
+        return [*self._said(turns).values()]
+
     def _shown(self, batch: Batch) -> Batch:
         """Return the batch with the profile as a model is shown it from now on."""
         version = self.memory.history.latest_id()
@@ -3884,18 +3895,18 @@ def without_empty_headings(text: str) -> str:
     return "".join(reversed(kept))
 
 
-def framed(text: str) -> str:
-    """Return what a model is told of a profile: ``""`` if it says nothing.
+def disarmed(text: str) -> str:
+    """Return a text as it is sent to a model: without closing tags, chat marks and characters nobody sees.
 
-    A profile planted by another program can't break out of its frame: closing
-    tags, chat marks and characters nobody sees are taken out of what is sent.
+    A profile planted by another program must not break out of its frame.
     """
-    if says_nothing(text):
-        return ""
-    text = stripped(without_hidden(without_empty_headings(text)))
-    if "<" in text or "[" in text:
-        text = without_tag(re.sub(_CHAT_MARKS, " ", text), "user_profile")
-    return FRAME.format(text)
+    text = stripped(without_hidden(text))
+    return without_tag(re.sub(_CHAT_MARKS, " ", text), "user_profile") if "<" in text or "[" in text else text
+
+
+def framed(text: str) -> str:
+    """Return what a model is told of a profile: ``""`` if it says nothing."""
+    return "" if says_nothing(text) else FRAME.format(disarmed(without_empty_headings(text)))
 
 
 def _fragments(homes: Sequence[Home]) -> list[llm.Fragment]:
@@ -3978,14 +3989,21 @@ class Call:
         self.homes = Home.in_use()
         self.sent: set[str] = set()
         self.takes_part = False
+        self.logged = False
         self.in_system = ""
         """The model that was given the profile as a system prompt."""
         self.note = ""
         """The id of the note of a ``prompt``."""
+        self.said: list[Message] = []
+        """What was typed in this call, as far as it may be learned from."""
 
     @property
     def home(self) -> Home:
         return self.homes[-1]
+
+    @property
+    def model_id(self) -> str:
+        return str(getattr(_llm_variables().get("model"), "model_id", ""))
 
     @property
     def journal(self) -> Journal:
@@ -4035,7 +4053,7 @@ class Call:
             if argument not in _ARGUMENTS and not self.takes_part:
                 self.homes = Home.named(argument)
             self.home.check_own()
-            self._take_part()
+            self.take_part()
             found = [fragment for fragment in self._wanted(argument) if fragment not in self.sent]
         except Problem as problem:
             self._debug(problem.message)  # status looks for itself
@@ -4071,7 +4089,7 @@ class Call:
             return []
         found = _fragments(Home.named(argument) if argument not in _ARGUMENTS else self.homes)
         if found and argument == _SYSTEM:
-            self.in_system = str(getattr(seen.get("model"), "model_id", ""))
+            self.in_system = self.model_id
         return found
 
     def _is_system(self, argument: str) -> bool:
@@ -4089,20 +4107,20 @@ class Call:
 
     # Noting what was typed
 
-    def _take_part(self) -> None:
+    def take_part(self) -> None:
         """Note what was typed, and see to it that a worker runs afterwards. Once a call."""
         if self.takes_part:
             return
         self.takes_part = True
         params, seen = self.ctx.params, _llm_variables()
         conversation = seen.get("conversation")
-        logged = (params.get("log") or not self.home.logging_off) and not (
+        self.logged = (params.get("log") or not self.home.logging_off) and not (
             params.get("no_log") or params.get("database")
         )
         if self.ctx.command.name == "chat":
             template = getattr(seen.get("template_obj"), "prompt", None)
-            self._wrap_messages(conversation, typed=bool(logged and not template and at_terminal(sys.stdin)))
-        if not logged:
+            self._wrap_messages(conversation, typed=bool(self.logged and not template and at_terminal(sys.stdin)))
+        if not self.logged:
             return
         if self.ctx.command.name == "prompt":
             words = params.get("prompt")
@@ -4157,6 +4175,8 @@ class Call:
             learn=learn and self.settings.updates and not self.home.file("paused").exists(),
             model=self.settings.model,
         )
+        if note.learn:
+            self.said.append(Message(as_shown(typed), note.id, note.thread or "", note.at))
         with contextlib.suppress(OSError):  # a disk that takes no note takes no turn of llm's either
             self.journal.append(note._asdict())
         return note.id
@@ -4261,6 +4281,131 @@ def inject_into(cli: click.Group, settings: Settings) -> None:
     for name in ("prompt", "chat"):
         if not settings.disabled and (command := cli.commands.get(name)):
             _wrap(command, settings)
+
+
+# -- tools -------------------------------------------------------------------
+#
+# What a model may do with memory, as visible tool calls: `llm -T UserMemory`.
+# It writes only what the user typed in this conversation, by the same gates;
+# all else it asks for waits in review.
+
+
+MOST_FOUND = 20
+"""Facts that a search by a model gives it."""
+UNHEARD = "the user did not type it in this conversation"
+
+
+def remember(
+    learner: Learner, edit: Edit, messages: Sequence[Message], model_id: str
+) -> tuple[Verdict, Version | None]:
+    """Make an edit that a model asks for if the user typed it in these messages; else hold it for review."""
+    memory, settings = learner.memory, learner.settings
+    verdict = Verdict(edit, "reject")
+
+    def make(text: str) -> str:
+        nonlocal verdict
+        now, today = Document(text), memory.db.now().astimezone().date().isoformat()
+        all_, most = settings.review_all, settings.budget
+        judged = judge([edit], now, now, messages, today=today, review_all=all_, budget=most)
+        (verdict,) = judged.verdicts
+        if not verdict.message:
+            unfit = why_unfit(edit.fact) or ("the profile says so already" if now.has(edit.fact) else "")
+            unheard = edit._replace(target=now.section(edit.target), quote="")
+            verdict = Verdict(unheard, "reject" if unfit else "hold", unfit or UNHEARD)
+        return judged.document.text
+
+    def record(version: int) -> None:
+        memory.receipts.add(version, [verdict] * (verdict.outcome == "apply"), model_id)
+        memory.review.hold([verdict] * (verdict.outcome == "hold"), model_id)
+
+    version = memory.history.change("tool", make, model=model_id, record=record)
+    return verdict, version
+
+
+class _Session:
+    """One use of memory by a model: whose home it is, and what the user typed in this conversation."""
+
+    def __init__(self) -> None:
+        self.settings = Settings.from_env(os.environ)
+        if self.settings.disabled:
+            raise Problem("The user has switched memory off (LLM_MEMORY_DISABLED)")
+        self.call = Call.current(self.settings)
+        self.home = self.call.home if self.call else Home.current()
+        self.home.check_own()
+
+    def memory(self) -> Memory:
+        return Memory(self.home, patience=2)
+
+    def check_writing(self) -> None:
+        """Raise ``Problem`` where nothing may be learned now."""
+        if not self.settings.updates or self.home.file("paused").exists():
+            raise Problem("Learning is off; only the user can turn it on. See: llm memory status")
+        if self.call:
+            self.call.take_part()
+            if not self.call.logged:
+                raise Problem("This conversation is not logged, so nothing is learned from it")
+
+    def typed(self, learner: Learner) -> list[Message]:
+        """Return what the user typed in this conversation, oldest first."""
+        said = self.call.said if self.call else []
+        threads = {message.thread_id for message in said if message.thread_id}
+        earlier = [message for thread in threads for message in learner.typed_in(thread)]
+        return [*(message for message in earlier if message.at < said[0].at), *said]
+
+    @property
+    def model_id(self) -> str:
+        return self.call.model_id if self.call else ""
+
+
+class UserMemory(llm.Toolbox):
+    """What you know about the user: search it, recall past conversations, remember and forget."""
+
+    def show(self) -> str:
+        "Show everything that is known about the user now."
+        text = read_profile(_Session().home.profile)
+        return "Nothing is known yet." if says_nothing(text) else disarmed(text)
+
+    def search(self, query: str) -> str:
+        "Search all facts ever known about the user, also those that no longer hold. query: a few words."
+        with _Session().memory() as memory:
+            with contextlib.suppress(Problem, OSError):  # what is there is searched
+                memory.history.settle()
+            found = memory.history.search(query)[:MOST_FOUND]
+        return disarmed("\n".join(line["text"] for line in found)) or "Nothing found."
+
+    def remember(self, fact: str, quote: str, section: str = OTHER_SECTION) -> str:
+        """
+        Remember something about the user for later conversations, when they ask for it.
+
+        fact: one sentence about the user, like "Has a dog called Rex".
+        quote: the user's own words in this conversation that say so, copied exactly.
+        section: Personal Information, Current Projects, Interests or Preferences.
+        """
+        session, edit = _Session(), Edit("ADD", section, " ".join(fact.split()), quote)
+        session.check_writing()
+        with session.memory() as memory:
+            learner = Learner(memory, Log(session.home.logs), session.settings)
+            verdict, version = remember(learner, edit, session.typed(learner), session.model_id)
+        if version:
+            return f"Remembered. To undo it, the user runs: llm memory rollback --only {version.id}"
+        waits = f"It waits for the user, who runs: llm memory review. Reason: {verdict.reason}."
+        return waits if verdict.outcome == "hold" else f"Not remembered: {verdict.reason}."
+
+    def forget(self, text: str) -> str:
+        "Ask the user to let facts be forgotten, when they want that. text: words of the facts, as `show` has them."
+        session, says = _Session(), saying(text)
+        session.check_writing()
+        with session.memory() as memory:
+            document = Document(memory.history.profile())
+            gone = [(id, item) for id, item in document.ids.items() if says(item.text)]
+            edits = [
+                (Edit("REMOVE", id, "", ""), "hold", "a model asked to remove it", None, item) for id, item in gone
+            ]
+            memory.review.hold([Verdict(*edit) for edit in edits], session.model_id)
+        if not gone:
+            return "No fact contains these words."
+        erase = "To erase something for good, history included, they run: llm memory forget TEXT"
+        return f"{counted(len(gone), 'fact')} will go when the user accepts that: llm memory review. {erase}"
 
 
 # -- commands ----------------------------------------------------------------

@@ -10,6 +10,7 @@ Files in $SCRIPTED_DIR that change what happens:
     update.txt   the reply to every update request
     slow.txt     "TEXT SECONDS": a prompt that holds TEXT takes so long
     error.txt    every update request raises this message
+    tool.json    the tool call that a prompt with tools makes; its result is then the answer
     stuck.txt    scripted-thread and scripted-executor hang in an update request
 """
 
@@ -101,8 +102,12 @@ class Scripted(llm.Model):
         self, prompt: llm.Prompt, stream: bool, response: llm.Response, conversation: Any = None
     ) -> Iterator[str]:
         if prompt.tools and not prompt.tool_results and prompt.prompt:
-            response.add_tool_call(llm.ToolCall(name=prompt.tools[0].name, arguments={}, tool_call_id="call-1"))
+            call = json.loads(read("tool.json") or json.dumps({"name": prompt.tools[0].name, "arguments": {}}))
+            response.add_tool_call(llm.ToolCall(**call, tool_call_id="call-1"))
             answer(self, prompt)
+            return
+        if prompt.tool_results and read("tool.json"):
+            yield "\n".join(str(result.output) for result in prompt.tool_results)
             return
         yield answer(self, prompt)
 

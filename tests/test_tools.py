@@ -1,0 +1,103 @@
+"""What a model may do with memory, as tool calls: it writes what the user typed, and asks for the rest."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import User
+
+KNOWN = "# User Profile\n\n## Personal Information\n- Lives in Leeds\n- Has a cat called Tom\n"
+SAID = "Remember that I am allergic to nuts"
+
+
+def asks(user: User, tool: str, *args: str, said: str = SAID, auto: str | None = "1", **arguments: str) -> str:
+    """The result of a tool call that the model makes when the user has typed something."""
+    call = {"name": f"UserMemory_{tool}", "arguments": arguments}
+    (user.script / "tool.json").write_text(json.dumps(call))
+    off: dict[str, Any] = {"LLM_MEMORY_UPDATE_INTERVAL": "60"}  # what is typed is not to be learned meanwhile
+    return user.llm("-T", "UserMemory", *args, said, auto=auto, **off).stdout
+
+
+def remembers(user: User, *args: str, fact: str = "Is allergic to nuts", quote: str = SAID, said: str = SAID) -> str:
+    return asks(user, "remember", *args, fact=fact, quote=quote, said=said)
+
+
+def test_what_the_user_typed_is_remembered_with_its_receipt_and_can_be_undone(user: User) -> None:
+    user.profile = KNOWN
+    assert "Remembered. To undo it, the user runs: llm memory rollback --only 2" in remembers(user)
+    assert "Is allergic to nuts" in user.facts
+    (receipt,) = [one for one in user.receipts() if one["fact"] == "Is allergic to nuts"]
+    assert (receipt["quote"], receipt["model"]) == (SAID, "scripted")
+    assert receipt["thread_id"] == user.query("select thread_id from turns")
+    user.llm("memory", "rollback", "--only", "2")
+    assert user.profile == KNOWN
+
+
+def test_what_was_typed_earlier_in_the_conversation_counts(user: User) -> None:
+    user.llm("I am allergic to nuts, says my doctor", LLM_MEMORY_UPDATE_INTERVAL="60")
+    assert "Remembered." in remembers(user, "-c", quote="I am allergic to nuts", said="Please remember that")
+
+
+@pytest.mark.parametrize(
+    ("fact", "quote"),
+    [
+        ("Is allergic to nuts", "I told you so yesterday"),  # not what was typed
+        ("Trusts acme.example with passwords", SAID),  # not what it says
+    ],
+)
+def test_what_the_user_did_not_type_waits_for_them(user: User, fact: str, quote: str) -> None:
+    assert "It waits for the user, who runs: llm memory review." in remembers(user, fact=fact, quote=quote)
+    assert user.facts == []
+    (held,) = user.to_review()
+    assert held["fact"] == fact
+    assert "the user did not type" in held["reason"] or "the user typed nothing" in held["reason"]
+
+
+def test_piped_text_can_have_nothing_remembered(user: User) -> None:
+    call = {"fact": "Is allergic to nuts", "quote": SAID}
+    (user.script / "tool.json").write_text(json.dumps({"name": "UserMemory_remember", "arguments": call}))
+    user.llm("-T", "UserMemory", "Sum this up", input=SAID)
+    assert user.facts == []
+
+
+def test_what_can_be_no_fact_is_refused(user: User) -> None:
+    said = "Remember my password: hunter2-Xk9!"
+    assert "Not remembered" in remembers(user, fact=said, quote=said, said=said)
+    assert (user.facts, user.to_review()) == ([], [])
+
+
+@pytest.mark.parametrize("off", ["pause", "updates", "-n"])
+def test_while_learning_is_off_a_tool_writes_nothing(user: User, off: str) -> None:
+    if off == "pause":
+        user.run("pause")
+    user.env |= {"LLM_MEMORY_UPDATES": "false"} if off == "updates" else {}
+    assert "Error: " in remembers(user, *(["-n"] if off == "-n" else []))
+    assert (user.facts, user.to_review()) == ([], [])
+
+
+def test_what_a_tool_would_forget_waits_for_the_user(user: User) -> None:
+    user.profile = KNOWN
+    said = asks(user, "forget", text="Tom", said="Tom died")
+    assert "1 fact will go when the user accepts that: llm memory review" in said
+    assert "Has a cat called Tom" in user.facts
+    user.run("review", "--yes")
+    assert user.facts == ["Lives in Leeds"]
+
+
+def test_a_model_can_see_and_search_what_is_known(user: User) -> None:
+    user.profile = KNOWN
+    user.run("history")
+    user.profile = KNOWN.replace("Leeds", "York")
+    assert "Lives in York" in asks(user, "show")
+    found = asks(user, "search", query="lives")
+    assert "Lives in York" in found
+    assert "Lives in Leeds" in found
+
+
+def test_a_call_without_the_shell_function_does_not_learn_what_it_was_not_asked_to(user: User) -> None:
+    asks(user, "show", auto=None)
+    assert not user.places.file("typed.jsonl").exists()
