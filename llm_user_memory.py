@@ -3994,8 +3994,8 @@ class Call:
         """The model that was given the profile as a system prompt."""
         self.note = ""
         """The id of the note of a ``prompt``."""
-        self.said: list[Message] = []
-        """What was typed in this call, as far as it may be learned from."""
+        self.said: list[tuple[Note, str]] = []
+        """The notes of this call and their words, as far as these may be learned from."""
 
     @property
     def home(self) -> Home:
@@ -4176,7 +4176,7 @@ class Call:
             model=self.settings.model,
         )
         if note.learn:
-            self.said.append(Message(as_shown(typed), note.id, note.thread or "", note.at))
+            self.said.append((note, typed))
         with contextlib.suppress(OSError):  # a disk that takes no note takes no turn of llm's either
             self.journal.append(note._asdict())
         return note.id
@@ -4347,7 +4347,8 @@ class _Session:
 
     def typed(self, learner: Learner) -> list[Message]:
         """Return what the user typed in this conversation, oldest first."""
-        said = self.call.said if self.call else []
+        noted = self.call.said if self.call else []
+        said = [Message(as_shown(words), note.id, note.thread or "", note.at) for note, words in noted]
         threads = {message.thread_id for message in said if message.thread_id}
         earlier = [message for thread in threads for message in learner.typed_in(thread)]
         return [*(message for message in earlier if message.at < said[0].at), *said]
@@ -4358,7 +4359,7 @@ class _Session:
 
 
 class UserMemory(llm.Toolbox):
-    """What you know about the user: search it, recall past conversations, remember and forget."""
+    """Memory of the user: show and search it, remember and forget."""
 
     def show(self) -> str:
         "Show everything that is known about the user now."

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SOURCE = pathlib.Path(llm_user_memory.__file__).read_text("utf-8")
 SECTIONS = [
     *("hooks", "settings and places", "text", "profile", "edits", "journal and log"),
-    *("memory", "learning", "worker", "injection", "commands"),
+    *("memory", "learning", "worker", "injection", "tools", "commands"),
 ]
 MAY_USE = {
     "text": set(),
