@@ -618,17 +618,26 @@ def local_date(at: str) -> str:
         return "unknown"
 
 
+def local_time(at: str) -> str:
+    return parse_time(at).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def span(seconds: float) -> str:
+    """Write a length of time in its largest unit."""
+    size, unit = next(
+        (unit for unit in ((86_400, "day"), (3_600, "hour"), (60, "minute")) if seconds >= unit[0]), (1, "second")
+    )
+    return counted(int(seconds // size), unit)
+
+
 def ago(at: str, now: dt.datetime) -> str:
     """Say how long before ``now`` a time was."""
     seconds = (now - parse_time(at)).total_seconds()
-    for size, unit in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
-        if seconds >= size:
-            return f"{counted(int(seconds // size), unit)} ago"
-    return "just now"
+    return f"{span(seconds)} ago" if seconds >= 60 else "just now"
 
 
 def parse_moment(text: str, now: dt.datetime) -> dt.datetime:
-    """Read a time the user names: ``2h``, ``3 days ago``, ``yesterday``, ``2026-11-01``, ``2026-11-01 14:30``.
+    """Read a time the user names: ``2h``, ``3 days ago``, ``monday``, ``2026-11-01``, ``2026-11-01 14:30``.
 
     A day without a time means its end. Raises ``Problem``.
     """
@@ -639,10 +648,12 @@ def parse_moment(text: str, now: dt.datetime) -> dt.datetime:
     try:
         if age and units:
             return (now - dt.timedelta(**{units[0]: int(age[1])})).astimezone()
-        day = {"today": str(today), "yesterday": str(today - dt.timedelta(days=1))}.get(text, text)
+        past = {(today - dt.timedelta(days)).strftime("%A").casefold(): days for days in range(1, 8)}
+        days = {"today": 0, "yesterday": 1, **past}
+        day = str(today - dt.timedelta(days[text])) if text in days else text
         moment = dt.datetime.fromisoformat(f"{day} 23:59:59.999999" if len(day) == 10 else day).astimezone()
     except (ValueError, OverflowError) as error:
-        raise Problem(f"{text!r} is not a time; try 2026-11-01, '2026-11-01 14:30', yesterday or 2h") from error
+        raise Problem(f"{text!r} is not a time; try 2026-11-01, '2026-11-01 14:30', monday or 2h") from error
     if moment.date() > today:
         raise Problem(f"{moment:%Y-%m-%d} is still to come; see: llm memory history")
     return moment
@@ -2649,6 +2660,12 @@ class Turns(Value):
         # Further off than any back-off is a clock that was set back: due as well.
         return self.in_states("pending", where="not (due > ? and due <= ?)", values=[now, now + BACK_OFF[-1]])
 
+    def next_try(self) -> str | None:
+        """Return the time at which the first turn that was put off is due; ``None`` if none is."""
+        now = self.db.now().timestamp()
+        due = self.db.value("select min(due) from turns where state = 'pending' and due > ?", now)
+        return due and dt.datetime.fromtimestamp(due, dt.timezone.utc).isoformat()
+
     def how_many(self, state: str) -> int:
         return int(self.db.value("select count(*) from turns where state = ?", state) or 0)
 
@@ -3512,6 +3529,7 @@ class Learner:
                 self.memory.turns.put_off(batch.turns, in_words(error))
             raise
         self._tell(since, held=bool(judged.of("hold")))
+        self.memory.db.set("failing", None)
         return Result(batch.model, len(batch.turns), judged.verdicts)
 
     def typed_in(self, thread_id: str) -> list[Message]:
@@ -3539,7 +3557,11 @@ class Learner:
         # An unknown model is looked for by two processes: a plugin may have been installed meanwhile.
         hopeless = failure.kind == "hopeless" or (failure.kind == "unknown" and batch.turns[0].attempts)
         (turns.set_aside if hopeless else turns.put_off)(batch.turns, str(failure))
-        self._tell(self.memory.history.latest_id(), aside=turns.how_many("aside") > before)
+        # One failure passes by itself more often than not.
+        failing = bool(batch.turns[0].attempts) and not self.memory.db.get("failing")
+        self._tell(self.memory.history.latest_id(), aside=turns.how_many("aside") > before, failing=failing)
+        if failing:
+            self.memory.db.set("failing", 1)  # told once
         return Result(batch.model, len(batch.turns), failure=failure)
 
     def _check_current(self, batch: Batch, text: str) -> None:
@@ -3587,7 +3609,7 @@ class Learner:
         version = memory.history.change("worker", make, model=batch.model, record=record)
         return judged, version.base if version else memory.history.latest_id()
 
-    def _tell(self, since: int, *, held: bool = False, aside: bool = False) -> None:
+    def _tell(self, since: int, *, held: bool = False, aside: bool = False, failing: bool = False) -> None:
         """Write the line that the next prompt will tell, with what an earlier one has not told yet."""
         memory, news = self.memory, self.memory.home.file("news")
         untold = news.read_text("utf-8") if news.exists() else ""
@@ -3597,8 +3619,10 @@ class Learner:
             told.append(told_changes(changes, since))
         if held or "memory review" in untold:
             told.append(f"{counted(len(memory.review.edits()), 'edit')} to review (llm memory review)")
-        if aside or "memory status" in untold:
+        if aside or "not learned from" in untold:
             told.append(f"{counted(memory.turns.how_many('aside'), 'message')} not learned from (llm memory status)")
+        elif failing or "can't learn" in untold:
+            told.append("can't learn from what you type now (llm memory status)")
         if told:
             memory.db.set("untold", since)
             new = memory.home.file(".news.new")
@@ -4435,11 +4459,54 @@ def for_chosen_profile(text: str) -> str:
     return for_profile(text, name) if name else text
 
 
+EXAMPLES = {
+    "Every day": {
+        "show": "llm memory show --ids",
+        "why": "llm memory why nurse",
+        "search": "llm memory search dog",
+        "add": "llm memory add 'Prefers metric units' --section Preferences",
+        "edit": "EDITOR=nano llm memory edit",
+        "review": "llm memory review --accept 3 --drop 4",
+        "status": "llm memory status",
+    },
+    "Undo and privacy": {
+        "history": "llm memory history -n 5",
+        "diff": "llm memory diff 12",
+        "rollback": "llm memory rollback --to yesterday",
+        "forget": "llm memory forget 'my old job'",
+        "pause": "llm memory pause",
+        "resume": "llm memory resume",
+        "clear": "llm memory clear",
+    },
+    "Learning and files": {
+        "update": "llm memory update --retry",
+        "condense": "LLM_MEMORY_MODEL=gpt-5.6 llm memory condense",
+        "load": "llm memory load profile.md",
+        "path": 'cat "$(llm memory path)"',
+    },
+    "Setting up": {
+        "install-shell": "llm memory install-shell --shell fish",
+        "uninstall-shell": "llm memory uninstall-shell",
+        "profiles": "LLM_MEMORY_PROFILE=work llm memory profiles",
+    },
+}
+"""The groups of commands as ``llm memory --help`` lists them, and an example of each."""
+
+
 class _Group(click.Group):
     """The one place where errors become words for the person; and each command takes ``--profile``."""
 
     def add_command(self, cmd: click.Command, name: str | None = None) -> None:
+        examples = {each: example for group in EXAMPLES.values() for each, example in group.items()}
+        if cmd.name in examples:
+            cmd.epilog = f"\b\nExample:\n  {examples[cmd.name]}"
         super().add_command(profile_option(cmd), name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, self.commands))
+        for title, names in EXAMPLES.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), self.commands[name].get_short_help_str(80)) for name in names])
 
     def invoke(self, ctx: click.Context) -> Any:
         with contextlib.suppress(AttributeError):  # of a stream that is closed
@@ -4557,7 +4624,7 @@ def path() -> None:
 @memory_group.command()
 @json_option
 def profiles(json_: bool) -> None:
-    "List the profiles; export LLM_MEMORY_PROFILE=NAME uses one, or begins it"
+    "List the profiles, their facts and last use"
     in_use, found = Home.in_use(), list[dict[str, Any]]()
     for home in Home.all():
         facts = None
@@ -4619,7 +4686,7 @@ def as_json(said: Said) -> dict[str, Any]:
 @click.option("--refused", is_flag=True, help="Show what was not learned lately, and why")
 @json_option
 def why(text: str | None, refused: bool, json_: bool) -> None:
-    "Show where each line comes from, in your own words; only lines with TEXT"
+    "Show where each line, or those with TEXT, come from"
     read_profile(Home.current().profile)  # better said once that it can't be read
     key = normalised(text or "")
     with open_history() as memory:
@@ -4713,7 +4780,9 @@ def edited(memory: Memory) -> Version | None:
     try:
         click.edit(filename=str(profile))
     except (click.ClickException, ValueError) as error:
-        raise Problem(f"{error}; to use another editor: export EDITOR=nano") from error
+        name = next((name for name in ("VISUAL", "EDITOR") if os.environ.get(name)), "EDITOR")
+        used = f"{name}={os.environ[name]}" if name in os.environ else "no EDITOR is set"
+        raise Problem(f"The editor failed ({used}): {error}; to use another one: export {name}=nano") from error
     finally:
         with history.lock():
             forgotten = shown is not None and history.forgotten_since(base)
@@ -4753,6 +4822,7 @@ def load(file: Any) -> None:
         raise Problem(f"{file.name} is not valid UTF-8; save it as UTF-8, then load it again") from error
     with open_memory() as memory:
         report_change(*memory.history.overwrite("load", text))
+        say(f"The profile now has {counted(len(Document(text).items), 'fact')}, {counted(len(text), 'character')}.")
         warn_of_secrets(memory)
 
 
@@ -4761,7 +4831,7 @@ def load(file: Any) -> None:
 @click.option("--section", default=DEFAULT_SECTIONS[0], show_default=True, help="The heading to put it under")
 @never_asks
 def add(text: str | None, section: str) -> None:
-    "Add TEXT to the profile as it is, without a model; - or nothing reads stdin"
+    "Add TEXT to the profile as it is; - reads stdin"
     if text and re.match(r"--\w", text):
         raise click.NoSuchOption(text)
     if text == "-" or (text is None and not at_terminal(sys.stdin)):
@@ -4792,7 +4862,7 @@ def say_what_llm_keeps(home: Home) -> None:
 @click.option("--part", is_flag=True, help="Also match TEXT inside words, ignoring case")
 @yes_option
 def forget(text: str, part: bool, yes: bool) -> None:
-    "Forget every line that contains the words TEXT, or the line with this id, for good"
+    "Forget lines that contain TEXT, or have that id, for good"
     with open_memory() as memory:
         log = Log(memory.home.logs)
         memory.history.settle()
@@ -4826,7 +4896,11 @@ def clear(purge: bool, yes: bool) -> None:
     with open_memory() as memory:
         home = memory.home
         if not purge:
-            report_change(*memory.history.overwrite("clear", ""))
+            version, kept = memory.history.overwrite("clear", "")
+            if not version and not kept:
+                say("The profile is empty already.")
+                return
+            report_change(version, kept)
         else:
             link = f", and {tilde(home.profile.resolve())} that it links to" if home.profile.is_symlink() else ""
             others = [one.name for one in Home.all() if home.name == DEFAULT_PROFILE and one != home]
@@ -4845,8 +4919,12 @@ def clear(purge: bool, yes: bool) -> None:
 @memory_group.command()
 @never_asks
 def pause() -> None:
-    "Learn nothing from what you type until `llm memory resume`"
-    open_memory().pause()
+    "Learn nothing from what you type until you resume"
+    memory = open_memory()
+    if since := memory.paused_since():
+        say(f"Already paused, since {local_time(since)}. To learn again: llm memory resume")
+        return
+    memory.pause()
     say("Paused. What you type from now on will never be learned. The profile is still sent.")
     say("To learn again: llm memory resume")
 
@@ -4944,7 +5022,7 @@ def update(settings: Settings, retry: bool) -> None:
 @never_asks
 @click.pass_obj
 def condense(settings: Settings) -> None:
-    "Have a model merge and shorten the lines it learned; yours stay as they are"
+    "Have a model shorten what was learned, not your own lines"
 
     def ask(model: str, request: str) -> str:
         say(f"Asking {model}…")
@@ -5062,8 +5140,7 @@ def history(count: int, json_: bool) -> None:
         print_json([version._asdict() for version in versions])
         return
     for version in versions:
-        when = parse_time(version.at).astimezone().strftime("%Y-%m-%d %H:%M")
-        show_line(f"{version.id:>5}  {when}  {version.author:<8}  {version.summary}")
+        show_line(f"{version.id:>5}  {local_time(version.at)}  {version.author:<8}  {version.summary}")
     if not versions:
         say("There is no history yet.")
 
@@ -5081,7 +5158,7 @@ def changed_lines(changes: Sequence[Change]) -> Iterator[str]:
 @click.option("--raw", is_flag=True, help="Compare the whole text, including headings and layout")
 @json_option
 def diff(a: int | None, b: int | None, raw: bool, json_: bool) -> None:
-    "Show the last change; or the changes from version A to now, or to version B"
+    "Show the last change, or all from version A to now or B"
     import difflib
 
     with open_history() as memory:
@@ -5096,7 +5173,9 @@ def diff(a: int | None, b: int | None, raw: bool, json_: bool) -> None:
     lines = difflib.unified_diff(split_lines(before), split_lines(after), *names) if raw else changed_lines(changes)
     for line in lines:
         show_line(line.rstrip("\r\n"), {"+": "green", "-": "red", "@": "cyan"}.get(line.strip()[:1]))
-    if before == after:
+    if not newest:
+        say("There is no history yet.")
+    elif before == after:
         say("Nothing changed.")
     elif not changes and not raw:
         say(f"No facts changed, only headings or layout; to see them: llm memory diff {oldest} {newest} --raw")
@@ -5112,14 +5191,20 @@ def diff(a: int | None, b: int | None, raw: bool, json_: bool) -> None:
 @never_asks
 def rollback(version: int | None, steps: int | None, to: str | None, only: int | None) -> None:
     "Bring back VERSION of the profile"
-    if [version, steps, to, only].count(None) != 3:
+    if given := 4 - [version, steps, to, only].count(None):
+        if given > 1:
+            raise Problem("Name one target: VERSION, --steps, --to or --only, not several; nothing was changed")
+    else:
         raise Problem("Say which version: llm memory rollback VERSION, or --steps N, --to DATE-OR-AGE, --only VERSION")
     with open_memory() as memory:
         found = memory.history.find_version(number=version if only is None else only, steps=steps, to=to)
+        restored = memory.history.version(found)
+        name = f"version {found} of {local_time(restored.at)}" if restored else "the state before the first version"
+        say(f"Bringing back {name}" if only is None else f"Undoing {name}")
         if only is None:
             report_change(*memory.history.roll_back(found))
-            return
-        report_change(memory.history.undo(found))
+        else:
+            report_change(memory.history.undo(found))
 
 
 # Status and shells
@@ -5161,6 +5246,7 @@ def memory_status(memory: Memory, problems: list[str]) -> dict[str, Any]:
     return {
         "last_learned": last and {"at": last.at, "summary": last.summary},
         "pending": memory.waiting(),
+        "next_try": memory.turns.next_try(),
         "set_aside": [dict(row) for row in memory.turns.reasons("aside")],
         "to_review": len(memory.review.edits()),
         "refused": len(memory.review.refused((memory.db.now() - dt.timedelta(days=WARNING_DAYS)).isoformat())),
@@ -5211,7 +5297,9 @@ def status_lines(found: Mapping[str, Any], now: dt.datetime) -> Iterator[tuple[s
     if "pending" in found:
         last, pending = found["last_learned"], found["pending"]
         yield "Learned", f"{ago(last['at'], now)}: {last['summary']}" if last else "nothing yet"
-        yield "Waiting", counted(pending, "message") if pending else "nothing"
+        wait = (parse_time(found["next_try"]) - now).total_seconds() if found["next_try"] else 0
+        again = f"; next try in {span(max(wait, 1))}" if wait else ""
+        yield "Waiting", f"{counted(pending, 'message')}{again}" if pending else "nothing"
     for row in (aside := found.get("set_aside", [])):
         yield "Set aside", f"{counted(row['turns'], 'message')}: {row['reason']}"
     if aside:
@@ -5236,7 +5324,7 @@ def status_lines(found: Mapping[str, Any], now: dt.datetime) -> Iterator[tuple[s
 @json_option
 @click.pass_obj
 def status(settings: Settings, json_: bool) -> None:
-    "Show whether memory is active here, what it does, and what is wrong"
+    "Show whether memory is active here, and what is wrong"
     found = status_of(Home.current(), settings)
     if json_:
         print_json(found)

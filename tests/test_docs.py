@@ -7,6 +7,8 @@ import re
 import subprocess
 import sys
 
+from click.testing import CliRunner
+
 import llm_user_memory as memory
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -33,6 +35,16 @@ def test_every_command_says_what_it_does_and_every_changing_one_takes_yes() -> N
         command = memory.memory_group.commands[name]
         assert command.help, name
         assert ("yes" in {option.name for option in command.params}) == (name not in reading), name
+
+
+def test_every_command_is_in_one_group_of_the_help_with_an_example_and_a_summary_that_fits() -> None:
+    assert sorted(name for group in memory.EXAMPLES.values() for name in group) == sorted(COMMANDS)
+    shown = CliRunner().invoke(memory.memory_group, ["--help"], terminal_width=80).output
+    assert "..." not in shown.replace("[ARGS]...", "")
+    for name in COMMANDS:
+        assert re.search(rf"^  {name} +\S.*\n(?! {{10}})", shown, re.MULTILINE), name
+        own = CliRunner().invoke(memory.memory_group, [name, "--help"]).output
+        assert re.search(rf"Example:\n  .*llm memory {name}", own), name
 
 
 def test_what_can_be_read_as_data_takes_json() -> None:

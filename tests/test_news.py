@@ -7,6 +7,8 @@ import shlex
 
 from conftest import PROFILE, User
 
+import llm_user_memory as memory
+
 
 def told(user: User, **env: str) -> str:
     """What a prompt at a terminal shows of memory, learning off so that it starts no worker."""
@@ -128,3 +130,21 @@ def test_a_model_that_is_named_and_not_there_is_a_problem(user: User) -> None:
     assert "LLM_MEMORY_MODEL=uninstalled is not a model" in "".join(
         user.status(LLM_MEMORY_MODEL="uninstalled")["problems"]
     )
+
+
+def test_a_model_that_goes_on_failing_is_told_once(user: User) -> None:
+    def fails(*_: str) -> str:
+        raise memory.ModelFailed("scripted: no credit")
+
+    user.types("I have a dog")
+    log, said = memory.Log(user.places.logs), list[str]()
+    with user.memory() as opened:
+        memory.take_in(opened, log)
+        learner = memory.Learner(opened, log, memory.Settings(), fails)
+        for _ in range(3):
+            learner.learn(opened.turns.in_states("pending"))
+            said.append(news(user))
+    assert said == ["", "can't learn from what you type now (llm memory status)", ""]
+    status = user.run("status")[0]
+    assert re.search("Waiting +1 message; next try in 2 minutes|Waiting +1 message; next try in 1 minute", status)
+    assert "no credit" in status
