@@ -5286,6 +5286,8 @@ def status_of(home: Home, settings: Settings) -> dict[str, Any]:
 def status_lines(found: Mapping[str, Any], now: dt.datetime) -> Iterator[tuple[str, str]]:
     """Put a status into labelled lines."""
     yield "Here", found["here"]
+    if found["here"].startswith("not active, but installed"):
+        yield "", "If that does not help, another function or alias named llm comes first; to see it: type llm"
     paused = found["paused_since"]
     yield "Memory", f"paused {ago(paused, now)}; to go on: llm memory resume" if paused else found["state"]
     size, facts, budget = (found["profile"][name] for name in ("characters", "facts", "budget"))

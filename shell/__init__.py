@@ -403,6 +403,4 @@ def how_to_activate(installed: Sequence[Shell], environ: Mapping[str, str]) -> s
         new, step = usual, f", or run: {here[0].load}"
     elif usual in KINDS:
         step = f", or set up {usual}: llm memory install-shell --shell {usual}"
-    where = ", ".join(tilde(shell.rc) for shell in installed)
-    other = "If it stays so, another function or alias named llm comes first: type llm"
-    return f"not active, but installed in {where}; open a new {new}{step}. {other}"
+    return f"not active, but installed in {', '.join(tilde(shell.rc) for shell in installed)}; open a new {new}{step}"

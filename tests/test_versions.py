@@ -360,7 +360,8 @@ def test_rollback_goes_to_what_the_profile_was_at_a_time(user: User, to: str, ex
 
 
 @pytest.mark.parametrize(
-    "to", ["", "soon", "-2h", "2026-13-45", "2.11.2026", "1.5h", "12", "999999 weeks ago", "1e9", "2026-11-01 xx", "0x10 d"]
+    "to",
+    ["", "soon", "-2h", "2026-13-45", "2.11.2026", "1.5h", "12", "999999 weeks ago", "1e9", "2026-11-01 xx", "0x10 d"],
 )
 def test_a_time_that_is_none_is_an_error_that_names_the_forms(user: User, to: str) -> None:
     user.run("load", "-", stdin=PROFILE)
