@@ -5283,6 +5283,16 @@ def status_of(home: Home, settings: Settings) -> dict[str, Any]:
     return found | {"llm_logging": not home.logging_off, "problems": list(dict.fromkeys(problems))}
 
 
+def learning_lines(found: Mapping[str, Any], now: dt.datetime) -> Iterator[tuple[str, str]]:
+    if "pending" not in found:
+        return
+    last, pending = found["last_learned"], found["pending"]
+    yield "Learned", f"{ago(last['at'], now)}: {last['summary']}" if last else "nothing yet"
+    wait = (parse_time(found["next_try"]) - now).total_seconds() if found["next_try"] else 0
+    again = f"; next try in {span(max(wait, 1))}" if wait else ""
+    yield "Waiting", f"{counted(pending, 'message')}{again}" if pending else "nothing"
+
+
 def status_lines(found: Mapping[str, Any], now: dt.datetime) -> Iterator[tuple[str, str]]:
     """Put a status into labelled lines."""
     yield "Here", found["here"]
@@ -5296,12 +5306,7 @@ def status_lines(found: Mapping[str, Any], now: dt.datetime) -> Iterator[tuple[s
     yield "Profile", f"{tilde(pathlib.Path(found['profile']['path']))}{text}"
     if len(names := found["profiles"]) > 1:
         yield "Profiles", f"{' and '.join(names)} are sent; what you type is learned into {names[-1]}"
-    if "pending" in found:
-        last, pending = found["last_learned"], found["pending"]
-        yield "Learned", f"{ago(last['at'], now)}: {last['summary']}" if last else "nothing yet"
-        wait = (parse_time(found["next_try"]) - now).total_seconds() if found["next_try"] else 0
-        again = f"; next try in {span(max(wait, 1))}" if wait else ""
-        yield "Waiting", f"{counted(pending, 'message')}{again}" if pending else "nothing"
+    yield from learning_lines(found, now)
     for row in (aside := found.get("set_aside", [])):
         yield "Set aside", f"{counted(row['turns'], 'message')}: {row['reason']}"
     if aside:
