@@ -4894,7 +4894,7 @@ def memory_status(memory: Memory, problems: list[str]) -> dict[str, Any]:
     found = memory.db.problems() + [row["reason"] for row in memory.turns.reasons("pending")]
     problems += [problem for problem in dict.fromkeys([*found, memory.journal.read().failure]) if problem]
     return {
-        "last_learned": last and {"at": last.at, "summary": last.summary},
+        "last_learned": last and {"at": last.at, "version": last.id, "summary": last.summary},
         "pending": memory.waiting(),
         "set_aside": [dict(row) for row in memory.turns.reasons("aside")],
         "to_review": len(memory.review.edits()),
@@ -4929,6 +4929,16 @@ def status_of(home: Home, settings: Settings) -> dict[str, Any]:
         problems.append(f"LLM_MEMORY_MODEL={settings.model} is not a model that llm has; see: llm models")
     found["worker"] = {"running": worker_runs(home), "log": str(home.worker_log)}
     return found | {"llm_logging": not home.logging_off, "problems": list(dict.fromkeys(problems))}
+
+
+def for_report(found: Mapping[str, Any]) -> Any:
+    """Return a status as it can be published: without what was learned, and with ``~`` for the home in every text."""
+    last, home = found.get("last_learned"), os.path.expanduser("~")
+    shown = {**found, "last_learned": last and {"at": last["at"], "version": last["version"]}}
+    text = json.dumps(shown, ensure_ascii=False)
+    for path in (home, os.path.realpath(home)):
+        text = re.sub(re.escape(json.dumps(path, ensure_ascii=False)[1:-1]) + r"(?![\w-])", "~", text)
+    return json.loads(text)
 
 
 def status_lines(found: Mapping[str, Any], now: dt.datetime) -> Iterator[tuple[str, str]]:
@@ -4971,7 +4981,7 @@ def status(settings: Settings, json_: bool) -> None:
     "Show whether memory is active here, what it does, and what is wrong"
     found = status_of(Home.current(), settings)
     if json_:
-        print_json(found)
+        print_json(for_report(found))
         return
     for label, text in status_lines(found, utc_now()):
         click.echo(f"{label:<11}{printable(text)}")

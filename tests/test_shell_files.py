@@ -480,7 +480,7 @@ def test_zsh_is_asked_where_its_files_are(home: Home) -> None:
     assert (home.folder / "z dir" / ".zshrc").exists()
     assert f"source '{home.folder}/z dir/.zshrc'" in said
     assert "Checked: memory is active in a new zsh." in said
-    assert home.status()["shell"] == {"installed": [f"{home.folder}/z dir/.zshrc"], "active": False}
+    assert home.status()["shell"] == {"installed": ["~/z dir/.zshrc"], "active": False}
 
 
 @pytest.mark.parametrize("shell", ["fish", "nushell", "powershell"])
@@ -675,7 +675,7 @@ def test_status_names_the_command_that_makes_it_active(bare_home: Home, monkeypa
     assert "Here       not active; " in bare_home.run("status").stdout
     assert bare_home.status()["shell"] == {"installed": [], "active": False}
     bare_home.install(shell="zsh")
-    assert bare_home.status()["shell"] == {"installed": [str(bare_home.folder / ".zshrc")], "active": False}
+    assert bare_home.status()["shell"] == {"installed": ["~/.zshrc"], "active": False}
     inactive = "Here       not active, but installed in ~/.zshrc; open a new zsh"
     assert f"{inactive}, or set up bash: llm memory install-shell --shell bash\n" in bare_home.run("status").stdout
     monkeypatch.setenv("SHELL", "/bin/zsh")

@@ -655,7 +655,7 @@ def test_installed_from_inside_a_shell_and_loaded_there_it_is_active_as_status_s
         assert "in a new zsh" in said  # active, if the machine had time to say so
         opened.run("source ~/.zshrc")
         status = json.loads(opened.run("llm memory status --json >out").out or "{}")
-    assert status["shell"] == {"installed": [str(place.home / ".zshrc")], "active": True}
+    assert status["shell"] == {"installed": ["~/.zshrc"], "active": True}
 
 
 def test_the_machine_has_these_shells() -> None:
