@@ -718,7 +718,7 @@ def end_workers(user: User) -> None:
     def none_is_left() -> bool:
         if user.worker_runs():
             with contextlib.suppress(ProcessLookupError):
-                os.kill(user.worker_pid(), signal.SIGKILL)
+                user.kill_worker()
         return not user.worker_runs()
 
     eventually(none_is_left, "the end of the workers")

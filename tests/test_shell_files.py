@@ -9,20 +9,16 @@ import shlex
 import stat
 import subprocess
 import time
-from typing import TYPE_CHECKING
 
 import click.testing
 import llm.cli
 import llm_user_memory_shell
 import pytest
-from conftest import BIN, PATIENCE, User, eventually
+from conftest import BIN, PATIENCE, User, eventually, state
 from hypothesis import given
 from hypothesis import strategies as st
 from llm_user_memory_shell import END, KINDS, START, Shell, find_shell, with_block, without_block
 from shells import find
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 BLOCK = b"the lines\n"
 
@@ -639,8 +635,8 @@ def test_a_shell_that_does_not_come_up_is_ended_in_time(home: Home, monkeypatch:
     monkeypatch.setattr(llm_user_memory_shell, "PATIENCE", 0.5)
     home.bashrc.write_text('sleep 1000 & echo $! >"$HOME/pids"; echo $$ >>"$HOME/pids"; wait\n')
     assert UNSEEN in home.install()
-    for pid in (home.folder / "pids").read_text().split():
-        eventually(ended(int(pid)), "the shell's end")
+    pids = [*map(int, (home.folder / "pids").read_text().split())]
+    eventually(lambda: not any(map(state, pids)), "the shell's end")
 
 
 def test_what_the_start_up_files_leave_running_holds_nothing_up_and_is_ended(home: Home) -> None:
@@ -648,17 +644,8 @@ def test_what_the_start_up_files_leave_running_holds_nothing_up_and_is_ended(hom
     started = time.monotonic()
     assert ACTIVE in home.install()
     assert time.monotonic() - started < PATIENCE
-    eventually(ended(int((home.folder / "pid").read_text())), "the end of what was left running")
-
-
-def ended(pid: int) -> Callable[[], bool]:
-    def look() -> bool:
-        try:
-            return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-        except OSError:
-            return True
-
-    return look
+    pid = int((home.folder / "pid").read_text())
+    eventually(lambda: not state(pid), "the end of what was left running")
 
 
 def test_looking_at_the_status_starts_no_shell_as_for_a_person(home: Home) -> None:

@@ -17,7 +17,9 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
+from conftest import state
 from llm_user_memory_shell import KINDS
 from shells import Outcome, Place, Session, find, session
 
@@ -232,15 +234,17 @@ def test_every_typed_line_calls_llm_just_as_without_the_block(
 
 # Jobs
 
+RUNS = (psutil.STATUS_RUNNING, psutil.STATUS_SLEEPING)
+
 
 def stop_and_go_on(shell: Session, place: Place) -> list[str]:
     """What Ctrl-C, Ctrl-Z, fg, bg and `&` come to, step by step."""
     nu = place.shell == "nushell"
     seen = []
 
-    def expect_state(pid: int, states: str) -> None:
-        shell.until(lambda: shell.state(pid) in states if states else not shell.state(pid), f"state {states!r}")
-        seen.append(f"state {states or 'gone'}")
+    def expect_state(pid: int, *states: str) -> None:
+        shell.until(lambda: state(pid) in states, f"state {states!r}")
+        seen.append(f"state {states}")
 
     shell.type("llm wait interrupted\r")
     pid = shell.started()
@@ -253,16 +257,16 @@ def stop_and_go_on(shell: Session, place: Place) -> list[str]:
     code = shell.finish()
     # fish leaves the code of whatever it ran before.
     seen.append(f"Ctrl-Z: {code if place.shell != 'fish' else ''}")
-    expect_state(pid, "T")
+    expect_state(pid, psutil.STATUS_STOPPED)
     shell.type("job unfreeze\r" if nu else "fg\r")
-    expect_state(pid, "SR")
+    expect_state(pid, *RUNS)
     shell.type("\x1a")
     shell.finish()
-    expect_state(pid, "T")
+    expect_state(pid, psutil.STATUS_STOPPED)
     if nu:
         return seen
     seen.append(f"bg: {shell.run('bg').code}")
-    expect_state(pid, "SR")
+    expect_state(pid, *RUNS)
     shell.type("fg\r")
     shell.until(lambda: os.tcgetpgrp(shell.fd) == os.getpgid(pid), "llm in the foreground")
     shell.type("\x03")
@@ -271,7 +275,7 @@ def stop_and_go_on(shell: Session, place: Place) -> list[str]:
     shell.type("llm wait 'in the background; (really) & truly' &\r")
     seen.append(f"&: {shell.finish()}")
     pid = shell.started()
-    expect_state(pid, "SR")
+    expect_state(pid, *RUNS)
     shell.type("fg\r")
     shell.until(lambda: os.tcgetpgrp(shell.fd) == os.getpgid(pid), "llm in the foreground")
     shell.type("\x03")
@@ -281,7 +285,7 @@ def stop_and_go_on(shell: Session, place: Place) -> list[str]:
     shell.finish()
     pids = [shell.started(), shell.started()]
     for pid in pids:
-        expect_state(pid, "SR")
+        expect_state(pid, *RUNS)
         os.kill(pid, 15)
         expect_state(pid, "")
     return seen
