@@ -35,6 +35,9 @@ BIN = pathlib.Path(sys.executable).parent
 PATIENCE = float(os.environ.get("TEST_PATIENCE", "60"))
 """Seconds that anything in the background may take. Machines are noisy: long, and never slept through."""
 
+posix_only = pytest.mark.skipif(os.name != "posix", reason="not run: this system is not POSIX")
+as_root = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="not run: needs root")
+
 PROFILE = f"{memory.TITLE}\n\n## Personal Information\n- Lives in Leeds\n\n## Preferences\n- Likes short answers\n"
 """A line in each of two sections."""
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import pathlib
-import pty
 import select
 import shutil
 import signal
 import struct
-import termios
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -173,6 +170,10 @@ class Session:
     """An interactive shell: type lines into it."""
 
     def __init__(self, command: list[str], place: Place, env: dict[str, str]) -> None:
+        import fcntl
+        import pty
+        import termios
+
         self.place = place
         self.shown = ""
         self.seen = len(place.records())
@@ -235,6 +236,8 @@ class Session:
 
     def reads(self) -> bool:
         """Whether llm reads what is typed, in whole lines; a shell's prompt may run programs too."""
+        import termios
+
         try:
             command = psutil.Process(os.tcgetpgrp(self.fd)).cmdline()
         except (psutil.Error, OSError):

@@ -31,9 +31,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from conftest import Clock, User, eventually, fill, make_log, typed
+from conftest import Clock, User, eventually, fill, make_log, posix_only, typed
 
 import llm_user_memory as memory
+
+pytestmark = posix_only
 
 SAMPLE = 8
 """System calls that one test spoils by default."""

@@ -7,13 +7,15 @@ import stat
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import PATIENCE, PROFILE, User, eventually
+from conftest import PATIENCE, PROFILE, User, eventually, posix_only
 
 from llm_user_memory import TEMPLATE, TITLE, LockBusy, locked
 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Iterator
+
+pytestmark = posix_only
 
 
 @contextlib.contextmanager

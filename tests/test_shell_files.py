@@ -14,12 +14,13 @@ import click.testing
 import llm.cli
 import llm_user_memory_shell
 import pytest
-from conftest import BIN, PATIENCE, User, eventually, state
+from conftest import BIN, PATIENCE, User, as_root, eventually, posix_only, state
 from hypothesis import given
 from hypothesis import strategies as st
 from llm_user_memory_shell import END, KINDS, START, Shell, find_shell, with_block, without_block
 from shells import find
 
+pytestmark = posix_only
 BLOCK = b"the lines\n"
 
 CONTENTS = {
@@ -340,7 +341,7 @@ def test_the_mode_stays_and_the_backup_is_no_easier_to_read(bare_home: Home, mod
     assert stat.S_IMODE((bare_home.folder / ".bashrc.before-llm-memory").stat().st_mode) == mode
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@as_root
 def test_the_owner_stays(bare_home: Home) -> None:
     bare_home.bashrc.write_text("mine\n")
     os.chown(bare_home.bashrc, 4321, 4322)

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
-from conftest import state
+from conftest import posix_only, state
 from llm_user_memory_shell import KINDS
 from shells import Outcome, Place, Session, find, session
 
 if TYPE_CHECKING:
     from conftest import User
 
+pytestmark = posix_only
 ON, OFF, UNSET = "1", "0", "unset"
 
 # A line to type, and what LLM_MEMORY_AUTO is in the calls of llm that it makes,

@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import BIN, PATIENCE, User, eventually, kill, state
+from conftest import BIN, PATIENCE, User, eventually, kill, posix_only, state
 
 import llm_user_memory as memory
 
@@ -65,6 +65,7 @@ def locked_by_another_program(path: pathlib.Path) -> Iterator[None]:
 # Beginning
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="not run: no /proc, which tells what files a process has open")
 def test_a_call_ends_while_its_worker_goes_on_and_shares_no_file_with_it(user: User) -> None:
     (user.script / "slow.txt").write_text("NO_UPDATE 600")
     command = f'said=$("$0" "{SAID}"); "$0" "And now?" | cat >/dev/null; echo "$said"'
@@ -98,7 +99,7 @@ def test_after_a_kill_the_next_call_starts_another_worker_and_both_turns_are_lea
     assert user.asked_about(f">\n{SAID}\n<") == 2
 
 
-@pytest.mark.skipif(os.name != "posix", reason="a lock is a file there")
+@posix_only
 def test_a_worker_lock_that_can_not_be_opened_is_told_by_status_and_learning_goes_on_without_it(user: User) -> None:
     user.places.lock("worker").mkdir(parents=True)
     user.says(SAID)
