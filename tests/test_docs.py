@@ -22,7 +22,7 @@ def test_every_command_is_in_the_readme_and_the_readme_names_no_other() -> None:
 
 
 def test_every_setting_is_in_the_readme_and_the_readme_names_no_other() -> None:
-    source = (ROOT / "llm_user_memory.py").read_text("utf-8")
+    source = pathlib.Path(memory.__file__).read_text("utf-8")
     settings = set(re.findall(r"\b(?<!_)LLM_MEMORY_[A-Z_]*[A-Z]\b", source))
     assert set(re.findall(r"LLM_MEMORY_[A-Z_]*[A-Z]\b", README)) == settings
 

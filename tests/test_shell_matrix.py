@@ -17,6 +17,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import llm_user_memory_shell
 import psutil
 import pytest
 from conftest import posix_only, state
@@ -694,7 +695,7 @@ def find_or_none(name: str) -> str | None:
     ids=lambda value: value if isinstance(value, str) else value[0],
 )
 def test_the_lines_are_clean(command: list[str], file: str) -> None:
-    path = pathlib.Path(__file__).parent.parent / "shell" / file
+    path = pathlib.Path(llm_user_memory_shell.__file__).with_name(file)
     done = subprocess.run([find(command[0]), *command[1:], str(path)], capture_output=True, text=True, check=False)
     # Nushell's check also prints hints about types.
     errors = [line for line in done.stdout.splitlines() if '"type":"hint"' not in line]
