@@ -5244,7 +5244,7 @@ def memory_status(memory: Memory, problems: list[str]) -> dict[str, Any]:
     found = memory.db.problems() + [row["reason"] for row in memory.turns.reasons("pending")]
     problems += [problem for problem in dict.fromkeys([*found, memory.journal.read().failure]) if problem]
     return {
-        "last_learned": last and {"at": last.at, "summary": last.summary},
+        "last_learned": last and {"at": last.at, "version": last.id, "summary": last.summary},
         "pending": memory.waiting(),
         "next_try": memory.turns.next_try(),
         "set_aside": [dict(row) for row in memory.turns.reasons("aside")],
@@ -5293,6 +5293,16 @@ def learning_lines(found: Mapping[str, Any], now: dt.datetime) -> Iterator[tuple
     yield "Waiting", f"{counted(pending, 'message')}{again}" if pending else "nothing"
 
 
+def for_report(found: Mapping[str, Any]) -> Any:
+    """Return a status as it can be published: without what was learned, and with ``~`` for the home in every text."""
+    last, home = found.get("last_learned"), os.path.expanduser("~")
+    shown = {**found, "last_learned": last and {"at": last["at"], "version": last["version"]}}
+    text = json.dumps(shown, ensure_ascii=False)
+    for path in (home, os.path.realpath(home)):
+        text = re.sub(re.escape(json.dumps(path, ensure_ascii=False)[1:-1]) + r"(?![\w-])", "~", text)
+    return json.loads(text)
+
+
 def status_lines(found: Mapping[str, Any], now: dt.datetime) -> Iterator[tuple[str, str]]:
     """Put a status into labelled lines."""
     yield "Here", found["here"]
@@ -5334,7 +5344,7 @@ def status(settings: Settings, json_: bool) -> None:
     "Show whether memory is active here, and what is wrong"
     found = status_of(Home.current(), settings)
     if json_:
-        print_json(found)
+        print_json(for_report(found))
         return
     for label, text in status_lines(found, utc_now()):
         click.echo(f"{label:<11}{printable(for_chosen_profile(text))}")

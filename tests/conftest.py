@@ -7,7 +7,6 @@ import datetime as dt
 import json
 import os
 import pathlib
-import pty
 import re
 import select
 import signal
@@ -19,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import llm
+import psutil
 import pytest
 import sqlite_utils
 from click.testing import CliRunner
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 BIN = pathlib.Path(sys.executable).parent
 PATIENCE = float(os.environ.get("TEST_PATIENCE", "60"))
 """Seconds that anything in the background may take. Machines are noisy: long, and never slept through."""
+
+posix_only = pytest.mark.skipif(os.name != "posix", reason="not run: this system is not POSIX")
+as_root = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="not run: needs root")
 
 PROFILE = f"{memory.TITLE}\n\n## Personal Information\n- Lives in Leeds\n\n## Preferences\n- Likes short answers\n"
 """A line in each of two sections."""
@@ -100,34 +103,26 @@ def eventually(condition: Callable[[], Any], what: str = "it", patience: float =
         time.sleep(0.02)
 
 
-def holder(path: pathlib.Path) -> int | None:
-    """The process that has the lock on this file, which is a worker's."""
-    if sys.platform == "linux":
-        mark = rf" FLOCK +ADVISORY +WRITE (\d+) \S+:{path.stat().st_ino} " if path.exists() else "$^"
-        found = re.search(mark, pathlib.Path("/proc/locks").read_text())
-        return int(found[1]) if found else None
-    # Elsewhere only the file says it, and may still say it of one that was killed; on a full disk it says nothing.
-    if not path.exists() or not memory.worker_runs(memory.Home(path.parent.parent)):
-        return None
-    with contextlib.suppress(ValueError, ProcessLookupError):
-        pid = int(path.read_text())
-        os.kill(pid, 0)
-        return pid
-    return None
+def state(pid: int) -> str:
+    """What a process does, as psutil calls it; `""` if it has ended."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        status = psutil.Process(pid).status()
+        return "" if status == psutil.STATUS_ZOMBIE else status
+    return ""
 
 
-def processes() -> Iterator[tuple[int, str]]:
-    """All processes of this user, each with its command and environment."""
-    if sys.platform != "linux":
-        listed = subprocess.run(["ps", "-AwwE", "-o", "pid=,command="], capture_output=True, text=True, check=True)
-        for line in listed.stdout.splitlines():
-            pid, _, command = line.strip().partition(" ")
-            yield int(pid), command
-        return
-    for folder in pathlib.Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            said = (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()
-            yield int(folder.name), os.fsdecode(said).replace("\0", " ")
+def kill(pid: int) -> None:
+    """End a process at once, if it is still there."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(pid).kill()
+
+
+def worker_processes() -> Iterator[tuple[psutil.Process, dict[str, str]]]:
+    """All workers of whomever, each with its environment."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.cmdline()[-2:] == ["memory", "worker"]:
+                yield process, process.environ()
 
 
 class Clock:
@@ -219,7 +214,7 @@ class User:
         self.home.mkdir(parents=True)
         self.env = {
             "HOME": str(self.home),
-            "PATH": f"{BIN}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+            "PATH": f"{BIN}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin" if os.name == "posix" else os.environ["PATH"],
             "LANG": "C.UTF-8",
             "TERM": "xterm",
             "SHELL": "/bin/bash",
@@ -228,6 +223,11 @@ class User:
             "PYTHONDONTWRITEBYTECODE": "1",
             "TZ": "UTC",
         }
+        if sys.platform == "win32":  # what Python itself and a temporary folder need there
+            names = ("SYSTEMROOT", "COMSPEC", "PATHEXT", "TEMP", "TMP")
+            self.env |= {name: os.environ[name] for name in names if name in os.environ} | {
+                "USERPROFILE": str(self.home)
+            }
         if "PYTHONPATH" in os.environ:  # a copy of the module, broken on purpose to see a test fail
             self.env["PYTHONPATH"] = os.environ["PYTHONPATH"]
         self.user_dir.mkdir()
@@ -422,18 +422,31 @@ class User:
 
     def worker_pid(self) -> int:
         """The pid of the running worker, waiting for it to have started."""
-        return int(eventually(lambda: holder(self.places.lock("worker")), "a worker"))
+
+        def pid() -> int | None:
+            if sys.platform != "win32" and not self.worker_runs():
+                return None
+            with contextlib.suppress(OSError, ValueError):  # locked on Windows, empty on a full disk
+                if state(said := int(self.places.lock("worker").read_text())):
+                    return said
+            pids = self.workers()
+            return pids[0] if len(pids) == 1 else None
+
+        return int(eventually(pid, "a worker"))
 
     def workers(self) -> list[int]:
         """The pids of all worker processes of this user, whether they hold the lock or not."""
-        return [pid for pid, said in processes() if " memory worker " in said and f"={self.user_dir} " in f"{said} "]
+        homes = {("LLM_USER_PATH", str(self.user_dir)), ("HOME", str(self.home))}
+        found = [process for process, environ in worker_processes() if homes & environ.items()]
+        # On Windows, the python of a virtual environment starts another one and waits for it.
+        launchers = {process.ppid() for process in found} if sys.platform == "win32" else set()
+        return [process.pid for process in found if process.pid not in launchers]
 
-    def kill_worker(self, how: int = signal.SIGKILL) -> None:
+    def kill_worker(self) -> None:
         pid = self.worker_pid()
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, how)
+        kill(pid)
         # One that waited for the lock may take over at once.
-        eventually(lambda: holder(self.places.lock("worker")) != pid, "the worker's end")
+        eventually(lambda: not state(pid), "the worker's end")
 
     def settled(self) -> None:
         """Wait until a worker has looked at every logged turn and nothing is waiting."""
@@ -460,6 +473,7 @@ class Terminal:
     """A program in a pseudo-terminal: type into it, and wait for what it shows."""
 
     def __init__(self, command: tuple[str, ...], env: dict[str, str], cwd: pathlib.Path) -> None:
+        pty = pytest.importorskip("pty", reason="not run: this system has no pseudo-terminals", exc_type=ImportError)
         self.shown = ""
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
@@ -508,5 +522,4 @@ def user(tmp_path: pathlib.Path) -> Iterator[User]:
     yield someone
     while pids := someone.workers():  # also one that has only just been started
         for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            kill(pid)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import pathlib
-import pty
 import select
 import shutil
 import signal
 import struct
-import termios
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
-from conftest import PATIENCE
+from conftest import PATIENCE, state
 from llm_user_memory_shell import Shell, add_block, find_shell
 
 if TYPE_CHECKING:
@@ -172,6 +170,10 @@ class Session:
     """An interactive shell: type lines into it."""
 
     def __init__(self, command: list[str], place: Place, env: dict[str, str]) -> None:
+        import fcntl
+        import pty
+        import termios
+
         self.place = place
         self.shown = ""
         self.seen = len(place.records())
@@ -234,11 +236,13 @@ class Session:
 
     def reads(self) -> bool:
         """Whether llm reads what is typed, in whole lines; a shell's prompt may run programs too."""
+        import termios
+
         try:
-            command = pathlib.Path(f"/proc/{os.tcgetpgrp(self.fd)}/cmdline").read_bytes()
-        except OSError:
+            command = psutil.Process(os.tcgetpgrp(self.fd)).cmdline()
+        except (psutil.Error, OSError):
             return False
-        return bool(termios.tcgetattr(self.fd)[3] & termios.ICANON) and b"/llm\0" in command
+        return bool(termios.tcgetattr(self.fd)[3] & termios.ICANON) and any(part.endswith("/llm") for part in command)
 
     def started(self) -> int:
         """Wait for the next call of the fake `llm`; its pid."""
@@ -246,17 +250,9 @@ class Session:
         self.seen += 1
         return self.place.records()[self.seen - 1].pid
 
-    def state(self, pid: int) -> str:
-        """What the process does, in one letter of ps; `""` if it is gone."""
-        try:
-            state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            return ""
-        return "" if state == "Z" else state
-
     def close(self) -> None:
         for record in self.place.records():
-            if self.state(record.pid) and record.arguments[:1] == ("wait",):
+            if state(record.pid) and record.arguments[:1] == ("wait",):
                 os.kill(record.pid, signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)

@@ -14,7 +14,7 @@ import filelock
 import llm.cli
 import pytest
 from click.testing import CliRunner
-from conftest import BIN, PATIENCE, User, eventually
+from conftest import BIN, PATIENCE, User, eventually, posix_only
 
 import llm_user_memory as memory
 
@@ -230,6 +230,7 @@ def test_a_mistake_of_ours_leaves_the_call_as_it_would_be_and_is_told_by_status(
     assert user.problems() == "", "it works again, and is still told"
 
 
+@posix_only
 def test_a_call_whose_standard_error_is_closed_or_full_is_answered_and_learned(user: User) -> None:
     for redirection, fact in (("2>&-", SAID), ("2>/dev/full", ALSO)):
         done = subprocess.run(

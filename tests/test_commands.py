@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from llm_user_memory import Edit
+
 if TYPE_CHECKING:
     from conftest import User
 
@@ -203,7 +205,7 @@ def test_status_tells_what_was_learned_how_large_the_profile_is_and_who_works(us
         "budget": 8000,
         "facts": 1,
     }
-    assert SAID in status["last_learned"]["summary"]
+    assert status["last_learned"]["version"] == user.versions()[-1][0]
     assert (status["pending"], status["set_aside"], status["to_review"], status["problems"]) == (0, [], 0, [])
     assert status["worker"]["running"] is True
     assert status["model"] == "scripted-2"
@@ -214,6 +216,24 @@ def test_status_tells_what_was_learned_how_large_the_profile_is_and_who_works(us
     assert "llm logs on" in text
     assert "not running" in text
     assert SAID in text
+
+
+def test_the_status_for_a_bug_report_contains_no_fact_and_no_path_below_the_home(user: User) -> None:
+    user.env["HOME"] = str(user.folder)
+    user.has_learned("Lives in Leeds", SAID)
+    user.has_to_review(Edit("ADD", "Preferences", "Moves to Leeds", SAID))
+    user.types(SAID, model="uninstalled")
+    user.learns("ADD | Interests | Leeds | not typed")
+    healthy = user.run("status", "--json")[0]
+    user.places.profile.unlink()
+    user.places.profile.mkdir()
+    broken = user.run("status", "--json")[0]
+    assert json.loads(healthy)["profile"]["path"] == "~/llm user/memory/profile.md"
+    assert "not a regular file" in broken
+    for text in (healthy, broken):
+        assert "Leeds" not in text
+        assert str(user.folder) not in text
+    assert "Lives in Leeds" in user.run("status")[0]
 
 
 def test_status_counts_the_messages_that_wait_also_those_that_nobody_has_taken_in(user: User) -> None:

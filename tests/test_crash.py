@@ -31,9 +31,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from conftest import Clock, User, eventually, fill, make_log, typed
+from conftest import Clock, User, eventually, fill, make_log, posix_only, typed
 
 import llm_user_memory as memory
+
+pytestmark = posix_only
 
 SAMPLE = 8
 """System calls that one test spoils by default."""
@@ -718,7 +720,7 @@ def end_workers(user: User) -> None:
     def none_is_left() -> bool:
         if user.worker_runs():
             with contextlib.suppress(ProcessLookupError):
-                os.kill(user.worker_pid(), signal.SIGKILL)
+                user.kill_worker()
         return not user.worker_runs()
 
     eventually(none_is_left, "the end of the workers")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import pathlib
 import re
 import subprocess
 import sys
 
+import pytest
 from click.testing import CliRunner
 
 import llm_user_memory as memory
 
 ROOT = pathlib.Path(__file__).parent.parent
+REPOSITORY = "https://github.com/llm-user-memory/llm-user-memory"
 README = (ROOT / "README.md").read_text("utf-8")
 COMMANDS = {name for name, command in memory.memory_group.commands.items() if not command.hidden}
 
@@ -24,7 +27,7 @@ def test_every_command_is_in_the_readme_and_the_readme_names_no_other() -> None:
 
 
 def test_every_setting_is_in_the_readme_and_the_readme_names_no_other() -> None:
-    source = (ROOT / "llm_user_memory.py").read_text("utf-8")
+    source = pathlib.Path(memory.__file__).read_text("utf-8")
     settings = set(re.findall(r"\b(?<!_)LLM_MEMORY_[A-Z_]*[A-Z]\b", source))
     assert set(re.findall(r"LLM_MEMORY_[A-Z_]*[A-Z]\b", README)) == settings
 
@@ -68,3 +71,28 @@ def test_the_readme_explains_how_to_run_what_ci_runs() -> None:
     ci = (ROOT / ".ci" / "run").read_text("utf-8")
     assert "uv run pytest" in README
     assert "run pytest" in ci
+
+
+def test_the_package_is_the_release_that_the_changelog_begins_with_and_says_where_it_lives() -> None:
+    package = importlib.metadata.metadata("llm-user-memory")
+    changelog = (ROOT / ".github" / "CHANGELOG.md").read_text("utf-8")
+    assert re.findall(r"^## (\S+)", changelog, re.MULTILINE)[0] == package["Version"]
+    urls = dict(line.split(", ") for line in package.get_all("Project-URL") or [])
+    assert set(urls) == {"Homepage", "Documentation", "Changelog", "Issues", "CI"}
+    assert all(url.startswith(REPOSITORY) for url in urls.values())
+
+
+def test_every_link_into_the_repository_leads_to_a_file() -> None:
+    texts = [README, *(path.read_text("utf-8") for path in (ROOT / ".github").rglob("*.md"))]
+    texts += importlib.metadata.metadata("llm-user-memory").get_all("Project-URL") or []
+    linked = {path for text in texts for path in re.findall(REPOSITORY + r"/blob/main/([^)\s]+)", text)}
+    assert ".github/CHANGELOG.md" in linked
+    assert [path for path in linked if not (ROOT / path).exists()] == []
+
+
+def test_nothing_else_lies_at_the_top_of_the_repository() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("not run: this is no checkout of git")
+    tracked = {name.partition("/")[0] for name in listed.stdout.splitlines() if not name.startswith(".")}
+    assert tracked == {"pyproject.toml", "README.md", "LICENSE", "llm_user_memory.py", "shell", "tests", "uv.lock"}

@@ -7,13 +7,15 @@ import stat
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import PATIENCE, PROFILE, User, eventually, holder
+from conftest import PATIENCE, PROFILE, User, eventually, posix_only
 
-from llm_user_memory import TEMPLATE, TITLE, locked
+from llm_user_memory import TEMPLATE, TITLE, LockBusy, locked
 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Iterator
+
+pytestmark = posix_only
 
 
 @contextlib.contextmanager
@@ -55,7 +57,8 @@ def test_the_editor_has_the_profile_itself(user: User) -> None:
 
 def test_nothing_is_learned_while_the_editor_is_open(user: User) -> None:
     with editing(user):
-        assert holder(user.places.lock("learn"))
+        with pytest.raises(LockBusy), locked(user.places.lock("learn"), 0):
+            pass
         user.llm("I live in Leeds")
         user.worker_pid()
         assert user.profile == TEMPLATE

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from attacks import INNOCENT
-from conftest import PATIENCE, User
+from conftest import PATIENCE, User, as_root, posix_only
 
 from llm_user_memory import LARGEST_PROFILE, framed, why_hidden
 
@@ -371,7 +371,7 @@ def _large(path: pathlib.Path) -> None:
     path.write_text(PROFILE + "- a line\n" * 250_000)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+@as_root
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -395,7 +395,7 @@ def test_anything_else_in_the_profiles_place_fails_no_call_and_is_named_by_statu
     assert "llm user/memory/profile.md" in problem
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+@as_root
 def test_a_folder_made_by_another_user_does_not_speak_as_the_profile_and_takes_no_writes(known: User) -> None:
     known.env.pop("LLM_MEMORY_UPDATES")
     os.chown(known.places.directory, 12345, 12345)
@@ -519,6 +519,7 @@ def test_every_other_command_is_byte_identical_to_plain_llm(known: User) -> None
     assert "one turn in the log" in plain["logs list --json"][1]
 
 
+@posix_only
 def test_programs_that_llm_starts_do_not_inherit_the_switch(known: User) -> None:
     seen = known.folder / "environment"
     show = f"import os\ndef look():\n    open({str(seen)!r}, 'w').write(os.popen('env').read())\n"

@@ -9,7 +9,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from conftest import User, eventually, fill, note
+from conftest import User, eventually, fill, note, posix_only
 
 import llm_user_memory as memory
 
@@ -72,6 +72,7 @@ def test_a_line_that_was_cut_short_spoils_neither_those_before_it_nor_those_behi
     assert (entries.void, entries.failure) == (["one"], 'KeyError: {"a": 1}')
 
 
+@posix_only
 def test_a_disk_that_fills_up_in_the_middle_of_a_line_costs_that_line_alone(tmp_path: pathlib.Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -99,6 +100,7 @@ def test_a_disk_that_fills_up_in_the_middle_of_a_line_costs_that_line_alone(tmp_
         subprocess.run(["umount", "-l", disk], check=True)
 
 
+@posix_only
 def test_a_call_on_a_full_disk_goes_unlearned_and_the_next_ones_are_learned(user: User) -> None:
     user.places.create()
     if subprocess.run(

@@ -9,7 +9,7 @@ import stat
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from conftest import PROFILE, User, eventually
+from conftest import PROFILE, User, as_root, eventually, posix_only
 
 import llm_user_memory
 from llm_user_memory import LARGEST_PROFILE, Edit, Problem, ProfileUnreadable, exchange_files, open_for_writing
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Callable, Iterator
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+pytestmark = posix_only
 NOBODY = 65534
 
 
@@ -453,6 +453,10 @@ def too_large(path: pathlib.Path) -> None:
     path.write_text("- Likes tea\n" * LARGEST_PROFILE)
 
 
+def fifo(path: pathlib.Path) -> None:
+    os.mkfifo(path)
+
+
 def no_text(path: pathlib.Path) -> None:
     path.write_bytes(b"- One\n- Caf\xe9 in Leeds\n")
 
@@ -460,7 +464,7 @@ def no_text(path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (os.mkfifo, "is not a regular file; see: ls -l"),
+        (fifo, "is not a regular file; see: ls -l"),
         (os.mkdir, "is not a regular file; see: ls -l"),
         (too_large, "is too large (1,200,000 bytes; at most 100,000)"),
         (no_text, "is not valid UTF-8 (line 2)"),

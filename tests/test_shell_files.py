@@ -9,21 +9,18 @@ import shlex
 import stat
 import subprocess
 import time
-from typing import TYPE_CHECKING
 
 import click.testing
 import llm.cli
 import llm_user_memory_shell
 import pytest
-from conftest import BIN, PATIENCE, User, eventually
+from conftest import BIN, PATIENCE, User, as_root, eventually, posix_only, state
 from hypothesis import given
 from hypothesis import strategies as st
 from llm_user_memory_shell import END, KINDS, START, Shell, find_shell, with_block, without_block
 from shells import find
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
+pytestmark = posix_only
 BLOCK = b"the lines\n"
 
 CONTENTS = {
@@ -344,7 +341,7 @@ def test_the_mode_stays_and_the_backup_is_no_easier_to_read(bare_home: Home, mod
     assert stat.S_IMODE((bare_home.folder / ".bashrc.before-llm-memory").stat().st_mode) == mode
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@as_root
 def test_the_owner_stays(bare_home: Home) -> None:
     bare_home.bashrc.write_text("mine\n")
     os.chown(bare_home.bashrc, 4321, 4322)
@@ -480,7 +477,7 @@ def test_zsh_is_asked_where_its_files_are(home: Home) -> None:
     assert (home.folder / "z dir" / ".zshrc").exists()
     assert f"source '{home.folder}/z dir/.zshrc'" in said
     assert "Checked: memory is active in a new zsh." in said
-    assert home.status()["shell"] == {"installed": [f"{home.folder}/z dir/.zshrc"], "active": False}
+    assert home.status()["shell"] == {"installed": ["~/z dir/.zshrc"], "active": False}
 
 
 @pytest.mark.parametrize("shell", ["fish", "nushell", "powershell"])
@@ -639,8 +636,8 @@ def test_a_shell_that_does_not_come_up_is_ended_in_time(home: Home, monkeypatch:
     monkeypatch.setattr(llm_user_memory_shell, "PATIENCE", 0.5)
     home.bashrc.write_text('sleep 1000 & echo $! >"$HOME/pids"; echo $$ >>"$HOME/pids"; wait\n')
     assert UNSEEN in home.install()
-    for pid in (home.folder / "pids").read_text().split():
-        eventually(ended(int(pid)), "the shell's end")
+    pids = [*map(int, (home.folder / "pids").read_text().split())]
+    eventually(lambda: not any(map(state, pids)), "the shell's end")
 
 
 def test_what_the_start_up_files_leave_running_holds_nothing_up_and_is_ended(home: Home) -> None:
@@ -648,17 +645,8 @@ def test_what_the_start_up_files_leave_running_holds_nothing_up_and_is_ended(hom
     started = time.monotonic()
     assert ACTIVE in home.install()
     assert time.monotonic() - started < PATIENCE
-    eventually(ended(int((home.folder / "pid").read_text())), "the end of what was left running")
-
-
-def ended(pid: int) -> Callable[[], bool]:
-    def look() -> bool:
-        try:
-            return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-        except OSError:
-            return True
-
-    return look
+    pid = int((home.folder / "pid").read_text())
+    eventually(lambda: not state(pid), "the end of what was left running")
 
 
 def test_looking_at_the_status_starts_no_shell_as_for_a_person(home: Home) -> None:
@@ -675,7 +663,7 @@ def test_status_names_the_command_that_makes_it_active(bare_home: Home, monkeypa
     assert "Here       not active; " in bare_home.run("status").stdout
     assert bare_home.status()["shell"] == {"installed": [], "active": False}
     bare_home.install(shell="zsh")
-    assert bare_home.status()["shell"] == {"installed": [str(bare_home.folder / ".zshrc")], "active": False}
+    assert bare_home.status()["shell"] == {"installed": ["~/.zshrc"], "active": False}
     inactive = "Here       not active, but installed in ~/.zshrc; open a new zsh"
     assert f"{inactive}, or set up bash: llm memory install-shell --shell bash\n" in bare_home.run("status").stdout
     monkeypatch.setenv("SHELL", "/bin/zsh")

@@ -17,13 +17,17 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import llm_user_memory_shell
+import psutil
 import pytest
+from conftest import posix_only, state
 from llm_user_memory_shell import KINDS
 from shells import Outcome, Place, Session, find, session
 
 if TYPE_CHECKING:
     from conftest import User
 
+pytestmark = posix_only
 ON, OFF, UNSET = "1", "0", "unset"
 
 # A line to type, and what LLM_MEMORY_AUTO is in the calls of llm that it makes,
@@ -232,15 +236,17 @@ def test_every_typed_line_calls_llm_just_as_without_the_block(
 
 # Jobs
 
+RUNS = (psutil.STATUS_RUNNING, psutil.STATUS_SLEEPING)
+
 
 def stop_and_go_on(shell: Session, place: Place) -> list[str]:
     """What Ctrl-C, Ctrl-Z, fg, bg and `&` come to, step by step."""
     nu = place.shell == "nushell"
     seen = []
 
-    def expect_state(pid: int, states: str) -> None:
-        shell.until(lambda: shell.state(pid) in states if states else not shell.state(pid), f"state {states!r}")
-        seen.append(f"state {states or 'gone'}")
+    def expect_state(pid: int, *states: str) -> None:
+        shell.until(lambda: state(pid) in states, f"state {states!r}")
+        seen.append(f"state {states}")
 
     shell.type("llm wait interrupted\r")
     pid = shell.started()
@@ -253,16 +259,16 @@ def stop_and_go_on(shell: Session, place: Place) -> list[str]:
     code = shell.finish()
     # fish leaves the code of whatever it ran before.
     seen.append(f"Ctrl-Z: {code if place.shell != 'fish' else ''}")
-    expect_state(pid, "T")
+    expect_state(pid, psutil.STATUS_STOPPED)
     shell.type("job unfreeze\r" if nu else "fg\r")
-    expect_state(pid, "SR")
+    expect_state(pid, *RUNS)
     shell.type("\x1a")
     shell.finish()
-    expect_state(pid, "T")
+    expect_state(pid, psutil.STATUS_STOPPED)
     if nu:
         return seen
     seen.append(f"bg: {shell.run('bg').code}")
-    expect_state(pid, "SR")
+    expect_state(pid, *RUNS)
     shell.type("fg\r")
     shell.until(lambda: os.tcgetpgrp(shell.fd) == os.getpgid(pid), "llm in the foreground")
     shell.type("\x03")
@@ -271,7 +277,7 @@ def stop_and_go_on(shell: Session, place: Place) -> list[str]:
     shell.type("llm wait 'in the background; (really) & truly' &\r")
     seen.append(f"&: {shell.finish()}")
     pid = shell.started()
-    expect_state(pid, "SR")
+    expect_state(pid, *RUNS)
     shell.type("fg\r")
     shell.until(lambda: os.tcgetpgrp(shell.fd) == os.getpgid(pid), "llm in the foreground")
     shell.type("\x03")
@@ -281,7 +287,7 @@ def stop_and_go_on(shell: Session, place: Place) -> list[str]:
     shell.finish()
     pids = [shell.started(), shell.started()]
     for pid in pids:
-        expect_state(pid, "SR")
+        expect_state(pid, *RUNS)
         os.kill(pid, 15)
         expect_state(pid, "")
     return seen
@@ -655,7 +661,7 @@ def test_installed_from_inside_a_shell_and_loaded_there_it_is_active_as_status_s
         assert "in a new zsh" in said  # active, if the machine had time to say so
         opened.run("source ~/.zshrc")
         status = json.loads(opened.run("llm memory status --json >out").out or "{}")
-    assert status["shell"] == {"installed": [str(place.home / ".zshrc")], "active": True}
+    assert status["shell"] == {"installed": ["~/.zshrc"], "active": True}
 
 
 def test_the_machine_has_these_shells() -> None:
@@ -689,7 +695,7 @@ def find_or_none(name: str) -> str | None:
     ids=lambda value: value if isinstance(value, str) else value[0],
 )
 def test_the_lines_are_clean(command: list[str], file: str) -> None:
-    path = pathlib.Path(__file__).parent.parent / "shell" / file
+    path = pathlib.Path(llm_user_memory_shell.__file__).with_name(file)
     done = subprocess.run([find(command[0]), *command[1:], str(path)], capture_output=True, text=True, check=False)
     # Nushell's check also prints hints about types.
     errors = [line for line in done.stdout.splitlines() if '"type":"hint"' not in line]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import filelock
 import pytest
+from conftest import posix_only
 from hypothesis import given
 from hypothesis import strategies as st
 from shells import Place, Record, Session, session
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from conftest import User
 
+pytestmark = posix_only
 SAID = "I live in Leeds"
 SPY = "I am a spy"
 

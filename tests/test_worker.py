@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-import signal
 import sqlite3
 import stat
 import subprocess
@@ -13,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import BIN, PATIENCE, User, eventually, holder
+from conftest import BIN, PATIENCE, User, eventually, kill, posix_only, state
 
 import llm_user_memory as memory
 
@@ -55,13 +54,6 @@ def start_worker(user: User) -> None:
     subprocess.Popen([BIN / "llm", "memory", "worker"], env=user.env, cwd="/")
 
 
-def ended(pid: int) -> bool:
-    try:
-        return "\nState:\tZ" in pathlib.Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return True
-
-
 @contextlib.contextmanager
 def locked_by_another_program(path: pathlib.Path) -> Iterator[None]:
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
@@ -73,6 +65,7 @@ def locked_by_another_program(path: pathlib.Path) -> Iterator[None]:
 # Beginning
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="not run: no /proc, which tells what files a process has open")
 def test_a_call_ends_while_its_worker_goes_on_and_shares_no_file_with_it(user: User) -> None:
     (user.script / "slow.txt").write_text("NO_UPDATE 600")
     command = f'said=$("$0" "{SAID}"); "$0" "And now?" | cat >/dev/null; echo "$said"'
@@ -98,7 +91,7 @@ def test_after_a_kill_the_next_call_starts_another_worker_and_both_turns_are_lea
     (user.script / "slow.txt").write_text("NO_UPDATE 600")
     user.llm(SAID)
     eventually(lambda: user.calls(update=True), "the update request")
-    user.kill_worker(signal.SIGKILL)
+    user.kill_worker()
     (user.script / "slow.txt").unlink()
     user.llm(ALSO)
     user.comes_to_know(SAID, ALSO)
@@ -106,7 +99,7 @@ def test_after_a_kill_the_next_call_starts_another_worker_and_both_turns_are_lea
     assert user.asked_about(f">\n{SAID}\n<") == 2
 
 
-@pytest.mark.skipif(os.name != "posix", reason="a lock is a file there")
+@posix_only
 def test_a_worker_lock_that_can_not_be_opened_is_told_by_status_and_learning_goes_on_without_it(user: User) -> None:
     user.places.lock("worker").mkdir(parents=True)
     user.says(SAID)
@@ -152,7 +145,7 @@ def test_a_worker_ends_when_its_home_vanishes_and_does_not_bring_it_back(user: U
     user.llm(SAID, LLM_MEMORY_UPDATE_INTERVAL="3600")
     pid = user.worker_pid()
     user.places.directory.rename(user.folder / "gone")
-    eventually(lambda: ended(pid), "the worker's end")
+    eventually(lambda: not state(pid), "the worker's end")
     assert not user.places.directory.exists()
 
 
@@ -247,8 +240,8 @@ def test_no_file_of_ours_is_readable_by_others_whatever_the_umask(user: User) ->
         run("memory", "pause")
         eventually(lambda: list(user.home.rglob("worker-*.log")), "the worker's log")
     finally:
-        while pid := holder(home.lock("worker")):
-            os.kill(pid, signal.SIGKILL)
+        for pid in user.workers():
+            kill(pid)
     ours = [*home.directory.rglob("*"), home.directory, *user.home.rglob("worker-*.log")]
     assert {home.profile, home.database, home.lock("worker"), home.file("paused")} <= set(ours)
     assert [(path, oct(stat.S_IMODE(path.stat().st_mode))) for path in ours if path.stat().st_mode & 0o077] == []

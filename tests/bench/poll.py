@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import pathlib
 import sqlite3
 import subprocess
 import sys
 import time
+from typing import TYPE_CHECKING
 
 import people
+import psutil
 from table import Row, alone, compared, in_turns
 
 import llm_user_memory as memory
 
+if TYPE_CHECKING:
+    import pathlib
+
+TELL_SIZE = "import psutil; print(psutil.Process().memory_info().rss / 2**20)"
 POLLS_AN_HOUR = 3_600 / memory.DEFAULT_INTERVAL
 
 
@@ -94,26 +98,22 @@ def at_rest(quick: bool, folder: pathlib.Path) -> list[Row]:
             seconds.append((cpu_seconds(pid) - before) / polls * POLLS_AN_HOUR)
         size = megabytes(pid)
     bare = subprocess.run(
-        [sys.executable, "-c", "import llm.cli, llm; llm.get_model('scripted'); print(open('/proc/self/status').read())"],
+        [sys.executable, "-c", f"import llm.cli, llm; llm.get_model('scripted'); {TELL_SIZE}"],
         env=env | {"LLM_LOAD_PLUGINS": "llm-scripted"}, capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     return [
         alone("CPU in an hour with nothing to do", seconds, None, " s", 2),
-        compared("memory (RSS), against llm that has just started", [[size], [resident(bare)]], None, " MB", 0),
+        compared("memory (RSS), against llm that has just started", [[size], [float(bare)]], None, " MB", 0),
     ]
 
 
 def cpu_seconds(pid: int) -> float:
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def resident(status: str) -> float:
-    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+    times = psutil.Process(pid).cpu_times()
+    return times.user + times.system
 
 
 def megabytes(pid: int) -> float:
-    return resident(pathlib.Path(f"/proc/{pid}/status").read_text())
+    return psutil.Process(pid).memory_info().rss / 2**20
 
 
 def in_time(quick: bool, folder: pathlib.Path) -> Row:
