@@ -19,7 +19,7 @@ lines that edits name.
 Files, below ``llm.user_dir()/memory`` (0700, files 0600):
 
 - ``profile.md``: what is known, the user's to edit. Replaced whole, atomically.
-- ``memory.db``: versions, evidence, turns, edits that were not made (SQLite). Learners and
+- ``memory.db``: versions, facts, evidence, turns, edits that were not made (SQLite). Learners and
   commands write it; an ``llm`` call never opens it.
 - ``typed.jsonl``: the journal, one line for each call, appended in one write.
 - ``paused``: exists while learning is paused.
@@ -1713,19 +1713,19 @@ class Chat(Value):
 
 NO_WORDS = "Name a word to search for, as in: llm memory search dog"
 
-# The turns of llm, and below them those that it logged before 0.32. It indexes both itself.
+# The tables of turns, the second that of llm before 0.32, with their ids. llm keeps an index of both.
+_TURN_IDS = {"turn_search": "turn_id", "responses": "responses.id"}
 _CHATS = {
     "turn_search": """
         select turns.id, coalesce(turns.thread_id, ''), turns.datetime_utc as at, snippet({0}_fts, 0, '', '', '…', 24)
-          from {0}_fts join {0} on {0}.id = {0}_fts.rowid join turns on turns.id = {0}.turn_id
-         where {0}_fts match ? and at >= ? and turns.id not in (select value from json_each(?))
-         order by at desc limit ?""",
+          from {0}_fts join {0} on {0}.rowid = {0}_fts.rowid join turns on turns.id = {0}.turn_id""",
     "responses": """
         select {0}.id, coalesce(conversation_id, ''), datetime_utc as at, snippet({0}_fts, 0, '', '', '…', 24)
-          from {0}_fts join {0} on {0}.rowid = {0}_fts.rowid
-         where {0}_fts match ? and at >= ? and {0}.id not in (select value from json_each(?))
-         order by at desc limit ?""",
+          from {0}_fts join {0} on {0}.rowid = {0}_fts.rowid""",
 }
+_MATCHING = """
+    where {0}_fts match ? and at >= ? and {1} not in (select value from json_each(?))
+    order by {0}_fts.rowid desc limit ?"""
 
 
 class LogUnreadable(Problem):
@@ -1770,22 +1770,28 @@ class Log(Value):
         return {row[0]: row[1] or "" for row in self._query(sql, json.dumps(turn_ids))}
 
     def all_prompts(self) -> Iterator[tuple[str, str]]:
-        """Read the id and prompt of every turn, a batch at a time; also those that llm before 0.32 logged."""
-        for sql in ("select id, turn_id, prompt from turn_search", "select rowid, id, prompt from responses"):
-            key, row = ("id" if "turn_id" in sql else "rowid"), 0
-            while rows := self._query(f"{sql} where {key} > ? order by {key} limit ?", row, BATCH_OF_TURNS):
-                yield from ((id, prompt or "") for _, id, prompt in rows)
+        """Read the id and prompt of every turn, a batch at a time."""
+        for table, id in _TURN_IDS.items():
+            sql, row = f"select rowid, {id}, prompt from {table} where rowid > ? order by rowid limit ?", 0
+            while rows := self._query(sql, row, BATCH_OF_TURNS):
+                yield from ((turn_id, prompt or "") for _, turn_id, prompt in rows)
                 row = rows[-1][0]
 
-    def search(self, query: str, *, since: str = "", limit: int = -1, without: Iterable[str] = ()) -> list[Chat]:
-        """Find the turns whose prompts have words that begin so, newest first. Raises ``Problem`` if there are none."""
-        terms = search_terms(query, lambda word: f'"{word}"*')
+    def search(
+        self, words: str, *, since: str = "", limit: int | None = None, without: Iterable[str] = ()
+    ) -> list[Chat]:
+        """Find turns whose prompts have words that begin so, newest first. Raises ``Problem`` if no word is given."""
+        terms = search_terms(words, lambda word: f'"{word}"*')
         if not terms:
             raise Problem(NO_WORDS)
-        values = f"prompt : ({terms})", since, json.dumps(list(without)), limit
-        found = [Chat(*row) for table in _CHATS for row in self._query(_CHATS[table].format(table), *values)]
-        newest = sorted({chat.turn_id: chat for chat in found}.values(), key=lambda chat: chat.at, reverse=True)
-        return newest[: limit if limit >= 0 else None]
+        values = f"prompt : ({terms})", since, json.dumps(list(without)), -1 if limit is None else limit
+        found = [
+            Chat(*row)
+            for table, id in _TURN_IDS.items()
+            for row in self._query((_CHATS[table] + _MATCHING).format(table, id), *values)
+        ]
+        newest = sorted(found, key=lambda chat: chat.at, reverse=True)
+        return list({chat.turn_id: chat for chat in newest}.values())[:limit]
 
 
 # -- memory ------------------------------------------------------------------
@@ -2148,6 +2154,17 @@ _WANTED = """
         select 1 from periods join versions on versions.id = since where fact = facts.id and at >= ?3))"""
 
 
+class Period(Value):
+    """Times at which a fact came in and, unless it is current, went again: ISO 8601."""
+
+    since: str
+    until: str | None
+
+    def __str__(self) -> str:
+        since, until = (at and local_date(at)[:10] for at in self)
+        return f"{since} to {until}" if until else f"since {since}"
+
+
 class Query(Value):
     """A search of the facts."""
 
@@ -2180,36 +2197,33 @@ class Facts(Value):
             if line not in known:
                 self.db.execute("insert into periods select id, ?, null from facts where text = ?", version, line)
 
-    def wanted(self, query: Query) -> tuple[str | None, bool | None, str | None]:
-        """Return the values that SQL compares facts with. Raises ``Problem`` if there is no such section."""
-        sections = [row[0] for row in self.db.rows("select distinct section from facts where section != ''")]
-        named = [name for name in sections if normalised(query.section) in normalised(name)]
-        if query.section and not named:
-            raise Problem(
-                f"There is no section {query.section!r}. Sections with facts: {', '.join(sections) or 'none'}"
-            )
-        return json.dumps(named) if query.section else None, query.current, query.since or None
+    def about(self, query: Query) -> list[int]:
+        """Return the ids of the facts that a query is about, with its words or not. Raises ``Problem``."""
+        return self._ids("facts where", query)
 
     def matching(self, query: Query) -> list[int]:
-        """Return the ids of the facts with these words, best first. Raises ``Problem`` if the query has none."""
+        """Return the ids of the facts with a query's words, best first. Raises ``Problem``."""
         terms = search_terms(query.words, lambda word: f'"{indexed(word)}"')
         if not terms:
             raise Problem(NO_WORDS)
-        sql = "select facts.id from facts_fts join facts on facts.id = facts_fts.rowid where facts_fts match ?4"
-        rows = self.db.rows(f"{sql} and {_WANTED} order by rank, facts.id desc", *self.wanted(query), terms)
-        return [row[0] for row in rows]
+        return self._ids("facts_fts join facts on id = facts_fts.rowid where facts_fts match ?4 and", query, terms)
 
-    def all(self, query: Query) -> set[int]:
-        """Return the ids of all facts that a query is about, whatever its words."""
-        return {row[0] for row in self.db.rows(f"select id from facts where {_WANTED}", *self.wanted(query))}
+    def _ids(self, where: str, query: Query, *terms: str) -> list[int]:
+        sections = [row[0] for row in self.db.rows("select distinct section from facts where section != ''")]
+        named = [name for name in sections if normalised(query.section) in normalised(name)]
+        if query.section and not named:
+            raise Problem(f"There is no section {query.section!r}. Sections with facts: {', '.join(sections)}")
+        values = json.dumps(named) if query.section else None, query.current, query.since or None, *terms
+        order = "rank, id desc" if terms else "id desc"
+        return [row[0] for row in self.db.rows(f"select id from {where} {_WANTED} order by {order}", *values)]
 
-    def periods(self, fact: int) -> tuple[tuple[str, str | None], ...]:
-        """Return the times when a fact came in and, if it is not current, went again."""
+    def periods(self, fact: int) -> list[Period]:
+        """Return when a fact held, oldest first."""
         sql = (
             "select came.at, went.at from periods join versions as came on came.id = since"
             " left join versions as went on went.id = until where fact = ? order by since"
         )
-        return tuple((since, until) for since, until in self.db.rows(sql, fact))
+        return [Period(*row) for row in self.db.rows(sql, fact)]
 
     def forget(self, says: Callable[[str], bool], stays: Iterable[str]) -> None:
         """Delete the facts that say it, and section names that do, except those that stay."""
@@ -2234,11 +2248,14 @@ class Meanings(Value):
 
     db: Database
 
-    def are_kept(self) -> bool:
-        return bool(self.db.value("select 1 from sqlite_master where name = 'embeddings'"))
+    @property
+    def model(self) -> str:
+        """The id of the embedding model; ``""`` if there never was a semantic search."""
+        there = self.db.value("select 1 from sqlite_master where name = 'collections'")
+        return (there and self.db.value("select model from collections")) or ""
 
     def begin(self) -> str:
-        """Begin the collection for llm's default embedding model, anew if that is another now, and return its id."""
+        """Begin to keep embeddings by llm's default model, anew if that is another now, and return its id."""
         name = llm.get_default_embedding_model()
         try:
             model: str = llm.get_embedding_model(name).model_id
@@ -2246,13 +2263,12 @@ class Meanings(Value):
             missing = f"The embedding model {name!r} is not installed" if name else "No embedding model is chosen"
             choose = "To choose one: llm embed-models, then llm embed-models default MODEL"
             raise Problem(f"{missing}. {choose}") from error
-        collection = self._collection(model)
-        if collection.model_id != model:
-            collection.delete()
-            self._collection(model)
+        if self.model not in {"", model}:
+            self._collection(self.model).delete()
+        self._collection(model)
         return model
 
-    def _collection(self, model: str | None = None) -> llm.Collection:
+    def _collection(self, model: str) -> Any:
         import sqlite_utils
 
         collection = llm.Collection("facts", sqlite_utils.Database(self.db.connection), model_id=model)
@@ -2266,24 +2282,26 @@ class Meanings(Value):
 
     def embed(self, facts: Iterable[tuple[str, str]]) -> None:
         """Embed facts in batches. Raises ``Problem`` if the model fails."""
-        with self._asking() as collection:
-            collection.embed_multi(facts)
+        self._ask(lambda collection: collection.embed_multi(facts))
 
     def nearest(self, words: str) -> list[int]:
         """Return the ids of all facts, the nearest in meaning first. Raises ``Problem`` if the model fails."""
-        with self._asking() as collection:
-            return [int(entry.id) for entry in collection.similar(mask_secrets(words), -1)]
+        entries = self._ask(lambda collection: collection.similar(mask_secrets(words), -1))
+        return [int(entry.id) for entry in entries]
 
-    @contextlib.contextmanager
-    def _asking(self) -> Iterator[llm.Collection]:
-        collection = self._collection()
+    def _ask(self, ask: Callable[[Any], Any]) -> Any:
         try:
-            yield collection
+            return ask(self._collection(self.model))
         except sqlite3.Error:
             raise
         except Exception as error:  # whatever a plugin raises is its failure
-            message = mask_secrets(f"{collection.model_id} can't embed the facts: {error or type(error).__name__}")
-            raise Problem(f"{message}. Search without it: llm memory search QUERY") from error
+            message = mask_secrets(f"{self.model} can't embed: {error or type(error).__name__}")
+            raise Problem(f"{message}. To search by words alone, leave out --semantic") from error
+
+    def forget(self) -> None:
+        """Delete the embeddings of facts that are gone."""
+        if self.model:
+            self.db.execute("delete from embeddings where cast(id as integer) not in (select id from facts)")
 
 
 # History
@@ -3235,8 +3253,7 @@ class Forgetting(Value):
     def _forget_facts(self, says: Says) -> None:
         headings = {title for _, _, title in Document(self.history.profile()).headings}
         Facts(self.db).forget(says, headings.union(DEFAULT_SECTIONS, [OTHER_SECTION]))
-        if Meanings(self.db).are_kept():
-            self.db.execute("delete from embeddings where cast(id as integer) not in (select id from facts)")
+        Meanings(self.db).forget()
 
     def _tidy(self) -> None:
         """Clear the database of pieces that SQLite leaves when it moves what was deleted (measured)."""
@@ -3283,16 +3300,13 @@ class Hit(Value):
 
     fact: str
     section: str
-    periods: tuple[tuple[str, str | None], ...]
-    """When it came in and, unless it is current, went again: ISO 8601, oldest first."""
+    periods: list[Period]  # when it held, oldest first
     quote: str  # what the user typed; "" for what they wrote themselves
     at: str  # when they typed it
     thread_id: str
 
     def __str__(self) -> str:
-        days = [(local_date(since)[:10], until and local_date(until)[:10]) for since, until in self.periods]
-        when = ", ".join(f"{since} to {until}" if until else f"since {since}" for since, until in days)
-        return f"{self.section}, {when}" if self.section else when
+        return ", ".join([*filter(None, [self.section]), *map(str, self.periods)])
 
 
 class Search(Value):
@@ -3306,7 +3320,7 @@ class Search(Value):
         """Find facts by their words, or also by meaning, best first. Raises ``Problem`` if that can't be."""
         rankings = [self.facts.matching(query)]
         if query.semantic:
-            wanted = self.facts.all(query)
+            wanted = set(self.facts.about(query))
             rankings.append([fact for fact in self.meanings.nearest(query.words) if fact in wanted])
         scores: Counter[int] = Counter()
         for ranking in rankings:  # reciprocal rank fusion
@@ -3315,8 +3329,7 @@ class Search(Value):
 
     def _hit(self, fact: int) -> Hit:
         text, section = self.facts.db.rows("select text, section from facts where id = ?", fact)[0]
-        typed = (receipt for receipt in self.receipts.of(text) if receipt.turn_id)
-        receipt = next(typed, None)
+        receipt = next((receipt for receipt in self.receipts.of(text) if receipt.turn_id), None)
         source = (receipt.quote, receipt.at, receipt.thread_id) if receipt else ("", "", "")
         return Hit(text, section, self.facts.periods(fact), *source)
 
@@ -3649,20 +3662,19 @@ def _is_short(text: str) -> bool:
 
 
 def embed_new(home: Home, timeout: float = MODEL_TIMEOUT) -> threading.Thread:
-    """Embed the facts that came in, for searches by meaning; ``status`` tells if that fails. Learning goes on."""
+    """Embed the facts that came in, for semantic search; ``status`` tells if that fails."""
     import threading
 
     def run() -> None:
         with contextlib.suppress(sqlite3.Error, Problem, OSError), Memory(home) as memory:
-            place, message = "search", f"Embedding the facts for search takes longer than {timeout:g} s"
-            memory.db.report(place, message)  # unless it ends
+            report = functools.partial(memory.db.report, "search")
+            report(f"Embedding new facts takes longer than {timeout:g} s; learning goes on")  # unless it ends
             try:
                 memory.meanings.embed(memory.meanings.missing())
             except Problem as problem:
-                message = problem.message
-                memory.db.report(place, message)
+                report(problem.message)
             else:
-                memory.db.report(place, None)
+                report(None)
 
     # A daemon thread with a connection of its own: a call that hangs can only be left behind.
     thread = threading.Thread(target=run, daemon=True)
@@ -3749,7 +3761,7 @@ class Learner:
                 self.memory.turns.put_off(batch.turns, in_words(error))
             raise
         self._tell(since, held=bool(judged.of("hold")))
-        if self.memory.meanings.are_kept() and not (self._embedding and self._embedding.is_alive()):
+        if self.memory.meanings.model and not (self._embedding and self._embedding.is_alive()):
             self._embedding = embed_new(self.memory.home)
         return Result(batch.model, len(batch.turns), judged.verdicts)
 
@@ -3780,7 +3792,7 @@ class Learner:
         memory = self.memory
         # A fact may be made of anything the model was shown, even if forgotten since.
         shown = {message.turn_id for message in (*batch.messages, *batch.earlier)}
-        forgotten = shown.intersection(turn.turn_id for turn in memory.turns.in_states("forgotten"))
+        forgotten = shown & memory.turns.forgotten()
         changed = not batch.turns and text != batch.seen.text
         if forgotten or changed or memory.history.forgotten_since(batch.version) or memory.paused_since():
             raise _Interrupted
@@ -4155,14 +4167,20 @@ def _fragments(text: str) -> list[llm.Fragment]:
     return [llm.Fragment(sent, "memory:auto")] if sent else []
 
 
-def _found(home: Home, words: str) -> list[llm.Fragment]:
-    """Search the facts, for a prompt whose user asks for that. The database is only read."""
-    home.check_own()
-    if not home.database.exists():
-        return []
-    with Memory(home, patience=1) as memory:
-        memory.db.open_to_read()
-        hits = memory.search.find(Query(words))
+def _found(words: str) -> list[llm.Fragment]:
+    """Search the facts, for a prompt whose user asks for that; the database is only read."""
+    home, hits = Home.current(), []
+    try:
+        home.check_own()
+        if home.database.exists():
+            with Memory(home, patience=1) as memory:
+                memory.db.open_to_read()
+                hits = memory.search.find(Query(words))
+    except Exception as error:  # noqa: BLE001 - the user's call goes on without what could not be found
+        with contextlib.suppress(OSError, ValueError):
+            click.echo(
+                f"memory: the search failed, and the prompt goes without it: {printable(in_words(error))}", err=True
+            )
     text = "\n".join(f"- {hit.fact} ({hit})" for hit in hits)
     return [llm.Fragment(FOUND.format(_disarmed(text)), f"memory:{_SEARCH}{words}")] if hits else []
 
@@ -4190,7 +4208,7 @@ def _llm_variables() -> Mapping[str, Any]:
 
 
 def _asks_for_profile(fragment: str) -> bool:
-    return bool(re.match(rf"memory:(?!(?:{_BY_HAND})?{_SEARCH})", fragment))
+    return fragment.startswith("memory:") and _SEARCH not in fragment
 
 
 def _earlier_messages(conversation: Any) -> list[tuple[str, str]]:
@@ -4467,15 +4485,6 @@ class Call:
                 os.write(sys.stderr.fileno(), f"memory: {message}\n".encode())
 
 
-def _search_result(words: str, call: Call | None) -> list[llm.Fragment]:
-    try:
-        return _found(Home.current(), words)
-    except Exception as error:  # noqa: BLE001 - the user's call goes on without what could not be found
-        if call:
-            call.report(in_words(error))
-        return []
-
-
 def load_fragment(argument: str) -> list[llm.Fragment]:
     """Your profile, as llm-user-memory keeps it: memory:auto. Facts that it ever had: memory:search:QUERY"""
     argument = argument.removeprefix(_BY_HAND)
@@ -4484,10 +4493,9 @@ def load_fragment(argument: str) -> list[llm.Fragment]:
     settings = Settings.from_env(os.environ)
     if settings.disabled:
         return []
-    call = Call.current(settings)
     if argument.startswith(_SEARCH):
-        return _search_result(argument.removeprefix(_SEARCH), call)
-    if call:
+        return _found(argument.removeprefix(_SEARCH))
+    if call := Call.current(settings):
         return call.fragments(argument)
     home = Home.current()
     home.check_own()
@@ -4574,7 +4582,7 @@ def show_line(line: str, colour: str | None = None) -> None:
 
 
 def print_json(data: object) -> None:
-    text = json.dumps(data, indent=2, ensure_ascii=False)
+    text = json.dumps(data, indent=2, ensure_ascii=False, default=Value._asdict)
     click.echo(printable(text) if at_terminal(sys.stdout) else text)
 
 
@@ -4727,20 +4735,16 @@ def chats_found(query: Query) -> list[Chat]:
     if query != Query(query.words, since=query.since, limit=query.limit):
         raise click.UsageError("--chats takes no --section, --current, --past or --semantic")
     with open_memory() as memory:
-        limit = -1 if query.limit is None else query.limit
-        forgotten = memory.turns.forgotten()
-        return Log(memory.home.logs).search(query.words, since=query.since, limit=limit, without=forgotten)
+        log, forgotten = Log(memory.home.logs), memory.turns.forgotten()
+    return log.search(query.words, since=query.since, limit=query.limit, without=forgotten)
 
 
 def show_hit(hit: Hit | Chat) -> None:
     if isinstance(hit, Chat):
-        show_line(" ".join(hit.text.split()))
-        show_line(f"    {local_date(hit.at)[:10]}; to continue: llm --cid {hit.thread_id}")
-        return
-    show_line(hit.fact)
-    show_line(f"    {hit}")
-    if hit.quote:
-        show_line(f"    “{hit.quote}”")
+        lines = [" ".join(hit.text.split()), f"{local_date(hit.at)[:10]}; to continue: llm --cid {hit.thread_id}"]
+    else:
+        lines = [hit.fact, str(hit), *([f"“{hit.quote}”"] if hit.quote else [])]
+    show_line("\n    ".join(lines))
 
 
 @memory_group.command()

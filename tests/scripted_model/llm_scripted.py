@@ -4,13 +4,15 @@ An ordinary prompt is answered with "You said: …". An update request is
 answered by the grammar: with the text of the file `update.txt` in
 $SCRIPTED_DIR if there is one, else with one ADD for each sentence of its
 messages that begins like a statement about oneself. Every call is written to
-`calls.jsonl` there, so that a test can see exactly what a model was sent.
+`calls.jsonl` there, so that a test can see exactly what a model was sent; every
+text to embed to `embedded.jsonl`.
 
 Files in $SCRIPTED_DIR that change what happens:
     update.txt   the reply to every update request
     slow.txt     "TEXT SECONDS": a prompt that holds TEXT takes so long
     error.txt    every update request raises this message
     stuck.txt    scripted-thread and scripted-executor hang in an update request
+    embed-error.txt  every request for embeddings raises this message
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import llm
+from llm.models import EmbeddingModel
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
@@ -195,7 +198,7 @@ class Stuck(Scripted):
         yield said
 
 
-class ScriptedEmbedding(llm.EmbeddingModel):
+class ScriptedEmbedding(EmbeddingModel):
     """Knows a text by its words, and of some words that they mean the same."""
 
     batch_size = 100
@@ -211,9 +214,9 @@ class ScriptedEmbedding(llm.EmbeddingModel):
         with open(folder() / "embedded.jsonl", "a", encoding="utf-8") as embedded:
             embedded.write(json.dumps([self.model_id, texts]) + "\n")
         for text in texts:
-            vector = [0.01] * 64
+            vector = [0.001] * 1024
             for word in re.findall(r"\w+", text.casefold()):
-                vector[zlib.crc32(self.same.get(word, word).encode()) % 64] += 1
+                vector[zlib.crc32(self.same.get(word, word).encode()) % 1024] += 1
             yield vector
 
 
