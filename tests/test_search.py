@@ -9,7 +9,9 @@ import sqlite3
 from typing import TYPE_CHECKING
 
 import filelock
+import llm
 import pytest
+import sqlite_utils
 from conftest import PROFILE, Clock, User
 
 from llm_user_memory import Log, Query, forget_for_good, saying
@@ -60,6 +62,11 @@ def embedded(user: User) -> list[str]:
     """The texts that were embedded, queries among them."""
     lines = (user.script / "embedded.jsonl").read_text("utf-8").splitlines()
     return [text for line in lines for text in json.loads(line)[1]]
+
+
+def count_embeddings(user: User) -> int:
+    with contextlib.closing(sqlite3.connect(user.places.database)) as db:
+        return int(llm.Collection("facts", sqlite_utils.Database(db), create=False).count())
 
 
 # Words
@@ -222,10 +229,12 @@ def test_what_is_forgotten_is_found_in_no_way(embedding: User) -> None:
     embedding.run("load", "-", stdin=PROFILE)
     found(embedding, "--semantic", "hound")
     with embedding.memory() as memory:
-        ids = {hit.fact for hit in memory.search.find(Query("hound", semantic=True, limit=None))}
-        assert "Has a puppy" in ids
+        known = {hit.fact for hit in memory.search.find(Query("hound", semantic=True, limit=None))}
+        assert "Has a puppy" in known
+        assert count_embeddings(embedding) == len(known)
         forget_for_good(memory, Log(embedding.places.logs), saying("puppy"))
     assert embedding.files_with("pupp") == []
+    assert count_embeddings(embedding) == len(known) - 1
     assert found(embedding, "puppy") == []
     assert "Has a puppy" not in found(embedding, "--semantic", "hound", "-n", "0")
     assert embedding.run("search", "--chats", "puppy")[0] == ""
@@ -241,13 +250,13 @@ def test_what_is_forgotten_while_it_is_embedded_does_not_come_back(embedding: Us
 
         def facts() -> Iterator[tuple[str, str]]:
             yield from memory.meanings.missing()
-            embedding.run("forget", "puppy", "--yes")
+            embedding.run("forget", "Rex", "--yes")
             embedding.run("add", "Plays chess")  # and does not get its number
 
+        before = len(memory.meanings.missing())
         memory.meanings.embed(facts())
         assert [text for _, text in memory.meanings.missing()] == ["Plays chess"]
-        hits = memory.search.find(Query("hound", semantic=True))
-        assert "Has a puppy" not in [hit.fact for hit in hits]
+    assert count_embeddings(embedding) == before - 1
 
 
 # In a prompt
