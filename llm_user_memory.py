@@ -2209,13 +2209,16 @@ class Facts(Value):
         return self._ids("facts_fts join facts on id = facts_fts.rowid where facts_fts match ?4 and", query, terms)
 
     def _ids(self, where: str, query: Query, *terms: str) -> list[int]:
+        sections = json.dumps(self._sections(query.section)) if query.section else None
+        order, values = "rank, id desc" if terms else "id desc", (query.current, query.since or None, *terms)
+        return [row[0] for row in self.db.rows(f"select id from {where} {_WANTED} order by {order}", sections, *values)]
+
+    def _sections(self, wanted: str) -> list[str]:
         sections = [row[0] for row in self.db.rows("select distinct section from facts where section != ''")]
-        named = [name for name in sections if normalised(query.section) in normalised(name)]
-        if query.section and not named:
-            raise Problem(f"There is no section {query.section!r}. Sections with facts: {', '.join(sections)}")
-        values = json.dumps(named) if query.section else None, query.current, query.since or None, *terms
-        order = "rank, id desc" if terms else "id desc"
-        return [row[0] for row in self.db.rows(f"select id from {where} {_WANTED} order by {order}", *values)]
+        named = [name for name in sections if normalised(wanted) in normalised(name)]
+        if not named:
+            raise Problem(f"There is no section {wanted!r}. Sections with facts: {', '.join(sections)}")
+        return named
 
     def periods(self, fact: int) -> list[Period]:
         """Return when a fact held, oldest first."""
