@@ -44,6 +44,7 @@ from llm_user_memory import (
     Log,
     Memory,
     Problem,
+    Query,
     Settings,
     edited,
     forget_for_good,
@@ -499,6 +500,10 @@ class People(RuleBasedStateMachine):
         self.memory.history.tidy()
         assert self.memory.history.version_text(self.memory.history.latest_id()) == self.text
         assert not list(self.folder.rglob(".profile.md.*"))
+        tokens = re.findall(r"zq\d+x", self.text)
+        found = self.memory.search.find(Query(" or ".join(["x", *tokens, *self.forgotten]), current=True, limit=None))
+        said = {text for text, _ in Document(self.text).sayings()}
+        assert {hit.fact for hit in found} == {text for text in said if re.search(r"zq\d+x", text)}
 
     # What must hold
 

@@ -98,6 +98,14 @@ def test_a_model_can_see_and_search_what_is_known(user: User) -> None:
     assert "Lives in Leeds" in found
 
 
+def test_a_model_can_recall_past_conversations_but_not_forgotten_ones(user: User) -> None:
+    user.make_log()
+    user.types("How do I bake rye bread?", "I have a secret dog")
+    assert "How do I bake rye bread? (llm --cid " in asks(user, "recall", query="bake")
+    user.run("forget", "secret dog", "--yes")
+    assert asks(user, "recall", query="secret", said="hello").strip() == "Nothing found."
+
+
 def test_a_call_without_the_shell_function_does_not_learn_what_it_was_not_asked_to(user: User) -> None:
     asks(user, "show", auto=None)
     assert not user.places.file("typed.jsonl").exists()

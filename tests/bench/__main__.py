@@ -16,6 +16,7 @@ import calls
 import facts
 import history
 import poll
+import search
 import secrets_
 import tokens_
 from table import printed
@@ -27,6 +28,7 @@ PARTS = {
     "history": history.run,
     "facts": facts.run,
     "secrets": secrets_.run,
+    "search": search.run,
 }
 
 

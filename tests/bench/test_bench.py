@@ -25,6 +25,7 @@ ROWS = {
     "history": ["history, with 500", "diff, with 500", "why, with 500", "rollback, with 500", "bytes of memory.db"],
     "facts": ["after 10 updates", "after 50 updates"],
     "secrets": ["prose", "the slowest of"],
+    "search": ["a search that finds ten", "a search that finds a tenth", "bytes of memory.db a fact"],
 }
 
 

@@ -4,7 +4,8 @@ An ordinary prompt is answered with "You said: …". An update request is
 answered by the grammar: with the text of the file `update.txt` in
 $SCRIPTED_DIR if there is one, else with one ADD for each sentence of its
 messages that begins like a statement about oneself. Every call is written to
-`calls.jsonl` there, so that a test can see exactly what a model was sent.
+`calls.jsonl` there, so that a test can see exactly what a model was sent; every
+text to embed to `embedded.jsonl`.
 
 Files in $SCRIPTED_DIR that change what happens:
     update.txt   the reply to every update request
@@ -12,6 +13,8 @@ Files in $SCRIPTED_DIR that change what happens:
     error.txt    every update request raises this message
     tool.json    the tool call that a prompt with tools makes; its result is then the answer
     stuck.txt    scripted-thread and scripted-executor hang in an update request
+    embed-error.txt  every request for embeddings raises this message
+    embed-wait.txt   requests for embeddings wait until this is removed
 """
 
 from __future__ import annotations
@@ -22,10 +25,12 @@ import pathlib
 import re
 import threading
 import time
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import llm
+from llm.models import EmbeddingModel
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
@@ -197,6 +202,36 @@ class Stuck(Scripted):
             thread.start()
             thread.join()
         yield said
+
+
+class ScriptedEmbedding(EmbeddingModel):
+    """Knows a text by its words, and of some words that they mean the same."""
+
+    batch_size = 100
+    same = {"puppy": "dog", "hound": "dog", "automobile": "car"}  # noqa: RUF012 - never changed
+
+    def __init__(self, model_id: str) -> None:
+        self.model_id = model_id
+
+    def embed_batch(self, items: Any, *, key: str | None = None) -> Iterator[list[float]]:
+        if (error := read("embed-error.txt")) is not None:
+            raise llm.ModelError(error)
+        while read("embed-wait.txt") is not None:
+            time.sleep(0.01)
+        texts = list(items)
+        with open(folder() / "embedded.jsonl", "a", encoding="utf-8") as embedded:
+            embedded.write(json.dumps([self.model_id, texts]) + "\n")
+        for text in texts:
+            vector = [0.001] * 1024
+            for word in re.findall(r"\w+", text.casefold()):
+                vector[zlib.crc32(self.same.get(word, word).encode()) % 1024] += 1
+            yield vector
+
+
+@llm.hookimpl
+def register_embedding_models(register: Any) -> None:
+    register(ScriptedEmbedding("scripted-embed"))
+    register(ScriptedEmbedding("scripted-embed-2"))
 
 
 @llm.hookimpl
