@@ -1766,10 +1766,14 @@ create table held (
 create table refused (
     id integer primary key, at text not null, before text not null, fact text not null, reason text not null
 );
+create table costs (
+    month text, model text, requests integer not null, read integer not null, written integer not null,
+    primary key (month, model)
+);
 create table problems (place text primary key, at text not null, message text not null);
 create table state (key text primary key, value text not null)
 """
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 # What SQLite says of a file that may be as sound as ever. Our own SQL is right:
 # anything else that it complains of is a file that is broken, or not ours.
@@ -2668,6 +2672,36 @@ class Turns(Value):
         return bool(self.db.rows(sql, model, MOST_MISFITS, yesterday))
 
 
+class Cost(Value):
+    """Requests that a model was sent within a month, and the tokens that it read and wrote for them."""
+
+    model: str
+    requests: int
+    read: int
+    written: int
+
+
+class Costs(Value):
+    """The costs of learning, by month and model."""
+
+    db: Database
+
+    def _month(self) -> str:
+        return self.db.now().astimezone().strftime("%Y-%m")
+
+    def add(self, cost: Cost) -> None:
+        sql = (
+            "insert into costs values (?, ?, ?, ?, ?) on conflict do update set requests = requests"
+            " + excluded.requests, read = read + excluded.read, written = written + excluded.written"
+        )
+        self.db.execute(sql, self._month(), *cost)
+
+    def this_month(self) -> list[Cost]:
+        """Return this month's costs, the highest first."""
+        sql = f"select {', '.join(Cost._fields)} from costs where month = ? order by read + written desc"
+        return [Cost(*row) for row in self.db.rows(sql, self._month())]
+
+
 # Receipts and held edits
 
 HELD_IN_ALL = 100
@@ -3059,6 +3093,7 @@ class Memory:
         self.journal = Journal(home.file("typed.jsonl"))
         self.history = History(self.db)
         self.turns = Turns(self.db)
+        self.costs = Costs(self.db)
         self.receipts = Receipts(self.db, self.history)
         self.review = Review(self.db, self.history)
         self.forgetting = Forgetting(self.db, home, self.history, self.turns, self.receipts)
@@ -3161,7 +3196,22 @@ class ModelFailed(Exception):
 OUT_OF_FORM = "{} can't keep a profile: it does not answer in the form that it was asked for"
 
 Ask = Callable[[str, str], str]
-"""Model id and request in, reply out; raises ``ModelFailed``."""
+"""Model id and request in, reply out, perhaps a ``Reply``; raises ``ModelFailed``."""
+
+
+class Reply(str):
+    """A model's reply, with the numbers of tokens that it read and wrote, if the model tells them."""
+
+    __slots__ = ("read", "written")
+    read: int | None
+    written: int | None
+
+
+def cost_of(model_id: str, request: str, reply: str) -> Cost:
+    """Return what a request cost; a token that nobody counted is four characters."""
+    counts = {"read": len(request) // 4, "written": len(reply) // 4}
+    counts |= {name: n for name in counts if (n := getattr(reply, name, None)) is not None}
+    return Cost(model_id, 1, **counts)
 
 
 def _profile_with_ids(document: Document, fixed: Iterable[str] = ()) -> str:
@@ -3232,7 +3282,10 @@ def ask_model(model_id: str, request: str, timeout: float = MODEL_TIMEOUT) -> st
     def run() -> None:
         try:
             model = llm.get_model(model_id)
-            answer.append(str(model.prompt(request, stream=False, **get_model_options(model.model_id)).text()))
+            response = model.prompt(request, stream=False, **get_model_options(model.model_id))
+            reply = Reply(response.text())
+            reply.read, reply.written = (usage := response.usage()).input, usage.output
+            answer.append(reply)
         except BaseException as error:  # noqa: BLE001 - whatever a plugin raises is its failure, not ours
             answer.append(error)
 
@@ -3462,7 +3515,9 @@ class Learner:
 
     def _edits(self, model_id: str, request: str) -> list[Edit]:
         for _ in range(2):
-            edits = parse_reply(self.ask(model_id, request))
+            reply = self.ask(model_id, request)
+            self.memory.costs.add(cost_of(model_id, request, reply))
+            edits = parse_reply(reply)
             if edits is not None:
                 self.memory.turns.count_misfit(model_id, fits=True)
                 return edits
@@ -4898,6 +4953,7 @@ def memory_status(memory: Memory, problems: list[str]) -> dict[str, Any]:
         "pending": memory.waiting(),
         "set_aside": [dict(row) for row in memory.turns.reasons("aside")],
         "to_review": len(memory.review.edits()),
+        "costs": [cost._asdict() for cost in memory.costs.this_month()],
         "refused": len(memory.review.refused((memory.db.now() - dt.timedelta(days=WARNING_DAYS)).isoformat())),
     }
 
@@ -4954,6 +5010,9 @@ def status_lines(found: Mapping[str, Any], now: dt.datetime) -> Iterator[tuple[s
     if found.get("refused"):
         lately = f"{counted(found['refused'], 'edit')} in the last {WARNING_DAYS} days"
         yield "Refused", f"{lately}; to see why: llm memory why --refused"
+    for cost in found.get("costs", []):
+        tokens = f"{cost['read']:,} tokens read, {cost['written']:,} written"
+        yield "Cost", f"this month {counted(cost['requests'], 'request')} to {cost['model']}, {tokens}"
     yield "Worker", "running" if found["worker"]["running"] else "not running; it starts after your next prompt"
     yield "llm's log", "on" if found["llm_logging"] else "off, so nothing is learned; to turn it on: llm logs on"
     yield "Model", found.get("model") or "the one each conversation uses"
