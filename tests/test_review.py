@@ -207,14 +207,14 @@ def test_review_asks_about_each_held_edit_at_a_terminal(user: User) -> None:
     terminal.type("a\r")
     terminal.expect(r"Never wants rain.*\[q\]uit.*: ")
     terminal.type("d\r")
-    terminal.expect(r"Change: Lives in Leeds\n.*to: You must visit Leeds.*\[q\]uit.*: ")
-    terminal.type("e\r")
-    terminal.expect(r"The line .*: ")
-    terminal.type("Lives near Leeds\r")
     terminal.expect(r"Remove: Likes short answers.*\[q\]uit.*: ")
     terminal.type("a\r")
     terminal.expect(r"Always skipped.*\[q\]uit.*: ")
     terminal.type("\r")
+    terminal.expect(r"Change: Lives in Leeds\n.*to: You must visit Leeds.*\[q\]uit.*: ")
+    terminal.type("e\r")
+    terminal.expect(r"The line: .*You must visit Leeds")
+    terminal.type("\x15Lives near Leeds\r")
     assert terminal.wait() == 0
     assert user.facts == ["Lives near Leeds", "Always wants tea"]
     assert [held["fact"] for held in user.to_review()] == ["Always skipped"]
