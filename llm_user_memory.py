@@ -5320,7 +5320,7 @@ def review_one(memory: Memory, left: Sequence[HeldEdit]) -> Sequence[HeldEdit]:
         return []
     if verb == "e":
         reword(memory, held)
-    elif verb == "D" and not click.confirm(f"   Drop all {len(chosen)}?", err=True):
+    elif verb == "D" and len(chosen) > 1 and not click.confirm(f"   Drop all {len(chosen)}?", err=True):
         return []
     elif verb != "s":
         for words in settle_edits(memory, *((chosen, []) if verb in "aA" else ([], chosen))):
