@@ -2787,7 +2787,7 @@ class Costs(Value):
 HELD_IN_ALL = 100
 """Most edits that wait for review; more are not kept. Of refused edits, the newest are kept."""
 NOTES = "notes:"
-"""How the turn ids of pieces of the user's own notes begin; their thread is the name of the file."""
+"""Beginning of the turn ids of pieces of the user's own notes; their thread is the name of the file."""
 HELD_AT_ONCE = 30
 """Most edits that one request may leave for review: a flood must not fill it."""
 REWORDED = "REWORDED"
@@ -2926,8 +2926,8 @@ class Review(Value):
                 self.db.insert("held", self._as_row(verdict, model))
 
     @staticmethod
-    def _offer_key(*edit: object) -> str:
-        return digest(normalised("\0".join(map(str, edit))))
+    def _offer_key(*parts: object) -> str:
+        return digest(normalised("\0".join(map(str, parts))))
 
     def _was_offered(self, action: str, before: str, fact: str = "") -> bool:
         return bool(self.db.rows("select 1 from offered where id = ?", self._offer_key(action, before, fact)))
@@ -3003,14 +3003,6 @@ class Review(Value):
             raise Outdated(problems[0])
         return version
 
-    @staticmethod
-    @contextlib.contextmanager
-    def _keeping(problems: list[str]) -> Iterator[None]:
-        try:
-            yield
-        except Outdated as problem:
-            problems.append(problem.message)
-
     def accept_all(self, chosen: Sequence[HeldEdit], fact: str | None = None) -> tuple[Version | None, list[str]]:
         """Make held edits in one version; also say why some can't be made."""
         made: list[HeldEdit] = []
@@ -3018,9 +3010,11 @@ class Review(Value):
 
         def make(text: str) -> str:
             for held in chosen:
-                with self._keeping(problems):
+                try:
                     text = self._accepted(held, held.fact if fact is None else fact, text)
                     made.append(held)
+                except Outdated as problem:  # noqa: PERF203 - it does not keep the others from being made
+                    problems.append(problem.message)
             return text
 
         def record(version: int) -> None:
@@ -3029,11 +3023,10 @@ class Review(Value):
                 source = held.turn_id, held.thread_id, held.model, held.at
                 receipt = Receipt(version, action, said, held.before, held.quote, *source)
                 self.db.insert("evidence", receipt._asdict())
-                self.drop(held)
+            self.drop(*made)
 
-        models = {held.model for held in chosen}
-        model = models.pop() if len(models) == 1 else ""
-        return self.history.change("review", make, model=model, record=record), problems
+        models = ", ".join(sorted({held.model for held in chosen} - {""}))
+        return self.history.change("review", make, model=models, record=record), problems
 
     def _accepted(self, held: HeldEdit, fact: str, text: str) -> str:
         document = Document(text)
@@ -3048,9 +3041,11 @@ class Review(Value):
         rest = document.remove(item)
         return rest.text if held.action == "REMOVE" or rest.has(fact) else document.replace(item, fact).text
 
-    def drop(self, held: HeldEdit) -> None:
-        """Let a held edit go."""
-        self.db.execute("delete from held where id = ? and fact = ?", held.id, held.fact)
+    def drop(self, *edits: HeldEdit) -> None:
+        """Let held edits go, as they were shown."""
+        with self.db.transaction():
+            for held in edits:
+                self.db.execute("delete from held where id = ? and fact = ?", held.id, held.fact)
 
     def refuse(self, verdicts: Iterable[Verdict]) -> None:
         """Keep what was rejected, without quotes or secrets, for users who ask why it was not learned."""
@@ -3829,8 +3824,9 @@ def why_not_learned(text: str) -> str:
         return "too long to have been typed"
     if _is_short(text):
         return "a single word or nothing"
-    data = re.search(_DATA, text, re.MULTILINE | re.VERBOSE) or CUT in own_words(text)
-    return "with pasted text or data" if data else ""
+    # Most shapes of pasted text have one of these characters; to look for all of them costs 1 ms.
+    shaped = re.search("[\n:：<]", text) and CUT in own_words(text)
+    return "with pasted text or data" if shaped or re.search(_DATA, text, re.MULTILINE | re.VERBOSE) else ""
 
 
 class Past(Value):
@@ -3838,12 +3834,10 @@ class Past(Value):
 
     memory: Memory
     log: Log
-    since: str = ""
-    until: str = ""
-    """Times between which they were typed: ISO 8601, UTC."""
+    since: str  # ISO 8601, UTC
+    until: str
     thread: str = ""
-    first: str = ""
-    """The first turn; "" for the oldest."""
+    first: str = ""  # the first turn
 
     def last(self, count: int | None) -> Past:
         """Return the last so many of these messages."""
@@ -3901,7 +3895,7 @@ def batches(messages: Iterable[Message]) -> Iterator[list[Message]]:
 
 
 class Plan(Value):
-    """How much there is to learn from, and about how many tokens that is."""
+    """Size of what there is to learn from; the tokens are an estimate."""
 
     messages: int
     requests: int
@@ -3923,19 +3917,20 @@ class PastLearner(Value):
     learner: Learner
     model: str
 
-    def learn(self, messages: Sequence[Message]) -> None:
-        """Make one request, again if something was forgotten meanwhile. Raises ``ModelFailed``."""
+    def learn(self, messages: Sequence[Message]) -> bool:
+        """Make one request, again if something was forgotten meanwhile; ``False`` if paused. Raises ``ModelFailed``."""
         while True:
             known = self.memory.turns.known(message.turn_id for message in messages)
             messages = [one._replace(text=as_shown(one.text)) for one in messages if one.turn_id not in known]
             if not messages or self.memory.paused_since():
-                return None
+                return not messages
             version, text = self.memory.history.latest_id(), self.memory.history.profile()
             batch = Batch(self.model, (), tuple(messages), (), self.memory.review.draft(text), version)
             request = build_request(batch.seen, messages, letters(os.urandom(8))[:6])
             edits = self.learner.edits(self.model, request)
             with contextlib.suppress(_Interrupted):
-                return self._hold(batch, edits)
+                self._hold(batch, edits)
+                return True
 
     def _hold(self, batch: Batch, edits: Sequence[Edit]) -> None:
         """Hold the edits, and have done with the messages, all at once."""
@@ -5120,11 +5115,10 @@ def read_notes(memory: Memory, files: Iterable[Any]) -> Notes:
 
 def find_past(memory: Memory, since: str | None, until: str | None, count: int | None, thread: str | None) -> Past:
     """Find the part of llm's past log that the user means. Raises ``Problem``."""
-    now = memory.db.now()
-    first = parse_moment(since, now, "00:00") if since else dt.datetime.fromtimestamp(0, dt.timezone.utc)
-    last = parse_moment(until, now) if until else now
-    start, end = (moment.astimezone(dt.timezone.utc).isoformat() for moment in (first, last))
-    return Past(memory, Log(memory.home.logs), since=start, until=end, thread=thread or "").last(count)
+    now, utc = memory.db.now(), dt.timezone.utc
+    first = parse_moment(since, now, "00:00").astimezone(utc).isoformat() if since else ""
+    last = (parse_moment(until, now) if until else now).astimezone(utc).isoformat()
+    return Past(memory, Log(memory.home.logs), first, last, thread or "").last(count)
 
 
 def find_model(settings: Settings, model: str | None) -> str:
@@ -5154,24 +5148,23 @@ def learn_all(past: PastLearner, messages: Iterable[Message], total: int, settin
     hidden = not at_terminal(sys.stderr)
     try:
         with click.progressbar(
-            length=total, label="Learning", item_show_func=str, file=sys.stderr, hidden=hidden
+            length=total, label="Learning", item_show_func=lambda found: found or "", file=sys.stderr, hidden=hidden
         ) as bar:
             for batch in batches(messages):
                 check_learning(settings, memory)
                 try:
                     with learning(memory.home):
-                        past.learn(batch)
+                        read += len(batch) * past.learn(batch)
+                    in_a_row = 0
                 except ModelFailed as failure:
                     failures.append(failure)
                     in_a_row += 1
                     if in_a_row == MOST_FAILURES or failure.kind in {"unknown", "keyless"}:
                         raise Problem(f"{failure}. To go on, run the same command again") from failure
-                else:
-                    read, in_a_row = read + len(batch), 0
                 bar.update(len(batch), f"{len(memory.review.edits()) - before:,} found")
     finally:
         found = counted(len(memory.review.edits()), "edit")
-        say(f"\n{read:,} of {counted(total, 'message')} read; {found} to review: llm memory review")
+        say(f"{read:,} of {counted(total, 'message')} read; {found} to review: llm memory review")
         if read < total:
             reasons = "; ".join(sorted({str(failure) for failure in failures}))
             say(f"To read the others, run the same command again{f' ({reasons})' if reasons else ''}")
@@ -5239,9 +5232,8 @@ def settle_edits(memory: Memory, accepted: Sequence[HeldEdit], dropped: Sequence
         version, problems = memory.review.accept_all(accepted)
         if len(problems) < len(accepted):
             report_change(version)
-    for held in dropped:
-        memory.review.drop(held)
     if dropped:
+        memory.review.drop(*dropped)
         say(f"Dropped {', '.join(str(held.id) for held in dropped)}.")
     return problems
 
