@@ -54,7 +54,7 @@ import sys
 import time
 import unicodedata
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, ClassVar
 
 import click
@@ -3009,9 +3009,10 @@ class Review(Value):
         problems: list[str] = []
 
         def make(text: str) -> str:
+            waiting = set(self.edits())
             for held in chosen:
                 try:
-                    text = self._accepted(held, held.fact if fact is None else fact, text)
+                    text = self._accepted(held, held.fact if fact is None else fact, text, waiting)
                     made.append(held)
                 except Outdated as problem:  # noqa: PERF203 - it does not keep the others from being made
                     problems.append(problem.message)
@@ -3028,9 +3029,10 @@ class Review(Value):
         models = ", ".join(sorted({held.model for held in chosen} - {""}))
         return self.history.change("review", make, model=models, record=record), problems
 
-    def _accepted(self, held: HeldEdit, fact: str, text: str) -> str:
+    @staticmethod
+    def _accepted(held: HeldEdit, fact: str, text: str, waiting: Set[HeldEdit]) -> str:
         document = Document(text)
-        if held not in self.edits():
+        if held not in waiting:
             raise Outdated("This edit is not waiting any more; see: llm memory review")
         if held.action == "ADD":
             return text if document.has(fact) else document.add(held.section, fact).text
