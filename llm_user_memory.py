@@ -54,7 +54,7 @@ import sys
 import time
 import unicodedata
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import click
@@ -3030,7 +3030,7 @@ class Review(Value):
         return self.history.change("review", make, model=models, record=record), problems
 
     @staticmethod
-    def _accepted(held: HeldEdit, fact: str, text: str, waiting: Set[HeldEdit]) -> str:
+    def _accepted(held: HeldEdit, fact: str, text: str, waiting: set[HeldEdit]) -> str:
         document = Document(text)
         if held not in waiting:
             raise Outdated("This edit is not waiting any more; see: llm memory review")
