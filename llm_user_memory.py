@@ -2964,14 +2964,15 @@ class Review(Value):
             row, held = self._as_row(verdict, model) | {"past": 1}, drafted.get(verdict.before)
             note = verdict.message and verdict.message.turn_id.startswith(NOTES) and verdict.message.thread_id
             row["reason"] = verdict.reason or f"it was found in {note or 'your past conversations'}"
-            if held and verdict.outcome == "hold":  # both wait
-                row |= {"action": "ADD", "before": ""}
-            if not held or (row["fact"] and verdict.outcome == "hold"):
+            if held is None:
                 self._offer(row)
-            elif verdict.outcome == "apply":
+            elif verdict.outcome == "hold":  # doubtful: what waits stays, and a new fact waits beside it
+                if verdict.edit.fact:
+                    self._offer(row | {"action": "ADD", "before": ""})
+            else:
                 self.drop(held)
                 if verdict.edit.fact or held.before:
-                    action = "ADD" if held.action == "ADD" else row["action"]
+                    action = "ADD" if held.action == "ADD" else verdict.edit.action
                     self.db.insert("held", row | {"id": held.id, "action": action, "before": held.before})
 
     # Facts with an end

@@ -16,6 +16,7 @@ import llm_user_memory as memory
 
 if TYPE_CHECKING:
     import pathlib
+    from collections.abc import Callable, Iterable
 
 
 @pytest.fixture
@@ -188,42 +189,66 @@ def test_notes_that_can_not_be_read_are_named(
 # The draft
 
 
+def recalls(user: User, texts: Iterable[str], replies: Iterable[str], meanwhile: Callable[[], object] = int) -> None:
+    """Learn from messages of the past, one in a request. In a reply, {a line} stands for its id."""
+    left = iter(replies)
+
+    def ask(_: str, request: str) -> str:
+        meanwhile()
+        ids = {line: id for id, line in re.findall(r"^\[([a-z]+)\] (.*)$", request, re.MULTILINE)}
+        return next(left).format_map(ids)
+
+    with user.memory() as opened:
+        learner = memory.Learner(opened, memory.Log(user.places.logs), memory.Settings(), ask)
+        for at, text in enumerate(texts, 1):
+            message = memory.Message(text, f"turn-{at}", "thread-1", f"2026-01-0{at}T12:00:00+00:00")
+            assert memory.PastLearner(opened, learner, "scripted").learn([message])
+
+
 def test_later_messages_correct_what_was_found_in_earlier_ones(user: User) -> None:
     user.profile = "- Has a cat\n- Lives in Rome\n"
-    past: list[memory.Message] = [
-        memory.Message(text, f"turn-{at}", "thread-1", f"2026-01-0{at + 1}T12:00:00+00:00")
-        for at, text in enumerate(
-            (
-                "I have a dog, and I live in York",
-                "I play chess",
-                "I live in Leeds now",
-                "We gave the dog away, and the cat",
-            )
-        )
-    ]
-    replies = iter(
-        (
+    recalls(
+        user,
+        [
+            "I have a dog, and I live in York",
+            "I play chess",
+            "I live in Leeds now",
+            "We gave the dog away, and the cat",
+        ],
+        [
             "ADD | Interests | Has a dog | I have a dog\nREPLACE | {Lives in Rome} | Lives in York | I live in York",
             "ADD | Interests | Plays chess | I play chess\nADD | Interests | Has a dog | I play chess",
             "REPLACE | {Lives in York} | Lives in Leeds | I live in Leeds now",
             "REMOVE | {Has a dog} | We gave the dog away\nREMOVE | {Has a cat} | and the cat",
-        )
+        ],
     )
-
-    def ask(_: str, request: str) -> str:
-        ids = {line: id for id, line in re.findall(r"^\[([a-z]+)\] (.*)$", request, re.MULTILINE)}
-        return next(replies).format_map(ids)
-
-    with user.memory() as opened:
-        learner = memory.PastLearner(
-            opened, memory.Learner(opened, memory.Log(user.places.logs), memory.Settings(), ask), "m"
-        )
-        for message in past:
-            learner.learn([message])
     assert found(user) == ["Lives in Rome → Lives in Leeds", "+ Plays chess", "- Has a cat"]
     assert user.to_review()[0]["quote"] == "I live in Leeds now"
     user.run("review", "--yes")
     assert user.facts == ["Lives in Leeds", "Plays chess"]
+
+
+def test_a_doubtful_change_of_what_was_found_waits_beside_it(user: User) -> None:
+    recalls(
+        user,
+        ["I have a dog", "My dog is old", "Is it going to rain?"],
+        [
+            "ADD | Interests | Has a dog | I have a dog",
+            "REPLACE | {Has a dog} | Has a dog called Bluebird | My dog is old",
+            "REMOVE | {Has a dog} | Is it going to rain?",
+        ],
+    )
+    assert found(user) == ["+ Has a dog", "+ Has a dog called Bluebird"]
+    assert user.to_review()[1]["reason"] == "the user did not type “Bluebird”"
+
+
+def test_what_is_forgotten_while_the_model_thinks_is_not_offered(user: User) -> None:
+    def forget() -> None:
+        with user.memory() as other:
+            other.turns.forget(["turn-1"])
+
+    recalls(user, ["I live in Leeds"], ["ADD | Interests | Lives in Leeds | I live in Leeds"], forget)
+    assert found(user) == []
 
 
 def test_what_was_dropped_is_not_offered_again(here: User) -> None:
