@@ -280,14 +280,18 @@ def test_what_was_asked_to_be_found_takes_no_room_from_what_learning_holds(user:
 
 
 def test_a_request_that_fails_is_left_for_the_next_run(here: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(model: str, request: str) -> str:
+        if "failing" in request:
+            raise memory.ModelFailed("it failed")
+        return memory.ask_model(model, request)
+
     monkeypatch.setattr(memory, "PAST_AT_ONCE", 1)
     logged(here, "I live in Leeds", "I am failing now", "I have a dog")
-    (here.script / "slow.txt").write_text("failing 30")
-    monkeypatch.setattr(memory.ask_model, "__defaults__", (5,))
-    _, said = learn(here)
+    with monkeypatch.context() as for_now:
+        for_now.setattr(memory.Learner.__init__, "__defaults__", (ask,))
+        _, said = learn(here)
     assert "2 of 3 messages read; 2 edits to review" in said
-    assert "run the same command again (scripted did not answer within 5 s)" in said
-    (here.script / "slow.txt").unlink()
+    assert "run the same command again (it failed)" in said
     learn(here)
     assert found(here) == ["+ I live in Leeds", "+ I have a dog", "+ I am failing now"]
 
