@@ -54,7 +54,7 @@ import stat
 import sys
 import time
 import unicodedata
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -681,6 +681,57 @@ def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") ->
     return moment
 
 
+# Dates in facts, in folded words: English, German, French, Spanish, Italian, Portuguese, Dutch; Japanese and Chinese.
+
+_MONTHS = (
+    *("jan|ene|gen", "feb|fev", "mar|maa|mrt", "apr|avr|abr", "may|mai|mei|mag", "jun|juin|giu", "jul|juil|lug"),
+    *("aug|aou|ago", "sep|set", "oct|okt|ott|out", "nov", "dec|dez|dic"),
+)
+_UNTIL = (
+    r"(?:\b(?:until|till?|through|expires|ends|bis|endet|jusqu'?[aeu]*n?|hasta|fino|ate|tot)(?:[ ']+(?:about|around"
+    r"|the|end|of|on|in|mid|early|late|zum|ende|anfang|mitte|am|im|fin|de|del|d|finales|en|el|a[lou]?|alla|fine|di|o"
+    r"|fim|do|eind|met))*\b[ ']*|(?=\d{4}年[\d月日]*[末底]?(?:まで|[为為]?止)))"
+)
+_DATES = (
+    (r"(\d{4})-(\d\d?)-(\d\d?)", "ymd"),
+    (r"(\d{4})年(?:(\d\d?)月)?(?:(\d\d?)日)?", "ymd"),
+    (r"(\d{4})-(\d\d?)\b", "ym"),
+    (r"(\d\d?)[./] ?(\d\d?)[./] ?(\d{4})", "dmy"),
+    (r"(\d\d?)/(\d\d?)/(\d{4})", "mdy"),
+    (r"(\d\d?)\W?(?:st|nd|rd|th|er|o|º)? (?:of |de )?([^\W\d]{3,})\W+(?:del? )?(\d{4})", "dmy"),
+    (r"([^\W\d]{3,})\W+(\d\d?)(?:st|nd|rd|th)?\W+(\d{4})", "mdy"),
+    (r"([^\W\d]{3,})\W+(?:del? )?(\d{4})", "my"),
+    (r"(\d{4})(?![\d-])", "y"),
+)
+_TOLD = (
+    r"\b(?:was|were|had|lived|worked|studied|used|went|played|served|taught|war|hatte|lebte|wohnte|arbeitete|studierte"
+    r"|etait|vecu|travaille|etudie|era|fue|vivio|vivia|trabajo|estudio|visse|abitava|lavorava|morou|trabalhou|woonde"
+    r"|werkte)\b|[いっ]た$"
+)
+
+
+def _read_date(text: str) -> dt.date | None:
+    """Read the date at the beginning of a folded text; the last day of a month or year."""
+    for pattern, order in _DATES:
+        found = re.match(pattern, text)
+        parts = dict(zip(order, found.groups(), strict=True)) if found else {}
+        month = next((n for n, names in enumerate(_MONTHS, 1) if re.match(names, parts.get("m") or "")), parts.get("m"))
+        with contextlib.suppress(KeyError, ValueError):
+            first = dt.date(int(parts["y"]), int(month or 12), int(parts.get("d") or 1))
+            return first if parts.get("d") else (first + dt.timedelta(days=31)).replace(day=1) - dt.timedelta(days=1)
+    return None
+
+
+def last_day(fact: str) -> dt.date | None:
+    """Return the last day on which a fact holds, by its own words: ``until May 2026``; ``None`` if they name none.
+
+    A story has no end: that somebody lived in Rome until 2019 stays true.
+    """
+    text = folded(fact)
+    days = (_read_date(text[found.end() :]) for found in re.finditer(_UNTIL, text))
+    return None if re.search(_TOLD, text) else max(filter(None, days), default=None)
+
+
 # -- profile -----------------------------------------------------------------
 #
 # The Markdown document as a value: text in, text out. An *item* is a list
@@ -836,15 +887,15 @@ class Document:
     def remove(self, item: Item) -> Document:
         return self._splice(item.line, item.line + 1, "")
 
-    def add(self, section: str, fact: str, *, new_section: bool = False) -> Document:
-        """Return the document with one more item, at the end of a section that is made if missing."""
+    def add(self, section: str, *facts: str, new_section: bool = False) -> Document:
+        """Return the document with more items, at the end of a section that is made if missing."""
         name = self.section(section, new=new_section)
         start = next((index for index, _, title in self.headings if title == name), None)
         if start is None:
-            return self._add_section(name, fact)
+            return self._add_section(name, facts)
         end = next((index for index, _, _ in self.headings if index > start), self._end)
         last = max(i for i in range(start, end) if i == start or self.lines[i].strip())
-        return self._insert(last + 1, self._bullet(start, end) + fact)
+        return self._insert(last + 1, *(self._bullet(start, end) + fact for fact in facts))
 
     @property
     def _end(self) -> int:
@@ -878,9 +929,9 @@ class Document:
         bullet = re.sub(r"\[[ xX]\][ \t]+$", "", min(reversed(bullets), key=_indent))
         return re.sub(r"\d+", lambda number: str(int(number[0]) + 1) if inside else "1", bullet)
 
-    def _add_section(self, name: str, fact: str) -> Document:
+    def _add_section(self, name: str, facts: Iterable[str]) -> Document:
         level = min(level for _, level, _ in self._sections()) if len(self.headings) > 1 else 2
-        block = [f"{'#' * level} {name}", self._bullet(0, 0) + fact]
+        block = [f"{'#' * level} {name}", *(self._bullet(0, 0) + fact for fact in facts)]
         if not any(stripped(line) for line in self.lines[: self._end]):
             block = [TITLE, "", *block]
         elif self.lines[self._end - 1].strip():
@@ -1825,6 +1876,23 @@ class Log(Value):
         rows = self._query(sql, row, BATCH_OF_TURNS)
         return [Turn(row[0], row[1], *(value or "" for value in row[2:])) for row in rows]
 
+    def past(self, after: str, longest: int) -> list[tuple[Turn, str]]:
+        """Read up to ``BATCH_OF_TURNS`` turns in the order of their ids, those of llm before 0.32 too.
+
+        Each with so many characters of its prompt. What both formats have is one turn.
+        """
+        sql = (
+            "select {0}.id, {1}, model, datetime_utc, substr(prompt, 1, ?) from {0}{2}"
+            " where {0}.id > ? order by {0}.id limit ?"
+        )
+        searched = " left join turn_search on turn_id = turns.id"
+        rows = [
+            *self._query(sql.format("responses", "conversation_id", ""), longest, after, BATCH_OF_TURNS),
+            *self._query(sql.format("turns", "thread_id", searched), longest, after, BATCH_OF_TURNS),
+        ]
+        found = {row[0]: (Turn(0, *(value or "" for value in row[:4])), row[4] or "") for row in rows}
+        return [found[id] for id in sorted(found)[:BATCH_OF_TURNS]]
+
     def turn_at(self, row: int) -> str | None:
         """Return the id of the turn logged at this row; ``None`` if there is none any more."""
         rows = self._query("select turn_id from turn_search where id = ?", row)
@@ -1904,10 +1972,15 @@ create index evidence_version on evidence (version);
 create table held (
     id integer primary key, held_at text not null, action text not null, section text not null, before text not null,
     fact text not null, quote text not null, reason text not null,
-    turn_id text, thread_id text, model text, at text
+    turn_id text, thread_id text, model text, at text, past integer not null default 0
 );
+create table offered (id text primary key);
 create table refused (
     id integer primary key, at text not null, before text not null, fact text not null, reason text not null
+);
+create table costs (
+    month text, model text, requests integer not null, read integer not null, written integer not null,
+    primary key (month, model)
 );
 create table problems (place text primary key, at text not null, message text not null);
 create table state (key text primary key, value text not null)
@@ -2806,6 +2879,7 @@ MOST_OPEN_NOTES = 1_000
 #   pending ── lose: deleted from llm's log ──> gone
 #   pending, aside ── retry (`update --retry`) ──> pending
 #   any ── forget ──> forgotten, for good
+#   (unknown) ── finish_past: offered by `learn` ──> done
 
 
 class PendingTurn(Value):
@@ -2871,10 +2945,11 @@ class Turns(Value):
             self.db.set("cursor_turn", cursor.turn_id)
         return sum(note.learn for _, note, _ in found)
 
-    def knows(self, turn_id: str) -> bool:
-        """Tell whether a turn was matched before, to be learned from or not."""
-        sql = "select 1 from turns where id = ? union all select 1 from notes where turn_id = ?"
-        return bool(self.db.rows(sql, turn_id, turn_id))
+    def known(self, turn_ids: Iterable[str]) -> set[str]:
+        """Return which of these turns were matched before, to be learned from or not, or learned from without."""
+        sql = "select id from turns where id in {0} union select turn_id from notes where turn_id in {0}"
+        ids = json.dumps(list(turn_ids))
+        return {row[0] for row in self.db.rows(sql.format("(select value from json_each(?))"), ids, ids)}
 
     def in_states(self, *states: str, where: str = "true", values: Sequence[object] = ()) -> list[PendingTurn]:
         """Return the turns in these states that have typed words, oldest first."""
@@ -2902,6 +2977,11 @@ class Turns(Value):
         now = self.db.now().timestamp()
         due = self.db.value("select min(due) from turns where state = 'pending' and due > ?", now)
         return due and dt.datetime.fromtimestamp(due, dt.timezone.utc).isoformat()
+
+    def began(self) -> str | None:
+        """Return the time of the first note; ``None`` if there is none."""
+        first: str | None = self.db.value("select min(at) from notes")
+        return first
 
     def how_many(self, state: str) -> int:
         return int(self.db.value("select count(*) from turns where state = ?", state) or 0)
@@ -2943,6 +3023,11 @@ class Turns(Value):
     def finish(self, turns: Iterable[PendingTurn]) -> None:
         self._update(turns, "state = 'done', reason = null")
 
+    def finish_past(self, turn_ids: Iterable[str]) -> None:
+        """Keep that these turns were learned from, though nobody noted what was typed in them."""
+        for turn_id in turn_ids:
+            self.db.insert("turns", {"id": turn_id, "state": "done"})
+
     def lose(self, turns: Iterable[PendingTurn]) -> None:
         self._update(turns, "state = 'gone', reason = null")
 
@@ -2982,10 +3067,42 @@ class Turns(Value):
         return bool(self.db.rows(sql, model, MOST_MISFITS, yesterday))
 
 
+class Cost(Value):
+    """Requests that a model was sent within a month, and the tokens that it read and wrote for them."""
+
+    model: str
+    requests: int
+    read: int
+    written: int
+
+
+class Costs(Value):
+    """The costs of learning, by month and model."""
+
+    db: Database
+
+    def _month(self) -> str:
+        return self.db.now().astimezone().strftime("%Y-%m")
+
+    def add(self, cost: Cost) -> None:
+        sql = (
+            "insert into costs values (?, ?, ?, ?, ?) on conflict do update set requests = requests"
+            " + excluded.requests, read = read + excluded.read, written = written + excluded.written"
+        )
+        self.db.execute(sql, self._month(), *cost)
+
+    def this_month(self) -> list[Cost]:
+        """Return this month's costs, the highest first."""
+        sql = f"select {', '.join(Cost._fields)} from costs where month = ? order by read + written desc"
+        return [Cost(*row) for row in self.db.rows(sql, self._month())]
+
+
 # Receipts and held edits
 
 HELD_IN_ALL = 100
 """Most edits that wait for review; more are not kept. Of refused edits, the newest are kept."""
+NOTES = "notes:"
+"""Beginning of the turn ids of pieces of the user's own notes; their thread is the name of the file."""
 HELD_AT_ONCE = 30
 """Most edits that one request may leave for review: a flood must not fill it."""
 REWORDED = "REWORDED"
@@ -3092,6 +3209,7 @@ class HeldEdit(Value):
     thread_id: str
     model: str  # the one that proposed it
     at: str  # when its quote was typed
+    past: int  # 1 if it was found by `learn`
 
 
 class Outdated(Problem):
@@ -3104,19 +3222,91 @@ class Review(Value):
     db: Database
     history: History
 
+    def _as_row(self, verdict: Verdict, model: str) -> dict[str, object]:
+        (action, target, fact, quote), said = verdict.edit, verdict.message or Message("")
+        section = verdict.item.section if verdict.item else target
+        edit = {"action": action, "section": section, "before": verdict.before, "fact": fact, "quote": quote}
+        source = {"turn_id": said.turn_id, "thread_id": said.thread_id, "model": model, "at": said.at}
+        return {"held_at": self.db.now().isoformat(), "reason": verdict.reason, **edit, **source}
+
     def hold(self, verdicts: Sequence[Verdict], model: str) -> None:
         """Keep edits for the user to review, none twice; drop the newest of a flood."""
-        waiting = {(held.action, held.before, held.fact) for held in self.edits()}
+        edits = self.edits()
+        waiting, most = {(held.action, held.before, held.fact) for held in edits}, HELD_IN_ALL
+        most += sum(held.past for held in edits)  # the user has asked for those
         for verdict in verdicts[:HELD_AT_ONCE]:
-            (action, target, fact, quote), said = verdict.edit, verdict.message or Message("")
-            if (key := (action, verdict.before, fact)) in waiting or len(waiting) >= HELD_IN_ALL:
-                continue
-            waiting.add(key)
-            section = verdict.item.section if verdict.item else target
-            edit = {"action": action, "section": section, "before": verdict.before, "fact": fact, "quote": quote}
-            source = {"turn_id": said.turn_id, "thread_id": said.thread_id, "model": model, "at": said.at}
-            now = self.db.now().isoformat()
-            self.db.insert("held", {"held_at": now, "reason": verdict.reason, **edit, **source})
+            key = (verdict.edit.action, verdict.before, verdict.edit.fact)
+            if key not in waiting and len(waiting) < most:
+                waiting.add(key)
+                self.db.insert("held", self._as_row(verdict, model))
+
+    @staticmethod
+    def _offer_key(*parts: object) -> str:
+        return digest(normalised("\0".join(map(str, parts))))
+
+    def _was_offered(self, action: str, before: str, fact: str = "") -> bool:
+        return bool(self.db.rows("select 1 from offered where id = ?", self._offer_key(action, before, fact)))
+
+    def _offer(self, row: dict[str, object]) -> bool:
+        """Hold an edit, unless it waits or was offered before."""
+        edit = [row[name] for name in ("action", "before", "fact")]
+        waits = self.db.rows("select 1 from held where action = ? and before = ? and fact = ?", *edit)
+        new = not waits and self.db.insert("offered", {"id": self._offer_key(*edit)}).rowcount > 0
+        if new:
+            self.db.insert("held", row)
+        return new
+
+    # What was found in the past. It waits as a draft of the profile, so that later messages can correct earlier ones
+
+    def draft(self, text: str) -> Document:
+        """Return the profile as it would be with all that was found in the past."""
+        document, found = Document(text), dict[str, list[str]]()
+        for held in self.edits():
+            item = document.find(held.before, held.section) if held.past else None
+            if held.past and held.action == "ADD":
+                found.setdefault(held.section, []).append(held.fact)
+            elif item:
+                document = document.replace(item, held.fact) if held.fact else document.remove(item)
+        for section, facts in found.items():
+            document = document.add(section, *facts)
+        return document
+
+    def hold_past(self, verdicts: Iterable[Verdict], model: str) -> None:
+        """Keep edits of a draft for review: one of a line that itself waits changes what is held of it."""
+        drafted = {held.fact: held for held in self.edits() if held.past and held.fact}
+        sound = [verdict for verdict in verdicts if verdict.outcome != "reject"]
+        for verdict in sound[:HELD_AT_ONCE]:
+            row, held = self._as_row(verdict, model) | {"past": 1}, drafted.get(verdict.before)
+            note = verdict.message and verdict.message.turn_id.startswith(NOTES) and verdict.message.thread_id
+            row["reason"] = verdict.reason or f"it was found in {note or 'your past conversations'}"
+            if held is None:
+                self._offer(row)
+            elif verdict.outcome == "hold":  # doubtful: what waits stays, and a new fact waits beside it
+                if verdict.edit.fact:
+                    self._offer(row | {"action": "ADD", "before": ""})
+            else:
+                self.drop(held)
+                if verdict.edit.fact or held.before:
+                    action = "ADD" if held.action == "ADD" else verdict.edit.action
+                    self.db.insert("held", row | {"id": held.id, "action": action, "before": held.before})
+
+    # Facts with an end
+
+    def passed(self, text: str) -> list[tuple[Item, dt.date]]:
+        """Return the lines of a profile whose last day has passed, and which the user has not chosen to keep."""
+        today = self.db.now().astimezone().date()
+        ended = [(i, day) for i in Document(text).items if i.editable and (day := last_day(i.text)) and day < today]
+        waits = {held.before for held in self.edits() if ended and held.action == "REMOVE"}
+        return [(item, day) for item, day in ended if item.text in waits or not self._was_offered("REMOVE", item.text)]
+
+    def offer_passed(self, text: str) -> bool:
+        """Hold the removal of these lines; tell whether that is news."""
+        found = []
+        for item, day in self.passed(text):
+            verdict = Verdict(Edit("REMOVE", "", "", ""), "hold", f"its date, {day}, has passed", item=item)
+            with self.db.transaction():
+                found.append(self._offer(self._as_row(verdict, "")))
+        return any(found)
 
     def edits(self) -> list[HeldEdit]:
         """Return the edits waiting for the user, oldest first."""
@@ -3124,21 +3314,41 @@ class Review(Value):
 
     def accept(self, held: HeldEdit, fact: str | None = None) -> Version | None:
         """Make a held edit after all, perhaps with another wording. Raises ``Outdated``."""
-        fact = held.fact if fact is None else fact
-        action = held.action if fact == held.fact else REWORDED
-        source = held.turn_id, held.thread_id, held.model, held.at
+        version, problems = self.accept_all([held], fact)
+        if problems:
+            raise Outdated(problems[0])
+        return version
+
+    def accept_all(self, chosen: Sequence[HeldEdit], fact: str | None = None) -> tuple[Version | None, list[str]]:
+        """Make held edits in one version; also say why some can't be made."""
+        made: list[HeldEdit] = []
+        problems: list[str] = []
+
+        def make(text: str) -> str:
+            waiting = set(self.edits())
+            for held in chosen:
+                try:
+                    text = self._accepted(held, held.fact if fact is None else fact, text, waiting)
+                    made.append(held)
+                except Outdated as problem:  # noqa: PERF203 - it does not keep the others from being made
+                    problems.append(problem.message)
+            return text
 
         def record(version: int) -> None:
-            receipt = Receipt(version, action, fact, held.before, held.quote, *source)
-            self.db.insert("evidence", receipt._asdict())
-            self.drop(held)
+            for held in made:
+                action, said = (held.action, held.fact) if fact in {None, held.fact} else (REWORDED, fact)
+                source = held.turn_id, held.thread_id, held.model, held.at
+                receipt = Receipt(version, action, said, held.before, held.quote, *source)
+                self.db.insert("evidence", receipt._asdict())
+            self.drop(*made)
 
-        make = functools.partial(self._accepted, held, fact)
-        return self.history.change("review", make, model=held.model, record=record)
+        models = ", ".join(sorted({held.model for held in chosen} - {""}))
+        return self.history.change("review", make, model=models, record=record), problems
 
-    def _accepted(self, held: HeldEdit, fact: str, text: str) -> str:
+    @staticmethod
+    def _accepted(held: HeldEdit, fact: str, text: str, waiting: set[HeldEdit]) -> str:
         document = Document(text)
-        if held not in self.edits():
+        if held not in waiting:
             raise Outdated("This edit is not waiting any more; see: llm memory review")
         if held.action == "ADD":
             return text if document.has(fact) else document.add(held.section, fact).text
@@ -3149,9 +3359,11 @@ class Review(Value):
         rest = document.remove(item)
         return rest.text if held.action == "REMOVE" or rest.has(fact) else document.replace(item, fact).text
 
-    def drop(self, held: HeldEdit) -> None:
-        """Let a held edit go."""
-        self.db.execute("delete from held where id = ?", held.id)
+    def drop(self, *edits: HeldEdit) -> None:
+        """Let held edits go, as they were shown."""
+        with self.db.transaction():
+            for held in edits:
+                self.db.execute("delete from held where id = ? and fact = ?", held.id, held.fact)
 
     def refuse(self, verdicts: Iterable[Verdict]) -> None:
         """Keep what was rejected, without quotes or secrets, for users who ask why it was not learned."""
@@ -3425,6 +3637,7 @@ class Memory:
         self.journal = Journal(home.file("typed.jsonl"))
         self.history = History(self.db)
         self.turns = Turns(self.db)
+        self.costs = Costs(self.db)
         self.receipts = Receipts(self.db, self.history)
         self.review = Review(self.db, self.history)
         self.forgetting = Forgetting(self.db, home, self.history, self.turns, self.receipts)
@@ -3518,7 +3731,7 @@ class ModelFailed(Exception):
     """A model gave no usable answer.
 
     ``kind``: ``hopeless``, asking again would not help; ``unknown``, it is not
-    installed; ``silent``, it did not answer in time; else ``""``.
+    installed; ``keyless``; ``silent``, it did not answer in time; else ``""``.
     """
 
     def __init__(self, message: str, kind: str = "") -> None:
@@ -3529,7 +3742,22 @@ class ModelFailed(Exception):
 OUT_OF_FORM = "{} can't keep a profile: it does not answer in the form that it was asked for"
 
 Ask = Callable[[str, str], str]
-"""Model id and request in, reply out; raises ``ModelFailed``."""
+"""Model id and request in, reply out, perhaps a ``Reply``; raises ``ModelFailed``."""
+
+
+class Reply(str):
+    """A model's reply, with the numbers of tokens that it read and wrote, if the model tells them."""
+
+    __slots__ = ("read", "written")
+    read: int | None
+    written: int | None
+
+
+def cost_of(model_id: str, request: str, reply: str) -> Cost:
+    """Return what a request cost; a token that nobody counted is four characters."""
+    counts = {"read": len(request) // 4, "written": len(reply) // 4}
+    counts |= {name: n for name in counts if (n := getattr(reply, name, None)) is not None}
+    return Cost(model_id, 1, **counts)
 
 
 def _profile_with_ids(document: Document, fixed: Iterable[str] = ()) -> str:
@@ -3578,7 +3806,7 @@ def _as_model_failed(model_id: str, error: BaseException, request: str) -> Model
     if isinstance(error, llm.UnknownModelError):
         return ModelFailed(f"the model {model_id} is not installed", "unknown")
     if isinstance(error, llm.NeedsKeyException):
-        return ModelFailed(f"{model_id} has no key ({text}); to set one: llm keys set NAME")
+        return ModelFailed(f"{model_id} has no key ({text}); to set one: llm keys set NAME", "keyless")
     return ModelFailed(f"{model_id}: {text}")
 
 
@@ -3600,7 +3828,10 @@ def ask_model(model_id: str, request: str, timeout: float = MODEL_TIMEOUT) -> st
     def run() -> None:
         try:
             model = llm.get_model(model_id)
-            answer.append(str(model.prompt(request, stream=False, **get_model_options(model.model_id)).text()))
+            response = model.prompt(request, stream=False, **get_model_options(model.model_id))
+            reply = Reply(response.text())
+            reply.read, reply.written = (usage := response.usage()).input, usage.output
+            answer.append(reply)
         except BaseException as error:  # noqa: BLE001 - whatever a plugin raises is its failure, not ours
             answer.append(error)
 
@@ -3655,10 +3886,9 @@ def take_in(memory: Memory, log: Log, *, shorten: bool = True) -> int:
             break
         notes = memory.turns.open_notes()
         prompts = log.prompts([turn.id for turn in turns if any(may_match(note, turn) for note in notes)])
-        found = []
+        found, known = [], memory.turns.known(prompts)
         for turn in turns:
-            known = turn.id not in prompts or memory.turns.knows(turn.id)
-            if not known and (matched := match(turn, prompts[turn.id], notes)):
+            if turn.id in prompts and turn.id not in known and (matched := match(turn, prompts[turn.id], notes)):
                 notes.remove(matched[0])
                 found.append((turn, *matched))
         cursor = Cursor(turns[-1].row, turns[-1].id)
@@ -3829,7 +4059,7 @@ class Learner:
             self._keep_within_budget(batch.model)
             batch = self._shown(batch)
             request = build_request(batch.seen, batch.messages, letters(os.urandom(8))[:6], batch.earlier)
-            judged, since = self._commit(batch, self._edits(batch.model, request))
+            judged, since = self._commit(batch, self.edits(batch.model, request))
         except ModelFailed as failure:
             return self._failed(batch, failure)
         except _Interrupted:
@@ -3839,7 +4069,7 @@ class Learner:
             with contextlib.suppress(sqlite3.Error, Problem):  # else they are tried again at once
                 self.memory.turns.put_off(batch.turns, in_words(error))
             raise
-        self._tell(since, held=bool(judged.of("hold")))
+        self._tell(since, held=self._offer_passed() or bool(judged.of("hold")))
         self.memory.db.set("failing", None)
         if self.memory.meanings.model and not (self._embedding and self._embedding.is_alive()):
             self._embedding = embed_new(self.memory.home)
@@ -3856,9 +4086,12 @@ class Learner:
         version = self.memory.history.latest_id()
         return batch._replace(seen=Document(self.memory.history.profile()), version=version)
 
-    def _edits(self, model_id: str, request: str) -> list[Edit]:
+    def edits(self, model_id: str, request: str) -> list[Edit]:
+        """Ask a model, once more if it misses the form. Raises ``ModelFailed``."""
         for _ in range(2):
-            edits = parse_reply(self.ask(model_id, request))
+            reply = self.ask(model_id, request)
+            self.memory.costs.add(cost_of(model_id, request, reply))
+            edits = parse_reply(reply)
             if edits is not None:
                 self.memory.turns.count_misfit(model_id, fits=True)
                 return edits
@@ -3877,13 +4110,12 @@ class Learner:
             self.memory.db.set("failing", 1)  # told once
         return Result(batch.model, len(batch.turns), failure=failure)
 
-    def _check_current(self, batch: Batch, text: str) -> None:
+    def check_current(self, batch: Batch, *, changed: bool = False) -> None:
         """Raise ``_Interrupted`` if what the model was shown must no longer be learned from."""
         memory = self.memory
         # A fact may be made of anything the model was shown, even if forgotten since.
         shown = {message.turn_id for message in (*batch.messages, *batch.earlier)}
         forgotten = shown & memory.turns.forgotten()
-        changed = not batch.turns and text != batch.seen.text
         if forgotten or changed or memory.history.forgotten_since(batch.version) or memory.paused_since():
             raise _Interrupted
 
@@ -3895,7 +4127,7 @@ class Learner:
 
         def make(text: str) -> str:
             nonlocal judged
-            self._check_current(batch, text)
+            self.check_current(batch, changed=condensing and text != batch.seen.text)
             now = Document(text)
             judged = judge(
                 *(edits, batch.seen, now, batch.messages),
@@ -3921,6 +4153,14 @@ class Learner:
 
         version = memory.history.change("worker", make, model=batch.model, record=record)
         return judged, version.base if version else memory.history.latest_id()
+
+    def _offer_passed(self) -> bool:
+        """Offer the removal of facts whose date has passed, once a day; tell whether there are new ones."""
+        memory, today = self.memory, str(self.memory.db.now().astimezone().date())
+        if memory.db.get("passed") == today:
+            return False
+        memory.db.set("passed", today)
+        return memory.review.offer_passed(memory.history.profile())
 
     def _tell(self, since: int, *, held: bool = False, aside: bool = False, failing: bool = False) -> None:
         """Write the line that the next prompt will tell, with what an earlier one has not told yet."""
@@ -3949,7 +4189,7 @@ class Learner:
         own = {item.text for item in batch.seen.items if not self.memory.receipts.of(item.text)}
         edits: list[Edit] = []
         if any(item.text not in own for item in batch.seen.items):
-            edits = self._edits(model_id, build_condense_request(batch.seen, own))
+            edits = self.edits(model_id, build_condense_request(batch.seen, own))
         edits = [edit for edit in edits if edit.action != "ADD"]
         return self._commit(batch, edits)
 
@@ -3965,6 +4205,160 @@ class Learner:
         else:
             memory.db.report("condense", None)
             memory.db.set("condensed", digest(memory.history.profile()))
+
+
+# The past: llm's log from before there was a memory, and the user's own notes. In the log nobody can tell what
+# was typed from what was piped in, so all that is found waits for review.
+
+PAST_AT_ONCE = 30
+MOST_FAILURES = 5
+"""Requests that fail one after the other before learning from the past is given up."""
+MOST_TYPED = 1_000
+"""Characters of a prompt above which it was hardly typed."""
+# Lines that are hardly typed: JSON, tables, code, logs. PASTED has more.
+_TABLE = r"(?:[^,;|\t\n]*[,;|\t](?!\ )){2,}.*"
+_DATA = rf"""^\s*(?:
+    [\[{{]\s*["\[{{].* | "[^"\n]+"\s*:.* | [}}\])]+[;,]? | .*[;{{] | .*</?\w+[^<>\n]*>.*
+    | \|.*\| | {_TABLE}\n{_TABLE} | .*\b(?:ERROR|WARN(?:ING)?|INFO|DEBUG)\b\W.* | \$\s.*
+    | (?:def|class|func|fn|function)\ \w+\s*[({{:<].* | from\ \S+\ import\b.* | import\ [\w.{{*]+(?:\ as\ \w+)?
+    | (?:const|var|let)\ \w+\s*=.* | (?:public|private|static)\ \w+\ \w+.* | (?:SELECT|INSERT|CREATE|UPDATE)\s.*
+)$"""
+
+
+def why_not_learned(text: str) -> str:
+    """Say why a prompt of the past is not learned from; ``""`` if it may be."""
+    if len(text) > MOST_TYPED:
+        return "too long to have been typed"
+    if _is_short(text):
+        return "a single word or nothing"
+    # Most shapes of pasted text have one of these characters; to look for all of them costs 1 ms.
+    shaped = re.search("[\n:：<]", text) and CUT in own_words(text)
+    return "with pasted text or data" if shaped or re.search(_DATA, text, re.MULTILINE | re.VERBOSE) else ""
+
+
+class Past(Value):
+    """The messages of llm's past log that may be learned from."""
+
+    memory: Memory
+    log: Log
+    since: str  # ISO 8601, UTC
+    until: str
+    began: str  # since then, what has no note was typed with memory off
+    thread: str = ""
+    first: str = ""  # the first turn
+
+    def last(self, count: int | None) -> Past:
+        """Return the last so many of these messages."""
+        ids = deque((message.turn_id for message in self.messages(Counter())), count) if count else ()
+        return self._replace(first=ids[0]) if ids else self
+
+    def messages(self, skipped: Counter[str]) -> Iterator[Message]:
+        """Read them, oldest first and a page at a time; count by reason which are skipped."""
+        after = ""
+        while page := self.log.past(after, MOST_TYPED + 1):
+            after = page[-1][0].id
+            take_in(self.memory, self.log, shorten=False)  # a turn of which something was noted is not past
+            known = self.memory.turns.known(turn.id for turn, _ in page)
+            for turn, prompt in page:
+                at = turn.at.replace(" ", "T")
+                wanted = self.since <= at <= self.until and self.thread in {"", turn.thread_id}
+                if wanted and turn.id >= self.first:
+                    off = "typed without memory since you have it" if at > self.began else ""
+                    if reason := "known already" if turn.id in known else off or why_not_learned(prompt.strip()):
+                        skipped[reason] += 1
+                    else:
+                        yield Message(prompt.strip(), turn.id, turn.thread_id, at)
+
+
+def pieces(name: str, text: str, at: str) -> Iterator[Message]:
+    """Take notes to pieces: paragraphs and entries of lists, each under an id of its own text."""
+    for piece in re.split(r"\n\s*\n|\n(?=[ \t]*(?:[-*+•]|\d+[.)])[ \t])", text.replace("\r\n", "\n")):
+        if piece.strip():
+            yield Message(piece.strip(), f"{NOTES}{digest(piece.strip())}", name, at)
+
+
+class Notes(Value):
+    """The user's own notes."""
+
+    memory: Memory
+    pieces: Sequence[Message]
+
+    def messages(self, skipped: Counter[str]) -> Iterator[Message]:
+        """Return the pieces that were not learned from before; count the others."""
+        known = self.memory.turns.known(piece.turn_id for piece in self.pieces)
+        skipped["known already"] += sum(piece.turn_id in known for piece in self.pieces)
+        return (piece for piece in self.pieces if piece.turn_id not in known)
+
+
+def batches(messages: Iterable[Message]) -> Iterator[list[Message]]:
+    """Divide messages into what one request takes."""
+    batch: list[Message] = []
+    for message in messages:
+        size = sum(len(one.text) for one in (*batch, message))
+        if batch and (len(batch) == PAST_AT_ONCE or size > CHARACTERS_AT_ONCE):
+            yield batch
+            batch = []
+        batch.append(message)
+    if batch:
+        yield batch
+
+
+class Plan(Value):
+    """Size of what there is to learn from; the tokens are an estimate."""
+
+    messages: int
+    requests: int
+    tokens: int
+
+
+def make_plan(messages: Iterable[Message], profile: str) -> Plan:
+    plan = Plan(0, 0, 0)
+    for batch in batches(messages):
+        size = len(INSTRUCTIONS) + len(profile) + sum(len(message.text) + 60 for message in batch)  # with its tag
+        plan = Plan(plan.messages + len(batch), plan.requests + 1, plan.tokens + size // 4)
+    return plan
+
+
+class PastLearner(Value):
+    """Learns from messages of the past; all that it finds waits for review."""
+
+    memory: Memory
+    learner: Learner
+    model: str
+
+    def learn(self, messages: Sequence[Message]) -> bool:
+        """Make one request, again if something was forgotten meanwhile; ``False`` if paused. Raises ``ModelFailed``."""
+        while True:
+            known = self.memory.turns.known(message.turn_id for message in messages)
+            messages = [one._replace(text=as_shown(one.text)) for one in messages if one.turn_id not in known]
+            if not messages or self.memory.paused_since():
+                return not messages
+            version, text = self.memory.history.latest_id(), self.memory.history.profile()
+            batch = Batch(self.model, (), tuple(messages), (), self.memory.review.draft(text), version)
+            request = build_request(batch.seen, messages, letters(os.urandom(8))[:6])
+            edits = self.learner.edits(self.model, request)
+            with contextlib.suppress(_Interrupted):
+                self._hold(batch, edits)
+                return True
+
+    def _hold(self, batch: Batch, edits: Sequence[Edit]) -> None:
+        """Hold the edits, and have done with the messages, all at once."""
+        memory, judged = self.memory, Judgement((), batch.seen)
+
+        def make(text: str) -> str:
+            nonlocal judged
+            self.learner.check_current(batch)
+            today, now = str(memory.db.now().astimezone().date()), memory.review.draft(text)
+            # However long the draft is: accepting it is up to the user.
+            judged = judge(edits, batch.seen, now, batch.messages, today=today, budget=sys.maxsize)
+            return text
+
+        def record(_: int) -> None:
+            memory.review.hold_past(judged.verdicts, batch.model)
+            memory.review.refuse(judged.of("reject"))
+            memory.turns.finish_past(message.turn_id for message in batch.messages)
+
+        memory.history.change("worker", make, record=record)
 
 
 # -- worker ------------------------------------------------------------------
@@ -4836,6 +5230,7 @@ EXAMPLES = {
     },
     "Learning and files": {
         "update": "llm memory update --retry",
+        "learn": "llm memory learn --since 2026-01-01 --dry-run",
         "condense": "LLM_MEMORY_MODEL=gpt-5.6 llm memory condense",
         "load": "llm memory load profile.md",
         "path": 'cat "$(llm memory path)"',
@@ -4998,6 +5393,11 @@ def profiles(json_: bool) -> None:
         show_line(f"{'*' if row['in_use'] else ' '} {row['name']:<{width}}  {size}, {used}")
 
 
+def source_of(edit: Receipt | HeldEdit) -> str:
+    """Say where the quote of an edit stands."""
+    return edit.thread_id if edit.turn_id.startswith(NOTES) else f"llm logs -c {edit.thread_id}"
+
+
 def explained(said: Said) -> Iterator[str]:
     """Say where a text of the profile comes from."""
     for receipt in said.receipts:
@@ -5005,7 +5405,7 @@ def explained(said: Said) -> Iterator[str]:
             yield f"what you typed: “{receipt.quote}”"
             by_user = receipt.action == REWORDED
             how = "worded by you in llm memory review" if by_user else f"learned with {receipt.model}"
-            yield f"{local_date(receipt.at)}, {how}; llm logs -c {receipt.thread_id}"
+            yield f"{local_date(receipt.at)}, {how}; {source_of(receipt)}"
         else:
             yield f"condensed with {receipt.model}"
     origin = said.origin
@@ -5443,6 +5843,124 @@ def condense(settings: Settings) -> None:
         say("Nothing was condensed; your own lines stay as they are.")
 
 
+def read_notes(memory: Memory, files: Iterable[Any]) -> Notes:
+    """Read files of notes, as messages of the time of their last change. Raises ``Problem``."""
+    messages: list[Message] = []
+    for file in files:
+        name = getattr(file, "name", "<stdin>")
+        try:
+            text = file.read().decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise Problem(f"{name} is not valid UTF-8; save it as UTF-8, then try again") from error
+        if not text.strip():
+            raise Problem(f"{name} is empty; there is nothing to learn from")
+        changed = os.path.getmtime(name) if os.path.isfile(name) else memory.db.now().timestamp()
+        at = dt.datetime.fromtimestamp(changed, dt.timezone.utc).isoformat()
+        messages += pieces(os.path.basename(name), text, at)
+    return Notes(memory, messages)
+
+
+def first_note(home: Home) -> str | None:
+    """Return the time at which something was first noted for a profile."""
+    with Memory(home) as memory:
+        return memory.turns.began()
+
+
+def find_past(memory: Memory, since: str | None, until: str | None, count: int | None, thread: str | None) -> Past:
+    """Find the part of llm's past log that the user means. Raises ``Problem``."""
+    now, utc = memory.db.now(), dt.timezone.utc
+    first = parse_moment(since, now, "00:00").astimezone(utc).isoformat() if since else ""
+    last = (parse_moment(until, now) if until else now).astimezone(utc).isoformat()
+    # A conversation that is named is wanted, whatever was off then.
+    began = "9999" if thread else min(filter(None, map(first_note, Home.all())), default="9999")
+    return Past(memory, Log(memory.home.logs), first, last, began, thread or "").last(count)
+
+
+def find_model(settings: Settings, model: str | None) -> str:
+    """Return the model that the user wants to ask. Raises ``Problem``."""
+    name = model or settings.model or llm.get_default_model()
+    try:
+        return str(llm.get_model(name).model_id)
+    except llm.UnknownModelError as error:
+        raise Problem(f"{name} is not a model that llm has; see: llm models") from error
+
+
+def say_plan(plan: Plan, model: str, skipped: Mapping[str, int]) -> None:
+    """Say what learning from the past will cost."""
+    if why := ", ".join(f"{count:,} {reason}" for reason, count in skipped.items() if count):
+        say(f"Skipped: {why}")
+    if plan.messages:
+        what = f"{counted(plan.messages, 'message')} in {counted(plan.requests, 'request')} to {model}"
+        say(f"To learn from: {what}, which will read about {plan.tokens:,} tokens")
+    else:
+        say("There is nothing new to learn from.")
+
+
+def learn_all(past: PastLearner, messages: Iterable[Message], total: int, settings: Settings) -> None:
+    """Learn batch by batch; what fails is left for the next time."""
+    memory, read, failures = past.memory, 0, list[ModelFailed]()
+    before, in_a_row = len(memory.review.edits()), 0
+    hidden = not at_terminal(sys.stderr)
+    try:
+        with click.progressbar(
+            length=total, label="Learning", item_show_func=lambda found: found or "", file=sys.stderr, hidden=hidden
+        ) as bar:
+            for batch in batches(messages):
+                check_learning(settings, memory)
+                try:
+                    with learning(memory.home):
+                        read += len(batch) * past.learn(batch)
+                    in_a_row = 0
+                except ModelFailed as failure:
+                    failures.append(failure)
+                    in_a_row += 1
+                    if in_a_row == MOST_FAILURES or failure.kind in {"unknown", "keyless"}:
+                        raise Problem(f"{failure}. To go on, run the same command again") from failure
+                bar.update(len(batch), f"{len(memory.review.edits()) - before:,} found")
+    finally:
+        found = counted(len(memory.review.edits()), "edit")
+        say(f"{read:,} of {counted(total, 'message')} read; {found} to review: llm memory review")
+        if read < total:
+            reasons = "; ".join(sorted({str(failure) for failure in failures}))
+            say(f"To read the others, run the same command again{f' ({reasons})' if reasons else ''}")
+
+
+@memory_group.command()
+@click.argument("files", metavar="[FILE]...", type=click.File("rb"), nargs=-1)
+@click.option("--since", metavar="DATE-OR-AGE", help="Only what you typed since: 2026-11-01, yesterday, '3 weeks ago'")
+@click.option("--until", metavar="DATE-OR-AGE", help="Only what you typed until then")
+@click.option("-n", "--count", type=click.IntRange(min=1), help="Only the last so many messages")
+@click.option("--cid", "--conversation", "thread", metavar="ID", help="Only this conversation")
+@click.option("-m", "--model", help="The model to ask")
+@click.option("--dry-run", is_flag=True, help="Only show how much there is to read")
+@yes_option
+@click.pass_obj
+def learn(
+    settings: Settings, /, files: Sequence[Any], model: str | None, dry_run: bool, yes: bool, **which: Any
+) -> None:
+    """
+    Learn from llm's past log, or from notes in FILE
+
+    Everything found waits in llm memory review. The FILE - is stdin.
+    """
+    if files and any(which.values()):
+        raise click.UsageError("--since, --until, --count and --conversation choose from llm's log, not from files")
+    asked, skipped = find_model(settings, model), Counter[str]()
+    with open_memory() as memory:
+        check_learning(settings, memory)
+        source = read_notes(memory, files) if files else find_past(memory, **which)
+        plan = make_plan(source.messages(skipped), memory.history.profile())
+        say_plan(plan, asked, skipped)
+        if dry_run or not plan.messages:
+            return
+        if files and not yes and not at_terminal(sys.stdin):
+            raise Problem("Standard input can't also answer a question; add --yes")
+        if not yes:
+            click.confirm("Learn from them?", abort=True, err=True)
+        past = PastLearner(memory, Learner(memory, Log(memory.home.logs), settings), asked)
+        learn_all(past, source.messages(Counter()), plan.messages, settings)
+
+
 def described_edit(held: HeldEdit) -> str:
     """Describe a held edit."""
     if held.action == "ADD":
@@ -5450,76 +5968,166 @@ def described_edit(held: HeldEdit) -> str:
     return f"Remove: {held.before}" if held.action == "REMOVE" else f"Change: {held.before}\n   to: {held.fact}"
 
 
-def accept(memory: Memory, held: HeldEdit, fact: str, complain: Callable[[str], None] = say) -> None:
-    """Make a held edit; one that is outdated does not keep others from being reviewed."""
+def parse_ids(text: str, waiting: Sequence[HeldEdit]) -> list[HeldEdit]:
+    """Find the held edits that the user names: ``3``, ``1-5,8`` or ``all``. Raises ``Problem``."""
+    if text.strip().casefold() == "all":
+        return list(waiting)
+    there, chosen = {held.id: held for held in waiting}, dict[int, HeldEdit]()
+    for part in text.replace(" ", "").split(","):
+        if not (found := re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)):
+            raise Problem(f"{text!r} names no edits; try 3, 1-5,8 or all")
+        first, last = int(found[1]), int(found[2] or found[1])
+        among = [held for held in waiting if first <= held.id <= last]
+        if not among or (not found[2] and first not in there):
+            raise Problem(f"There is no held edit {part}; see: llm memory review --json")
+        chosen |= {held.id: held for held in among}
+    return list(chosen.values())
+
+
+def settle_edits(memory: Memory, accepted: Sequence[HeldEdit], dropped: Sequence[HeldEdit]) -> list[str]:
+    """Accept and drop held edits; returns why some could not be made."""
+    problems: list[str] = []
+    if accepted:
+        version, problems = memory.review.accept_all(accepted)
+        if len(problems) < len(accepted):
+            report_change(version)
+    if dropped:
+        memory.review.drop(*dropped)
+        say(f"Dropped {', '.join(str(held.id) for held in dropped)}.")
+    return problems
+
+
+@contextlib.contextmanager
+def typed_before(line: str) -> Iterator[bool]:
+    """Have a line stand in the next prompt, to be changed; yields whether the terminal can do that."""
+    try:
+        import readline
+    except ImportError:  # Windows
+        yield False
+        return
+    readline.set_startup_hook(lambda: readline.insert_text(line))
+    try:
+        yield at_terminal(sys.stdin, sys.stdout)
+    finally:
+        readline.set_startup_hook()
+
+
+REVIEW_HELP = """\
+   a, d      accept or drop this one; a 3-7,9 or d 3-7,9: those
+   A, D      accept or drop all of its section
+   e         change its words, and accept it
+   s, q      leave it for later; leave all"""
+
+
+def show_held(held: HeldEdit) -> None:
+    say(f"\n{held.id}. {described_edit(held)}")
+    if held.turn_id:
+        say(f"   because you typed: “{held.quote}” ({local_date(held.at)}, {source_of(held)})")
+    say(f"   {f'proposed by {held.model}, ' if held.model else ''}held because {held.reason}")
+
+
+def show_page(section: Sequence[HeldEdit]) -> list[HeldEdit]:
+    """List as many edits of a section as the terminal has room for; returns those."""
+    import shutil
+
+    page = list(section[: max(1, shutil.get_terminal_size().lines // 2 - 4)])
+    if len(page) > 1:
+        say(f"\n{section[0].section}: {counted(len(section), 'edit')}")
+        for held in page:
+            say(f"{held.id:>5}  {Change('', held.before, held.fact)}")
+            say(f"       {f'“{held.quote}”, {local_date(held.at)}' if held.turn_id else held.reason}")
+    return page
+
+
+def reword(memory: Memory, held: HeldEdit) -> None:
+    """Have the user change the words of an edit, and make it."""
+    with typed_before(held.fact) as shown:
+        fact = click.prompt("   The line", default=held.fact, show_default=not shown, err=not shown).strip()
+    if reason := why_unfit(fact):
+        say(f"   This can't be a line of the profile: {reason}. The edit stays as it was.")
+        return
     try:
         report_change(memory.review.accept(held, fact))
     except Outdated as problem:
-        complain(problem.message)
+        say(problem.message)
 
 
-def review_one(memory: Memory, held: HeldEdit) -> bool:
-    """Ask about one held edit; ``False`` to stop."""
-    say(f"\n{held.id}. {described_edit(held)}")
-    say(f"   because you typed: “{held.quote}” ({local_date(held.at)}, llm logs -c {held.thread_id})")
-    say(f"   proposed by {held.model}, held because {held.reason}")
-    edit = held.action != "REMOVE"
-    keys = click.Choice(["a", "d", *("e" * edit), "s", "q"], case_sensitive=False)
-    words = f"   [a]ccept, [d]rop, {'[e]dit, ' * edit}[s]kip, [q]uit"
-    answer: str = click.prompt(words, default="s", type=keys, show_choices=False, err=True)
-    if answer == "a":
-        accept(memory, held, held.fact)
-    elif answer == "d":
-        memory.review.drop(held)
-        say("   Dropped.")
-    elif answer == "e":
-        fact = click.prompt("   The line", default=held.fact, err=True).strip()
-        if reason := why_unfit(fact):
-            say(f"   This can't be a line of the profile: {reason}. The edit stays as it was.")
-        else:
-            accept(memory, held, fact)
-    return answer != "q"
+def review_one(memory: Memory, left: Sequence[HeldEdit]) -> Sequence[HeldEdit]:
+    """Ask about the first of these edits; returns those that need not be asked about any more."""
+    held, section = left[0], [edit for edit in left if edit.section == left[0].section]
+    edit, both = held.action != "REMOVE", f"[A]ll {len(section)} of {held.section}, " if len(section) > 1 else ""
+    prompt = f"   [a]ccept, [d]rop, {'[e]dit, ' * edit}[s]kip, {both}[q]uit, [?]"
+    answer = str(click.prompt(prompt, default="s", show_default=False, err=True)).strip()
+    verb, ids = answer[:1] if answer[:1] in "AD" else answer[:1].casefold(), answer[1:].strip()
+    if verb == "q":
+        return left
+    if verb not in ("e" * edit) + "adsAD" or (ids and verb not in "ad"):
+        say(REVIEW_HELP)
+        return []
+    try:
+        chosen = parse_ids(ids, left) if ids else section if verb in "AD" else [held]
+    except Problem as problem:
+        say(problem.message)
+        return []
+    if verb == "e":
+        reword(memory, held)
+    elif verb == "D" and len(chosen) > 1 and not click.confirm(f"   Drop all {len(chosen)}?", err=True):
+        return []
+    elif verb != "s":
+        for words in settle_edits(memory, *((chosen, []) if verb in "aA" else ([], chosen))):
+            say(words)
+    return chosen
 
 
-def review_chosen(memory: Memory, accepted: Sequence[int], dropped: Sequence[int]) -> None:
-    """Accept and drop held edits by their ids; nothing if one of them can't be meant."""
-    chosen = {edit.id: edit for edit in memory.review.edits()}
-    if missing := [id for id in (*accepted, *dropped) if id not in chosen]:
-        raise Problem(f"There is no held edit {missing[0]}; see: llm memory review --json")
-    if both := set(accepted) & set(dropped):
-        raise Problem(f"Say either --accept {min(both)} or --drop {min(both)}, not both; nothing was changed")
-    outdated: list[str] = []
-    for id in accepted:
-        accept(memory, chosen[id], chosen[id].fact, outdated.append)
-    for id in dropped:
-        memory.review.drop(chosen[id])
-        say(f"Dropped {id}.")
-    if outdated:
-        raise Problem("\n".join(outdated))
+def review_all(memory: Memory, waiting: Sequence[HeldEdit]) -> None:
+    """Ask about held edits, section by section and page by page."""
+    sections = list(dict.fromkeys(held.section for held in waiting))
+    left = sorted(waiting, key=lambda held: sections.index(held.section))
+    page: Sequence[HeldEdit] = ()
+    while left:
+        if left[0] not in page:
+            page = show_page([held for held in left if held.section == left[0].section])
+        show_held(left[0])
+        done: Sequence[HeldEdit] = ()
+        while not done:
+            done = review_one(memory, left)
+        left = [held for held in left if held not in done]
+
+
+def among(waiting: Sequence[HeldEdit], section: str | None) -> list[HeldEdit]:
+    """Return the edits of a section, if one is named. Raises ``Problem``."""
+    found = [held for held in waiting if section is None or normalised(held.section) == normalised(section)]
+    if section is not None and not found:
+        raise Problem(f"No edit of {section} waits; see: llm memory review --json")
+    return found
 
 
 @memory_group.command()
-@click.option("--accept", "accepted", type=int, multiple=True, metavar="ID", help="Make this edit")
-@click.option("--drop", "dropped", type=int, multiple=True, metavar="ID", help="Let this edit go")
+@click.option("--accept", "accepted", multiple=True, metavar="IDS", help="Make these edits: 3, 1-5,8 or all")
+@click.option("--drop", "dropped", multiple=True, metavar="IDS", help="Let these edits go")
+@click.option("--section", metavar="NAME", help="Only the edits of this section")
 @click.option("--yes", "-y", is_flag=True, help="Accept all of them without asking")
 @json_option
-def review(accepted: tuple[int, ...], dropped: tuple[int, ...], yes: bool, json_: bool) -> None:
+def review(accepted: tuple[str, ...], dropped: tuple[str, ...], section: str | None, yes: bool, json_: bool) -> None:
     "Accept, drop or reword the edits that wait for you"
     with open_memory() as memory:
-        waiting = memory.review.edits()
-        if yes:
-            accepted = tuple(edit.id for edit in waiting if edit.id not in dropped)
-        if accepted or dropped:
-            review_chosen(memory, accepted, dropped)
+        with contextlib.suppress(ProfileUnreadable):
+            memory.review.offer_passed(memory.history.profile())
+        waiting = among(memory.review.edits(), section)
+        drop = [held for ids in dropped for held in parse_ids(ids, waiting)]
+        accept = [held for ids in accepted for held in parse_ids(ids, waiting)]
+        if both := [held.id for held in accept if held in drop]:
+            raise Problem(f"Say either --accept {both[0]} or --drop {both[0]}, not both; nothing was changed")
+        accept = [held for held in waiting if held in accept or (yes and held not in drop)]
+        problems = settle_edits(memory, accept, drop)
         if json_:
-            print_json([edit._asdict() for edit in memory.review.edits()])
-        if json_ or accepted or dropped:
-            return
-        if not waiting:
+            print_json([edit._asdict() for edit in memory.review.edits() if edit in waiting])
+        if problems:
+            raise Problem("\n".join(problems))
+        if not (json_ or accept or drop):
+            review_all(memory, waiting)
+        if not waiting and not json_:
             say("There is nothing to review.")
-        for edit in waiting:
-            if not review_one(memory, edit):
-                return
 
 
 # History
@@ -5638,6 +6246,9 @@ def shell_status(settings: Settings, problems: list[str]) -> dict[str, Any]:
 def memory_status(memory: Memory, problems: list[str]) -> dict[str, Any]:
     last = next(iter(memory.history.versions(1, "author = 'worker'")), None)
     found = memory.db.problems() + [row["reason"] for row in memory.turns.reasons("pending")]
+    passed: Sequence[object] = ()
+    with contextlib.suppress(Problem):
+        passed = memory.review.passed(memory.history.profile())
     problems += [problem for problem in dict.fromkeys([*found, memory.journal.read().failure]) if problem]
     return {
         "last_learned": last and {"at": last.at, "version": last.id, "summary": last.summary},
@@ -5645,6 +6256,8 @@ def memory_status(memory: Memory, problems: list[str]) -> dict[str, Any]:
         "next_try": memory.turns.next_try(),
         "set_aside": [dict(row) for row in memory.turns.reasons("aside")],
         "to_review": len(memory.review.edits()),
+        "passed": len(passed),
+        "costs": [cost._asdict() for cost in memory.costs.this_month()],
         "refused": len(memory.review.refused((memory.db.now() - dt.timedelta(days=WARNING_DAYS)).isoformat())),
     }
 
@@ -5687,6 +6300,22 @@ def learning_lines(found: Mapping[str, Any], now: dt.datetime) -> Iterator[tuple
     wait = (parse_time(found["next_try"]) - now).total_seconds() if found["next_try"] else 0
     again = f"; next try in {span(max(wait, 1))}" if wait else ""
     yield "Waiting", f"{counted(pending, 'message')}{again}" if pending else "nothing"
+    for row in (aside := found["set_aside"]):
+        yield "Set aside", f"{counted(row['turns'], 'message')}: {row['reason']}"
+    if aside:
+        yield "", "Learn with another model: export LLM_MEMORY_MODEL=… (llm models)"
+        yield "", "Then try them again: llm memory update --retry"
+    lately = f" in the last {WARNING_DAYS} days; to see why: llm memory why --refused"
+    for label, name, noun, more in (
+        ("To review", "to_review", "edit", ": llm memory review"),
+        ("Passed", "passed", "fact", " with a date that has passed: llm memory review"),
+        ("Refused", "refused", "edit", lately),
+    ):
+        if found[name]:
+            yield label, f"{counted(found[name], noun)}{more}"
+    for cost in found["costs"]:
+        tokens = f"{cost['read']:,} tokens read, {cost['written']:,} written"
+        yield "Cost", f"this month {counted(cost['requests'], 'request')} to {cost['model']}, {tokens}"
 
 
 def for_report(found: Mapping[str, Any]) -> Any:
@@ -5713,23 +6342,13 @@ def status_lines(found: Mapping[str, Any], now: dt.datetime) -> Iterator[tuple[s
     if len(names := found["profiles"]) > 1:
         yield "Profiles", f"{' and '.join(names)} are sent; what you type is learned into {names[-1]}"
     yield from learning_lines(found, now)
-    for row in (aside := found.get("set_aside", [])):
-        yield "Set aside", f"{counted(row['turns'], 'message')}: {row['reason']}"
-    if aside:
-        yield "", "Learn with another model: export LLM_MEMORY_MODEL=… (llm models)"
-        yield "", "Then try them again: llm memory update --retry"
-    if found.get("to_review"):
-        yield "To review", f"{counted(found['to_review'], 'edit')}: llm memory review"
-    if found.get("refused"):
-        lately = f"{counted(found['refused'], 'edit')} in the last {WARNING_DAYS} days"
-        yield "Refused", f"{lately}; to see why: llm memory why --refused"
     yield "Worker", "running" if found["worker"]["running"] else "not running; it starts after your next prompt"
     yield "llm's log", "on" if found["llm_logging"] else "off, so nothing is learned; to turn it on: llm logs on"
     yield "Model", found.get("model") or "the one each conversation uses"
     if models := found.get("profile_in_prompt"):
         yield "In prompt", f"{', '.join(models)}: without system prompts, so the profile goes into the prompt"
     for problem in found["problems"]:
-        if problem not in {row["reason"] for row in aside}:
+        if problem not in {row["reason"] for row in found.get("set_aside", [])}:
             yield "Problem", problem
 
 

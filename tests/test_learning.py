@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import re
 import sqlite3
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import PATIENCE, User, eventually
+from conftest import PATIENCE, Clock, User, eventually
 
 import llm_user_memory as memory
 
@@ -308,3 +309,39 @@ def test_two_updates_at_the_same_time_ask_about_a_message_once(user: User) -> No
     assert [update.wait(PATIENCE) for update in updates] == [0, 0]
     assert user.facts == [SAID, ALSO]
     assert user.asked_about(SAID) == 1
+
+
+# Costs
+
+
+def test_status_says_what_learning_cost_this_month_for_each_model(user: User) -> None:
+    clock = Clock(dt.datetime(2026, 10, 20, 12, tzinfo=dt.timezone.utc))
+
+    def counts(_: str, request: str) -> str:
+        reply = memory.Reply("NO_UPDATE")
+        reply.read, reply.written = 1_200, None
+        return reply
+
+    def learns(ask: memory.Ask, model: str) -> list[memory.Cost]:
+        user.types(SAID, model=model)
+        with user.memory(now=clock) as opened:
+            memory.take_in(opened, memory.Log(user.places.logs))
+            assert memory.Learner(opened, memory.Log(user.places.logs), memory.Settings(), ask).learn()
+            return opened.costs.this_month()
+
+    learns(counts, "one")
+    clock.advance(days=30)
+    assert learns(counts, "one") == [memory.Cost("one", 1, 1_200, 2)]
+    learns(lambda *_: "no answer in the form", "two")
+    one, two = learns(counts, "one")
+    assert one == memory.Cost("one", 2, 2_400, 4)
+    assert two.requests == 2
+    assert 2_400 > two.read > 2 * len(memory.INSTRUCTIONS) // 4
+
+
+def test_status_shows_the_tokens_that_a_model_counted(user: User) -> None:
+    user.says("I live in Leeds")
+    user.comes_to_know("I live in Leeds")
+    (cost,) = user.status()["costs"]
+    assert (cost["model"], cost["requests"]) == ("scripted", 1)
+    assert f"this month 1 request to scripted, {cost['read']:,} tokens read" in user.run("status")[0]

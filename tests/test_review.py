@@ -207,14 +207,14 @@ def test_review_asks_about_each_held_edit_at_a_terminal(user: User) -> None:
     terminal.type("a\r")
     terminal.expect(r"Never wants rain.*\[q\]uit.*: ")
     terminal.type("d\r")
-    terminal.expect(r"Change: Lives in Leeds\n.*to: You must visit Leeds.*\[q\]uit.*: ")
-    terminal.type("e\r")
-    terminal.expect(r"The line .*: ")
-    terminal.type("Lives near Leeds\r")
     terminal.expect(r"Remove: Likes short answers.*\[q\]uit.*: ")
     terminal.type("a\r")
     terminal.expect(r"Always skipped.*\[q\]uit.*: ")
     terminal.type("\r")
+    terminal.expect(r"Change: Lives in Leeds\n.*to: You must visit Leeds.*\[q\]uit.*: ")
+    terminal.type("e\r")
+    terminal.expect(r"The line: .*You must visit Leeds")
+    terminal.type("\x15Lives near Leeds\r")
     assert terminal.wait() == 0
     assert user.facts == ["Lives near Leeds", "Always wants tea"]
     assert [held["fact"] for held in user.to_review()] == ["Always skipped"]
@@ -282,6 +282,77 @@ def test_an_edit_whose_line_has_changed_stays_held_and_does_not_stop_the_others(
     assert user.facts == ["Lives in York", "Likes short answers", "Always wants tea"]
     assert [held["fact"] for held in user.to_review()] == ["Never leaves Leeds"]
     assert user.run("review", stdin="a\n")[1].count("has changed") == 1
+
+
+# Many
+
+
+def waits(user: User, *facts: str, section: str = "Interests") -> None:
+    user.has_to_review(*(Edit("ADD", section, fact, f"I {fact}") for fact in facts))
+
+
+def test_many_are_accepted_and_dropped_by_ranges_and_sections(user: User) -> None:
+    waits(user, *"abcdef")
+    waits(user, "Likes tea", section="Preferences")
+    waits(user, "ghost")
+    for wrong, said in (("9-11", "no held edit 9-11"), ("2-1", "no held edit 2-1"), ("1,x", "try 3, 1-5,8 or all")):
+        assert said in user.run("review", "--accept", wrong, code=1)[1]
+    assert "--accept 2 or --drop 2" in user.run("review", "--accept", "1-3", "--drop", "2", code=1)[1]
+    _, said = user.run("review", "--accept", "1-2,4", "--drop", "3")
+    assert user.facts == ["a", "b", "d"]
+    assert said.count("llm memory rollback --only") == 1, "all in one version"
+    assert "No edit of Hobbies waits" in user.run("review", "--section", "Hobbies", "--accept", "all", code=1)[1]
+    user.run("review", "--section", "interests", "--drop", "all")
+    assert [held["fact"] for held in user.to_review()] == ["Likes tea"]
+    user.run("review", "--section", "Preferences", "--accept", "all")
+    assert user.facts == ["a", "b", "d", "Likes tea"]
+
+
+def test_at_a_prompt_an_answer_may_be_for_several_or_a_whole_section(user: User) -> None:
+    waits(user, *"abc")
+    waits(user, "Likes tea", "Likes rain", section="Preferences")
+    waits(user, *"defghi")
+    _, said = user.run("review", stdin="?\nx\na 2-3\nd6,99\nd 6\nA\nD\nn\nD\ny\n")
+    assert "Interests: 9 edits\n    1  + a\n       “I a”, 2026-11-20 Friday\n    2  + b\n" in said
+    assert said.index("   10  + h") < said.index("1. Add to Interests: a"), "a page of what fits comes first"
+    assert "   11  + i" not in said
+    assert said.count("accept or drop all of its section") == 2
+    assert "no held edit 99" in said
+    assert user.facts == ["b", "c", "a", "e", "f", "g", "h", "i"]
+    assert user.to_review() == []
+
+
+# Facts whose date has passed
+
+
+def test_a_fact_whose_date_has_passed_is_offered_for_removal_once(user: User) -> None:
+    user.profile = "- On leave until December 2019\n- In Rome until May 2999\n- Bis 2020 in Kur\n"
+    assert user.status()["passed"] == 2
+    assert "Passed     2 facts with a date that has passed: llm memory review" in user.run("status")[0]
+    _, said = user.run("review", stdin="a\nd\n")
+    assert "Remove: On leave until December 2019\n   held because its date, 2019-12-31, has passed" in said
+    assert user.facts == ["In Rome until May 2999", "Bis 2020 in Kur"]
+    assert "nothing to review" in user.run("review")[1]
+    assert user.status()["passed"] == 0
+
+
+def test_learning_offers_to_remove_what_has_passed_once_a_day(user: User) -> None:
+    user.profile = "- On leave until December 2019\n"
+    user.types("Thank you very much")
+    user.learns("NO_UPDATE")
+    assert "1 edit to review" in user.places.file("news").read_text("utf-8")
+    user.profile += "- Bis 2020 in Kur\n"
+    user.types("And thank you again")
+    user.learns("NO_UPDATE")
+    with user.memory() as memory:
+        assert [held.before for held in memory.review.edits()] == ["On leave until December 2019"]
+
+
+def test_status_only_looks_for_what_has_passed(user: User) -> None:
+    user.profile = "- On leave until December 2019\n"
+    user.run("status")
+    with user.memory() as memory:
+        assert memory.review.edits() == []
 
 
 # Which line
