@@ -275,13 +275,15 @@ class User:
     ) -> subprocess.CompletedProcess[str]:
         """Run `llm` as the shell function does (`auto=None`: as `command llm` does)."""
         data = (input.encode() if isinstance(input, str) else input) or b""
-        if sys.platform == "linux" and not any(name.startswith("PYTHON") for name in env):
-            command, environ = [str(BIN / "llm"), *args], self._environ(auto, env)
+        command, environ = [str(BIN / "llm"), *args], self._environ(auto, env)
+        # Python looks at its own variables when it starts.
+        python = {name: value for name, value in environ.items() if name.startswith("PYTHON")}
+        if sys.platform == "linux" and python.items() <= (os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}).items():
             code, out, err = forked_llm()(command, environ, self.folder, data, PATIENCE)
-        else:  # Python looks at these variables when it starts
+        else:
             done = self.start(*args, auto=auto, stdin=subprocess.PIPE, **env)
             out, err = done.communicate(data, timeout=PATIENCE)
-            command, code = done.args, done.returncode
+            code = done.returncode
         result = subprocess.CompletedProcess(
             command, code, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
         )

@@ -6,6 +6,7 @@ as any Python program does. Only the libraries, which take most of the time of a
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -23,23 +24,24 @@ def serve(asked: socket.socket) -> None:
     for library in ("click", "openai", "pydantic", "sqlite_utils"):
         importlib.import_module(library)
     while True:
-        said, streams, _, _ = socket.recv_fds(asked, 1 << 20, 3)
-        if not said:
+        _, files, _, _ = socket.recv_fds(asked, 1, 4)
+        if not files:
             os._exit(0)
         if (pid := os.fork()) == 0:
-            request = json.loads(said)
             asked.close()
             os.setsid()
-            for number, stream in enumerate(streams):
+            with open(files.pop(), encoding="utf-8") as file:
+                call = json.load(file)
+            for number, stream in enumerate(files):
                 os.dup2(stream, number)
                 os.close(stream)
-            os.chdir(request["cwd"])
+            os.chdir(call["cwd"])
             os.environ.clear()
-            os.environ.update(request["env"])
+            os.environ.update(call["env"])
             time.tzset()
-            sys.argv, sys.path[0] = request["args"], os.path.dirname(sys.executable)
+            sys.argv, sys.path[0] = call["args"], os.path.dirname(sys.executable)
             return
-        for stream in streams:
+        for stream in files:
             os.close(stream)
         asked.sendall(b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
@@ -64,21 +66,22 @@ class Llm:
         self, args: list[str], env: dict[str, str], cwd: Any, typed: bytes, patience: float
     ) -> tuple[int, bytes, bytes]:
         """Run a call to its end: its exit code, output and errors."""
-        file = tempfile.TemporaryFile
-        with self.lock, file() as into, file() as out, file() as err:
-            into.write(typed)
-            into.seek(0)
-            request = json.dumps({"args": args, "env": env, "cwd": str(cwd)}).encode()
+        with self.lock, contextlib.ExitStack() as stack:
+            files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(4)]
+            call = {"args": args, "env": env, "cwd": str(cwd)}
+            for file, data in ((files[0], typed), (files[3], json.dumps(call).encode())):
+                file.write(data)
+                file.seek(0)
             self.ours.settimeout(patience)
-            socket.send_fds(self.ours, [request], [into.fileno(), out.fileno(), err.fileno()])
+            socket.send_fds(self.ours, [b"?"], [file.fileno() for file in files])
             try:
                 code = int(self.ours.recv(20))
             except TimeoutError:
                 self.process.kill()  # or the next call would be told how this one ended
                 raise
-            out.seek(0)
-            err.seek(0)
-            return code, out.read(), err.read()
+            for file in files[1:3]:
+                file.seek(0)
+            return code, files[1].read(), files[2].read()
 
     def close(self) -> None:
         self.ours.close()
