@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import datetime as dt
+import functools
 import json
 import os
 import pathlib
@@ -22,6 +24,7 @@ import psutil
 import pytest
 import sqlite_utils
 from click.testing import CliRunner
+from forked import Llm
 from hypothesis import HealthCheck, settings
 from llm.migrations import migrate
 
@@ -193,6 +196,14 @@ def learn(
         return memory.Learner(opened, memory.Log(home.logs), memory.Settings(**settings), ask).learn()
 
 
+@functools.cache
+def forked_llm() -> Llm:
+    """What runs `llm` for this process of pytest."""
+    server = Llm()
+    atexit.register(server.close)
+    return server
+
+
 def fill(folder: pathlib.Path, free: int = 0) -> pathlib.Path:
     """Leave only so many bytes of this file system; returns the file that takes the rest."""
     filler = folder / "filler"
@@ -263,11 +274,18 @@ class User:
         **env: str,
     ) -> subprocess.CompletedProcess[str]:
         """Run `llm` as the shell function does (`auto=None`: as `command llm` does)."""
-        done = self.start(*args, auto=auto, stdin=subprocess.PIPE, **env)
-        data = input.encode() if isinstance(input, str) else input
-        out, err = done.communicate(data or b"", timeout=PATIENCE)
+        data = (input.encode() if isinstance(input, str) else input) or b""
+        command, environ = [str(BIN / "llm"), *args], self._environ(auto, env)
+        # Python looks at its own variables when it starts.
+        python = {name: value for name, value in environ.items() if name.startswith("PYTHON")}
+        if sys.platform == "linux" and python.items() <= (os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}).items():
+            code, out, err = forked_llm()(command, environ, self.folder, data, PATIENCE)
+        else:
+            done = self.start(*args, auto=auto, stdin=subprocess.PIPE, **env)
+            out, err = done.communicate(data, timeout=PATIENCE)
+            code = done.returncode
         result = subprocess.CompletedProcess(
-            done.args, done.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
+            command, code, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
         )
         if check:
             assert result.returncode == 0, result
@@ -275,10 +293,9 @@ class User:
 
     def start(self, *args: str, auto: str | None = "1", stdin: Any = subprocess.DEVNULL, **env: str) -> Any:
         """Start `llm` and return the process."""
-        environ = self.env | ({"LLM_MEMORY_AUTO": auto} if auto is not None else {}) | env
         return subprocess.Popen(
             [BIN / "llm", *args],
-            env=environ,
+            env=self._environ(auto, env),
             cwd=self.folder,
             stdin=stdin,
             stdout=subprocess.PIPE,
@@ -293,8 +310,10 @@ class User:
 
     def terminal(self, *command: str, auto: str | None = "1", **env: str) -> Terminal:
         """Run a command in a pseudo-terminal; `llm …` is the virtual environment's."""
-        environ = self.env | ({"LLM_MEMORY_AUTO": auto} if auto is not None else {}) | env
-        return Terminal(command, environ, self.folder)
+        return Terminal(command, self._environ(auto, env), self.folder)
+
+    def _environ(self, auto: str | None, env: dict[str, str]) -> dict[str, str]:
+        return self.env | ({"LLM_MEMORY_AUTO": auto} if auto is not None else {}) | env
 
     # What came of it
 
