@@ -293,7 +293,7 @@ class User:
 
     def terminal(self, *command: str, auto: str | None = "1", **env: str) -> Terminal:
         """Run a command in a pseudo-terminal; `llm …` is the virtual environment's."""
-        environ = self.env | ({"LLM_MEMORY_AUTO": auto} if auto is not None else {}) | env
+        environ = self.env | {"COLUMNS": "100"} | ({"LLM_MEMORY_AUTO": auto} if auto is not None else {}) | env
         return Terminal(command, environ, self.folder)
 
     # What came of it
