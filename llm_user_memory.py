@@ -4537,7 +4537,7 @@ class _Group(click.Group):
 
 WIDEST = 100  # columns: longer lines are hard to read
 _LEAD = r" *(?:\[\w+\] +)?(?:(?:[-+*•]|\d{1,9}[.)]) +)?"
-_COMMAND = r"\bllm (?:memory|logs) \S+(?: -\S+)?(?: \w*\d\w*)?"  # one in two lines can't be copied
+_COMMAND = r"\b(?:llm memory|llm logs|export|unset) \S+(?: -\S+)?(?: \w*\d\w*)?"  # can't be copied from two lines
 
 
 def wrapped(line: str, lead: str = "") -> str:
@@ -4569,8 +4569,9 @@ def show_line(line: str, colour: str | None = None, lead: str = "", *, bold: boo
     text, *details = printable(line).split("\n")
     click.echo(styled(lead, dim=True) if lead else "", nl=False)
     click.echo(styled(wrapped(text, lead), fg=colour, bold=bold or bool(details) or None))
-    for detail in details:
-        click.echo(styled(wrapped(detail), dim=True))
+    for detail in details:  # the user's own words stand out
+        parts = re.split("(“[^”]*”)", wrapped(detail))
+        click.echo("".join(part if part[:1] == "“" else styled(part, dim=True) for part in parts if part))
 
 
 def print_json(data: object) -> None:
