@@ -16,6 +16,7 @@ import tempfile
 import time
 
 from demo import COOK, FIRST, SECOND, Demo
+from rich.color import parse_rgb_hex
 from rich.console import Console
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
@@ -53,8 +54,8 @@ FRAME = """\
 </svg>
 """
 # Black, red, green, yellow, blue, magenta, cyan, white on a dark window, which is legible on any page.
-COLOURS = [tuple(bytes.fromhex(rgb)) for rgb in "484f58 ff7b72 7ee787 d29922 79c0ff d2a8ff 56d4dd b1bac4".split()]
-THEME = TerminalTheme((22, 27, 34), (230, 237, 243), COLOURS)
+COLOURS = ("484f58", "ff7b72", "7ee787", "d29922", "79c0ff", "d2a8ff", "56d4dd", "b1bac4")
+THEME = TerminalTheme((22, 27, 34), (230, 237, 243), [parse_rgb_hex(each) for each in COLOURS])
 
 
 class Bash:
