@@ -4537,7 +4537,9 @@ class _Group(click.Group):
 
 WIDEST = 100  # columns: longer lines are hard to read
 _LEAD = r" *(?:\[\w+\] +)?(?:(?:[-+*•]|\d{1,9}[.)]) +)?"
-_COMMAND = r"\b(?:llm memory|llm logs|export|unset) \S+(?: -\S+)?(?: \w*\d\w*)?"  # can't be copied from two lines
+# A command that is broken into two lines can't be copied.
+_COMMAND = r"""(?<=:[ ])(?:chmod|export|ls|printf|source|sudo|unset)[ ].*
+    |\bllm[ ](?:memory|logs)[ ]\S+(?:[ ]-\S+)?(?:[ ]\w*\d\w*)?"""
 
 
 def wrapped(line: str, lead: str = "") -> str:
@@ -4546,7 +4548,8 @@ def wrapped(line: str, lead: str = "") -> str:
     import textwrap
 
     mark = re.match(_LEAD, line)[0]  # type: ignore[index]
-    text = re.sub(_COMMAND, lambda command: command[0].replace(" ", "\1"), line[len(mark) :])
+    # For textwrap, \1 is a blank that it does not break at, and \0 the second column of a wide character.
+    text = re.sub(_COMMAND, lambda command: command[0].replace(" ", "\1"), line[len(mark) :], flags=re.VERBOSE)
     text = "".join(char + "\0" * (unicodedata.east_asian_width(char) in "WF") for char in text)
     width, indent = min(shutil.get_terminal_size().columns, WIDEST), len(lead + mark)
     wrapper = textwrap.TextWrapper(width, " " * indent, break_long_words=False, break_on_hyphens=False)

@@ -105,7 +105,8 @@ def draw(shown: str) -> str:
     text.highlight_regex(rf"({OWED})(?=(?s:.*)\nmemory: )", "yellow")
     text.highlight_regex("  # .*", "not bold dim")
     console.print(text, soft_wrap=True)
-    return console.export_svg(title="llm", theme=THEME, code_format=FRAME, unique_id="demo")
+    svg: str = console.export_svg(title="llm", theme=THEME, code_format=FRAME, unique_id="demo")
+    return svg
 
 
 def main() -> None:
