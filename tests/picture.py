@@ -96,6 +96,8 @@ def record(demo: Demo, home: pathlib.Path) -> str:
     bash.type("llm memory why")
     shown = bash.wait()
     os.close(bash.fd)
+    if missing := [word for word in (*OWED.split("|"), "memory: ") if word not in shown.partition(SECOND)[2]]:
+        raise SystemExit(f"The session does not show {missing}:\n{shown}")
     return shown
 
 
