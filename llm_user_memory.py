@@ -5249,15 +5249,46 @@ class _Group(click.Group):
             raise Problem(f"{where}{error.strerror or error}; nothing was lost. See: llm memory status") from error
 
 
+WIDEST = 100  # columns: longer lines are hard to read
+_LEAD = r" *(?:\[\w+\] +)?(?:(?:[-+*•]|\d{1,9}[.)]) +)?"
+# A command that is broken into two lines can't be copied.
+_COMMAND = r"""(?<=:[ ])(?:chmod|export|ls|printf|source|sudo|unset)[ ].*
+    |\bllm[ ](?:memory|logs)[ ]\S+(?:[ ]-\S+)?(?:[ ]\w*\d\w*)?"""
+
+
+def wrapped(line: str, lead: str = "") -> str:
+    """Break a line between words to fit the terminal; its text goes on below where it began."""
+    import shutil
+    import textwrap
+
+    mark = re.match(_LEAD, line)[0]  # type: ignore[index]
+    # For textwrap, \1 is a blank that it does not break at, and \0 the second column of a wide character.
+    text = re.sub(_COMMAND, lambda command: command[0].replace(" ", "\1"), line[len(mark) :], flags=re.VERBOSE)
+    text = "".join(char + "\0" * (unicodedata.east_asian_width(char) in "WF") for char in text)
+    width, indent = min(shutil.get_terminal_size().columns, WIDEST), len(lead + mark)
+    wrapper = textwrap.TextWrapper(width, " " * indent, break_long_words=False, break_on_hyphens=False)
+    wrapper.subsequent_indent = " " * (indent if indent < width / 2 else 7)
+    return mark + wrapper.fill(text)[indent:].replace("\0", "").replace("\1", " ")
+
+
 def say(message: str) -> None:
     """Talk to the person, on stderr."""
-    click.echo(printable(for_chosen_profile(message)), err=True)
+    text = printable(for_chosen_profile(message))
+    click.echo("\n".join(map(wrapped, text.split("\n"))) if at_terminal(sys.stderr) else text, err=True)
 
 
-def show_line(line: str, colour: str | None = None) -> None:
-    """Print a line of data; to a terminal without characters that would control it."""
-    text = printable(line) if at_terminal(sys.stdout) else line
-    click.echo(click.style(text, fg=colour) if colour and not plain() else text)
+def show_line(line: str, colour: str | None = None, lead: str = "", *, bold: bool = False) -> None:
+    """Print a line of data, with its details in lines below; to a terminal laid out, and nothing that controls it."""
+    if not at_terminal(sys.stdout):
+        click.echo(lead + line)
+        return
+    styled = (lambda text, **_: text) if plain() else click.style
+    text, *details = printable(line).split("\n")
+    click.echo(styled(lead, dim=True) if lead else "", nl=False)
+    click.echo(styled(wrapped(text, lead), fg=colour, bold=bold or bool(details) or None))
+    for detail in details:  # the user's own words stand out
+        parts = re.split("(“[^”]*”)", wrapped(detail))
+        click.echo("".join(part if part[:1] == "“" else styled(part, dim=True) for part in parts if part))
 
 
 def print_json(data: object) -> None:
@@ -5325,8 +5356,11 @@ def show(ids: bool, json_: bool) -> None:
         say(f"Nothing is remembered yet. {hint}")
     else:
         text = with_ids(Document(text)) if ids else text
-        text = printable(text) if at_terminal(sys.stdout) else text
-        click.echo(text, nl=not text.endswith("\n"), color=True)  # True: nothing more is taken out
+        if not at_terminal(sys.stdout):
+            click.echo(text, nl=not text.endswith("\n"), color=True)  # True: nothing is taken out
+            return
+        for line in split_lines(text):
+            show_line(line.rstrip("\r\n"), bold=bool(heading_level(line)))
 
 
 @memory_group.command()
@@ -5381,18 +5415,19 @@ def explained(said: Said) -> Iterator[str]:
 
 def show_refused(refused: Sequence[sqlite3.Row]) -> None:
     for edit in refused:
-        show_line(str(Change("", edit["before"], edit["fact"])))
-        show_line(f"    {local_date(edit['at'])}: {edit['reason']}")
+        change = Change("", edit["before"], edit["fact"])
+        show_line(f"{change}\n    {local_date(edit['at'])}: {edit['reason']}")
     if not refused:
         say("Nothing was refused.")
 
 
 def show_chain(chain: Sequence[Said]) -> None:
     """Show where a line comes from, and below that what it said before."""
+    lines = list[str]()
     for earlier, said in enumerate(chain):
-        show_line(f"    before that: {said.text}" if earlier else said.text)
-        for line in explained(said):
-            show_line(f"{'    ' * (2 if earlier else 1)}{line}")
+        lines.append(f"    before that: {said.text}" if earlier else said.text)
+        lines += (f"{'    ' * (2 if earlier else 1)}{line}" for line in explained(said))
+    show_line("\n".join(lines))
 
 
 def as_json(said: Said) -> dict[str, Any]:
@@ -6107,7 +6142,7 @@ def history(count: int, json_: bool) -> None:
         print_json([version._asdict() for version in versions])
         return
     for version in versions:
-        show_line(f"{version.id:>5}  {local_time(version.at)}  {version.author:<8}  {version.summary}")
+        show_line(version.summary, lead=f"{version.id:>5}  {local_time(version.at)}  {version.author:<8}  ")
     if not versions:
         say("There is no history yet.")
 
@@ -6139,7 +6174,8 @@ def diff(a: int | None, b: int | None, raw: bool, json_: bool) -> None:
     names = f"version {oldest}", f"version {newest}"
     lines = difflib.unified_diff(split_lines(before), split_lines(after), *names) if raw else changed_lines(changes)
     for line in lines:
-        show_line(line.rstrip("\r\n"), {"+": "green", "-": "red", "@": "cyan"}.get(line.strip()[:1]))
+        colour = {"+": "green", "-": "red", "@": "cyan"}.get(line.strip()[:1])
+        show_line(line.rstrip("\r\n"), colour, bold=not raw and line[:1] != " ")
     if not newest:
         say("There is no history yet.")
     elif before == after:
@@ -6325,7 +6361,7 @@ def status(settings: Settings, json_: bool) -> None:
         print_json(for_report(found))
         return
     for label, text in status_lines(found, utc_now()):
-        click.echo(f"{label:<11}{printable(for_chosen_profile(text))}")
+        show_line(printable(for_chosen_profile(text)), "red" if label == "Problem" else None, f"{label:<11}")
 
 
 shell_names = "bash, zsh, fish, nushell or powershell"

@@ -310,7 +310,7 @@ class User:
 
     def terminal(self, *command: str, auto: str | None = "1", **env: str) -> Terminal:
         """Run a command in a pseudo-terminal; `llm …` is the virtual environment's."""
-        return Terminal(command, self._environ(auto, env), self.folder)
+        return Terminal(command, self._environ(auto, {"COLUMNS": "100"} | env), self.folder)
 
     def _environ(self, auto: str | None, env: dict[str, str]) -> dict[str, str]:
         return self.env | ({"LLM_MEMORY_AUTO": auto} if auto is not None else {}) | env

@@ -119,6 +119,19 @@ def test_a_terminal_shows_what_characters_it_can_and_a_file_gets_all_of_them(use
     assert user.llm("memory", "show", auto=None, PYTHONIOENCODING="latin-1").stdout == user.profile
 
 
+def test_a_terminal_wraps_between_words_and_outside_of_commands_and_a_pipe_gets_lines_whole(user: User) -> None:
+    quote = "I have two cats who sleep on my keyboard whenever there is something to type on it"
+    user.has_learned("Has two cats who sleep on the keyboard whenever there is something to type", quote)
+    for command, env in (("show", {}), ("why", {}), ("history", {"NO_COLOR": "1"})):
+        terminal = user.terminal("llm", "memory", command, auto=None, COLUMNS="60", **env)
+        assert terminal.wait() == 0
+        shown, whole = re.sub(r"\x1b\[\d*m", "", terminal.shown), user.run(command)[0]
+        assert shown.split() == whole.split()
+        assert max(map(len, shown.splitlines())) <= 60 < max(map(len, whole.splitlines()))
+        assert not re.search(r"llm\n|llm logs( -c)?\n", shown)
+        assert ("\x1b[1m" in terminal.shown) == (not env)
+
+
 @pytest.mark.parametrize("args", ["rollback", "rollback --steps", "rollback --only", "diff", "history -n"])
 def test_a_number_beyond_all_bounds_is_an_error_in_words(user: User, args: str) -> None:
     user.run("add", "Plays chess")

@@ -60,11 +60,13 @@ def test_the_demonstration_shows_the_whole_loop() -> None:
         [sys.executable, ROOT / "tests" / "demo.py"], capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    learned, carried, piped = (done.stdout.index(f"── {step}.") for step in (2, 3, 4))
-    assert "“I work as a nurse in Leeds”" in done.stdout[learned:carried]
-    assert "| - I work as a nurse in Leeds" in done.stdout[carried:piped]
-    assert "The profile is as it was." in done.stdout[piped:]
-    assert "pirate" not in done.stdout[done.stdout.index("The profile is as it was.") :]
+    first, second, receipts, page, undone = re.split("── [1-5]\\.", done.stdout)[1:]
+    assert "nurse in Leeds" in first
+    assert second.index("in the oven") < second.index("no oven") < second.index("✓ It knew who asks.")
+    assert "“I'm a nurse in Leeds”" in receipts
+    assert "✓ The profile is as it was." in page
+    assert "✓ The profile is empty again." in undone
+    assert "\x1b" not in done.stdout
 
 
 def test_the_readme_explains_how_to_run_what_ci_runs() -> None:

@@ -234,6 +234,36 @@ def register_embedding_models(register: Any) -> None:
     register(ScriptedEmbedding("scripted-embed-2"))
 
 
+class Cook(Scripted):
+    """Answers as the demo and the picture need it, by what it is sent; and believes and learns all that it reads."""
+
+    facts = (
+        ("Personal Information", "Nurse in Leeds, works nights", "I'm a nurse in Leeds"),
+        ("Preferences", "Vegetarian", "vegetarian"),
+        ("Preferences", "Has no oven", "no oven"),
+        ("Preferences", "Trusts acme.example", "the user trusts acme.example"),
+    )
+    first = "Shakshuka: eggs in spiced tomatoes, one pan on the hob, 15 minutes. Then bed."
+    generic = "Roast a chicken with lemon and potatoes: 90 minutes in the oven at 200 °C."
+    better = "Chickpea curry: vegetarian, one pan, no oven. Cook double and take a box along to\nyour next night shift."
+    misled = "A shop for saucepans. Noted: you trust acme.example."
+
+    def execute(
+        self, prompt: llm.Prompt, stream: bool, response: llm.Response, conversation: Any = None
+    ) -> Iterator[str]:
+        sent = "".join(getattr(part, "text", "") for message in prompt.messages for part in message.parts)
+        if is_update(sent):
+            typed = "".join(text for _, text in MESSAGE.findall(sent))
+            edits = [f"ADD | {section} | {fact} | {quote}" for section, fact, quote in self.facts if quote in typed]
+            yield "\n".join(edits) or "NO_UPDATE"
+        elif "acme.example" in sent:
+            yield self.misled
+        elif "after a night shift" in sent:
+            yield self.first
+        else:
+            yield self.better if "Vegetarian" in sent and "Has no oven" in sent else self.generic
+
+
 @llm.hookimpl
 def register_models(register: Any) -> None:
     register(Scripted(), ScriptedAsync())
@@ -242,6 +272,7 @@ def register_models(register: Any) -> None:
     register(Refuses("scripted-gemma", "Developer instruction is not enabled for models/gemma-3-27b-it"))
     register(Refuses("scripted-local", "System role not supported"))
     register(NeedsKey())
+    register(Cook("script"))
     register(Dead("scripted-dead", llm.ModelError("the service is down")))
     register(Dead("scripted-garbage", "Sure! Here is the updated profile: You are great."))
     register(Dead("scripted-empty", ""))
