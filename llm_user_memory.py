@@ -5250,7 +5250,7 @@ class _Group(click.Group):
 
 
 WIDEST = 100  # columns: longer lines are hard to read
-_LEAD = r" *(?:\[\w+\] +)?(?:(?:[-+*•]|\d{1,9}[.)]) +)?"
+_LEAD = r" *(?:\[\w+\] +|\d+  )?(?:(?:[-+*•]|\d{1,9}[.)]) +)?"
 # A command that is broken into two lines can't be copied.
 _COMMAND = r"""(?<=:[ ])(?:chmod|export|ls|printf|source|sudo|unset)[ ].*
     |\bllm[ ](?:memory|logs)[ ]\S+(?:[ ]-\S+)?(?:[ ]\w*\d\w*)?"""
