@@ -4226,8 +4226,8 @@ class Past(Value):
                 at = turn.at.replace(" ", "T")
                 wanted = self.since <= at <= self.until and self.thread in {"", turn.thread_id}
                 if wanted and turn.id >= self.first:
-                    off = "typed without memory since you have it" if at > self.began else ""
-                    if reason := "known already" if turn.id in known else off or why_not_learned(prompt.strip()):
+                    off = "typed with memory off" if at > self.began else ""
+                    if reason := "known already" if turn.id in known else why_not_learned(prompt.strip()) or off:
                         skipped[reason] += 1
                     else:
                         yield Message(prompt.strip(), turn.id, turn.thread_id, at)

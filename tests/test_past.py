@@ -107,12 +107,12 @@ def test_what_was_typed_while_memory_was_off_or_in_another_profile_is_not_the_pa
     here.types("I play the oboe")
     here.learns("NO_UPDATE")
     logged(here, "I am a spy. What now?")
-    assert "1 typed without memory since you have it" in learn(here)[1]
+    assert "1 typed with memory off" in learn(here)[1]
     assert [edit["fact"] for edit in here.to_review()] == ["I live in Leeds"]
-    assert "2 typed without memory" not in here.run("learn", "--dry-run")[1]
+    assert "2 typed with memory off" not in here.run("learn", "--dry-run")[1]
     here.env["LLM_MEMORY_PROFILE"] = "work"
     shown = here.run("learn", "--dry-run")[1]
-    assert "2 typed without memory since you have it" in shown
+    assert "2 typed with memory off" in shown
     assert "1 message in 1 request" in shown
     spy = here.query("select thread_id from turns order by id desc limit 1")
     assert "1 message in 1 request" in here.run("learn", "--dry-run", "--conversation", spy)[1]
