@@ -5113,10 +5113,9 @@ class UserMemory(llm.Toolbox):
 
     def remember(self, fact: str, quote: str, section: str = OTHER_SECTION) -> str:
         """
-        Remember something about the user for later conversations, when they ask for it.
+        Remember something about the user, when they ask for it.
 
-        fact: one sentence about the user, like "Has a dog called Rex".
-        quote: the user's own words in this conversation that say so, copied exactly.
+        fact: one sentence about the user. quote: their own words in this conversation that say so, copied exactly.
         section: Personal Information, Current Projects, Interests or Preferences.
         """
         session, edit = _Session(), Edit("ADD", section, " ".join(fact.split()), quote)

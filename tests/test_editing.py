@@ -172,7 +172,7 @@ def test_a_profile_that_cannot_be_written_is_not_opened_in_the_editor_first(user
 def test_an_editor_that_fails_is_an_error_that_names_the_next_step(user: User, editor: str) -> None:
     user.run("load", "-", stdin=PROFILE)
     user.env["EDITOR"] = editor
-    assert "to use another editor: export EDITOR=nano" in user.run("edit", code=1)[1]
+    assert "to use another one: export EDITOR=nano" in user.run("edit", code=1)[1]
     assert (user.profile, user.versions()) == (PROFILE, [(1, "load")])
 
 
