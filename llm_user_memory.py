@@ -1179,7 +1179,7 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
         ([^\s/]{1,200}) | ([^\s/:@]{20,200}) )@"""),
     ("a password", bool, rf"""
         (?: {_CALLED} | \bclave | \bcl[ée](?![a-z]) | \bpuk | \bcombination | \bpin(?![ ]?code.{{0,20}}\d{{5}})
-        | \bcv[vc]2? | cryptogramme | (?:door|alarm|gate|unlock|security|safe|lockbox|tür|digi)[ -]?code
+        | \bcv[vc]2? | cryptogramme | (?:door|alarm|gate|unlock|security|safe|lockbox|tür|port|dør|digi)[ -]?[ck]oden?
         | (?:code|c[óo]digo|codice|kod)[ ](?:\w{{1,4}}[ ']){{1,2}}
           (?:door|gate|house|garage|alarm|safe|port|puert|casa|cancel|drzwi)\w{{0,6}} ){_IS}({_STRONG}|{_DIGITS})
         | (?: (?:{_CALLED}|(?:\b|_)pass|(?:[a-z][_-]key|token|secret)(?:_base)?)["']?\s?[:=：]{{1,2}}>?\s{{0,3}}
@@ -1190,7 +1190,7 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
         | (?: (?<![/\w])(?:log[ ]?in(?:[ ]with)?|user(?:name)?|cred(?:ential)?s?|-u|--user){_IS}[\w.@-]{{1,40}}
           (?:[ ]?[:/|,][ ]?|[ ]and[ ]) | \b(?:mysql|mongo|sshpass|login)[^\n|;]{{0,60}}?[ ]-p[ ]?["']? | pass[ ]
           )({_STRONG})
-        | (?:recovery|backup|rescue|one[- ]time|verification)[ -](?:code|key)s?(?:{_IS}|:?\n)
+        | \d{{6}}(?:-\d{{6}}){{7}} | (?:recovery|backup|rescue|one[- ]time|verification)[ -](?:code|key)s?(?:{_IS}|:?\n)
           ((?: [ ,;\n]{{0,2}}(?=[a-z-]{{0,12}}\d)[\w-]{{4,60}} ){{1,20}})
         | (?:phrase|frase|seed|words|wallet|backup|recovery)[^.\n]{{0,30}}?(?:[ ]is[ ]|:\s|\n)(?:1[.):]?[ ])?
           ({_WORDS}{{5,23}}{_WORD})"""),

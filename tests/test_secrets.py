@@ -65,6 +65,8 @@ TYPED = {
         "scheme spot photo card baby mountain device kick " + "cradle pact join borrow",
     ),
     "PIN": ("PIN der Karte: {}", "82" + "64"),
+    "code of a Swedish door": ("portkoden är {}, skriv in den", "44" + "75#"),
+    "BitLocker": ("is {} the one", "-".join(["435" + "292"] * 8)),
     "code of a door": ("il codice del cancello è {}", "19" + "47"),
     "card code": ("exp 09/27 cvv {}", "7" + "37"),
     "card": ("declined: {} 08/29", "5369 4713 " + "1535 6599"),
