@@ -273,7 +273,8 @@ class Home(Value):
     def all(cls) -> list[Home]:
         """Return the homes of all profiles that there are, the default one first."""
         (default,) = cls.named(DEFAULT_PROFILE)
-        found = sorted(path.name for path in default.named_profiles.glob("*") if re.fullmatch(PROFILE_NAME, path.name))
+        paths = (path for path in default.named_profiles.glob("*") if path.is_dir())
+        found = sorted(path.name for path in paths if re.fullmatch(PROFILE_NAME, path.name))
         return [default, *(default._replace(name=name) for name in found)]
 
     @property
@@ -701,7 +702,7 @@ _DATES = (
     (r"(\d\d?)\W?(?:st|nd|rd|th|er|o|º)? (?:of |de )?([^\W\d]{3,})\W+(?:del? )?(\d{4})", "dmy"),
     (r"([^\W\d]{3,})\W+(\d\d?)(?:st|nd|rd|th)?\W+(\d{4})", "mdy"),
     (r"([^\W\d]{3,})\W+(?:del? )?(\d{4})", "my"),
-    (r"(\d{4})(?![\d-])", "y"),
+    (r"(20[2-9]\d)(?![\d-])", "y"),  # any other is a time of day, or long told
 )
 _TOLD = (
     r"\b(?:was|were|had|lived|worked|studied|used|went|played|served|taught|war|hatte|lebte|wohnte|arbeitete|studierte"
@@ -867,8 +868,12 @@ class Document:
         same = [i for i in self.items if i.editable and i.text == text and section in (None, i.section)]
         return same[min(nth, len(same) - 1)] if same else None
 
+    @functools.cached_property
+    def _keys(self) -> set[str]:
+        return {_fact_key(item.text) for item in self.items}
+
     def has(self, fact: str) -> bool:
-        return any(_fact_key(item.text) == _fact_key(fact) for item in self.items)
+        return _fact_key(fact) in self._keys
 
     def sayings(self) -> Iterator[tuple[str, str]]:
         """Yield what each line says, without its bullet, and its section; skip headings."""
@@ -2305,7 +2310,8 @@ class Facts(Value):
 
     def matching(self, query: Query) -> list[int]:
         """Return the ids of the facts with a query's words, best first. Raises ``Problem``."""
-        terms = search_terms(query.words, lambda word: f'"{indexed(word)}"')
+        # Folding makes all kinds of quotation marks the one that ends a string.
+        terms = search_terms(query.words, lambda word: '"{}"'.format(indexed(word).replace('"', " ")))
         if not terms:
             raise Problem(NO_WORDS)
         return self._ids("facts_fts join facts on id = facts_fts.rowid where facts_fts match ?4 and", query, terms)
@@ -3013,6 +3019,10 @@ class Turns(Value):
         """Return the ids of all forgotten turns."""
         return {row[0] for row in self.db.rows("select id from turns where state = 'forgotten'")}
 
+    def noted(self) -> set[str]:
+        """Return the ids of all turns that something was noted of."""
+        return {row[0] for row in self.db.rows("select turn_id from notes where turn_id is not null")}
+
     # Models
 
     def count_misfit(self, model: str, *, fits: bool) -> None:
@@ -3223,22 +3233,22 @@ class Review(Value):
 
     def draft(self, text: str) -> Document:
         """Return the profile as it would be with all that was found in the past."""
-        document, found = Document(text), dict[str, list[str]]()
-        for held in self.edits():
+        document, found, room = Document(text), dict[str, list[str]](), BUDGET
+        for held in reversed(self.edits()):
             item = document.find(held.before, held.section) if held.past else None
             if held.past and held.action == "ADD":
-                found.setdefault(held.section, []).append(held.fact)
+                room -= len(held.fact)  # of all, the newest: each request carries them
+                found.setdefault(held.section, [])[:0] = [held.fact] * (room > 0)
             elif item:
                 document = document.replace(item, held.fact) if held.fact else document.remove(item)
         for section, facts in found.items():
-            document = document.add(section, *facts)
+            document = document.add(section, *facts) if facts else document
         return document
 
     def hold_past(self, verdicts: Iterable[Verdict], model: str) -> None:
         """Keep edits of a draft for review: one of a line that itself waits changes what is held of it."""
         drafted = {held.fact: held for held in self.edits() if held.past and held.fact}
-        sound = [verdict for verdict in verdicts if verdict.outcome != "reject"]
-        for verdict in sound[:HELD_AT_ONCE]:
+        for verdict in (verdict for verdict in verdicts if verdict.outcome != "reject"):
             row, held = self._as_row(verdict, model) | {"past": 1}, drafted.get(verdict.before)
             note = verdict.message and verdict.message.turn_id.startswith(NOTES) and verdict.message.thread_id
             row["reason"] = verdict.reason or f"it was found in {note or 'your past conversations'}"
@@ -3251,6 +3261,7 @@ class Review(Value):
                 self.drop(held)
                 if verdict.edit.fact or held.before:
                     action = "ADD" if held.action == "ADD" else verdict.edit.action
+                    self.db.insert("offered", {"id": self._offer_key(action, held.before, verdict.edit.fact)})
                     self.db.insert("held", row | {"id": held.id, "action": action, "before": held.before})
 
     # Facts with an end
@@ -3288,14 +3299,22 @@ class Review(Value):
         problems: list[str] = []
 
         def make(text: str) -> str:
-            waiting = set(self.edits())
+            waiting, new = set(self.edits()), dict[str, list[str]]()
             for held in chosen:
+                words = held.fact if fact is None else fact
                 try:
-                    text = self._accepted(held, held.fact if fact is None else fact, text, waiting)
+                    if held.action == "ADD" and held in waiting:
+                        new.setdefault(held.section, []).append(words)  # at once: the text is parsed for each change
+                    else:
+                        text = self._accepted(held, words, text, waiting)
                     made.append(held)
-                except Outdated as problem:  # noqa: PERF203 - it does not keep the others from being made
+                except Outdated as problem:
                     problems.append(problem.message)
-            return text
+            document = Document(text)
+            for section, facts in new.items():
+                unsaid = {normalised(words): words for words in facts if not document.has(words)}
+                document = document.add(section, *unsaid.values()) if unsaid else document
+            return document.text
 
         def record(version: int) -> None:
             for held in made:
@@ -3313,8 +3332,6 @@ class Review(Value):
         document = Document(text)
         if held not in waiting:
             raise Outdated("This edit is not waiting any more; see: llm memory review")
-        if held.action == "ADD":
-            return text if document.has(fact) else document.add(held.section, fact).text
         item = document.find(held.before, held.section) or document.find(held.before)
         if item is None:
             drop = f"llm memory review --drop {held.id}"
@@ -3538,7 +3555,7 @@ class Forgetting(Value):
                 log.unlink(missing_ok=True)
         # Windows removes no file that is open, as that of the lock is till here.
         for path in pathlib.Path(os.path.realpath(self.home.directory)).iterdir():
-            if path != pathlib.Path(os.path.realpath(self.home.named_profiles)):
+            if path.name != self.home.named_profiles.name:  # which may be a link to elsewhere
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         with contextlib.suppress(OSError):  # other profiles are in it
             os.rmdir(os.path.realpath(self.home.directory))
@@ -3862,6 +3879,17 @@ def take_in(memory: Memory, log: Log, *, shorten: bool = True) -> int:
     return taken
 
 
+def not_here(memory: Memory, log: Log) -> set[str]:
+    """Return the turns that must not be found: forgotten in any profile, or typed in one that is not in use."""
+    found = memory.turns.forgotten()
+    for home in Home.all():
+        if home != memory.home and home.last_use:  # looking creates nothing
+            with Memory(home, patience=memory.db.patience) as other:
+                take_in(other, log, shorten=False)
+                found |= other.turns.forgotten() | (set() if home in Home.in_use() else other.turns.noted())
+    return found
+
+
 def turns_saying(memory: Memory, log: Log, says: Says) -> list[str]:
     """Find the turns in llm's log, also of a moment ago, whose prompts say it and that are not forgotten yet."""
     take_in(memory, log, shorten=False)
@@ -4032,8 +4060,8 @@ class Learner:
             with contextlib.suppress(sqlite3.Error, Problem):  # else they are tried again at once
                 self.memory.turns.put_off(batch.turns, in_words(error))
             raise
-        self._tell(since, held=self._offer_passed() or bool(judged.of("hold")))
         self.memory.db.set("failing", None)
+        self._tell(since, held=self._offer_passed() or bool(judged.of("hold")))
         if self.memory.meanings.model and not (self._embedding and self._embedding.is_alive()):
             self._embedding = embed_new(self.memory.home)
         return Result(batch.model, len(batch.turns), judged.verdicts)
@@ -4137,7 +4165,7 @@ class Learner:
             told.append(f"{counted(len(memory.review.edits()), 'edit')} to review (llm memory review)")
         if aside or "not learned from" in untold:
             told.append(f"{counted(memory.turns.how_many('aside'), 'message')} not learned from (llm memory status)")
-        elif failing or "can't learn" in untold:
+        elif failing or ("can't learn" in untold and memory.db.get("failing")):
             told.append("can't learn from what you type now (llm memory status)")
         if told:
             memory.db.set("untold", since)
@@ -4192,6 +4220,7 @@ def why_not_learned(text: str) -> str:
     """Say why a prompt of the past is not learned from; ``""`` if it may be."""
     if len(text) > MOST_TYPED:
         return "too long to have been typed"
+    text = text.strip()
     if _is_short(text):
         return "a single word or nothing"
     # Most shapes of pasted text have one of these characters; to look for all of them costs 1 ms.
@@ -4217,7 +4246,7 @@ class Past(Value):
 
     def messages(self, skipped: Counter[str]) -> Iterator[Message]:
         """Read them, oldest first and a page at a time; count by reason which are skipped."""
-        after = ""
+        after, elsewhere = "", not_here(self.memory, self.log)
         while page := self.log.past(after, MOST_TYPED + 1):
             after = page[-1][0].id
             take_in(self.memory, self.log, shorten=False)  # a turn of which something was noted is not past
@@ -4227,17 +4256,22 @@ class Past(Value):
                 wanted = self.since <= at <= self.until and self.thread in {"", turn.thread_id}
                 if wanted and turn.id >= self.first:
                     off = "typed with memory off" if at > self.began else ""
-                    if reason := "known already" if turn.id in known else why_not_learned(prompt.strip()) or off:
+                    off = off or ("typed in another profile, or forgotten there" if turn.id in elsewhere else "")
+                    if reason := "known already" if turn.id in known else why_not_learned(prompt) or off:
                         skipped[reason] += 1
                     else:
                         yield Message(prompt.strip(), turn.id, turn.thread_id, at)
 
 
+MOST_OF_A_PIECE = 5_000  # characters
+
+
 def pieces(name: str, text: str, at: str) -> Iterator[Message]:
     """Take notes to pieces: paragraphs and entries of lists, each under an id of its own text."""
     for piece in re.split(r"\n\s*\n|\n(?=[ \t]*(?:[-*+•]|\d+[.)])[ \t])", text.replace("\r\n", "\n")):
-        if piece.strip():
-            yield Message(piece.strip(), f"{NOTES}{digest(piece.strip())}", name, at)
+        # A long one whole, in parts: of a message as long as that, only both ends are shown.
+        for part in re.findall(rf"(?s)\S.{{0,{MOST_OF_A_PIECE}}}(?!\S)|\S.{{0,{MOST_OF_A_PIECE}}}", piece):
+            yield Message(part.strip(), f"{NOTES}{digest(part.strip())}", name, at)
 
 
 class Notes(Value):
@@ -4277,7 +4311,8 @@ class Plan(Value):
 def make_plan(messages: Iterable[Message], profile: str) -> Plan:
     plan = Plan(0, 0, 0)
     for batch in batches(messages):
-        size = len(INSTRUCTIONS) + len(profile) + sum(len(message.text) + 60 for message in batch)  # with its tag
+        drafted = min(BUDGET, 40 * plan.messages)  # what was found until then
+        size = len(INSTRUCTIONS) + len(profile) + drafted + sum(len(one.text) + 60 for one in batch)  # with its tag
         plan = Plan(plan.messages + len(batch), plan.requests + 1, plan.tokens + size // 4)
     return plan
 
@@ -5104,8 +5139,8 @@ class UserMemory(llm.Toolbox):
         "Search what the user wrote in past conversations, newest first. query: words, or words OR words."
         session = _Session()
         with session.memory() as memory:
-            forgotten = memory.turns.forgotten()
-        chats = Log(session.home.logs).search(query, limit=MOST_FOUND, without=forgotten)
+            hidden = not_here(memory, Log(session.home.logs))
+        chats = Log(session.home.logs).search(query, limit=MOST_FOUND, without=hidden)
         lines = (
             f"- {local_date(chat.at)}: {' '.join(chat.text.split())} (llm --cid {chat.thread_id})" for chat in chats
         )
@@ -5123,10 +5158,13 @@ class UserMemory(llm.Toolbox):
         with session.memory() as memory:
             learner = Learner(memory, Log(session.home.logs), session.settings)
             verdict, version = remember(learner, edit, session.typed(learner), session.model_id)
+            waits = edit.fact in {held.fact for held in memory.review.edits()}
         if version:
             return f"Remembered. To undo it, the user runs: llm memory rollback --only {version.id}"
-        waits = f"It waits for the user, who runs: llm memory review. Reason: {verdict.reason}."
-        return waits if verdict.outcome == "hold" else f"Not remembered: {verdict.reason}."
+        if verdict.outcome == "hold" and not waits:
+            return "Not remembered: too many edits wait for the user already, who runs: llm memory review"
+        asks = f"It waits for the user, who runs: llm memory review. Reason: {verdict.reason}."
+        return asks if verdict.outcome == "hold" else f"Not remembered: {verdict.reason}."
 
     def forget(self, text: str) -> str:
         "Ask the user to let facts be forgotten, when they want that. text: words of the facts, as `show` has them."
@@ -5139,8 +5177,11 @@ class UserMemory(llm.Toolbox):
                 (Edit("REMOVE", id, "", ""), "hold", "a model asked to remove it", None, item) for id, item in gone
             ]
             memory.review.hold([Verdict(*edit) for edit in edits], session.model_id)
+            waits = {held.before for held in memory.review.edits() if held.action == "REMOVE"}
         if not gone:
             return "No fact contains these words."
+        if len(found := [item for _, item in gone if item.text in waits]) < len(gone):
+            return f"Only {len(found)} of {len(gone)} facts wait to go: llm memory review. Then ask again."
         erase = "To erase something for good, history included, they run: llm memory forget TEXT"
         return f"{counted(len(gone), 'fact')} will go when the user accepts that: llm memory review. {erase}"
 
@@ -5475,8 +5516,9 @@ def chats_found(query: Query) -> list[Chat]:
     if query != Query(query.words, since=query.since, limit=query.limit):
         raise click.UsageError("--chats takes no --section, --current, --past or --semantic")
     with open_memory() as memory:
-        log, forgotten = Log(memory.home.logs), memory.turns.forgotten()
-    return log.search(query.words, since=query.since, limit=query.limit, without=forgotten)
+        log = Log(memory.home.logs)
+        hidden = not_here(memory, log)
+    return log.search(query.words, since=query.since, limit=query.limit, without=hidden)
 
 
 def show_hit(hit: Hit | Chat) -> None:
@@ -5859,7 +5901,10 @@ def read_notes(memory: Memory, files: Iterable[Any]) -> Notes:
 
 def first_note(home: Home) -> str | None:
     """Return the time at which something was first noted for a profile."""
+    if not home.last_use:
+        return None  # looking creates nothing
     with Memory(home) as memory:
+        take_in(memory, Log(home.logs), shorten=False)
         return memory.turns.began()
 
 
@@ -6054,7 +6099,7 @@ def review_one(memory: Memory, left: Sequence[HeldEdit]) -> Sequence[HeldEdit]:
     held, section = left[0], [edit for edit in left if edit.section == left[0].section]
     edit, both = held.action != "REMOVE", f"[A]ll {len(section)} of {held.section}, " if len(section) > 1 else ""
     prompt = f"   [a]ccept, [d]rop, {'[e]dit, ' * edit}[s]kip, {both}[q]uit, [?]"
-    answer = str(click.prompt(prompt, default="s", show_default=False, err=True)).strip()
+    answer = str(click.prompt(prompt, default="s", show_default=False, err=True)).strip() or "s"
     verb, ids = answer[:1] if answer[:1] in "AD" else answer[:1].casefold(), answer[1:].strip()
     if verb == "q":
         return left
@@ -6062,7 +6107,7 @@ def review_one(memory: Memory, left: Sequence[HeldEdit]) -> Sequence[HeldEdit]:
         say(REVIEW_HELP)
         return []
     try:
-        chosen = parse_ids(ids, left) if ids else section if verb in "AD" else [held]
+        chosen = parse_ids(ids, section) if ids else section if verb in "AD" else [held]
     except Problem as problem:
         say(problem.message)
         return []
@@ -6108,8 +6153,9 @@ def among(waiting: Sequence[HeldEdit], section: str | None) -> list[HeldEdit]:
 def review(accepted: tuple[str, ...], dropped: tuple[str, ...], section: str | None, yes: bool, json_: bool) -> None:
     "Accept, drop or reword the edits that wait for you"
     with open_memory() as memory:
-        with contextlib.suppress(ProfileUnreadable):
-            memory.review.offer_passed(memory.history.profile())
+        if not (accepted or dropped or yes):  # nothing is accepted that was never shown
+            with contextlib.suppress(ProfileUnreadable):
+                memory.review.offer_passed(memory.history.profile())
         waiting = among(memory.review.edits(), section)
         drop = [held for ids in dropped for held in parse_ids(ids, waiting)]
         accept = [held for ids in accepted for held in parse_ids(ids, waiting)]

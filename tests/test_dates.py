@@ -48,6 +48,8 @@ def test_the_last_day_of_a_fact_is_read_from_its_words(fact: str, day: str) -> N
         "In Rome until 31 February 2026",
         "Born on 1999-12-31",
         "Runs 10.10.2020",
+        "On call until 1800, by phone until 2000",
+        "Is reading through 1984",
     ],
 )
 def test_other_facts_have_no_last_day(fact: str) -> None:

@@ -148,3 +148,17 @@ def test_a_model_that_goes_on_failing_is_told_once(user: User) -> None:
     status = user.run("status")[0]
     assert re.search("Waiting +1 message; next try in 2 minutes|Waiting +1 message; next try in 1 minute", status)
     assert "no credit" in status
+
+
+def test_that_it_can_not_learn_is_no_news_once_it_has_learned(user: User) -> None:
+    test_a_model_that_goes_on_failing_is_told_once(user)
+    user.places.file("news").write_text("can't learn from what you type now (llm memory status)\n")
+    with user.memory() as opened:
+        learner = memory.Learner(
+            opened,
+            memory.Log(user.places.logs),
+            memory.Settings(),
+            lambda *_: "ADD | Interests | Has a dog | I have a dog",
+        )
+        learner.learn(opened.turns.in_states("pending"))
+    assert news(user) == "learned “Has a dog” (llm memory diff 0)"

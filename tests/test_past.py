@@ -118,6 +118,22 @@ def test_what_was_typed_while_memory_was_off_or_in_another_profile_is_not_the_pa
     assert "1 message in 1 request" in here.run("learn", "--dry-run", "--conversation", spy)[1]
 
 
+def test_the_first_look_at_the_past_knows_what_was_typed_a_moment_ago(here: User) -> None:
+    here.types("I play the oboe", learn=False)  # and no learner has seen it
+    logged(here, "I am a spy. What now?")
+    assert "1 typed with memory off" in here.run("learn", "--dry-run")[1]
+
+
+def test_all_that_a_request_finds_is_kept_and_a_long_note_is_read_whole(here: User) -> None:
+    many = [f"I have {n} kinds of tea. I like {n} songs." for n in range(40, 60)]
+    long = f"{'Once upon a time. ' * 300}I like the colour teal. {'The end. ' * 600}"
+    (here.folder / "notes.txt").write_text("\n\n".join([*many, long]))
+    learn(here, str(here.folder / "notes.txt"))
+    facts = [edit["fact"] for edit in here.to_review()]
+    assert len(facts) == 41
+    assert "I like the colour teal" in facts
+
+
 def test_options_choose_what_is_read(here: User) -> None:
     log = make_log(here.places)
     for day in range(1, 5):

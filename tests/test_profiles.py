@@ -101,6 +101,28 @@ def test_commands_work_on_the_profile_that_is_named_and_name_it_in_what_they_adv
     assert user.llm("memory", "show").stdout == ""
 
 
+def test_what_was_typed_in_one_profile_is_found_in_no_other_also_after_it_was_forgotten(user: User) -> None:
+    user.types("I see a therapist called Brunhilde")
+    user.run("add", "Has a dog")
+    cid = user.query("select thread_id from turns")
+    (user.script / "tool.json").write_text(
+        json.dumps({"name": "UserMemory_recall", "arguments": {"query": "Brunhilde"}})
+    )
+    work = [["memory", "search", "--chats", "Brunhilde"], ["-T", "UserMemory", "Who was it?"]]
+    work += [["memory", "learn", "--cid", cid, "--yes"], ["memory", "review", "--json"]]
+    for forgotten in (False, True):
+        if forgotten:
+            user.run("forget", "Brunhilde", "--yes")
+        for command in work:
+            assert "Brunhilde" not in user.llm(*command, **AT_WORK).stdout
+
+
+def test_a_file_among_the_profiles_is_none(user: User) -> None:
+    user.llm("memory", "add", WORK, "--profile", "work")
+    (user.places.named_profiles / "readme").touch()
+    assert "readme" not in user.run("profiles")[0]
+
+
 def test_profiles_are_listed_with_their_facts_and_last_use(user: User) -> None:
     user.llm("memory", "add", WORK, "--profile", "work")
     assert user.llm("memory", "profiles", **BOTH).stdout == (

@@ -322,7 +322,25 @@ def test_at_a_prompt_an_answer_may_be_for_several_or_a_whole_section(user: User)
     assert user.to_review() == []
 
 
+def test_a_blank_answer_skips_and_a_range_takes_only_what_was_shown(user: User) -> None:
+    waits(user, "a")
+    waits(user, "Likes tea", section="Preferences")
+    waits(user, "b")
+    user.run("review", stdin=" \n\u00a0\nq\n")
+    assert len(user.to_review()) == 3
+    _, said = user.run("review", stdin="d 1-3\nq\n")
+    assert "Dropped 1, 3." in said
+    assert [held["fact"] for held in user.to_review()] == ["Likes tea"]
+
+
 # Facts whose date has passed
+
+
+def test_what_was_never_shown_is_not_accepted_with_the_rest(user: User) -> None:
+    user.profile = "- Has a lease until May 2020\n"
+    waits(user, "a")
+    user.run("review", "--yes")
+    assert user.facts == ["Has a lease until May 2020", "a"]
 
 
 def test_a_fact_whose_date_has_passed_is_offered_for_removal_once(user: User) -> None:

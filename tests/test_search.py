@@ -316,3 +316,8 @@ def test_a_call_goes_on_without_a_search_that_fails(lived: User) -> None:
     lived.places.database.unlink()
     assert said() == ""
     assert not lived.places.database.exists()
+
+
+def test_quotation_marks_of_any_kind_are_no_syntax(lived: User) -> None:
+    for query in ("“Rex”", "«Rex»", "＂Rex", 'dog "Rex'):
+        assert found(lived, query) == ["Has a dog called Rex"]

@@ -88,6 +88,11 @@ def test_what_a_tool_would_forget_waits_for_the_user(user: User) -> None:
     assert user.facts == ["Lives in Leeds"]
 
 
+def test_a_tool_is_told_how_much_really_waits(user: User) -> None:
+    user.profile = "".join(f"- Drinks tea number {n}\n" for n in range(50))
+    assert "Only 30 of 50 facts wait to go" in asks(user, "forget", text="tea", said="No tea any more")
+
+
 def test_a_model_can_see_and_search_what_is_known(user: User) -> None:
     user.profile = KNOWN
     user.run("history")
