@@ -5208,19 +5208,25 @@ EXAMPLES = {
 
 
 class _Group(click.Group):
-    """The one place where errors become words for the person; and each command takes ``--profile``."""
+    """The one place where errors become words for the person.
 
-    def add_command(self, cmd: click.Command, name: str | None = None) -> None:
-        examples = {each: example for group in EXAMPLES.values() for each, example in group.items()}
-        if cmd.name in examples:
-            cmd.epilog = f"\b\nExample:\n  {examples[cmd.name]}"
-        super().add_command(profile_option(cmd), name)
+    Its commands are made when they are used: every start of llm would pay for them.
+    """
+
+    declared: ClassVar[dict[str, Callable[[], click.Command]]] = {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.declared)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return self.declared[cmd_name]() if cmd_name in self.declared else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        width = max(map(len, self.commands))
+        width = max(map(len, self.declared))
         for title, names in EXAMPLES.items():
             with formatter.section(title):
-                formatter.write_dl([(name.ljust(width), self.commands[name].get_short_help_str(80)) for name in names])
+                helps = [(name.ljust(width), self.declared[name]().get_short_help_str(80)) for name in names]
+                formatter.write_dl(helps)
 
     def invoke(self, ctx: click.Context) -> Any:
         with contextlib.suppress(AttributeError):  # of a stream that is closed
@@ -5329,6 +5335,26 @@ def memory_group() -> None:
     """
 
 
+def command(*options: Callable[[Any], Any], **attributes: Any) -> Callable[[Any], Any]:
+    """Declare a command of ``llm memory`` with these options, and ``--profile``."""
+
+    def declare(function: Any) -> Any:
+        name = function.__name__.replace("_", "-")
+        example = next((examples[name] for examples in EXAMPLES.values() if name in examples), "")
+
+        def make() -> click.Command:
+            epilog = f"\b\nExample:\n  {example}"
+            command = click.Command(name, callback=function, help=function.__doc__, epilog=epilog, **attributes)
+            for add_to in (*options, profile_option):
+                add_to(command)
+            return command
+
+        _Group.declared[name] = make
+        return function
+
+    return declare
+
+
 # Looking at the profile
 
 
@@ -5337,9 +5363,7 @@ def with_ids(document: Document) -> str:
     return "".join(marks.get(index, "") + line for index, line in enumerate(document.lines))
 
 
-@memory_group.command()
-@click.option("--ids", is_flag=True, help="Show the id of each line, for llm memory forget")
-@json_option
+@command(click.option("--ids", is_flag=True, help="Show the id of each line, for llm memory forget"), json_option)
 def show(ids: bool, json_: bool) -> None:
     "Show the profile"
     home = Home.current()
@@ -5363,14 +5387,13 @@ def show(ids: bool, json_: bool) -> None:
             show_line(line.rstrip("\r\n"), bold=bool(heading_level(line)))
 
 
-@memory_group.command()
+@command()
 def path() -> None:
     "Show where the profile is"
     click.echo(Home.current().profile)
 
 
-@memory_group.command()
-@json_option
+@command(json_option)
 def profiles(json_: bool) -> None:
     "List the profiles, their facts and last use"
     in_use, found = Home.in_use(), list[dict[str, Any]]()
@@ -5435,10 +5458,11 @@ def as_json(said: Said) -> dict[str, Any]:
     return {"text": said.text, "by": said.origin and said.origin.author, "receipts": receipts}
 
 
-@memory_group.command()
-@click.argument("text", required=False)
-@click.option("--refused", is_flag=True, help="Show what was not learned lately, and why")
-@json_option
+@command(
+    click.argument("text", required=False),
+    click.option("--refused", is_flag=True, help="Show what was not learned lately, and why"),
+    json_option,
+)
 def why(text: str | None, refused: bool, json_: bool) -> None:
     "Show where each line, or those with TEXT, come from"
     read_profile(Home.current().profile)  # better said once that it can't be read
@@ -5488,15 +5512,18 @@ def show_hit(hit: Hit | Chat) -> None:
     show_line("\n    ".join(lines))
 
 
-@memory_group.command()
-@click.argument("words", metavar="QUERY", nargs=-1, required=True)
-@click.option("--section", default="", metavar="NAME", help="Only facts of this section")
-@click.option("--since", metavar="DATE", help="Only what came in since then: 2026-11-01, yesterday, 3 weeks")
-@click.option("--current/--past", default=None, help="Only facts of the profile as it is, or only facts that are gone")
-@click.option("-n", "--count", type=version_number, default=10, show_default=True, help="0 for all")
-@click.option("--chats", is_flag=True, help="Search your prompts in llm's log instead")
-@click.option("--semantic", is_flag=True, help="Also search by meaning, with llm's default embedding model")
-@json_option
+@command(
+    click.argument("words", metavar="QUERY", nargs=-1, required=True),
+    click.option("--section", default="", metavar="NAME", help="Only facts of this section"),
+    click.option("--since", metavar="DATE", help="Only what came in since then: 2026-11-01, yesterday, 3 weeks"),
+    click.option(
+        "--current/--past", default=None, help="Only facts of the profile as it is, or only facts that are gone"
+    ),
+    click.option("-n", "--count", type=version_number, default=10, show_default=True, help="0 for all"),
+    click.option("--chats", is_flag=True, help="Search your prompts in llm's log instead"),
+    click.option("--semantic", is_flag=True, help="Also search by meaning, with llm's default embedding model"),
+    json_option,
+)
 def search(words: tuple[str, ...], count: int, since: str | None, chats: bool, json_: bool, **options: Any) -> None:
     """
     Search all facts that the profile has or ever had
@@ -5590,8 +5617,7 @@ def edited(memory: Memory) -> Version | None:
     return next(iter(history.versions(1, "id > ? and author in ('edit', 'outside')", base)), None)
 
 
-@memory_group.command()
-@never_asks
+@command(never_asks)
 def edit() -> None:
     "Edit the profile in your editor"
     with open_memory() as memory:
@@ -5605,9 +5631,7 @@ def edit() -> None:
         warn_of_secrets(memory)
 
 
-@memory_group.command()
-@click.argument("file", type=click.File("rb"))
-@never_asks
+@command(click.argument("file", type=click.File("rb")), never_asks)
 def load(file: Any) -> None:
     "Replace the profile with FILE (- for stdin)"
     try:
@@ -5620,10 +5644,12 @@ def load(file: Any) -> None:
         warn_of_secrets(memory)
 
 
-@memory_group.command(context_settings=takes_dashes)
-@click.argument("text", required=False)
-@click.option("--section", default=DEFAULT_SECTIONS[0], show_default=True, help="The heading to put it under")
-@never_asks
+@command(
+    click.argument("text", required=False),
+    click.option("--section", default=DEFAULT_SECTIONS[0], show_default=True, help="The heading to put it under"),
+    never_asks,
+    context_settings=takes_dashes,
+)
 def add(text: str | None, section: str) -> None:
     "Add TEXT to the profile as it is; - reads stdin"
     if text and re.match(r"--\w", text):
@@ -5651,10 +5677,12 @@ def say_what_llm_keeps(home: Home) -> None:
     )
 
 
-@memory_group.command(context_settings=takes_dashes)
-@click.argument("text")
-@click.option("--part", is_flag=True, help="Also match TEXT inside words, ignoring case")
-@yes_option
+@command(
+    click.argument("text"),
+    click.option("--part", is_flag=True, help="Also match TEXT inside words, ignoring case"),
+    yes_option,
+    context_settings=takes_dashes,
+)
 def forget(text: str, part: bool, yes: bool) -> None:
     "Forget lines that contain TEXT, or have that id, for good"
     with open_memory() as memory:
@@ -5682,9 +5710,12 @@ def forget(text: str, part: bool, yes: bool) -> None:
     say_what_llm_keeps(memory.home)
 
 
-@memory_group.command()
-@click.option("--purge", is_flag=True, help="Remove the profile, its history and everything else of memory's, for good")
-@yes_option
+@command(
+    click.option(
+        "--purge", is_flag=True, help="Remove the profile, its history and everything else of memory's, for good"
+    ),
+    yes_option,
+)
 def clear(purge: bool, yes: bool) -> None:
     "Empty the profile; its text stays in the history"
     with open_memory() as memory:
@@ -5710,8 +5741,7 @@ def clear(purge: bool, yes: bool) -> None:
 # Learning
 
 
-@memory_group.command()
-@never_asks
+@command(never_asks)
 def pause() -> None:
     "Learn nothing from what you type until you resume"
     memory = open_memory()
@@ -5723,8 +5753,7 @@ def pause() -> None:
     say("To learn again: llm memory resume")
 
 
-@memory_group.command()
-@never_asks
+@command(never_asks)
 def resume() -> None:
     "Learn again after `llm memory pause`"
     with open_memory() as memory:
@@ -5790,9 +5819,7 @@ def check_learning(settings: Settings, memory: Memory) -> None:
         raise Problem("Learning is paused; to go on: llm memory resume")
 
 
-@memory_group.command()
-@click.option("--retry", is_flag=True, help="Also try again what was set aside")
-@never_asks
+@command(click.option("--retry", is_flag=True, help="Also try again what was set aside"), never_asks)
 @click.pass_obj
 def update(settings: Settings, retry: bool) -> None:
     "Learn now from what is waiting, and show what changed"
@@ -5812,8 +5839,7 @@ def update(settings: Settings, retry: bool) -> None:
         say(f"{counted(aside, 'message')} set aside; to try again: llm memory update --retry")
 
 
-@memory_group.command()
-@never_asks
+@command(never_asks)
 @click.pass_obj
 def condense(settings: Settings) -> None:
     "Have a model shorten what was learned, not your own lines"
@@ -5923,15 +5949,18 @@ def learn_all(past: PastLearner, messages: Iterable[Message], total: int, settin
             say(f"To read the others, run the same command again{f' ({reasons})' if reasons else ''}")
 
 
-@memory_group.command()
-@click.argument("files", metavar="[FILE]...", type=click.File("rb"), nargs=-1)
-@click.option("--since", metavar="DATE-OR-AGE", help="Only what you typed since: 2026-11-01, yesterday, '3 weeks ago'")
-@click.option("--until", metavar="DATE-OR-AGE", help="Only what you typed until then")
-@click.option("-n", "--count", type=click.IntRange(min=1), help="Only the last so many messages")
-@click.option("--cid", "--conversation", "thread", metavar="ID", help="Only this conversation")
-@click.option("-m", "--model", help="The model to ask")
-@click.option("--dry-run", is_flag=True, help="Only show how much there is to read")
-@yes_option
+@command(
+    click.argument("files", metavar="[FILE]...", type=click.File("rb"), nargs=-1),
+    click.option(
+        "--since", metavar="DATE-OR-AGE", help="Only what you typed since: 2026-11-01, yesterday, '3 weeks ago'"
+    ),
+    click.option("--until", metavar="DATE-OR-AGE", help="Only what you typed until then"),
+    click.option("-n", "--count", type=click.IntRange(min=1), help="Only the last so many messages"),
+    click.option("--cid", "--conversation", "thread", metavar="ID", help="Only this conversation"),
+    click.option("-m", "--model", help="The model to ask"),
+    click.option("--dry-run", is_flag=True, help="Only show how much there is to read"),
+    yes_option,
+)
 @click.pass_obj
 def learn(
     settings: Settings, /, files: Sequence[Any], model: str | None, dry_run: bool, yes: bool, **which: Any
@@ -6100,12 +6129,13 @@ def among(waiting: Sequence[HeldEdit], section: str | None) -> list[HeldEdit]:
     return found
 
 
-@memory_group.command()
-@click.option("--accept", "accepted", multiple=True, metavar="IDS", help="Make these edits: 3, 1-5,8 or all")
-@click.option("--drop", "dropped", multiple=True, metavar="IDS", help="Let these edits go")
-@click.option("--section", metavar="NAME", help="Only the edits of this section")
-@click.option("--yes", "-y", is_flag=True, help="Accept all of them without asking")
-@json_option
+@command(
+    click.option("--accept", "accepted", multiple=True, metavar="IDS", help="Make these edits: 3, 1-5,8 or all"),
+    click.option("--drop", "dropped", multiple=True, metavar="IDS", help="Let these edits go"),
+    click.option("--section", metavar="NAME", help="Only the edits of this section"),
+    click.option("--yes", "-y", is_flag=True, help="Accept all of them without asking"),
+    json_option,
+)
 def review(accepted: tuple[str, ...], dropped: tuple[str, ...], section: str | None, yes: bool, json_: bool) -> None:
     "Accept, drop or reword the edits that wait for you"
     with open_memory() as memory:
@@ -6131,9 +6161,10 @@ def review(accepted: tuple[str, ...], dropped: tuple[str, ...], section: str | N
 # History
 
 
-@memory_group.command()
-@click.option("-n", "--count", type=version_number, default=20, show_default=True, help="0 for all versions")
-@json_option
+@command(
+    click.option("-n", "--count", type=version_number, default=20, show_default=True, help="0 for all versions"),
+    json_option,
+)
 def history(count: int, json_: bool) -> None:
     "Show the changes of the profile, newest first"
     with open_history() as memory:
@@ -6154,11 +6185,12 @@ def changed_lines(changes: Sequence[Change]) -> Iterator[str]:
         yield from (f"  {change}" for change in changes if change.section == section)
 
 
-@memory_group.command()
-@click.argument("a", type=version_number, required=False)
-@click.argument("b", type=version_number, required=False)
-@click.option("--raw", is_flag=True, help="Compare the whole text, including headings and layout")
-@json_option
+@command(
+    click.argument("a", type=version_number, required=False),
+    click.argument("b", type=version_number, required=False),
+    click.option("--raw", is_flag=True, help="Compare the whole text, including headings and layout"),
+    json_option,
+)
 def diff(a: int | None, b: int | None, raw: bool, json_: bool) -> None:
     "Show the last change, or all from version A to now or B"
     import difflib
@@ -6184,14 +6216,15 @@ def diff(a: int | None, b: int | None, raw: bool, json_: bool) -> None:
         say(f"No facts changed, only headings or layout; to see them: llm memory diff {oldest} {newest} --raw")
 
 
-@memory_group.command()
-@click.argument("version", type=version_number, required=False)
-@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Undo the last N changes")
-@click.option("--to", metavar="DATE-OR-AGE", help="2026-11-01, yesterday, 2h, '3 days ago'")
-@click.option(
-    "--only", type=version_number, metavar="VERSION", help="Undo the change of this version, and none made since"
+@command(
+    click.argument("version", type=version_number, required=False),
+    click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Undo the last N changes"),
+    click.option("--to", metavar="DATE-OR-AGE", help="2026-11-01, yesterday, 2h, '3 days ago'"),
+    click.option(
+        "--only", type=version_number, metavar="VERSION", help="Undo the change of this version, and none made since"
+    ),
+    never_asks,
 )
-@never_asks
 def rollback(version: int | None, steps: int | None, to: str | None, only: int | None) -> None:
     "Bring back VERSION of the profile"
     if given := 4 - [version, steps, to, only].count(None):
@@ -6351,8 +6384,7 @@ def status_lines(found: Mapping[str, Any], now: dt.datetime) -> Iterator[tuple[s
             yield "Problem", problem
 
 
-@memory_group.command()
-@json_option
+@command(json_option)
 @click.pass_obj
 def status(settings: Settings, json_: bool) -> None:
     "Show whether memory is active here, and what is wrong"
@@ -6367,10 +6399,11 @@ def status(settings: Settings, json_: bool) -> None:
 shell_names = "bash, zsh, fish, nushell or powershell"
 
 
-@memory_group.command("install-shell")
-@click.option("--shell", "name", metavar="NAME", help=f"{shell_names}; default: the one in $SHELL")
-@click.option("--print", "print_", is_flag=True, help="Print the lines instead of adding them")
-@never_asks
+@command(
+    click.option("--shell", "name", metavar="NAME", help=f"{shell_names}; default: the one in $SHELL"),
+    click.option("--print", "print_", is_flag=True, help="Print the lines instead of adding them"),
+    never_asks,
+)
 def install_shell(name: str | None, print_: bool) -> None:
     "Send the profile with every prompt you type in your shell"
     from llm_user_memory_shell import block_of, find_shell, install
@@ -6384,9 +6417,7 @@ def install_shell(name: str | None, print_: bool) -> None:
         say(line)
 
 
-@memory_group.command("uninstall-shell")
-@click.option("--shell", "name", metavar="NAME", help=f"{shell_names}; default: all of them")
-@never_asks
+@command(click.option("--shell", "name", metavar="NAME", help=f"{shell_names}; default: all of them"), never_asks)
 def uninstall_shell(name: str | None) -> None:
     "Remove what install-shell added"
     from llm_user_memory_shell import KINDS, find_shell, uninstall
@@ -6395,7 +6426,7 @@ def uninstall_shell(name: str | None) -> None:
         say(line)
 
 
-@memory_group.command(hidden=True)
+@command(hidden=True)
 @click.pass_obj
 def worker(settings: Settings) -> None:
     "Learn in the background until there is nothing to do"
