@@ -156,16 +156,6 @@ BUDGET = 8_000  # characters of profile above which facts are condensed before a
 _TRUTH = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off"), False)
 
 
-def _seconds(text: str) -> float | None:
-    with contextlib.suppress(ValueError):
-        return number if 0 < (number := float(text)) <= 86_400 else None
-    return None
-
-
-def _characters(text: str) -> int | None:
-    return int(text) if re.fullmatch("[0-9]{3,7}", text) else None
-
-
 class Settings(Value):
     """The environment variables ``LLM_MEMORY_*``, understood."""
 
@@ -189,28 +179,33 @@ class Settings(Value):
         complaints: list[str] = []
 
         def read(name: str, default: Any, safe: Any, parse: Callable[[str], Any], wrong: str) -> Any:
-            given = environ.get(name, "").strip().casefold()
-            value = parse(given) if given else default
+            given, value = environ.get(name, "").strip().casefold(), None
+            with contextlib.suppress(ValueError):
+                value = parse(given) if given else default
             if value is None:
                 complaints.append(f"{name}={environ[name]!r} is {wrong}; using {str(safe).lower()}")
             return safe if value is None else value
+
+        def number(name: str, default: float, kind: Callable[[str], float], least: float, most: int) -> Any:
+            def within(text: str) -> float | None:
+                return found if least <= (found := kind(text)) <= most else None
+
+            return read(name, default, default, within, f"not a number from {least} to {most}")
 
         truth = functools.partial(read, parse=_TRUTH.get, wrong="neither true nor false")
         auto = environ.get("LLM_MEMORY_AUTO", "").strip().casefold()
         if auto not in {"system", "prompt"}:
             auto = "system" if truth("LLM_MEMORY_AUTO", False, False) else ""
-        number = "not a number of seconds above 0"
-        size = "not a number of characters from 100 to 9999999"
         return cls(
             auto=auto,
             auto_off=not auto and bool(environ.get("LLM_MEMORY_AUTO")),
             line=environ.get("LLM_MEMORY_LINE", ""),
             disabled=truth("LLM_MEMORY_DISABLED", False, True),
             updates=truth("LLM_MEMORY_UPDATES", True, False),
-            interval=read("LLM_MEMORY_UPDATE_INTERVAL", DEFAULT_INTERVAL, DEFAULT_INTERVAL, _seconds, number),
+            interval=number("LLM_MEMORY_UPDATE_INTERVAL", DEFAULT_INTERVAL, float, 0.001, 86_400),
             model=environ.get("LLM_MEMORY_MODEL", "").strip() or None,
             review_all=bool(read("LLM_MEMORY_REVIEW", "", "all", {"all": "all"}.get, "not all")),
-            budget=read("LLM_MEMORY_BUDGET", BUDGET, BUDGET, _characters, size),
+            budget=number("LLM_MEMORY_BUDGET", BUDGET, int, 100, 9_999_999),
             debug=truth("LLM_MEMORY_DEBUG", False, False),
             notices=truth("LLM_MEMORY_NOTICES", True, False),
             complaints=tuple(complaints),
@@ -4981,6 +4976,7 @@ def load_fragment(argument: str) -> list[llm.Fragment]:
 
 
 def _wrap(command: click.Command, settings: Settings) -> None:
+    """Make a command carry the profile: by itself if that is set, and as asked by hand."""
     invoke = command.invoke
 
     def invoke_with_memory(ctx: click.Context) -> Any:
@@ -5003,10 +4999,9 @@ def _wrap(command: click.Command, settings: Settings) -> None:
 
 
 def inject_into(cli: click.Group, settings: Settings) -> None:
-    """Make ``prompt`` and ``chat`` carry the profile: by themselves if that is set, and as asked by hand."""
-    for name in ("prompt", "chat"):
-        if not settings.disabled and (command := cli.commands.get(name)):
-            _wrap(command, settings)
+    for name in {"prompt", "chat"} & set(cli.commands):
+        if not settings.disabled:
+            _wrap(cli.commands[name], settings)
 
 
 # -- tools -------------------------------------------------------------------
@@ -5172,39 +5167,13 @@ def for_chosen_profile(text: str) -> str:
     return for_profile(text, name) if name else text
 
 
-EXAMPLES = {
-    "Every day": {
-        "show": "llm memory show --ids",
-        "why": "llm memory why nurse",
-        "search": "llm memory search dog",
-        "add": "llm memory add 'Prefers metric units' --section Preferences",
-        "edit": "EDITOR=nano llm memory edit",
-        "review": "llm memory review --accept 3 --drop 4",
-        "status": "llm memory status",
-    },
-    "Undo and privacy": {
-        "history": "llm memory history -n 5",
-        "diff": "llm memory diff 12",
-        "rollback": "llm memory rollback --to yesterday",
-        "forget": "llm memory forget 'my old job'",
-        "pause": "llm memory pause",
-        "resume": "llm memory resume",
-        "clear": "llm memory clear",
-    },
-    "Learning and files": {
-        "update": "llm memory update --retry",
-        "learn": "llm memory learn --since 2026-01-01 --dry-run",
-        "condense": "LLM_MEMORY_MODEL=gpt-5.6 llm memory condense",
-        "load": "llm memory load profile.md",
-        "path": 'cat "$(llm memory path)"',
-    },
-    "Setting up": {
-        "install-shell": "llm memory install-shell --shell fish",
-        "uninstall-shell": "llm memory uninstall-shell",
-        "profiles": "LLM_MEMORY_PROFILE=work llm memory profiles",
-    },
+GROUPS = {
+    "Every day": "show why search add edit review status",
+    "Undo and privacy": "history diff rollback forget pause resume clear",
+    "Learning and files": "update learn condense load path",
+    "Setting up": "install-shell uninstall-shell profiles",
 }
-"""The groups of commands as ``llm memory --help`` lists them, and an example of each."""
+"""The commands as ``llm memory --help`` lists them."""
 
 
 class _Group(click.Group):
@@ -5223,9 +5192,9 @@ class _Group(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, self.declared))
-        for title, names in EXAMPLES.items():
+        for title, names in GROUPS.items():
             with formatter.section(title):
-                helps = [(name.ljust(width), self.declared[name]().get_short_help_str(80)) for name in names]
+                helps = [(name.ljust(width), self.declared[name]().get_short_help_str(80)) for name in names.split()]
                 formatter.write_dl(helps)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -5240,8 +5209,6 @@ class _Group(click.Group):
             raise Problem(printable(for_chosen_profile(problem.message))) from problem
         except OverflowError as error:
             raise Problem("There is no such number; see: llm memory history") from error
-        except UnicodeDecodeError as error:
-            raise Problem("The input is not text in UTF-8; nothing was changed") from error
         except sqlite3.DatabaseError as error:
             if damaged(error):
                 with open_memory() as memory:
@@ -5317,8 +5284,6 @@ yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask")
 never_asks = click.option("--yes", "-y", is_flag=True, expose_value=False, help="Accepted; this never asks")
 version_number = click.IntRange(min=0)
 json_option = click.option("json_", "--json", is_flag=True, help="Output as JSON")
-# Else `llm memory add "- Likes tea"` would be an unknown option.
-takes_dashes = {"ignore_unknown_options": True}
 
 
 @click.group(name="memory", cls=_Group)
@@ -5335,19 +5300,20 @@ def memory_group() -> None:
     """
 
 
-def command(*options: Callable[[Any], Any], **attributes: Any) -> Callable[[Any], Any]:
-    """Declare a command of ``llm memory`` with these options, and ``--profile``."""
+def command(example: str, *options: Callable[[Any], Any], hidden: bool = False) -> Callable[[Any], Any]:
+    """Declare a command of ``llm memory`` with an example for its help, these options, and ``--profile``."""
 
     def declare(function: Any) -> Any:
         name = function.__name__.replace("_", "-")
-        example = next((examples[name] for examples in EXAMPLES.values() if name in examples), "")
+        # Else `llm memory add "- Likes tea"` would be an unknown option.
+        settings = {"ignore_unknown_options": name in {"add", "forget"}}
+        epilog = f"\b\nExample:\n  {example}"
 
         def make() -> click.Command:
-            epilog = f"\b\nExample:\n  {example}"
-            command = click.Command(name, callback=function, help=function.__doc__, epilog=epilog, **attributes)
+            made = click.Command(name, settings, function, help=function.__doc__, epilog=epilog, hidden=hidden)
             for add_to in (*options, profile_option):
-                add_to(command)
-            return command
+                add_to(made)
+            return made
 
         _Group.declared[name] = make
         return function
@@ -5363,7 +5329,11 @@ def with_ids(document: Document) -> str:
     return "".join(marks.get(index, "") + line for index, line in enumerate(document.lines))
 
 
-@command(click.option("--ids", is_flag=True, help="Show the id of each line, for llm memory forget"), json_option)
+@command(
+    "llm memory show --ids",
+    click.option("--ids", is_flag=True, help="Show the id of each line, for llm memory forget"),
+    json_option,
+)
 def show(ids: bool, json_: bool) -> None:
     "Show the profile"
     home = Home.current()
@@ -5387,13 +5357,13 @@ def show(ids: bool, json_: bool) -> None:
             show_line(line.rstrip("\r\n"), bold=bool(heading_level(line)))
 
 
-@command()
+@command('cat "$(llm memory path)"')
 def path() -> None:
     "Show where the profile is"
     click.echo(Home.current().profile)
 
 
-@command(json_option)
+@command("LLM_MEMORY_PROFILE=work llm memory profiles", json_option)
 def profiles(json_: bool) -> None:
     "List the profiles, their facts and last use"
     in_use, found = Home.in_use(), list[dict[str, Any]]()
@@ -5454,11 +5424,11 @@ def show_chain(chain: Sequence[Said]) -> None:
 
 
 def as_json(said: Said) -> dict[str, Any]:
-    receipts = [receipt._asdict() for receipt in said.receipts]
-    return {"text": said.text, "by": said.origin and said.origin.author, "receipts": receipts}
+    return {"text": said.text, "by": said.origin and said.origin.author, "receipts": said.receipts}
 
 
 @command(
+    "llm memory why nurse",
     click.argument("text", required=False),
     click.option("--refused", is_flag=True, help="Show what was not learned lately, and why"),
     json_option,
@@ -5513,6 +5483,7 @@ def show_hit(hit: Hit | Chat) -> None:
 
 
 @command(
+    "llm memory search dog",
     click.argument("words", metavar="QUERY", nargs=-1, required=True),
     click.option("--section", default="", metavar="NAME", help="Only facts of this section"),
     click.option("--since", metavar="DATE", help="Only what came in since then: 2026-11-01, yesterday, 3 weeks"),
@@ -5535,7 +5506,7 @@ def search(words: tuple[str, ...], count: int, since: str | None, chats: bool, j
     query = Query(" ".join(words), since=moment or "", limit=count or None, **options)
     found = chats_found(query) if chats else facts_found(query)
     if json_:
-        print_json([hit._asdict() for hit in found])
+        print_json(found)
         return
     for hit in found:
         show_hit(hit)
@@ -5617,7 +5588,17 @@ def edited(memory: Memory) -> Version | None:
     return next(iter(history.versions(1, "id > ? and author in ('edit', 'outside')", base)), None)
 
 
-@command(never_asks)
+def text_of(file: Any) -> str:
+    """Read a file that was given to a command. Raises ``Problem``."""
+    try:
+        return str(file.read(), "utf-8")
+    except UnicodeDecodeError as error:
+        raise Problem(
+            f"{getattr(file, 'name', 'The input')} is not valid UTF-8; save it as UTF-8, then try again"
+        ) from error
+
+
+@command("EDITOR=nano llm memory edit", never_asks)
 def edit() -> None:
     "Edit the profile in your editor"
     with open_memory() as memory:
@@ -5631,13 +5612,10 @@ def edit() -> None:
         warn_of_secrets(memory)
 
 
-@command(click.argument("file", type=click.File("rb")), never_asks)
+@command("llm memory load profile.md", click.argument("file", type=click.File("rb")), never_asks)
 def load(file: Any) -> None:
     "Replace the profile with FILE (- for stdin)"
-    try:
-        text = file.read().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise Problem(f"{file.name} is not valid UTF-8; save it as UTF-8, then load it again") from error
+    text = text_of(file)
     with open_memory() as memory:
         report_change(*memory.history.overwrite("load", text))
         say(f"The profile now has {counted(len(Document(text).items), 'fact')}, {counted(len(text), 'character')}.")
@@ -5645,17 +5623,17 @@ def load(file: Any) -> None:
 
 
 @command(
+    "llm memory add 'Prefers metric units' --section Preferences",
     click.argument("text", required=False),
     click.option("--section", default=DEFAULT_SECTIONS[0], show_default=True, help="The heading to put it under"),
     never_asks,
-    context_settings=takes_dashes,
 )
 def add(text: str | None, section: str) -> None:
     "Add TEXT to the profile as it is; - reads stdin"
     if text and re.match(r"--\w", text):
         raise click.NoSuchOption(text)
     if text == "-" or (text is None and not at_terminal(sys.stdin)):
-        text = sys.stdin.read() if sys.stdin else ""
+        text = text_of(sys.stdin.buffer) if sys.stdin else ""
     section = section.strip(" \t#")
     if not section or why_hidden(section):
         raise Problem("A section is one line of text; try: --section Interests")
@@ -5678,10 +5656,10 @@ def say_what_llm_keeps(home: Home) -> None:
 
 
 @command(
+    "llm memory forget 'my old job'",
     click.argument("text"),
     click.option("--part", is_flag=True, help="Also match TEXT inside words, ignoring case"),
     yes_option,
-    context_settings=takes_dashes,
 )
 def forget(text: str, part: bool, yes: bool) -> None:
     "Forget lines that contain TEXT, or have that id, for good"
@@ -5711,6 +5689,7 @@ def forget(text: str, part: bool, yes: bool) -> None:
 
 
 @command(
+    "llm memory clear",
     click.option(
         "--purge", is_flag=True, help="Remove the profile, its history and everything else of memory's, for good"
     ),
@@ -5741,7 +5720,7 @@ def clear(purge: bool, yes: bool) -> None:
 # Learning
 
 
-@command(never_asks)
+@command("llm memory pause", never_asks)
 def pause() -> None:
     "Learn nothing from what you type until you resume"
     memory = open_memory()
@@ -5753,7 +5732,7 @@ def pause() -> None:
     say("To learn again: llm memory resume")
 
 
-@command(never_asks)
+@command("llm memory resume", never_asks)
 def resume() -> None:
     "Learn again after `llm memory pause`"
     with open_memory() as memory:
@@ -5819,7 +5798,11 @@ def check_learning(settings: Settings, memory: Memory) -> None:
         raise Problem("Learning is paused; to go on: llm memory resume")
 
 
-@command(click.option("--retry", is_flag=True, help="Also try again what was set aside"), never_asks)
+@command(
+    "llm memory update --retry",
+    click.option("--retry", is_flag=True, help="Also try again what was set aside"),
+    never_asks,
+)
 @click.pass_obj
 def update(settings: Settings, retry: bool) -> None:
     "Learn now from what is waiting, and show what changed"
@@ -5839,7 +5822,7 @@ def update(settings: Settings, retry: bool) -> None:
         say(f"{counted(aside, 'message')} set aside; to try again: llm memory update --retry")
 
 
-@command(never_asks)
+@command("LLM_MEMORY_MODEL=gpt-5.6 llm memory condense", never_asks)
 @click.pass_obj
 def condense(settings: Settings) -> None:
     "Have a model shorten what was learned, not your own lines"
@@ -5871,11 +5854,7 @@ def read_notes(memory: Memory, files: Iterable[Any]) -> Notes:
     """Read files of notes, as messages of the time of their last change. Raises ``Problem``."""
     messages: list[Message] = []
     for file in files:
-        name = getattr(file, "name", "<stdin>")
-        try:
-            text = file.read().decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise Problem(f"{name} is not valid UTF-8; save it as UTF-8, then try again") from error
+        name, text = getattr(file, "name", "<stdin>"), text_of(file).removeprefix("\ufeff")
         if not text.strip():
             raise Problem(f"{name} is empty; there is nothing to learn from")
         changed = os.path.getmtime(name) if os.path.isfile(name) else memory.db.now().timestamp()
@@ -5950,6 +5929,7 @@ def learn_all(past: PastLearner, messages: Iterable[Message], total: int, settin
 
 
 @command(
+    "llm memory learn --since 2026-01-01 --dry-run",
     click.argument("files", metavar="[FILE]...", type=click.File("rb"), nargs=-1),
     click.option(
         "--since", metavar="DATE-OR-AGE", help="Only what you typed since: 2026-11-01, yesterday, '3 weeks ago'"
@@ -6121,15 +6101,8 @@ def review_all(memory: Memory, waiting: Sequence[HeldEdit]) -> None:
         left = [held for held in left if held not in done]
 
 
-def among(waiting: Sequence[HeldEdit], section: str | None) -> list[HeldEdit]:
-    """Return the edits of a section, if one is named. Raises ``Problem``."""
-    found = [held for held in waiting if section is None or normalised(held.section) == normalised(section)]
-    if section is not None and not found:
-        raise Problem(f"No edit of {section} waits; see: llm memory review --json")
-    return found
-
-
 @command(
+    "llm memory review --accept 3 --drop 4",
     click.option("--accept", "accepted", multiple=True, metavar="IDS", help="Make these edits: 3, 1-5,8 or all"),
     click.option("--drop", "dropped", multiple=True, metavar="IDS", help="Let these edits go"),
     click.option("--section", metavar="NAME", help="Only the edits of this section"),
@@ -6141,7 +6114,9 @@ def review(accepted: tuple[str, ...], dropped: tuple[str, ...], section: str | N
     with open_memory() as memory:
         with contextlib.suppress(ProfileUnreadable):
             memory.review.offer_passed(memory.history.profile())
-        waiting = among(memory.review.edits(), section)
+        waiting = [
+            held for held in memory.review.edits() if not section or normalised(held.section) == normalised(section)
+        ]
         drop = [held for ids in dropped for held in parse_ids(ids, waiting)]
         accept = [held for ids in accepted for held in parse_ids(ids, waiting)]
         if both := [held.id for held in accept if held in drop]:
@@ -6149,19 +6124,20 @@ def review(accepted: tuple[str, ...], dropped: tuple[str, ...], section: str | N
         accept = [held for held in waiting if held in accept or (yes and held not in drop)]
         problems = settle_edits(memory, accept, drop)
         if json_:
-            print_json([edit._asdict() for edit in memory.review.edits() if edit in waiting])
+            print_json([edit for edit in memory.review.edits() if edit in waiting])
         if problems:
             raise Problem("\n".join(problems))
         if not (json_ or accept or drop):
             review_all(memory, waiting)
         if not waiting and not json_:
-            say("There is nothing to review.")
+            say(f"There is nothing to review{f' in {section}' if section else ''}.")
 
 
 # History
 
 
 @command(
+    "llm memory history -n 5",
     click.option("-n", "--count", type=version_number, default=20, show_default=True, help="0 for all versions"),
     json_option,
 )
@@ -6170,7 +6146,7 @@ def history(count: int, json_: bool) -> None:
     with open_history() as memory:
         versions = memory.history.versions(count or -1)
     if json_:
-        print_json([version._asdict() for version in versions])
+        print_json(versions)
         return
     for version in versions:
         show_line(version.summary, lead=f"{version.id:>5}  {local_time(version.at)}  {version.author:<8}  ")
@@ -6186,6 +6162,7 @@ def changed_lines(changes: Sequence[Change]) -> Iterator[str]:
 
 
 @command(
+    "llm memory diff 12",
     click.argument("a", type=version_number, required=False),
     click.argument("b", type=version_number, required=False),
     click.option("--raw", is_flag=True, help="Compare the whole text, including headings and layout"),
@@ -6201,7 +6178,7 @@ def diff(a: int | None, b: int | None, raw: bool, json_: bool) -> None:
         oldest = past.base(newest) if a is None else past.find_version(number=a)
         before, after, changes = past.version_text(oldest), past.version_text(newest), past.changes(oldest, newest)
     if json_:
-        print_json({"from": oldest, "to": newest, "changes": [change._asdict() for change in changes]})
+        print_json({"from": oldest, "to": newest, "changes": changes})
         return
     names = f"version {oldest}", f"version {newest}"
     lines = difflib.unified_diff(split_lines(before), split_lines(after), *names) if raw else changed_lines(changes)
@@ -6217,6 +6194,7 @@ def diff(a: int | None, b: int | None, raw: bool, json_: bool) -> None:
 
 
 @command(
+    "llm memory rollback --to yesterday",
     click.argument("version", type=version_number, required=False),
     click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Undo the last N changes"),
     click.option("--to", metavar="DATE-OR-AGE", help="2026-11-01, yesterday, 2h, '3 days ago'"),
@@ -6227,11 +6205,8 @@ def diff(a: int | None, b: int | None, raw: bool, json_: bool) -> None:
 )
 def rollback(version: int | None, steps: int | None, to: str | None, only: int | None) -> None:
     "Bring back VERSION of the profile"
-    if given := 4 - [version, steps, to, only].count(None):
-        if given > 1:
-            raise Problem("Name one target: VERSION, --steps, --to or --only, not several; nothing was changed")
-    else:
-        raise Problem("Say which version: llm memory rollback VERSION, or --steps N, --to DATE-OR-AGE, --only VERSION")
+    if [version, steps, to, only].count(None) != 3:
+        raise Problem("Name one target: llm memory rollback VERSION, or --steps N, --to DATE-OR-AGE, --only VERSION")
     with open_memory() as memory:
         found = memory.history.find_version(number=version if only is None else only, steps=steps, to=to)
         restored = memory.history.version(found)
@@ -6384,7 +6359,7 @@ def status_lines(found: Mapping[str, Any], now: dt.datetime) -> Iterator[tuple[s
             yield "Problem", problem
 
 
-@command(json_option)
+@command("llm memory status", json_option)
 @click.pass_obj
 def status(settings: Settings, json_: bool) -> None:
     "Show whether memory is active here, and what is wrong"
@@ -6400,6 +6375,7 @@ shell_names = "bash, zsh, fish, nushell or powershell"
 
 
 @command(
+    "llm memory install-shell --shell fish",
     click.option("--shell", "name", metavar="NAME", help=f"{shell_names}; default: the one in $SHELL"),
     click.option("--print", "print_", is_flag=True, help="Print the lines instead of adding them"),
     never_asks,
@@ -6417,7 +6393,11 @@ def install_shell(name: str | None, print_: bool) -> None:
         say(line)
 
 
-@command(click.option("--shell", "name", metavar="NAME", help=f"{shell_names}; default: all of them"), never_asks)
+@command(
+    "llm memory uninstall-shell",
+    click.option("--shell", "name", metavar="NAME", help=f"{shell_names}; default: all of them"),
+    never_asks,
+)
 def uninstall_shell(name: str | None) -> None:
     "Remove what install-shell added"
     from llm_user_memory_shell import KINDS, find_shell, uninstall
@@ -6426,7 +6406,7 @@ def uninstall_shell(name: str | None) -> None:
         say(line)
 
 
-@command(hidden=True)
+@command("llm memory worker", hidden=True)
 @click.pass_obj
 def worker(settings: Settings) -> None:
     "Learn in the background until there is nothing to do"
