@@ -3895,11 +3895,11 @@ class Batch(Value):
     """Everything in one request, including the profile as ``seen``; without turns, it is to condense that."""
 
     model: str
+    seen: Document
     turns: tuple[PendingTurn, ...] = ()
     messages: tuple[Message, ...] = ()
     earlier: tuple[Message, ...] = ()
     """Messages typed before these in the same threads."""
-    seen: Document = Document("")
     version: int = 0
 
 
@@ -4004,7 +4004,8 @@ class Learner:
         before = [one for turn in firsts for one in self.memory.turns.before(turn, EARLIER_MESSAGES)]
         earlier = self._said([turn for turn in before if turn.turn_id not in said], LONGEST_EARLIER)
         messages = tuple(said[turn.turn_id] for turn in taken)
-        return Batch(self.settings.model or turns[0].model, tuple(taken), messages, tuple(earlier.values()))
+        model = self.settings.model or turns[0].model
+        return Batch(model, Document(""), tuple(taken), messages, tuple(earlier.values()))
 
     def _learn_from(self, batch: Batch) -> Result:
         """Make an update of a batch, or put its turns off."""
@@ -4143,7 +4144,7 @@ class Learner:
 
     def condense(self, model_id: str) -> tuple[Judgement, int]:
         """Have a model shorten what was learned; also return the version before. Raises ``ModelFailed``."""
-        batch = self._shown(Batch(model_id))
+        batch = self._shown(Batch(model_id, Document("")))
         own = {item.text for item in batch.seen.items if not self.memory.receipts.of(item.text)}
         edits: list[Edit] = []
         if any(item.text not in own for item in batch.seen.items):
@@ -4292,7 +4293,7 @@ class PastLearner(Value):
             if not messages or self.memory.paused_since():
                 return not messages
             version, text = self.memory.history.latest_id(), self.memory.history.profile()
-            batch = Batch(self.model, (), tuple(messages), (), self.memory.review.draft(text), version)
+            batch = Batch(self.model, self.memory.review.draft(text), (), tuple(messages), (), version)
             request = build_request(batch.seen, messages, letters(os.urandom(8))[:6])
             edits = self.learner.edits(self.model, request)
             with contextlib.suppress(_Interrupted):
