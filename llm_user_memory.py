@@ -5488,9 +5488,7 @@ def show_hit(hit: Hit | Chat) -> None:
     click.argument("words", metavar="QUERY", nargs=-1, required=True),
     click.option("--section", default="", metavar="NAME", help="Only facts of this section"),
     click.option("--since", metavar="DATE", help="Only what came in since then: 2026-11-01, yesterday, 3 weeks"),
-    click.option(
-        "--current/--past", default=None, help="Only facts of the profile as it is, or only facts that are gone"
-    ),
+    click.option("--current/--past", default=None, help="Only facts that the profile has, or only those it had"),
     click.option("-n", "--count", type=version_number, default=10, show_default=True, help="0 for all"),
     click.option("--chats", is_flag=True, help="Search your prompts in llm's log instead"),
     click.option("--semantic", is_flag=True, help="Also search by meaning, with llm's default embedding model"),
@@ -5691,9 +5689,7 @@ def forget(text: str, part: bool, yes: bool) -> None:
 
 @command(
     "llm memory clear",
-    click.option(
-        "--purge", is_flag=True, help="Remove the profile, its history and everything else of memory's, for good"
-    ),
+    click.option("--purge", is_flag=True, help="Remove the profile, its history and all else, for good"),
     yes_option,
 )
 def clear(purge: bool, yes: bool) -> None:
@@ -5969,13 +5965,6 @@ def learn(
         learn_all(past, source.messages(Counter()), plan.messages, settings)
 
 
-def described_edit(held: HeldEdit) -> str:
-    """Describe a held edit."""
-    if held.action == "ADD":
-        return f"Add to {held.section}: {held.fact}"
-    return f"Remove: {held.before}" if held.action == "REMOVE" else f"Change: {held.before}\n   to: {held.fact}"
-
-
 def parse_ids(text: str, waiting: Sequence[HeldEdit]) -> list[HeldEdit]:
     """Find the held edits that the user names: ``3``, ``1-5,8`` or ``all``. Raises ``Problem``."""
     if text.strip().casefold() == "all":
@@ -6028,7 +6017,7 @@ REVIEW_HELP = """\
 
 
 def show_held(held: HeldEdit) -> None:
-    say(f"\n{held.id}. {described_edit(held)}")
+    say(f"\n{held.id}. {f'{held.section}: ' * bool(held.section)}{Change('', held.before, held.fact)}")
     if held.turn_id:
         say(f"   because you typed: “{held.quote}” ({local_date(held.at)}, {source_of(held)})")
     say(f"   {f'proposed by {held.model}, ' if held.model else ''}held because {held.reason}")
@@ -6040,7 +6029,7 @@ def show_page(section: Sequence[HeldEdit]) -> list[HeldEdit]:
 
     page = list(section[: max(1, shutil.get_terminal_size().lines // 2 - 4)])
     if len(page) > 1:
-        say(f"\n{section[0].section}: {counted(len(section), 'edit')}")
+        say(f"\n{section[0].section or 'No section'}: {counted(len(section), 'edit')}")
         for held in page:
             say(f"{held.id:>5}  {Change('', held.before, held.fact)}")
             say(f"       {f'“{held.quote}”, {local_date(held.at)}' if held.turn_id else held.reason}")
@@ -6199,9 +6188,7 @@ def diff(a: int | None, b: int | None, raw: bool, json_: bool) -> None:
     click.argument("version", type=version_number, required=False),
     click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Undo the last N changes"),
     click.option("--to", metavar="DATE-OR-AGE", help="2026-11-01, yesterday, 2h, '3 days ago'"),
-    click.option(
-        "--only", type=version_number, metavar="VERSION", help="Undo the change of this version, and none made since"
-    ),
+    click.option("--only", type=version_number, metavar="VERSION", help="Undo only the change of this version"),
     never_asks,
 )
 def rollback(version: int | None, steps: int | None, to: str | None, only: int | None) -> None:

@@ -201,7 +201,7 @@ def test_review_asks_about_each_held_edit_at_a_terminal(user: User) -> None:
     )
     terminal = user.terminal("llm", "memory", "review", auto=None)
     shown = terminal.expect(r"\[a\]ccept.*: ")
-    assert "Add to Preferences: Always wants tea" in shown
+    assert "1. Preferences: + Always wants tea" in shown
     assert "because you typed: “I always want tea” (2026-11-20 Friday, llm logs -c thread-1)" in shown
     assert "proposed by scripted, held because the user did not type “Rome”" in shown
     terminal.type("a\r")
@@ -314,7 +314,7 @@ def test_at_a_prompt_an_answer_may_be_for_several_or_a_whole_section(user: User)
     waits(user, *"defghi")
     _, said = user.run("review", stdin="?\nx\na 2-3\nd6,99\nd 6\nA\nD\nn\nD\ny\n")
     assert "Interests: 9 edits\n    1  + a\n       “I a”, 2026-11-20 Friday\n    2  + b\n" in said
-    assert said.index("   10  + h") < said.index("1. Add to Interests: a"), "a page of what fits comes first"
+    assert said.index("   10  + h") < said.index("1. Interests: + a"), "a page of what fits comes first"
     assert "   11  + i" not in said
     assert said.count("accept or drop all of its section") == 2
     assert "no held edit 99" in said
@@ -330,7 +330,7 @@ def test_a_fact_whose_date_has_passed_is_offered_for_removal_once(user: User) ->
     assert user.status()["passed"] == 2
     assert "Passed     2 facts with a date that has passed: llm memory review" in user.run("status")[0]
     _, said = user.run("review", stdin="a\nd\n")
-    assert "Remove: On leave until December 2019\n   held because its date, 2019-12-31, has passed" in said
+    assert "1. - On leave until December 2019\n   held because its date, 2019-12-31, has passed" in said
     assert user.facts == ["In Rome until May 2999", "Bis 2020 in Kur"]
     assert "nothing to review" in user.run("review")[1]
     assert user.status()["passed"] == 0
