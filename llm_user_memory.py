@@ -6266,15 +6266,12 @@ def status_of(home: Home, settings: Settings) -> dict[str, Any]:
     with Memory(home, patience=2) as memory:
         found["paused_since"] = memory.paused_since()
         try:
-            try:
-                found |= memory_status(memory, problems)
-            except sqlite3.DatabaseError as error:
-                if not damaged(error):
-                    raise
-                memory.db.begin_anew()
-                found |= memory_status(memory, problems)
+            found |= memory_status(memory, problems)
         except (sqlite3.Error, OSError, Problem) as error:
             problems.append(f"memory.db can't be used now: {in_words(error)}")
+            if damaged(error):
+                memory.db.begin_anew()
+                problems += memory.db.problems()
     if settings.disabled or found["paused_since"]:
         found["state"] = "disabled (LLM_MEMORY_DISABLED)" if settings.disabled else "paused"
     with contextlib.suppress(OSError):
