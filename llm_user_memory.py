@@ -4337,19 +4337,12 @@ def worker_runs(home: Home) -> bool:
         return False
     import fcntl
 
-    try:
-        lock = os.open(home.lock("worker"), os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        # Held for an instant only; a starting worker waits longer than that.
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(lock)
+    with contextlib.suppress(OSError), open(home.lock("worker"), "rb+", 0) as lock:
+        try:
+            # Held for an instant only; a starting worker waits longer than that.
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
     return False
 
 
@@ -4385,13 +4378,10 @@ def _worker_logger(home: Home, settings: Settings) -> Any:
     logger = logging.getLogger("llm_user_memory.worker")
     logger.setLevel(logging.DEBUG if settings.debug else logging.INFO)
     logger.propagate = False
-    try:
+    handler: logging.Handler = logging.NullHandler()
+    with contextlib.suppress(OSError):
         home.worker_log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handler: logging.Handler = logging.handlers.RotatingFileHandler(
-            home.worker_log, maxBytes=200_000, backupCount=1, encoding="utf-8"
-        )
-    except OSError:
-        handler = logging.NullHandler()
+        handler = logging.handlers.RotatingFileHandler(home.worker_log, "a", 200_000, backupCount=1, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(levelname)s %(message)s"))
     logger.addHandler(handler)
     return logger
@@ -5969,15 +5959,15 @@ def parse_ids(text: str, waiting: Sequence[HeldEdit]) -> list[HeldEdit]:
     """Find the held edits that the user names: ``3``, ``1-5,8`` or ``all``. Raises ``Problem``."""
     if text.strip().casefold() == "all":
         return list(waiting)
-    there, chosen = {held.id: held for held in waiting}, dict[int, HeldEdit]()
+    chosen = dict[int, HeldEdit]()
     for part in text.replace(" ", "").split(","):
         if not (found := re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)):
             raise Problem(f"{text!r} names no edits; try 3, 1-5,8 or all")
         first, last = int(found[1]), int(found[2] or found[1])
-        among = [held for held in waiting if first <= held.id <= last]
-        if not among or (not found[2] and first not in there):
+        named = [held for held in waiting if first <= held.id <= last]
+        if not named:
             raise Problem(f"There is no held edit {part}; see: llm memory review --json")
-        chosen |= {held.id: held for held in among}
+        chosen |= {held.id: held for held in named}
     return list(chosen.values())
 
 
