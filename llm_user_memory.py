@@ -6207,10 +6207,8 @@ def profile_status(home: Home, budget: int, problems: list[str]) -> dict[str, An
     except Problem as problem:
         problems.append(problem.message)
         return found
-    if without_hidden(text) != text:
-        problems.append("The profile contains invisible characters; they are not sent. See: llm memory show")
-    if without_tag(text, "user_profile") != text:
-        problems.append("The profile contains a user_profile tag; it is sent disarmed. See: llm memory show")
+    if without_tag(without_hidden(text), "user_profile") != text:
+        problems.append("Invisible characters or a user_profile tag in the profile are not sent; see: llm memory show")
     problems += exposed(text)
     return found | {"characters": len(text), "facts": len(Document(text).items)}
 

@@ -475,12 +475,12 @@ def test_save_stays_clean(known: User) -> None:
 
 
 # Commands that list what is installed differ by a line for the plugin itself; all others must not differ at all.
-LISTING = [["--help"], ["-h"], ["fragments", "loaders"], ["memory", "--help"]]
+LISTING = [["--help"], ["-h"], ["fragments", "loaders"], ["tools"], ["memory", "--help"]]
 OTHERS = [
     *(["--version"], ["prompt", "-h"], ["chat", "-h"], ["prompt", "--nosuch"], ["logs"], ["logs", "list", "--json"]),
     *(["logs", "list", "-f", "x"], ["logs", "path"], ["logs", "status"], ["models"], ["models", "list", "--options"]),
     *(["models", "default"], ["templates"], ["templates", "show", "nosuch"], ["templates", "path"], ["keys"]),
-    *(["keys", "path"], ["aliases"], ["tools"], ["schemas"], ["schemas", "dsl", "name, age int"], ["fragments"]),
+    *(["keys", "path"], ["aliases"], ["schemas"], ["schemas", "dsl", "name, age int"], ["fragments"]),
     *(["collections"], ["embed-models"], ["openai", "--help"], ["similar"], ["uninstall", "--help"]),
 ]
 RUN_ALL = """
