@@ -156,16 +156,6 @@ BUDGET = 8_000  # characters of profile above which facts are condensed before a
 _TRUTH = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off"), False)
 
 
-def _seconds(text: str) -> float | None:
-    with contextlib.suppress(ValueError):
-        return number if 0 < (number := float(text)) <= 86_400 else None
-    return None
-
-
-def _characters(text: str) -> int | None:
-    return int(text) if re.fullmatch("[0-9]{3,7}", text) else None
-
-
 class Settings(Value):
     """The environment variables ``LLM_MEMORY_*``, understood."""
 
@@ -189,28 +179,33 @@ class Settings(Value):
         complaints: list[str] = []
 
         def read(name: str, default: Any, safe: Any, parse: Callable[[str], Any], wrong: str) -> Any:
-            given = environ.get(name, "").strip().casefold()
-            value = parse(given) if given else default
+            given, value = environ.get(name, "").strip().casefold(), None
+            with contextlib.suppress(ValueError):
+                value = parse(given) if given else default
             if value is None:
                 complaints.append(f"{name}={environ[name]!r} is {wrong}; using {str(safe).lower()}")
             return safe if value is None else value
+
+        def number(name: str, default: float, kind: Callable[[str], float], least: float, most: int) -> Any:
+            def within(text: str) -> float | None:
+                return found if least <= (found := kind(text)) <= most else None
+
+            return read(name, default, default, within, f"not a number from {least} to {most}")
 
         truth = functools.partial(read, parse=_TRUTH.get, wrong="neither true nor false")
         auto = environ.get("LLM_MEMORY_AUTO", "").strip().casefold()
         if auto not in {"system", "prompt"}:
             auto = "system" if truth("LLM_MEMORY_AUTO", False, False) else ""
-        number = "not a number of seconds above 0"
-        size = "not a number of characters from 100 to 9999999"
         return cls(
             auto=auto,
             auto_off=not auto and bool(environ.get("LLM_MEMORY_AUTO")),
             line=environ.get("LLM_MEMORY_LINE", ""),
             disabled=truth("LLM_MEMORY_DISABLED", False, True),
             updates=truth("LLM_MEMORY_UPDATES", True, False),
-            interval=read("LLM_MEMORY_UPDATE_INTERVAL", DEFAULT_INTERVAL, DEFAULT_INTERVAL, _seconds, number),
+            interval=number("LLM_MEMORY_UPDATE_INTERVAL", DEFAULT_INTERVAL, float, 0.001, 86_400),
             model=environ.get("LLM_MEMORY_MODEL", "").strip() or None,
             review_all=bool(read("LLM_MEMORY_REVIEW", "", "all", {"all": "all"}.get, "not all")),
-            budget=read("LLM_MEMORY_BUDGET", BUDGET, BUDGET, _characters, size),
+            budget=number("LLM_MEMORY_BUDGET", BUDGET, int, 100, 9_999_999),
             debug=truth("LLM_MEMORY_DEBUG", False, False),
             notices=truth("LLM_MEMORY_NOTICES", True, False),
             complaints=tuple(complaints),
@@ -3928,11 +3923,11 @@ class Batch(Value):
     """Everything in one request, including the profile as ``seen``; without turns, it is to condense that."""
 
     model: str
+    seen: Document
     turns: tuple[PendingTurn, ...] = ()
     messages: tuple[Message, ...] = ()
     earlier: tuple[Message, ...] = ()
     """Messages typed before these in the same threads."""
-    seen: Document = Document("")
     version: int = 0
 
 
@@ -4037,7 +4032,8 @@ class Learner:
         before = [one for turn in firsts for one in self.memory.turns.before(turn, EARLIER_MESSAGES)]
         earlier = self._said([turn for turn in before if turn.turn_id not in said], LONGEST_EARLIER)
         messages = tuple(said[turn.turn_id] for turn in taken)
-        return Batch(self.settings.model or turns[0].model, tuple(taken), messages, tuple(earlier.values()))
+        model = self.settings.model or turns[0].model
+        return Batch(model, Document(""), tuple(taken), messages, tuple(earlier.values()))
 
     def _learn_from(self, batch: Batch) -> Result:
         """Make an update of a batch, or put its turns off."""
@@ -4176,7 +4172,7 @@ class Learner:
 
     def condense(self, model_id: str) -> tuple[Judgement, int]:
         """Have a model shorten what was learned; also return the version before. Raises ``ModelFailed``."""
-        batch = self._shown(Batch(model_id))
+        batch = self._shown(Batch(model_id, Document("")))
         own = {item.text for item in batch.seen.items if not self.memory.receipts.of(item.text)}
         edits: list[Edit] = []
         if any(item.text not in own for item in batch.seen.items):
@@ -4332,7 +4328,7 @@ class PastLearner(Value):
             if not messages or self.memory.paused_since():
                 return not messages
             version, text = self.memory.history.latest_id(), self.memory.history.profile()
-            batch = Batch(self.model, (), tuple(messages), (), self.memory.review.draft(text), version)
+            batch = Batch(self.model, self.memory.review.draft(text), (), tuple(messages), (), version)
             request = build_request(batch.seen, messages, letters(os.urandom(8))[:6])
             edits = self.learner.edits(self.model, request)
             with contextlib.suppress(_Interrupted):
@@ -4376,19 +4372,12 @@ def worker_runs(home: Home) -> bool:
         return False
     import fcntl
 
-    try:
-        lock = os.open(home.lock("worker"), os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        # Held for an instant only; a starting worker waits longer than that.
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(lock)
+    with contextlib.suppress(OSError), open(home.lock("worker"), "rb+", 0) as lock:
+        try:
+            # Held for an instant only; a starting worker waits longer than that.
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
     return False
 
 
@@ -4424,13 +4413,10 @@ def _worker_logger(home: Home, settings: Settings) -> Any:
     logger = logging.getLogger("llm_user_memory.worker")
     logger.setLevel(logging.DEBUG if settings.debug else logging.INFO)
     logger.propagate = False
-    try:
+    handler: logging.Handler = logging.NullHandler()
+    with contextlib.suppress(OSError):
         home.worker_log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handler: logging.Handler = logging.handlers.RotatingFileHandler(
-            home.worker_log, maxBytes=200_000, backupCount=1, encoding="utf-8"
-        )
-    except OSError:
-        handler = logging.NullHandler()
+        handler = logging.handlers.RotatingFileHandler(home.worker_log, "a", 200_000, backupCount=1, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(levelname)s %(message)s"))
     logger.addHandler(handler)
     return logger
@@ -5016,6 +5002,7 @@ def load_fragment(argument: str) -> list[llm.Fragment]:
 
 
 def _wrap(command: click.Command, settings: Settings) -> None:
+    """Make a command carry the profile: by itself if that is set, and as asked by hand."""
     invoke = command.invoke
 
     def invoke_with_memory(ctx: click.Context) -> Any:
@@ -5038,10 +5025,9 @@ def _wrap(command: click.Command, settings: Settings) -> None:
 
 
 def inject_into(cli: click.Group, settings: Settings) -> None:
-    """Make ``prompt`` and ``chat`` carry the profile: by themselves if that is set, and as asked by hand."""
-    for name in ("prompt", "chat"):
-        if not settings.disabled and (command := cli.commands.get(name)):
-            _wrap(command, settings)
+    for name in {"prompt", "chat"} & set(cli.commands):
+        if not settings.disabled:
+            _wrap(cli.commands[name], settings)
 
 
 # -- tools -------------------------------------------------------------------
@@ -5212,55 +5198,35 @@ def for_chosen_profile(text: str) -> str:
     return for_profile(text, name) if name else text
 
 
-EXAMPLES = {
-    "Every day": {
-        "show": "llm memory show --ids",
-        "why": "llm memory why nurse",
-        "search": "llm memory search dog",
-        "add": "llm memory add 'Prefers metric units' --section Preferences",
-        "edit": "EDITOR=nano llm memory edit",
-        "review": "llm memory review --accept 3 --drop 4",
-        "status": "llm memory status",
-    },
-    "Undo and privacy": {
-        "history": "llm memory history -n 5",
-        "diff": "llm memory diff 12",
-        "rollback": "llm memory rollback --to yesterday",
-        "forget": "llm memory forget 'my old job'",
-        "pause": "llm memory pause",
-        "resume": "llm memory resume",
-        "clear": "llm memory clear",
-    },
-    "Learning and files": {
-        "update": "llm memory update --retry",
-        "learn": "llm memory learn --since 2026-01-01 --dry-run",
-        "condense": "LLM_MEMORY_MODEL=gpt-5.6 llm memory condense",
-        "load": "llm memory load profile.md",
-        "path": 'cat "$(llm memory path)"',
-    },
-    "Setting up": {
-        "install-shell": "llm memory install-shell --shell fish",
-        "uninstall-shell": "llm memory uninstall-shell",
-        "profiles": "LLM_MEMORY_PROFILE=work llm memory profiles",
-    },
+GROUPS = {
+    "Every day": "show why search add edit review status",
+    "Undo and privacy": "history diff rollback forget pause resume clear",
+    "Learning and files": "update learn condense load path",
+    "Setting up": "install-shell uninstall-shell profiles",
 }
-"""The groups of commands as ``llm memory --help`` lists them, and an example of each."""
+"""The commands as ``llm memory --help`` lists them."""
 
 
 class _Group(click.Group):
-    """The one place where errors become words for the person; and each command takes ``--profile``."""
+    """The one place where errors become words for the person.
 
-    def add_command(self, cmd: click.Command, name: str | None = None) -> None:
-        examples = {each: example for group in EXAMPLES.values() for each, example in group.items()}
-        if cmd.name in examples:
-            cmd.epilog = f"\b\nExample:\n  {examples[cmd.name]}"
-        super().add_command(profile_option(cmd), name)
+    Its commands are made when they are used: every start of llm would pay for them.
+    """
+
+    declared: ClassVar[dict[str, Callable[[], click.Command]]] = {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.declared)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return self.declared[cmd_name]() if cmd_name in self.declared else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        width = max(map(len, self.commands))
-        for title, names in EXAMPLES.items():
+        width = max(map(len, self.declared))
+        for title, names in GROUPS.items():
             with formatter.section(title):
-                formatter.write_dl([(name.ljust(width), self.commands[name].get_short_help_str(80)) for name in names])
+                helps = [(name.ljust(width), self.declared[name]().get_short_help_str(80)) for name in names.split()]
+                formatter.write_dl(helps)
 
     def invoke(self, ctx: click.Context) -> Any:
         with contextlib.suppress(AttributeError):  # of a stream that is closed
@@ -5274,8 +5240,6 @@ class _Group(click.Group):
             raise Problem(printable(for_chosen_profile(problem.message))) from problem
         except OverflowError as error:
             raise Problem("There is no such number; see: llm memory history") from error
-        except UnicodeDecodeError as error:
-            raise Problem("The input is not text in UTF-8; nothing was changed") from error
         except sqlite3.DatabaseError as error:
             if damaged(error):
                 with open_memory() as memory:
@@ -5351,8 +5315,6 @@ yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask")
 never_asks = click.option("--yes", "-y", is_flag=True, expose_value=False, help="Accepted; this never asks")
 version_number = click.IntRange(min=0)
 json_option = click.option("json_", "--json", is_flag=True, help="Output as JSON")
-# Else `llm memory add "- Likes tea"` would be an unknown option.
-takes_dashes = {"ignore_unknown_options": True}
 
 
 @click.group(name="memory", cls=_Group)
@@ -5369,6 +5331,27 @@ def memory_group() -> None:
     """
 
 
+def command(example: str, *options: Callable[[Any], Any], hidden: bool = False) -> Callable[[Any], Any]:
+    """Declare a command of ``llm memory`` with an example for its help, these options, and ``--profile``."""
+
+    def declare(function: Any) -> Any:
+        name = function.__name__.replace("_", "-")
+        # Else `llm memory add "- Likes tea"` would be an unknown option.
+        settings = {"ignore_unknown_options": name in {"add", "forget"}}
+        epilog = f"\b\nExample:\n  {example}"
+
+        def make() -> click.Command:
+            made = click.Command(name, settings, function, help=function.__doc__, epilog=epilog, hidden=hidden)
+            for add_to in (*options, profile_option):
+                add_to(made)
+            return made
+
+        _Group.declared[name] = make
+        return function
+
+    return declare
+
+
 # Looking at the profile
 
 
@@ -5377,9 +5360,11 @@ def with_ids(document: Document) -> str:
     return "".join(marks.get(index, "") + line for index, line in enumerate(document.lines))
 
 
-@memory_group.command()
-@click.option("--ids", is_flag=True, help="Show the id of each line, for llm memory forget")
-@json_option
+@command(
+    "llm memory show --ids",
+    click.option("--ids", is_flag=True, help="Show the id of each line, for llm memory forget"),
+    json_option,
+)
 def show(ids: bool, json_: bool) -> None:
     "Show the profile"
     home = Home.current()
@@ -5403,14 +5388,13 @@ def show(ids: bool, json_: bool) -> None:
             show_line(line.rstrip("\r\n"), bold=bool(heading_level(line)))
 
 
-@memory_group.command()
+@command('cat "$(llm memory path)"')
 def path() -> None:
     "Show where the profile is"
     click.echo(Home.current().profile)
 
 
-@memory_group.command()
-@json_option
+@command("LLM_MEMORY_PROFILE=work llm memory profiles", json_option)
 def profiles(json_: bool) -> None:
     "List the profiles, their facts and last use"
     in_use, found = Home.in_use(), list[dict[str, Any]]()
@@ -5471,14 +5455,15 @@ def show_chain(chain: Sequence[Said]) -> None:
 
 
 def as_json(said: Said) -> dict[str, Any]:
-    receipts = [receipt._asdict() for receipt in said.receipts]
-    return {"text": said.text, "by": said.origin and said.origin.author, "receipts": receipts}
+    return {"text": said.text, "by": said.origin and said.origin.author, "receipts": said.receipts}
 
 
-@memory_group.command()
-@click.argument("text", required=False)
-@click.option("--refused", is_flag=True, help="Show what was not learned lately, and why")
-@json_option
+@command(
+    "llm memory why nurse",
+    click.argument("text", required=False),
+    click.option("--refused", is_flag=True, help="Show what was not learned lately, and why"),
+    json_option,
+)
 def why(text: str | None, refused: bool, json_: bool) -> None:
     "Show where each line, or those with TEXT, come from"
     read_profile(Home.current().profile)  # better said once that it can't be read
@@ -5529,15 +5514,17 @@ def show_hit(hit: Hit | Chat) -> None:
     show_line("\n    ".join(lines))
 
 
-@memory_group.command()
-@click.argument("words", metavar="QUERY", nargs=-1, required=True)
-@click.option("--section", default="", metavar="NAME", help="Only facts of this section")
-@click.option("--since", metavar="DATE", help="Only what came in since then: 2026-11-01, yesterday, 3 weeks")
-@click.option("--current/--past", default=None, help="Only facts of the profile as it is, or only facts that are gone")
-@click.option("-n", "--count", type=version_number, default=10, show_default=True, help="0 for all")
-@click.option("--chats", is_flag=True, help="Search your prompts in llm's log instead")
-@click.option("--semantic", is_flag=True, help="Also search by meaning, with llm's default embedding model")
-@json_option
+@command(
+    "llm memory search dog",
+    click.argument("words", metavar="QUERY", nargs=-1, required=True),
+    click.option("--section", default="", metavar="NAME", help="Only facts of this section"),
+    click.option("--since", metavar="DATE", help="Only what came in since then: 2026-11-01, yesterday, 3 weeks"),
+    click.option("--current/--past", default=None, help="Only facts that the profile has, or only those it had"),
+    click.option("-n", "--count", type=version_number, default=10, show_default=True, help="0 for all"),
+    click.option("--chats", is_flag=True, help="Search your prompts in llm's log instead"),
+    click.option("--semantic", is_flag=True, help="Also search by meaning, with llm's default embedding model"),
+    json_option,
+)
 def search(words: tuple[str, ...], count: int, since: str | None, chats: bool, json_: bool, **options: Any) -> None:
     """
     Search all facts that the profile has or ever had
@@ -5549,7 +5536,7 @@ def search(words: tuple[str, ...], count: int, since: str | None, chats: bool, j
     query = Query(" ".join(words), since=moment or "", limit=count or None, **options)
     found = chats_found(query) if chats else facts_found(query)
     if json_:
-        print_json([hit._asdict() for hit in found])
+        print_json(found)
         return
     for hit in found:
         show_hit(hit)
@@ -5631,8 +5618,17 @@ def edited(memory: Memory) -> Version | None:
     return next(iter(history.versions(1, "id > ? and author in ('edit', 'outside')", base)), None)
 
 
-@memory_group.command()
-@never_asks
+def text_of(file: Any) -> str:
+    """Read a file that was given to a command. Raises ``Problem``."""
+    try:
+        return str(file.read(), "utf-8")
+    except UnicodeDecodeError as error:
+        raise Problem(
+            f"{getattr(file, 'name', 'The input')} is not valid UTF-8; save it as UTF-8, then try again"
+        ) from error
+
+
+@command("EDITOR=nano llm memory edit", never_asks)
 def edit() -> None:
     "Edit the profile in your editor"
     with open_memory() as memory:
@@ -5646,31 +5642,28 @@ def edit() -> None:
         warn_of_secrets(memory)
 
 
-@memory_group.command()
-@click.argument("file", type=click.File("rb"))
-@never_asks
+@command("llm memory load profile.md", click.argument("file", type=click.File("rb")), never_asks)
 def load(file: Any) -> None:
     "Replace the profile with FILE (- for stdin)"
-    try:
-        text = file.read().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise Problem(f"{file.name} is not valid UTF-8; save it as UTF-8, then load it again") from error
+    text = text_of(file)
     with open_memory() as memory:
         report_change(*memory.history.overwrite("load", text))
         say(f"The profile now has {counted(len(Document(text).items), 'fact')}, {counted(len(text), 'character')}.")
         warn_of_secrets(memory)
 
 
-@memory_group.command(context_settings=takes_dashes)
-@click.argument("text", required=False)
-@click.option("--section", default=DEFAULT_SECTIONS[0], show_default=True, help="The heading to put it under")
-@never_asks
+@command(
+    "llm memory add 'Prefers metric units' --section Preferences",
+    click.argument("text", required=False),
+    click.option("--section", default=DEFAULT_SECTIONS[0], show_default=True, help="The heading to put it under"),
+    never_asks,
+)
 def add(text: str | None, section: str) -> None:
     "Add TEXT to the profile as it is; - reads stdin"
     if text and re.match(r"--\w", text):
         raise click.NoSuchOption(text)
     if text == "-" or (text is None and not at_terminal(sys.stdin)):
-        text = sys.stdin.read() if sys.stdin else ""
+        text = text_of(sys.stdin.buffer) if sys.stdin else ""
     section = section.strip(" \t#")
     if not section or why_hidden(section):
         raise Problem("A section is one line of text; try: --section Interests")
@@ -5692,10 +5685,12 @@ def say_what_llm_keeps(home: Home) -> None:
     )
 
 
-@memory_group.command(context_settings=takes_dashes)
-@click.argument("text")
-@click.option("--part", is_flag=True, help="Also match TEXT inside words, ignoring case")
-@yes_option
+@command(
+    "llm memory forget 'my old job'",
+    click.argument("text"),
+    click.option("--part", is_flag=True, help="Also match TEXT inside words, ignoring case"),
+    yes_option,
+)
 def forget(text: str, part: bool, yes: bool) -> None:
     "Forget lines that contain TEXT, or have that id, for good"
     with open_memory() as memory:
@@ -5723,9 +5718,11 @@ def forget(text: str, part: bool, yes: bool) -> None:
     say_what_llm_keeps(memory.home)
 
 
-@memory_group.command()
-@click.option("--purge", is_flag=True, help="Remove the profile, its history and everything else of memory's, for good")
-@yes_option
+@command(
+    "llm memory clear",
+    click.option("--purge", is_flag=True, help="Remove the profile, its history and all else, for good"),
+    yes_option,
+)
 def clear(purge: bool, yes: bool) -> None:
     "Empty the profile; its text stays in the history"
     with open_memory() as memory:
@@ -5751,8 +5748,7 @@ def clear(purge: bool, yes: bool) -> None:
 # Learning
 
 
-@memory_group.command()
-@never_asks
+@command("llm memory pause", never_asks)
 def pause() -> None:
     "Learn nothing from what you type until you resume"
     memory = open_memory()
@@ -5764,8 +5760,7 @@ def pause() -> None:
     say("To learn again: llm memory resume")
 
 
-@memory_group.command()
-@never_asks
+@command("llm memory resume", never_asks)
 def resume() -> None:
     "Learn again after `llm memory pause`"
     with open_memory() as memory:
@@ -5831,9 +5826,11 @@ def check_learning(settings: Settings, memory: Memory) -> None:
         raise Problem("Learning is paused; to go on: llm memory resume")
 
 
-@memory_group.command()
-@click.option("--retry", is_flag=True, help="Also try again what was set aside")
-@never_asks
+@command(
+    "llm memory update --retry",
+    click.option("--retry", is_flag=True, help="Also try again what was set aside"),
+    never_asks,
+)
 @click.pass_obj
 def update(settings: Settings, retry: bool) -> None:
     "Learn now from what is waiting, and show what changed"
@@ -5853,8 +5850,7 @@ def update(settings: Settings, retry: bool) -> None:
         say(f"{counted(aside, 'message')} set aside; to try again: llm memory update --retry")
 
 
-@memory_group.command()
-@never_asks
+@command("LLM_MEMORY_MODEL=gpt-5.6 llm memory condense", never_asks)
 @click.pass_obj
 def condense(settings: Settings) -> None:
     "Have a model shorten what was learned, not your own lines"
@@ -5886,11 +5882,7 @@ def read_notes(memory: Memory, files: Iterable[Any]) -> Notes:
     """Read files of notes, as messages of the time of their last change. Raises ``Problem``."""
     messages: list[Message] = []
     for file in files:
-        name = getattr(file, "name", "<stdin>")
-        try:
-            text = file.read().decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise Problem(f"{name} is not valid UTF-8; save it as UTF-8, then try again") from error
+        name, text = getattr(file, "name", "<stdin>"), text_of(file).removeprefix("\ufeff")
         if not text.strip():
             raise Problem(f"{name} is empty; there is nothing to learn from")
         changed = os.path.getmtime(name) if os.path.isfile(name) else memory.db.now().timestamp()
@@ -5967,15 +5959,19 @@ def learn_all(past: PastLearner, messages: Iterable[Message], total: int, settin
             say(f"To read the others, run the same command again{f' ({reasons})' if reasons else ''}")
 
 
-@memory_group.command()
-@click.argument("files", metavar="[FILE]...", type=click.File("rb"), nargs=-1)
-@click.option("--since", metavar="DATE-OR-AGE", help="Only what you typed since: 2026-11-01, yesterday, '3 weeks ago'")
-@click.option("--until", metavar="DATE-OR-AGE", help="Only what you typed until then")
-@click.option("-n", "--count", type=click.IntRange(min=1), help="Only the last so many messages")
-@click.option("--cid", "--conversation", "thread", metavar="ID", help="Only this conversation")
-@click.option("-m", "--model", help="The model to ask")
-@click.option("--dry-run", is_flag=True, help="Only show how much there is to read")
-@yes_option
+@command(
+    "llm memory learn --since 2026-01-01 --dry-run",
+    click.argument("files", metavar="[FILE]...", type=click.File("rb"), nargs=-1),
+    click.option(
+        "--since", metavar="DATE-OR-AGE", help="Only what you typed since: 2026-11-01, yesterday, '3 weeks ago'"
+    ),
+    click.option("--until", metavar="DATE-OR-AGE", help="Only what you typed until then"),
+    click.option("-n", "--count", type=click.IntRange(min=1), help="Only the last so many messages"),
+    click.option("--cid", "--conversation", "thread", metavar="ID", help="Only this conversation"),
+    click.option("-m", "--model", help="The model to ask"),
+    click.option("--dry-run", is_flag=True, help="Only show how much there is to read"),
+    yes_option,
+)
 @click.pass_obj
 def learn(
     settings: Settings, /, files: Sequence[Any], model: str | None, dry_run: bool, yes: bool, **which: Any
@@ -6003,26 +5999,19 @@ def learn(
         learn_all(past, source.messages(Counter()), plan.messages, settings)
 
 
-def described_edit(held: HeldEdit) -> str:
-    """Describe a held edit."""
-    if held.action == "ADD":
-        return f"Add to {held.section}: {held.fact}"
-    return f"Remove: {held.before}" if held.action == "REMOVE" else f"Change: {held.before}\n   to: {held.fact}"
-
-
 def parse_ids(text: str, waiting: Sequence[HeldEdit]) -> list[HeldEdit]:
     """Find the held edits that the user names: ``3``, ``1-5,8`` or ``all``. Raises ``Problem``."""
     if text.strip().casefold() == "all":
         return list(waiting)
-    there, chosen = {held.id: held for held in waiting}, dict[int, HeldEdit]()
+    chosen = dict[int, HeldEdit]()
     for part in text.replace(" ", "").split(","):
         if not (found := re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)):
             raise Problem(f"{text!r} names no edits; try 3, 1-5,8 or all")
         first, last = int(found[1]), int(found[2] or found[1])
-        among = [held for held in waiting if first <= held.id <= last]
-        if not among or (not found[2] and first not in there):
+        named = [held for held in waiting if first <= held.id <= last]
+        if not named:
             raise Problem(f"There is no held edit {part}; see: llm memory review --json")
-        chosen |= {held.id: held for held in among}
+        chosen |= {held.id: held for held in named}
     return list(chosen.values())
 
 
@@ -6062,7 +6051,7 @@ REVIEW_HELP = """\
 
 
 def show_held(held: HeldEdit) -> None:
-    say(f"\n{held.id}. {described_edit(held)}")
+    say(f"\n{held.id}. {f'{held.section}: ' * bool(held.section)}{Change('', held.before, held.fact)}")
     if held.turn_id:
         say(f"   because you typed: “{held.quote}” ({local_date(held.at)}, {source_of(held)})")
     say(f"   {f'proposed by {held.model}, ' if held.model else ''}held because {held.reason}")
@@ -6074,7 +6063,7 @@ def show_page(section: Sequence[HeldEdit]) -> list[HeldEdit]:
 
     page = list(section[: max(1, shutil.get_terminal_size().lines // 2 - 4)])
     if len(page) > 1:
-        say(f"\n{section[0].section}: {counted(len(section), 'edit')}")
+        say(f"\n{section[0].section or 'No section'}: {counted(len(section), 'edit')}")
         for held in page:
             say(f"{held.id:>5}  {Change('', held.before, held.fact)}")
             say(f"       {f'“{held.quote}”, {local_date(held.at)}' if held.turn_id else held.reason}")
@@ -6136,27 +6125,23 @@ def review_all(memory: Memory, waiting: Sequence[HeldEdit]) -> None:
         left = [held for held in left if held not in done]
 
 
-def among(waiting: Sequence[HeldEdit], section: str | None) -> list[HeldEdit]:
-    """Return the edits of a section, if one is named. Raises ``Problem``."""
-    found = [held for held in waiting if section is None or normalised(held.section) == normalised(section)]
-    if section is not None and not found:
-        raise Problem(f"No edit of {section} waits; see: llm memory review --json")
-    return found
-
-
-@memory_group.command()
-@click.option("--accept", "accepted", multiple=True, metavar="IDS", help="Make these edits: 3, 1-5,8 or all")
-@click.option("--drop", "dropped", multiple=True, metavar="IDS", help="Let these edits go")
-@click.option("--section", metavar="NAME", help="Only the edits of this section")
-@click.option("--yes", "-y", is_flag=True, help="Accept all of them without asking")
-@json_option
+@command(
+    "llm memory review --accept 3 --drop 4",
+    click.option("--accept", "accepted", multiple=True, metavar="IDS", help="Make these edits: 3, 1-5,8 or all"),
+    click.option("--drop", "dropped", multiple=True, metavar="IDS", help="Let these edits go"),
+    click.option("--section", metavar="NAME", help="Only the edits of this section"),
+    click.option("--yes", "-y", is_flag=True, help="Accept all of them without asking"),
+    json_option,
+)
 def review(accepted: tuple[str, ...], dropped: tuple[str, ...], section: str | None, yes: bool, json_: bool) -> None:
     "Accept, drop or reword the edits that wait for you"
     with open_memory() as memory:
         if not (accepted or dropped or yes):  # nothing is accepted that was never shown
             with contextlib.suppress(ProfileUnreadable):
                 memory.review.offer_passed(memory.history.profile())
-        waiting = among(memory.review.edits(), section)
+        waiting = [
+            held for held in memory.review.edits() if not section or normalised(held.section) == normalised(section)
+        ]
         drop = [held for ids in dropped for held in parse_ids(ids, waiting)]
         accept = [held for ids in accepted for held in parse_ids(ids, waiting)]
         if both := [held.id for held in accept if held in drop]:
@@ -6164,27 +6149,29 @@ def review(accepted: tuple[str, ...], dropped: tuple[str, ...], section: str | N
         accept = [held for held in waiting if held in accept or (yes and held not in drop)]
         problems = settle_edits(memory, accept, drop)
         if json_:
-            print_json([edit._asdict() for edit in memory.review.edits() if edit in waiting])
+            print_json([edit for edit in memory.review.edits() if edit in waiting])
         if problems:
             raise Problem("\n".join(problems))
         if not (json_ or accept or drop):
             review_all(memory, waiting)
         if not waiting and not json_:
-            say("There is nothing to review.")
+            say(f"There is nothing to review{f' in {section}' if section else ''}.")
 
 
 # History
 
 
-@memory_group.command()
-@click.option("-n", "--count", type=version_number, default=20, show_default=True, help="0 for all versions")
-@json_option
+@command(
+    "llm memory history -n 5",
+    click.option("-n", "--count", type=version_number, default=20, show_default=True, help="0 for all versions"),
+    json_option,
+)
 def history(count: int, json_: bool) -> None:
     "Show the changes of the profile, newest first"
     with open_history() as memory:
         versions = memory.history.versions(count or -1)
     if json_:
-        print_json([version._asdict() for version in versions])
+        print_json(versions)
         return
     for version in versions:
         show_line(version.summary, lead=f"{version.id:>5}  {local_time(version.at)}  {version.author:<8}  ")
@@ -6199,11 +6186,13 @@ def changed_lines(changes: Sequence[Change]) -> Iterator[str]:
         yield from (f"  {change}" for change in changes if change.section == section)
 
 
-@memory_group.command()
-@click.argument("a", type=version_number, required=False)
-@click.argument("b", type=version_number, required=False)
-@click.option("--raw", is_flag=True, help="Compare the whole text, including headings and layout")
-@json_option
+@command(
+    "llm memory diff 12",
+    click.argument("a", type=version_number, required=False),
+    click.argument("b", type=version_number, required=False),
+    click.option("--raw", is_flag=True, help="Compare the whole text, including headings and layout"),
+    json_option,
+)
 def diff(a: int | None, b: int | None, raw: bool, json_: bool) -> None:
     "Show the last change, or all from version A to now or B"
     import difflib
@@ -6214,7 +6203,7 @@ def diff(a: int | None, b: int | None, raw: bool, json_: bool) -> None:
         oldest = past.base(newest) if a is None else past.find_version(number=a)
         before, after, changes = past.version_text(oldest), past.version_text(newest), past.changes(oldest, newest)
     if json_:
-        print_json({"from": oldest, "to": newest, "changes": [change._asdict() for change in changes]})
+        print_json({"from": oldest, "to": newest, "changes": changes})
         return
     names = f"version {oldest}", f"version {newest}"
     lines = difflib.unified_diff(split_lines(before), split_lines(after), *names) if raw else changed_lines(changes)
@@ -6229,21 +6218,18 @@ def diff(a: int | None, b: int | None, raw: bool, json_: bool) -> None:
         say(f"No facts changed, only headings or layout; to see them: llm memory diff {oldest} {newest} --raw")
 
 
-@memory_group.command()
-@click.argument("version", type=version_number, required=False)
-@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Undo the last N changes")
-@click.option("--to", metavar="DATE-OR-AGE", help="2026-11-01, yesterday, 2h, '3 days ago'")
-@click.option(
-    "--only", type=version_number, metavar="VERSION", help="Undo the change of this version, and none made since"
+@command(
+    "llm memory rollback --to yesterday",
+    click.argument("version", type=version_number, required=False),
+    click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Undo the last N changes"),
+    click.option("--to", metavar="DATE-OR-AGE", help="2026-11-01, yesterday, 2h, '3 days ago'"),
+    click.option("--only", type=version_number, metavar="VERSION", help="Undo only the change of this version"),
+    never_asks,
 )
-@never_asks
 def rollback(version: int | None, steps: int | None, to: str | None, only: int | None) -> None:
     "Bring back VERSION of the profile"
-    if given := 4 - [version, steps, to, only].count(None):
-        if given > 1:
-            raise Problem("Name one target: VERSION, --steps, --to or --only, not several; nothing was changed")
-    else:
-        raise Problem("Say which version: llm memory rollback VERSION, or --steps N, --to DATE-OR-AGE, --only VERSION")
+    if [version, steps, to, only].count(None) != 3:
+        raise Problem("Name one target: llm memory rollback VERSION, or --steps N, --to DATE-OR-AGE, --only VERSION")
     with open_memory() as memory:
         found = memory.history.find_version(number=version if only is None else only, steps=steps, to=to)
         restored = memory.history.version(found)
@@ -6266,10 +6252,8 @@ def profile_status(home: Home, budget: int, problems: list[str]) -> dict[str, An
     except Problem as problem:
         problems.append(problem.message)
         return found
-    if without_hidden(text) != text:
-        problems.append("The profile contains invisible characters; they are not sent. See: llm memory show")
-    if without_tag(text, "user_profile") != text:
-        problems.append("The profile contains a user_profile tag; it is sent disarmed. See: llm memory show")
+    if without_tag(without_hidden(text), "user_profile") != text:
+        problems.append("Invisible characters or a user_profile tag in the profile are not sent; see: llm memory show")
     problems += exposed(text)
     return found | {"characters": len(text), "facts": len(Document(text).items)}
 
@@ -6315,15 +6299,12 @@ def status_of(home: Home, settings: Settings) -> dict[str, Any]:
     with Memory(home, patience=2) as memory:
         found["paused_since"] = memory.paused_since()
         try:
-            try:
-                found |= memory_status(memory, problems)
-            except sqlite3.DatabaseError as error:
-                if not damaged(error):
-                    raise
-                memory.db.begin_anew()
-                found |= memory_status(memory, problems)
+            found |= memory_status(memory, problems)
         except (sqlite3.Error, OSError, Problem) as error:
             problems.append(f"memory.db can't be used now: {in_words(error)}")
+            if damaged(error):
+                memory.db.begin_anew()
+                problems += memory.db.problems()
     if settings.disabled or found["paused_since"]:
         found["state"] = "disabled (LLM_MEMORY_DISABLED)" if settings.disabled else "paused"
     with contextlib.suppress(OSError):
@@ -6396,8 +6377,7 @@ def status_lines(found: Mapping[str, Any], now: dt.datetime) -> Iterator[tuple[s
             yield "Problem", problem
 
 
-@memory_group.command()
-@json_option
+@command("llm memory status", json_option)
 @click.pass_obj
 def status(settings: Settings, json_: bool) -> None:
     "Show whether memory is active here, and what is wrong"
@@ -6412,10 +6392,12 @@ def status(settings: Settings, json_: bool) -> None:
 shell_names = "bash, zsh, fish, nushell or powershell"
 
 
-@memory_group.command("install-shell")
-@click.option("--shell", "name", metavar="NAME", help=f"{shell_names}; default: the one in $SHELL")
-@click.option("--print", "print_", is_flag=True, help="Print the lines instead of adding them")
-@never_asks
+@command(
+    "llm memory install-shell --shell fish",
+    click.option("--shell", "name", metavar="NAME", help=f"{shell_names}; default: the one in $SHELL"),
+    click.option("--print", "print_", is_flag=True, help="Print the lines instead of adding them"),
+    never_asks,
+)
 def install_shell(name: str | None, print_: bool) -> None:
     "Send the profile with every prompt you type in your shell"
     from llm_user_memory_shell import block_of, find_shell, install
@@ -6429,9 +6411,11 @@ def install_shell(name: str | None, print_: bool) -> None:
         say(line)
 
 
-@memory_group.command("uninstall-shell")
-@click.option("--shell", "name", metavar="NAME", help=f"{shell_names}; default: all of them")
-@never_asks
+@command(
+    "llm memory uninstall-shell",
+    click.option("--shell", "name", metavar="NAME", help=f"{shell_names}; default: all of them"),
+    never_asks,
+)
 def uninstall_shell(name: str | None) -> None:
     "Remove what install-shell added"
     from llm_user_memory_shell import KINDS, find_shell, uninstall
@@ -6440,7 +6424,7 @@ def uninstall_shell(name: str | None) -> None:
         say(line)
 
 
-@memory_group.command(hidden=True)
+@command("llm memory worker", hidden=True)
 @click.pass_obj
 def worker(settings: Settings) -> None:
     "Learn in the background until there is nothing to do"

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import textwrap
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote
 
 from llm_user_memory import Problem, counted, tilde, write_private
 
@@ -107,19 +108,9 @@ def _home() -> pathlib.Path:
     return pathlib.Path(os.path.expanduser("~"))  # raises nothing where there is none
 
 
-def _powershell_profile(config: pathlib.Path) -> pathlib.Path:
-    """Ask for the profile, because Windows' folder of documents is often somewhere else."""
-    from urllib.parse import unquote
-
-    program = KINDS["powershell"].program or "pwsh"
-    # Escaped, because Windows PowerShell prints in the code page of the console.
-    question = f"'{_MARK}' + [Uri]::EscapeDataString($PROFILE)"
-    answer = _output(program, "-NoProfile", "-NonInteractive", "-Command", question).partition(_MARK)[2]
-    if pathlib.Path(program).stem == "powershell":  # Windows PowerShell 5.1
-        folder = _home() / "Documents" / "WindowsPowerShell"
-    else:
-        folder = _home() / "Documents" / "PowerShell" if os.name == "nt" else config / "powershell"
-    return pathlib.Path(unquote(answer.strip()) or folder / "Microsoft.PowerShell_profile.ps1")
+def _answer(question: str, program: str, *arguments: str) -> str:
+    """Ask a shell for a text; start-up files print things of their own before it."""
+    return _output(program, *arguments, question).partition(_MARK)[2].strip()
 
 
 def _start_up_file(name: str, environ: Mapping[str, str]) -> pathlib.Path:
@@ -129,12 +120,15 @@ def _start_up_file(name: str, environ: Mapping[str, str]) -> pathlib.Path:
     if name == "bash":
         return home / ".bashrc"
     if name == "zsh":  # asked, because ZDOTDIR is often set in .zshenv and not exported
-        answer = _output("zsh", "-c", f'print -rn -- "{_MARK}${{ZDOTDIR:-$HOME}}"').partition(_MARK)[2]
+        answer = _answer(f'print -rn -- "{_MARK}${{ZDOTDIR:-$HOME}}"', "zsh", "-c")
         return pathlib.Path(answer or environ.get("ZDOTDIR") or home) / ".zshrc"
     if name == "fish":
         return config / "fish" / "conf.d" / "llm-user-memory.fish"
-    if name == "powershell":
-        return _powershell_profile(config)
+    if name == "powershell":  # asked, because Windows' folder of documents is often somewhere else
+        # Escaped, because Windows PowerShell prints in the code page of the console.
+        question = f"'{_MARK}' + [Uri]::EscapeDataString($PROFILE)"
+        answer = _answer(question, KINDS[name].program or "pwsh", "-NoProfile", "-NonInteractive", "-Command")
+        return pathlib.Path(unquote(answer) or config / "powershell" / "Microsoft.PowerShell_profile.ps1")
     if sys.platform in {"darwin", "win32"} and not environ.get("XDG_CONFIG_HOME"):
         import platformdirs
 
@@ -142,19 +136,16 @@ def _start_up_file(name: str, environ: Mapping[str, str]) -> pathlib.Path:
     return config / "nushell" / "autoload" / "llm-user-memory.nu"
 
 
-def _called(name: str) -> str:
-    """Return the shell of this name, its own or its program's; the name itself if there is none."""
-    return next((shell for shell, kind in KINDS.items() if name in kind.programs), name)
-
-
-def _usual_shell(environ: Mapping[str, str]) -> str:
-    path = environ.get("SHELL") or ("powershell" if os.name == "nt" else "")
-    return _called(pathlib.Path(path).name.removesuffix(".exe"))
+def _called(name: str | None, environ: Mapping[str, str]) -> str:
+    """Return the shell of this name, its own or its program's, else the one in ``$SHELL``; unknown names as given."""
+    path = name or environ.get("SHELL") or ("powershell" if os.name == "nt" else "")
+    program = pathlib.Path(path).name.removesuffix(".exe")
+    return next((shell for shell, kind in KINDS.items() if program in {shell, *kind.programs}), program)
 
 
 def find_shell(name: str | None, environ: Mapping[str, str]) -> Shell:
     """Find the shell that is called so, else the one in ``$SHELL``. Raises ``Problem``."""
-    name = _called(name) if name else _usual_shell(environ)
+    name = _called(name, environ)
     if name in KINDS:
         return Shell(name, _start_up_file(name, environ))
     function = 'function llm { LLM_MEMORY_AUTO="${LLM_MEMORY_AUTO:-1}" command llm "$@"; }'
@@ -398,7 +389,7 @@ def how_to_activate(installed: Sequence[Shell], environ: Mapping[str, str]) -> s
     """Say that it is not active, and what makes it so."""
     if not installed:
         return "not active; to send the profile with every prompt: llm memory install-shell"
-    usual, new, step = _usual_shell(environ), " or ".join(shell.name for shell in installed), ""
+    usual, new, step = _called(None, environ), " or ".join(shell.name for shell in installed), ""
     if here := [shell for shell in installed if shell.name == usual]:
         new, step = usual, f", or run: {here[0].load}"
     elif usual in KINDS:

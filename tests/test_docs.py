@@ -16,14 +16,14 @@ import llm_user_memory as memory
 ROOT = pathlib.Path(__file__).parent.parent
 REPOSITORY = "https://github.com/llm-user-memory/llm-user-memory"
 README = (ROOT / "README.md").read_text("utf-8")
-COMMANDS = {name for name, command in memory.memory_group.commands.items() if not command.hidden}
+COMMANDS = {name: make() for name, make in memory.memory_group.declared.items() if not make().hidden}
 
 
 def test_the_generated_part_of_the_readme_lists_every_command_and_the_readme_names_no_other() -> None:
     check = [sys.executable, "-m", "cogapp", "--check", "README.md"]
     done = subprocess.run(check, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, "run: uv run cog -r README.md"
-    assert set(re.findall(r"llm memory ([a-z-]+)", README)) <= COMMANDS
+    assert set(re.findall(r"llm memory ([a-z-]+)", README)) <= set(COMMANDS)
 
 
 def test_every_setting_is_in_the_readme_and_the_readme_names_no_other() -> None:
@@ -34,14 +34,13 @@ def test_every_setting_is_in_the_readme_and_the_readme_names_no_other() -> None:
 
 def test_every_command_says_what_it_does_and_every_changing_one_takes_yes() -> None:
     reading = {"show", "path", "status", "why", "search", "history", "diff", "profiles"}
-    for name in COMMANDS:
-        command = memory.memory_group.commands[name]
+    for name, command in COMMANDS.items():
         assert command.help, name
         assert ("yes" in {option.name for option in command.params}) == (name not in reading), name
 
 
 def test_every_command_is_in_one_group_of_the_help_with_an_example_and_a_summary_that_fits() -> None:
-    assert sorted(name for group in memory.EXAMPLES.values() for name in group) == sorted(COMMANDS)
+    assert sorted(" ".join(memory.GROUPS.values()).split()) == sorted(COMMANDS)
     shown = CliRunner().invoke(memory.memory_group, ["--help"], terminal_width=80).output
     assert "..." not in shown.replace("[ARGS]...", "")
     for name in COMMANDS:
@@ -52,7 +51,7 @@ def test_every_command_is_in_one_group_of_the_help_with_an_example_and_a_summary
 
 def test_what_can_be_read_as_data_takes_json() -> None:
     for name in ("show", "status", "history", "diff", "why", "search", "review", "profiles"):
-        assert "json_" in {option.name for option in memory.memory_group.commands[name].params}, name
+        assert "json_" in {option.name for option in COMMANDS[name].params}, name
 
 
 def test_the_demonstration_shows_the_whole_loop() -> None:

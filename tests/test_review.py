@@ -201,17 +201,17 @@ def test_review_asks_about_each_held_edit_at_a_terminal(user: User) -> None:
     )
     terminal = user.terminal("llm", "memory", "review", auto=None)
     shown = terminal.expect(r"\[a\]ccept.*: ")
-    assert "Add to Preferences: Always wants tea" in shown
+    assert "1. Preferences: + Always wants tea" in shown
     assert "because you typed: “I always want tea” (2026-11-20 Friday, llm logs -c thread-1)" in shown
     assert "proposed by scripted, held because the user did not type “Rome”" in shown
     terminal.type("a\r")
     terminal.expect(r"Never wants rain.*\[q\]uit.*: ")
     terminal.type("d\r")
-    terminal.expect(r"Remove: Likes short answers.*\[q\]uit.*: ")
+    terminal.expect(r"- Likes short answers.*\[q\]uit.*: ")
     terminal.type("a\r")
     terminal.expect(r"Always skipped.*\[q\]uit.*: ")
     terminal.type("\r")
-    terminal.expect(r"Change: Lives in Leeds\n.*to: You must visit Leeds.*\[q\]uit.*: ")
+    terminal.expect(r"Lives in Leeds → You must visit Leeds.*\[q\]uit.*: ")
     terminal.type("e\r")
     terminal.expect(r"The line: .*You must visit Leeds")
     terminal.type("\x15Lives near Leeds\r")
@@ -301,7 +301,7 @@ def test_many_are_accepted_and_dropped_by_ranges_and_sections(user: User) -> Non
     _, said = user.run("review", "--accept", "1-2,4", "--drop", "3")
     assert user.facts == ["a", "b", "d"]
     assert said.count("llm memory rollback --only") == 1, "all in one version"
-    assert "No edit of Hobbies waits" in user.run("review", "--section", "Hobbies", "--accept", "all", code=1)[1]
+    assert "nothing to review in Hobbies" in user.run("review", "--section", "Hobbies", "--accept", "all")[1]
     user.run("review", "--section", "interests", "--drop", "all")
     assert [held["fact"] for held in user.to_review()] == ["Likes tea"]
     user.run("review", "--section", "Preferences", "--accept", "all")
@@ -314,7 +314,7 @@ def test_at_a_prompt_an_answer_may_be_for_several_or_a_whole_section(user: User)
     waits(user, *"defghi")
     _, said = user.run("review", stdin="?\nx\na 2-3\nd6,99\nd 6\nA\nD\nn\nD\ny\n")
     assert "Interests: 9 edits\n    1  + a\n       “I a”, 2026-11-20 Friday\n    2  + b\n" in said
-    assert said.index("   10  + h") < said.index("1. Add to Interests: a"), "a page of what fits comes first"
+    assert said.index("   10  + h") < said.index("1. Interests: + a"), "a page of what fits comes first"
     assert "   11  + i" not in said
     assert said.count("accept or drop all of its section") == 2
     assert "no held edit 99" in said
@@ -348,7 +348,7 @@ def test_a_fact_whose_date_has_passed_is_offered_for_removal_once(user: User) ->
     assert user.status()["passed"] == 2
     assert "Passed     2 facts with a date that has passed: llm memory review" in user.run("status")[0]
     _, said = user.run("review", stdin="a\nd\n")
-    assert "Remove: On leave until December 2019\n   held because its date, 2019-12-31, has passed" in said
+    assert "1. - On leave until December 2019\n   held because its date, 2019-12-31, has passed" in said
     assert user.facts == ["In Rome until May 2999", "Bis 2020 in Kur"]
     assert "nothing to review" in user.run("review")[1]
     assert user.status()["passed"] == 0

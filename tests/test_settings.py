@@ -66,7 +66,7 @@ def test_all_edits_wait_for_review_if_the_user_wants_that(text: str, expected: t
 @pytest.mark.parametrize(
     ("text", "expected"),
     [("500", (500, 0)), (" 20000 ", (20_000, 0)), ("", (8_000, 0))]
-    + [(text, (8_000, 1)) for text in ("0", "99", "-500", "8k", "1e4", "٨٠٠٠", "10000000")],
+    + [(text, (8_000, 1)) for text in ("0", "99", "-500", "8k", "1e4", "10000000")],
 )
 def test_the_budget_is_a_number_of_characters(text: str, expected: tuple[int, int]) -> None:
     settings = Settings.from_env({"LLM_MEMORY_BUDGET": text})

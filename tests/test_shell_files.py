@@ -508,23 +508,6 @@ def test_the_profile_of_powershell_is_where_it_says(
     assert find_shell("powershell", os.environ).rc == pathlib.Path("/moved/Jürgen/profile.ps1")
 
 
-@pytest.mark.parametrize(
-    ("programs", "path"),
-    [
-        (["powershell"], "Documents/WindowsPowerShell/Microsoft.PowerShell_profile.ps1"),
-        (["powershell", "pwsh"], FILES["powershell"]),
-    ],
-)
-def test_windows_powershell_has_a_profile_of_its_own_where_it_is_the_only_one(
-    bare_home: Home, programs: list[str], path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for program in programs:
-        (bare_home.folder / program).write_text("#!/bin/sh\n")  # says nothing
-        (bare_home.folder / program).chmod(0o755)
-    monkeypatch.setenv("PATH", str(bare_home.folder))
-    assert find_shell("powershell", os.environ).rc == bare_home.folder / path
-
-
 @pytest.mark.parametrize(("name", "shell"), [("nu", "nushell"), ("pwsh", "powershell"), ("bash", "bash")])
 def test_a_shell_may_be_called_by_its_programs_name(bare_home: Home, name: str, shell: str) -> None:
     assert find_shell(name, os.environ).name == shell

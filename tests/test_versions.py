@@ -304,7 +304,7 @@ def test_undoing_what_came_before_a_forget_does_not_bring_back_a_mark(user: User
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        ([], "Say which version"),
+        ([], "Name one target"),
         (["1", "--steps", "1"], "Name one target"),
         (["--to", "2h", "--steps", "1"], "Name one target"),
         (["99"], "There is no version 99; see: llm memory history"),
