@@ -1685,10 +1685,6 @@ class Entries(Value):
     failure: str = ""  # the error of the last call that failed to carry the profile; "" if a later one did
 
 
-LARGEST_JOURNAL = 1_000_000
-"""Bytes of the journal above which calls append nothing: some 4,000 calls that no learner has seen."""
-
-
 class Journal:
     """``typed.jsonl``. Calls append to it without a lock; only a learner shortens it."""
 
@@ -1698,13 +1694,7 @@ class Journal:
         """The part that is being taken in, until no call can still be writing to it."""
 
     def append(self, line: Mapping[str, object]) -> None:
-        """Append a line in one write: calls may do this at the same time.
-
-        Where learning is off for good nobody shortens the file: it is then left as it is.
-        """
-        with contextlib.suppress(FileNotFoundError):
-            if self.path.stat().st_size > LARGEST_JOURNAL:
-                return
+        """Append a line in one write: calls may do this at the same time."""
         file = os.open(self.path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
         try:
             os.write(file, f"{json.dumps(line)}\n".encode())
@@ -1738,10 +1728,6 @@ class Journal:
     def is_there(self) -> bool:
         return self.path.exists() or self.taken.exists()
 
-    def part(self) -> str:
-        """Return which file the part is that is being taken in."""
-        return str(file_identity(self.taken))
-
     def drop(self) -> None:
         """Drop what was read twice, and see that the rest will be: a call may have the file open to append to it."""
         self.taken.unlink(missing_ok=True)
@@ -1752,9 +1738,6 @@ class Journal:
 class Turn(Value):
     """One logged turn, without its text."""
 
-    row: int
-    """``turn_search.id``: the order in which turns were committed. Their own ids
-    are given when a call starts, so a slow call is logged after a later, quick one."""
     id: str
     thread_id: str
     model: str
@@ -1793,19 +1776,18 @@ class Chat(Value):
 
 NO_WORDS = "Name a word to search for, as in: llm memory search dog"
 
-# The tables of turns, the second that of llm before 0.32, with their ids. llm keeps an index of both.
-_TURN_IDS = {"turn_search": "turn_id", "responses": "responses.id"}
-_CHATS = {
-    "turn_search": """
-        select turns.id, coalesce(turns.thread_id, ''), turns.datetime_utc as at, snippet({0}_fts, 0, '', '', '…', 24)
-          from {0}_fts join {0} on {0}.rowid = {0}_fts.rowid join turns on turns.id = {0}.turn_id""",
-    "responses": """
-        select {0}.id, coalesce(conversation_id, ''), datetime_utc as at, snippet({0}_fts, 0, '', '', '…', 24)
-          from {0}_fts join {0} on {0}.rowid = {0}_fts.rowid""",
-}
-_MATCHING = """
-    where {0}_fts match ? and at >= ? and {1} not in (select value from json_each(?))
-    order by {0}_fts.rowid desc limit ?"""
+# The turns whose prompts match: of llm, and of llm before 0.32.
+_CHATS = [
+    f"""
+    select {id}, coalesce({thread}, ''), datetime_utc as at, snippet({table}_fts, 0, '', '', '…', 24)
+      from {table}_fts join {table} on {table}.rowid = {table}_fts.rowid {more}
+     where {table}_fts match ? and at >= ? and {id} not in (select value from json_each(?))
+     order by {table}_fts.rowid desc limit ?"""
+    for table, id, thread, more in (
+        ("turn_search", "turns.id", "thread_id", "join turns on turns.id = turn_id"),
+        ("responses", "responses.id", "conversation_id", ""),
+    )
+]
 
 
 class LogUnreadable(Problem):
@@ -1829,18 +1811,21 @@ class Log(Value):
                 return []  # a log that llm has not written to yet
             raise LogUnreadable(f"llm's log can't be read now ({error})") from error
 
-    def after(self, row: int) -> list[Turn]:
-        """Read up to ``BATCH_OF_TURNS`` turns logged after this row, in the order of their commit."""
-        sql = """
-            select turn_search.id, turns.id, turns.thread_id, turns.model, turns.datetime_utc
-              from turn_search join turns on turns.id = turn_search.turn_id
-             where turn_search.id > ? order by turn_search.id limit ?
-        """
-        rows = self._query(sql, row, BATCH_OF_TURNS)
-        return [Turn(row[0], row[1], *(value or "" for value in row[2:])) for row in rows]
+    def after(self, turn_id: str) -> list[Turn]:
+        """Read up to ``BATCH_OF_TURNS`` turns logged after this one; from the first if it is not in the log.
 
-    def past(self, after: str, longest: int) -> list[tuple[Turn, str]]:
-        """Read up to ``BATCH_OF_TURNS`` turns in the order of their ids, those of llm before 0.32 too.
+        In the order of their commit: ids are given when a call starts, so a
+        slow call is logged after a later, quick one.
+        """
+        sql = """
+            select turns.id, thread_id, model, datetime_utc from turn_search join turns on turns.id = turn_id
+             where turn_search.id > coalesce((select id from turn_search where turn_id = ?), 0)
+             order by turn_search.id limit ?
+        """
+        return [Turn(*(value or "" for value in row)) for row in self._query(sql, turn_id, BATCH_OF_TURNS)]
+
+    def pages(self, longest: int = 1_000_000_000) -> Iterator[list[tuple[Turn, str]]]:
+        """Read all turns in the order of their ids, those of llm before 0.32 too, up to ``BATCH_OF_TURNS`` at a time.
 
         Each with so many characters of its prompt. What both formats have is one turn.
         """
@@ -1849,30 +1834,17 @@ class Log(Value):
             " where {0}.id > ? order by {0}.id limit ?"
         )
         searched = " left join turn_search on turn_id = turns.id"
-        rows = [
-            *self._query(sql.format("responses", "conversation_id", ""), longest, after, BATCH_OF_TURNS),
-            *self._query(sql.format("turns", "thread_id", searched), longest, after, BATCH_OF_TURNS),
-        ]
-        found = {row[0]: (Turn(0, *(value or "" for value in row[:4])), row[4] or "") for row in rows}
-        return [found[id] for id in sorted(found)[:BATCH_OF_TURNS]]
-
-    def turn_at(self, row: int) -> str | None:
-        """Return the id of the turn logged at this row; ``None`` if there is none any more."""
-        rows = self._query("select turn_id from turn_search where id = ?", row)
-        return rows[0][0] if rows else None
+        tables, last = (("responses", "conversation_id", ""), ("turns", "thread_id", searched)), ""
+        while rows := [row for each in tables for row in self._query(sql.format(*each), longest, last, BATCH_OF_TURNS)]:
+            found = {row[0]: (Turn(*(value or "" for value in row[:4])), row[4] or "") for row in rows}
+            page = [found[id] for id in sorted(found)[:BATCH_OF_TURNS]]
+            last = page[-1][0].id
+            yield page
 
     def prompts(self, turn_ids: Sequence[str]) -> dict[str, str]:
         """Read the prompts of turns that are still there, fragments left out, by turn."""
         sql = "select turn_id, prompt from turn_search where turn_id in (select value from json_each(?))"
         return {row[0]: row[1] or "" for row in self._query(sql, json.dumps(turn_ids))}
-
-    def all_prompts(self) -> Iterator[tuple[str, str]]:
-        """Read the id and prompt of every turn, a batch at a time."""
-        for table, id in _TURN_IDS.items():
-            sql, row = f"select rowid, {id}, prompt from {table} where rowid > ? order by rowid limit ?", 0
-            while rows := self._query(sql, row, BATCH_OF_TURNS):
-                yield from ((turn_id, prompt or "") for _, turn_id, prompt in rows)
-                row = rows[-1][0]
 
     def search(
         self, words: str, *, since: str = "", limit: int | None = None, without: Iterable[str] = ()
@@ -1882,11 +1854,7 @@ class Log(Value):
         if not terms:
             raise Problem(NO_WORDS)
         values = f"prompt : ({terms})", since, json.dumps(list(without)), -1 if limit is None else limit
-        found = [
-            Chat(*row)
-            for table, id in _TURN_IDS.items()
-            for row in self._query((_CHATS[table] + _MATCHING).format(table, id), *values)
-        ]
+        found = [Chat(*row) for sql in _CHATS for row in self._query(sql, *values)]
         newest = sorted(found, key=lambda chat: chat.at, reverse=True)
         return list({chat.turn_id: chat for chat in newest}.values())[:limit]
 
@@ -2859,13 +2827,6 @@ class PendingTurn(Value):
     attempts: int
 
 
-class Cursor(Value):
-    """The last turn of the log that was looked at."""
-
-    row: int = 0
-    turn_id: str = ""
-
-
 _TURN = "id, thread_id, coalesce(asked, model) as asked, at, start, length, attempts"
 
 
@@ -2874,8 +2835,9 @@ class Turns(Value):
 
     db: Database
 
-    def cursor(self) -> Cursor:
-        return Cursor(int(self.db.get("cursor_row") or 0), self.db.get("cursor_turn") or "")
+    def cursor(self) -> str:
+        """Return the id of the last turn of the log that was looked at."""
+        return self.db.get("cursor") or ""
 
     def take_notes(self, entries: Entries) -> None:
         """Take in the journal; lines that were taken in before are left as they are."""
@@ -2895,7 +2857,7 @@ class Turns(Value):
         sql = f"select {', '.join(Note._fields)} from notes where turn_id is null order by rowid"
         return [Note(*row) for row in self.db.rows(sql)]
 
-    def take_in(self, found: Sequence[tuple[Turn, Note, int]], cursor: Cursor) -> int:
+    def take_in(self, found: Sequence[tuple[Turn, Note, int]], cursor: str) -> int:
         """Keep turns, each with its note and where its typed words begin; returns how many are to be learned from."""
         with self.db.transaction():
             for turn, note, start in found:
@@ -2904,8 +2866,7 @@ class Turns(Value):
                     row = {"id": turn.id, "thread_id": turn.thread_id, "model": turn.model, "asked": note.model}
                     place = {"at": turn.at, "start": start, "length": note.length, "state": "pending"}
                     self.db.insert("turns", row | place)
-            self.db.set("cursor_row", cursor.row)
-            self.db.set("cursor_turn", cursor.turn_id)
+            self.db.set("cursor", cursor)
         return sum(note.learn for _, note, _ in found)
 
     def known(self, turn_ids: Iterable[str]) -> set[str]:
@@ -3836,15 +3797,11 @@ def take_in(memory: Memory, log: Log, *, shorten: bool = True) -> int:
 
     Only who holds ``learn.lock`` may also ``shorten`` the journal.
     """
-    cursor = memory.turns.cursor()
-    if cursor.row and log.turn_at(cursor.row) != cursor.turn_id:
-        cursor = Cursor()  # the log was replaced or restored: look at all of it; what is known is not learned twice
-    taken, journal = 0, memory.journal
-    if memory.db.get("part") != journal.part():  # taken in by a database that is lost or was replaced
-        journal.taken.unlink(missing_ok=True)
+    taken = 0
     while True:
-        turns = log.after(cursor.row)
-        memory.turns.take_notes(journal.read())  # after the turns: what was noted for them is then there
+        # Of a log that was replaced or restored this may be all; what is known is not learned twice.
+        turns = log.after(memory.turns.cursor())
+        memory.turns.take_notes(memory.journal.read())  # after the turns: what was noted for them is then there
         if not turns:
             break
         notes = memory.turns.open_notes()
@@ -3854,11 +3811,9 @@ def take_in(memory: Memory, log: Log, *, shorten: bool = True) -> int:
             if turn.id in prompts and turn.id not in known and (matched := match(turn, prompts[turn.id], notes)):
                 notes.remove(matched[0])
                 found.append((turn, *matched))
-        cursor = Cursor(turns[-1].row, turns[-1].id)
-        taken += memory.turns.take_in(found, cursor)
-    if shorten and journal.is_there():
-        journal.drop()
-        memory.db.set("part", journal.part())
+        taken += memory.turns.take_in(found, turns[-1].id)
+    if shorten:
+        memory.journal.drop()
     return taken
 
 
@@ -3866,7 +3821,7 @@ def turns_saying(memory: Memory, log: Log, says: Says) -> list[str]:
     """Find the turns in llm's log, also of a moment ago, whose prompts say it and that are not forgotten yet."""
     take_in(memory, log, shorten=False)
     forgotten, says = memory.turns.forgotten(), says.as_typed()  # many people type without capitals
-    return [id for id, prompt in log.all_prompts() if id not in forgotten and says(prompt)]
+    return [turn.id for page in log.pages() for turn, prompt in page if turn.id not in forgotten and says(prompt)]
 
 
 def forget_for_good(memory: Memory, log: Log, says: Says) -> None:
@@ -4217,9 +4172,7 @@ class Past(Value):
 
     def messages(self, skipped: Counter[str]) -> Iterator[Message]:
         """Read them, oldest first and a page at a time; count by reason which are skipped."""
-        after = ""
-        while page := self.log.past(after, MOST_TYPED + 1):
-            after = page[-1][0].id
+        for page in self.log.pages(MOST_TYPED + 1):
             take_in(self.memory, self.log, shorten=False)  # a turn of which something was noted is not past
             known = self.memory.turns.known(turn.id for turn, _ in page)
             for turn, prompt in page:
