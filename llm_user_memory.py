@@ -56,14 +56,11 @@ import time
 import unicodedata
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import click
 import llm
 from typing_extensions import Self, dataclass_transform
-
-if TYPE_CHECKING:
-    import threading
 
 # This module is loaded on every start of llm. So heavy modules (filelock, platformdirs, sqlite_utils,
 # logging.handlers, …) are imported where they are used.
@@ -3888,28 +3885,6 @@ def _is_short(text: str) -> bool:
     return len(text.split()) < 2 and width < 8
 
 
-def embed_new(home: Home, timeout: float = MODEL_TIMEOUT) -> threading.Thread:
-    """Embed the facts that came in, for semantic search; ``status`` tells if that fails."""
-    import threading
-
-    def run() -> None:
-        with contextlib.suppress(sqlite3.Error, Problem, OSError), Memory(home) as memory:
-            report = functools.partial(memory.db.report, "search")
-            report(f"Embedding new facts takes longer than {timeout:g} s; learning goes on")  # unless it ends
-            try:
-                memory.meanings.embed(memory.meanings.missing())
-            except Problem as problem:
-                report(problem.message)
-            else:
-                report(None)
-
-    # A daemon thread with a connection of its own: a call that hangs can only be left behind.
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(timeout)
-    return thread
-
-
 class Learner:
     """Learns from pending turns, one batch at a time."""
 
@@ -3918,7 +3893,6 @@ class Learner:
         self.log = log
         self.settings = settings
         self.ask = ask
-        self._embedding: threading.Thread | None = None
 
     def learn(self, turns: Sequence[PendingTurn] | None = None) -> Result | None:
         """Make one request, for the first of these turns or of those due; ``None`` if there are none, or if paused."""
@@ -3975,7 +3949,7 @@ class Learner:
         self.memory.turns.begin(batch.turns)
         try:
             self._keep_within_budget(batch.model)
-            batch = self._shown(batch)
+            batch = self.shown(batch)
             request = build_request(batch.seen, batch.messages, letters(os.urandom(8))[:6], batch.earlier)
             judged, since = self._commit(batch, self.edits(batch.model, request))
         except ModelFailed as failure:
@@ -3987,10 +3961,9 @@ class Learner:
             with contextlib.suppress(sqlite3.Error, Problem):  # else they are tried again at once
                 self.memory.turns.put_off(batch.turns, in_words(error))
             raise
-        self._tell(since, held=self._offer_passed() or bool(judged.of("hold")))
+        passed = self.memory.review.offer_passed(self.memory.history.profile())
+        self._tell(since, held=passed or bool(judged.of("hold")))
         self.memory.db.set("failing", None)
-        if self.memory.meanings.model and not (self._embedding and self._embedding.is_alive()):
-            self._embedding = embed_new(self.memory.home)
         return Result(batch.model, len(batch.turns), judged.verdicts)
 
     def typed_in(self, thread_id: str) -> list[Message]:
@@ -3999,7 +3972,7 @@ class Learner:
         turns = self.memory.turns.in_states("pending", "done", where="thread_id = ?", values=[thread_id])
         return [*self._said(turns).values()]
 
-    def _shown(self, batch: Batch) -> Batch:
+    def shown(self, batch: Batch) -> Batch:
         """Return the batch with the profile as a model is shown it from now on."""
         version = self.memory.history.latest_id()
         return batch._replace(seen=Document(self.memory.history.profile()), version=version)
@@ -4072,14 +4045,6 @@ class Learner:
         version = memory.history.change("worker", make, model=batch.model, record=record)
         return judged, version.base if version else memory.history.latest_id()
 
-    def _offer_passed(self) -> bool:
-        """Offer the removal of facts whose date has passed, once a day; tell whether there are new ones."""
-        memory, today = self.memory, str(self.memory.db.now().astimezone().date())
-        if memory.db.get("passed") == today:
-            return False
-        memory.db.set("passed", today)
-        return memory.review.offer_passed(memory.history.profile())
-
     def _tell(self, since: int, *, held: bool = False, aside: bool = False, failing: bool = False) -> None:
         """Write the line that the next prompt will tell, with what an earlier one has not told yet."""
         memory, news = self.memory, self.memory.home.file("news")
@@ -4103,7 +4068,7 @@ class Learner:
 
     def condense(self, model_id: str) -> tuple[Judgement, int]:
         """Have a model shorten what was learned; also return the version before. Raises ``ModelFailed``."""
-        batch = self._shown(Batch(model_id))
+        batch = self.shown(Batch(model_id))
         own = {item.text for item in batch.seen.items if not self.memory.receipts.of(item.text)}
         edits: list[Edit] = []
         if any(item.text not in own for item in batch.seen.items):
@@ -4235,46 +4200,33 @@ def make_plan(messages: Iterable[Message], profile: str) -> Plan:
     return plan
 
 
-class PastLearner(Value):
-    """Learns from messages of the past; all that it finds waits for review."""
+def learn_past(learner: Learner, model: str, messages: Sequence[Message]) -> bool:
+    """Make one request, again if something was forgotten meanwhile; ``False`` if paused. Raises ``ModelFailed``."""
+    memory = learner.memory
+    while True:
+        known = memory.turns.known(message.turn_id for message in messages)
+        messages = [one._replace(text=as_shown(one.text)) for one in messages if one.turn_id not in known]
+        if not messages or memory.paused_since():
+            return not messages
+        batch = learner.shown(Batch(model, messages=tuple(messages)))
+        batch = batch._replace(seen=memory.review.draft(batch.seen.text))
+        edits = learner.edits(model, build_request(batch.seen, messages, letters(os.urandom(8))[:6]))
+        with contextlib.suppress(_Interrupted):
+            _hold_past(learner, batch, edits)
+            return True
 
-    memory: Memory
-    learner: Learner
-    model: str
 
-    def learn(self, messages: Sequence[Message]) -> bool:
-        """Make one request, again if something was forgotten meanwhile; ``False`` if paused. Raises ``ModelFailed``."""
-        while True:
-            known = self.memory.turns.known(message.turn_id for message in messages)
-            messages = [one._replace(text=as_shown(one.text)) for one in messages if one.turn_id not in known]
-            if not messages or self.memory.paused_since():
-                return not messages
-            version, text = self.memory.history.latest_id(), self.memory.history.profile()
-            batch = Batch(self.model, (), tuple(messages), (), self.memory.review.draft(text), version)
-            request = build_request(batch.seen, messages, letters(os.urandom(8))[:6])
-            edits = self.learner.edits(self.model, request)
-            with contextlib.suppress(_Interrupted):
-                self._hold(batch, edits)
-                return True
-
-    def _hold(self, batch: Batch, edits: Sequence[Edit]) -> None:
-        """Hold the edits, and have done with the messages, all at once."""
-        memory, judged = self.memory, Judgement((), batch.seen)
-
-        def make(text: str) -> str:
-            nonlocal judged
-            self.learner.check_current(batch)
-            today, now = str(memory.db.now().astimezone().date()), memory.review.draft(text)
-            # However long the draft is: accepting it is up to the user.
-            judged = judge(edits, batch.seen, now, batch.messages, today=today, budget=sys.maxsize)
-            return text
-
-        def record(_: int) -> None:
-            memory.review.hold_past(judged.verdicts, batch.model)
-            memory.review.refuse(judged.of("reject"))
-            memory.turns.finish_past(message.turn_id for message in batch.messages)
-
-        memory.history.change("worker", make, record=record)
+def _hold_past(learner: Learner, batch: Batch, edits: Sequence[Edit]) -> None:
+    """Hold the edits, and have done with the messages, all at once."""
+    memory = learner.memory
+    with memory.history.lock(), memory.db.transaction():
+        learner.check_current(batch)
+        now, today = memory.review.draft(memory.history.profile()), str(memory.db.now().astimezone().date())
+        # However long the draft is: accepting it is up to the user.
+        judged = judge(edits, batch.seen, now, batch.messages, today=today, budget=sys.maxsize)
+        memory.review.hold_past(judged.verdicts, batch.model)
+        memory.review.refuse(judged.of("reject"))
+        memory.turns.finish_past(message.turn_id for message in batch.messages)
 
 
 # -- worker ------------------------------------------------------------------
@@ -5847,9 +5799,9 @@ def say_plan(plan: Plan, model: str, skipped: Mapping[str, int]) -> None:
         say("There is nothing new to learn from.")
 
 
-def learn_all(past: PastLearner, messages: Iterable[Message], total: int, settings: Settings) -> None:
+def learn_all(learner: Learner, model: str, messages: Iterable[Message], total: int) -> None:
     """Learn batch by batch; what fails is left for the next time."""
-    memory, read, failures = past.memory, 0, list[ModelFailed]()
+    memory, read, failures = learner.memory, 0, list[ModelFailed]()
     before, in_a_row = len(memory.review.edits()), 0
     hidden = not at_terminal(sys.stderr)
     try:
@@ -5857,10 +5809,10 @@ def learn_all(past: PastLearner, messages: Iterable[Message], total: int, settin
             length=total, label="Learning", item_show_func=lambda found: found or "", file=sys.stderr, hidden=hidden
         ) as bar:
             for batch in batches(messages):
-                check_learning(settings, memory)
+                check_learning(learner.settings, memory)
                 try:
                     with learning(memory.home):
-                        read += len(batch) * past.learn(batch)
+                        read += len(batch) * learn_past(learner, model, batch)
                     in_a_row = 0
                 except ModelFailed as failure:
                     failures.append(failure)
@@ -5908,8 +5860,8 @@ def learn(
             raise Problem("Standard input can't also answer a question; add --yes")
         if not yes:
             click.confirm("Learn from them?", abort=True, err=True)
-        past = PastLearner(memory, Learner(memory, Log(memory.home.logs), settings), asked)
-        learn_all(past, source.messages(Counter()), plan.messages, settings)
+        learner = Learner(memory, Log(memory.home.logs), settings)
+        learn_all(learner, asked, source.messages(Counter()), plan.messages)
 
 
 def described_edit(held: HeldEdit) -> str:
