@@ -2013,8 +2013,8 @@ class Database:
         broken = self._identity or file_identity(self.home.database)
         self.close()
         with locked(self.home.lock("profile"), self.patience):
-            if file_identity(self.home.database) != broken or self._is_sound():
-                return  # another process was here first, or the disk failed only for a moment
+            if file_identity(self.home.database) != broken:
+                return  # another process was here first
             kept = keep_as(self.home.database, "damaged", self.now())
             self.home.file("memory.db-journal").unlink(missing_ok=True)
         self.report(
@@ -2022,22 +2022,6 @@ class Database:
             f"memory.db was damaged, or of another version, and is kept as {tilde(kept)};"
             " history starts anew, the profile is as it was",
         )
-
-    def _is_sound(self) -> bool:
-        tables = "select sql from sqlite_master where sql is not null and name not like '%sqlite%' order by name"
-        try:
-            with (
-                contextlib.closing(sqlite3.connect(self.home.database, timeout=self.patience)) as found,
-                contextlib.closing(sqlite3.connect(":memory:")) as model,
-            ):
-                _migrate(model)
-                there, version = found.execute(tables).fetchall(), _version(found)
-                as_made = version and set(there).issuperset(model.execute(tables))  # llm may keep embeddings beside
-                return bool(as_made or not there) and found.execute("pragma quick_check(1)").fetchone()[0] == "ok"
-        except sqlite3.DatabaseError as error:
-            if not damaged(error):
-                raise
-            return False
 
     # Reading and writing
 
@@ -2141,8 +2125,6 @@ def _read_regular(path: pathlib.Path) -> bytes:
 def read_bytes(path: pathlib.Path) -> bytes | None:
     """Read a profile's bytes; ``None`` if there is no such file. Raises ``ProfileUnreadable``."""
     try:
-        if not path.exists() and (target := path.resolve()).with_name(PREVIOUS.format(target.name)).exists():
-            time.sleep(0.01)  # where two files can't be exchanged, a write of ours leaves no profile for an instant
         return _read_regular(path)
     except FileNotFoundError:
         return None
@@ -2201,15 +2183,6 @@ def open_for_writing(path: pathlib.Path) -> bool | None:
                 return True
             return False
     return None
-
-
-def _sync_directory(path: pathlib.Path) -> None:
-    if os.name == "posix":
-        directory = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
 
 
 # Facts ever known
@@ -2441,9 +2414,6 @@ class History:
         """
         with self.lock():
             text = self.adopt()
-            while self._beside(PREVIOUS).exists():
-                self._await_previous()
-                text = self.adopt()
             new = make(text)
             if new != text:
                 self._write_aside(new)
@@ -2506,7 +2476,7 @@ class History:
 
         What a program made of an earlier version, ``base``, is merged with what was written since.
         """
-        self._look_at_previous(WRITER_PATIENCE)
+        self._settle_previous()
         self._finish()
         latest = self.latest_id()
         text = self._text_now(latest)
@@ -2566,77 +2536,63 @@ class History:
 
     def _place(self) -> None:
         """Exchange the profile with the text that was written beside it, and look at what that displaced."""
-        placed = self._exchange()
-        _sync_directory(self._target().parent)  # it must outlive a power cut if what follows does
-        if placed:
+        if self._exchange():
             self.db.execute("update versions set written = 1 where id = ?", self.latest_id())
         self._look_at_previous()
 
     def _exchange(self) -> bool:
-        """Put the text beside the profile in its place; ``False`` if something was saved there in that instant."""
+        """Exchange these two files; ``False`` if the profile was removed just now, perhaps to be written anew."""
         previous, new, target = self._beside(PREVIOUS), self._beside(NEW), self._target()
-        if exchange_files(previous, target):
-            return True
-        # The next best: for an instant there is no profile, and who reads it then looks again.
-        os.replace(previous, new)
-        try:
-            os.replace(target, previous)
-        except FileNotFoundError:
-            if self.version_text(self.base(self.latest_id())):  # removed just now, perhaps to be written anew
-                new.unlink()
-                return False
-        try:
-            os.link(new, target)
-        except FileExistsError:
-            return False
-        except OSError:  # a file system without hard links
+        if not exchange_files(previous, target):
+            os.replace(previous, new)
+            try:
+                os.link(target, previous)
+            except FileNotFoundError:
+                if self.version_text(self.base(self.latest_id())):
+                    return False
+            except OSError:  # a file system without hard links: nothing is kept
+                pass
             os.replace(new, target)
-        finally:
-            new.unlink(missing_ok=True)
         return True
 
-    def _look_at_previous(self, patience: float = 0.0) -> None:
+    def _look_at_previous(self) -> bool:
         """Merge what someone saved into the displaced file, or at the last moment before our write.
 
-        It is then removed, if nobody has it open for writing; where the system can't tell, half a second later.
+        It is then removed, if nobody has it open for writing; where the system
+        can't tell, half a second later. Returns whether it is gone.
         """
         previous = self._beside(PREVIOUS)
-        if self._beside(NEW).exists():  # of a write that was cut short, perhaps while there was no profile
-            if not self.home.profile.exists() and previous.exists():
-                os.rename(previous, self._target())
-            self._beside(NEW).unlink()
+        self._beside(NEW).unlink(missing_ok=True)  # of a write that was cut short
         displaced = self.db.get("displaced") if previous.exists() else None
         if displaced is None:  # a text that never became the profile
             previous.unlink(missing_ok=True)
-            return
+            return True
         base, latest = int(displaced), self.latest_id()
         # Before it is read: from then on nobody can open it any more.
         writing, settled = open_for_writing(previous), abs(time.time() - previous.stat().st_ctime) > 0.5
         try:
-            theirs = self._quiet_text(previous, self.version_text(base), patience)
+            theirs = self._quiet_text(previous, self.version_text(base), 0)
         except ProfileUnreadable:
             kept = tilde(keep_as(previous, "unreadable", self.db.now()))
             self.db.report("displaced", f"Something that is not text was saved during a write; it is kept as {kept}")
-            return
-        if theirs is None and patience:  # before a write, which would remove the file
-            raise Problem(BEING_WRITTEN.format(tilde(previous)))
+            return True
         if theirs is None:
-            return  # until the next look
+            return False
         if theirs not in {self.version_text(base), self.version_text(latest)}:
             there = latest if self._is_written(latest) else self.base(latest)
             with self.db.transaction():
                 self.db.set("displaced", self._bring_in(theirs, base, there=there))
-        if writing is False or (writing is None and settled):
+        if gone := settled if writing is None else not writing:
             previous.unlink(missing_ok=True)
+        return gone
 
-    def _await_previous(self) -> None:
+    def _settle_previous(self) -> None:
         """Look at the displaced file until it is gone: what is written to it must not be lost to the next write."""
         ending = time.monotonic() + WRITER_PATIENCE
-        while self._beside(PREVIOUS).exists():
+        while not self._look_at_previous():
             if time.monotonic() > ending:
                 raise Problem(BEING_WRITTEN.format(tilde(self.home.profile)))
             time.sleep(0.01)
-            self._look_at_previous()
 
     def tidy(self) -> None:
         """Look at the displaced file for the last time; called when all is quiet."""
@@ -2665,7 +2621,7 @@ class History:
             elif text != self.version_text(base):
                 self._bring_in(text, base)
             else:
-                self._await_previous()
+                self._settle_previous()
                 if latest != self.latest_id():
                     continue
                 self._write_aside(self.version_text(latest))
@@ -3568,7 +3524,9 @@ class Memory:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is not None and damaged(error):
+            self.db.begin_anew()
         self.db.close()
 
     # The pause is a file, so that a call can see it and a broken database does not end it.
@@ -5143,8 +5101,6 @@ class _Group(click.Group):
             raise Problem("The input is not text in UTF-8; nothing was changed") from error
         except sqlite3.DatabaseError as error:
             if damaged(error):
-                with open_memory() as memory:
-                    memory.db.begin_anew()
                 raise Problem("memory.db was damaged and is begun anew; see: llm memory status") from error
             raise Problem(f"memory.db can't be used now ({error}); see: llm memory status") from error
         except BrokenPipeError:
