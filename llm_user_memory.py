@@ -56,7 +56,7 @@ import time
 import unicodedata
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import click
 import llm
@@ -1874,7 +1874,7 @@ create table notes (
 );
 create index notes_turn on notes (turn_id);
 create table turns (
-    id text primary key, thread_id text, model text, asked text, at text, start integer, length integer,
+    turn_id text primary key, thread_id text, model text, answered_by text, at text, start integer, length integer,
     state text not null, attempts integer not null default 0, due real not null default 0, reason text
 );
 create index turns_state on turns (state, due);
@@ -1913,7 +1913,7 @@ create table costs (
 create table problems (place text primary key, at text not null, message text not null);
 create table state (key text primary key, value text not null)
 """
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 # What SQLite says of a file that may be as sound as ever. Our own SQL is right:
 # anything else that it complains of is a file that is broken, or not ours.
@@ -1955,6 +1955,9 @@ def _migrate(connection: sqlite3.Connection) -> None:
 
     if not _version(connection):
         migrations.apply(sqlite_utils.Database(connection))
+
+
+Row = TypeVar("Row", bound=Value)
 
 
 class Database:
@@ -2037,6 +2040,10 @@ class Database:
             return []  # looking creates nothing
         return self.connection.execute(sql, values).fetchall()
 
+    def read(self, kind: type[Row], rest: str, *values: object) -> list[Row]:
+        """Return rows as values whose fields are named as their columns; ``rest`` follows the ``from``."""
+        return [kind(*row) for row in self.rows(f"select {', '.join(kind._fields)} from {rest}", *values)]
+
     def value(self, sql: str, *values: object) -> Any:
         """Return the first column of the first row; ``None`` if there is none."""
         rows = self.rows(sql, *values)
@@ -2108,10 +2115,9 @@ def _read_regular(path: pathlib.Path) -> bytes:
     file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
         status = os.fstat(file)
-        wrong = "" if stat.S_ISREG(status.st_mode) else "is not a regular file"
-        if not wrong and os.name == "posix" and status.st_uid != os.geteuid():
-            wrong = "belongs to another user"
-        if wrong:
+        regular = stat.S_ISREG(status.st_mode)
+        if not regular or (os.name == "posix" and status.st_uid != os.geteuid()):
+            wrong = "belongs to another user" if regular else "is not a regular file"
             raise ProfileUnreadable(f"{tilde(path)} {wrong}; see: ls -l {for_shell(path)}")
         if status.st_size > LARGEST_PROFILE:
             size = f"{status.st_size:,} bytes; at most {LARGEST_PROFILE:,}"
@@ -2780,9 +2786,6 @@ class PendingTurn(Value):
     attempts: int
 
 
-_TURN = "id, thread_id, coalesce(asked, model) as asked, at, start, length, attempts"
-
-
 class Turns(Value):
     """The turns with typed words and what became of them. Never a word of them, nor of the profile."""
 
@@ -2807,8 +2810,7 @@ class Turns(Value):
 
     def open_notes(self) -> list[Note]:
         """Return the notes that may still match a turn, oldest first."""
-        sql = f"select {', '.join(Note._fields)} from notes where turn_id is null order by rowid"
-        return [Note(*row) for row in self.db.rows(sql)]
+        return self.db.read(Note, "notes where turn_id is null order by rowid")
 
     def take_in(self, found: Sequence[tuple[Turn, Note, int]], cursor: str) -> int:
         """Keep turns, each with its note and where its typed words begin; returns how many are to be learned from."""
@@ -2816,32 +2818,31 @@ class Turns(Value):
             for turn, note, start in found:
                 self.db.execute("update notes set turn_id = ? where id = ?", turn.id, note.id)
                 if note.learn:
-                    row = {"id": turn.id, "thread_id": turn.thread_id, "model": turn.model, "asked": note.model}
-                    place = {"at": turn.at, "start": start, "length": note.length, "state": "pending"}
-                    self.db.insert("turns", row | place)
+                    source = {"turn_id": turn.id, "thread_id": turn.thread_id, "answered_by": turn.model}
+                    typed = {"at": turn.at, "start": start, "length": note.length}
+                    self.db.insert("turns", {**source, **typed, "model": note.model or turn.model, "state": "pending"})
             self.db.set("cursor", cursor)
         return sum(note.learn for _, note, _ in found)
 
     def known(self, turn_ids: Iterable[str]) -> set[str]:
         """Return which of these turns were matched before, to be learned from or not, or learned from without."""
-        sql = "select id from turns where id in {0} union select turn_id from notes where turn_id in {0}"
+        sql = "select turn_id from turns where turn_id in {0} union select turn_id from notes where turn_id in {0}"
         ids = json.dumps(list(turn_ids))
         return {row[0] for row in self.db.rows(sql.format("(select value from json_each(?))"), ids, ids)}
 
     def in_states(self, *states: str, where: str = "true", values: Sequence[object] = ()) -> list[PendingTurn]:
         """Return the turns in these states that have typed words, oldest first."""
         marks = ",".join("?" * len(states))
-        sql = f"select {_TURN} from turns where state in ({marks}) and length is not null and {where} order by rowid"
-        return [PendingTurn(*row) for row in self.db.rows(sql, *states, *values)]
+        rest = f"turns where state in ({marks}) and length is not null and {where} order by rowid"
+        return self.db.read(PendingTurn, rest, *states, *values)
 
     def before(self, turn: PendingTurn, most: int) -> list[PendingTurn]:
         """Return the last turns before this one in its thread, learned from by the same model, oldest first."""
-        sql = (
-            f"select {_TURN} from turns where thread_id = nullif(?, '') and id < ? and coalesce(asked, model) = ?"
-            " and state != 'forgotten' order by id desc limit ?"
+        rest = (
+            "turns where thread_id = nullif(?, '') and turn_id < ? and model = ? and state != 'forgotten'"
+            " order by turn_id desc limit ?"
         )
-        rows = self.db.rows(sql, turn.thread_id, turn.turn_id, turn.model, most)
-        return [PendingTurn(*row) for row in reversed(rows)]
+        return self.db.read(PendingTurn, rest, turn.thread_id, turn.turn_id, turn.model, most)[::-1]
 
     def due(self) -> list[PendingTurn]:
         """Return the turns to learn from now, oldest first."""
@@ -2866,7 +2867,7 @@ class Turns(Value):
     def reasons(self, state: str) -> list[sqlite3.Row]:
         """Return why turns are in a state: reason, model and how many."""
         sql = (
-            "select reason, coalesce(asked, model) as model, count(*) as turns from turns"
+            "select reason, model, count(*) as turns from turns"
             " where state = ? and reason is not null group by 1, 2 order by turns desc"
         )
         return self.db.rows(sql, state)
@@ -2876,7 +2877,7 @@ class Turns(Value):
     def _update(self, turns: Iterable[PendingTurn], change: str, *values: object) -> None:
         with self.db.transaction():
             for turn in turns:
-                sql = f"update turns set {change} where id = ? and state = 'pending'"
+                sql = f"update turns set {change} where turn_id = ? and state = 'pending'"
                 self.db.execute(sql, *values, turn.turn_id)
 
     def begin(self, turns: Iterable[PendingTurn]) -> None:
@@ -2903,7 +2904,7 @@ class Turns(Value):
     def finish_past(self, turn_ids: Iterable[str]) -> None:
         """Keep that these turns were learned from, though nobody noted what was typed in them."""
         for turn_id in turn_ids:
-            self.db.insert("turns", {"id": turn_id, "state": "done"})
+            self.db.insert("turns", {"turn_id": turn_id, "state": "done"})
 
     def lose(self, turns: Iterable[PendingTurn]) -> None:
         self._update(turns, "state = 'gone', reason = null")
@@ -2913,19 +2914,19 @@ class Turns(Value):
         with self.db.transaction():
             self.db.execute("delete from models")
             self.db.set("condensed", None)
-            sql = "update turns set state = 'pending', attempts = 0, due = 0, asked = null"
+            sql = "update turns set state = 'pending', attempts = 0, due = 0, model = answered_by"
             self.db.execute(f"{sql} where state in ('pending', 'aside')")
 
     def forget(self, turn_ids: Iterable[str | None]) -> None:
         """Never learn from these turns again, nor find them."""
-        sql = "insert into turns (id, state) values (?, 'forgotten') on conflict do update"
+        sql = "insert into turns (turn_id, state) values (?, 'forgotten') on conflict do update"
         with self.db.transaction():
             for turn_id in filter(None, turn_ids):
                 self.db.execute(f"{sql} set state = 'forgotten', reason = null", turn_id)
 
     def forgotten(self) -> set[str]:
         """Return the ids of all forgotten turns."""
-        return {row[0] for row in self.db.rows("select id from turns where state = 'forgotten'")}
+        return {row[0] for row in self.db.rows("select turn_id from turns where state = 'forgotten'")}
 
     # Models
 
@@ -2970,8 +2971,7 @@ class Costs(Value):
 
     def this_month(self) -> list[Cost]:
         """Return this month's costs, the highest first."""
-        sql = f"select {', '.join(Cost._fields)} from costs where month = ? order by read + written desc"
-        return [Cost(*row) for row in self.db.rows(sql, self._month())]
+        return self.db.read(Cost, "costs where month = ? order by read + written desc", self._month())
 
 
 # Receipts and held edits
@@ -2988,6 +2988,13 @@ REWORDED = "REWORDED"
 
 def _words(text: str) -> set[str]:
     return set(re.findall(r"\w{3,}", normalised(text)))
+
+
+def _edit_row(verdict: Verdict, model: str) -> dict[str, object]:
+    """Return an edit and the source of its quote, as the evidence and the held edits have them."""
+    (action, _, fact, quote), said = verdict.edit, verdict.message or Message("")
+    edit = {"action": action, "before": verdict.before, "fact": fact, "quote": quote}
+    return {**edit, "turn_id": said.turn_id, "thread_id": said.thread_id, "model": model, "at": said.at}
 
 
 class Receipt(Value):
@@ -3021,15 +3028,10 @@ class Receipts(Value):
     def add(self, version: int, verdicts: Iterable[Verdict], model: str) -> None:
         """Keep the receipts of applied edits."""
         for verdict in verdicts:
-            (action, _, fact, quote), said = verdict.edit, verdict.message or Message("")
-            receipt = Receipt(
-                version, action, fact, verdict.before, quote, said.turn_id, said.thread_id, model, said.at
-            )
-            self.db.insert("evidence", receipt._asdict())
+            self.db.insert("evidence", {"version": version, **_edit_row(verdict, model)})
 
     def _where(self, condition: str, value: object) -> list[Receipt]:
-        sql = f"select {', '.join(Receipt._fields)} from evidence where {condition} order by id desc"
-        return [Receipt(*row) for row in self.db.rows(sql, value)]
+        return self.db.read(Receipt, f"evidence where {condition} order by id desc", value)
 
     def since(self, version: int) -> list[Receipt]:
         """Return the receipts of all edits made after a version."""
@@ -3100,11 +3102,9 @@ class Review(Value):
     history: History
 
     def _as_row(self, verdict: Verdict, model: str) -> dict[str, object]:
-        (action, target, fact, quote), said = verdict.edit, verdict.message or Message("")
-        section = verdict.item.section if verdict.item else target
-        edit = {"action": action, "section": section, "before": verdict.before, "fact": fact, "quote": quote}
-        source = {"turn_id": said.turn_id, "thread_id": said.thread_id, "model": model, "at": said.at}
-        return {"held_at": self.db.now().isoformat(), "reason": verdict.reason, **edit, **source}
+        section = verdict.item.section if verdict.item else verdict.edit.target
+        row = {"held_at": self.db.now().isoformat(), "reason": verdict.reason, "section": section}
+        return row | _edit_row(verdict, model)
 
     def hold(self, verdicts: Sequence[Verdict], model: str) -> None:
         """Keep edits for the user to review, none twice; drop the newest of a flood."""
@@ -3125,12 +3125,13 @@ class Review(Value):
         return bool(self.db.rows("select 1 from offered where id = ?", self._offer_key(action, before, fact)))
 
     def _offer(self, row: dict[str, object]) -> bool:
-        """Hold an edit, unless it waits or was offered before."""
+        """Hold an edit, unless it waits or was offered before; tell whether that is news."""
         edit = [row[name] for name in ("action", "before", "fact")]
-        waits = self.db.rows("select 1 from held where action = ? and before = ? and fact = ?", *edit)
-        new = not waits and self.db.insert("offered", {"id": self._offer_key(*edit)}).rowcount > 0
-        if new:
-            self.db.insert("held", row)
+        with self.db.transaction():
+            waits = self.db.rows("select 1 from held where action = ? and before = ? and fact = ?", *edit)
+            new = not waits and self.db.insert("offered", {"id": self._offer_key(*edit)}).rowcount > 0
+            if new:
+                self.db.insert("held", row)
         return new
 
     # What was found in the past. It waits as a draft of the profile, so that later messages can correct earlier ones
@@ -3178,16 +3179,14 @@ class Review(Value):
 
     def offer_passed(self, text: str) -> bool:
         """Hold the removal of these lines; tell whether that is news."""
-        found = []
-        for item, day in self.passed(text):
-            verdict = Verdict(Edit("REMOVE", "", "", ""), "hold", f"its date, {day}, has passed", item=item)
-            with self.db.transaction():
-                found.append(self._offer(self._as_row(verdict, "")))
-        return any(found)
+        remove = Edit("REMOVE", "", "", "")
+        found = [(f"its date, {day}, has passed", item) for item, day in self.passed(text)]
+        verdicts = [Verdict(remove, "hold", reason, item=item) for reason, item in found]
+        return sum(self._offer(self._as_row(verdict, "")) for verdict in verdicts) > 0
 
     def edits(self) -> list[HeldEdit]:
         """Return the edits waiting for the user, oldest first."""
-        return [HeldEdit(*row) for row in self.db.rows(f"select {', '.join(HeldEdit._fields)} from held order by id")]
+        return self.db.read(HeldEdit, "held order by id")
 
     def accept(self, held: HeldEdit, fact: str | None = None) -> Version | None:
         """Make a held edit after all, perhaps with another wording. Raises ``Outdated``."""
@@ -3213,10 +3212,9 @@ class Review(Value):
 
         def record(version: int) -> None:
             for held in made:
-                action, said = (held.action, held.fact) if fact in {None, held.fact} else (REWORDED, fact)
-                source = held.turn_id, held.thread_id, held.model, held.at
-                receipt = Receipt(version, action, said, held.before, held.quote, *source)
-                self.db.insert("evidence", receipt._asdict())
+                row = {name: value for name, value in vars(held).items() if name in Receipt._fields}
+                reworded = {} if fact in {None, held.fact} else {"action": REWORDED, "fact": fact}
+                self.db.insert("evidence", row | reworded | {"version": version})
             self.drop(*made)
 
         models = ", ".join(sorted({held.model for held in chosen} - {""}))
@@ -3305,7 +3303,6 @@ class Forgetting(Value):
     """Removal for good: from the profile, its history, the receipts, and the edits that were not made."""
 
     db: Database
-    home: Home
     history: History
     turns: Turns
     receipts: Receipts
@@ -3384,14 +3381,16 @@ class Forgetting(Value):
 
         with self.history.lock():
             self.history.change("forget", make)
-            for path in (*self._copies(), self.home.file("news"), self.home.file(".news.new")):
+            for path in (*self._copies(), self.db.home.file("news"), self.db.home.file(".news.new")):
                 path.unlink(missing_ok=True)
             with self.db.transaction():
                 self.db.set("untidy", 1)
                 for id in self._past_lines(says):
                     self.db.execute("update lines set text = ? where id = ?", REDACTED, id)
                 self._redact_edits(says)
-                self._forget_facts(says)
+                headings = {title for _, _, title in Document(self.history.profile()).headings}
+                Facts(self.db).forget(says, headings.union(DEFAULT_SECTIONS, [OTHER_SECTION]))
+                Meanings(self.db).forget()
                 # Providers may quote in their errors what they were sent.
                 self.db.execute("update turns set reason = ? where reason is not null", FORGOTTEN)
                 self.db.execute("delete from problems")
@@ -3414,11 +3413,6 @@ class Forgetting(Value):
             for row in self._rows(table, says):
                 self.db.execute(f"delete from {table} where id = ?", row["id"])
 
-    def _forget_facts(self, says: Says) -> None:
-        headings = {title for _, _, title in Document(self.history.profile()).headings}
-        Facts(self.db).forget(says, headings.union(DEFAULT_SECTIONS, [OTHER_SECTION]))
-        Meanings(self.db).forget()
-
     def _tidy(self) -> None:
         """Clear the database of pieces that SQLite leaves when it moves what was deleted (measured)."""
         try:
@@ -3433,7 +3427,8 @@ class Forgetting(Value):
     def _copies(self) -> Iterator[pathlib.Path]:
         """Find all files that may still contain what the profile did: displaced, damaged or kept aside."""
         kept = r"(?:\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"
-        for place in {pathlib.Path(os.path.realpath(self.home.profile)), self.home.profile, self.home.database}:
+        home = self.db.home
+        for place in {pathlib.Path(os.path.realpath(home.profile)), home.profile, home.database}:
             yield from (place.with_name(name.format(place.name)) for name in (PREVIOUS, NEW))
             names = os.listdir(place.parent) if place.parent.is_dir() else []
             yield from (
@@ -3444,20 +3439,20 @@ class Forgetting(Value):
         """Remove everything of ours. Nothing brings it back."""
         import shutil
 
+        home = self.db.home
         with self.history.lock():
             self.db.close()
-            for path in (*self._copies(), pathlib.Path(os.path.realpath(self.home.profile))):
+            logs = home.worker_log.parent.glob(f"{home.worker_log.name}*")
+            for path in (*self._copies(), home.profile.resolve(), *logs):
                 path.unlink(missing_ok=True)
-            for log in self.home.worker_log.parent.glob(f"{self.home.worker_log.name}*"):
-                log.unlink(missing_ok=True)
         # Windows removes no file that is open, as that of the lock is till here.
-        for path in pathlib.Path(os.path.realpath(self.home.directory)).iterdir():
-            if path != pathlib.Path(os.path.realpath(self.home.named_profiles)):
+        for path in home.directory.resolve().iterdir():
+            if path != home.named_profiles.resolve():
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         with contextlib.suppress(OSError):  # other profiles are in it
-            os.rmdir(os.path.realpath(self.home.directory))
-            if self.home.directory.is_symlink():
-                self.home.directory.unlink()
+            home.directory.resolve().rmdir()
+            if home.directory.is_symlink():
+                home.directory.unlink()
 
 
 # Search
@@ -3517,7 +3512,7 @@ class Memory:
         self.costs = Costs(self.db)
         self.receipts = Receipts(self.db, self.history)
         self.review = Review(self.db, self.history)
-        self.forgetting = Forgetting(self.db, home, self.history, self.turns, self.receipts)
+        self.forgetting = Forgetting(self.db, self.history, self.turns, self.receipts)
         self.meanings = Meanings(self.db)
         self.search = Search(Facts(self.db), self.meanings, self.receipts)
 
@@ -4158,6 +4153,19 @@ def make_plan(messages: Iterable[Message], profile: str) -> Plan:
     return plan
 
 
+def _hold_past(learner: Learner, batch: Batch, edits: Sequence[Edit]) -> None:
+    """Hold the edits, and have done with the messages, all at once."""
+    memory = learner.memory
+    with memory.history.lock(), memory.db.transaction():
+        learner.check_current(batch)
+        now, today = memory.review.draft(memory.history.profile()), str(memory.db.now().astimezone().date())
+        # However long the draft is: accepting it is up to the user.
+        judged = judge(edits, batch.seen, now, batch.messages, today=today, budget=sys.maxsize)
+        memory.review.hold_past(judged.verdicts, batch.model)
+        memory.review.refuse(judged.of("reject"))
+        memory.turns.finish_past(message.turn_id for message in batch.messages)
+
+
 def learn_past(learner: Learner, model: str, messages: Sequence[Message]) -> bool:
     """Make one request, again if something was forgotten meanwhile; ``False`` if paused. Raises ``ModelFailed``."""
     memory = learner.memory
@@ -4172,19 +4180,6 @@ def learn_past(learner: Learner, model: str, messages: Sequence[Message]) -> boo
         with contextlib.suppress(_Interrupted):
             _hold_past(learner, batch, edits)
             return True
-
-
-def _hold_past(learner: Learner, batch: Batch, edits: Sequence[Edit]) -> None:
-    """Hold the edits, and have done with the messages, all at once."""
-    memory = learner.memory
-    with memory.history.lock(), memory.db.transaction():
-        learner.check_current(batch)
-        now, today = memory.review.draft(memory.history.profile()), str(memory.db.now().astimezone().date())
-        # However long the draft is: accepting it is up to the user.
-        judged = judge(edits, batch.seen, now, batch.messages, today=today, budget=sys.maxsize)
-        memory.review.hold_past(judged.verdicts, batch.model)
-        memory.review.refuse(judged.of("reject"))
-        memory.turns.finish_past(message.turn_id for message in batch.messages)
 
 
 # -- worker ------------------------------------------------------------------
