@@ -56,14 +56,11 @@ import time
 import unicodedata
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import click
 import llm
 from typing_extensions import Self, dataclass_transform
-
-if TYPE_CHECKING:
-    import threading
 
 # This module is loaded on every start of llm. So heavy modules (filelock, platformdirs, sqlite_utils,
 # logging.handlers, …) are imported where they are used.
@@ -1685,10 +1682,6 @@ class Entries(Value):
     failure: str = ""  # the error of the last call that failed to carry the profile; "" if a later one did
 
 
-LARGEST_JOURNAL = 1_000_000
-"""Bytes of the journal above which calls append nothing: some 4,000 calls that no learner has seen."""
-
-
 class Journal:
     """``typed.jsonl``. Calls append to it without a lock; only a learner shortens it."""
 
@@ -1698,13 +1691,7 @@ class Journal:
         """The part that is being taken in, until no call can still be writing to it."""
 
     def append(self, line: Mapping[str, object]) -> None:
-        """Append a line in one write: calls may do this at the same time.
-
-        Where learning is off for good nobody shortens the file: it is then left as it is.
-        """
-        with contextlib.suppress(FileNotFoundError):
-            if self.path.stat().st_size > LARGEST_JOURNAL:
-                return
+        """Append a line in one write: calls may do this at the same time."""
         file = os.open(self.path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
         try:
             os.write(file, f"{json.dumps(line)}\n".encode())
@@ -1738,10 +1725,6 @@ class Journal:
     def is_there(self) -> bool:
         return self.path.exists() or self.taken.exists()
 
-    def part(self) -> str:
-        """Return which file the part is that is being taken in."""
-        return str(file_identity(self.taken))
-
     def drop(self) -> None:
         """Drop what was read twice, and see that the rest will be: a call may have the file open to append to it."""
         self.taken.unlink(missing_ok=True)
@@ -1752,9 +1735,6 @@ class Journal:
 class Turn(Value):
     """One logged turn, without its text."""
 
-    row: int
-    """``turn_search.id``: the order in which turns were committed. Their own ids
-    are given when a call starts, so a slow call is logged after a later, quick one."""
     id: str
     thread_id: str
     model: str
@@ -1793,19 +1773,18 @@ class Chat(Value):
 
 NO_WORDS = "Name a word to search for, as in: llm memory search dog"
 
-# The tables of turns, the second that of llm before 0.32, with their ids. llm keeps an index of both.
-_TURN_IDS = {"turn_search": "turn_id", "responses": "responses.id"}
-_CHATS = {
-    "turn_search": """
-        select turns.id, coalesce(turns.thread_id, ''), turns.datetime_utc as at, snippet({0}_fts, 0, '', '', '…', 24)
-          from {0}_fts join {0} on {0}.rowid = {0}_fts.rowid join turns on turns.id = {0}.turn_id""",
-    "responses": """
-        select {0}.id, coalesce(conversation_id, ''), datetime_utc as at, snippet({0}_fts, 0, '', '', '…', 24)
-          from {0}_fts join {0} on {0}.rowid = {0}_fts.rowid""",
-}
-_MATCHING = """
-    where {0}_fts match ? and at >= ? and {1} not in (select value from json_each(?))
-    order by {0}_fts.rowid desc limit ?"""
+# The turns whose prompts match: of llm, and of llm before 0.32.
+_CHATS = [
+    f"""
+    select {id}, coalesce({thread}, ''), datetime_utc as at, snippet({table}_fts, 0, '', '', '…', 24)
+      from {table}_fts join {table} on {table}.rowid = {table}_fts.rowid {more}
+     where {table}_fts match ? and at >= ? and {id} not in (select value from json_each(?))
+     order by {table}_fts.rowid desc limit ?"""
+    for table, id, thread, more in (
+        ("turn_search", "turns.id", "thread_id", "join turns on turns.id = turn_id"),
+        ("responses", "responses.id", "conversation_id", ""),
+    )
+]
 
 
 class LogUnreadable(Problem):
@@ -1829,18 +1808,21 @@ class Log(Value):
                 return []  # a log that llm has not written to yet
             raise LogUnreadable(f"llm's log can't be read now ({error})") from error
 
-    def after(self, row: int) -> list[Turn]:
-        """Read up to ``BATCH_OF_TURNS`` turns logged after this row, in the order of their commit."""
-        sql = """
-            select turn_search.id, turns.id, turns.thread_id, turns.model, turns.datetime_utc
-              from turn_search join turns on turns.id = turn_search.turn_id
-             where turn_search.id > ? order by turn_search.id limit ?
-        """
-        rows = self._query(sql, row, BATCH_OF_TURNS)
-        return [Turn(row[0], row[1], *(value or "" for value in row[2:])) for row in rows]
+    def after(self, turn_id: str) -> list[Turn]:
+        """Read up to ``BATCH_OF_TURNS`` turns logged after this one; from the first if it is not in the log.
 
-    def past(self, after: str, longest: int) -> list[tuple[Turn, str]]:
-        """Read up to ``BATCH_OF_TURNS`` turns in the order of their ids, those of llm before 0.32 too.
+        In the order of their commit: ids are given when a call starts, so a
+        slow call is logged after a later, quick one.
+        """
+        sql = """
+            select turns.id, thread_id, model, datetime_utc from turn_search join turns on turns.id = turn_id
+             where turn_search.id > coalesce((select id from turn_search where turn_id = ?), 0)
+             order by turn_search.id limit ?
+        """
+        return [Turn(*(value or "" for value in row)) for row in self._query(sql, turn_id, BATCH_OF_TURNS)]
+
+    def pages(self, longest: int = 1_000_000_000) -> Iterator[list[tuple[Turn, str]]]:
+        """Read all turns in the order of their ids, those of llm before 0.32 too, up to ``BATCH_OF_TURNS`` at a time.
 
         Each with so many characters of its prompt. What both formats have is one turn.
         """
@@ -1849,30 +1831,17 @@ class Log(Value):
             " where {0}.id > ? order by {0}.id limit ?"
         )
         searched = " left join turn_search on turn_id = turns.id"
-        rows = [
-            *self._query(sql.format("responses", "conversation_id", ""), longest, after, BATCH_OF_TURNS),
-            *self._query(sql.format("turns", "thread_id", searched), longest, after, BATCH_OF_TURNS),
-        ]
-        found = {row[0]: (Turn(0, *(value or "" for value in row[:4])), row[4] or "") for row in rows}
-        return [found[id] for id in sorted(found)[:BATCH_OF_TURNS]]
-
-    def turn_at(self, row: int) -> str | None:
-        """Return the id of the turn logged at this row; ``None`` if there is none any more."""
-        rows = self._query("select turn_id from turn_search where id = ?", row)
-        return rows[0][0] if rows else None
+        tables, last = (("responses", "conversation_id", ""), ("turns", "thread_id", searched)), ""
+        while rows := [row for each in tables for row in self._query(sql.format(*each), longest, last, BATCH_OF_TURNS)]:
+            found = {row[0]: (Turn(*(value or "" for value in row[:4])), row[4] or "") for row in rows}
+            page = [found[id] for id in sorted(found)[:BATCH_OF_TURNS]]
+            last = page[-1][0].id
+            yield page
 
     def prompts(self, turn_ids: Sequence[str]) -> dict[str, str]:
         """Read the prompts of turns that are still there, fragments left out, by turn."""
         sql = "select turn_id, prompt from turn_search where turn_id in (select value from json_each(?))"
         return {row[0]: row[1] or "" for row in self._query(sql, json.dumps(turn_ids))}
-
-    def all_prompts(self) -> Iterator[tuple[str, str]]:
-        """Read the id and prompt of every turn, a batch at a time."""
-        for table, id in _TURN_IDS.items():
-            sql, row = f"select rowid, {id}, prompt from {table} where rowid > ? order by rowid limit ?", 0
-            while rows := self._query(sql, row, BATCH_OF_TURNS):
-                yield from ((turn_id, prompt or "") for _, turn_id, prompt in rows)
-                row = rows[-1][0]
 
     def search(
         self, words: str, *, since: str = "", limit: int | None = None, without: Iterable[str] = ()
@@ -1882,11 +1851,7 @@ class Log(Value):
         if not terms:
             raise Problem(NO_WORDS)
         values = f"prompt : ({terms})", since, json.dumps(list(without)), -1 if limit is None else limit
-        found = [
-            Chat(*row)
-            for table, id in _TURN_IDS.items()
-            for row in self._query((_CHATS[table] + _MATCHING).format(table, id), *values)
-        ]
+        found = [Chat(*row) for sql in _CHATS for row in self._query(sql, *values)]
         newest = sorted(found, key=lambda chat: chat.at, reverse=True)
         return list({chat.turn_id: chat for chat in newest}.values())[:limit]
 
@@ -1909,7 +1874,7 @@ create table notes (
 );
 create index notes_turn on notes (turn_id);
 create table turns (
-    id text primary key, thread_id text, model text, asked text, at text, start integer, length integer,
+    turn_id text primary key, thread_id text, model text, answered_by text, at text, start integer, length integer,
     state text not null, attempts integer not null default 0, due real not null default 0, reason text
 );
 create index turns_state on turns (state, due);
@@ -1948,7 +1913,7 @@ create table costs (
 create table problems (place text primary key, at text not null, message text not null);
 create table state (key text primary key, value text not null)
 """
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 # What SQLite says of a file that may be as sound as ever. Our own SQL is right:
 # anything else that it complains of is a file that is broken, or not ours.
@@ -1990,6 +1955,9 @@ def _migrate(connection: sqlite3.Connection) -> None:
 
     if not _version(connection):
         migrations.apply(sqlite_utils.Database(connection))
+
+
+Row = TypeVar("Row", bound=Value)
 
 
 class Database:
@@ -2048,8 +2016,8 @@ class Database:
         broken = self._identity or file_identity(self.home.database)
         self.close()
         with locked(self.home.lock("profile"), self.patience):
-            if file_identity(self.home.database) != broken or self._is_sound():
-                return  # another process was here first, or the disk failed only for a moment
+            if file_identity(self.home.database) != broken:
+                return  # another process was here first
             kept = keep_as(self.home.database, "damaged", self.now())
             self.home.file("memory.db-journal").unlink(missing_ok=True)
         self.report(
@@ -2057,22 +2025,6 @@ class Database:
             f"memory.db was damaged, or of another version, and is kept as {tilde(kept)};"
             " history starts anew, the profile is as it was",
         )
-
-    def _is_sound(self) -> bool:
-        tables = "select sql from sqlite_master where sql is not null and name not like '%sqlite%' order by name"
-        try:
-            with (
-                contextlib.closing(sqlite3.connect(self.home.database, timeout=self.patience)) as found,
-                contextlib.closing(sqlite3.connect(":memory:")) as model,
-            ):
-                _migrate(model)
-                there, version = found.execute(tables).fetchall(), _version(found)
-                as_made = version and set(there).issuperset(model.execute(tables))  # llm may keep embeddings beside
-                return bool(as_made or not there) and found.execute("pragma quick_check(1)").fetchone()[0] == "ok"
-        except sqlite3.DatabaseError as error:
-            if not damaged(error):
-                raise
-            return False
 
     # Reading and writing
 
@@ -2087,6 +2039,10 @@ class Database:
         if self._connection is None and not self.home.database.exists():
             return []  # looking creates nothing
         return self.connection.execute(sql, values).fetchall()
+
+    def read(self, kind: type[Row], rest: str, *values: object) -> list[Row]:
+        """Return rows as values whose fields are named as their columns; ``rest`` follows the ``from``."""
+        return [kind(*row) for row in self.rows(f"select {', '.join(kind._fields)} from {rest}", *values)]
 
     def value(self, sql: str, *values: object) -> Any:
         """Return the first column of the first row; ``None`` if there is none."""
@@ -2159,10 +2115,9 @@ def _read_regular(path: pathlib.Path) -> bytes:
     file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
         status = os.fstat(file)
-        wrong = "" if stat.S_ISREG(status.st_mode) else "is not a regular file"
-        if not wrong and os.name == "posix" and status.st_uid != os.geteuid():
-            wrong = "belongs to another user"
-        if wrong:
+        regular = stat.S_ISREG(status.st_mode)
+        if not regular or (os.name == "posix" and status.st_uid != os.geteuid()):
+            wrong = "belongs to another user" if regular else "is not a regular file"
             raise ProfileUnreadable(f"{tilde(path)} {wrong}; see: ls -l {for_shell(path)}")
         if status.st_size > LARGEST_PROFILE:
             size = f"{status.st_size:,} bytes; at most {LARGEST_PROFILE:,}"
@@ -2176,8 +2131,6 @@ def _read_regular(path: pathlib.Path) -> bytes:
 def read_bytes(path: pathlib.Path) -> bytes | None:
     """Read a profile's bytes; ``None`` if there is no such file. Raises ``ProfileUnreadable``."""
     try:
-        if not path.exists() and (target := path.resolve()).with_name(PREVIOUS.format(target.name)).exists():
-            time.sleep(0.01)  # where two files can't be exchanged, a write of ours leaves no profile for an instant
         return _read_regular(path)
     except FileNotFoundError:
         return None
@@ -2236,15 +2189,6 @@ def open_for_writing(path: pathlib.Path) -> bool | None:
                 return True
             return False
     return None
-
-
-def _sync_directory(path: pathlib.Path) -> None:
-    if os.name == "posix":
-        directory = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
 
 
 # Facts ever known
@@ -2477,9 +2421,6 @@ class History:
         """
         with self.lock():
             text = self.adopt()
-            while self._beside(PREVIOUS).exists():
-                self._await_previous()
-                text = self.adopt()
             new = make(text)
             if new != text:
                 self._write_aside(new)
@@ -2542,7 +2483,7 @@ class History:
 
         What a program made of an earlier version, ``base``, is merged with what was written since.
         """
-        self._look_at_previous(WRITER_PATIENCE)
+        self._settle_previous()
         self._finish()
         latest = self.latest_id()
         text = self._text_now(latest)
@@ -2602,77 +2543,63 @@ class History:
 
     def _place(self) -> None:
         """Exchange the profile with the text that was written beside it, and look at what that displaced."""
-        placed = self._exchange()
-        _sync_directory(self._target().parent)  # it must outlive a power cut if what follows does
-        if placed:
+        if self._exchange():
             self.db.execute("update versions set written = 1 where id = ?", self.latest_id())
         self._look_at_previous()
 
     def _exchange(self) -> bool:
-        """Put the text beside the profile in its place; ``False`` if something was saved there in that instant."""
+        """Exchange these two files; ``False`` if the profile was removed just now, perhaps to be written anew."""
         previous, new, target = self._beside(PREVIOUS), self._beside(NEW), self._target()
-        if exchange_files(previous, target):
-            return True
-        # The next best: for an instant there is no profile, and who reads it then looks again.
-        os.replace(previous, new)
-        try:
-            os.replace(target, previous)
-        except FileNotFoundError:
-            if self.version_text(self.base(self.latest_id())):  # removed just now, perhaps to be written anew
-                new.unlink()
-                return False
-        try:
-            os.link(new, target)
-        except FileExistsError:
-            return False
-        except OSError:  # a file system without hard links
+        if not exchange_files(previous, target):
+            os.replace(previous, new)
+            try:
+                os.link(target, previous)
+            except FileNotFoundError:
+                if self.version_text(self.base(self.latest_id())):
+                    return False
+            except OSError:  # a file system without hard links: nothing is kept
+                pass
             os.replace(new, target)
-        finally:
-            new.unlink(missing_ok=True)
         return True
 
-    def _look_at_previous(self, patience: float = 0.0) -> None:
+    def _look_at_previous(self) -> bool:
         """Merge what someone saved into the displaced file, or at the last moment before our write.
 
-        It is then removed, if nobody has it open for writing; where the system can't tell, half a second later.
+        It is then removed, if nobody has it open for writing; where the system
+        can't tell, half a second later. Returns whether it is gone.
         """
         previous = self._beside(PREVIOUS)
-        if self._beside(NEW).exists():  # of a write that was cut short, perhaps while there was no profile
-            if not self.home.profile.exists() and previous.exists():
-                os.rename(previous, self._target())
-            self._beside(NEW).unlink()
+        self._beside(NEW).unlink(missing_ok=True)  # of a write that was cut short
         displaced = self.db.get("displaced") if previous.exists() else None
         if displaced is None:  # a text that never became the profile
             previous.unlink(missing_ok=True)
-            return
+            return True
         base, latest = int(displaced), self.latest_id()
         # Before it is read: from then on nobody can open it any more.
         writing, settled = open_for_writing(previous), abs(time.time() - previous.stat().st_ctime) > 0.5
         try:
-            theirs = self._quiet_text(previous, self.version_text(base), patience)
+            theirs = self._quiet_text(previous, self.version_text(base), 0)
         except ProfileUnreadable:
             kept = tilde(keep_as(previous, "unreadable", self.db.now()))
             self.db.report("displaced", f"Something that is not text was saved during a write; it is kept as {kept}")
-            return
-        if theirs is None and patience:  # before a write, which would remove the file
-            raise Problem(BEING_WRITTEN.format(tilde(previous)))
+            return True
         if theirs is None:
-            return  # until the next look
+            return False
         if theirs not in {self.version_text(base), self.version_text(latest)}:
             there = latest if self._is_written(latest) else self.base(latest)
             with self.db.transaction():
                 self.db.set("displaced", self._bring_in(theirs, base, there=there))
-        if writing is False or (writing is None and settled):
+        if gone := settled if writing is None else not writing:
             previous.unlink(missing_ok=True)
+        return gone
 
-    def _await_previous(self) -> None:
+    def _settle_previous(self) -> None:
         """Look at the displaced file until it is gone: what is written to it must not be lost to the next write."""
         ending = time.monotonic() + WRITER_PATIENCE
-        while self._beside(PREVIOUS).exists():
+        while not self._look_at_previous():
             if time.monotonic() > ending:
                 raise Problem(BEING_WRITTEN.format(tilde(self.home.profile)))
             time.sleep(0.01)
-            self._look_at_previous()
 
     def tidy(self) -> None:
         """Look at the displaced file for the last time; called when all is quiet."""
@@ -2701,7 +2628,7 @@ class History:
             elif text != self.version_text(base):
                 self._bring_in(text, base)
             else:
-                self._await_previous()
+                self._settle_previous()
                 if latest != self.latest_id():
                     continue
                 self._write_aside(self.version_text(latest))
@@ -2860,23 +2787,14 @@ class PendingTurn(Value):
     attempts: int
 
 
-class Cursor(Value):
-    """The last turn of the log that was looked at."""
-
-    row: int = 0
-    turn_id: str = ""
-
-
-_TURN = "id, thread_id, coalesce(asked, model) as asked, at, start, length, attempts"
-
-
 class Turns(Value):
     """The turns with typed words and what became of them. Never a word of them, nor of the profile."""
 
     db: Database
 
-    def cursor(self) -> Cursor:
-        return Cursor(int(self.db.get("cursor_row") or 0), self.db.get("cursor_turn") or "")
+    def cursor(self) -> str:
+        """Return the id of the last turn of the log that was looked at."""
+        return self.db.get("cursor") or ""
 
     def take_notes(self, entries: Entries) -> None:
         """Take in the journal; lines that were taken in before are left as they are."""
@@ -2893,42 +2811,39 @@ class Turns(Value):
 
     def open_notes(self) -> list[Note]:
         """Return the notes that may still match a turn, oldest first."""
-        sql = f"select {', '.join(Note._fields)} from notes where turn_id is null order by rowid"
-        return [Note(*row) for row in self.db.rows(sql)]
+        return self.db.read(Note, "notes where turn_id is null order by rowid")
 
-    def take_in(self, found: Sequence[tuple[Turn, Note, int]], cursor: Cursor) -> int:
+    def take_in(self, found: Sequence[tuple[Turn, Note, int]], cursor: str) -> int:
         """Keep turns, each with its note and where its typed words begin; returns how many are to be learned from."""
         with self.db.transaction():
             for turn, note, start in found:
                 self.db.execute("update notes set turn_id = ? where id = ?", turn.id, note.id)
                 if note.learn:
-                    row = {"id": turn.id, "thread_id": turn.thread_id, "model": turn.model, "asked": note.model}
-                    place = {"at": turn.at, "start": start, "length": note.length, "state": "pending"}
-                    self.db.insert("turns", row | place)
-            self.db.set("cursor_row", cursor.row)
-            self.db.set("cursor_turn", cursor.turn_id)
+                    source = {"turn_id": turn.id, "thread_id": turn.thread_id, "answered_by": turn.model}
+                    typed = {"at": turn.at, "start": start, "length": note.length}
+                    self.db.insert("turns", {**source, **typed, "model": note.model or turn.model, "state": "pending"})
+            self.db.set("cursor", cursor)
         return sum(note.learn for _, note, _ in found)
 
     def known(self, turn_ids: Iterable[str]) -> set[str]:
         """Return which of these turns were matched before, to be learned from or not, or learned from without."""
-        sql = "select id from turns where id in {0} union select turn_id from notes where turn_id in {0}"
+        sql = "select turn_id from turns where turn_id in {0} union select turn_id from notes where turn_id in {0}"
         ids = json.dumps(list(turn_ids))
         return {row[0] for row in self.db.rows(sql.format("(select value from json_each(?))"), ids, ids)}
 
     def in_states(self, *states: str, where: str = "true", values: Sequence[object] = ()) -> list[PendingTurn]:
         """Return the turns in these states that have typed words, oldest first."""
         marks = ",".join("?" * len(states))
-        sql = f"select {_TURN} from turns where state in ({marks}) and length is not null and {where} order by rowid"
-        return [PendingTurn(*row) for row in self.db.rows(sql, *states, *values)]
+        rest = f"turns where state in ({marks}) and length is not null and {where} order by rowid"
+        return self.db.read(PendingTurn, rest, *states, *values)
 
     def before(self, turn: PendingTurn, most: int) -> list[PendingTurn]:
         """Return the last turns before this one in its thread, learned from by the same model, oldest first."""
-        sql = (
-            f"select {_TURN} from turns where thread_id = nullif(?, '') and id < ? and coalesce(asked, model) = ?"
-            " and state != 'forgotten' order by id desc limit ?"
+        rest = (
+            "turns where thread_id = nullif(?, '') and turn_id < ? and model = ? and state != 'forgotten'"
+            " order by turn_id desc limit ?"
         )
-        rows = self.db.rows(sql, turn.thread_id, turn.turn_id, turn.model, most)
-        return [PendingTurn(*row) for row in reversed(rows)]
+        return self.db.read(PendingTurn, rest, turn.thread_id, turn.turn_id, turn.model, most)[::-1]
 
     def due(self) -> list[PendingTurn]:
         """Return the turns to learn from now, oldest first."""
@@ -2953,7 +2868,7 @@ class Turns(Value):
     def reasons(self, state: str) -> list[sqlite3.Row]:
         """Return why turns are in a state: reason, model and how many."""
         sql = (
-            "select reason, coalesce(asked, model) as model, count(*) as turns from turns"
+            "select reason, model, count(*) as turns from turns"
             " where state = ? and reason is not null group by 1, 2 order by turns desc"
         )
         return self.db.rows(sql, state)
@@ -2963,7 +2878,7 @@ class Turns(Value):
     def _update(self, turns: Iterable[PendingTurn], change: str, *values: object) -> None:
         with self.db.transaction():
             for turn in turns:
-                sql = f"update turns set {change} where id = ? and state = 'pending'"
+                sql = f"update turns set {change} where turn_id = ? and state = 'pending'"
                 self.db.execute(sql, *values, turn.turn_id)
 
     def begin(self, turns: Iterable[PendingTurn]) -> None:
@@ -2990,7 +2905,7 @@ class Turns(Value):
     def finish_past(self, turn_ids: Iterable[str]) -> None:
         """Keep that these turns were learned from, though nobody noted what was typed in them."""
         for turn_id in turn_ids:
-            self.db.insert("turns", {"id": turn_id, "state": "done"})
+            self.db.insert("turns", {"turn_id": turn_id, "state": "done"})
 
     def lose(self, turns: Iterable[PendingTurn]) -> None:
         self._update(turns, "state = 'gone', reason = null")
@@ -3000,19 +2915,19 @@ class Turns(Value):
         with self.db.transaction():
             self.db.execute("delete from models")
             self.db.set("condensed", None)
-            sql = "update turns set state = 'pending', attempts = 0, due = 0, asked = null"
+            sql = "update turns set state = 'pending', attempts = 0, due = 0, model = answered_by"
             self.db.execute(f"{sql} where state in ('pending', 'aside')")
 
     def forget(self, turn_ids: Iterable[str | None]) -> None:
         """Never learn from these turns again, nor find them."""
-        sql = "insert into turns (id, state) values (?, 'forgotten') on conflict do update"
+        sql = "insert into turns (turn_id, state) values (?, 'forgotten') on conflict do update"
         with self.db.transaction():
             for turn_id in filter(None, turn_ids):
                 self.db.execute(f"{sql} set state = 'forgotten', reason = null", turn_id)
 
     def forgotten(self) -> set[str]:
         """Return the ids of all forgotten turns."""
-        return {row[0] for row in self.db.rows("select id from turns where state = 'forgotten'")}
+        return {row[0] for row in self.db.rows("select turn_id from turns where state = 'forgotten'")}
 
     def noted(self) -> set[str]:
         """Return the ids of all turns that something was noted of."""
@@ -3061,8 +2976,7 @@ class Costs(Value):
 
     def this_month(self) -> list[Cost]:
         """Return this month's costs, the highest first."""
-        sql = f"select {', '.join(Cost._fields)} from costs where month = ? order by read + written desc"
-        return [Cost(*row) for row in self.db.rows(sql, self._month())]
+        return self.db.read(Cost, "costs where month = ? order by read + written desc", self._month())
 
 
 # Receipts and held edits
@@ -3079,6 +2993,13 @@ REWORDED = "REWORDED"
 
 def _words(text: str) -> set[str]:
     return set(re.findall(r"\w{3,}", normalised(text)))
+
+
+def _edit_row(verdict: Verdict, model: str) -> dict[str, object]:
+    """Return an edit and the source of its quote, as the evidence and the held edits have them."""
+    (action, _, fact, quote), said = verdict.edit, verdict.message or Message("")
+    edit = {"action": action, "before": verdict.before, "fact": fact, "quote": quote}
+    return {**edit, "turn_id": said.turn_id, "thread_id": said.thread_id, "model": model, "at": said.at}
 
 
 class Receipt(Value):
@@ -3112,15 +3033,10 @@ class Receipts(Value):
     def add(self, version: int, verdicts: Iterable[Verdict], model: str) -> None:
         """Keep the receipts of applied edits."""
         for verdict in verdicts:
-            (action, _, fact, quote), said = verdict.edit, verdict.message or Message("")
-            receipt = Receipt(
-                version, action, fact, verdict.before, quote, said.turn_id, said.thread_id, model, said.at
-            )
-            self.db.insert("evidence", receipt._asdict())
+            self.db.insert("evidence", {"version": version, **_edit_row(verdict, model)})
 
     def _where(self, condition: str, value: object) -> list[Receipt]:
-        sql = f"select {', '.join(Receipt._fields)} from evidence where {condition} order by id desc"
-        return [Receipt(*row) for row in self.db.rows(sql, value)]
+        return self.db.read(Receipt, f"evidence where {condition} order by id desc", value)
 
     def since(self, version: int) -> list[Receipt]:
         """Return the receipts of all edits made after a version."""
@@ -3191,11 +3107,9 @@ class Review(Value):
     history: History
 
     def _as_row(self, verdict: Verdict, model: str) -> dict[str, object]:
-        (action, target, fact, quote), said = verdict.edit, verdict.message or Message("")
-        section = verdict.item.section if verdict.item else target
-        edit = {"action": action, "section": section, "before": verdict.before, "fact": fact, "quote": quote}
-        source = {"turn_id": said.turn_id, "thread_id": said.thread_id, "model": model, "at": said.at}
-        return {"held_at": self.db.now().isoformat(), "reason": verdict.reason, **edit, **source}
+        section = verdict.item.section if verdict.item else verdict.edit.target
+        row = {"held_at": self.db.now().isoformat(), "reason": verdict.reason, "section": section}
+        return row | _edit_row(verdict, model)
 
     def hold(self, verdicts: Sequence[Verdict], model: str) -> None:
         """Keep edits for the user to review, none twice; drop the newest of a flood."""
@@ -3216,12 +3130,13 @@ class Review(Value):
         return bool(self.db.rows("select 1 from offered where id = ?", self._offer_key(action, before, fact)))
 
     def _offer(self, row: dict[str, object]) -> bool:
-        """Hold an edit, unless it waits or was offered before."""
+        """Hold an edit, unless it waits or was offered before; tell whether that is news."""
         edit = [row[name] for name in ("action", "before", "fact")]
-        waits = self.db.rows("select 1 from held where action = ? and before = ? and fact = ?", *edit)
-        new = not waits and self.db.insert("offered", {"id": self._offer_key(*edit)}).rowcount > 0
-        if new:
-            self.db.insert("held", row)
+        with self.db.transaction():
+            waits = self.db.rows("select 1 from held where action = ? and before = ? and fact = ?", *edit)
+            new = not waits and self.db.insert("offered", {"id": self._offer_key(*edit)}).rowcount > 0
+            if new:
+                self.db.insert("held", row)
         return new
 
     # What was found in the past. It waits as a draft of the profile, so that later messages can correct earlier ones
@@ -3270,16 +3185,14 @@ class Review(Value):
 
     def offer_passed(self, text: str) -> bool:
         """Hold the removal of these lines; tell whether that is news."""
-        found = []
-        for item, day in self.passed(text):
-            verdict = Verdict(Edit("REMOVE", "", "", ""), "hold", f"its date, {day}, has passed", item=item)
-            with self.db.transaction():
-                found.append(self._offer(self._as_row(verdict, "")))
-        return any(found)
+        remove = Edit("REMOVE", "", "", "")
+        found = [(f"its date, {day}, has passed", item) for item, day in self.passed(text)]
+        verdicts = [Verdict(remove, "hold", reason, item=item) for reason, item in found]
+        return sum(self._offer(self._as_row(verdict, "")) for verdict in verdicts) > 0
 
     def edits(self) -> list[HeldEdit]:
         """Return the edits waiting for the user, oldest first."""
-        return [HeldEdit(*row) for row in self.db.rows(f"select {', '.join(HeldEdit._fields)} from held order by id")]
+        return self.db.read(HeldEdit, "held order by id")
 
     def accept(self, held: HeldEdit, fact: str | None = None) -> Version | None:
         """Make a held edit after all, perhaps with another wording. Raises ``Outdated``."""
@@ -3313,10 +3226,9 @@ class Review(Value):
 
         def record(version: int) -> None:
             for held in made:
-                action, said = (held.action, held.fact) if fact in {None, held.fact} else (REWORDED, fact)
-                source = held.turn_id, held.thread_id, held.model, held.at
-                receipt = Receipt(version, action, said, held.before, held.quote, *source)
-                self.db.insert("evidence", receipt._asdict())
+                row = {name: value for name, value in vars(held).items() if name in Receipt._fields}
+                reworded = {} if fact in {None, held.fact} else {"action": REWORDED, "fact": fact}
+                self.db.insert("evidence", row | reworded | {"version": version})
             self.drop(*made)
 
         models = ", ".join(sorted({held.model for held in chosen} - {""}))
@@ -3403,7 +3315,6 @@ class Forgetting(Value):
     """Removal for good: from the profile, its history, the receipts, and the edits that were not made."""
 
     db: Database
-    home: Home
     history: History
     turns: Turns
     receipts: Receipts
@@ -3482,14 +3393,16 @@ class Forgetting(Value):
 
         with self.history.lock():
             self.history.change("forget", make)
-            for path in (*self._copies(), self.home.file("news"), self.home.file(".news.new")):
+            for path in (*self._copies(), self.db.home.file("news"), self.db.home.file(".news.new")):
                 path.unlink(missing_ok=True)
             with self.db.transaction():
                 self.db.set("untidy", 1)
                 for id in self._past_lines(says):
                     self.db.execute("update lines set text = ? where id = ?", REDACTED, id)
                 self._redact_edits(says)
-                self._forget_facts(says)
+                headings = {title for _, _, title in Document(self.history.profile()).headings}
+                Facts(self.db).forget(says, headings.union(DEFAULT_SECTIONS, [OTHER_SECTION]))
+                Meanings(self.db).forget()
                 # Providers may quote in their errors what they were sent.
                 self.db.execute("update turns set reason = ? where reason is not null", FORGOTTEN)
                 self.db.execute("delete from problems")
@@ -3512,11 +3425,6 @@ class Forgetting(Value):
             for row in self._rows(table, says):
                 self.db.execute(f"delete from {table} where id = ?", row["id"])
 
-    def _forget_facts(self, says: Says) -> None:
-        headings = {title for _, _, title in Document(self.history.profile()).headings}
-        Facts(self.db).forget(says, headings.union(DEFAULT_SECTIONS, [OTHER_SECTION]))
-        Meanings(self.db).forget()
-
     def _tidy(self) -> None:
         """Clear the database of pieces that SQLite leaves when it moves what was deleted (measured)."""
         try:
@@ -3531,7 +3439,8 @@ class Forgetting(Value):
     def _copies(self) -> Iterator[pathlib.Path]:
         """Find all files that may still contain what the profile did: displaced, damaged or kept aside."""
         kept = r"(?:\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"
-        for place in {pathlib.Path(os.path.realpath(self.home.profile)), self.home.profile, self.home.database}:
+        home = self.db.home
+        for place in {pathlib.Path(os.path.realpath(home.profile)), home.profile, home.database}:
             yield from (place.with_name(name.format(place.name)) for name in (PREVIOUS, NEW))
             names = os.listdir(place.parent) if place.parent.is_dir() else []
             yield from (
@@ -3542,20 +3451,20 @@ class Forgetting(Value):
         """Remove everything of ours. Nothing brings it back."""
         import shutil
 
+        home = self.db.home
         with self.history.lock():
             self.db.close()
-            for path in (*self._copies(), pathlib.Path(os.path.realpath(self.home.profile))):
+            logs = home.worker_log.parent.glob(f"{home.worker_log.name}*")
+            for path in (*self._copies(), home.profile.resolve(), *logs):
                 path.unlink(missing_ok=True)
-            for log in self.home.worker_log.parent.glob(f"{self.home.worker_log.name}*"):
-                log.unlink(missing_ok=True)
         # Windows removes no file that is open, as that of the lock is till here.
-        for path in pathlib.Path(os.path.realpath(self.home.directory)).iterdir():
-            if path.name != self.home.named_profiles.name:  # which may be a link to elsewhere
+        for path in home.directory.resolve().iterdir():
+            if path.name != home.named_profiles.name:  # which may be a link to elsewhere
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         with contextlib.suppress(OSError):  # other profiles are in it
-            os.rmdir(os.path.realpath(self.home.directory))
-            if self.home.directory.is_symlink():
-                self.home.directory.unlink()
+            home.directory.resolve().rmdir()
+            if home.directory.is_symlink():
+                home.directory.unlink()
 
 
 # Search
@@ -3615,14 +3524,16 @@ class Memory:
         self.costs = Costs(self.db)
         self.receipts = Receipts(self.db, self.history)
         self.review = Review(self.db, self.history)
-        self.forgetting = Forgetting(self.db, home, self.history, self.turns, self.receipts)
+        self.forgetting = Forgetting(self.db, self.history, self.turns, self.receipts)
         self.meanings = Meanings(self.db)
         self.search = Search(Facts(self.db), self.meanings, self.receipts)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is not None and damaged(error):
+            self.db.begin_anew()
         self.db.close()
 
     # The pause is a file, so that a call can see it and a broken database does not end it.
@@ -3848,15 +3759,11 @@ def take_in(memory: Memory, log: Log, *, shorten: bool = True) -> int:
 
     Only who holds ``learn.lock`` may also ``shorten`` the journal.
     """
-    cursor = memory.turns.cursor()
-    if cursor.row and log.turn_at(cursor.row) != cursor.turn_id:
-        cursor = Cursor()  # the log was replaced or restored: look at all of it; what is known is not learned twice
-    taken, journal = 0, memory.journal
-    if memory.db.get("part") != journal.part():  # taken in by a database that is lost or was replaced
-        journal.taken.unlink(missing_ok=True)
+    taken = 0
     while True:
-        turns = log.after(cursor.row)
-        memory.turns.take_notes(journal.read())  # after the turns: what was noted for them is then there
+        # Of a log that was replaced or restored this may be all; what is known is not learned twice.
+        turns = log.after(memory.turns.cursor())
+        memory.turns.take_notes(memory.journal.read())  # after the turns: what was noted for them is then there
         if not turns:
             break
         notes = memory.turns.open_notes()
@@ -3866,11 +3773,9 @@ def take_in(memory: Memory, log: Log, *, shorten: bool = True) -> int:
             if turn.id in prompts and turn.id not in known and (matched := match(turn, prompts[turn.id], notes)):
                 notes.remove(matched[0])
                 found.append((turn, *matched))
-        cursor = Cursor(turns[-1].row, turns[-1].id)
-        taken += memory.turns.take_in(found, cursor)
-    if shorten and journal.is_there():
-        journal.drop()
-        memory.db.set("part", journal.part())
+        taken += memory.turns.take_in(found, turns[-1].id)
+    if shorten:
+        memory.journal.drop()
     return taken
 
 
@@ -3889,7 +3794,7 @@ def turns_saying(memory: Memory, log: Log, says: Says) -> list[str]:
     """Find the turns in llm's log, also of a moment ago, whose prompts say it and that are not forgotten yet."""
     take_in(memory, log, shorten=False)
     forgotten, says = memory.turns.forgotten(), says.as_typed()  # many people type without capitals
-    return [id for id, prompt in log.all_prompts() if id not in forgotten and says(prompt)]
+    return [turn.id for page in log.pages() for turn, prompt in page if turn.id not in forgotten and says(prompt)]
 
 
 def forget_for_good(memory: Memory, log: Log, says: Says) -> None:
@@ -3956,28 +3861,6 @@ def _is_short(text: str) -> bool:
     return len(text.split()) < 2 and width < 8
 
 
-def embed_new(home: Home, timeout: float = MODEL_TIMEOUT) -> threading.Thread:
-    """Embed the facts that came in, for semantic search; ``status`` tells if that fails."""
-    import threading
-
-    def run() -> None:
-        with contextlib.suppress(sqlite3.Error, Problem, OSError), Memory(home) as memory:
-            report = functools.partial(memory.db.report, "search")
-            report(f"Embedding new facts takes longer than {timeout:g} s; learning goes on")  # unless it ends
-            try:
-                memory.meanings.embed(memory.meanings.missing())
-            except Problem as problem:
-                report(problem.message)
-            else:
-                report(None)
-
-    # A daemon thread with a connection of its own: a call that hangs can only be left behind.
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(timeout)
-    return thread
-
-
 class Learner:
     """Learns from pending turns, one batch at a time."""
 
@@ -3986,7 +3869,6 @@ class Learner:
         self.log = log
         self.settings = settings
         self.ask = ask
-        self._embedding: threading.Thread | None = None
 
     def learn(self, turns: Sequence[PendingTurn] | None = None) -> Result | None:
         """Make one request, for the first of these turns or of those due; ``None`` if there are none, or if paused."""
@@ -4044,7 +3926,7 @@ class Learner:
         self.memory.turns.begin(batch.turns)
         try:
             self._keep_within_budget(batch.model)
-            batch = self._shown(batch)
+            batch = self.shown(batch)
             request = build_request(batch.seen, batch.messages, letters(os.urandom(8))[:6], batch.earlier)
             judged, since = self._commit(batch, self.edits(batch.model, request))
         except ModelFailed as failure:
@@ -4057,9 +3939,8 @@ class Learner:
                 self.memory.turns.put_off(batch.turns, in_words(error))
             raise
         self.memory.db.set("failing", None)
-        self._tell(since, held=self._offer_passed() or bool(judged.of("hold")))
-        if self.memory.meanings.model and not (self._embedding and self._embedding.is_alive()):
-            self._embedding = embed_new(self.memory.home)
+        passed = self.memory.review.offer_passed(self.memory.history.profile())
+        self._tell(since, held=passed or bool(judged.of("hold")))
         return Result(batch.model, len(batch.turns), judged.verdicts)
 
     def typed_in(self, thread_id: str) -> list[Message]:
@@ -4068,7 +3949,7 @@ class Learner:
         turns = self.memory.turns.in_states("pending", "done", where="thread_id = ?", values=[thread_id])
         return [*self._said(turns).values()]
 
-    def _shown(self, batch: Batch) -> Batch:
+    def shown(self, batch: Batch) -> Batch:
         """Return the batch with the profile as a model is shown it from now on."""
         version = self.memory.history.latest_id()
         return batch._replace(seen=Document(self.memory.history.profile()), version=version)
@@ -4141,14 +4022,6 @@ class Learner:
         version = memory.history.change("worker", make, model=batch.model, record=record)
         return judged, version.base if version else memory.history.latest_id()
 
-    def _offer_passed(self) -> bool:
-        """Offer the removal of facts whose date has passed, once a day; tell whether there are new ones."""
-        memory, today = self.memory, str(self.memory.db.now().astimezone().date())
-        if memory.db.get("passed") == today:
-            return False
-        memory.db.set("passed", today)
-        return memory.review.offer_passed(memory.history.profile())
-
     def _tell(self, since: int, *, held: bool = False, aside: bool = False, failing: bool = False) -> None:
         """Write the line that the next prompt will tell, with what an earlier one has not told yet."""
         memory, news = self.memory, self.memory.home.file("news")
@@ -4172,7 +4045,7 @@ class Learner:
 
     def condense(self, model_id: str) -> tuple[Judgement, int]:
         """Have a model shorten what was learned; also return the version before. Raises ``ModelFailed``."""
-        batch = self._shown(Batch(model_id, Document("")))
+        batch = self.shown(Batch(model_id, Document("")))
         own = {item.text for item in batch.seen.items if not self.memory.receipts.of(item.text)}
         edits: list[Edit] = []
         if any(item.text not in own for item in batch.seen.items):
@@ -4242,9 +4115,8 @@ class Past(Value):
 
     def messages(self, skipped: Counter[str]) -> Iterator[Message]:
         """Read them, oldest first and a page at a time; count by reason which are skipped."""
-        after, elsewhere = "", not_here(self.memory, self.log)
-        while page := self.log.past(after, MOST_TYPED + 1):
-            after = page[-1][0].id
+        elsewhere = not_here(self.memory, self.log)
+        for page in self.log.pages(MOST_TYPED + 1):
             take_in(self.memory, self.log, shorten=False)  # a turn of which something was noted is not past
             known = self.memory.turns.known(turn.id for turn, _ in page)
             for turn, prompt in page:
@@ -4313,46 +4185,33 @@ def make_plan(messages: Iterable[Message], profile: str) -> Plan:
     return plan
 
 
-class PastLearner(Value):
-    """Learns from messages of the past; all that it finds waits for review."""
+def _hold_past(learner: Learner, batch: Batch, edits: Sequence[Edit]) -> None:
+    """Hold the edits, and have done with the messages, all at once."""
+    memory = learner.memory
+    with memory.history.lock(), memory.db.transaction():
+        learner.check_current(batch)
+        now, today = memory.review.draft(memory.history.profile()), str(memory.db.now().astimezone().date())
+        # However long the draft is: accepting it is up to the user.
+        judged = judge(edits, batch.seen, now, batch.messages, today=today, budget=sys.maxsize)
+        memory.review.hold_past(judged.verdicts, batch.model)
+        memory.review.refuse(judged.of("reject"))
+        memory.turns.finish_past(message.turn_id for message in batch.messages)
 
-    memory: Memory
-    learner: Learner
-    model: str
 
-    def learn(self, messages: Sequence[Message]) -> bool:
-        """Make one request, again if something was forgotten meanwhile; ``False`` if paused. Raises ``ModelFailed``."""
-        while True:
-            known = self.memory.turns.known(message.turn_id for message in messages)
-            messages = [one._replace(text=as_shown(one.text)) for one in messages if one.turn_id not in known]
-            if not messages or self.memory.paused_since():
-                return not messages
-            version, text = self.memory.history.latest_id(), self.memory.history.profile()
-            batch = Batch(self.model, self.memory.review.draft(text), (), tuple(messages), (), version)
-            request = build_request(batch.seen, messages, letters(os.urandom(8))[:6])
-            edits = self.learner.edits(self.model, request)
-            with contextlib.suppress(_Interrupted):
-                self._hold(batch, edits)
-                return True
-
-    def _hold(self, batch: Batch, edits: Sequence[Edit]) -> None:
-        """Hold the edits, and have done with the messages, all at once."""
-        memory, judged = self.memory, Judgement((), batch.seen)
-
-        def make(text: str) -> str:
-            nonlocal judged
-            self.learner.check_current(batch)
-            today, now = str(memory.db.now().astimezone().date()), memory.review.draft(text)
-            # However long the draft is: accepting it is up to the user.
-            judged = judge(edits, batch.seen, now, batch.messages, today=today, budget=sys.maxsize)
-            return text
-
-        def record(_: int) -> None:
-            memory.review.hold_past(judged.verdicts, batch.model)
-            memory.review.refuse(judged.of("reject"))
-            memory.turns.finish_past(message.turn_id for message in batch.messages)
-
-        memory.history.change("worker", make, record=record)
+def learn_past(learner: Learner, model: str, messages: Sequence[Message]) -> bool:
+    """Make one request, again if something was forgotten meanwhile; ``False`` if paused. Raises ``ModelFailed``."""
+    memory = learner.memory
+    while True:
+        known = memory.turns.known(message.turn_id for message in messages)
+        messages = [one._replace(text=as_shown(one.text)) for one in messages if one.turn_id not in known]
+        if not messages or memory.paused_since():
+            return not messages
+        batch = learner.shown(Batch(model, Document(""), messages=tuple(messages)))
+        batch = batch._replace(seen=memory.review.draft(batch.seen.text))
+        edits = learner.edits(model, build_request(batch.seen, messages, letters(os.urandom(8))[:6]))
+        with contextlib.suppress(_Interrupted):
+            _hold_past(learner, batch, edits)
+            return True
 
 
 # -- worker ------------------------------------------------------------------
@@ -5242,8 +5101,6 @@ class _Group(click.Group):
             raise Problem("There is no such number; see: llm memory history") from error
         except sqlite3.DatabaseError as error:
             if damaged(error):
-                with open_memory() as memory:
-                    memory.db.begin_anew()
                 raise Problem("memory.db was damaged and is begun anew; see: llm memory status") from error
             raise Problem(f"memory.db can't be used now ({error}); see: llm memory status") from error
         except BrokenPipeError:
@@ -5930,9 +5787,9 @@ def say_plan(plan: Plan, model: str, skipped: Mapping[str, int]) -> None:
         say("There is nothing new to learn from.")
 
 
-def learn_all(past: PastLearner, messages: Iterable[Message], total: int, settings: Settings) -> None:
+def learn_all(learner: Learner, model: str, messages: Iterable[Message], total: int) -> None:
     """Learn batch by batch; what fails is left for the next time."""
-    memory, read, failures = past.memory, 0, list[ModelFailed]()
+    memory, read, failures = learner.memory, 0, list[ModelFailed]()
     before, in_a_row = len(memory.review.edits()), 0
     hidden = not at_terminal(sys.stderr)
     try:
@@ -5940,10 +5797,10 @@ def learn_all(past: PastLearner, messages: Iterable[Message], total: int, settin
             length=total, label="Learning", item_show_func=lambda found: found or "", file=sys.stderr, hidden=hidden
         ) as bar:
             for batch in batches(messages):
-                check_learning(settings, memory)
+                check_learning(learner.settings, memory)
                 try:
                     with learning(memory.home):
-                        read += len(batch) * past.learn(batch)
+                        read += len(batch) * learn_past(learner, model, batch)
                     in_a_row = 0
                 except ModelFailed as failure:
                     failures.append(failure)
@@ -5995,8 +5852,8 @@ def learn(
             raise Problem("Standard input can't also answer a question; add --yes")
         if not yes:
             click.confirm("Learn from them?", abort=True, err=True)
-        past = PastLearner(memory, Learner(memory, Log(memory.home.logs), settings), asked)
-        learn_all(past, source.messages(Counter()), plan.messages, settings)
+        learner = Learner(memory, Log(memory.home.logs), settings)
+        learn_all(learner, asked, source.messages(Counter()), plan.messages)
 
 
 def parse_ids(text: str, waiting: Sequence[HeldEdit]) -> list[HeldEdit]:

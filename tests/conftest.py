@@ -471,9 +471,9 @@ class User:
         """Wait until a worker has looked at every logged turn and nothing is waiting."""
 
         def nothing_waits() -> bool:
-            last = self.query("select coalesce(max(id), 0) from turn_search")
             with contextlib.suppress(sqlite3.Error), self.memory() as opened:
-                return opened.turns.cursor().row >= last and not opened.turns.how_many("pending")
+                new = memory.Log(self.places.logs).after(opened.turns.cursor())
+                return not new and not opened.turns.how_many("pending")
             return False
 
         eventually(nothing_waits, "the worker's work")

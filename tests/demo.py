@@ -68,7 +68,7 @@ class Demo:
         log = memory.Log(self.home.logs)
         while time.monotonic() < deadline:
             with memory.Memory(self.home) as opened:
-                if not log.after(opened.turns.cursor().row) and not opened.turns.how_many("pending"):
+                if not log.after(opened.turns.cursor()) and not opened.turns.how_many("pending"):
                     return
             time.sleep(0.1)
         raise SystemExit("the worker did not finish; see: llm memory status")

@@ -146,7 +146,7 @@ def test_a_message_that_continues_a_conversation_is_logged_in_its_thread_on_its_
     edits = run.Edits(user.places, "", run.Meter(Keeper()))
     edits.hear("2026-03-14", ["York or Bath?", "who knows York?"])
     edits.hear("2026-03-15", ["+ and in York?"])
-    turns = [(turn.thread_id, turn.at[:16]) for turn in memory.Log(user.places.logs).after(0)]
+    turns = [(turn.thread_id, turn.at[:16]) for turn in memory.Log(user.places.logs).after("")]
     assert [at for _, at in turns] == ["2026-03-14T12:00", "2026-03-14T12:01", "2026-03-15T12:00"]
     assert turns[0][0] != turns[1][0] == turns[2][0]
     assert user.pending() == 0

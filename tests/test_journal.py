@@ -201,7 +201,7 @@ def test_notes_of_calls_that_were_killed_do_not_pile_up(user: User) -> None:
 
 
 def turn(**fields: Any) -> memory.Turn:
-    given: dict[str, Any] = {"row": 1, "id": "turn", "thread_id": "thread", "model": "scripted"}
+    given: dict[str, Any] = {"id": "turn", "thread_id": "thread", "model": "scripted"}
     return memory.Turn(**given | {"at": memory.utc_now().isoformat()} | fields)
 
 
@@ -261,17 +261,3 @@ def test_a_call_in_a_conversation_matches_its_own_note_beside_one_of_a_killed_ca
     user.llm("-c", f"hi, {ALSO}")
     eventually(lambda: len(user.facts) == 2, "learning")
     assert sorted(user.facts) == sorted([SAID, ALSO])
-
-
-def test_the_journal_does_not_grow_for_ever_where_nobody_learns(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "LARGEST_JOURNAL", 1_000)
-    user.places.create()
-    journal = memory.Journal(user.places.file("typed.jsonl"))
-    for number in range(20):
-        journal.append(note(f"I am number {number}")._asdict())
-    assert 1_000 < journal.path.stat().st_size < 1_400
-    user.learns("NO_UPDATE")
-    assert not journal.path.exists()
-    user.types("I live in Leeds")
-    assert user.learns("ADD | Personal Information | Lives in Leeds | I live in Leeds")
-    assert user.facts == ["Lives in Leeds"]

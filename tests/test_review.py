@@ -354,7 +354,7 @@ def test_a_fact_whose_date_has_passed_is_offered_for_removal_once(user: User) ->
     assert user.status()["passed"] == 0
 
 
-def test_learning_offers_to_remove_what_has_passed_once_a_day(user: User) -> None:
+def test_learning_offers_to_remove_what_has_passed(user: User) -> None:
     user.profile = "- On leave until December 2019\n"
     user.types("Thank you very much")
     user.learns("NO_UPDATE")
@@ -363,7 +363,7 @@ def test_learning_offers_to_remove_what_has_passed_once_a_day(user: User) -> Non
     user.types("And thank you again")
     user.learns("NO_UPDATE")
     with user.memory() as memory:
-        assert [held.before for held in memory.review.edits()] == ["On leave until December 2019"]
+        assert [held.before for held in memory.review.edits()] == ["On leave until December 2019", "Bis 2020 in Kur"]
 
 
 def test_status_only_looks_for_what_has_passed(user: User) -> None:

@@ -12,9 +12,9 @@ import filelock
 import llm
 import pytest
 import sqlite_utils
-from conftest import PATIENCE, PROFILE, Clock, User
+from conftest import PROFILE, Clock, User
 
-from llm_user_memory import Log, Query, embed_new, forget_for_good, saying
+from llm_user_memory import Log, Query, forget_for_good, saying
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -195,43 +195,20 @@ def test_another_embedding_model_embeds_everything_anew(embedding: User) -> None
     (embedding.user_dir / "default_embedding_model.txt").write_text("scripted-embed-2")
     found(embedding, "--semantic", "dog")
     assert len(embedded(embedding)) == 2 * before
-    with embedding.memory() as memory:
-        memory.db.begin_anew()
-    assert not list(embedding.places.directory.glob("*.damaged-*")), "a database with embeddings is sound"
 
 
-def test_learning_keeps_the_embeddings_once_they_are_wanted_and_no_secret_is_embedded(embedding: User) -> None:
+def test_what_came_in_since_is_embedded_by_the_next_search_and_no_secret_is(embedding: User) -> None:
     embedding.has_learned("Has a horse", "I have a horse")
     assert not (embedding.script / "embedded.jsonl").exists(), "nobody asked for it"
     embedding.profile += "- The password is hunter2hunter2\n"
     found(embedding, "--semantic", "horse")
     embedding.has_learned("Has a bird", "I have a bird")
-    assert embedded(embedding)[-1] == "Has a bird"
-    assert "hunter2" not in "".join(embedded(embedding))
-
-
-def test_learning_goes_on_while_embedding_fails_and_status_tells_so(embedding: User) -> None:
-    found(embedding, "--semantic", "dog")
     (embedding.script / "embed-error.txt").write_text("no credit left")
-    embedding.has_learned("Has a bird", "I have a bird")
-    assert "scripted-embed can't embed: no credit left" in embedding.problems()
-    assert "no credit left" in embedding.run("search", "--semantic", "dog", code=1)[1]
+    assert "no credit left" in embedding.run("search", "--semantic", "bird", code=1)[1]
     (embedding.script / "embed-error.txt").unlink()
-    embedding.has_learned("Has a fish", "I have a fish")
-    assert "no credit left" not in embedding.problems()
-    assert set(embedded(embedding)[-2:]) == {"Has a bird", "Has a fish"}
-
-
-def test_an_embedding_model_that_hangs_is_left_behind_and_told(embedding: User) -> None:
-    found(embedding, "--semantic", "dog")
-    embedding.run("add", "Has a bird")
-    (embedding.script / "embed-wait.txt").touch()
-    thread = embed_new(embedding.places, timeout=0.01)
-    assert "takes longer" in embedding.problems()
-    (embedding.script / "embed-wait.txt").unlink()
-    thread.join(PATIENCE)
-    assert "takes longer" not in embedding.problems()
-    assert embedded(embedding)[-1] == "Has a bird"
+    found(embedding, "--semantic", "bird")
+    assert embedded(embedding)[-2:] == ["Has a bird", "bird"]
+    assert "hunter2" not in "".join(embedded(embedding))
 
 
 # Forgotten

@@ -63,12 +63,13 @@ def run(quick: bool, folder: pathlib.Path) -> tuple[str, list[Row]]:
     logs = [memory.Log(home.logs) for home in homes]
     memories = [memory.Memory(home) for home in homes]
     for each, last in zip(memories, (many, few), strict=True):
-        each.turns.take_in([], memory.Cursor(last, f"{last:026}"))
+        each.turns.take_in([], f"{last:026}")
     times = 10 if quick else 2_000
     pairs = zip(memories, logs, strict=True)
     polls = clocked(times, *(lambda each=each, log=log: memory.take_in(each, log) for each, log in pairs))
     queries = clocked(
-        times, *(lambda log=log, last=last - 1: log.after(last) for log, last in zip(logs, (many, few), strict=True))
+        times,
+        *(lambda log=log, last=last - 1: log.after(f"{last:026}") for log, last in zip(logs, (many, few), strict=True)),
     )
     for each in memories:
         each.db.close()

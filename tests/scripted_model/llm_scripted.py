@@ -14,7 +14,6 @@ Files in $SCRIPTED_DIR that change what happens:
     tool.json    the tool call that a prompt with tools makes; its result is then the answer
     stuck.txt    scripted-thread and scripted-executor hang in an update request
     embed-error.txt  every request for embeddings raises this message
-    embed-wait.txt   requests for embeddings wait until this is removed
 """
 
 from __future__ import annotations
@@ -216,8 +215,6 @@ class ScriptedEmbedding(EmbeddingModel):
     def embed_batch(self, items: Any, *, key: str | None = None) -> Iterator[list[float]]:
         if (error := read("embed-error.txt")) is not None:
             raise llm.ModelError(error)
-        while read("embed-wait.txt") is not None:
-            time.sleep(0.01)
         texts = list(items)
         with open(folder() / "embedded.jsonl", "a", encoding="utf-8") as embedded:
             embedded.write(json.dumps([self.model_id, texts]) + "\n")
