@@ -1989,7 +1989,7 @@ class Database:
             except sqlite3.DatabaseError as error:
                 if not damaged(error):
                     raise
-                self.begin_anew()
+                self.begin_anew(error)
                 self._connection = self._open()
         return self._connection
 
@@ -2011,13 +2011,14 @@ class Database:
             raise
         return connection
 
-    def begin_anew(self) -> None:
+    def begin_anew(self, error: BaseException) -> None:
         """Keep a database that is broken, or of another version, under another name, and begin a new one."""
         broken = self._identity or file_identity(self.home.database)
         self.close()
         with locked(self.home.lock("profile"), self.patience):
-            if file_identity(self.home.database) != broken:
-                return  # another process was here first
+            other = re.search("no such (?:table|column)|its version", str(error))
+            if file_identity(self.home.database) != broken or not (other or self._is_broken()):
+                return  # another process was here first, or the disk failed only for a moment
             kept = keep_as(self.home.database, "damaged", self.now())
             self.home.file("memory.db-journal").unlink(missing_ok=True)
         self.report(
@@ -2025,6 +2026,15 @@ class Database:
             f"memory.db was damaged, or of another version, and is kept as {tilde(kept)};"
             " history starts anew, the profile is as it was",
         )
+
+    def _is_broken(self) -> bool:
+        with contextlib.closing(sqlite3.connect(self.home.database, timeout=self.patience)) as found:
+            try:
+                return bool(found.execute("pragma quick_check(1)").fetchone()[0] != "ok")
+            except sqlite3.DatabaseError as error:
+                if not damaged(error):
+                    raise
+                return True
 
     # Reading and writing
 
@@ -2601,12 +2611,6 @@ class History:
                 raise Problem(BEING_WRITTEN.format(tilde(self.home.profile)))
             time.sleep(0.01)
 
-    def tidy(self) -> None:
-        """Look at the displaced file for the last time; called when all is quiet."""
-        with self.lock():
-            self._look_at_previous()
-            self._finish()
-
     def _bring_in(self, theirs: str, base: int, *, there: int | None = None, author: str = "outside") -> int:
         """Record what someone made of version ``base`` and return it; also record its merge with the latest.
 
@@ -3096,10 +3100,6 @@ class HeldEdit(Value):
     past: int  # 1 if it was found by `learn`
 
 
-class Outdated(Problem):
-    """A held edit can't be made any more: its line has changed, or it is not held now."""
-
-
 class Review(Value):
     """The edits that were not made: held for the user, or refused."""
 
@@ -3194,15 +3194,8 @@ class Review(Value):
         """Return the edits waiting for the user, oldest first."""
         return self.db.read(HeldEdit, "held order by id")
 
-    def accept(self, held: HeldEdit, fact: str | None = None) -> Version | None:
-        """Make a held edit after all, perhaps with another wording. Raises ``Outdated``."""
-        version, problems = self.accept_all([held], fact)
-        if problems:
-            raise Outdated(problems[0])
-        return version
-
-    def accept_all(self, chosen: Sequence[HeldEdit], fact: str | None = None) -> tuple[Version | None, list[str]]:
-        """Make held edits in one version; also say why some can't be made."""
+    def accept(self, chosen: Sequence[HeldEdit], fact: str | None = None) -> tuple[Version | None, list[str]]:
+        """Make held edits in one version, perhaps with another wording; also say why some can't be made."""
         made: list[HeldEdit] = []
         problems: list[str] = []
 
@@ -3216,7 +3209,7 @@ class Review(Value):
                     else:
                         text = self._accepted(held, words, text, waiting)
                     made.append(held)
-                except Outdated as problem:
+                except Problem as problem:
                     problems.append(problem.message)
             document = Document(text)
             for section, facts in new.items():
@@ -3238,11 +3231,11 @@ class Review(Value):
     def _accepted(held: HeldEdit, fact: str, text: str, waiting: set[HeldEdit]) -> str:
         document = Document(text)
         if held not in waiting:
-            raise Outdated("This edit is not waiting any more; see: llm memory review")
+            raise Problem("This edit is not waiting any more; see: llm memory review")
         item = document.find(held.before, held.section) or document.find(held.before)
         if item is None:
             drop = f"llm memory review --drop {held.id}"
-            raise Outdated(f"The line of this edit has changed since: {held.before}\nTo drop the edit: {drop}")
+            raise Problem(f"The line of this edit has changed since: {held.before}\nTo drop the edit: {drop}")
         rest = document.remove(item)
         return rest.text if held.action == "REMOVE" or rest.has(fact) else document.replace(item, fact).text
 
@@ -3533,7 +3526,7 @@ class Memory:
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if error is not None and damaged(error):
-            self.db.begin_anew()
+            self.db.begin_anew(error)
         self.db.close()
 
     # The pause is a file, so that a call can see it and a broken database does not end it.
@@ -4342,7 +4335,7 @@ class Worker:
                 self._report(error)
             if time.monotonic() - since >= IDLE_EXIT:
                 with contextlib.suppress(*_CAN_FAIL):
-                    self.memory.history.tidy()
+                    self.memory.history.settle()
                 return "failing" if self._complaint else "idle"
 
     def _wait(self, seconds: float, lock: object) -> str:
@@ -4406,7 +4399,7 @@ class Worker:
         self._complaint = message
         with contextlib.suppress(*_CAN_FAIL):
             if damaged(error):
-                self.memory.db.begin_anew()
+                self.memory.db.begin_anew(error)
             self.memory.db.report("log" if isinstance(error, LogUnreadable) else "worker", message)
 
 
@@ -5876,7 +5869,7 @@ def settle_edits(memory: Memory, accepted: Sequence[HeldEdit], dropped: Sequence
     """Accept and drop held edits; returns why some could not be made."""
     problems: list[str] = []
     if accepted:
-        version, problems = memory.review.accept_all(accepted)
+        version, problems = memory.review.accept(accepted)
         if len(problems) < len(accepted):
             report_change(version)
     if dropped:
@@ -5934,10 +5927,11 @@ def reword(memory: Memory, held: HeldEdit) -> None:
     if reason := why_unfit(fact):
         say(f"   This can't be a line of the profile: {reason}. The edit stays as it was.")
         return
-    try:
-        report_change(memory.review.accept(held, fact))
-    except Outdated as problem:
-        say(problem.message)
+    version, problems = memory.review.accept([held], fact)
+    for problem in problems:
+        say(problem)
+    if not problems:
+        report_change(version)
 
 
 def review_one(memory: Memory, left: Sequence[HeldEdit]) -> Sequence[HeldEdit]:
@@ -6160,7 +6154,7 @@ def status_of(home: Home, settings: Settings) -> dict[str, Any]:
         except (sqlite3.Error, OSError, Problem) as error:
             problems.append(f"memory.db can't be used now: {in_words(error)}")
             if damaged(error):
-                memory.db.begin_anew()
+                memory.db.begin_anew(error)
                 problems += memory.db.problems()
     if settings.disabled or found["paused_since"]:
         found["state"] = "disabled (LLM_MEMORY_DISABLED)" if settings.disabled else "paused"

@@ -137,7 +137,7 @@ def test_an_old_text_stays_where_nobody_can_tell_until_all_is_quiet(user: User, 
 
     def is_tidy() -> bool:
         with user.memory() as opened:
-            opened.history.tidy()
+            opened.history.settle()
         return beside(user) == []
 
     eventually(is_tidy)
@@ -259,7 +259,7 @@ def test_files_of_other_programs_are_left_alone(user: User) -> None:
     user.has_learned("Has a dog", "I have a dog")
     user.run("forget", "Leeds", "--yes")
     with user.memory() as memory:
-        memory.history.tidy()
+        memory.history.settle()
     assert beside(user) == sorted(foreign)
     assert {user.places.directory.joinpath(name).read_text() for name in foreign} == {"Leeds"}
     assert user.facts == ["Has a dog", "Likes short answers"]

@@ -170,8 +170,6 @@ def command(home: Home, chance: random.Random, stop: Stop) -> int:
                 elif what == 3:
                     with memory.locked(home.lock("learn")):
                         memory.edited(opened)
-                elif what == 4:
-                    history.tidy()
                 else:
                     history.add([f"Added {changes}."], "Interests")
             changes += history.latest_id() - before
@@ -248,7 +246,7 @@ def check(home: Home, saves: int) -> None:
         assert texts[-1] == opened.history.profile()
 
         def is_tidy() -> bool:
-            opened.history.tidy()
+            opened.history.settle()
             return not [path for folder in folders for path in folder.glob(".*")]
 
         eventually(is_tidy)
@@ -336,7 +334,7 @@ def test_what_is_written_to_the_displaced_file_between_two_looks_is_not_lost(
             file.close()
 
         in_the_moment(monkeypatch, memory, "read_bytes", saves)
-        opened.history.tidy()
+        opened.history.settle()
         opened.history.settle()
     assert {"Plays chess.", "Saved 0."} <= set(known.facts)
 
