@@ -2232,6 +2232,17 @@ class Query(Value):
     semantic: bool = False
 
 
+def _phrase(word: str) -> str:
+    # Folding makes all kinds of quotation marks the one that ends a string.
+    return '"{}"'.format(indexed(word).replace('"', " "))
+
+
+def _beginning(word: str) -> str:
+    """Match words that begin with three quarters of this one."""
+    word = indexed(word).replace('"', " ").strip()
+    return f'"{word[: max(4, 3 * len(word) // 4)]}"*'
+
+
 class Facts(Value):
     """Every line that the profile has or had, with an index of its words, and the versions that it came and went in."""
 
@@ -2259,11 +2270,14 @@ class Facts(Value):
 
     def matching(self, query: Query) -> list[int]:
         """Return the ids of the facts with a query's words, best first. Raises ``Problem``."""
-        # Folding makes all kinds of quotation marks the one that ends a string.
-        terms = search_terms(query.words, lambda word: '"{}"'.format(indexed(word).replace('"', " ")))
-        if not terms:
-            raise Problem(NO_WORDS)
-        return self._ids("facts_fts join facts on id = facts_fts.rowid where facts_fts match ?4 and", query, terms)
+        indexed_by = "facts_fts join facts on id = facts_fts.rowid where facts_fts match ?4 and"
+        for form in (_phrase, _beginning):  # whose words are inflected in another way than English ones
+            terms = search_terms(query.words, form)
+            if not terms:
+                raise Problem(NO_WORDS)
+            if found := self._ids(indexed_by, query, terms):
+                return found
+        return []
 
     def _ids(self, where: str, query: Query, *terms: str) -> list[int]:
         sections = json.dumps(self._sections(query.section)) if query.section else None
@@ -3696,28 +3710,40 @@ def in_words(error: BaseException) -> str:
     return mask_secrets(f"{type(error).__name__}: {' '.join(str(error).split())}")[:300]
 
 
-def ask_model(model_id: str, request: str, timeout: float = MODEL_TIMEOUT) -> str:
-    """Ask one of llm's models; nothing of it is logged. Raises ``ModelFailed``."""
+Done = TypeVar("Done")
+
+
+def run_within(seconds: float, work: Callable[[], Done]) -> list[Done | BaseException]:
+    """Return what some work on a model returned or raised; nothing if that takes longer."""
     import threading
 
-    from llm.cli import get_model_options
-
-    answer: list[str | BaseException] = []
+    done: list[Done | BaseException] = []
 
     def run() -> None:
         try:
-            model = llm.get_model(model_id)
-            response = model.prompt(request, stream=False, **get_model_options(model.model_id))
-            reply = Reply(response.text())
-            reply.read, reply.written = (usage := response.usage()).input, usage.output
-            answer.append(reply)
+            done.append(work())
         except BaseException as error:  # noqa: BLE001 - whatever a plugin raises is its failure, not ours
-            answer.append(error)
+            done.append(error)
 
     # A daemon thread: a call that hangs can't be stopped, only left behind.
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(timeout)
+    thread.join(seconds)
+    return done
+
+
+def ask_model(model_id: str, request: str, timeout: float = MODEL_TIMEOUT) -> str:
+    """Ask one of llm's models; nothing of it is logged. Raises ``ModelFailed``."""
+    from llm.cli import get_model_options
+
+    def ask() -> Reply:
+        model = llm.get_model(model_id)
+        response = model.prompt(request, stream=False, **get_model_options(model.model_id))
+        reply = Reply(response.text())
+        reply.read, reply.written = (usage := response.usage()).input, usage.output
+        return reply
+
+    answer = run_within(timeout, ask)
     if not answer:
         raise ModelFailed(f"{model_id} did not answer within {timeout:g} s", "silent")
     if isinstance(answer[0], BaseException):
@@ -3862,6 +3888,7 @@ class Learner:
         self.log = log
         self.settings = settings
         self.ask = ask
+        self.embedding_timeout = MODEL_TIMEOUT
 
     def learn(self, turns: Sequence[PendingTurn] | None = None) -> Result | None:
         """Make one request, for the first of these turns or of those due; ``None`` if there are none, or if paused."""
@@ -3934,7 +3961,21 @@ class Learner:
         self.memory.db.set("failing", None)
         passed = self.memory.review.offer_passed(self.memory.history.profile())
         self._tell(since, held=passed or bool(judged.of("hold")))
+        self._keep_meanings()
         return Result(batch.model, len(batch.turns), judged.verdicts)
+
+    def _keep_meanings(self) -> None:
+        """Embed the facts that came in, for semantic search if that is in use; ``status`` tells if it fails."""
+
+        def embed() -> None:
+            with Memory(self.memory.home) as memory:  # with a connection of that thread
+                memory.meanings.embed(memory.meanings.missing())
+
+        if model := self.memory.meanings.model:
+            done = run_within(self.embedding_timeout, embed)
+            late = f"{model} did not embed new facts within {self.embedding_timeout:g} s"
+            failure = in_words(done[0]) if done and done[0] else "" if done else late
+            self.memory.db.report("search", failure or None)
 
     def typed_in(self, thread_id: str) -> list[Message]:
         """Return the messages typed in a thread so far, also a moment ago, oldest first."""
@@ -4495,13 +4536,14 @@ def _fragments(homes: Sequence[Home]) -> list[llm.Fragment]:
 
 def _found(words: str) -> list[llm.Fragment]:
     """Search the facts, for a prompt whose user asks for that; the database is only read."""
-    home, hits = Home.current(), []
+    hits: list[Hit] = []
     try:
-        home.check_own()
-        if home.database.exists():
-            with Memory(home, patience=1) as memory:
-                memory.db.open_to_read()
-                hits = memory.search.find(Query(words))
+        for home in Home.in_use():
+            home.check_own()
+            if home.database.exists():
+                with Memory(home, patience=1) as memory:
+                    memory.db.open_to_read()
+                    hits += memory.search.find(Query(words))
     except Exception as error:  # noqa: BLE001 - the user's call goes on without what could not be found
         with contextlib.suppress(OSError, ValueError):
             click.echo(
@@ -4922,15 +4964,17 @@ def remember(
 
 
 class _Session:
-    """One use of memory by a model: whose home it is, and what the user typed in this conversation."""
+    """One use of memory by a model: the profiles in use, and what the user typed in this conversation."""
 
     def __init__(self) -> None:
         self.settings = Settings.from_env(os.environ)
         if self.settings.disabled:
             raise Problem("The user has switched memory off (LLM_MEMORY_DISABLED)")
         self.call = Call.current(self.settings)
-        self.home = self.call.home if self.call else Home.current()
-        self.home.check_own()
+        self.homes = self.call.homes if self.call else Home.in_use()
+        self.home = self.homes[-1]
+        for home in self.homes:
+            home.check_own()
 
     def memory(self) -> Memory:
         return Memory(self.home, patience=2)
@@ -4962,15 +5006,17 @@ class UserMemory(llm.Toolbox):
 
     def show(self) -> str:
         "Show everything that is known about the user now."
-        text = read_profile(_Session().home.profile)
-        return "Nothing is known yet." if says_nothing(text) else disarmed(text)
+        texts = [read_profile(home.profile) for home in _Session().homes]
+        return disarmed("\n\n".join(text for text in texts if not says_nothing(text))) or "Nothing is known yet."
 
     def search(self, query: str) -> str:
         "Search all facts ever known about the user, also those that no longer hold. query: words, or words OR words."
-        with _Session().memory() as memory:
-            with contextlib.suppress(Problem, OSError):  # what is there is searched
-                memory.history.settle()
-            hits = memory.search.find(Query(query, limit=MOST_FOUND))
+        hits: list[Hit] = []
+        for home in _Session().homes:
+            with Memory(home, patience=2) as memory:
+                with contextlib.suppress(Problem, OSError):  # what is there is searched
+                    memory.history.settle()
+                hits += memory.search.find(Query(query, limit=MOST_FOUND))
         return disarmed("\n".join(f"- {hit.fact} ({hit})" for hit in hits)) or "Nothing found."
 
     def recall(self, query: str) -> str:
@@ -5093,8 +5139,6 @@ class _Group(click.Group):
         except OverflowError as error:
             raise Problem("There is no such number; see: llm memory history") from error
         except sqlite3.DatabaseError as error:
-            if damaged(error):
-                raise Problem("memory.db was damaged and is begun anew; see: llm memory status") from error
             raise Problem(f"memory.db can't be used now ({error}); see: llm memory status") from error
         except BrokenPipeError:
             raise
@@ -6259,7 +6303,8 @@ def install_shell(name: str | None, print_: bool) -> None:
         click.echo(block_of(shell), nl=False)
         return
     for line in install(shell):
-        say(line)
+        # Code stays as it is.
+        click.echo(line, err=True) if line.startswith("    ") else say(line)
 
 
 @command(

@@ -50,6 +50,11 @@ def test_several_profiles_are_all_sent_and_the_last_one_learns(user: User) -> No
     assert WORK in system
     eventually(lambda: "I play the oboe" in facts_of(user, "work"), "learning")
     assert facts_of(user, "default") == [HOME]
+    (user.script / "tool.json").write_text('{"name": "UserMemory_search", "arguments": {"query": "work or live"}}')
+    for used in (["-T", "UserMemory", "Where?"], ["-f", "memory:search:work or live", "Where?"]):
+        sent = user.llm(*used, **BOTH).stdout + str(user.calls(update=False)[-1])
+        assert HOME in sent
+        assert WORK in sent
     shown = user.llm("memory", "status", **BOTH).stdout
     assert "default and work are sent; what you type is learned into work" in shown
 

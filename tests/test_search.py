@@ -197,17 +197,20 @@ def test_another_embedding_model_embeds_everything_anew(embedding: User) -> None
     assert len(embedded(embedding)) == 2 * before
 
 
-def test_what_came_in_since_is_embedded_by_the_next_search_and_no_secret_is(embedding: User) -> None:
+def test_once_meaning_was_searched_for_learning_embeds_what_comes_in_and_its_failure_is_told(embedding: User) -> None:
     embedding.has_learned("Has a horse", "I have a horse")
     assert not (embedding.script / "embedded.jsonl").exists(), "nobody asked for it"
     embedding.profile += "- The password is hunter2hunter2\n"
     found(embedding, "--semantic", "horse")
     embedding.has_learned("Has a bird", "I have a bird")
+    assert embedded(embedding)[-1] == "Has a bird"
     (embedding.script / "embed-error.txt").write_text("no credit left")
-    assert "no credit left" in embedding.run("search", "--semantic", "bird", code=1)[1]
+    embedding.has_learned("Has a goat", "I have a goat")
+    assert "no credit left" in embedding.problems()
     (embedding.script / "embed-error.txt").unlink()
-    found(embedding, "--semantic", "bird")
-    assert embedded(embedding)[-2:] == ["Has a bird", "bird"]
+    embedding.has_learned("Has a hen", "I have a hen")
+    assert embedded(embedding)[-2:] == ["Has a goat", "Has a hen"]
+    assert "no credit left" not in embedding.problems()
     assert "hunter2" not in "".join(embedded(embedding))
 
 
@@ -298,3 +301,11 @@ def test_a_call_goes_on_without_a_search_that_fails(lived: User) -> None:
 def test_quotation_marks_of_any_kind_are_no_syntax(lived: User) -> None:
     for query in ("“Rex”", "«Rex»", "＂Rex", 'dog "Rex'):
         assert found(lived, query) == ["Has a dog called Rex"]
+
+
+def test_a_word_is_found_in_another_of_its_forms_where_no_fact_has_it_as_it_is(user: User) -> None:
+    user.run("load", "-", stdin="- Zbudował łódkę\n- Liest gern Krimis\n- Has a lodger\n")
+    assert found(user, "łódka") == ["Zbudował łódkę"]
+    assert found(user, "Krimi") == ["Liest gern Krimis"]
+    assert found(user, "lodger") == ["Has a lodger"]
+    assert found(user, "boat") == []
