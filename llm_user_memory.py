@@ -532,22 +532,24 @@ _FLAG = (
     "(?:\U000e0065\U000e006e\U000e0067|\U000e0073\U000e0063\U000e0074|\U000e0077\U000e006c\U000e0073)\U000e007f"
 )
 
+
 # What shows nothing by itself though it counts as a letter, mark or symbol:
 # Hangul and Khmer fillers, the grapheme joiner, Mongolian selectors, the blank
 # Braille cell, code points reserved for such, and variation selectors.
-_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u180f\u2065\u2800\u3164\uffa0") | frozenset(
-    map(chr, (*range(0xFFF0, 0xFFF9), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)))
-)
+@functools.cache
+def _blank() -> frozenset[str]:
+    single = "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180e\u180f\u2065\u2800\u3164\uffa0"
+    return frozenset(single).union(map(chr, (*range(0xFFF0, 0xFFF9), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
 
 
 def _joins(char: str) -> bool:
     """Tell letters and marks of scripts that are spelled with joiners: Arabic to Myanmar, Khmer and Mongolian."""
     script = "\u0600" <= char <= "\u109f" or "\u1780" <= char <= "\u18af" or "\ufb50" <= char <= "\ufefc"
-    return script and unicodedata.category(char)[0] in "LM" and char not in _BLANK
+    return script and unicodedata.category(char)[0] in "LM" and char not in _blank()
 
 
 def _pictures(char: str) -> bool:
-    return char == "\ufe0f" or (unicodedata.category(char or " ") in {"So", "Sk", "Sm"} and char not in _BLANK)
+    return char == "\ufe0f" or (unicodedata.category(char or " ") in {"So", "Sk", "Sm"} and char not in _blank())
 
 
 def _visible(before: str, char: str, after: str) -> bool:
@@ -560,7 +562,7 @@ def _visible(before: str, char: str, after: str) -> bool:
         return (_pictures(before) and before != "\ufe0f") or before in "0123456789#*‼⁉〰〽ℹ"
     if "\ufe00" <= char <= "\ufe0d" or "\U000e0100" <= char <= "\U000e01ef":  # variants of an ideograph
         return unicodedata.name(before, "").startswith("CJK ")
-    hidden = unicodedata.category(char) in {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"} or char in _BLANK
+    hidden = unicodedata.category(char) in {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"} or char in _blank()
     return not hidden and not "\U000e0000" <= char <= "\U000e0fff"
 
 
@@ -583,7 +585,7 @@ def hidden_characters(text: str) -> Iterator[int]:
 def without_hidden(text: str) -> str:
     """Put a space in place of every hidden character; line ends and tabs stay."""
     # The common case, without a look at each character in Python.
-    if text.translate({9: None, 10: None, 13: None}).isprintable() and _BLANK.isdisjoint(text):
+    if text.translate({9: None, 10: None, 13: None}).isprintable() and _blank().isdisjoint(text):
         return text
     hidden = {at for at in hidden_characters(text) if text[at] not in "\n\r\t"}
     return "".join(" " if at in hidden else char for at, char in enumerate(text))

@@ -224,5 +224,5 @@ def test_a_planted_profile_is_sent_disarmed_left_as_it_is_and_told_of(user: User
     assert not memory.why_hidden(call["system"].replace("\n", " ").replace("\r", " "))
     assert user.profile == planted
     problems = " ".join(user.status()["problems"])
-    assert "invisible" in problems
+    assert "nvisible characters" in problems
     assert "user_profile" in problems
