@@ -109,7 +109,7 @@ def _home() -> pathlib.Path:
 
 
 def _answer(question: str, program: str, *arguments: str) -> str:
-    """Ask a shell for a text; start-up files print things of their own before it."""
+    """Ask a shell for a text, ignoring what its start-up files print first."""
     return _output(program, *arguments, question).partition(_MARK)[2].strip()
 
 
@@ -124,7 +124,7 @@ def _start_up_file(name: str, environ: Mapping[str, str]) -> pathlib.Path:
         return pathlib.Path(answer or environ.get("ZDOTDIR") or home) / ".zshrc"
     if name == "fish":
         return config / "fish" / "conf.d" / "llm-user-memory.fish"
-    if name == "powershell":  # asked, because Windows' folder of documents is often somewhere else
+    if name == "powershell":  # asked, because Windows often keeps Documents somewhere else
         # Escaped, because Windows PowerShell prints in the code page of the console.
         question = f"'{_MARK}' + [Uri]::EscapeDataString($PROFILE)"
         answer = _answer(question, KINDS[name].program or "pwsh", "-NoProfile", "-NonInteractive", "-Command")
@@ -137,7 +137,7 @@ def _start_up_file(name: str, environ: Mapping[str, str]) -> pathlib.Path:
 
 
 def _called(name: str | None, environ: Mapping[str, str]) -> str:
-    """Return the shell of this name, its own or its program's, else the one in ``$SHELL``; unknown names as given."""
+    """Return the shell with this name or program, else the one in ``$SHELL``; return unknown names as given."""
     path = name or environ.get("SHELL") or ("powershell" if os.name == "nt" else "")
     program = pathlib.Path(path).name.removesuffix(".exe")
     return next((shell for shell, kind in KINDS.items() if program in {shell, *kind.programs}), program)

@@ -1,6 +1,6 @@
-"""See llm-user-memory work, in about ten seconds and with no key: uv run tests/demo.py
+"""See llm-user-memory work, in about ten seconds and without a key: uv run tests/demo.py
 
-Everything happens in a throw-away folder, with the real `llm`, the real worker
+Everything happens in a throwaway folder, with the real `llm`, the real worker
 and the real databases. The answers come from a script (`Cook` in
 tests/scripted_model), or with --model NAME from a model of yours.
 """
@@ -35,7 +35,7 @@ def tell(text: str = "", **style: Any) -> None:
 
 
 class Demo:
-    """A user with nothing in their home, whose commands can be seen."""
+    """A user with an empty home, whose commands are shown."""
 
     def __init__(self, folder: pathlib.Path, model: str) -> None:
         self.home = memory.Home(folder, isolated=True)
@@ -43,21 +43,21 @@ class Demo:
         self.env = kept | {"LLM_USER_PATH": str(folder), "LLM_MEMORY_UPDATE_INTERVAL": "0.2", "LLM_MODEL": model}
 
     def llm(self, *args: str, piped: str = "", **env: str) -> None:
-        """Show a command as one would type it, and run it as the shell function does."""
+        """Show a command as a user types it, and run it as the shell function does."""
         words = " ".join(f'"{arg}"' if " " in arg else arg for arg in args)
         line = f"{' '.join(f'{name}={value}' for name, value in env.items())} llm {words}{piped and ' < page.html'}"
         tell(f"\n$ {line.strip()}", bold=True)
         environ = self.env | {"LLM_MEMORY_AUTO": "1", "LLM_MEMORY_LINE": f" {line}"} | env
         done = subprocess.run([LLM, *args], env=environ, input=piped, text=True, check=False)
         if done.returncode:
-            raise SystemExit(f"that failed with exit code {done.returncode}")
+            raise SystemExit(f"The command failed with exit code {done.returncode}")
 
     @property
     def profile(self) -> str:
         return memory.read_profile(self.home.profile)
 
     def answers(self, prompt: str) -> list[str]:
-        """What llm logged as the answers to a prompt, oldest first."""
+        """The logged answers to a prompt, oldest first."""
         done = subprocess.run([LLM, "logs", "-n0", "--json"], env=self.env, capture_output=True, text=True, check=True)
         turns = sorted(json.loads(done.stdout), key=lambda turn: str(turn["datetime_utc"]))
         return [turn["response"] for turn in turns if turn["prompt"] == prompt]
@@ -86,15 +86,15 @@ def step(title: str) -> None:
 
 
 def check(holds: bool, shown: str, otherwise: str) -> None:
-    """Say what has been shown, if it has."""
+    """Say what a step has shown, or exit if it failed."""
     if not holds:
         raise SystemExit(f"The demo failed: {otherwise}")
     tell(f"\n✓ {shown}", fg="green")
 
 
 def run(demo: Demo, model: str) -> None:
-    who = "a script, no AI (for one of yours: --model NAME)" if model == COOK else model
-    tell(f"Answering here is {who}. llm, its log, memory and its worker are real.")
+    who = "a script, not an AI (to use a model of yours: --model NAME)" if model == COOK else model
+    tell(f"The answers come from {who}. llm, its log, memory and its worker are real.")
 
     step("1. Ask something, and mention who you are")
     demo.llm(FIRST)
@@ -105,7 +105,7 @@ def run(demo: Demo, model: str) -> None:
     demo.llm(SECOND)
     without, better = demo.answers(SECOND)
     useful = "vegetarian, one pan, no oven" in better and "oven at 200" in without if model == COOK else better
-    check(bool(useful and demo.profile), "It knew who asks.", "the second answer is no better for the profile")
+    check(bool(useful and demo.profile), "It knew who was asking.", "the profile did not improve the second answer")
 
     step("3. Every fact has a receipt: your own words")
     demo.llm("memory", "why")
@@ -119,7 +119,7 @@ def run(demo: Demo, model: str) -> None:
     with memory.Memory(demo.home) as opened:
         held = opened.review.edits()
     unmoved = demo.profile == before and not held
-    check(unmoved, "The profile is as it was.", f"the page was learned:\n{demo.profile}{held}")
+    check(unmoved, "The profile is unchanged.", f"it learned from the page:\n{demo.profile}{held}")
 
     step("5. Everything can be undone")
     demo.llm("memory", "rollback", "0")

@@ -1,7 +1,7 @@
-"""Start `llm` quickly: a process that has the libraries of others imported forks for each call.
+"""Start `llm` quickly: a process that has imported third-party libraries forks for each call.
 
-llm, its plugins and our module are imported afresh by each call, in the environment and folder of that call, and it ends
-as any Python program does. Only the libraries, which take most of the time of a start, are there already.
+Each call imports llm, its plugins and our module afresh, in its own environment and folder, and ends as any Python
+program does. Only the libraries, which take most of the time of a start, are already imported.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 
 def serve(asked: socket.socket) -> None:
-    """Fork for each request and tell the exit code. Returns in the fork, which then is the call."""
+    """Fork for each request and report its exit code. Returns in the fork, which then is the call."""
     for library in ("click", "openai", "pydantic", "sqlite_utils"):
         importlib.import_module(library)
     while True:
@@ -47,7 +47,7 @@ def serve(asked: socket.socket) -> None:
 
 
 class Llm:
-    """Runs `llm` in forks of one process, one call after another."""
+    """Run `llm` in forks of one process, one call after another."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -65,7 +65,7 @@ class Llm:
     def __call__(
         self, args: list[str], env: dict[str, str], cwd: Any, typed: bytes, patience: float
     ) -> tuple[int, bytes, bytes]:
-        """Run a call to its end: its exit code, output and errors."""
+        """Run a call to its end; return its exit code, output and errors."""
         with self.lock, contextlib.ExitStack() as stack:
             files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(4)]
             call = {"args": args, "env": env, "cwd": str(cwd)}
@@ -77,7 +77,7 @@ class Llm:
             try:
                 code = int(self.ours.recv(20))
             except TimeoutError:
-                self.process.kill()  # or the next call would be told how this one ended
+                self.process.kill()  # or the next call would get this one's exit code
                 raise
             for file in files[1:3]:
                 file.seek(0)

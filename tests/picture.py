@@ -1,7 +1,7 @@
 """Draw the README's picture, a real session in a real bash: uv run --group docs python tests/picture.py
 
-The prompts go to the model of the demo, a script. Everything else is as it would be for anyone;
-only the words that the second answer owes to the first prompt are marked, and the comment is dimmed.
+The prompts go to the demo's scripted model. Everything else is real; only the words that the second
+answer owes to the first prompt are highlighted, and the comment is dimmed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PS1='\n\[\e[0;1;32m\]$\[\e[0;1m\] ' PS0='\e[0m'
 """
 OWED = "night shift|vegetarian|no oven"
 
-# Fonts are named, not fetched: GitHub shows pictures without loading anything for them.
+# Fonts are named, not fetched: GitHub loads nothing for a picture.
 FRAME = """\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">
 <style>
@@ -68,13 +68,13 @@ class Bash:
             os.execvpe("bash", ["bash", "-i"], env)
 
     def type(self, command: str) -> None:
-        """Run a command when bash waits for one."""
+        """Type a command once bash waits for one."""
         self.wait()
         os.write(self.fd, command.encode() + b"\n")
         self.prompts += 1
 
     def wait(self) -> str:
-        """Wait for the next prompt; returns what was shown before it."""
+        """Wait for the next prompt; return what was shown before it."""
         deadline = time.monotonic() + 60
         while self.shown.count(PROMPT) <= self.prompts:
             if not select.select([self.fd], [], [], max(deadline - time.monotonic(), 0))[0]:
@@ -84,7 +84,7 @@ class Bash:
 
 
 def record(demo: Demo, home: pathlib.Path) -> str:
-    """Run the session; returns what the terminal showed."""
+    """Run the session; return what the terminal showed."""
     (home / ".bashrc").write_text(RC)
     path = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
     env = demo.env | {"HOME": str(home), "PATH": path, "TERM": "xterm-256color"}

@@ -148,10 +148,10 @@ def test_input_that_is_no_text_is_an_error_in_words(user: User, args: list[str])
 
 def test_commands_say_what_they_have_done_even_if_it_is_nothing(user: User) -> None:
     assert "There is no history yet." in user.run("diff")[1]
-    assert "empty already" in user.run("clear")[1]
+    assert "already empty" in user.run("clear")[1]
     user.run("add", "Plays chess")
     user.run("add", "Plays go")
-    assert re.search(r"Bringing back version 1 of \d{4}-\d\d-\d\d \d\d:\d\d\n", user.run("rollback", "1")[1])
+    assert re.search(r"Bringing back version 1 from \d{4}-\d\d-\d\d \d\d:\d\d\n", user.run("rollback", "1")[1])
     assert "Name one target" in user.run("rollback", "1", "--steps", "1", code=1)[1]
     assert "The profile now has 2 facts, 12 characters." in user.run("load", "-", stdin="- One\n- Two\n")[1]
     said = user.llm("memory", "edit", check=False, EDITOR="nonesuch", VISUAL="").stderr

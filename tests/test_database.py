@@ -17,7 +17,7 @@ from llm_user_memory import Edit, LockBusy, Problem
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SET_ASIDE = "memory.db was damaged, or of another version, and is kept as"
+SET_ASIDE = "memory.db was damaged or from another version, and is kept as"
 LOOKING = ["history", "diff", "show", "status", "why", "search x", "review", "path", "history --json", "status --json"]
 
 

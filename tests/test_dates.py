@@ -1,4 +1,4 @@
-"""Facts with an end, and what is offered when its day has passed."""
+"""Facts with an end: the last day is read from their words."""
 
 from __future__ import annotations
 

@@ -61,9 +61,9 @@ def test_the_demonstration_shows_the_whole_loop() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     first, second, receipts, page, undone = re.split("── [1-5]\\.", done.stdout)[1:]
     assert "nurse in Leeds" in first
-    assert second.index("in the oven") < second.index("no oven") < second.index("✓ It knew who asks.")
+    assert second.index("in the oven") < second.index("no oven") < second.index("✓ It knew who was asking.")
     assert "“I'm a nurse in Leeds”" in receipts
-    assert "✓ The profile is as it was." in page
+    assert "✓ The profile is unchanged." in page
     assert "✓ The profile is empty again." in undone
     assert "\x1b" not in done.stdout
 

@@ -412,7 +412,7 @@ def test_an_edit_that_is_forgotten_while_it_is_reviewed_is_not_made(user: User) 
         user.run("forget", "Bluebird", "--yes")
         version, (problem,) = memory.review.accept([held])
         assert version is None
-        assert "not waiting any more" in problem
+        assert "no longer waiting" in problem
     assert user.files_with("Bluebird") == []
 
 

@@ -144,7 +144,7 @@ def test_a_model_that_goes_on_failing_is_told_once(user: User) -> None:
         for _ in range(3):
             learner.learn(opened.turns.in_states("pending"))
             said.append(news(user))
-    assert said == ["", "can't learn from what you type now (llm memory status)", ""]
+    assert said == ["", "can't learn right now (llm memory status)", ""]
     status = user.run("status")[0]
     assert re.search("Waiting +1 message; next try in 2 minutes|Waiting +1 message; next try in 1 minute", status)
     assert "no credit" in status
@@ -152,7 +152,7 @@ def test_a_model_that_goes_on_failing_is_told_once(user: User) -> None:
 
 def test_that_it_can_not_learn_is_no_news_once_it_has_learned(user: User) -> None:
     test_a_model_that_goes_on_failing_is_told_once(user)
-    user.places.file("news").write_text("can't learn from what you type now (llm memory status)\n")
+    user.places.file("news").write_text("can't learn right now (llm memory status)\n")
     with user.memory() as opened:
         learner = memory.Learner(
             opened,

@@ -1,4 +1,4 @@
-"""Learning from llm's past log and from one's own notes: all that is found waits for review, and nothing twice."""
+"""Learning from llm's past log and the user's notes: everything found waits for review, nothing twice."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def here(user: User, monkeypatch: pytest.MonkeyPatch) -> User:
 
 
 def logged(user: User, *texts: str) -> None:
-    """What llm logged before there was a memory."""
+    """Log prompts as llm did before there was a memory."""
     for text in texts:
         response = Listener().prompt(text)
         response.text()
@@ -35,7 +35,7 @@ def logged(user: User, *texts: str) -> None:
 
 
 def found(user: User) -> list[str]:
-    """What waits for review, as changes."""
+    """The edits that wait for review, as changes."""
     return [str(memory.Change("", held["before"], held["fact"])) for held in user.to_review()]
 
 
@@ -83,7 +83,7 @@ def test_only_what_may_have_been_typed_is_read_and_the_rest_is_counted(here: Use
     )
     _, said = learn(here)
     assert asked(here) == [typed]
-    for skipped in ("1 too long to have been typed", "4 with pasted text or data", "2 a single word or nothing"):
+    for skipped in ("1 too long to have been typed", "4 with pasted text or data", "2 with one word or none"):
         assert skipped in said
 
 
@@ -99,7 +99,7 @@ def test_turns_that_memory_knows_are_not_read_again(here: User) -> None:
     here.types("I like tea, typed a moment ago")
     _, said = learn(here)
     assert asked(here) == [["I have a dog"]]
-    assert "4 known already" in said
+    assert "4 already known" in said
 
 
 def test_what_was_typed_while_memory_was_off_or_in_another_profile_is_not_the_past(here: User) -> None:
@@ -193,7 +193,7 @@ def test_notes_are_learned_from_by_the_same_way_and_never_twice(here: User, tmp_
     here.run("review", "--accept", "1", "--drop", "2-9")
     assert re.search(r"“I live in Leeds”\n.*; about me\.md", here.run("why")[0])
     notes.write_text(f"{notes.read_text()}\n- I speak Welsh\n")
-    assert "4 known already" in learn(here, str(notes))[1]
+    assert "4 already known" in learn(here, str(notes))[1]
     assert asked(here)[1:] == [["- I speak Welsh"]]
     assert "nothing new" in learn(here, str(notes))[1]
     assert found(here) == ["+ I speak Welsh"]
@@ -287,7 +287,7 @@ def test_what_was_dropped_is_not_offered_again(here: User) -> None:
     logged(here, "I live in Leeds. As you know")
     learn(here)
     here.run("review", "--drop", "all")
-    assert "1 known already" in learn(here)[1]
+    assert "1 already known" in learn(here)[1]
     logged(here, "I live in Leeds. Have I said that?")
     learn(here)
     assert len(asked(here)) == 2
@@ -341,7 +341,7 @@ def test_a_model_that_can_not_answer_ends_it(
         raise memory.ModelFailed("it failed", kind)
 
     monkeypatch.setattr(memory.Learner.__init__, "__defaults__", (ask,))
-    assert "it failed. To go on, run the same command again" in learn(here, code=1)[1]
+    assert "it failed. To continue, run the same command again" in learn(here, code=1)[1]
     assert len(asked) == requests
 
 
@@ -353,7 +353,7 @@ def test_a_run_that_was_killed_goes_on_where_it_was(here: User) -> None:
     os.killpg(run.pid, signal.SIGKILL)
     run.wait()
     (here.script / "slow.txt").unlink()
-    assert "60 known already" in learn(here)[1]
+    assert "60 already known" in learn(here)[1]
     assert [len(messages) for messages in asked(here)] == [30, 30, 30, 30]
     assert asked(here)[2] == asked(here)[3]
     assert len(found(here)) == 90

@@ -56,7 +56,7 @@ def test_several_profiles_are_all_sent_and_the_last_one_learns(user: User) -> No
         assert HOME in sent
         assert WORK in sent
     shown = user.llm("memory", "status", **BOTH).stdout
-    assert "default and work are sent; what you type is learned into work" in shown
+    assert "default and work are sent; new facts go into work" in shown
 
 
 @pytest.mark.parametrize("option", ["-f", "--sf"])
@@ -80,7 +80,7 @@ def test_a_profile_that_is_not_there_is_an_error_by_hand_and_begun_by_the_variab
     done = user.llm("-f", "memory:wrok", "hi", check=False)
     assert done.returncode == 1
     assert (
-        "There is no profile 'wrok' (memory:auto is the one in use); to begin it: export LLM_MEMORY_PROFILE=wrok"
+        "There is no profile 'wrok' (memory:auto is the one in use); to create it: export LLM_MEMORY_PROFILE=wrok"
         in done.stderr
     )
     user.llm(WORK, LLM_MEMORY_PROFILE="Work")
@@ -94,7 +94,7 @@ def test_a_name_that_can_be_none_sends_and_learns_nothing_and_commands_say_why(u
     assert not user.calls(update=False)[-1]["system"]
     assert not user.places.file("typed.jsonl").exists()
     done = user.llm("memory", "status", LLM_MEMORY_PROFILE=name, check=False)
-    assert (done.returncode, "can't be a profile's name" in done.stderr) == (1, True)
+    assert (done.returncode, "is not a valid profile name" in done.stderr) == (1, True)
 
 
 def test_commands_work_on_the_profile_that_is_named_and_name_it_in_what_they_advise(user: User) -> None:

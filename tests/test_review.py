@@ -46,7 +46,7 @@ def test_why_shows_the_receipt_of_what_was_learned_and_says_what_the_user_wrote(
 def test_why_claims_nothing_about_lines_whose_history_is_gone(user: User) -> None:
     user.has_learned("Has a dog", "I have a dog")
     user.places.database.unlink()
-    assert "there is no receipt for this line: it is older than its history" in user.run("why")[0]
+    assert "there is no receipt for this line: it is older than the history" in user.run("why")[0]
     assert json.loads(user.run("why", "--json")[0])[0]["by"] is None
     user.profile += "- Written later\n"
     assert "you wrote this yourself, in another program" in user.run("why", "later")[0]
@@ -277,7 +277,7 @@ def test_an_edit_whose_line_has_changed_stays_held_and_does_not_stop_the_others(
     user.has_to_review(Edit("REPLACE", "Lives in Leeds", "Never leaves Leeds", "I never leave Leeds"), ADD)
     user.profile = PROFILE.replace("Lives in Leeds", "Lives in York")
     _, said = user.run("review", *(["--accept", "1", "--accept", "2"] if how == "--accept" else [how]), code=1)
-    assert "The line of this edit has changed since: Lives in Leeds" in said
+    assert "The line to edit has changed since: Lives in Leeds" in said
     assert "llm memory review --drop 1" in said
     assert user.facts == ["Lives in York", "Likes short answers", "Always wants tea"]
     assert [held["fact"] for held in user.to_review()] == ["Never leaves Leeds"]
@@ -316,7 +316,7 @@ def test_at_a_prompt_an_answer_may_be_for_several_or_a_whole_section(user: User)
     assert "Interests: 9 edits\n    1  + a\n       “I a”, 2026-11-20 Friday\n    2  + b\n" in said
     assert said.index("   10  + h") < said.index("1. Interests: + a"), "a page of what fits comes first"
     assert "   11  + i" not in said
-    assert said.count("accept or drop all of its section") == 2
+    assert said.count("accept or drop all in its section") == 2
     assert "no held edit 99" in said
     assert user.facts == ["b", "c", "a", "e", "f", "g", "h", "i"]
     assert user.to_review() == []

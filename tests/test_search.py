@@ -1,4 +1,4 @@
-"""Every fact ever known can be found, by words, by meaning, by a prompt; and what is forgotten by none of them."""
+"""Every fact ever known is found by words, by meaning and by a prompt; a forgotten one by none of them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def found(user: User, *args: str) -> list[str]:
 
 @pytest.fixture
 def lived(user: User) -> User:
-    """A user of whose former life nothing is left in the profile."""
+    """A user whose former life is no longer in the profile."""
     user.run("load", "-", stdin=LIFE)
     user.run("load", "-", stdin=PROFILE)
     user.has_learned("Has a dog called Rex", "my dog is called Rex")
@@ -51,7 +51,7 @@ def lived(user: User) -> User:
 
 @pytest.fixture
 def embedding(lived: User, monkeypatch: pytest.MonkeyPatch) -> User:
-    """The same, who has chosen an embedding model."""
+    """The same user, with a default embedding model."""
     for name in ("LLM_USER_PATH", "HOME"):
         monkeypatch.setenv(name, lived.env[name])
     (lived.user_dir / "default_embedding_model.txt").write_text("scripted-embed")
@@ -96,7 +96,7 @@ def test_all_words_are_wanted_or_those_on_one_side_of_an_or(lived: User) -> None
     assert set(found(lived, "puppy OR cat or morning nonsense")) == {"Has a puppy", "Has a cat"}
     assert "To search your prompts" in lived.run("search", "nonsense")[1]
     for nothing in ("", " ", "and", "?!"):
-        assert "Name a word" in lived.run("search", nothing, code=1)[1]
+        assert "Give a word" in lived.run("search", nothing, code=1)[1]
 
 
 def test_a_search_can_be_for_a_section_a_time_the_present_or_the_past(lived: User) -> None:
@@ -245,7 +245,7 @@ def test_what_is_forgotten_while_it_is_embedded_does_not_come_back(embedding: Us
         def facts() -> Iterator[tuple[str, str]]:
             yield from memory.meanings.missing()
             embedding.run("forget", "Rex", "--yes")
-            embedding.run("add", "Plays chess")  # and does not get its number
+            embedding.run("add", "Plays chess")  # which does not reuse its id
 
         before = len(memory.meanings.missing())
         memory.meanings.embed(facts())

@@ -1,4 +1,4 @@
-"""What a model may do with memory, as tool calls: it writes what the user typed, and asks for the rest."""
+"""Tools that let a model use memory: they write what the user typed, and ask for the rest."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ SAID = "Remember that I am allergic to nuts"
 
 
 def asks(user: User, tool: str, *args: str, said: str = SAID, auto: str | None = "1", **arguments: str) -> str:
-    """The result of a tool call that the model makes when the user has typed something."""
+    """The result of a tool call that the model makes after the user typed something."""
     call = {"name": f"UserMemory_{tool}", "arguments": arguments}
     (user.script / "tool.json").write_text(json.dumps(call))
-    off: dict[str, Any] = {"LLM_MEMORY_UPDATE_INTERVAL": "60"}  # what is typed is not to be learned meanwhile
+    off: dict[str, Any] = {"LLM_MEMORY_UPDATE_INTERVAL": "60"}  # so that nothing typed is learned meanwhile
     return user.llm("-T", "UserMemory", *args, said, auto=auto, **off).stdout
 
 
@@ -50,7 +50,7 @@ def test_what_was_typed_earlier_in_the_conversation_counts(user: User) -> None:
     ],
 )
 def test_what_the_user_did_not_type_waits_for_them(user: User, fact: str, quote: str) -> None:
-    assert "It waits for the user, who runs: llm memory review." in remembers(user, fact=fact, quote=quote)
+    assert "It waits for the user to run: llm memory review." in remembers(user, fact=fact, quote=quote)
     assert user.facts == []
     (held,) = user.to_review()
     assert held["fact"] == fact
@@ -82,7 +82,7 @@ def test_while_learning_is_off_a_tool_writes_nothing(user: User, off: str) -> No
 def test_what_a_tool_would_forget_waits_for_the_user(user: User) -> None:
     user.profile = KNOWN
     said = asks(user, "forget", text="Tom", said="Tom died")
-    assert "1 fact will go when the user accepts that: llm memory review" in said
+    assert "1 fact will be removed when the user accepts that: llm memory review" in said
     assert "Has a cat called Tom" in user.facts
     user.run("review", "--yes")
     assert user.facts == ["Lives in Leeds"]
@@ -90,7 +90,7 @@ def test_what_a_tool_would_forget_waits_for_the_user(user: User) -> None:
 
 def test_a_tool_is_told_how_much_really_waits(user: User) -> None:
     user.profile = "".join(f"- Drinks tea number {n}\n" for n in range(50))
-    assert "Only 30 of 50 facts wait to go" in asks(user, "forget", text="tea", said="No tea any more")
+    assert "Only 30 of 50 facts wait to be removed" in asks(user, "forget", text="tea", said="No tea any more")
 
 
 def test_a_model_can_see_and_search_what_is_known(user: User) -> None:

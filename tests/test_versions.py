@@ -399,5 +399,5 @@ def test_a_day_ends_at_its_local_midnight_also_in_the_other_half_of_the_year(
 
 
 def test_a_day_to_come_is_said_to_be_one() -> None:
-    with pytest.raises(Problem, match=r"2099-01-01 is still to come; see: llm memory history"):
+    with pytest.raises(Problem, match=r"2099-01-01 is in the future; see: llm memory history"):
         parse_moment("2099-01-01", NOON)
