@@ -5153,7 +5153,7 @@ WIDEST = 100  # columns: longer lines are hard to read
 _LEAD = r" *(?:\[\w+\] +|\d+  )?(?:(?:[-+*•]|\d{1,9}[.)]) +)?"
 # A command that is broken into two lines can't be copied.
 _COMMAND = r"""(?<=:[ ])(?:chmod|export|ls|printf|source|sudo|unset)[ ].*
-    |\bllm[ ](?:memory|logs)[ ]\S+(?:[ ]-\S+)?(?:[ ]\w*\d\w*)?"""
+    |\bllm[ ](?:memory|logs|--cid)[ ]\S+(?:[ ]-\S+)?(?:[ ]\w*\d\w*)?"""
 
 
 def wrapped(line: str, lead: str = "") -> str:

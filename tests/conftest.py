@@ -61,7 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
     fuzz = config.getoption("--fuzz")
     settings.register_profile(
         "memory",
-        max_examples=100 * int(fuzz) or (300 if "CI" in os.environ else 60),
+        max_examples=100 * int(fuzz) or (200 if "CI" in os.environ else 40),
         derandomize=not fuzz,  # a failure of the suite is one that its reader can have as well
         deadline=None,
         suppress_health_check=list(HealthCheck),

@@ -130,6 +130,9 @@ def test_a_terminal_wraps_between_words_and_outside_of_commands_and_a_pipe_gets_
         assert max(map(len, shown.splitlines())) <= 60 < max(map(len, whole.splitlines()))
         assert not re.search(r"llm\n|llm logs( -c)?\n", shown)
         assert ("\x1b[1m" in terminal.shown) == (not env)
+    terminal = user.terminal("llm", "memory", "search", "--chats", "cats", auto=None, COLUMNS="60")
+    assert terminal.wait() == 0
+    assert re.search(r"llm --cid \w+", terminal.shown)
 
 
 @pytest.mark.parametrize("args", ["rollback", "rollback --steps", "rollback --only", "diff", "history -n"])
