@@ -464,8 +464,11 @@ class User:
     def kill_worker(self) -> None:
         pid = self.worker_pid()
         kill(pid)
-        # One that waited for the lock may take over at once.
-        eventually(lambda: not state(pid), "the worker's end")
+        # Its lock goes with its last thread. A worker that waited for the lock may take over at once.
+        took_over = functools.partial(self.places.lock("worker").read_text, "utf-8")
+        eventually(
+            lambda: not state(pid) and (not self.worker_runs() or took_over().strip() != str(pid)), "the worker's end"
+        )
 
     def settled(self) -> None:
         """Wait until a worker has looked at every logged turn and nothing is waiting."""
