@@ -2143,6 +2143,8 @@ def _read_regular(path: pathlib.Path) -> bytes:
 def read_bytes(path: pathlib.Path) -> bytes | None:
     """Read a profile's bytes; ``None`` if there is no such file. Raises ``ProfileUnreadable``."""
     try:
+        if not path.exists() and (target := path.resolve()).with_name(PREVIOUS.format(target.name)).exists():
+            time.sleep(0.01)  # where two files can't be exchanged, a write of ours leaves no profile for an instant
         return _read_regular(path)
     except FileNotFoundError:
         return None
@@ -2201,6 +2203,15 @@ def open_for_writing(path: pathlib.Path) -> bool | None:
                 return True
             return False
     return None
+
+
+def _sync_directory(path: pathlib.Path) -> None:
+    if os.name == "posix":
+        directory = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
 
 
 # Facts ever known
@@ -2447,6 +2458,9 @@ class History:
         """
         with self.lock():
             text = self.adopt()
+            while self._beside(PREVIOUS).exists():
+                self._await_previous()
+                text = self.adopt()
             new = make(text)
             if new != text:
                 self._write_aside(new)
@@ -2509,7 +2523,7 @@ class History:
 
         What a program made of an earlier version, ``base``, is merged with what was written since.
         """
-        self._settle_previous()
+        self._look_at_previous(WRITER_PATIENCE)
         self._finish()
         latest = self.latest_id()
         text = self._text_now(latest)
@@ -2569,63 +2583,83 @@ class History:
 
     def _place(self) -> None:
         """Exchange the profile with the text that was written beside it, and look at what that displaced."""
-        if self._exchange():
+        placed = self._exchange()
+        _sync_directory(self._target().parent)  # it must outlive a power cut if what follows does
+        if placed:
             self.db.execute("update versions set written = 1 where id = ?", self.latest_id())
         self._look_at_previous()
 
     def _exchange(self) -> bool:
-        """Exchange the new file and the profile; ``False`` if someone just removed it, perhaps to write it again."""
+        """Put the text beside the profile in its place; ``False`` if something was saved there in that instant."""
         previous, new, target = self._beside(PREVIOUS), self._beside(NEW), self._target()
-        if not exchange_files(previous, target):
-            os.replace(previous, new)
-            try:
-                os.link(target, previous)
-            except FileNotFoundError:
-                if self.version_text(self.base(self.latest_id())):
-                    return False
-            except OSError:  # a file system without hard links: nothing is kept
-                pass
+        if exchange_files(previous, target):
+            return True
+        # The next best: for an instant there is no profile, and who reads it then looks again.
+        os.replace(previous, new)
+        try:
+            os.replace(target, previous)
+        except FileNotFoundError:
+            if self.version_text(self.base(self.latest_id())):  # removed just now, perhaps to be written anew
+                new.unlink()
+                return False
+        try:
+            os.link(new, target)
+        except FileExistsError:
+            return False
+        except OSError:  # a file system without hard links
             os.replace(new, target)
+        finally:
+            new.unlink(missing_ok=True)
         return True
 
-    def _look_at_previous(self) -> bool:
-        """Merge what someone saved to the displaced file, or to the profile just before our write.
+    def _look_at_previous(self, patience: float = 0.0) -> None:
+        """Merge what someone saved into the displaced file, or at the last moment before our write.
 
-        Remove that file once nobody has it open for writing; where the system
-        can't tell, after half a second. Returns whether it is gone.
+        It is then removed, if nobody has it open for writing; where the system can't tell, half a second later.
         """
         previous = self._beside(PREVIOUS)
-        self._beside(NEW).unlink(missing_ok=True)  # left by an interrupted write
+        if self._beside(NEW).exists():  # of a write that was cut short, perhaps while there was no profile
+            if not self.home.profile.exists() and previous.exists():
+                os.rename(previous, self._target())
+            self._beside(NEW).unlink()
         displaced = self.db.get("displaced") if previous.exists() else None
         if displaced is None:  # a text that never became the profile
             previous.unlink(missing_ok=True)
-            return True
+            return
         base, latest = int(displaced), self.latest_id()
         # Before it is read: from then on nobody can open it any more.
         writing, settled = open_for_writing(previous), abs(time.time() - previous.stat().st_ctime) > 0.5
         try:
-            theirs = self._quiet_text(previous, self.version_text(base), 0)
+            theirs = self._quiet_text(previous, self.version_text(base), patience)
         except ProfileUnreadable:
             kept = tilde(keep_as(previous, "unreadable", self.db.now()))
             self.db.report("displaced", f"Something that is not text was saved during a write; it is kept as {kept}")
-            return True
+            return
+        if theirs is None and patience:  # before a write, which would remove the file
+            raise Problem(BEING_WRITTEN.format(tilde(previous)))
         if theirs is None:
-            return False
+            return  # until the next look
         if theirs not in {self.version_text(base), self.version_text(latest)}:
             there = latest if self._is_written(latest) else self.base(latest)
             with self.db.transaction():
                 self.db.set("displaced", self._bring_in(theirs, base, there=there))
-        if gone := settled if writing is None else not writing:
+        if writing is False or (writing is None and settled):
             previous.unlink(missing_ok=True)
-        return gone
 
-    def _settle_previous(self) -> None:
+    def _await_previous(self) -> None:
         """Look at the displaced file until it is gone: what is written to it must not be lost to the next write."""
         ending = time.monotonic() + WRITER_PATIENCE
-        while not self._look_at_previous():
+        while self._beside(PREVIOUS).exists():
             if time.monotonic() > ending:
                 raise Problem(BEING_WRITTEN.format(tilde(self.home.profile)))
             time.sleep(0.01)
+            self._look_at_previous()
+
+    def tidy(self) -> None:
+        """Look at the displaced file for the last time; called when all is quiet."""
+        with self.lock():
+            self._look_at_previous()
+            self._finish()
 
     def _bring_in(self, theirs: str, base: int, *, there: int | None = None, author: str = "outside") -> int:
         """Record what someone made of version ``base`` and return it; also record its merge with the latest.
@@ -2648,7 +2682,7 @@ class History:
             elif text != self.version_text(base):
                 self._bring_in(text, base)
             else:
-                self._settle_previous()
+                self._await_previous()
                 if latest != self.latest_id():
                     continue
                 self._write_aside(self.version_text(latest))
@@ -4378,7 +4412,7 @@ class Worker:
                 self._report(error)
             if time.monotonic() - since >= IDLE_EXIT:
                 with contextlib.suppress(*_CAN_FAIL):
-                    self.memory.history.settle()
+                    self.memory.history.tidy()
                 return "failing" if self._complaint else "idle"
 
     def _wait(self, seconds: float, lock: object) -> str:

@@ -421,7 +421,7 @@ def check_what_is_left(user: User, what: str, code: int, old: bytes, new: bytes)
         assert home.profile.read_bytes() == new
     with user.memory() as opened:
         opened.db.set("a write", "")  # SQLite clears a dead journal away when it next writes
-        opened.history.settle()
+        opened.history.tidy()
     strays = {path for path in home.directory.iterdir() if path.name not in OURS}
     # A profile that could not be read when another was put in its place is kept, and said to be.
     kept = {path for path in strays if ".unreadable-" in path.name and path.read_bytes() == old}

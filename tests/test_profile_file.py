@@ -137,7 +137,7 @@ def test_an_old_text_stays_where_nobody_can_tell_until_all_is_quiet(user: User, 
 
     def is_tidy() -> bool:
         with user.memory() as opened:
-            opened.history.settle()
+            opened.history.tidy()
         return beside(user) == []
 
     eventually(is_tidy)
@@ -259,7 +259,7 @@ def test_files_of_other_programs_are_left_alone(user: User) -> None:
     user.has_learned("Has a dog", "I have a dog")
     user.run("forget", "Leeds", "--yes")
     with user.memory() as memory:
-        memory.history.settle()
+        memory.history.tidy()
     assert beside(user) == sorted(foreign)
     assert {user.places.directory.joinpath(name).read_text() for name in foreign} == {"Leeds"}
     assert user.facts == ["Has a dog", "Likes short answers"]
@@ -275,13 +275,14 @@ def test_a_write_that_is_cut_short_does_not_lock_the_profile(user: User, monkeyp
     real = os.replace
 
     def failing(source: Any, target: Any) -> None:
-        if str(target) == str(user.places.profile):
+        if str(source) == str(user.places.profile):
             raise PermissionError(13, "someone reads it", str(target))
         real(source, target)
 
     with monkeypatch.context() as windows:
         windows.setattr(os, "replace", failing)
         assert "someone reads it" in user.run("add", "Plays chess", code=1)[1]
+    assert user.places.profile.stat().st_nlink == 1
     user.has_learned("Has a dog", "I have a dog")
     assert user.facts == ["Lives in Leeds", "Plays chess", "Has a dog", "Likes short answers"]
     assert beside(user) == []

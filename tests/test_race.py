@@ -113,7 +113,7 @@ def edit(home: Home, chance: random.Random, saves: int, ending: float, layout: s
     editors = EDITORS if memory.open_for_writing(path) is not None and layout != LAYOUTS[-1] else AT_ONCE
     number = 0
     while number < saves:
-        # For an instant git leaves no file; some editors then fail, and say so.
+        # For an instant there is no file where two can't be exchanged; some editors then fail, and say so.
         with contextlib.suppress(FileNotFoundError, subprocess.CalledProcessError):
             text = path.read_text("utf-8")
             line = f"- Saved {number}.\n"
@@ -170,6 +170,8 @@ def command(home: Home, chance: random.Random, stop: Stop) -> int:
                 elif what == 3:
                     with memory.locked(home.lock("learn")):
                         memory.edited(opened)
+                elif what == 4:
+                    history.tidy()
                 else:
                     history.add([f"Added {changes}."], "Interests")
             changes += history.latest_id() - before
@@ -246,7 +248,7 @@ def check(home: Home, saves: int) -> None:
         assert texts[-1] == opened.history.profile()
 
         def is_tidy() -> bool:
-            opened.history.settle()
+            opened.history.tidy()
             return not [path for folder in folders for path in folder.glob(".*")]
 
         eventually(is_tidy)
@@ -334,7 +336,7 @@ def test_what_is_written_to_the_displaced_file_between_two_looks_is_not_lost(
             file.close()
 
         in_the_moment(monkeypatch, memory, "read_bytes", saves)
-        opened.history.settle()
+        opened.history.tidy()
         opened.history.settle()
     assert {"Plays chess.", "Saved 0."} <= set(known.facts)
 
@@ -375,6 +377,18 @@ def test_a_text_that_grows_while_it_is_read_is_not_taken_for_whole(
     with known.memory() as opened:
         opened.history.settle()
         assert [opened.history.version_text(version) for version in (1, 2)] == [START, f"{START}- Saved 0.\n"]
+
+
+def test_who_reads_a_symlinked_profile_in_the_moment_of_a_write_reads_it_then(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (user.folder / "dotfiles").mkdir()
+    user.places.create()
+    user.places.profile.symlink_to(user.folder / "dotfiles" / "profile.md")
+    previous = user.folder / "dotfiles" / memory.PREVIOUS.format("profile.md")
+    previous.write_text(START)
+    in_the_moment(monkeypatch, time, "sleep", lambda: os.replace(previous, user.folder / "dotfiles/profile.md"))
+    assert user.profile == START
 
 
 def test_what_is_forgotten_is_not_left_in_news_that_were_never_told(known: User) -> None:
