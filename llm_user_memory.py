@@ -2544,13 +2544,15 @@ class History:
         self.home.create()
         target = self._target()
         see = f"see: ls -ld {for_shell(target)} {for_shell(target.parent)}"
-        if target.exists():
-            status = target.stat()
+        with contextlib.suppress(FileNotFoundError):
+            stamp, status = file_stamp(target), target.stat()
             if not status.st_mode & 0o222:  # of root too, who may write anything: someone meant it
                 raise Problem(f"{tilde(target)} is read-only; to make it writable: chmod u+w {for_shell(target)}")
             if target.is_file() and status.st_nlink > 1 and not self._beside(NEW).exists():
                 raise Problem(f"{tilde(target)} is a hard link, which a write would cut; make it a symlink, or a copy")
-            if not os.access(target, os.W_OK) or (os.name == "posix" and status.st_uid != os.geteuid()):
+            foreign = os.name == "posix" and status.st_uid != os.geteuid()
+            # A program that saves may remove the file for an instant; then it is another one.
+            if (foreign or not os.access(target, os.W_OK)) and file_stamp(target) == stamp:
                 raise Problem(f"{tilde(target)} can't be written to, or belongs to another user; {see}")
         if not os.access(target.parent, os.W_OK):
             raise Problem(f"{tilde(target.parent)} can't be written to; {see}")

@@ -98,6 +98,26 @@ def test_a_save_between_our_last_look_and_our_write_is_merged(
     assert beside(user) == []
 
 
+def test_a_save_that_removes_the_file_first_is_no_file_of_another_user(
+    user: User, exchange: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user.run("load", "-", stdin=PROFILE)
+    real, saving = os.access, [PROFILE + "- Saved in between\n"]
+
+    def access(path: pathlib.Path, mode: int) -> bool:
+        if path != user.places.profile or not saving:
+            return real(path, mode)
+        user.places.profile.unlink()
+        allowed = real(path, mode)
+        user.profile = saving.pop()
+        return allowed
+
+    monkeypatch.setattr(os, "access", access)
+    user.run("add", "Plays chess")
+    assert not saving
+    assert user.facts == ["Lives in Leeds", "Plays chess", "Likes short answers", "Saved in between"]
+
+
 def test_an_editor_that_still_has_the_old_file_open_loses_nothing(user: User, exchange: bool) -> None:
     user.run("load", "-", stdin=PROFILE)
     with user.places.profile.open("r+") as file:
