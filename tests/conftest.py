@@ -208,7 +208,7 @@ def fill(folder: pathlib.Path, free: int = 0) -> pathlib.Path:
     """Leave only so many bytes of this file system; returns the file that takes the rest."""
     filler = folder / "filler"
     room = os.statvfs(folder)
-    with filler.open("wb") as file, contextlib.suppress(OSError):
+    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
         file.write(b"x" * max(room.f_bavail * room.f_frsize - free, 0))
     return filler
 

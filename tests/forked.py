@@ -7,6 +7,7 @@ program does. Only the libraries, which take most of the time of a start, are al
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -23,6 +24,7 @@ def serve(asked: socket.socket) -> None:
     """Fork for each request and report its exit code. Returns in the fork, which then is the call."""
     for library in ("click", "openai", "pydantic", "sqlite_utils"):
         importlib.import_module(library)
+    gc.freeze()  # or each call would collect, and so copy, all of this memory
     while True:
         _, files, _, _ = socket.recv_fds(asked, 1, 4)
         if not files:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import json
 import mmap
 import os
@@ -60,6 +61,7 @@ def serve() -> None:
     for place, name in ((llm.cli, "migrate"), (llm.Response, "log_to_db")):
         setattr(place, name, one_at_a_time(getattr(place, name)))
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    gc.freeze()
     for line in sys.stdin:
         task = json.loads(line)
         if task["do"] == "wait":

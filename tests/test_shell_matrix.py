@@ -434,8 +434,10 @@ def test_completions_of_the_shell_are_found_as_before(tmp_path: pathlib.Path, mo
 
 
 DRIVER = r"""
-import json, os, shutil, signal, sys
+import gc, json, os, shutil, signal, sys
 from llm.cli import cli
+
+gc.freeze()
 
 calls, template, user_dir, results = json.loads(sys.argv[1]), sys.argv[2], sys.argv[3], []
 os.umask(0o022)
