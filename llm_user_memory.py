@@ -497,9 +497,9 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def substance(text: str) -> list[str]:
-    """Return the words that carry meaning; short ones only if capitals, numbers, Chinese or Korean."""
+    """Return the words that carry meaning; short ones only if capitals, numbers, Chinese, Korean or katakana."""
     capitals = {folded(word) for word in re.findall(r"(?<!^)\b[^\W\d_a-z]\w?\b", text)}
-    light, short = frozenset(words(_LIGHT)), f"[{_HAN}]|[가-힣]{{2}}|\\d"
+    light, short = frozenset(words(_LIGHT)), f"[{_HAN}]|[가-힣ァ-ヺ][가-힣ァ-ー]|\\d"
     return [w for w in words(text) if w not in light and (len(w) > 2 or w in capitals or re.match(short, w))]
 
 
@@ -510,7 +510,7 @@ def alike(one: str, other: str) -> bool:
     if size < 4:
         return short == long or (size == 3 and long.startswith(short) and len(long) < 6)
     stem = max(3, -(-3 * len(short) // 5), 7 - len(short))
-    return short[:stem] == long[:stem] or (stem > 3 and short[:stem] in long)
+    return short[:stem] == long[:stem] or short in long or (stem > 3 and short[:stem] in long)
 
 
 def related(text: str, other: str) -> bool:
@@ -678,7 +678,7 @@ def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") ->
 
 # Dates in facts, in folded words: English, German, French, Spanish, Italian, Portuguese, Dutch; Japanese and Chinese.
 
-_MONTHS = (
+MONTHS = (
     *("jan|ene|gen", "feb|fev", "mar|maa|mrt", "apr|avr|abr", "may|mai|mei|mag", "jun|juin|giu", "jul|juil|lug"),
     *("aug|aou|ago", "sep|set", "oct|okt|ott|out", "nov", "dec|dez|dic"),
 )
@@ -710,7 +710,7 @@ def _read_date(text: str) -> dt.date | None:
     for pattern, order in _DATES:
         found = re.match(pattern, text)
         parts = dict(zip(order, found.groups(), strict=True)) if found else {}
-        month = next((n for n, names in enumerate(_MONTHS, 1) if re.match(names, parts.get("m") or "")), parts.get("m"))
+        month = next((n for n, names in enumerate(MONTHS, 1) if re.match(names, parts.get("m") or "")), parts.get("m"))
         with contextlib.suppress(KeyError, ValueError):
             first = dt.date(int(parts["y"]), int(month or 12), int(parts.get("d") or 1))
             return first if parts.get("d") else (first + dt.timedelta(days=31)).replace(day=1) - dt.timedelta(days=1)
@@ -1134,15 +1134,19 @@ def _random(token: str) -> bool:
 # Looks secret but is public: certificates, images, hashes, URL parameters, order numbers.
 _PUBLIC = r"""-----begin[ ](?:[a-z0-9 ]{0,30}public[ ]key(?:[ ]block)?|certificate[a-z ]{0,10})-----[^-]{0,9999}
     | (?: \baaaa[bce] | ;base64, | \b(?:sha\d{1,3}|md5|h1)[:-] | \betag[: ]{1,2}(?:w/)?"?
-      | (?:\bpublic[ _-]?key|\binchikey|\btx(?:[ ]?id)?|transaction|hash|block)\W{1,3}(?:is[ ])? )[\w/+=-]{10,}
+      | (?:\bpublic[ _-]?key|\binchikey|\btx(?:[ ]?id)?|trans(?:action|fer)|site-?key|hash|block)\W{1,3}(?:is[ ])?
+        )[\w/+=-]{10,}
+    | \b(?:pk_(?:live|test)|acct|ch|cus|evt|in|p[imor]|price|prod|sub|txn)_\w{14,}
     | [?&](?!\w{0,30}(?:sig|token|key|secret|auth|pass|pwd|code|session|credential|appid))\w{1,30}=[^&\s]{1,300}
     | \b(?:order|invoice|tracking|parcel|ticket|booking|reference|part|serial|item)[a-z .:#]{1,12}\d[\d -]{8,24}"""
 _CALLED = r"""(?: (?<!1)pass(?:word|wort|phrase|code|wd|ordet) | pwd | \bpw | \bmdp | kennwort | schlüssel | wachtwoord
     | senha | contrase[ñn]a | mot[ ]de[ ]passe | lösenord | adgangskode | salasana | jelszó | heslo | hasło | şifre
-    | parola | mật[ ]khẩu | kata[ ]sandi | пароль | пин(?:-код)? | κωδικός | 密[码碼] | 暗証番号 | パスワード | 비밀번호
-    | كلمة[ ](?:ال)?(?:مرور|سر) | पासवर्ड | סיסמה | รหัสผ่าน )(?:s|si|m|et)?(?![a-z0-9])"""
+    | parola | mật[ ]khẩu | kata[ ]sandi | пароль | пин(?:-код)? | κωδικός | 密[码碼](?!管理) | 暗証番号
+    | パスワード(?!マネ|管理) | 비밀번호 | كلمة[ ](?:ال)?(?:مرور|سر) | पासवर्ड | סיסמה | รหัสผ่าน
+    )(?:s|si|m|et)?(?![a-z0-9])"""
 # What stands between a name and its secret: signs, words of other scripts, or "for the router is".
-_IS = r"""(?:-\w{1,3}|[ -]?(?:code|number|no\.?|nr\.?|nummer))? (?: (?:[^!-~\n]|[:="'`,-]){1,16} | ,?[ ]?(?:it)?'s[ ]
+_IS = r"""(?:-\w{1,3}|[ -]?(?:[ck]od(?:en?)?|number|no\.?|nr\.?|nummer))?
+    (?: (?:[^!-~\n]|[:="'`,-]){1,16} | ,?[ ]?(?:it)?'s[ ]
     | (?:[ ](?!and\b|but\b)[^\s:=\d]{1,4}(?:[ ][^\s:=]{1,20}){0,4}?)? (?: ["']?\s?[:=—–]{1,2}>?\s{0,3} | [ ](?:is|are
       |was|be|as|to|ist|lautet|est|c'est|es|è|é|är|er|je(?:st)?|este|hai|on)[ :]{1,2}(?:still[ ])? )["'`“„«「]? )"""
 # A placeholder, code that fetches the value, or words about it.
@@ -1153,6 +1157,7 @@ _SAID = r"""(?: [<{%&\[] | \$(?:[{(]|\w+(?!\S)) | \*{3} | x{4} | your | [\w-]{0,
       |[a-z]{0,12}(?:ed|ing|[ai]ble|ory|ive|ly) )(?![\w!@#-]) )"""
 _VALUE = rf"(?!{_SAID})[!#-&(-_a-~À-ӿ]{{4,100}}(?<![,.;:?)\]}}])"
 _STRONG = rf"(?=[!-~à-ӿ]{{0,30}}\d)(?=[!-~à-ӿ]{{0,30}}[a-zà-ӿ]){_VALUE}"
+_PAIR = r"(?=[a-z-]{0,9}\d)[a-z\d]{4,6}-[a-z\d]{4,6}(?!\S)"
 _DIGITS = r"\d(?:[ -]?[a-z]?\d){2,9}(?![\w%]|[.,]\d)"
 # A word of a wallet's recovery phrase: the word lists have hardly any plurals, and none of these.
 _WORD = r"""(?!(?:the|and|for|from|are|was|not|but|has|his|her|how|who|que|los|una|por|des|und|\w+[^aiosu\W]s)\b)
@@ -1175,7 +1180,8 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
         | (?<!public[ _-])(?<!cache[ _-])(?: key|token|secret|credential|\bpat|auth|app_?id|\bsig|signature|\blogin
         |bearer|basic|otp|\bsession|\w{{0,9}}s(?:ession_?|es)?id )s?{_IS}([\w.~+/=%:-]{{12,}})"""),
     ("a login in an address", bool, r"""://(?: [^\s/:@]{0,200}:(?!(?:[<{*[][^\s/]*|\$\w+|pass(?:word)?|guest)@)
-        ([^\s/]{1,200}) | ([^\s/:@]{20,200}) )@"""),
+        ([^\s/]{1,200}) | ([^\s/:@]{20,200}) )@ | \bwifi:(?:[^\s;]{1,60};){1,5}?p:([^\n;]{4,63});
+        | \b[\w.-]{1,60}:\d{4,5}:[^\s:]{1,60}:[^\s:]{1,60}:([^\s:]{4,99})"""),
     ("a password", bool, rf"""
         (?: {_CALLED} | \bclave | \bcl[ée](?![a-z]) | \bpuk | \bcombination | \bpin(?![ ]?code.{{0,20}}\d{{5}})
         | \bcv[vc]2? | cryptogramme | (?:door|alarm|gate|unlock|security|safe|lockbox|tür|port|dør|digi)[ -]?[ck]oden?
@@ -1189,7 +1195,9 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
         | (?: (?<![/\w])(?:log[ ]?in(?:[ ]with)?|user(?:name)?|cred(?:ential)?s?|-u|--user){_IS}[\w.@-]{{1,40}}
           (?:[ ]?[:/|,][ ]?|[ ]and[ ]) | \b(?:mysql|mongo|sshpass|login)[^\n|;]{{0,60}}?[ ]-p[ ]?["']? | pass[ ]
           )({_STRONG})
-        | \d{{6}}(?:-\d{{6}}){{7}} | (?:recovery|backup|rescue|one[- ]time|verification)[ -](?:code|key)s?(?:{_IS}|:?\n)
+        | echo[ ]["']?({_VALUE})["']?[ ]?\|[ ]?sudo[ ]-s | \breset[ ](?:it|this|that|them)[ ]to[ ]({_STRONG})
+        | \d{{6}}(?:-\d{{6}}){{7}} | (?<!\S)(?:{_PAIR}\s{{1,3}}){{4,30}}{_PAIR}
+        | (?:recovery|backup|rescue|one[- ]time|verification)[ -](?:code|key)s?(?:{_IS}|:?\n)
           ((?: [ ,;\n]{{0,2}}(?=[a-z-]{{0,12}}\d)[\w-]{{4,60}} ){{1,20}})
         | (?:phrase|frase|seed|words|wallet|backup|recovery)[^.\n]{{0,30}}?(?:[ ]is[ ]|:\s|\n)(?:1[.):]?[ ])?
           ({_WORDS}{{5,23}}{_WORD})"""),
@@ -1306,14 +1314,20 @@ _PARAGRAPH = r"(?:.+(?:\n|\Z))*"
 _SIGN_OFF = r"""(?:\w+\ (?:regards|wishes)|sincerely|yours|cheers|(?:mit|viele|liebe)\ [\w\ ]*grü|cordialement|saludos
     |atentamente|cordiali|saluti|atenciosamente|groet|pozdraw|с\ уважением)"""
 _SPEAKER = r"[^\W\d][\w.'-]*(?:\ \w+)?[ \t]?[:：]"
-_TITLE = r"(?:\#{1,6}\ .+|.+\n[=-]{3,}|(?-i:(?=.*[A-ZÀ-ÞА-Я]{3})[A-ZÀ-ÞА-Я\d\ .,?!&'/–-]{7,}))[ \t]*\n\s*(?=\S)"
+_CAPITALS = "A-ZÀ-ÞĄĆČĘĚĞİŁŃŘŚŞŠŹŻŽА-Я"
+_TITLE = (
+    rf"(?:\#{{1,6}}\ .+|.+\n[=-]{{3,}}|(?-i:(?=.*[{_CAPITALS}]{{3}})[{_CAPITALS}\d\ .,?!&'/–-]{{7,}}))"
+    r"[ \t]*\n\s*(?=\S)"
+)
 PASTED = (
     r"^[ \t]*(```|~~~)(?s:.*?)(?:^[ \t]*\1|\Z)",
     rf"""(?:(?:^(?:from|to|date|subject|von|an|betreff|de|para|à|objet|asunto|assunto|da|oggetto|temat|от|тема|件名):.*\n){{2,}}
-        |^-{{3,}}(?!-)(?=.*\w).*(?<=---)[ \t]*$|^(?=.*:[ \t]*$).*(?:\d{{4}}.*\d:\d\d|@).*:[ \t]*$|^[★☆⭐]{{2,}}.*\n)
+        |^(?:-{{3,}}(?!-)(?=.*\w).*(?<=---)|(?:forwarded|weitergeleitet|transféré|reenviado|inoltrato|encaminhad[oa]
+        |doorgestuurd|przekazan[oy]|переслано|转发|転送)(?:\ \w+)?:?)[ \t]*$
+        |^(?=.*:[ \t]*$).*(?:\d{{4}}.*\d:\d\d|@).*:[ \t]*$|^[★☆⭐]{{2,}}.*\n)
         (?s:.*?)(?:^{_SIGN_OFF}|\Z)""",
-    rf"""(?:(?<=\n)|[-–—:]\ )(?:dear|hello|hi|hey|sehr\ geehrte|hallo|cher|bonjour|estimad[oa]|hola|gentile
-        |ciao|prezad[oa]|olá|geachte|уважаем|здравствуйте)\b(?:(?s:.*?){_SIGN_OFF}{_PARAGRAPH}|(?<=dear).*\n?{_PARAGRAPH}|.{{0,30}}\n\s*{_PARAGRAPH})""",
+    rf"""(?:(?<=\n)|[-–—:]\ )(?:dear|hello|hi|hey|sehr\ geehrter?|hallo|ch[eè]re?s?|bonjour
+        |estimad[oa]s?|hola|gentil[ei]|ciao|prezad[oa]s?|olá|geachte|szanown[yai]|уважаем\w\w|здравствуйте)\b(?:(?s:.*?){_SIGN_OFF}{_PARAGRAPH}|(?<=dear).*\n?{_PARAGRAPH}|.{{0,30}}\n\s*{_PARAGRAPH})""",
     r"""^(?:>|\W?\d{1,4}[-/.]\d\d?[-/.]\d{1,4},?[T\ ]+\d?\d:\d|\[\d\d?:\d\d|\d\d:\d\d:\d\d(?:.*-->(?:.*\n.+)+)?
         |[a-z]{3}\ +\d+\ \d\d:\d).*$""",
     r"^traceback.*\n(?:[ \t]+.*\n)*.*|^[\w.]*(?:error|exception):.*$",
@@ -1330,7 +1344,8 @@ PASTED = (
         |text|review|article|pdf|page|post|blog|cv|bio|tweet|song|message|story|nachricht|lettre|carta|correo|письмо)|[这這][篇封段]|この文)
         [^\n:：]{{0,40}}[:：\n]\s*{_PARAGRAPH}""",
     rf"""(?<!\w)(?:translate|übersetz|tradu(?!c?t)|перевед|翻译|翻訳|shorten|kürz|summari[sz]e|résume|resum|rephrase|rewrite|korrigier
-        |corrig|write\ (?:\w+\ ){{1,3}}(?:story|poem))[^\n.!?:：]{{0,40}}[:：]\s*{_PARAGRAPH}""",
+        |corrig|popraw|przetłumacz|write\ (?:\w+\ ){{1,3}}(?:story|poem))
+        [^\n.!?:：]{{0,40}}(?:[:：]\s*|\s*\n\n){_PARAGRAPH}""",
     r"^(?:hypothetically|(?:pretend|imagine|suppose|let's\ say)(?:\ that)?\ (?:i|we)\b|you\ are\ now\b.+\bi\ am\b).*",
 )
 _QUOTATION = r"""“[^”]*”|„[^“”]*[“”]|«[^»]*»|「[^」]*」|『[^』]*』|"[^"]*"|(?<!\w)'.*?'(?!\w)|(?<!\w)‘.*?’(?!\w)"""
@@ -1429,8 +1444,8 @@ _DENIES = (
     r"|\bn'\w|不(?![错但仅过])|没(?!事)|(?<!すみ)ません|(?<!少)ない|않|못|(?<![가-힣])안 "
 )
 _DENIED = (
-    rf"{_DENIES}|\b(?:no|none|without|avoid|dis|hate|instead|pas|plus|ohne|sans|sin|sem|senza|bez|без|short|brief"
-    r"|concise|former|before|until|at most|kurz|bref|brev|cort)|less\b|free\b"
+    rf"{_DENIES}|\b(?:(?:no|none|nothing|nobody|without|instead|pas|plus|ohne|sans|sin|sem|senza|bez|без|before|until"
+    r"|at most)\b|avoid|dis|hate|short|brief|concise|former|kurz|bref|brev|cort)|less\b|free\b"
     "|なし|[無无別别]"
 )
 # What denies nothing: "Don't forget that I am a nurse", "not only".
@@ -1444,6 +1459,7 @@ _YEARS = (
     r"|nam\b|tahun|年|yil|साल|سن|عام|שנ|ปี|년"
 )
 _DATE = r"(?:\d{1,2}\W{1,2}\w+|\w+\W\d{1,2}(?:st|nd|rd|th)?)\W{1,2}(\d{4})\b"
+_DAY = r"\d\W{{1,3}}(?:{0})|\b(?:{0})\w*\W{{1,2}}\d".format("|".join(MONTHS))
 _CODE = r"://|@|^(?:--?|[/~\\$])[^\W\d]|[^\W\d]{2}[._\\=][^\W\d]{2}|::|=="
 # Not the first word of a sentence, nor a month.
 _NAME = r"(?<!^)(?<![.:;!?]\s)(?<![^\W_])(?<!\d\s)(?<!\d\.\s)[^\W_]{3,}(?![^\W_]|\s\d{4}\b)"
@@ -1496,7 +1512,8 @@ def _strange_numbers(p: Proposal) -> Iterator[str]:
     known = {value for _, values in numbers(p.known) for value in values}
     dates = [int(at[:4]) for at in (p.given.today, *(m.at for m in p.given.messages)) if at[:4].isdigit()]
     span = 13 if re.search(_YEARS, folded(p.typed)) else 2
-    days = " ".join(found[0] for found in re.finditer(_DATE, p.fact) if any(abs(int(found[1]) - d) < 2 for d in dates))
+    near = (found[0] for found in re.finditer(_DATE, p.fact) if any(abs(int(found[1]) - d) < 2 for d in dates))
+    days = "" if re.search(_DAY, folded(p.edit.quote)) else " ".join(near)  # a day that was typed can't be worked out
     # A small one may have been typed as a word; not where all that were typed as numbers are gone.
     quoted = {value for _, values in numbers(p.edit.quote) for value in values}
     kept = quoted.intersection(value for _, values in numbers(p.fact) for value in values)
@@ -1588,6 +1605,16 @@ class Judgement(Value):
         return [verdict for verdict in self.verdicts if verdict.outcome == outcome]
 
 
+def _spelled_out(fact: str, typed: str) -> str:
+    """Return the words of a fact that were typed as initials: NYC, ts for TypeScript, k8s for Kubernetes."""
+    # In small letters, only what can't be a word.
+    short = {folded(w) for w in re.findall(r"\b\w{2,5}\b", typed) if w.isupper() or not re.search("[aeiouy]", w)}
+    parts = re.findall(r"[^\W\d_a-zà-ÿ][^\W\dA-Z_]+", fact)
+    runs = [parts[at : at + size] for size in (2, 3, 4) for at in range(len(parts) - size + 1)]
+    found = [part for run in runs if "".join(folded(part)[0] for part in run) in short for part in run]
+    return " ".join([*found, *(part for part in parts if folded(f"{part[0]}{len(part) - 2}{part[-1]}") in short)])
+
+
 def _propose(edit: Edit, edits: Sequence[Edit], seen: Document, now: Document, given: Given) -> Proposal:
     if edit.action == "ADD":  # to a heading of the profile or one of ours, never the model's own words
         edit = edit._replace(target=now.section(edit.target))
@@ -1598,7 +1625,8 @@ def _propose(edit: Edit, edits: Sequence[Edit], seen: Document, now: Document, g
         quotable = [Message(line.text) for line in (item, *gone) if line]
     message = find_quote(edit.quote, quotable)
     thread = [m.text for m in (*given.earlier, *quotable) if message and m.thread_id == message.thread_id]
-    return Proposal(given, edit, item, message, "\n".join(thread), now)
+    typed = "\n".join(thread)
+    return Proposal(given, edit, item, message, f"{typed}\n{_spelled_out(edit.fact, typed)}", now)
 
 
 def _among(p: Proposal, sound: Sequence[Proposal], verdicts: Sequence[Verdict]) -> Proposal:
