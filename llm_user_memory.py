@@ -1134,8 +1134,10 @@ def _random(token: str) -> bool:
 # Looks secret but is public: certificates, images, hashes, URL parameters, order numbers.
 _PUBLIC = r"""-----begin[ ](?:[a-z0-9 ]{0,30}public[ ]key(?:[ ]block)?|certificate[a-z ]{0,10})-----[^-]{0,9999}
     | (?: \baaaa[bce] | ;base64, | \b(?:sha\d{1,3}|md5|h1)[:-] | \betag[: ]{1,2}(?:w/)?"?
-      | (?:\bpublic[ _-]?key|\binchikey|\btx(?:[ ]?id)?|trans(?:action|fer)|site-?key|hash|block)\W{1,3}(?:is[ ])?
-        )[\w/+=-]{10,}
+      | (?:\bpublic[ _-]?key|\binchikey|\btx(?:[ ]?id)?|trans(?:action|fer)|site-?key|hash|block)\W{1,3}
+        (?:(?:is|ist|est?|è)[ ])? )[\w/+=-]{10,}
+    | fingerprint[ :]{0,2}(?:is[ ])?(?:[0-9a-f]{2,4}[ :]{1,2}){7,31}[0-9a-f]{2,4} | \bmessage-id:[ ]?<[^>\s]{1,200}>
+    | \bspotify:\w{1,9}:\w{22} | \bisin\W{0,3}(?:is[ ])?[a-z]{2}\w{9}\d\b
     | \b(?:pk_(?:live|test)|acct|ch|cus|evt|in|p[imor]|price|prod|sub|txn)_\w{14,}
     | [?&](?!\w{0,30}(?:sig|token|key|secret|auth|pass|pwd|code|session|credential|appid))\w{1,30}=[^&\s]{1,300}
     | \b(?:order|invoice|tracking|parcel|ticket|booking|reference|part|serial|item)[a-z .:#]{1,12}\d[\d -]{8,24}"""
@@ -1150,7 +1152,8 @@ _IS = r"""(?:-\w{1,3}|[ -]?(?:[ck]od(?:en?)?|number|no\.?|nr\.?|nummer))?
     | (?:[ ](?!and\b|but\b)[^\s:=\d]{1,4}(?:[ ][^\s:=]{1,20}){0,4}?)? (?: ["']?\s?[:=—–]{1,2}>?\s{0,3} | [ ](?:is|are
       |was|be|as|to|ist|lautet|est|c'est|es|è|é|är|er|je(?:st)?|este|hai|on)[ :]{1,2}(?:still[ ])? )["'`“„«「]? )"""
 # A placeholder, code that fetches the value, or words about it.
-_SAID = r"""(?: [<{%&\[] | \$(?:[{(]|\w+(?!\S)) | \*{3} | x{4} | your | [\w-]{0,40}(?:\.{3}|…) | [\w.]{0,40}[\w)][(\[<]
+_SAID = r"""(?: [<{%&\[] | [?+-][\w ]{0,30}\} | \$(?:[{(]|\w+(?!\S)) | \*{3} | x{4} | your | [\w-]{0,40}(?:\.{3}|…)
+    | [\w.]{0,40}[\w)][(\[<]
     | [a-z_]{1,40}(?:\.[a-z_]{1,40}){1,9}(?!\S) | (?:in)?(?:correct|valid)(?![\w-]|[ ]\w)
     | (?: (?:my)?pass(?:word)?|guest|none|null|true|false|changeme|redacted|about|from|very|strong|short|long|wrong
       |easy|easier|empty|safe|same|what|case|different|still|only|just|good|better|broken|written|stolen
@@ -1160,7 +1163,7 @@ _STRONG = rf"(?=[!-~à-ӿ]{{0,30}}\d)(?=[!-~à-ӿ]{{0,30}}[a-zà-ӿ]){_VALUE}"
 _PAIR = r"(?=[a-z-]{0,9}\d)[a-z\d]{4,6}-[a-z\d]{4,6}(?!\S)"
 _DIGITS = r"\d(?:[ -]?[a-z]?\d){2,9}(?![\w%]|[.,]\d)"
 # A word of a wallet's recovery phrase: the word lists have hardly any plurals, and none of these.
-_WORD = r"""(?!(?:the|and|for|from|are|was|not|but|has|his|her|how|who|que|los|una|por|des|und|\w+[^aiosu\W]s)\b)
+_WORD = r"""(?!(?:the|and|for|from|are|was|not|but|has|his|her|how|who|que|los|una|por|des|und|\w+[^aiosuy\W]s)\b)
     (?:[a-zà-ÿ][\u0300-\u036f]?){3,8}"""
 _WORDS = rf"(?:{_WORD},?[ \n](?:\d\d?[.):]?[ ])?)"
 # A long run of letters and digits, but no hash, path, ULID or coin address.
@@ -1174,7 +1177,8 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
         [\w+/=][^-]+(?:-(?!----)[^-]*)*(?:-----end[^-]{0,40}-----)?"""),
     ("a key or token", _random, rf"""
         \b(?: [a-z]\w{{0,14}}_ | (?:[spr]k|x[a-z]{{3,6}}|gocspx|pmak|nra[kl]|pul|hrku|sdk|key|pypi|gl[a-z]{{2,5}})[.-]
-        | (?:ya29|hv[sb]|s[gl]|dp\.\w\w|pat\w{{14}})\. | aiza | dapi | a[ks]ia | eyj )[\w.+/~-]{{16,}}
+        | (?:ya29|hv[sb]|s[gl]|dp\.\w\w|pat\w{{14}})\. | aiza | dapi | a[ks]ia | eyj | 1//0 | access_token\$ )
+          [\w.+/~$-]{{16,}} | \b[0-9a-f]{{32}}-us\d\d?\b
         | (?<![\w/+.~-]){_RUN} | (?<![\w-])(?:[a-z2-7]{{4}}[ -]){{3,15}}[a-z2-7]{{4}}(?![\w-])
         | hooks?[./][\w./-]{{1,60}}/([\w-]{{20,}})
         | (?<!public[ _-])(?<!cache[ _-])(?: key|token|secret|credential|\bpat|auth|app_?id|\bsig|signature|\blogin
@@ -1193,11 +1197,12 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
           | ({_VALUE}(?:(?<=[a-z]{{4}})(?:[ ][a-z]{{4,12}}){{1,3}}(?=[.,\n]|\Z))?) )
         | (?<!\S)({_STRONG})[ ](?:is|as|was|ist|an?)[ ](?:\w{{1,20}}[ ]){{0,3}}?{_CALLED}(?!-|[ ](?:manager|hash|store))
         | (?: (?<![/\w])(?:log[ ]?in(?:[ ]with)?|user(?:name)?|cred(?:ential)?s?|-u|--user){_IS}[\w.@-]{{1,40}}
-          (?:[ ]?[:/|,][ ]?|[ ]and[ ]) | \b(?:mysql|mongo|sshpass|login)[^\n|;]{{0,60}}?[ ]-p[ ]?["']? | pass[ ]
+          (?:[ ]?[:/|,][ ]?|[ ]and[ ])["']? | \b(?:mysql|mongo|sshpass|login)[^\n|;]{{0,60}}?[ ]-p[ ]?["']? | pass[ ]
           )({_STRONG})
         | echo[ ]["']?({_VALUE})["']?[ ]?\|[ ]?sudo[ ]-s | \breset[ ](?:it|this|that|them)[ ]to[ ]({_STRONG})
+        | app[ -]?pass(?:word|code)[^\n:]{{0,30}}?(?:[ ]is|:)[ ]((?:[a-z]{{4}}[ ]?){{4}})(?![ ]?[a-z])
         | \d{{6}}(?:-\d{{6}}){{7}} | (?<!\S)(?:{_PAIR}\s{{1,3}}){{4,30}}{_PAIR}
-        | (?:recovery|backup|rescue|one[- ]time|verification)[ -](?:code|key)s?(?:{_IS}|:?\n)
+        | (?:recovery|backup|rescue|one[- ]time|verification)[ -](?:code|key)s?(?:{_IS}|:?\n|[^\n:]{{1,20}}:[ ])
           ((?: [ ,;\n]{{0,2}}(?=[a-z-]{{0,12}}\d)[\w-]{{4,60}} ){{1,20}})
         | (?:phrase|frase|seed|words|wallet|backup|recovery)[^.\n]{{0,30}}?(?:[ ]is[ ]|:\s|\n)(?:1[.):]?[ ])?
           ({_WORDS}{{5,23}}{_WORD})"""),
@@ -1316,18 +1321,22 @@ _SIGN_OFF = r"""(?:\w+\ (?:regards|wishes)|sincerely|yours|cheers|(?:mit|viele|l
 _SPEAKER = r"[^\W\d][\w.'-]*(?:\ \w+)?[ \t]?[:：]"
 _CAPITALS = "A-ZÀ-ÞĄĆČĘĚĞİŁŃŘŚŞŠŹŻŽА-Я"
 _TITLE = (
-    rf"(?:\#{{1,6}}\ .+|.+\n[=-]{{3,}}|(?-i:(?=.*[{_CAPITALS}]{{3}})[{_CAPITALS}\d\ .,?!&'/–-]{{7,}}))"
+    rf"(?:\#{{1,6}}\ .+|【.+】.*|.+\n[=-]{{3,}}|(?-i:(?=.*[{_CAPITALS}]{{3}})[{_CAPITALS}\d\ .,?!&'/–-]{{7,}}))"
     r"[ \t]*\n\s*(?=\S)"
 )
 PASTED = (
     r"^[ \t]*(```|~~~)(?s:.*?)(?:^[ \t]*\1|\Z)",
-    rf"""(?:(?:^(?:from|to|date|subject|von|an|betreff|de|para|à|objet|asunto|assunto|da|oggetto|temat|от|тема|件名):.*\n){{2,}}
+    rf"""(?:(?:^(?:from|to|date|subject|von|an|betreff|de|para|à|objet|asunto|assunto|da|oggetto|temat|от|тема
+        |件名|差出人|宛先|主题|发件人)[:：].*\n){{2,}}
         |^(?:-{{3,}}(?!-)(?=.*\w).*(?<=---)|(?:forwarded|weitergeleitet|transféré|reenviado|inoltrato|encaminhad[oa]
         |doorgestuurd|przekazan[oy]|переслано|转发|転送)(?:\ \w+)?:?)[ \t]*$
         |^(?=.*:[ \t]*$).*(?:\d{{4}}.*\d:\d\d|@).*:[ \t]*$|^[★☆⭐]{{2,}}.*\n)
         (?s:.*?)(?:^{_SIGN_OFF}|\Z)""",
     rf"""(?:(?<=\n)|[-–—:]\ )(?:dear|hello|hi|hey|sehr\ geehrter?|hallo|ch[eè]re?s?|bonjour
         |estimad[oa]s?|hola|gentil[ei]|ciao|prezad[oa]s?|olá|geachte|szanown[yai]|уважаем\w\w|здравствуйте)\b(?:(?s:.*?){_SIGN_OFF}{_PARAGRAPH}|(?<=dear).*\n?{_PARAGRAPH}|.{{0,30}}\n\s*{_PARAGRAPH})""",
+    rf"(?:(?<=\n\n)|(?<=[?:.!]\n))(?:[^\W\d_]+\.?\ ){{0,4}}[^\W\d_]+,[ \t]*\n\s*(?:(?s:.*?)^{_SIGN_OFF})?{_PARAGRAPH}",
+    r"(?:尊敬的|亲爱的|拝啓|お世話になって)(?s:.*)|\A(?:dear|hello|hi|hey)\b.{0,30},\n(?s:.*?)^--[ \t]*$",
+    rf"""^[^\W\d][\w.'-]*(?:\ \w+)?(?:\ [—–]\ |\ \ )(?:[a-zà-ÿ]+\ (?:[a-zà-ÿ]+\ ){{0,2}})?\d?\d:\d\d.*\n{_PARAGRAPH}""",
     r"""^(?:>|\W?\d{1,4}[-/.]\d\d?[-/.]\d{1,4},?[T\ ]+\d?\d:\d|\[\d\d?:\d\d|\d\d:\d\d:\d\d(?:.*-->(?:.*\n.+)+)?
         |[a-z]{3}\ +\d+\ \d\d:\d).*$""",
     r"^traceback.*\n(?:[ \t]+.*\n)*.*|^[\w.]*(?:error|exception):.*$",
@@ -1446,6 +1455,7 @@ _DENIES = (
 _DENIED = (
     rf"{_DENIES}|\b(?:(?:no|none|nothing|nobody|without|instead|pas|plus|ohne|sans|sin|sem|senza|bez|без|before|until"
     r"|at most)\b|avoid|dis|hate|short|brief|concise|former|kurz|bref|brev|cort)|less\b|free\b"
+    r"|\b(?:pr[eé]f[eé]r|bevorzug|prefier|woli|предпоч)\w*\b.+\b(?:to|over|than|rather|vor|als|à|a|al|que|di|niż|чем)\b"
     "|なし|[無无別别]"
 )
 # What denies nothing: "Don't forget that I am a nurse", "not only".
@@ -1454,8 +1464,9 @@ _NO_DENIAL = (
     r"|dimentic|oubli|забу)\w*|vergiss nicht|nicht nur|不要忘|差不多"
 )
 _BUT = r"[.,;:!?、。，；()]|\b(?:but|because|aber|weil|mais|car|pero|porque|mas|ma|но|ale|maar)\b"
+_PART_OF_HOUR = r"\b(?:half|quarter|halb|viertel|demie|quart|media|cuarto|mezz[ao]|kwart|halv|w?pol|четверть|пол)|半"
 _YEARS = (
-    r"year|decade|jahr|\ban(?:s|nee)|\banos?\b|\banni|jaar|\bar\b|\blat|\broku?\b|\bгод|\bлет|рок|χρον|vuo"
+    r"year|\byrs?\b|decade|jahr|\ban(?:s|nee)|\banos?\b|\banni|jaar|\bar\b|\blat|\broku?\b|\bгод|\bлет|рок|χρον|vuo"
     r"|nam\b|tahun|年|yil|साल|سن|عام|שנ|ปี|년"
 )
 _DATE = r"(?:\d{1,2}\W{1,2}\w+|\w+\W\d{1,2}(?:st|nd|rd|th)?)\W{1,2}(\d{4})\b"
@@ -1512,6 +1523,7 @@ def _strange_numbers(p: Proposal) -> Iterator[str]:
     known = {value for _, values in numbers(p.known) for value in values}
     dates = [int(at[:4]) for at in (p.given.today, *(m.at for m in p.given.messages)) if at[:4].isdigit()]
     span = 13 if re.search(_YEARS, folded(p.typed)) else 2
+    in_words = re.search(_PART_OF_HOUR, folded(p.typed))
     near = (found[0] for found in re.finditer(_DATE, p.fact) if any(abs(int(found[1]) - d) < 2 for d in dates))
     days = "" if re.search(_DAY, folded(p.edit.quote)) else " ".join(near)  # a day that was typed can't be worked out
     # A small one may have been typed as a word; not where all that were typed as numbers are gone.
@@ -1521,6 +1533,8 @@ def _strange_numbers(p: Proposal) -> Iterator[str]:
         value = min(values)
         apart = [abs(date - value) for date in dates] if 1900 <= value < 2100 else []
         follows = number in days or any(n < span or n in known for n in apart) or (apart and value % 100 in known)
+        follows = follows or (not quoted and span > 2 and any(n % 5 == 0 for n in apart))  # "for twenty years"
+        follows = follows or (in_words and re.fullmatch(r"\d\d?[:.](?:15|30|45)", number))
         small = max(values) <= (12 if quoted else 99) and ":" not in number and (kept or not quoted)
         if known.isdisjoint(values) and not small and not follows:
             yield number
