@@ -338,6 +338,10 @@ class User:
     def facts(self) -> list[str]:
         return [item.text for item in memory.Document(self.profile).items]
 
+    def id_of(self, fact: str) -> str:
+        """The id of the first line that says this."""
+        return next(id for id, item in memory.Document(self.profile).ids.items() if item.text == fact)
+
     def memory(self, **options: Any) -> memory.Memory:
         return memory.Memory(self.places, **options)
 
@@ -404,6 +408,11 @@ class User:
         """Number and author of every version, oldest first."""
         with self.memory() as opened:
             return [(version.id, version.author) for version in opened.history.versions()][::-1]
+
+    @property
+    def authors(self) -> list[str]:
+        """The author of every version, oldest first."""
+        return [author for _, author in self.versions()]
 
     def text_of(self, version: int) -> str:
         with self.memory() as opened:
