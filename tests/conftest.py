@@ -19,6 +19,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import filelock
 import llm
 import psutil
 import pytest
@@ -345,9 +346,9 @@ class User:
     def memory(self, **options: Any) -> memory.Memory:
         return memory.Memory(self.places, **options)
 
-    def run(self, *args: str, stdin: str | None = None, code: int = 0) -> tuple[str, str]:
+    def run(self, *args: str, stdin: str | None = None, code: int = 0, **env: str) -> tuple[str, str]:
         """Run a command of memory's in this process, which is quicker: what it printed and what it said."""
-        done = CliRunner(env=self.env).invoke(memory.memory_group, args, input=stdin, obj=memory.Settings())
+        done = CliRunner(env=self.env | env).invoke(memory.memory_group, args, input=stdin, obj=memory.Settings())
         assert done.exit_code == code, (done.output, done.exception)
         return done.stdout, done.stderr
 
@@ -554,3 +555,11 @@ def user(tmp_path: pathlib.Path) -> Iterator[User]:
     while pids := someone.workers():  # also one that has only just been started
         for pid in pids:
             kill(pid)
+
+
+@pytest.fixture
+def idle(user: User) -> Iterator[User]:
+    """User whose calls start no worker, so that the journal stays."""
+    user.places.create()
+    with filelock.FileLock(user.places.lock("worker")):
+        yield user
