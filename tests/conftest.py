@@ -346,9 +346,10 @@ class User:
     def memory(self, **options: Any) -> memory.Memory:
         return memory.Memory(self.places, **options)
 
-    def run(self, *args: str, stdin: str | None = None, code: int = 0, **env: str) -> tuple[str, str]:
+    def run(self, *args: str, stdin: str | bytes | None = None, code: int = 0, **env: str) -> tuple[str, str]:
         """Run a command of memory's in this process, which is quicker: what it printed and what it said."""
-        done = CliRunner(env=self.env | env).invoke(memory.memory_group, args, input=stdin, obj=memory.Settings())
+        settings = memory.Settings.from_env(env)
+        done = CliRunner(env=self.env | env).invoke(memory.memory_group, args, input=stdin, obj=settings)
         assert done.exit_code == code, (done.output, done.exception)
         return done.stdout, done.stderr
 
