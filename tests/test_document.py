@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from llm_user_memory import DEFAULT_SECTIONS, Document, Edit, Message, judge, merge, says_nothing
 
@@ -187,53 +185,6 @@ def test_line_ends_bom_and_a_missing_final_newline_stay_as_they_are(newline: str
 
 def test_a_bom_stays_when_the_first_line_goes() -> None:
     assert removed("\ufeff- A\n- B\n", "A") == "\ufeff- B\n"
-
-
-LINES = st.lists(
-    st.sampled_from(
-        [
-            *("- Fact\n", "* Fact\r\n", "  - nested\n", "1. One\n", "2) Two\r\n", "• dot\n", "- [ ] task\n"),
-            *("# Title\n", "## Work\r\n", "### Interests\n", "\n", "\r\n", " \n", "---\n", "- Überfakt 🎉\n"),
-            *("```\n", "~~~\n", "<!--\n", "-->\n", "<!-- x -->\n", "prose\n", "  prose\n", "    code\n"),
-            *("\ufeff\n", "- Fact  \n", "-\tTab\n", "Notes\n", "\u2028\n", "\x0c\n", "|a|b|\n"),
-        ]
-    ),
-    max_size=14,
-).map("".join)
-
-
-@given(st.sampled_from(["", "\ufeff"]), LINES, st.sampled_from(["", "- Last", "last", "## Last", " "]))
-@example("\ufeff", "", "")
-@example("", "", " ")
-@example("", "", "last")
-@example("", "# User Profile\n\n## Work\n", "- Last")
-def test_an_added_fact_is_one_line_more_and_no_other_line_changes(bom: str, head: str, tail: str) -> None:
-    text = bom + head + tail
-    for section in ("Work", "Interests", "Something else"):
-        after = Document(text).add(section, "A new fact")
-        assert [item.text for item in after.items].count("A new fact") == 1
-        _assert_only_insertions(text, after.text)
-
-
-def _assert_only_insertions(before: str, after: str) -> None:
-    """Each line of `before` is there in `after`, in order, its bytes the same; only the last may have got its newline."""
-    rest = iter(after.removeprefix("\ufeff").splitlines(keepends=True))
-    for line in before.removeprefix("\ufeff").splitlines(keepends=True):
-        assert any(line == other or (not line.endswith("\n") and other.rstrip("\r\n") == line) for other in rest), line
-    assert before.startswith("\ufeff") == after.startswith("\ufeff")
-
-
-@given(st.sampled_from(["", "\ufeff"]), LINES, st.sampled_from(["", "- Last", "last"]))
-def test_replacing_and_removing_touch_exactly_the_named_line(bom: str, head: str, tail: str) -> None:
-    document = Document(bom + head + tail)
-    for item in document.ids.values():
-        lines = list(document.lines)
-        replaced = document.replace(item, "Other")
-        assert len(replaced.lines) == len(lines)
-        assert [n for n, (a, b) in enumerate(zip(lines, replaced.lines, strict=True)) if a != b] in ([item.line], [])
-        assert replaced.lines[item.line].rstrip("\r\n").endswith("Other")
-        kept = lines[: item.line] + lines[item.line + 1 :]
-        assert document.remove(item).text == document.bom + "".join(kept)
 
 
 # Where a new fact goes

@@ -101,24 +101,19 @@ def test_forgetting_leaves_no_pieces_in_the_pages_of_the_database(user: User, se
     assert user.files_with("Zanzibar") == []
 
 
-def test_forgetting_leaves_everything_else_as_it_was(user: User) -> None:
+def test_forgetting_leaves_everything_else_and_no_version_brings_it_back(user: User) -> None:
     user.run("load", "-", stdin=PROFILE)
-    user.run("add", "Plays chess")
     user.has_learned("Has a dog", "I have a dog")
-    user.run("forget", "chess", "--yes")
-    assert user.profile == PROFILE.replace("Leeds\n", "Leeds\n- Has a dog\n")
-    assert user.text_of(1) == PROFILE
-    assert user.text_of(2) == PROFILE.replace("Leeds\n", f"Leeds\n{REDACTED}")
-    assert "I have a dog" in user.run("why", "dog")[0]
-
-
-@pytest.mark.parametrize("undo", ["1", "--only 2"])
-def test_a_version_that_said_what_is_forgotten_comes_back_without_it(user: User, undo: str) -> None:
-    user.run("load", "-", stdin=PROFILE)
     user.run("clear")
     user.run("forget", "Leeds", "--yes")
-    user.run("rollback", *undo.split())
-    assert user.profile == PROFILE.replace("- Lives in Leeds\n", "")
+    assert user.text_of(1) == PROFILE.replace("Lives in Leeds", "[forgotten]")
+    kept = PROFILE.replace("- Lives in Leeds\n", "")
+    user.run("rollback", "1")
+    assert user.profile == kept
+    user.run("rollback", "--steps", "1")
+    user.run("rollback", "--only", "3")
+    assert user.profile == kept.replace("Information\n", "Information\n- Has a dog\n")
+    assert "I have a dog" in user.run("why", "dog")[0]
 
 
 def test_a_line_stays_when_only_its_receipt_or_an_earlier_wording_is_forgotten(user: User) -> None:
@@ -161,16 +156,13 @@ def test_a_heading_is_the_users_to_rename_and_then_goes_out_of_history(user: Use
     user.profile = user.profile.replace("Project Bluebird", "Projects")
     user.run("forget", "Bluebird", "--yes")
     assert user.files_with("Bluebird") == []
-
-
-def test_headings_stay_in_history_while_the_profile_has_them_or_they_are_ours(user: User) -> None:
-    user.profile = "\ufeff# Anna's profile\n- Anna plays chess\n"
-    user.run("forget", "anna", "--yes")
-    assert user.text_of(user.versions()[-1][0]) == user.profile == "\ufeff# Anna's profile\n"
     user.run("add", "Plays chess", "--section", "Interests")
     user.run("clear")
     user.run("forget", "interests", "--yes", code=1)
-    assert "## Interests" in user.text_of(user.versions()[-2][0])
+    assert "## Interests" in user.text_of(user.versions()[-2][0]), "a heading of ours is not the user's to forget"
+    user.profile = "\ufeff# Anna's profile\n- Anna plays chess\n"
+    user.run("forget", "anna", "--yes")
+    assert user.text_of(user.versions()[-1][0]) == user.profile == "\ufeff# Anna's profile\n"
 
 
 # Naming it
