@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from llm_user_memory import DEFAULT_SECTIONS, Document, Edit, Message, judge, merge, says_nothing
+from llm_user_memory import DEFAULT_SECTIONS, Document, merge, says_nothing
 
 PROFILE = """\
 # User Profile
@@ -131,25 +131,6 @@ def test_every_item_has_an_id_of_its_own_however_many_there_are() -> None:
     document = Document("".join(f"- Fact {n % 1500}\n" for n in range(3000)))
     assert len(document.ids) == 3000
     assert {item.line for item in document.ids.values()} == set(range(3000))
-
-
-@pytest.mark.parametrize(
-    ("text", "replaced", "removed", "after"),
-    [
-        ("## Work\n- Python\n## Play\n- Python\n", None, 1, "## Work\n- Python\n## Play\n"),
-        ("- Python\n- Rust\n- Python\n", 0, None, "- Ruby\n- Rust\n- Python\n"),
-        ("- Python\n- Rust\n- Python\n", 1, None, "- Python\n- Rust\n- Ruby\n"),
-        ("- Python\n- Rust\n- Python\n", 0, 1, "- Ruby\n- Rust\n"),
-    ],
-)
-def test_of_two_lines_that_say_the_same_the_named_one_changes(
-    text: str, replaced: int | None, removed: int | None, after: str
-) -> None:
-    document = Document(text)
-    ids = [id for id, item in document.ids.items() if item.text == "Python"]
-    edits = [] if replaced is None else [Edit("REPLACE", ids[replaced], "Ruby", "I use Ruby now")]
-    edits += [] if removed is None else [Edit("REMOVE", ids[removed], "", "no Python")]
-    assert judge(edits, document, document, [Message("I use Ruby now, no Python")]).document.text == after
 
 
 # Bytes that stay

@@ -96,7 +96,8 @@ def test_a_model_can_see_and_search_what_is_known(user: User) -> None:
     user.profile = KNOWN
     user.run("history")
     user.profile = KNOWN.replace("Leeds", "York")
-    assert "Lives in York" in asks(user, "show")
+    assert "Lives in York" in asks(user, "show", auto=None)
+    assert not user.places.file("typed.jsonl").exists(), "memory takes no other part without the shell function"
     found = asks(user, "search", query="lives")
     assert "Lives in York" in found
     assert "Lives in Leeds" in found, "also what was known before"
@@ -108,8 +109,3 @@ def test_a_model_can_recall_past_conversations_but_not_forgotten_ones(user: User
     assert "How do I bake rye bread? (llm --cid " in asks(user, "recall", query="bake")
     user.run("forget", "secret dog", "--yes")
     assert asks(user, "recall", query="secret", said="hello").strip() == "Nothing found."
-
-
-def test_nothing_else_is_learned_from_a_call_with_tools_and_without_the_shell_function(user: User) -> None:
-    asks(user, "show", auto=None)
-    assert not user.places.file("typed.jsonl").exists()
