@@ -168,6 +168,17 @@ def test_a_bom_stays_when_the_first_line_goes() -> None:
     assert removed("\ufeff- A\n- B\n", "A") == "\ufeff- B\n"
 
 
+def test_replacing_and_removing_touch_exactly_the_named_line() -> None:
+    odd = "\ufeff# Me\r\n- Fact\n\n* Other  \r\n  - nested\n1. One\n\r\n2) Two\n```\n- code\n```\n\n- [ ] task\n---\n- Überfakt 🎉\n"
+    for document in (Document(odd), Document(f"{odd}\u2028\n-\tTab\n\n<!-- x -->\n- Last")):
+        for item in document.ids.values():
+            before, after = document.lines[: item.line], document.lines[item.line + 1 :]
+            replaced = document.replace(item, "New")
+            assert (replaced.lines[: item.line], replaced.lines[item.line + 1 :]) == (before, after)
+            assert replaced.lines[item.line].removeprefix(item.bullet).rstrip("\r\n") == "New"
+            assert document.remove(item).text == document.bom + "".join(before + after)
+
+
 # Where a new fact goes
 
 
@@ -175,7 +186,8 @@ def test_a_bom_stays_when_the_first_line_goes() -> None:
     ("text", "section", "fact", "after"),
     [
         *((PROFILE, name, "Sails", PROFILE.replace("boat\n", "boat\n* Sails\n")) for name in PROJECTS),
-        ("", "Interests", "Tea", "# User Profile\n\n## Interests\n- Tea\n"),
+        *((blank, "Interests", "Tea", "{}# User Profile\n\n## Interests\n- Tea\n") for blank in ("", "\n", "  \n")),
+        (" ", "Interests", "Tea", " \n# User Profile\n\n## Interests\n- Tea"),
         ("# Me\n\n## Hobbies\n- Chess\n", "Astrology", "Is a lion", "{}\n## Notes\n- Is a lion\n"),
         ("# Me\n\n## Hobbies\n- Chess\n", "hobby", "Tea", "{}\n## Notes\n- Tea\n"),
         ("# Me\n\n## Hobbies\n- Chess\n", "preferences", "Short", "{}\n## Preferences\n- Short\n"),
