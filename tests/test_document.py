@@ -192,6 +192,7 @@ def test_replacing_and_removing_touch_exactly_the_named_line() -> None:
         ("# Me\n\n## Hobbies\n- Chess\n", "hobby", "Tea", "{}\n## Notes\n- Tea\n"),
         ("# Me\n\n## Hobbies\n- Chess\n", "preferences", "Short", "{}\n## Preferences\n- Short\n"),
         ("## INTERESTS\n- Tea\n", "Interests", "Chess", "{}- Chess\n"),
+        ("## Work\n- Nurse\n\n", "Interests", "Tea", "{}## Interests\n- Tea\n"),
         ("# User Profile\n\n## Work\n- Nurse\n", "User Profile", "Tea", "{}\n## Notes\n- Tea\n"),
         ("# Me\n\n## Work\n- Nurse\n\n### Clients\n- Acme\n", "Interests", "Tea", "{}\n## Interests\n- Tea\n"),
         ("## Work\n1. A\n2. B\n", "Work", "C", "{}3. C\n"),
