@@ -131,7 +131,7 @@ def test_a_profile_that_is_edited_while_it_is_condensed_stays_as_the_user_left_i
     with user.memory() as opened:
         learner = memory.Learner(opened, memory.Log(user.places.logs), memory.Settings(), ask)
         with pytest.raises(memory.Problem, match="try again: llm memory condense"):
-            learner.condense("scripted")
+            learner.condense("scripted", review_all=False)
     assert user.facts == ["Works as a nurse in Leeds", *TWINS[1:]]
 
 

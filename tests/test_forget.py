@@ -178,7 +178,7 @@ def test_forget_lists_everything_that_goes_and_asks_first(user: User) -> None:
     user.learns("ADD | Notes | Likes Leeds | I like Leeds")
     before = user.profile, user.versions()
     said = user.run("forget", "Leeds", stdin="n\n", code=1)[1]
-    assert said.partition("This goes")[0].splitlines() == [
+    assert said.partition("This will")[0].splitlines() == [
         *("In the profile:", "  - Lives in Leeds", "  - Works in Leeds"),
         *("In its history:", "  - Leeds United fan"),
         *("To review:", "  + Recommend Leeds"),

@@ -35,6 +35,21 @@ def test_the_next_prompt_at_a_terminal_names_the_fact_once(user: User) -> None:
     assert told(user) == ""
 
 
+def test_a_prompt_says_when_the_profile_can_not_be_read(user: User) -> None:
+    user.places.create()
+    user.places.profile.write_bytes(b"\xff\xfe")
+    assert told(user) == "the profile can't be read, so it was not sent (llm memory status)"
+    user.profile = PROFILE
+    assert told(user) == ""
+
+
+def test_edits_that_were_reviewed_are_no_news_any_more(user: User) -> None:
+    user.types("I like tea")
+    user.learns("ADD | Interests | Likes tea | I like tea", review_all=True)
+    user.run("review", "--drop", "all")
+    assert told(user) == ""
+
+
 def test_it_is_dim_where_colours_are_welcome(user: User) -> None:
     user.has_learned("Has a dog", "I have a dog")
     terminal = user.terminal("llm", "hi", LLM_MEMORY_UPDATES="false")

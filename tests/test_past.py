@@ -67,6 +67,16 @@ def test_what_is_found_in_the_past_waits_for_review_with_its_quote_and_changes_n
     assert "“I live in Leeds”" in here.run("why", "Leeds")[0]
 
 
+def test_a_receipt_from_the_past_does_not_claim_that_its_words_were_typed(here: User) -> None:
+    logged(here, "I am a pirate")
+    learn(here)
+    assert "in a past prompt, typed or piped in: “I am a pirate”" in here.run("review", stdin="a\n")[1]
+    assert "in a past prompt, typed or piped in: “I am a pirate”" in here.run("why")[0]
+    here.run("learn", "--yes", "-", stdin="I have a parrot\n")
+    here.run("review", "--yes")
+    assert "in your notes: “I have a parrot”" in here.run("why", "parrot")[0]
+
+
 def test_only_what_may_have_been_typed_is_read_and_the_rest_is_counted(here: User) -> None:
     typed = ["I have a dog, Rex (a beagle). Any tips?", "My class is on Mondays; can you plan my week?"]
     logged(

@@ -107,6 +107,13 @@ def test_commands_work_on_the_profile_that_is_named_and_name_it_in_what_they_adv
     assert user.run("show")[0] == ""
 
 
+def test_a_hint_names_the_profile_however_that_was_chosen(user: User) -> None:
+    _, said = user.run("add", "Alpha", LLM_MEMORY_PROFILE="work")
+    assert "To undo this: llm memory --profile work rollback --only 1" in said
+    assert "no profile 'wrok' yet; see: llm memory profiles" in user.run("show", LLM_MEMORY_PROFILE="wrok")[1]
+    assert "--profile" not in user.run("add", "Beta")[1]
+
+
 def test_what_was_typed_in_one_profile_is_never_found_in_another_even_once_forgotten(user: User) -> None:
     user.types("I see a therapist called Brunhilde")
     user.run("add", "Has a dog")

@@ -165,7 +165,7 @@ def test_review_asks_about_each_held_edit_at_a_terminal(user: User) -> None:
     terminal = user.terminal("llm", "memory", "review", auto=None)
     shown = terminal.expect(r"\[a\]ccept.*: ")
     assert "1. Preferences: + Always wants tea" in shown
-    assert "because you typed: “I always want tea” (2026-11-20 Friday, llm logs -c thread-1)" in shown
+    assert "what you typed: “I always want tea” (2026-11-20 Friday, llm logs -c thread-1)" in shown
     assert "proposed by scripted, held because the user did not type “Rome”" in shown
     terminal.type("a\r")
     terminal.expect(r"Never wants rain.*\[q\]uit.*: ")
@@ -235,7 +235,7 @@ def test_many_are_accepted_and_dropped_by_ranges_and_sections(user: User) -> Non
     waits(user, *"abcdef")
     waits(user, "Likes tea", section="Preferences")
     waits(user, "ghost")
-    for wrong, said in (("9", "no held edit 9"), ("2-1", "no held edit 2-1"), ("1,x", "try 3, 1-5,8 or all")):
+    for wrong, said in (("9", "no edit 9 to review"), ("2-1", "no edit 2-1 to review"), ("1,x", "try 3, 1-5,8 or all")):
         assert said in user.run("review", "--accept", wrong, code=1)[1]
     assert "--accept 2 or --drop 2" in user.run("review", "--accept", "1-3", "--drop", "2", code=1)[1]
     _, said = user.run("review", "--accept", "1-2,4", "--drop", "3")
@@ -248,6 +248,26 @@ def test_many_are_accepted_and_dropped_by_ranges_and_sections(user: User) -> Non
     assert user.facts == ["a", "b", "d", "Likes tea"]
 
 
+def test_a_space_separates_numbers_and_several_are_dropped_only_when_confirmed(user: User) -> None:
+    waits(user, *"abcdefghijklmn")
+    user.run("review", "--drop", "1 4, 6 - 7")
+    assert [held["id"] for held in user.to_review()] == [2, 3, 5, *range(8, 15)]
+    assert "There is no edit 99 to review" in user.run("review", "--accept", "2 99", code=1)[1]
+    user.run("review", stdin="d 2 3\nn\nq\n")
+    assert len(user.to_review()) == 10
+    assert "add --help" in user.run("review", stdin="", code=1)[1], "no terminal to ask at"
+
+
+def test_what_was_typed_with_review_switched_on_waits_whoever_learns_it(idle: User) -> None:
+    idle.llm("I like ferns", LLM_MEMORY_REVIEW="all")
+    idle.run("update", LLM_USER_PATH=str(idle.user_dir))
+    assert idle.facts == []
+    assert [held["fact"] for held in idle.to_review()] == ["I like ferns"]
+    idle.llm("I like mosses")
+    idle.run("update", LLM_USER_PATH=str(idle.user_dir))
+    assert idle.facts == ["I like mosses"]
+
+
 def test_at_a_prompt_an_answer_may_be_for_several_or_a_whole_section(user: User) -> None:
     waits(user, *"abc")
     waits(user, "Likes tea", "Likes rain", section="Preferences")
@@ -257,7 +277,7 @@ def test_at_a_prompt_an_answer_may_be_for_several_or_a_whole_section(user: User)
     assert said.index("   10  + h") < said.index("1. Interests: + a"), "a page of what fits comes first"
     assert "   11  + i" not in said
     assert said.count("accept or drop all in its section") == 2
-    assert "no held edit 99" in said
+    assert "no edit 99 to review" in said
     assert user.facts == ["b", "c", "a", "e", "f", "g", "h", "i"]
     assert user.to_review() == []
 
@@ -268,7 +288,7 @@ def test_a_blank_answer_skips_and_a_range_takes_only_what_was_shown(user: User) 
     waits(user, "b")
     user.run("review", stdin=" \n\u00a0\nq\n")
     assert len(user.to_review()) == 3
-    _, said = user.run("review", stdin="d 1-3\nq\n")
+    _, said = user.run("review", stdin="d 1-3\ny\nq\n")
     assert "Dropped 1, 3." in said
     assert [held["fact"] for held in user.to_review()] == ["Likes tea"]
 

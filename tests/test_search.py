@@ -140,6 +140,16 @@ def test_each_hit_has_its_section_when_it_held_and_what_was_typed(user: User) ->
     assert user.run("search", "horse")[0].endswith("\n    “I have a horse”\n")
 
 
+def test_a_fact_that_was_gone_for_less_than_a_day_held_all_the_time(user: User) -> None:
+    for _ in range(2):
+        user.run("add", "Likes ferns")
+        user.run("rollback", "0")
+    user.run("add", "Likes ferns")
+    shown = user.run("search", "ferns")[0]
+    assert shown.count("since") == 1
+    assert " to " not in shown
+
+
 def test_a_fact_that_a_merge_keeps_held_all_the_time(user: User) -> None:
     user.run("load", "-", stdin=PROFILE)
     with user.memory() as memory:

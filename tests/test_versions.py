@@ -10,7 +10,7 @@ import time
 import pytest
 from conftest import PROFILE, Clock, User
 
-from llm_user_memory import Edit, Problem, parse_moment, utc_now
+from llm_user_memory import Document, Edit, Problem, parse_moment, utc_now
 
 NOON = Clock().time
 
@@ -79,7 +79,10 @@ def test_history_is_newest_first_one_line_each_with_a_readable_summary(user: Use
     assert [version["id"] for version in found] == [3, 2, 1]
     size = len(f"{PROFILE}- Plays chess\n- Plays go\n- Plays darts\n")
     added = {"id": 2, "author": "add", "model": "", "summary": "+ Plays chess; + Plays go; + Plays darts"}
-    assert found[1] == added | {"base": 1, "size": size, "at": found[1]["at"]}
+    changes = [
+        {"section": "Personal Information", "before": "", "after": f"Plays {game}"} for game in ("chess", "go", "darts")
+    ]
+    assert found[1] == added | {"base": 1, "size": size, "at": found[1]["at"], "changes": changes}
 
 
 def learns_of_the_family(user: User) -> None:
@@ -172,6 +175,17 @@ def test_diff_is_coloured_on_a_terminal_only(user: User) -> None:
 
 
 # Undo
+
+
+def test_undoing_the_fact_that_a_heading_came_with_leaves_the_others_below_it(user: User) -> None:
+    for fact, section in (("Alpha", "Work"), ("Beta", "Work"), ("Kiwi", "Fruit"), ("Plum", "Fruit")):
+        user.run("add", fact, "--section", section)
+    user.run("rollback", "--only", "1")
+    user.run("rollback", "--only", "3")
+    assert [(item.text, item.section) for item in Document(user.profile).items] == [("Beta", "Work"), ("Plum", "Fruit")]
+    user.run("rollback", "--only", "5")
+    assert sorted(user.facts) == ["Alpha", "Beta", "Plum"]
+    assert user.profile.count("## Work") == 1
 
 
 TEXTS = [
