@@ -152,10 +152,21 @@ class Listener(llm.Model):
         yield "I see."
 
 
+@functools.cache
+def empty_log() -> sqlite_utils.Database:
+    """llm's log with nothing in it, made by llm, which takes 0.1 s."""
+    log = sqlite_utils.Database(memory=True)
+    migrate(log)
+    return log
+
+
 def make_log(home: memory.Home) -> sqlite_utils.Database:
-    """llm's log, made by llm if it is not there."""
+    """llm's log, as llm makes it if it is not there."""
     home.user_dir.mkdir(parents=True, exist_ok=True)
+    fresh = not home.logs.exists()
     log = sqlite_utils.Database(home.logs)
+    if fresh:
+        empty_log().conn.backup(log.conn)
     migrate(log)
     return log
 
@@ -341,9 +352,10 @@ class User:
     def memory(self, **options: Any) -> memory.Memory:
         return memory.Memory(self.places, **options)
 
-    def run(self, *args: str, stdin: str | None = None, code: int = 0) -> tuple[str, str]:
+    def run(self, *args: str, stdin: str | bytes | None = None, code: int = 0, **env: str) -> tuple[str, str]:
         """Run a command of memory's in this process, which is quicker: what it printed and what it said."""
-        done = CliRunner(env=self.env).invoke(memory.memory_group, args, input=stdin, obj=memory.Settings())
+        settings = memory.Settings.from_env(env)
+        done = CliRunner(env=self.env | env).invoke(memory.memory_group, args, input=stdin, obj=settings)
         assert done.exit_code == code, (done.output, done.exception)
         return done.stdout, done.stderr
 
