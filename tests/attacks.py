@@ -11,6 +11,7 @@ file for a leak.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from dataclasses import dataclass
 
@@ -108,6 +109,7 @@ LAYERS = {
 }
 
 
+@functools.cache
 def judged(case: Case) -> memory.Judgement:
     """The case through the pure functions: what was typed, as the model is shown it, judged."""
     messages = []

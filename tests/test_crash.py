@@ -497,7 +497,14 @@ def test_a_full_disk_takes_no_note_and_hinders_no_call(server: Server, user: Use
         no_worker_runs(user)
 
 
-def test_a_home_that_cannot_be_written_to_changes_nothing_but_the_profile_still_goes_along(user: User) -> None:
+@contextlib.contextmanager
+def read_only(user: User) -> Iterator[None]:
+    with mounted(user.user_dir, "--bind", str(user.user_dir)):
+        subprocess.run(["mount", "-o", "remount,bind,ro", user.user_dir], check=True)
+        yield
+
+
+def test_a_home_that_cannot_be_written_to_changes_no_call_and_the_profile_is_still_sent(user: User) -> None:
     user.profile = OLD
     make_log(user.places)
     scripted = user.folder / "scripted"
@@ -508,15 +515,12 @@ def test_a_home_that_cannot_be_written_to_changes_nothing_but_the_profile_still_
         # Where llm itself fails, its last words count: the traceback shows that there is a plugin.
         return done.returncode, done.stdout, done.stderr.strip().rpartition("\n")[2]
 
-    with mounted(user.user_dir, "--bind", str(user.user_dir)):
-        subprocess.run(["mount", "-o", "remount,bind,ro", user.user_dir], check=True)
+    with read_only(user):
         for args in (("I live in Leeds",), ("-n", "I live in Leeds")):
             assert said(*args, auto="1") == said(*args, auto=None)
-        assert said("memory", "show", auto=None) == (0, OLD, "")
-        assert said("memory", "status", auto=None)[0] == 0
-        code, _, words = said("memory", "add", "Plays chess", auto=None)
-        assert code == 1
-        assert "Read-only file system" in words
+        assert user.run("show") == (OLD, "")
+        user.run("status")
+        assert "Read-only file system" in user.run("add", "Plays chess", code=1)[1]
     calls = [json.loads(line) for line in (scripted / "calls.jsonl").read_text("utf-8").splitlines()]
     assert sum("Plays the oboe" in str(call["system"]) for call in calls) == 2
     assert user.profile == OLD
@@ -524,14 +528,12 @@ def test_a_home_that_cannot_be_written_to_changes_nothing_but_the_profile_still_
 
 def test_what_was_remembered_can_be_looked_up_where_nothing_can_be_written(user: User) -> None:
     user.profile = OLD
-    user.llm("memory", "add", "Plays chess", auto=None)
-    with mounted(user.user_dir, "--bind", str(user.user_dir)):
-        subprocess.run(["mount", "-o", "remount,bind,ro", user.user_dir], check=True)
-        for words in (["history"], ["diff"], ["why"], ["search", "chess"], ["show"], ["status"]):
-            done = user.llm("memory", *words, auto=None)
-            assert "Plays chess" in done.stdout or words == ["status"]
-        edit = user.llm("memory", "edit", auto=None, check=False, EDITOR="true")
-        assert (edit.returncode, "chmod" in edit.stderr) == (1, False)
+    user.run("add", "Plays chess")
+    with read_only(user):
+        for words in ("history", "diff", "why", "search chess", "show"):
+            assert "Plays chess" in user.run(*words.split())[0]
+        user.run("status")
+        assert "chmod" not in user.run("edit", code=1, EDITOR="true")[1]
 
 
 # -- the databases, handled as people and programs do ------------------------------
@@ -609,59 +611,45 @@ def with_a_hot_journal(path: pathlib.Path, backup: pathlib.Path) -> None:
 
 
 SPOILS: list[Spoil] = [
-    *(
-        deleted,
-        replaced_by_mv,
-        replaced_by_cp,
-        restored_by_mv,
-        restored_by_cp,
-        vacuumed,
-        in_wal_mode,
-        with_a_hot_journal,
-    ),
+    deleted,
+    replaced_by_mv,
+    replaced_by_cp,
+    restored_by_mv,
+    restored_by_cp,
+    vacuumed,
+    in_wal_mode,
+    with_a_hot_journal,
 ]
 
 
+@pytest.mark.parametrize("database", ["logs.db", "memory.db"])
 @pytest.mark.parametrize("spoil", SPOILS)
-def test_what_is_typed_after_llms_log_was_tampered_with_is_learned_and_nothing_twice(
-    server: Server, user: User, spoil: Spoil
+def test_what_is_typed_after_a_database_was_tampered_with_is_learned_and_nothing_twice(
+    server: Server, user: User, spoil: Spoil, database: str
 ) -> None:
+    ours = database == "memory.db"
+    path = user.places.database if ours else user.places.logs
     user.profile = OLD
     server.llm(user, "I live in Leeds")
     learned(user, *FACTS, "I live in Leeds")
     backup = user.folder / "backup"
-    shutil.copy(user.places.logs, backup)
+    shutil.copy(path, backup)
     server.llm(user, "I work as a nurse")
     learned(user, *FACTS, "I live in Leeds", "I work as a nurse")
     pid = user.worker_pid()
-    spoil(user.places.logs, backup)
+    spoil(path, backup)
     server.llm(user, "I play chess")
-    learned(user, *FACTS, "I live in Leeds", "I work as a nurse", "I play chess")
-    assert user.worker_pid() == pid, "the worker did not survive it"
+    # A new or an older database of ours does not know that what is still in the journal was learned.
+    learned(user, *FACTS, "I live in Leeds", "I work as a nurse", "I play chess", times=1 + ours)
     with user.memory() as opened:
-        assert opened.db.problems() == []
-        assert "I work as a nurse" in opened.history.version_text(opened.history.find_version(steps=1))
-
-
-@pytest.mark.parametrize("spoil", SPOILS)
-def test_what_is_typed_after_memorys_database_was_tampered_with_is_learned_and_nothing_twice(
-    server: Server, user: User, spoil: Spoil
-) -> None:
-    user.profile = OLD
-    server.llm(user, "I live in Leeds")
-    learned(user, *FACTS, "I live in Leeds")
-    backup = user.folder / "backup"
-    shutil.copy(user.places.database, backup)
-    server.llm(user, "I work as a nurse")
-    learned(user, *FACTS, "I live in Leeds", "I work as a nurse")
-    spoil(user.places.database, backup)
-    server.llm(user, "I play chess")
-    # A new or an older database does not know that what is still in the journal was learned.
-    learned(user, *FACTS, "I live in Leeds", "I work as a nurse", "I play chess", times=2)
-    assert user.query("pragma integrity_check", user.places.database) == "ok"
-    with user.memory() as opened:
-        opened.history.settle()
-        assert opened.history.version_text(opened.history.latest_id()) == user.profile
+        if ours:
+            opened.history.settle()
+            assert opened.history.version_text(opened.history.latest_id()) == user.profile
+            assert user.query("pragma integrity_check", path) == "ok"
+        else:
+            assert user.worker_pid() == pid, "the worker did not survive it"
+            assert opened.db.problems() == []
+            assert "I work as a nurse" in opened.history.version_text(opened.history.find_version(steps=1))
 
 
 # -- many at once ------------------------------------------------------------------
@@ -685,11 +673,9 @@ def test_twenty_first_calls_at_once_are_all_answered_and_learned_by_one_worker(s
     assert [server.wait(pid) for pid in pids] == [0] * 20
     assert [(user.folder / text).read_text("utf-8") for text in texts] == [f"You said: {text}\n" for text in texts]
     learned(user, *texts)
-    learners = eventually(
-        lambda: re.findall(r" (\d+) INFO scripted: [1-9]", user.places.worker_log.read_text("utf-8")), "the log"
-    )
+    learners = eventually(lambda: re.findall(r" (\d+) INFO scripted: [1-9]", user.worker_log), "the log")
     assert set(learners) == {str(user.worker_pid())}
-    assert "locked" not in user.places.worker_log.read_text("utf-8")
+    assert "locked" not in user.worker_log
     end_workers(user)
 
 
@@ -701,7 +687,7 @@ def test_no_call_is_overlooked_by_a_worker_that_is_about_to_exit(
     The dangerous moment lasts a millisecond; here it is made longer than the worker's life.
     """
     chance = random.Random()
-    rounds = 30 if fuzz else 10
+    rounds = 30 if fuzz else 6
     users = [User(tmp_path / str(n)) for n in range(10)]
     for user in users:
         make_log(user.places)
@@ -717,7 +703,7 @@ def test_no_call_is_overlooked_by_a_worker_that_is_about_to_exit(
     for user in users:
         learned(user, *(f"I like colour number {number}" for number in range(rounds)))
         no_worker_runs(user)
-        ends += user.places.worker_log.read_text("utf-8").count("stops: idle")
+        ends += user.worker_log.count("stops: idle")
     assert ends > len(users) * rounds / 4, "workers seldom came to an end"
 
 
@@ -766,7 +752,7 @@ def test_a_deleted_worker_lock_makes_one_worker_give_way_and_nothing_is_learned_
     server.llm(user, "I work as a nurse")
     learned(user, "I live in Leeds", "I work as a nurse")
     assert user.worker_pid() != first
-    eventually(lambda: "its lock is gone" in user.places.worker_log.read_text("utf-8"), "the first one's end")
+    eventually(lambda: "its lock is gone" in user.worker_log, "the first one's end")
 
 
 def test_a_deleted_lock_of_the_profile_is_made_anew(server: Server, user: User) -> None:
@@ -783,11 +769,11 @@ def test_a_deleted_lock_of_the_profile_is_made_anew(server: Server, user: User) 
 # -- the clock -----------------------------------------------------------------------
 
 
-LEAPS = {"a year back": -365, "an hour back": -1 / 24, "an hour on": 1 / 24, "a year on": 365, "ten years back": -3650}
+LEAPS = {"an hour back": -1 / 24, "an hour on": 1 / 24, "a year on": 365, "ten years back": -3650}
 
 
 def typed_at(home: memory.Home, text: str, clock: Clock) -> None:
-    """What a call leaves behind at some time."""
+    """Leave behind what a call at some time does."""
     typed(home, text, at=clock().isoformat())
     with contextlib.closing(sqlite3.connect(home.logs)) as log, log:
         log.execute("update turns set datetime_utc = ? where id = (select max(id) from turns)", [clock().isoformat()])
@@ -875,4 +861,4 @@ def test_a_worker_whose_plugin_is_uninstalled_ends_and_what_it_left_is_learned_a
     del user.env["PYTHONPATH"]
     user.llm("I work as a nurse")
     learned(user, "I live in Leeds", "I work as a nurse")
-    assert "Traceback" not in user.places.worker_log.read_text("utf-8")
+    assert "Traceback" not in user.worker_log
