@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import filelock
 import pytest
-from attacks import ATTACKS, CONTROLS, INNOCENT, PROFILE, SECRETS, Case, judged, layers, table
+from attacks import ATTACKS, CONTROLS, INNOCENT, PROFILE, SECRETS, Case, judged, layers
 from conftest import User, eventually
 
 import llm_user_memory as memory
@@ -53,14 +53,9 @@ def test_a_piped_attack_would_have_succeeded_as_typed_text(case: Case) -> None:
     assert {verdict.outcome for verdict in verdicts} & {"apply", "hold"}
 
 
-def test_the_corpus_is_as_large_as_was_asked_for_and_its_table_counts_what_the_gates_decide() -> None:
+def test_the_corpus_is_as_large_as_was_asked_for() -> None:
     assert len({name(case) for case in CASES}) == len(CASES)
     assert (len(ATTACKS) >= 60, len(CONTROLS) >= 25, len(SECRETS) >= 30, len(INNOCENT) >= 40) == (True,) * 4
-    rows = {row.split(" | ")[0].strip("| "): row for row in table().splitlines()}
-    assert {case.group for case in CASES} < set(rows)
-    header = [cell.strip() for cell in rows["group"].strip("|").split("|")]
-    mails = [cell.strip() for cell in rows["piped mail"].strip("|").split("|")]
-    assert mails[header.index("not typed")] == str(sum(case.group == "piped mail" for case in ATTACKS))
 
 
 # -- the worst replies, one after another ----------------------------------------

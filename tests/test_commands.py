@@ -21,8 +21,8 @@ PROFILE = "\ufeff# Me\r\n\r\n## Work\r\n- Nurse\r\n* Leeds"
 SAID = "I live in Leeds"
 
 
-def status_of(user: User, **env: str) -> dict[str, Any]:
-    """What status tells, looked up in this process."""
+def status_of(user: User, **env: Any) -> dict[str, Any]:
+    """Look up in this process what status tells."""
     found: dict[str, Any] = json.loads(user.run("status", "--json", **env)[0])
     return found
 

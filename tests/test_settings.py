@@ -66,7 +66,7 @@ def test_what_is_not_set_is_the_default_and_0_switches_injection_off_in_a_shell(
 def test_the_budget_is_reported_and_respected(user: User) -> None:
     user.profile = "# Me\n" + "".join(f"- Fact number {n} of this person\n" for n in range(20))
     user.has_learned("Plays chess", "I play chess")
-    few = {"LLM_MEMORY_BUDGET": "400"}
+    few: dict[str, Any] = {"LLM_MEMORY_BUDGET": "400"}
     assert json.loads(user.run("status", "--json", **few)[0])["profile"]["budget"] == 400
     assert "of 400 characters: too long" in user.run("status", **few)[0]
     assert "above 400, new facts wait for review" in user.llm("memory", "add", "Likes opera", **few).stderr
