@@ -21,9 +21,9 @@ PROFILE = "\ufeff# Me\r\n\r\n## Work\r\n- Nurse\r\n* Leeds"
 SAID = "I live in Leeds"
 
 
-def status_of(user: User, **env: Any) -> dict[str, Any]:
+def status_of(user: User) -> dict[str, Any]:
     """Look up in this process what status tells."""
-    found: dict[str, Any] = json.loads(user.run("status", "--json", **env)[0])
+    found: dict[str, Any] = json.loads(user.run("status", "--json")[0])
     return found
 
 

@@ -27,14 +27,16 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from conftest import Clock, User, eventually, fill, make_log, posix_only, typed
 
 import llm_user_memory as memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 pytestmark = posix_only
 
@@ -551,45 +553,8 @@ def learned(user: User, *expected: str, times: int = 1) -> None:
         )
 
 
-Spoil = Callable[[pathlib.Path, pathlib.Path], None]
-"""Does something to a database, of which there is a backup."""
-
-
-def deleted(path: pathlib.Path, backup: pathlib.Path) -> None:
-    path.unlink()
-
-
-def replaced_by_mv(path: pathlib.Path, backup: pathlib.Path) -> None:
-    aside = path.with_name("aside")
-    shutil.copy(path, aside)
-    os.replace(aside, path)
-
-
-def replaced_by_cp(path: pathlib.Path, backup: pathlib.Path) -> None:
-    content = path.read_bytes()
-    path.write_bytes(content)
-
-
-def restored_by_mv(path: pathlib.Path, backup: pathlib.Path) -> None:
-    os.replace(backup, path)
-
-
-def restored_by_cp(path: pathlib.Path, backup: pathlib.Path) -> None:
-    shutil.copyfile(backup, path)
-
-
-def vacuumed(path: pathlib.Path, backup: pathlib.Path) -> None:
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        db.execute("vacuum")
-
-
-def in_wal_mode(path: pathlib.Path, backup: pathlib.Path) -> None:
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        assert db.execute("pragma journal_mode = wal").fetchone() == ("wal",)
-
-
-def with_a_hot_journal(path: pathlib.Path, backup: pathlib.Path) -> None:
-    """As a program leaves it that is killed in the middle of a commit."""
+def leave_hot_journal(path: pathlib.Path) -> None:
+    """Leave the database as a program does that is killed in the middle of a commit."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("pragma cache_size = 1")
         db.execute("begin")
@@ -610,22 +575,34 @@ def with_a_hot_journal(path: pathlib.Path, backup: pathlib.Path) -> None:
     assert b"half written" in path.read_bytes(), "nothing to roll back"
 
 
-SPOILS: list[Spoil] = [
-    deleted,
-    replaced_by_mv,
-    replaced_by_cp,
-    restored_by_mv,
-    restored_by_cp,
-    vacuumed,
-    in_wal_mode,
-    with_a_hot_journal,
-]
+def execute(path: pathlib.Path, sql: str) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute(sql)
+
+
+def replaced_by_mv(path: pathlib.Path) -> None:
+    aside = path.with_name("aside")
+    shutil.copy(path, aside)
+    os.replace(aside, path)
+
+
+SPOILS: dict[str, Callable[[pathlib.Path, pathlib.Path], object]] = {
+    "deleted": lambda path, _: path.unlink(),
+    "replaced by mv": lambda path, _: replaced_by_mv(path),
+    "replaced by cp": lambda path, _: path.write_bytes(path.read_bytes()),
+    "restored by mv": lambda path, backup: os.replace(backup, path),
+    "restored by cp": lambda path, backup: shutil.copyfile(backup, path),
+    "vacuumed": lambda path, _: execute(path, "vacuum"),
+    "in WAL mode": lambda path, _: execute(path, "pragma journal_mode = wal"),
+    "with a hot journal": lambda path, _: leave_hot_journal(path),
+}
+"""What people and programs do to a database, of which there is a backup."""
 
 
 @pytest.mark.parametrize("database", ["logs.db", "memory.db"])
 @pytest.mark.parametrize("spoil", SPOILS)
 def test_what_is_typed_after_a_database_was_tampered_with_is_learned_and_nothing_twice(
-    server: Server, user: User, spoil: Spoil, database: str
+    server: Server, user: User, spoil: str, database: str
 ) -> None:
     ours = database == "memory.db"
     path = user.places.database if ours else user.places.logs
@@ -637,7 +614,7 @@ def test_what_is_typed_after_a_database_was_tampered_with_is_learned_and_nothing
     server.llm(user, "I work as a nurse")
     learned(user, *FACTS, "I live in Leeds", "I work as a nurse")
     pid = user.worker_pid()
-    spoil(path, backup)
+    SPOILS[spoil](path, backup)
     server.llm(user, "I play chess")
     # A new or an older database of ours does not know that what is still in the journal was learned.
     learned(user, *FACTS, "I live in Leeds", "I work as a nurse", "I play chess", times=1 + ours)
