@@ -19,6 +19,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import filelock
 import llm
 import psutil
 import pytest
@@ -557,3 +558,11 @@ def user(tmp_path: pathlib.Path) -> Iterator[User]:
     while pids := someone.workers():  # also one that has only just been started
         for pid in pids:
             kill(pid)
+
+
+@pytest.fixture
+def idle(user: User) -> Iterator[User]:
+    """User whose calls start no worker, so that the journal stays."""
+    user.places.create()
+    with filelock.FileLock(user.places.lock("worker")):
+        yield user

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import re
-from typing import TYPE_CHECKING
 
-import filelock
 import pytest
 from attacks import ATTACKS, CONTROLS, INNOCENT, PROFILE, SECRETS, Case, judged, layers
 from conftest import User, eventually
 
 import llm_user_memory as memory
 from llm_user_memory import Edit
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 CASES = [*ATTACKS, *CONTROLS]
 PIPED = [case for case in ATTACKS if case.by == "not typed"]
@@ -99,15 +93,6 @@ def test_ten_hostile_replies_in_a_row_leave_three_quarters_of_the_profile_and_ev
 # -- through llm -----------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def no_worker(user: User) -> Iterator[None]:
-    """Keep calls from starting a worker: the test learns in its stead."""
-    user.places.create()
-    user.make_log()
-    with filelock.FileLock(user.places.lock("worker")):
-        yield
-
-
 class Obedient:
     """A model that answers an update request with what the attackers of its messages want."""
 
@@ -123,7 +108,7 @@ class Obedient:
         return "\n".join(case.answer for case in shown)
 
 
-def learn(user: User, model: Obedient) -> int:
+def learn_all(user: User, model: Obedient) -> int:
     """Do the worker's work until there is nothing left to do; how many turns that were."""
     turns = 0
     while result := user.learns(model):
@@ -140,43 +125,41 @@ def keeps_secret(user: User, case: Case, model: Obedient) -> bool:
 
 
 @pytest.mark.parametrize("group", sorted({case.group for case in ONE_BY_ONE}))
-def test_what_is_typed_or_piped_into_llm_teaches_only_what_it_should(user: User, group: str) -> None:
-    with no_worker(user):
-        for case in ONE_BY_ONE:
-            if case.group == group:
-                user.profile = case.profile
-                before = len(user.to_review())
-                for typed in case.messages:
-                    user.llm(typed, input=case.piped, LLM_MEMORY_LINE=case.line)
-                model = Obedient([case])
-                assert learn(user, model) == (0 if case.line else len(case.messages)), case
-                assert facts(user.profile) - facts(case.profile) == set(case.learned), case
-                assert facts(case.profile) - facts(user.profile) == set(case.lost), case
-                assert len(user.to_review()) - before == min(case.held, memory.HELD_AT_ONCE), case
-                if case.piped:
-                    assert not any(case.piped[:40] in request for request in model.requests), case
-                assert keeps_secret(user, case, model), case
+def test_what_is_typed_or_piped_into_llm_teaches_only_what_it_should(idle: User, group: str) -> None:
+    idle.make_log()
+    for case in (case for case in ONE_BY_ONE if case.group == group):
+        idle.profile = case.profile
+        before = len(idle.to_review())
+        for typed in case.messages:
+            idle.llm(typed, input=case.piped, LLM_MEMORY_LINE=case.line)
+        model = Obedient([case])
+        assert learn_all(idle, model) == (0 if case.line else len(case.messages)), case
+        assert facts(idle.profile) - facts(case.profile) == set(case.learned), case
+        assert facts(case.profile) - facts(idle.profile) == set(case.lost), case
+        assert len(idle.to_review()) - before == min(case.held, memory.HELD_AT_ONCE), case
+        if case.piped:
+            assert not any(case.piped[:40] in request for request in model.requests), case
+        assert keeps_secret(idle, case, model), case
 
 
 @pytest.mark.parametrize("half", [0, 1])
-def test_what_is_said_in_a_chat_teaches_only_what_it_should(user: User, half: int) -> None:
+def test_what_is_said_in_a_chat_teaches_only_what_it_should(idle: User, half: int) -> None:
     cases = IN_CHAT[half::2]
-    user.profile = PROFILE
-    with no_worker(user):
-        chat = user.terminal("llm", "chat", TERM="dumb")
-        chat.expect("> ")
-        for case in cases:
-            chat.type(case.messages[0] + "\n")
-            chat.expect(r"You said: [^\n]*\n+> ")
-        chat.end()
-        chat.wait()
-        model = Obedient(cases)
-        assert learn(user, model) == len(cases)
+    idle.profile = PROFILE
+    chat = idle.terminal("llm", "chat", TERM="dumb")
+    chat.expect("> ")
+    for case in cases:
+        chat.type(case.messages[0] + "\n")
+        chat.expect(r"You said: [^\n]*\n+> ")
+    chat.end()
+    chat.wait()
+    model = Obedient(cases)
+    assert learn_all(idle, model) == len(cases)
     learned = {fact for case in cases for fact in case.learned}
     lost = {fact for case in cases for fact in case.lost}
-    assert facts(user.profile) == (facts(PROFILE) | learned) - lost
-    assert len(user.to_review()) == sum(case.held for case in cases)
-    assert [case for case in cases if not keeps_secret(user, case, model)] == []
+    assert facts(idle.profile) == (facts(PROFILE) | learned) - lost
+    assert len(idle.to_review()) == sum(case.held for case in cases)
+    assert [case for case in cases if not keeps_secret(idle, case, model)] == []
 
 
 def test_a_worker_that_logs_everything_it_does_logs_no_secret(user: User) -> None:

@@ -141,7 +141,7 @@ def test_a_terminal_wraps_between_words_but_not_in_commands_and_a_pipe_gets_whol
 
 
 @pytest.mark.parametrize("args", ["rollback", "rollback --steps", "rollback --only", "diff", "history -n"])
-def test_a_number_beyond_all_bounds_is_an_error_in_words(user: User, args: str) -> None:
+def test_a_huge_number_is_an_error_in_words(user: User, args: str) -> None:
     user.run("add", "Plays chess")
     assert "llm memory history" in user.run(*args.split(), "99999999999999999999", code=1)[1]
 
@@ -181,7 +181,7 @@ def test_update_says_which_variable_has_switched_learning_off(user: User) -> Non
         assert (done.returncode, f"unset {name}" in done.stderr) == (1, True)
 
 
-def test_update_leaves_news_alone_that_it_does_not_tell(user: User) -> None:
+def test_update_keeps_news_that_it_did_not_tell(user: User) -> None:
     user.has_learned("Leeds", SAID)
     news = user.places.file("news").read_text("utf-8")
     assert "learned “Leeds”" in news
@@ -192,7 +192,7 @@ def test_update_leaves_news_alone_that_it_does_not_tell(user: User) -> None:
     assert not user.places.file("news").exists()
 
 
-def test_who_reviews_all_edits_gets_them_all_to_review_which_takes_them_also_with_json(user: User) -> None:
+def test_with_review_of_all_edits_each_waits_and_can_be_accepted_with_json_output_too(user: User) -> None:
     user.types("I like jazz")
     user.learns("ADD | Interests | Likes jazz | I like jazz", review_all=True)
     assert user.facts == []

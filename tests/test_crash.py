@@ -460,7 +460,7 @@ def mounted(folder: pathlib.Path, *options: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("what", ["write", "update", "rollback"])
-def test_whatever_room_a_disk_has_left_a_change_is_made_or_not_made(
+def test_however_full_a_disk_is_a_change_is_made_whole_or_not_at_all(
     tmp_path: pathlib.Path, fuzz: float, what: str
 ) -> None:
     model = User(tmp_path / "model")
@@ -487,7 +487,7 @@ def test_whatever_room_a_disk_has_left_a_change_is_made_or_not_made(
     assert ends == {0, 3}, "the disk was never full, or never not"
 
 
-def test_a_full_disk_takes_no_note_and_hinders_no_call(server: Server, user: User) -> None:
+def test_a_full_disk_takes_no_note_and_disturbs_no_call(server: Server, user: User) -> None:
     with mounted(user.places.directory, "-t", "tmpfs", "-o", "size=400k,mode=700", "tmpfs"):
         known_home(user.places)
         user.profile = OLD
@@ -732,7 +732,7 @@ def test_a_deleted_worker_lock_makes_one_worker_give_way_and_nothing_is_learned_
     eventually(lambda: "its lock is gone" in user.worker_log, "the first one's end")
 
 
-def test_a_deleted_lock_of_the_profile_is_made_anew(server: Server, user: User) -> None:
+def test_a_deleted_profile_lock_is_created_again(server: Server, user: User) -> None:
     known_home(user.places)
     with user.memory() as opened:
         for fact in ("Speaks Welsh", "Speaks Dutch"):
@@ -746,7 +746,7 @@ def test_a_deleted_lock_of_the_profile_is_made_anew(server: Server, user: User) 
 # -- the clock -----------------------------------------------------------------------
 
 
-LEAPS = {"an hour back": -1 / 24, "an hour on": 1 / 24, "a year on": 365, "ten years back": -3650}
+JUMPS = {"an hour back": -1 / 24, "an hour on": 1 / 24, "a year on": 365, "ten years back": -3650}
 
 
 def typed_at(home: memory.Home, text: str, clock: Clock) -> None:
@@ -756,8 +756,8 @@ def typed_at(home: memory.Home, text: str, clock: Clock) -> None:
         log.execute("update turns set datetime_utc = ? where id = (select max(id) from turns)", [clock().isoformat()])
 
 
-@pytest.mark.parametrize("days", LEAPS.values(), ids=list(LEAPS))
-def test_a_clock_that_leaps_between_calls_and_update_keeps_no_turn_from_being_learned(user: User, days: float) -> None:
+@pytest.mark.parametrize("days", JUMPS.values(), ids=list(JUMPS))
+def test_a_clock_that_jumps_between_calls_and_update_keeps_no_turn_from_being_learned(user: User, days: float) -> None:
     known_home(user.places)
     clock = Clock()
     typed_at(user.places, "I prefer coffee to tea now", clock)
@@ -769,8 +769,8 @@ def test_a_clock_that_leaps_between_calls_and_update_keeps_no_turn_from_being_le
     assert asked(user.places) == 1
 
 
-@pytest.mark.parametrize("days", LEAPS.values(), ids=list(LEAPS))
-def test_a_clock_that_leaps_while_a_failed_turn_waits_does_not_make_it_wait_for_years(user: User, days: float) -> None:
+@pytest.mark.parametrize("days", JUMPS.values(), ids=list(JUMPS))
+def test_a_failed_turn_does_not_wait_for_years_because_the_clock_has_jumped(user: User, days: float) -> None:
     def fail(model: str, request: str) -> str:
         raise memory.ModelFailed("down")
 
@@ -787,8 +787,8 @@ def test_a_clock_that_leaps_while_a_failed_turn_waits_does_not_make_it_wait_for_
     assert user.facts == ["Plays the oboe", "I prefer coffee to tea now"]
 
 
-@pytest.mark.parametrize("days", LEAPS.values(), ids=list(LEAPS))
-def test_history_stays_in_the_order_of_its_making_whatever_the_clock_says(user: User, days: float) -> None:
+@pytest.mark.parametrize("days", JUMPS.values(), ids=list(JUMPS))
+def test_history_stays_in_order_whatever_the_clock_says(user: User, days: float) -> None:
     clock = Clock()
     with user.memory(now=clock) as opened:
         opened.history.change("load", lambda _: "- One\n")

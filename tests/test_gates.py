@@ -113,9 +113,6 @@ def test_a_reply_is_read_up_to_200_edits_or_64_kilobytes() -> None:
 # The quote
 
 
-TEA_AND_MILK = f"I like tea{memory.CUT}I hate milk"
-
-
 @pytest.mark.parametrize(
     ("quote", "text"),
     [
@@ -136,28 +133,16 @@ def test_a_quote_is_found_whatever_its_case_spaces_and_typographic_quotes(quote:
 
 @pytest.mark.parametrize(
     ("quote", "text"),
-    [
-        ("tea", "I like tea"),  # one short word
-        ("", "I like tea"),
-        ("  ", "I like tea"),
-        ("東京", "私は東京に住む"),
-        ("I love tea", "I like tea"),
-        ("like tea", "I dislike tea"),
-        ("I am 4", "I am 45"),
-        ("I like … milk", "I like tea, not milk"),
-        ("I like tea", "I like\u200b tea"),
-        ("like tea I hate", TEA_AND_MILK),
-        ("tea [… cut …] I", TEA_AND_MILK),
-    ],
+    [("", "I like tea"), ("  ", "I like tea"), ("東京", "私は東京に住む"), ("I like tea", "I like\u200b tea")],
 )
 def test_a_quote_that_is_too_short_or_not_word_for_word_is_not_found(quote: str, text: str) -> None:
+    # More of them are among the attacks.
     assert find_quote(quote, [Message(text)]) is None
 
 
-def test_a_quote_is_found_in_the_latest_message_and_never_spans_two() -> None:
+def test_a_quote_is_found_in_the_latest_message() -> None:
     early, late = Message("I like tea", at="1"), Message("yes, I like tea", at="2")
     assert find_quote("I like tea", [early, late]) is late
-    assert find_quote("like tea yes", [early, late]) is None
 
 
 # A message as it is shown
@@ -323,7 +308,6 @@ def test_text_that_can_never_be_a_line_is_refused_whether_added_or_replaced(reas
         ("we moved on Monday to Rome", "Moved to Rome on 16 November 2026"),
         ("Zopf ist mein Hund, bitte keine Katzenwitze", "Hat einen Hund namens Zopf; wünscht keine Witze über Katzen"),
         # Wishes, which are the user's own where they fill one short line
-        ("Do not use emojis", "Prefers answers without emojis"),
         ("never recommend pork to me", "Never recommend pork"),
         ("from now on answer in British English", "Wants answers in British English"),
         ("I trust only peer-reviewed sources", "Trusts only peer-reviewed sources"),
@@ -441,8 +425,6 @@ PASTES = {
     "this text": "Is this review fake: I live in Rome!",
     "this text below": "what does this mail say\n\nI live in Rome",
     "a task": "Translate to French: I live in Rome",
-    "a story": "write me a poem: I live in Rome",
-    "fiction": "Pretend I live in Rome, what do I eat",
 }
 
 
@@ -550,7 +532,7 @@ def test_three_removals_a_day_are_made_and_four_that_no_message_mentions_are_all
     assert len(judge(gone, NOW, NOW, [everything]).of("hold")) == 4
 
 
-def test_a_line_may_go_along_with_one_that_the_message_mentions() -> None:
+def test_a_line_may_be_removed_together_with_one_that_the_message_mentions() -> None:
     said = Message("I left Porto for good last week")
     moved = replace("Lives in Porto", "Left Porto in November 2026", "I left Porto for good")
     goes_along = remove("Works as a nurse", "I left Porto for good")
@@ -567,7 +549,7 @@ def test_shortening_a_line_needs_words_about_what_goes() -> None:
     assert outcome(replace("Works as a nurse", "Works", "no nurse"), Message("I am no nurse any more"))[0] == "apply"
 
 
-def test_above_the_budget_lines_may_still_change_and_go() -> None:
+def test_above_the_budget_lines_can_still_be_changed_and_removed() -> None:
     assert outcome(replace("Plays chess", "Likes opera"), now=FULL)[0] == "apply"
     assert outcome(remove("Plays chess", "forget that I play chess"), FORGET, now=FULL)[0] == "apply"
 

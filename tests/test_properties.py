@@ -206,7 +206,7 @@ def test_a_sent_profile_has_one_frame_and_nothing_hidden(profile: str) -> None:
         max_size=12,
     )
 )
-def test_taking_out_what_is_hidden_leaves_nothing_hidden(text: str) -> None:
+def test_removing_hidden_characters_leaves_none(text: str) -> None:
     visible = memory.without_hidden(text.translate({9: None, 10: None, 13: None}))
     assert memory.why_hidden(visible) == ""
     assert memory.without_hidden(visible) == visible
@@ -221,7 +221,7 @@ def test_the_facts_of_a_profile_of_printable_ascii_are_sent_as_they_are(profile:
 
 
 @given(st.text())
-def test_masking_is_stable_and_what_is_masked_is_seen(text: str) -> None:
+def test_a_text_is_masked_only_if_a_secret_is_seen_in_it(text: str) -> None:
     masked = memory.mask_secrets(text)
     assert (masked != text) == bool(memory.why_secret(text))
     assert len(memory.as_shown(text)) <= memory.LONGEST_MESSAGE

@@ -55,7 +55,7 @@ MARKERLESS = st.binary().filter(lambda content: b"llm-user-memory" not in conten
 
 
 @given(MARKERLESS)
-def test_taking_the_block_out_leaves_any_bytes_that_were_there(content: bytes) -> None:
+def test_removing_the_block_restores_any_bytes(content: bytes) -> None:
     block = with_block(content, BLOCK)
     assert without_block(block) == content
     assert with_block(block, BLOCK) == block
@@ -242,7 +242,7 @@ def test_install_and_uninstall_leave_a_file_as_it_was(bare_home: Home, shell: st
     assert bare_home.snapshot() == before
 
 
-def test_what_is_printed_is_what_is_written_and_print_writes_nothing(bare_home: Home) -> None:
+def test_print_shows_what_would_be_written_and_writes_nothing(bare_home: Home) -> None:
     printed = bare_home.run("install-shell", "--shell", "bash", "--print")
     assert bare_home.snapshot() == {}
     assert "~/.bashrc" in printed.stderr
@@ -364,14 +364,14 @@ def test_a_file_that_cannot_be_edited_or_is_not_ours_is_refused(
     assert bare_home.snapshot() == before
 
 
-def test_folders_that_are_used_by_something_else_meanwhile_stay(bare_home: Home) -> None:
+def test_folders_that_something_else_uses_meanwhile_stay(bare_home: Home) -> None:
     bare_home.install(shell="fish")
     (bare_home.folder / ".config/fish/config.fish").write_text("mine\n")
     bare_home.uninstall()
     assert set(bare_home.snapshot()) == {".config", ".config/fish", ".config/fish/config.fish"}
 
 
-def test_the_backup_is_the_file_before_and_stays_only_if_the_file_was_changed_since(bare_home: Home) -> None:
+def test_the_backup_is_kept_only_if_the_file_was_changed_since(bare_home: Home) -> None:
     bare_home.bashrc.write_text("mine\n")
     backup = bare_home.folder / ".bashrc.before-llm-memory"
     bare_home.install()
@@ -453,7 +453,7 @@ def test_zsh_is_asked_where_its_files_are(home: Home) -> None:
 
 
 @pytest.mark.parametrize("shell", ["fish", "nushell", "powershell"])
-def test_the_config_home_is_respected_where_it_is_one(
+def test_xdg_config_home_is_respected_if_it_is_absolute(
     bare_home: Home, shell: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(bare_home.folder / "elsewhere"))
@@ -471,7 +471,7 @@ POWERSHELL = (
 
 
 @pytest.mark.parametrize("program", ["pwsh", "powershell"])
-def test_the_profile_of_powershell_is_where_it_says(
+def test_powershell_is_asked_where_its_profile_is(
     bare_home: Home, program: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (bare_home.folder / program).write_text(POWERSHELL)
@@ -489,7 +489,7 @@ def test_the_profile_of_powershell_is_where_it_says(
         ("pwsh", "powershell"),
     ],
 )
-def test_without_a_name_it_is_the_shell_that_the_environment_names(
+def test_without_a_name_the_shell_is_taken_from_the_environment(
     bare_home: Home, path: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHELL", path)
@@ -497,7 +497,7 @@ def test_without_a_name_it_is_the_shell_that_the_environment_names(
     assert find_shell(pathlib.PureWindowsPath(path).stem, os.environ).name == name
 
 
-def test_a_shell_that_is_not_known_gets_the_lines_to_add(bare_home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_for_an_unknown_shell_the_lines_to_add_are_shown(bare_home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHELL", "")
     assert "Your shell is not a shell that install-shell knows" in bare_home.fails("install-shell")
     said = bare_home.fails("install-shell", "--shell", "xonsh")
@@ -523,7 +523,7 @@ def test_the_help_names_every_shell(bare_home: Home) -> None:
         (".config/fish/config.fish", b"mine\n# LLM Memory Plugin Integration\n", [2]),
     ],
 )
-def test_what_0_1_1_left_is_pointed_at_by_install_and_status_and_left_alone(
+def test_install_and_status_point_at_what_0_1_1_left_and_leave_it_alone(
     bare_home: Home, name: str, content: bytes, lines: list[int]
 ) -> None:
     path = bare_home.folder / name
@@ -576,7 +576,7 @@ def test_nushell_starts_only_in_a_terminal_and_is_not_asked(home: Home) -> None:
     assert "To check, open a new nushell and run: llm memory status\n" in home.install(shell="nushell")
 
 
-def test_a_shell_that_does_not_come_up_is_ended_in_time(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shell_that_hangs_at_its_start_is_killed(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(llm_user_memory_shell, "PATIENCE", 0.5)
     home.bashrc.write_text('sleep 1000 & echo $! >"$HOME/pids"; echo $$ >>"$HOME/pids"; wait\n')
     assert UNSEEN in home.install()
@@ -584,7 +584,7 @@ def test_a_shell_that_does_not_come_up_is_ended_in_time(home: Home, monkeypatch:
     eventually(lambda: not any(map(state, pids)), "the shell's end")
 
 
-def test_what_the_start_up_files_leave_running_holds_nothing_up_and_is_ended(home: Home) -> None:
+def test_programs_that_start_up_files_leave_running_delay_nothing_and_are_killed(home: Home) -> None:
     home.bashrc.write_text('sleep 1000 & echo $! >"$HOME/pid"\n')
     started = time.monotonic()
     assert ACTIVE in home.install()
@@ -593,9 +593,7 @@ def test_what_the_start_up_files_leave_running_holds_nothing_up_and_is_ended(hom
     eventually(lambda: not state(pid), "the end of what was left running")
 
 
-def test_looking_at_the_status_starts_no_shell_as_for_a_person(
-    bare_home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_status_starts_no_interactive_shell(bare_home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", os.pathsep.join(REAL_PATH))
     for name in (".bashrc", ".zshrc", ".config/fish/config.fish"):
         (bare_home.folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -644,7 +642,7 @@ def test_the_function_of_bash_is_not_exported_to_scripts_unless_it_is_the_users_
     assert asked("bash -c 'type -t llm'") == ["function"]
 
 
-def test_the_lines_of_powershell_keep_to_what_they_must() -> None:
+def test_the_powershell_lines_contain_what_they_must() -> None:
     # Read, not run: PowerShell can't be had everywhere. Where it can, the next test runs it.
     lines = Shell("powershell", pathlib.Path("x")).lines.decode()
     for needed in (
