@@ -220,6 +220,25 @@ def output(user: User) -> str:
     return path.read_text("utf-8") if path.exists() else ""
 
 
+def end_workers(user: User) -> None:
+    """Kill the worker, and then those that waited for its lock."""
+
+    def none_is_left() -> bool:
+        if user.worker_runs():
+            with contextlib.suppress(ProcessLookupError):
+                user.kill_worker()
+        return not user.worker_runs()
+
+    eventually(none_is_left, "the end of the workers")
+
+
+@pytest.fixture
+def user(user: User) -> Iterator[User]:
+    """User whose forked workers, which look like their server, end with the test too."""
+    yield user
+    end_workers(user)
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("server")
@@ -653,7 +672,6 @@ def test_twenty_first_calls_at_once_are_all_answered_and_learned_by_one_worker(s
     learners = eventually(lambda: re.findall(r" (\d+) INFO scripted: [1-9]", user.worker_log), "the log")
     assert set(learners) == {str(user.worker_pid())}
     assert "locked" not in user.worker_log
-    end_workers(user)
 
 
 def test_no_call_is_overlooked_by_a_worker_that_is_about_to_exit(
@@ -682,18 +700,6 @@ def test_no_call_is_overlooked_by_a_worker_that_is_about_to_exit(
         no_worker_runs(user)
         ends += user.worker_log.count("stops: idle")
     assert ends > len(users) * rounds / 4, "workers seldom came to an end"
-
-
-def end_workers(user: User) -> None:
-    """Kill the worker, and then those that waited for its lock."""
-
-    def none_is_left() -> bool:
-        if user.worker_runs():
-            with contextlib.suppress(ProcessLookupError):
-                user.kill_worker()
-        return not user.worker_runs()
-
-    eventually(none_is_left, "the end of the workers")
 
 
 def has_learned(user: User, text: str) -> None:
