@@ -153,10 +153,21 @@ class Listener(llm.Model):
         yield "I see."
 
 
+@functools.cache
+def empty_log() -> sqlite_utils.Database:
+    """llm's log with nothing in it, made by llm, which takes 0.1 s."""
+    log = sqlite_utils.Database(memory=True)
+    migrate(log)
+    return log
+
+
 def make_log(home: memory.Home) -> sqlite_utils.Database:
-    """llm's log, made by llm if it is not there."""
+    """llm's log, as llm makes it if it is not there."""
     home.user_dir.mkdir(parents=True, exist_ok=True)
+    fresh = not home.logs.exists()
     log = sqlite_utils.Database(home.logs)
+    if fresh:
+        empty_log().conn.backup(log.conn)
     migrate(log)
     return log
 
