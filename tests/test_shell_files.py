@@ -334,7 +334,7 @@ def test_a_read_only_file_is_an_error_that_names_it_and_nothing_is_changed(bare_
     before = bare_home.snapshot()
     said = bare_home.fails("install-shell", "--shell", "bash")
     assert "~/.bashrc: it is read-only" in said
-    assert "llm memory install-shell --print" in said
+    assert "llm memory install-shell --shell bash --print" in said
     assert bare_home.snapshot() == before
     bare_home.bashrc.chmod(0o644)
     bare_home.install()
