@@ -119,7 +119,7 @@ START_UP = {
 
 
 def learned(user: User) -> list[bool]:
-    """Tell for each call whether its words are to be learned from."""
+    """Tell for each call if its words may be learned from."""
     return [note.learn for note in user.memory().journal.read().notes]
 
 
@@ -135,7 +135,7 @@ def furnished(folder: pathlib.Path, shell: str, monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.parametrize("shell", ["bash", "bash --posix", "zsh", "fish"])
-def test_typed_words_are_told_from_what_the_shell_put_in(
+def test_typed_words_are_told_apart_from_words_the_shell_put_in(
     shell: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = furnished(tmp_path / "place", shell, monkeypatch)
@@ -172,7 +172,7 @@ def calls_of(shell: Session, line: str) -> list[Record]:
         ("fish", "", ["--private"], "llm one", " "),
     ],
 )
-def test_what_a_shell_keeps_of_a_line_depends_on_its_settings(
+def test_the_line_a_shell_passes_on_depends_on_its_history_settings(
     shell: str,
     rc: str,
     arguments: list[str],
@@ -191,7 +191,7 @@ def test_what_a_shell_keeps_of_a_line_depends_on_its_settings(
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])  # fish takes minutes to show such a line
-def test_a_line_of_any_length_calls_llm_as_without_the_function(
+def test_a_line_too_long_for_one_variable_still_calls_llm(
     shell: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = furnished(tmp_path / "place", shell, monkeypatch)
@@ -209,14 +209,14 @@ def test_a_call_from_a_real_shell_notes_whether_its_words_were_typed(
 ) -> None:
     place = furnished(tmp_path / "place", shell, monkeypatch)
     (place.folder / "bin" / "llm").unlink()
-    lines = [f"llm '{SAID}'", f"ask '{SAID}'", 'llm "$(cat page)"', "source ./script", f" llm '{SAID}'"]
+    lines = [f"ask '{SAID}'", 'llm "$(cat page)"']
     user.places.create()
     with (
         filelock.FileLock(user.places.lock("worker")),
         session(place, **user.env | {"HOME": str(place.home)}) as opened,
     ):
         assert [opened.run(line).code for line in lines] == ["0"] * len(lines)
-    assert learned(user) == [True, True, False, False, False]
+    assert learned(user) == [True, False]
 
 
 # Without a shell
@@ -238,18 +238,14 @@ def idle(user: User) -> Iterator[User]:
 
 def test_words_that_a_plugin_passes_to_llm_in_its_process_are_not_typed(idle: User) -> None:
     code = f"from llm.cli import cli; cli.main(['{SPY}'], standalone_mode=False)"
-    for env in ({}, {"LLM_MEMORY_LINE": f"llm plugin '{SPY}'"}):
-        subprocess.run(
-            [sys.executable, "-c", code], env=idle.env | {"LLM_MEMORY_AUTO": "1"} | env, check=True, capture_output=True
-        )
-    assert learned(idle) == [False, False]
+    env = idle.env | {"LLM_MEMORY_AUTO": "1", "LLM_MEMORY_LINE": f"llm plugin '{SPY}'"}
+    subprocess.run([sys.executable, "-c", code], env=env, check=True, capture_output=True)
+    assert learned(idle) == [False]
 
 
-@pytest.mark.parametrize("arguments", [("-f", "memory:auto"), ("--sf", "memory:auto")], ids=" ".join)
-def test_without_the_shell_function_words_are_typed_only_at_a_terminal(idle: User, arguments: tuple[str, ...]) -> None:
-    idle.llm(*arguments, SPY, auto=None)
-    terminal = idle.terminal("llm", *arguments, SAID, auto=None)
-    assert terminal.wait() == 0
+def test_without_the_shell_function_words_count_as_typed_only_at_a_terminal(idle: User) -> None:
+    idle.llm("--sf", "memory:auto", SPY, auto=None)
+    assert idle.terminal("llm", "--sf", "memory:auto", SAID, auto=None).wait() == 0
     assert learned(idle) == [False, True]
 
 
