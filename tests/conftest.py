@@ -18,11 +18,11 @@ import sqlite3
 import subprocess
 import sys
 import sysconfig
-import tempfile
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import filelock
 import llm
 import llm_scripted
 import llm_user_memory_shell
@@ -163,22 +163,20 @@ class Listener(llm.Model):
 
 
 @functools.cache
-def empty_log() -> bytes:
-    """Return llm's log with nothing in it, as llm makes it, which takes longer than anything else here."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder, "logs.db")
-        log = sqlite_utils.Database(path)
-        migrate(log)
-        log.close()
-        return path.read_bytes()
+def empty_log() -> sqlite_utils.Database:
+    """llm's log with nothing in it, made by llm, which takes 0.1 s."""
+    log = sqlite_utils.Database(memory=True)
+    migrate(log)
+    return log
 
 
 def make_log(home: memory.Home) -> sqlite_utils.Database:
-    """Open llm's log, which is made if it is not there."""
+    """llm's log, as llm makes it if it is not there."""
     home.user_dir.mkdir(parents=True, exist_ok=True)
-    if not home.logs.exists():
-        home.logs.write_bytes(empty_log())
+    fresh = not home.logs.exists()
     log = sqlite_utils.Database(home.logs)
+    if fresh:
+        empty_log().conn.backup(log.conn)
     migrate(log)
     return log
 
@@ -365,12 +363,17 @@ class User:
     def facts(self) -> list[str]:
         return [item.text for item in memory.Document(self.profile).items]
 
+    def id_of(self, fact: str) -> str:
+        """The id of the first line that says this."""
+        return next(id for id, item in memory.Document(self.profile).ids.items() if item.text == fact)
+
     def memory(self, **options: Any) -> memory.Memory:
         return memory.Memory(self.places, **options)
 
-    def run(self, *args: str, stdin: str | None = None, code: int = 0) -> tuple[str, str]:
+    def run(self, *args: str, stdin: str | bytes | None = None, code: int = 0, **env: str) -> tuple[str, str]:
         """Run a command of memory's in this process, which is quicker: what it printed and what it said."""
-        done = CliRunner(env=self.env).invoke(memory.memory_group, args, input=stdin, obj=memory.Settings())
+        settings = memory.Settings.from_env(env)
+        done = CliRunner(env=self.env | env).invoke(memory.memory_group, args, input=stdin, obj=settings)
         assert done.exit_code == code, (done.output, done.exception)
         return done.stdout, done.stderr
 
@@ -431,6 +434,11 @@ class User:
         """Number and author of every version, oldest first."""
         with self.memory() as opened:
             return [(version.id, version.author) for version in opened.history.versions()][::-1]
+
+    @property
+    def authors(self) -> list[str]:
+        """The author of every version, oldest first."""
+        return [author for _, author in self.versions()]
 
     def text_of(self, version: int) -> str:
         with self.memory() as opened:
@@ -578,3 +586,11 @@ def user(tmp_path: pathlib.Path) -> Iterator[User]:
     while pids := someone.workers():  # also one that has only just been started
         for pid in pids:
             kill(pid)
+
+
+@pytest.fixture
+def idle(user: User) -> Iterator[User]:
+    """User whose calls start no worker, so that the journal stays."""
+    user.places.create()
+    with filelock.FileLock(user.places.lock("worker")):
+        yield user

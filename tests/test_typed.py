@@ -7,7 +7,6 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-import filelock
 import pytest
 from conftest import posix_only
 from hypothesis import given
@@ -18,7 +17,6 @@ from llm_user_memory import is_written_in
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Iterator
 
     from conftest import User
 
@@ -205,18 +203,14 @@ def test_a_line_too_long_for_one_variable_still_calls_llm(
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_call_from_a_real_shell_notes_whether_its_words_were_typed(
-    shell: str, tmp_path: pathlib.Path, user: User, monkeypatch: pytest.MonkeyPatch
+    shell: str, tmp_path: pathlib.Path, idle: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = furnished(tmp_path / "place", shell, monkeypatch)
     (place.folder / "bin" / "llm").unlink()
     lines = [f"ask '{SAID}'", 'llm "$(cat page)"']
-    user.places.create()
-    with (
-        filelock.FileLock(user.places.lock("worker")),
-        session(place, **user.env | {"HOME": str(place.home)}) as opened,
-    ):
+    with session(place, **idle.env | {"HOME": str(place.home)}) as opened:
         assert [opened.run(line).code for line in lines] == ["0"] * len(lines)
-    assert learned(user) == [True, False]
+    assert learned(idle) == [True, False]
 
 
 # Without a shell
@@ -226,14 +220,6 @@ def test_a_call_from_a_real_shell_notes_whether_its_words_were_typed(
 def test_any_words_are_found_in_a_line_that_quotes_them(words: str) -> None:
     assert is_written_in(words, f"  501  2026-11-20 12:00 llm -m gpt {shlex.quote(words)} | less")
     assert not is_written_in(f"{words}x", f"llm {shlex.quote(words.replace('x', 'y'))}")
-
-
-@pytest.fixture
-def idle(user: User) -> Iterator[User]:
-    """User whose calls start no worker, so that the journal stays."""
-    user.places.create()
-    with filelock.FileLock(user.places.lock("worker")):
-        yield user
 
 
 def test_words_that_a_plugin_passes_to_llm_in_its_process_are_not_typed(idle: User) -> None:
