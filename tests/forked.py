@@ -57,15 +57,17 @@ def become(stdin: int, stdout: int, stderr: int, request: int, told: int) -> Non
     os.setsid()
     with open(request, encoding="utf-8") as file:
         call = json.load(file)
-    for number, stream in enumerate((stdin, stdout, stderr)):
+    for number, (name, stream) in enumerate((("stdin", stdin), ("stdout", stdout), ("stderr", stderr))):
         os.dup2(stream, number)
         os.close(stream)
+        # Opened anew, as Python does when it starts: what is known of the old file is not true of this one.
+        mode, errors = "w" if number else "r", getattr(sys, name).errors
+        setattr(sys, name, open(number, mode, -1 if number < 2 else 1, errors=errors, closefd=False))  # noqa: SIM115
     if os.isatty(0):
         import fcntl
         import termios
 
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    sys.stdout.reconfigure(line_buffering=os.isatty(1))  # type: ignore[union-attr]
     os.chdir(call["cwd"])
     os.environ.clear()
     os.environ.update(call["env"])
