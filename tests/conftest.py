@@ -241,6 +241,21 @@ def fill(folder: pathlib.Path, free: int = 0) -> pathlib.Path:
     return filler
 
 
+def in_the_moment(change: pytest.MonkeyPatch, place: object, name: str, what: Callable[[], object]) -> None:
+    """Do something right after the first call of this function."""
+    function, happened = getattr(place, name), False
+
+    def wrapped(*args: object, **kwargs: object) -> object:
+        nonlocal happened
+        result = function(*args, **kwargs)
+        if not happened:
+            happened = True
+            what()
+        return result
+
+    change.setattr(place, name, wrapped)
+
+
 @dataclass
 class User:
     """Someone with a fresh HOME and llm user directory, and a default model of `scripted`."""

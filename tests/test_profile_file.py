@@ -8,10 +8,10 @@ import stat
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from conftest import PROFILE, User, as_root, eventually, posix_only
+from conftest import PROFILE, User, as_root, eventually, in_the_moment, posix_only
 
 import llm_user_memory
-from llm_user_memory import LARGEST_PROFILE, Edit, Problem, exchange_files, open_for_writing
+from llm_user_memory import LARGEST_PROFILE, Edit, Problem, exchange_files
 
 if TYPE_CHECKING:
     import pathlib
@@ -45,18 +45,6 @@ def nobody_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(llm_user_memory, "open_for_writing", lambda _: None)
 
 
-def before_the_exchange(monkeypatch: pytest.MonkeyPatch, save: Callable[[], object]) -> None:
-    """Save once, between the last look at the profile and the write that displaces it."""
-    real, waiting = llm_user_memory.exchange_files, [save]
-
-    def exchange(one: pathlib.Path, other: pathlib.Path) -> bool:
-        if waiting:
-            waiting.pop()()
-        return real(one, other)
-
-    monkeypatch.setattr(llm_user_memory, "exchange_files", exchange)
-
-
 def replace(user: User, text: str) -> None:
     """Save as most editors do."""
     aside = user.folder / "aside"
@@ -85,7 +73,7 @@ def test_a_save_between_our_last_look_and_our_write_is_merged(
 ) -> None:
     user.run("load", "-", stdin=PROFILE)
     saved = PROFILE + "- Saved in between\n"
-    before_the_exchange(monkeypatch, lambda: save(user, saved))
+    in_the_moment(monkeypatch, llm_user_memory, "write_private", lambda: save(user, saved))
     user.run("add", "Plays chess")
     assert user.facts == ["Lives in Leeds", "Plays chess", "Likes short answers", "Saved in between"]
     assert user.authors == ["load", "add", "outside", "merge"]
@@ -121,27 +109,6 @@ def test_an_editor_that_still_has_the_old_file_open_loses_nothing(user: User, ex
         file.write(PROFILE + "- Saved late\n")
     user.run("history")
     assert user.facts == ["Lives in Leeds", "Plays chess", "Likes short answers", "Saved late"]
-    assert beside(user) == []
-
-
-def test_a_save_that_goes_on_during_our_next_write_is_waited_for(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    user.run("load", "-", stdin=PROFILE)
-    file = user.places.profile.open("r+")
-
-    def begin() -> None:
-        file.write(PROFILE + "- Saved by a sl")
-        file.flush()
-
-    before_the_exchange(monkeypatch, begin)
-    user.run("add", "Plays chess")
-    with monkeypatch.context() as impatient:
-        impatient.setattr(llm_user_memory, "WRITER_PATIENCE", 0.1)
-        assert "is being written by another program" in user.run("add", "Plays go", code=1)[1]
-    file.write("ow writer\n")
-    file.close()
-    user.run("add", "Plays go")
-    facts = ["Lives in Leeds", "Plays chess", "Plays go", "Likes short answers", "Saved by a slow writer"]
-    assert user.facts == facts
     assert beside(user) == []
 
 
@@ -200,14 +167,11 @@ def test_a_writer_that_is_soon_done_is_waited_for(user: User, monkeypatch: pytes
     file.write("- Plays ch")
     file.flush()
 
-    def looked(path: pathlib.Path) -> bool | None:
-        found = open_for_writing(path)
-        if not file.closed:
-            file.write("ess\n")
-            file.close()
-        return found
+    def finish() -> None:
+        file.write("ess\n")
+        file.close()
 
-    monkeypatch.setattr(llm_user_memory, "open_for_writing", looked)
+    in_the_moment(monkeypatch, llm_user_memory, "open_for_writing", finish)
     user.run("add", "Has a dog")
     assert user.facts == ["Lives in Leeds", "Has a dog", "Likes short answers", "Plays chess"]
     assert user.authors == ["load", "outside", "add"]
