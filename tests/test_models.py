@@ -172,6 +172,13 @@ def test_secrets_in_a_models_error_are_neither_shown_nor_logged(user: User) -> N
     assert key[8:] not in user.run("status")[0]
 
 
+def test_a_model_that_does_not_answer_is_given_up(here: User) -> None:
+    (here.script / "slow.txt").write_text("hang 3")
+    with pytest.raises(memory.ModelFailed, match=r"did not answer within 0\.1 s") as failed:
+        memory.ask_model("scripted", "hang", timeout=0.1)
+    assert failed.value.kind == "silent"
+
+
 class Service:
     """A model whose service refuses every request with these words."""
 

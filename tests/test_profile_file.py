@@ -112,6 +112,27 @@ def test_an_editor_that_still_has_the_old_file_open_loses_nothing(user: User, ex
     assert beside(user) == []
 
 
+def test_a_save_still_going_on_during_our_next_write_is_waited_for(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    user.run("load", "-", stdin=PROFILE)
+    file = user.places.profile.open("r+")
+
+    def begin() -> None:
+        file.write(PROFILE + "- Saved by a sl")
+        file.flush()
+
+    in_the_moment(monkeypatch, llm_user_memory, "write_private", begin)
+    user.run("add", "Plays chess")
+    with monkeypatch.context() as impatient:
+        impatient.setattr(llm_user_memory, "WRITER_PATIENCE", 0.1)
+        assert "is being written by another program" in user.run("add", "Plays go", code=1)[1]
+    file.write("ow writer\n")
+    file.close()
+    user.run("add", "Plays go")
+    facts = ["Lives in Leeds", "Plays chess", "Plays go", "Likes short answers", "Saved by a slow writer"]
+    assert user.facts == facts
+    assert beside(user) == []
+
+
 def test_where_nobody_can_tell_the_old_text_stays_until_all_is_quiet(user: User, nobody_can_tell: None) -> None:
     user.run("load", "-", stdin=PROFILE)
     user.run("add", "Plays chess")
