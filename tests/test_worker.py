@@ -125,10 +125,9 @@ def test_a_worker_with_nothing_to_do_exits_and_loses_nothing(user: User, interva
     assert user.facts == []
     if paused:
         assert "paused" in user.run("update", code=1)[1]
-        user.run("resume")  # which starts a worker
-    else:
-        user.run("update")
-    user.comes_to_know(SAID)
+    user.run("resume")  # starts a worker, if there is something to learn
+    user.llm("memory", "update")
+    assert user.facts == [SAID]
 
 
 def test_a_worker_that_can_only_fail_exits(user: User) -> None:
