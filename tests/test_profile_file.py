@@ -323,17 +323,6 @@ def test_a_symlink_into_a_missing_folder_is_a_clear_error(user: User, elsewhere:
     assert user.places.profile.is_symlink()
 
 
-def test_our_files_are_readable_by_their_owner_only(user: User) -> None:
-    user.run("add", "Plays chess")
-    user.types("I have a dog")
-    user.run("pause")
-    user.places.directory.chmod(0o755)
-    user.run("add", "Plays go")
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in user.places.directory.iterdir()}
-    assert set(modes.values()) == {0o600}, modes
-    assert stat.S_IMODE(user.places.directory.stat().st_mode) == 0o700
-
-
 # A profile that is not to be written
 
 

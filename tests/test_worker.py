@@ -233,6 +233,7 @@ def test_no_file_of_ours_is_readable_by_others_whatever_the_umask(user: User) ->
     try:
         run(SAID)
         eventually(lambda: "Leeds" in memory.read_profile(home.profile), "learning")
+        home.directory.chmod(0o755)
         run("memory", "pause")
         eventually(lambda: list(user.home.rglob("worker-*.log")), "the worker's log")
     finally:
