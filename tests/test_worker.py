@@ -222,21 +222,18 @@ def test_no_file_of_ours_is_readable_by_others_whatever_the_umask(user: User) ->
     config = user.home / ".config" / "io.datasette.llm"
     config.mkdir(parents=True)
     del user.env["LLM_USER_PATH"]
-    user.env |= {"LLM_MODEL": "scripted", "SCRIPTED_DIR": str(user.script), "LLM_MEMORY_AUTO": "1"}
+    user.env |= {"LLM_MODEL": "scripted", "SCRIPTED_DIR": str(user.script), "XDG_CONFIG_HOME": str(config.parent)}
     home = memory.Home(config)
-
-    def run(*args: str) -> None:
-        subprocess.run(
-            [BIN / "llm", *args], env=user.env, umask=0, check=True, stdin=subprocess.DEVNULL, timeout=PATIENCE
-        )
-
+    env = user.env | {"LLM_MEMORY_AUTO": "1"}
+    before = os.umask(0)
     try:
-        run(SAID)
+        subprocess.run([BIN / "llm", SAID], env=env, check=True, stdin=subprocess.DEVNULL, timeout=PATIENCE)
         eventually(lambda: "Leeds" in memory.read_profile(home.profile), "learning")
         home.directory.chmod(0o755)
-        run("memory", "pause")
+        user.run("pause")
         eventually(lambda: list(user.home.rglob("worker-*.log")), "the worker's log")
     finally:
+        os.umask(before)
         for pid in user.workers():
             kill(pid)
     ours = [*home.directory.rglob("*"), home.directory, *user.home.rglob("worker-*.log")]
