@@ -201,7 +201,7 @@ class Settings(Value):
             updates=truth("LLM_MEMORY_UPDATES", True, False),
             interval=number("LLM_MEMORY_UPDATE_INTERVAL", DEFAULT_INTERVAL, float, 0.001, 86_400),
             model=environ.get("LLM_MEMORY_MODEL", "").strip() or None,
-            review_all=bool(read("LLM_MEMORY_REVIEW", "", "all", {"all": "all"}.get, "not all")),
+            review_all=bool(read("LLM_MEMORY_REVIEW", "", "all", {"all": "all"}.get, "unknown")),
             budget=number("LLM_MEMORY_BUDGET", BUDGET, int, 100, 9_999_999),
             debug=truth("LLM_MEMORY_DEBUG", False, False),
             notices=truth("LLM_MEMORY_NOTICES", True, False),
@@ -210,8 +210,10 @@ class Settings(Value):
 
 
 def for_profile(text: str, name: str) -> str:
-    """Add ``--profile`` to the ``llm memory`` commands in a message about a profile that is not in use."""
-    return re.sub(r"\bllm memory (?=[a-z])", f"llm memory --profile {name} ", text)
+    """Add ``--profile`` to the ``llm memory`` commands in a message, unless it is about the default profile."""
+    if name == DEFAULT_PROFILE:
+        return text
+    return re.sub(r"\bllm memory (?=[a-z])(?!profiles|\w*install-)", f"llm memory --profile {name} ", text)
 
 
 def tilde(path: pathlib.Path) -> str:
@@ -378,8 +380,10 @@ def locked(path: pathlib.Path, patience: float = 60.0) -> contextlib.AbstractCon
     except filelock.Timeout as error:
         raise LockBusy(f"{tilde(path)} is held by another process; see: llm memory status") from error
     except PermissionError as error:
+        if not path.exists():
+            raise Problem(f"{tilde(path.parent)} can't be written to; see: ls -ld {for_shell(path.parent)}") from error
         raise Problem(
-            f"{tilde(path)} can't be opened (perhaps since sudo llm); to have it made anew: sudo rm {for_shell(path)}"
+            f"{tilde(path)} can't be opened, perhaps because of a sudo llm; to recreate it: sudo rm {for_shell(path)}"
         ) from error
 
 
@@ -497,9 +501,9 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def substance(text: str) -> list[str]:
-    """Return the words that carry meaning; short ones only if capitals, numbers, Chinese or Korean."""
+    """Return the words that carry meaning; short ones only if capitals, numbers, Chinese, Korean or katakana."""
     capitals = {folded(word) for word in re.findall(r"(?<!^)\b[^\W\d_a-z]\w?\b", text)}
-    light, short = frozenset(words(_LIGHT)), f"[{_HAN}]|[가-힣]{{2}}|\\d"
+    light, short = frozenset(words(_LIGHT)), f"[{_HAN}]|[가-힣ァ-ヺ][가-힣ァ-ー]|\\d"
     return [w for w in words(text) if w not in light and (len(w) > 2 or w in capitals or re.match(short, w))]
 
 
@@ -510,7 +514,7 @@ def alike(one: str, other: str) -> bool:
     if size < 4:
         return short == long or (size == 3 and long.startswith(short) and len(long) < 6)
     stem = max(3, -(-3 * len(short) // 5), 7 - len(short))
-    return short[:stem] == long[:stem] or (stem > 3 and short[:stem] in long)
+    return short[:stem] == long[:stem] or short in long or (stem > 3 and short[:stem] in long)
 
 
 def related(text: str, other: str) -> bool:
@@ -678,7 +682,7 @@ def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") ->
 
 # Dates in facts, in folded words: English, German, French, Spanish, Italian, Portuguese, Dutch; Japanese and Chinese.
 
-_MONTHS = (
+MONTHS = (
     *("jan|ene|gen", "feb|fev", "mar|maa|mrt", "apr|avr|abr", "may|mai|mei|mag", "jun|juin|giu", "jul|juil|lug"),
     *("aug|aou|ago", "sep|set", "oct|okt|ott|out", "nov", "dec|dez|dic"),
 )
@@ -710,7 +714,7 @@ def _read_date(text: str) -> dt.date | None:
     for pattern, order in _DATES:
         found = re.match(pattern, text)
         parts = dict(zip(order, found.groups(), strict=True)) if found else {}
-        month = next((n for n, names in enumerate(_MONTHS, 1) if re.match(names, parts.get("m") or "")), parts.get("m"))
+        month = next((n for n, names in enumerate(MONTHS, 1) if re.match(names, parts.get("m") or "")), parts.get("m"))
         with contextlib.suppress(KeyError, ValueError):
             first = dt.date(int(parts["y"]), int(month or 12), int(parts.get("d") or 1))
             return first if parts.get("d") else (first + dt.timedelta(days=31)).replace(day=1) - dt.timedelta(days=1)
@@ -1018,12 +1022,17 @@ def compare(before: Document, after: Document, came: Mapping[str, str]) -> list[
     ]
 
 
-def summarised(changes: Sequence[Change], most: int = NAMED) -> str:
-    """Name changes in one line: ``+ Has a dog; - Has a cat; Lives in Leeds → Lives in York``."""
+def listed(changes: Sequence[Change], most: int = NAMED) -> list[str]:
+    """Name up to so many changes: ``+ Has a dog``, ``- Has a cat``, ``Lives in Leeds → Lives in York``."""
     # What is gone comes first: the profile no longer shows it.
-    named = sorted(changes, key=lambda change: not change.before)[:most]
+    first = sorted(changes, key=lambda change: not change.before)[:most]
     more = [f"and {len(changes) - most:,} more"] if len(changes) > most else []
-    return "; ".join([*(str(change) for change in changes if change in named), *more]) or "no facts changed"
+    return [*(str(change) for change in changes if change in first), *more]
+
+
+def summarised(changes: Sequence[Change], most: int = NAMED) -> str:
+    """Name changes in one line."""
+    return "; ".join(listed(changes, most)) or "no facts changed"
 
 
 # -- edits -------------------------------------------------------------------
@@ -1134,28 +1143,36 @@ def _random(token: str) -> bool:
 # Looks secret but is public: certificates, images, hashes, URL parameters, order numbers.
 _PUBLIC = r"""-----begin[ ](?:[a-z0-9 ]{0,30}public[ ]key(?:[ ]block)?|certificate[a-z ]{0,10})-----[^-]{0,9999}
     | (?: \baaaa[bce] | ;base64, | \b(?:sha\d{1,3}|md5|h1)[:-] | \betag[: ]{1,2}(?:w/)?"?
-      | (?:\bpublic[ _-]?key|\binchikey|\btx(?:[ ]?id)?|transaction|hash|block)\W{1,3}(?:is[ ])? )[\w/+=-]{10,}
+      | (?:\bpublic[ _-]?key|\binchikey|\btx(?:[ ]?id)?|trans(?:action|fer)|site-?key|hash|block)\W{1,3}
+        (?:(?:is|ist|est?|è)[ ])? )[\w/+=-]{10,}
+    | fingerprint[ :]{0,2}(?:is[ ])?(?:[0-9a-f]{2,4}[ :]{1,2}){7,31}[0-9a-f]{2,4} | \bmessage-id:[ ]?<[^>\s]{1,200}>
+    | \bspotify:\w{1,9}:\w{22} | \bisin\W{0,3}(?:is[ ])?[a-z]{2}\w{9}\d\b
+    | \b(?:pk_(?:live|test)|acct|ch|cus|evt|in|p[imor]|price|prod|sub|txn)_\w{14,}
     | [?&](?!\w{0,30}(?:sig|token|key|secret|auth|pass|pwd|code|session|credential|appid))\w{1,30}=[^&\s]{1,300}
     | \b(?:order|invoice|tracking|parcel|ticket|booking|reference|part|serial|item)[a-z .:#]{1,12}\d[\d -]{8,24}"""
 _CALLED = r"""(?: (?<!1)pass(?:word|wort|phrase|code|wd|ordet) | pwd | \bpw | \bmdp | kennwort | schlüssel | wachtwoord
     | senha | contrase[ñn]a | mot[ ]de[ ]passe | lösenord | adgangskode | salasana | jelszó | heslo | hasło | şifre
-    | parola | mật[ ]khẩu | kata[ ]sandi | пароль | пин(?:-код)? | κωδικός | 密[码碼] | 暗証番号 | パスワード | 비밀번호
-    | كلمة[ ](?:ال)?(?:مرور|سر) | पासवर्ड | סיסמה | รหัสผ่าน )(?:s|si|m|et)?(?![a-z0-9])"""
+    | parola | mật[ ]khẩu | kata[ ]sandi | пароль | пин(?:-код)? | κωδικός | 密[码碼](?!管理) | 暗証番号
+    | パスワード(?!マネ|管理) | 비밀번호 | كلمة[ ](?:ال)?(?:مرور|سر) | पासवर्ड | סיסמה | รหัสผ่าน
+    )(?:s|si|m|et)?(?![a-z0-9])"""
 # What stands between a name and its secret: signs, words of other scripts, or "for the router is".
-_IS = r"""(?:-\w{1,3}|[ -]?(?:code|number|no\.?|nr\.?|nummer))? (?: (?:[^!-~\n]|[:="'`,-]){1,16} | ,?[ ]?(?:it)?'s[ ]
+_IS = r"""(?:-\w{1,3}|[ -]?(?:[ck]od(?:en?)?|number|no\.?|nr\.?|nummer))?
+    (?: (?:[^!-~\n]|[:="'`,-]){1,16} | ,?[ ]?(?:it)?'s[ ]
     | (?:[ ](?!and\b|but\b)[^\s:=\d]{1,4}(?:[ ][^\s:=]{1,20}){0,4}?)? (?: ["']?\s?[:=—–]{1,2}>?\s{0,3} | [ ](?:is|are
       |was|be|as|to|ist|lautet|est|c'est|es|è|é|är|er|je(?:st)?|este|hai|on)[ :]{1,2}(?:still[ ])? )["'`“„«「]? )"""
 # A placeholder, code that fetches the value, or words about it.
-_SAID = r"""(?: [<{%&\[] | \$(?:[{(]|\w+(?!\S)) | \*{3} | x{4} | your | [\w-]{0,40}(?:\.{3}|…) | [\w.]{0,40}[\w)][(\[<]
+_SAID = r"""(?: [<{%&\[] | [?+-][\w ]{0,30}\} | \$(?:[{(]|\w+(?!\S)) | \*{3} | x{4} | your | [\w-]{0,40}(?:\.{3}|…)
+    | [\w.]{0,40}[\w)][(\[<]
     | [a-z_]{1,40}(?:\.[a-z_]{1,40}){1,9}(?!\S) | (?:in)?(?:correct|valid)(?![\w-]|[ ]\w)
     | (?: (?:my)?pass(?:word)?|guest|none|null|true|false|changeme|redacted|about|from|very|strong|short|long|wrong
       |easy|easier|empty|safe|same|what|case|different|still|only|just|good|better|broken|written|stolen
       |[a-z]{0,12}(?:ed|ing|[ai]ble|ory|ive|ly) )(?![\w!@#-]) )"""
 _VALUE = rf"(?!{_SAID})[!#-&(-_a-~À-ӿ]{{4,100}}(?<![,.;:?)\]}}])"
 _STRONG = rf"(?=[!-~à-ӿ]{{0,30}}\d)(?=[!-~à-ӿ]{{0,30}}[a-zà-ӿ]){_VALUE}"
+_PAIR = r"(?=[a-z-]{0,9}\d)[a-z\d]{4,6}-[a-z\d]{4,6}(?!\S)"
 _DIGITS = r"\d(?:[ -]?[a-z]?\d){2,9}(?![\w%]|[.,]\d)"
 # A word of a wallet's recovery phrase: the word lists have hardly any plurals, and none of these.
-_WORD = r"""(?!(?:the|and|for|from|are|was|not|but|has|his|her|how|who|que|los|una|por|des|und|\w+[^aiosu\W]s)\b)
+_WORD = r"""(?!(?:the|and|for|from|are|was|not|but|has|his|her|how|who|que|los|una|por|des|und|\w+[^aiosuy\W]s)\b)
     (?:[a-zà-ÿ][\u0300-\u036f]?){3,8}"""
 _WORDS = rf"(?:{_WORD},?[ \n](?:\d\d?[.):]?[ ])?)"
 # A long run of letters and digits, but no hash, path, ULID or coin address.
@@ -1169,13 +1186,15 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
         [\w+/=][^-]+(?:-(?!----)[^-]*)*(?:-----end[^-]{0,40}-----)?"""),
     ("a key or token", _random, rf"""
         \b(?: [a-z]\w{{0,14}}_ | (?:[spr]k|x[a-z]{{3,6}}|gocspx|pmak|nra[kl]|pul|hrku|sdk|key|pypi|gl[a-z]{{2,5}})[.-]
-        | (?:ya29|hv[sb]|s[gl]|dp\.\w\w|pat\w{{14}})\. | aiza | dapi | a[ks]ia | eyj )[\w.+/~-]{{16,}}
+        | (?:ya29|hv[sb]|s[gl]|dp\.\w\w|pat\w{{14}})\. | aiza | dapi | a[ks]ia | eyj | 1//0 | access_token\$ )
+          [\w.+/~$-]{{16,}} | \b[0-9a-f]{{32}}-us\d\d?\b
         | (?<![\w/+.~-]){_RUN} | (?<![\w-])(?:[a-z2-7]{{4}}[ -]){{3,15}}[a-z2-7]{{4}}(?![\w-])
         | hooks?[./][\w./-]{{1,60}}/([\w-]{{20,}})
         | (?<!public[ _-])(?<!cache[ _-])(?: key|token|secret|credential|\bpat|auth|app_?id|\bsig|signature|\blogin
         |bearer|basic|otp|\bsession|\w{{0,9}}s(?:ession_?|es)?id )s?{_IS}([\w.~+/=%:-]{{12,}})"""),
     ("a login in an address", bool, r"""://(?: [^\s/:@]{0,200}:(?!(?:[<{*[][^\s/]*|\$\w+|pass(?:word)?|guest)@)
-        ([^\s/]{1,200}) | ([^\s/:@]{20,200}) )@"""),
+        ([^\s/]{1,200}) | ([^\s/:@]{20,200}) )@ | \bwifi:(?:[^\s;]{1,60};){1,5}?p:([^\n;]{4,63});
+        | \b[\w.-]{1,60}:\d{4,5}:[^\s:]{1,60}:[^\s:]{1,60}:([^\s:]{4,99})"""),
     ("a password", bool, rf"""
         (?: {_CALLED} | \bclave | \bcl[ée](?![a-z]) | \bpuk | \bcombination | \bpin(?![ ]?code.{{0,20}}\d{{5}})
         | \bcv[vc]2? | cryptogramme | (?:door|alarm|gate|unlock|security|safe|lockbox|tür|port|dør|digi)[ -]?[ck]oden?
@@ -1187,9 +1206,12 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
           | ({_VALUE}(?:(?<=[a-z]{{4}})(?:[ ][a-z]{{4,12}}){{1,3}}(?=[.,\n]|\Z))?) )
         | (?<!\S)({_STRONG})[ ](?:is|as|was|ist|an?)[ ](?:\w{{1,20}}[ ]){{0,3}}?{_CALLED}(?!-|[ ](?:manager|hash|store))
         | (?: (?<![/\w])(?:log[ ]?in(?:[ ]with)?|user(?:name)?|cred(?:ential)?s?|-u|--user){_IS}[\w.@-]{{1,40}}
-          (?:[ ]?[:/|,][ ]?|[ ]and[ ]) | \b(?:mysql|mongo|sshpass|login)[^\n|;]{{0,60}}?[ ]-p[ ]?["']? | pass[ ]
+          (?:[ ]?[:/|,][ ]?|[ ]and[ ])["']? | \b(?:mysql|mongo|sshpass|login)[^\n|;]{{0,60}}?[ ]-p[ ]?["']? | pass[ ]
           )({_STRONG})
-        | \d{{6}}(?:-\d{{6}}){{7}} | (?:recovery|backup|rescue|one[- ]time|verification)[ -](?:code|key)s?(?:{_IS}|:?\n)
+        | echo[ ]["']?({_VALUE})["']?[ ]?\|[ ]?sudo[ ]-s | \breset[ ](?:it|this|that|them)[ ]to[ ]({_STRONG})
+        | app[ -]?pass(?:word|code)[^\n:]{{0,30}}?(?:[ ]is|:)[ ]((?:[a-z]{{4}}[ ]?){{4}})(?![ ]?[a-z])
+        | \d{{6}}(?:-\d{{6}}){{7}} | (?<!\S)(?:{_PAIR}\s{{1,3}}){{4,30}}{_PAIR}
+        | (?:recovery|backup|rescue|one[- ]time|verification)[ -](?:code|key)s?(?:{_IS}|:?\n|[^\n:]{{1,20}}:[ ])
           ((?: [ ,;\n]{{0,2}}(?=[a-z-]{{0,12}}\d)[\w-]{{4,60}} ){{1,20}})
         | (?:phrase|frase|seed|words|wallet|backup|recovery)[^.\n]{{0,30}}?(?:[ ]is[ ]|:\s|\n)(?:1[.):]?[ ])?
           ({_WORDS}{{5,23}}{_WORD})"""),
@@ -1306,14 +1328,24 @@ _PARAGRAPH = r"(?:.+(?:\n|\Z))*"
 _SIGN_OFF = r"""(?:\w+\ (?:regards|wishes)|sincerely|yours|cheers|(?:mit|viele|liebe)\ [\w\ ]*grü|cordialement|saludos
     |atentamente|cordiali|saluti|atenciosamente|groet|pozdraw|с\ уважением)"""
 _SPEAKER = r"[^\W\d][\w.'-]*(?:\ \w+)?[ \t]?[:：]"
-_TITLE = r"(?:\#{1,6}\ .+|.+\n[=-]{3,}|(?-i:(?=.*[A-ZÀ-ÞА-Я]{3})[A-ZÀ-ÞА-Я\d\ .,?!&'/–-]{7,}))[ \t]*\n\s*(?=\S)"
+_CAPITALS = "A-ZÀ-ÞĄĆČĘĚĞİŁŃŘŚŞŠŹŻŽА-Я"
+_TITLE = (
+    rf"(?:\#{{1,6}}\ .+|【.+】.*|.+\n[=-]{{3,}}|(?-i:(?=.*[{_CAPITALS}]{{3}})[{_CAPITALS}\d\ .,?!&'/–-]{{7,}}))"
+    r"[ \t]*\n\s*(?=\S)"
+)
 PASTED = (
     r"^[ \t]*(```|~~~)(?s:.*?)(?:^[ \t]*\1|\Z)",
-    rf"""(?:(?:^(?:from|to|date|subject|von|an|betreff|de|para|à|objet|asunto|assunto|da|oggetto|temat|от|тема|件名):.*\n){{2,}}
-        |^-{{3,}}(?!-)(?=.*\w).*(?<=---)[ \t]*$|^(?=.*:[ \t]*$).*(?:\d{{4}}.*\d:\d\d|@).*:[ \t]*$|^[★☆⭐]{{2,}}.*\n)
+    rf"""(?:(?:^(?:from|to|date|subject|von|an|betreff|de|para|à|objet|asunto|assunto|da|oggetto|temat|от|тема
+        |件名|差出人|宛先|主题|发件人)[:：].*\n){{2,}}
+        |^(?:-{{3,}}(?!-)(?=.*\w).*(?<=---)|(?:forwarded|weitergeleitet|transféré|reenviado|inoltrato|encaminhad[oa]
+        |doorgestuurd|przekazan[oy]|переслано|转发|転送)(?:\ \w+)?:?)[ \t]*$
+        |^(?=.*:[ \t]*$).*(?:\d{{4}}.*\d:\d\d|@).*:[ \t]*$|^[★☆⭐]{{2,}}.*\n)
         (?s:.*?)(?:^{_SIGN_OFF}|\Z)""",
-    rf"""(?:(?<=\n)|[-–—:]\ )(?:dear|hello|hi|hey|sehr\ geehrte|hallo|cher|bonjour|estimad[oa]|hola|gentile
-        |ciao|prezad[oa]|olá|geachte|уважаем|здравствуйте)\b(?:(?s:.*?){_SIGN_OFF}{_PARAGRAPH}|(?<=dear).*\n?{_PARAGRAPH}|.{{0,30}}\n\s*{_PARAGRAPH})""",
+    rf"""(?:(?<=\n)|[-–—:]\ )(?:dear|hello|hi|hey|sehr\ geehrter?|hallo|ch[eè]re?s?|bonjour
+        |estimad[oa]s?|hola|gentil[ei]|ciao|prezad[oa]s?|olá|geachte|szanown[yai]|уважаем\w\w|здравствуйте)\b(?:(?s:.*?){_SIGN_OFF}{_PARAGRAPH}|(?<=dear).*\n?{_PARAGRAPH}|.{{0,30}}\n\s*{_PARAGRAPH})""",
+    rf"(?:(?<=\n\n)|(?<=[?:.!]\n))(?:[^\W\d_]+\.?\ ){{0,4}}[^\W\d_]+,[ \t]*\n\s*(?:(?s:.*?)^{_SIGN_OFF})?{_PARAGRAPH}",
+    r"(?:尊敬的|亲爱的|拝啓|お世話になって)(?s:.*)|\A(?:dear|hello|hi|hey)\b.{0,30},\n(?s:.*?)^--[ \t]*$",
+    rf"""^[^\W\d][\w.'-]*(?:\ \w+)?(?:\ [—–]\ |\ \ )(?:[a-zà-ÿ]+\ (?:[a-zà-ÿ]+\ ){{0,2}})?\d?\d:\d\d.*\n{_PARAGRAPH}""",
     r"""^(?:>|\W?\d{1,4}[-/.]\d\d?[-/.]\d{1,4},?[T\ ]+\d?\d:\d|\[\d\d?:\d\d|\d\d:\d\d:\d\d(?:.*-->(?:.*\n.+)+)?
         |[a-z]{3}\ +\d+\ \d\d:\d).*$""",
     r"^traceback.*\n(?:[ \t]+.*\n)*.*|^[\w.]*(?:error|exception):.*$",
@@ -1330,7 +1362,8 @@ PASTED = (
         |text|review|article|pdf|page|post|blog|cv|bio|tweet|song|message|story|nachricht|lettre|carta|correo|письмо)|[这這][篇封段]|この文)
         [^\n:：]{{0,40}}[:：\n]\s*{_PARAGRAPH}""",
     rf"""(?<!\w)(?:translate|übersetz|tradu(?!c?t)|перевед|翻译|翻訳|shorten|kürz|summari[sz]e|résume|resum|rephrase|rewrite|korrigier
-        |corrig|write\ (?:\w+\ ){{1,3}}(?:story|poem))[^\n.!?:：]{{0,40}}[:：]\s*{_PARAGRAPH}""",
+        |corrig|popraw|przetłumacz|write\ (?:\w+\ ){{1,3}}(?:story|poem))
+        [^\n.!?:：]{{0,40}}(?:[:：]\s*|\s*\n\n){_PARAGRAPH}""",
     r"^(?:hypothetically|(?:pretend|imagine|suppose|let's\ say)(?:\ that)?\ (?:i|we)\b|you\ are\ now\b.+\bi\ am\b).*",
 )
 _QUOTATION = r"""“[^”]*”|„[^“”]*[“”]|«[^»]*»|「[^」]*」|『[^』]*』|"[^"]*"|(?<!\w)'.*?'(?!\w)|(?<!\w)‘.*?’(?!\w)"""
@@ -1429,8 +1462,9 @@ _DENIES = (
     r"|\bn'\w|不(?![错但仅过])|没(?!事)|(?<!すみ)ません|(?<!少)ない|않|못|(?<![가-힣])안 "
 )
 _DENIED = (
-    rf"{_DENIES}|\b(?:no|none|without|avoid|dis|hate|instead|pas|plus|ohne|sans|sin|sem|senza|bez|без|short|brief"
-    r"|concise|former|before|until|at most|kurz|bref|brev|cort)|less\b|free\b"
+    rf"{_DENIES}|\b(?:(?:no|none|nothing|nobody|without|instead|pas|plus|ohne|sans|sin|sem|senza|bez|без|before|until"
+    r"|at most)\b|avoid|dis|hate|short|brief|concise|former|kurz|bref|brev|cort)|less\b|free\b"
+    r"|\b(?:pr[eé]f[eé]r|bevorzug|prefier|woli|предпоч)\w*\b.+\b(?:to|over|than|rather|vor|als|à|a|al|que|di|niż|чем)\b"
     "|なし|[無无別别]"
 )
 # What denies nothing: "Don't forget that I am a nurse", "not only".
@@ -1439,11 +1473,13 @@ _NO_DENIAL = (
     r"|dimentic|oubli|забу)\w*|vergiss nicht|nicht nur|不要忘|差不多"
 )
 _BUT = r"[.,;:!?、。，；()]|\b(?:but|because|aber|weil|mais|car|pero|porque|mas|ma|но|ale|maar)\b"
+_PART_OF_HOUR = r"\b(?:half|quarter|halb|viertel|demie|quart|media|cuarto|mezz[ao]|kwart|halv|w?pol|четверть|пол)|半"
 _YEARS = (
-    r"year|decade|jahr|\ban(?:s|nee)|\banos?\b|\banni|jaar|\bar\b|\blat|\broku?\b|\bгод|\bлет|рок|χρον|vuo"
+    r"year|\byrs?\b|decade|jahr|\ban(?:s|nee)|\banos?\b|\banni|jaar|\bar\b|\blat|\broku?\b|\bгод|\bлет|рок|χρον|vuo"
     r"|nam\b|tahun|年|yil|साल|سن|عام|שנ|ปี|년"
 )
 _DATE = r"(?:\d{1,2}\W{1,2}\w+|\w+\W\d{1,2}(?:st|nd|rd|th)?)\W{1,2}(\d{4})\b"
+_DAY = r"\d\W{{1,3}}(?:{0})|\b(?:{0})\w*\W{{1,2}}\d".format("|".join(MONTHS))
 _CODE = r"://|@|^(?:--?|[/~\\$])[^\W\d]|[^\W\d]{2}[._\\=][^\W\d]{2}|::|=="
 # Not the first word of a sentence, nor a month.
 _NAME = r"(?<!^)(?<![.:;!?]\s)(?<![^\W_])(?<!\d\s)(?<!\d\.\s)[^\W_]{3,}(?![^\W_]|\s\d{4}\b)"
@@ -1496,7 +1532,9 @@ def _strange_numbers(p: Proposal) -> Iterator[str]:
     known = {value for _, values in numbers(p.known) for value in values}
     dates = [int(at[:4]) for at in (p.given.today, *(m.at for m in p.given.messages)) if at[:4].isdigit()]
     span = 13 if re.search(_YEARS, folded(p.typed)) else 2
-    days = " ".join(found[0] for found in re.finditer(_DATE, p.fact) if any(abs(int(found[1]) - d) < 2 for d in dates))
+    in_words = re.search(_PART_OF_HOUR, folded(p.typed))
+    near = (found[0] for found in re.finditer(_DATE, p.fact) if any(abs(int(found[1]) - d) < 2 for d in dates))
+    days = "" if re.search(_DAY, folded(p.edit.quote)) else " ".join(near)  # a day that was typed can't be worked out
     # A small one may have been typed as a word; not where all that were typed as numbers are gone.
     quoted = {value for _, values in numbers(p.edit.quote) for value in values}
     kept = quoted.intersection(value for _, values in numbers(p.fact) for value in values)
@@ -1504,6 +1542,8 @@ def _strange_numbers(p: Proposal) -> Iterator[str]:
         value = min(values)
         apart = [abs(date - value) for date in dates] if 1900 <= value < 2100 else []
         follows = number in days or any(n < span or n in known for n in apart) or (apart and value % 100 in known)
+        follows = follows or (not quoted and span > 2 and any(n % 5 == 0 for n in apart))  # "for twenty years"
+        follows = follows or bool(in_words and re.fullmatch(r"\d\d?[:.](?:15|30|45)", number))
         small = max(values) <= (12 if quoted else 99) and ":" not in number and (kept or not quoted)
         if known.isdisjoint(values) and not small and not follows:
             yield number
@@ -1588,6 +1628,16 @@ class Judgement(Value):
         return [verdict for verdict in self.verdicts if verdict.outcome == outcome]
 
 
+def _spelled_out(fact: str, typed: str) -> str:
+    """Return the words of a fact that were typed as initials: NYC, ts for TypeScript, k8s for Kubernetes."""
+    # In small letters, only what can't be a word.
+    short = {folded(w) for w in re.findall(r"\b\w{2,5}\b", typed) if w.isupper() or not re.search("[aeiouy]", w)}
+    parts = re.findall(r"[^\W\d_a-zà-ÿ][^\W\dA-Z_]+", fact)
+    runs = [parts[at : at + size] for size in (2, 3, 4) for at in range(len(parts) - size + 1)]
+    found = [part for run in runs if "".join(folded(part)[0] for part in run) in short for part in run]
+    return " ".join([*found, *(part for part in parts if folded(f"{part[0]}{len(part) - 2}{part[-1]}") in short)])
+
+
 def _propose(edit: Edit, edits: Sequence[Edit], seen: Document, now: Document, given: Given) -> Proposal:
     if edit.action == "ADD":  # to a heading of the profile or one of ours, never the model's own words
         edit = edit._replace(target=now.section(edit.target))
@@ -1598,7 +1648,8 @@ def _propose(edit: Edit, edits: Sequence[Edit], seen: Document, now: Document, g
         quotable = [Message(line.text) for line in (item, *gone) if line]
     message = find_quote(edit.quote, quotable)
     thread = [m.text for m in (*given.earlier, *quotable) if message and m.thread_id == message.thread_id]
-    return Proposal(given, edit, item, message, "\n".join(thread), now)
+    typed = "\n".join(thread)
+    return Proposal(given, edit, item, message, f"{typed}\n{_spelled_out(edit.fact, typed)}", now)
 
 
 def _among(p: Proposal, sound: Sequence[Proposal], verdicts: Sequence[Verdict]) -> Proposal:
@@ -1674,6 +1725,7 @@ class Note(Value):
     sha256: str
     learn: bool
     model: str | None = None  # LLM_MEMORY_MODEL as that call had it
+    review: bool = False  # LLM_MEMORY_REVIEW
 
 
 class Entries(Value):
@@ -1872,11 +1924,13 @@ WARNING_DAYS = 7
 SCHEMA = """
 create table notes (
     id text primary key, at text not null, command text not null, thread text,
-    length integer not null, sha256 text not null, learn integer not null, model text, turn_id text
+    length integer not null, sha256 text not null, learn integer not null, model text,
+    review integer not null, turn_id text
 );
 create index notes_turn on notes (turn_id);
 create table turns (
     turn_id text primary key, thread_id text, model text, answered_by text, at text, start integer, length integer,
+    review integer not null default 0,
     state text not null, attempts integer not null default 0, due real not null default 0, reason text
 );
 create index turns_state on turns (state, due);
@@ -1895,7 +1949,7 @@ create table periods (fact integer not null, since integer not null, until integ
 create index periods_until on periods (until);
 create table evidence (
     id integer primary key, version integer not null, action text not null, fact text not null, before text not null,
-    quote text not null, turn_id text, thread_id text, model text, at text
+    quote text not null, turn_id text, thread_id text, model text, at text, past integer not null default 0
 );
 create index evidence_fact on evidence (fact);
 create index evidence_version on evidence (version);
@@ -1915,7 +1969,7 @@ create table costs (
 create table problems (place text primary key, at text not null, message text not null);
 create table state (key text primary key, value text not null)
 """
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 # What SQLite says of a file that may be as sound as ever. Our own SQL is right:
 # anything else that it complains of is a file that is broken, or not ours.
@@ -2310,7 +2364,12 @@ class Facts(Value):
             "select came.at, went.at from periods join versions as came on came.id = since"
             " left join versions as went on went.id = until where fact = ? order by since"
         )
-        return [Period(*row) for row in self.db.rows(sql, fact)]
+        periods: list[Period] = []
+        for since, until in self.db.rows(sql, fact):
+            if periods and local_date(periods[-1].until or "")[:10] == local_date(since)[:10]:
+                since = periods.pop().since  # noqa: PLW2901 - it was gone for less than a day
+            periods.append(Period(since, until))
+        return periods
 
     def forget(self, says: Callable[[str], bool], stays: Iterable[str]) -> None:
         """Delete the facts and section names that match, except the section names in ``stays``."""
@@ -2410,8 +2469,16 @@ class Version(Value):
     author: str  # "worker", a command's name, "merge", "outside" for any other program, or "unknown"
     model: str
     base: int  # the version before, which the file held
-    summary: str  # the changes since then, in one line
+    changes: tuple[Change, ...]  # since then
     size: int  # characters
+
+    @property
+    def summary(self) -> str:
+        """The changes in one line."""
+        return summarised(self.changes)
+
+    def _asdict(self) -> dict[str, Any]:
+        return {**super()._asdict(), "summary": self.summary}
 
 
 def without_redacted(text: str) -> str:
@@ -2510,7 +2577,21 @@ class History:
     def undo(self, version: int) -> Version | None:
         """Take back one version's change and keep those made since; where the same lines changed since, both stay."""
         before, after = (without_redacted(self.version_text(id)) for id in (version, self.base(version)))
-        return self.change("rollback", lambda now: merge(before, now, after))
+
+        def make(now: str) -> str:
+            merged, sections = merge(before, now, after), {item.text: item.section for item in Document(now).items}
+            if all(sections.get(item.text, item.section) == item.section for item in Document(merged).items):
+                return merged
+            # A heading that came with it has other facts below it by now: it stays.
+            document = Document(now)
+            for change in compare(Document(before), Document(after), {}):
+                if item := document.find(change.before):
+                    document = document.remove(item)
+                if change.after:
+                    document = document.add(change.section, change.after, new_section=True)
+            return document.text
+
+        return self.change("rollback", make)
 
     def settle(self) -> None:
         """Record what other programs did to the profile, and finish what a crash cut short."""
@@ -2762,8 +2843,8 @@ class History:
         return [self._as_version(*row) for row in self.db.rows(sql, *values, limit)]
 
     def _as_version(self, number: int, at: str, author: str, model: str, base: int) -> Version:
-        summary, size = summarised(self.changes(base, number)), len(self.version_text(number))
-        return Version(number, at, author, model, base, summary, size)
+        changes, size = tuple(self.changes(base, number)), len(self.version_text(number))
+        return Version(number, at, author, model, base, changes, size)
 
     def changes(self, older: int, newer: int) -> list[Change]:
         """Return the changes from one version to another; old and new are paired by the evidence, never guessed."""
@@ -2841,6 +2922,8 @@ class PendingTurn(Value):
     """Position of its typed words in the prompt; ``length`` is in characters."""
     length: int
     attempts: int
+    review: int
+    """1 if its edits are to be reviewed."""
 
 
 class Turns(Value):
@@ -2876,7 +2959,7 @@ class Turns(Value):
                 self.db.execute("update notes set turn_id = ? where id = ?", turn.id, note.id)
                 if note.learn:
                     source = {"turn_id": turn.id, "thread_id": turn.thread_id, "answered_by": turn.model}
-                    typed = {"at": turn.at, "start": start, "length": note.length}
+                    typed = {"at": turn.at, "start": start, "length": note.length, "review": note.review}
                     self.db.insert("turns", {**source, **typed, "model": note.model or turn.model, "state": "pending"})
             self.db.set("cursor", cursor)
         return sum(note.learn for _, note, _ in found)
@@ -3070,6 +3153,7 @@ class Receipt(Value):
     thread_id: str
     model: str  # the one that proposed the edit
     at: str  # when the quote was typed
+    past: int  # 1 if it was found by `learn`
 
 
 class Said(Value):
@@ -3745,6 +3829,8 @@ def in_words(error: BaseException) -> str:
     """Say what an error is, without secrets."""
     if isinstance(error, click.ClickException):
         return str(error)
+    if isinstance(error, sqlite3.OperationalError):
+        return f"{error}; try again"
     return mask_secrets(f"{type(error).__name__}: {' '.join(str(error).split())}")[:300]
 
 
@@ -3890,6 +3976,8 @@ class Batch(Value):
     messages: tuple[Message, ...] = ()
     earlier: tuple[Message, ...] = ()
     """Messages typed before these in the same threads."""
+    review_all: bool = False
+    """Whoever typed one of them reviews all edits."""
     version: int = 0
 
 
@@ -3944,7 +4032,7 @@ class Learner:
         """Read what was typed in these turns, by turn; skip those gone from the log."""
         prompts = self.log.prompts([turn.turn_id for turn in turns])
         said = {}
-        for id, thread, _, at, start, length, _ in turns:
+        for id, thread, _, at, start, length, *_ in turns:
             if id in prompts:
                 text = as_shown(prompts[id][start : start + length].strip(), longest)
                 said[id] = Message(text, id, thread, at)
@@ -3973,7 +4061,8 @@ class Learner:
         earlier = self._said([turn for turn in before if turn.turn_id not in said], LONGEST_EARLIER)
         messages = tuple(said[turn.turn_id] for turn in taken)
         model = self.settings.model or turns[0].model
-        return Batch(model, Document(""), tuple(taken), messages, tuple(earlier.values()))
+        review_all = self.settings.review_all or any(turn.review for turn in taken)
+        return Batch(model, Document(""), tuple(taken), messages, tuple(earlier.values()), review_all)
 
     def _learn_from(self, batch: Batch) -> Result:
         """Make an update of a batch, or put its turns off."""
@@ -3983,7 +4072,7 @@ class Learner:
             return self._failed(batch, ModelFailed(OUT_OF_FORM.format(batch.model), "hopeless"))
         self.memory.turns.begin(batch.turns)
         try:
-            self._keep_within_budget(batch.model)
+            self._keep_within_budget(batch.model, review_all=batch.review_all)
             batch = self.shown(batch)
             request = build_request(batch.seen, batch.messages, letters(os.urandom(8))[:6], batch.earlier)
             judged, since = self._commit(batch, self.edits(batch.model, request))
@@ -4075,7 +4164,7 @@ class Learner:
                 today=memory.db.now().astimezone().date().isoformat(),
                 own=frozenset(item.text for item in now.items if condensing and not memory.receipts.of(item.text)),
                 removals_today=memory.receipts.removals_today(),
-                review_all=self.settings.review_all,
+                review_all=batch.review_all,
                 budget=budget,
                 condensing=condensing,
             )
@@ -4086,7 +4175,7 @@ class Learner:
 
         def record(version: int) -> None:
             memory.receipts.add(version, judged.of("apply"), batch.model)
-            if not condensing or self.settings.review_all:
+            if not condensing or batch.review_all:
                 memory.review.hold(judged.of("hold"), batch.model)
             memory.review.refuse([] if condensing else judged.of("reject"))
             memory.turns.finish(batch.turns)
@@ -4115,9 +4204,9 @@ class Learner:
             write_private(new, f"{', '.join(told)}\n".encode())
             os.replace(new, news)
 
-    def condense(self, model_id: str) -> tuple[Judgement, int]:
+    def condense(self, model_id: str, *, review_all: bool) -> tuple[Judgement, int]:
         """Have a model shorten what was learned; also return the version before. Raises ``ModelFailed``."""
-        batch = self.shown(Batch(model_id, Document("")))
+        batch = self.shown(Batch(model_id, Document(""), review_all=review_all))
         own = {item.text for item in batch.seen.items if not self.memory.receipts.of(item.text)}
         edits: list[Edit] = []
         if any(item.text not in own for item in batch.seen.items):
@@ -4125,13 +4214,13 @@ class Learner:
         edits = [edit for edit in edits if edit.action != "ADD"]
         return self._commit(batch, edits)
 
-    def _keep_within_budget(self, model_id: str) -> None:
+    def _keep_within_budget(self, model_id: str, *, review_all: bool) -> None:
         """Condense a profile that is over its budget; a text that was tried is not tried again."""
         memory, text = self.memory, self.memory.history.profile()
         if len(text) <= self.settings.budget or memory.db.get("condensed") == digest(text):
             return
         try:
-            self._tell(self.condense(model_id)[1])
+            self._tell(self.condense(model_id, review_all=review_all)[1])
         except ModelFailed as failure:
             memory.db.report("condense", f"The profile can't be condensed: {failure}. Shorten it: llm memory edit")
         else:
@@ -4361,9 +4450,9 @@ class Worker:
         self.settings = settings
         self.memory = Memory(home)
         self.log = Log(home.logs)
-        # Each call has noted its own LLM_MEMORY_MODEL. Ours is that of the call which started us: what
-        # was typed in another terminal is not for that model.
-        self.learner = Learner(self.memory, self.log, settings._replace(model=None))
+        # Each call has noted its own LLM_MEMORY_MODEL and LLM_MEMORY_REVIEW. Ours are those of the call
+        # which started us: they are not for what was typed in another terminal.
+        self.learner = Learner(self.memory, self.log, settings._replace(model=None, review_all=False))
         self.logger = _worker_logger(home, settings)
         self.code = file_identity(__file__)
         self._seen: object = None
@@ -4668,6 +4757,8 @@ class Call:
         self.sent: set[str] = set()
         self.takes_part = False
         self.logged = False
+        self.unsent = False
+        """The profile can't be read."""
         self.in_system = ""
         """The model that was given the profile as a system prompt."""
         self.note = ""
@@ -4734,6 +4825,7 @@ class Call:
             found = [fragment for fragment in self._wanted(argument) if fragment not in self.sent]
         except Problem as problem:
             self._debug(problem.message)  # status looks for itself
+            self.unsent = True
             return []
         except Exception as error:  # noqa: BLE001 - the user's call goes on without a profile
             self.report(in_words(error))
@@ -4851,6 +4943,7 @@ class Call:
             sha256=digest(typed),
             learn=learn and self.settings.updates and not self.home.file("paused").exists(),
             model=self.settings.model,
+            review=self.settings.review_all,
         )
         if note.learn:
             self.said.append((note, typed))
@@ -4880,6 +4973,10 @@ class Call:
             # Not where a pager has the screen.
             person = at_terminal(sys.stdout, sys.stderr) and self.ctx.command.name == "prompt"
             if person and self.settings.notices and not failed:
+                if self.unsent:
+                    self._tell(
+                        for_profile("the profile can't be read, so it was not sent (llm memory status)", self.home.name)
+                    )
                 self._tell_news()
         except Exception as error:  # noqa: BLE001 - the user's call ends as it would without us
             self.report(in_words(error))
@@ -4890,8 +4987,10 @@ class Call:
         except FileNotFoundError:
             return
         self.home.file("news").unlink(missing_ok=True)
-        if self.home != Home.current():
-            news = for_profile(news, self.home.name)
+        self._tell(for_profile(news, self.home.name))
+
+    @staticmethod
+    def _tell(news: str) -> None:
         text = f"memory: {printable(news)}"
         with contextlib.suppress(OSError, ValueError):  # a terminal that has gone
             click.echo(text if plain() else click.style(text, dim=True), err=True)
@@ -5117,9 +5216,9 @@ def open_memory() -> Memory:
     return Memory(Home.current())
 
 
-def _choose_profile(ctx: click.Context, _: click.Parameter, name: str | None) -> None:
+def _choose_profile(_: click.Context, __: click.Parameter, name: str | None) -> None:
     if name:
-        os.environ["LLM_MEMORY_PROFILE"] = ctx.meta["llm_user_memory.profile"] = Home.named(name)[-1].name
+        os.environ["LLM_MEMORY_PROFILE"] = Home.named(name)[-1].name
 
 
 profile_option = click.option(
@@ -5127,11 +5226,46 @@ profile_option = click.option(
 )
 
 
-def for_chosen_profile(text: str) -> str:
-    """Add ``--profile`` to the commands in a message if the user gave it: their next command needs it too."""
-    ctx = click.get_current_context(silent=True)
-    name = ctx and ctx.meta.get("llm_user_memory.profile")
-    return for_profile(text, name) if name else text
+def for_current_profile(text: str) -> str:
+    """Name the profile in a message's commands: the next one may be typed where another is in use."""
+    with contextlib.suppress(Problem):  # its name is not valid: that is the message
+        text = for_profile(text, Home.current().name)
+    return text
+
+
+WIDEST = 100  # columns: longer lines are hard to read
+_LEAD = r" *(?:\[\w+\] +|\d+  )?(?:(?:[-+*•]|\d{1,9}[.)]) +)?"
+# A command that is broken into two lines can't be copied.
+_COMMAND = r"""(?<=:[ ])(?:chmod|export|ls|printf|source|sudo|unset)[ ].*
+    |\bllm[ ](?:memory(?:[ ]--profile[ ]\S+)?|logs|--cid)[ ]\S+(?:[ ]-\S+)?(?:[ ]\w*\d\w*)?"""
+
+
+def wrapped(line: str, lead: str = "") -> str:
+    """Wrap a line to fit the terminal; further lines align with where its text began."""
+    import shutil
+    import textwrap
+
+    mark = re.match(_LEAD, line)[0]  # type: ignore[index]
+    # For textwrap, \1 is a blank that it does not break at, and \0 the second column of a wide character.
+    text = re.sub(_COMMAND, lambda command: command[0].replace(" ", "\1"), line[len(mark) :], flags=re.VERBOSE)
+    text = "".join(char + "\0" * (unicodedata.east_asian_width(char) in "WF") for char in text)
+    width, indent = min(shutil.get_terminal_size().columns, WIDEST), len(lead + mark)
+    wrapper = textwrap.TextWrapper(width, " " * indent, break_long_words=False, break_on_hyphens=False)
+    wrapper.subsequent_indent = " " * (indent if indent < width / 2 else 7)
+    return mark + wrapper.fill(text)[indent:].replace("\0", "").replace("\1", " ")
+
+
+def say(message: str) -> None:
+    """Talk to the person, on stderr."""
+    text = printable(for_current_profile(message))
+    click.echo("\n".join(map(wrapped, text.split("\n"))) if at_terminal(sys.stderr) else text, err=True)
+
+
+class _Told(Problem):
+    """A problem as it is told at a terminal."""
+
+    def show(self, file: Any = None) -> None:
+        say(f"Error: {self.message}")
 
 
 GROUPS = {
@@ -5173,44 +5307,20 @@ class _Group(click.Group):
             return super().invoke(ctx)
         except Problem as problem:
             # It may quote a profile, or a model's error.
-            raise Problem(printable(for_chosen_profile(problem.message))) from problem
+            raise _Told(printable(for_current_profile(problem.message))) from problem
         except OverflowError as error:
-            raise Problem("There is no such number; see: llm memory history") from error
+            raise _Told("There is no such number; see: llm memory history") from error
         except sqlite3.DatabaseError as error:
-            raise Problem(f"memory.db can't be used now ({error}); see: llm memory status") from error
+            raise _Told(f"memory.db can't be used now ({error}); see: llm memory status") from error
+        except click.Abort:
+            if at_terminal(sys.stdin):
+                raise
+            raise _Told("Can't ask without a terminal; for options that don't ask, add --help") from None
         except BrokenPipeError:
             raise
         except OSError as error:
             where = f"{tilde(pathlib.Path(error.filename))}: " if error.filename else ""
-            raise Problem(f"{where}{error.strerror or error}; nothing was lost. See: llm memory status") from error
-
-
-WIDEST = 100  # columns: longer lines are hard to read
-_LEAD = r" *(?:\[\w+\] +|\d+  )?(?:(?:[-+*•]|\d{1,9}[.)]) +)?"
-# A command that is broken into two lines can't be copied.
-_COMMAND = r"""(?<=:[ ])(?:chmod|export|ls|printf|source|sudo|unset)[ ].*
-    |\bllm[ ](?:memory|logs|--cid)[ ]\S+(?:[ ]-\S+)?(?:[ ]\w*\d\w*)?"""
-
-
-def wrapped(line: str, lead: str = "") -> str:
-    """Wrap a line to fit the terminal; further lines align with where its text began."""
-    import shutil
-    import textwrap
-
-    mark = re.match(_LEAD, line)[0]  # type: ignore[index]
-    # For textwrap, \1 is a blank that it does not break at, and \0 the second column of a wide character.
-    text = re.sub(_COMMAND, lambda command: command[0].replace(" ", "\1"), line[len(mark) :], flags=re.VERBOSE)
-    text = "".join(char + "\0" * (unicodedata.east_asian_width(char) in "WF") for char in text)
-    width, indent = min(shutil.get_terminal_size().columns, WIDEST), len(lead + mark)
-    wrapper = textwrap.TextWrapper(width, " " * indent, break_long_words=False, break_on_hyphens=False)
-    wrapper.subsequent_indent = " " * (indent if indent < width / 2 else 7)
-    return mark + wrapper.fill(text)[indent:].replace("\0", "").replace("\1", " ")
-
-
-def say(message: str) -> None:
-    """Talk to the person, on stderr."""
-    text = printable(for_chosen_profile(message))
-    click.echo("\n".join(map(wrapped, text.split("\n"))) if at_terminal(sys.stderr) else text, err=True)
+            raise _Told(f"{where}{error.strerror or error}; nothing was lost. See: llm memory status") from error
 
 
 def show_line(line: str, colour: str | None = None, lead: str = "", *, bold: bool = False) -> None:
@@ -5228,7 +5338,7 @@ def show_line(line: str, colour: str | None = None, lead: str = "", *, bold: boo
 
 
 def print_json(data: object) -> None:
-    text = json.dumps(data, indent=2, ensure_ascii=False, default=Value._asdict)
+    text = json.dumps(data, indent=2, ensure_ascii=False, default=lambda value: value._asdict())
     click.echo(printable(text) if at_terminal(sys.stdout) else text)
 
 
@@ -5310,7 +5420,12 @@ def show(ids: bool, json_: bool) -> None:
         hint = "Tell your model about yourself, or write it down: llm memory edit"
         if waiting:
             hint = f"{counted(waiting, 'message')} waiting to be learned from; see: llm memory status"
-        say(f"Nothing is remembered yet. {hint}")
+        new = home.name != DEFAULT_PROFILE and not home.directory.is_dir()
+        say(
+            f"There is no profile {home.name!r} yet; see: llm memory profiles"
+            if new
+            else f"Nothing is remembered yet. {hint}"
+        )
     else:
         text = with_ids(Document(text)) if ids else text
         if not at_terminal(sys.stdout):
@@ -5346,6 +5461,13 @@ def profiles(json_: bool) -> None:
         show_line(f"{'*' if row['in_use'] else ' '} {row['name']:<{width}}  {size}, {used}")
 
 
+def heard_from(edit: Receipt | HeldEdit) -> str:
+    """Say how the quote of an edit came to us."""
+    if edit.turn_id.startswith(NOTES):
+        return "in your notes"
+    return "in a past prompt, typed or piped in" if edit.past else "what you typed"
+
+
 def source_of(edit: Receipt | HeldEdit) -> str:
     """Say where the quote of an edit comes from."""
     return edit.thread_id if edit.turn_id.startswith(NOTES) else f"llm logs -c {edit.thread_id}"
@@ -5355,7 +5477,7 @@ def explained(said: Said) -> Iterator[str]:
     """Say where a text of the profile comes from."""
     for receipt in said.receipts:
         if receipt.turn_id:
-            yield f"what you typed: “{receipt.quote}”"
+            yield f"{heard_from(receipt)}: “{receipt.quote}”"
             by_user = receipt.action == REWORDED
             how = "worded by you in llm memory review" if by_user else f"learned with {receipt.model}"
             yield f"{local_date(receipt.at)}, {how}; {source_of(receipt)}"
@@ -5369,12 +5491,12 @@ def explained(said: Said) -> Iterator[str]:
         yield "there is no receipt for this line: it is older than the history"
 
 
-def show_refused(refused: Sequence[sqlite3.Row]) -> None:
+def show_refused(refused: Sequence[sqlite3.Row], text: str | None) -> None:
     for edit in refused:
         change = Change("", edit["before"], edit["fact"])
         show_line(f"{change}\n    {local_date(edit['at'])}: {edit['reason']}")
     if not refused:
-        say("Nothing was refused.")
+        say(f"Nothing refused contains {text!r}." if text else "Nothing was refused.")
 
 
 def show_chain(chain: Sequence[Said]) -> None:
@@ -5397,7 +5519,7 @@ def as_json(said: Said) -> dict[str, Any]:
     json_option,
 )
 def why(text: str | None, refused: bool, json_: bool) -> None:
-    "Show where each line, or each with TEXT, comes from"
+    "Show where each line, or each containing TEXT, came from"
     read_profile(Home.current().profile)  # better said once that it can't be read
     key = normalised(text or "")
     with open_history() as memory:
@@ -5406,7 +5528,7 @@ def why(text: str | None, refused: bool, json_: bool) -> None:
         chains = [memory.receipts.chain(item.text, document.lines[item.line]) for item in items]
         edits = [edit for edit in memory.review.refused() if key in normalised(edit["fact"] or edit["before"])]
     if refused:
-        print_json([dict(edit) for edit in edits]) if json_ else show_refused(edits)
+        print_json([dict(edit) for edit in edits]) if json_ else show_refused(edits, text)
     elif text and not chains:
         raise Problem(f"No line contains {text!r}; see: llm memory show, or llm memory why --refused")
     elif json_:
@@ -5488,7 +5610,8 @@ def report_change(version: Version | None, kept: pathlib.Path | None = None) -> 
     elif version is None:
         say("The profile says that already; nothing changed.")
     if version:
-        say(f"{mask_secrets(version.summary)}\nTo undo this: llm memory rollback --only {version.id}")
+        changed = "\n".join(listed(version.changes)) or version.summary
+        say(f"{mask_secrets(changed)}\nTo undo this: llm memory rollback --only {version.id}")
         if version.size > (budget := click.get_current_context().ensure_object(Settings).budget):
             say(f"The profile has {version.size:,} characters; above {budget:,}, new facts wait for review.")
 
@@ -5536,7 +5659,7 @@ def edited(memory: Memory) -> Version | None:
     except (click.ClickException, ValueError) as error:
         name = next((name for name in ("VISUAL", "EDITOR") if os.environ.get(name)), "EDITOR")
         used = f"{name}={os.environ[name]}" if name in os.environ else "no EDITOR is set"
-        raise Problem(f"The editor failed ({used}): {error}; to use another one: export {name}=nano") from error
+        raise Problem(f"The editor failed ({used}); to use another one: export {name}=nano") from error
     finally:
         with history.lock():
             forgotten = shown is not None and history.forgotten_since(base)
@@ -5611,9 +5734,8 @@ def add(text: str | None, section: str) -> None:
 
 def say_what_llm_keeps(home: Home) -> None:
     say(
-        f"llm's own log, {tilde(home.logs)}, still contains your conversations and the profile texts sent with them:"
-        " one that is continued (llm -c) sends its own again."
-        " Deleting that file removes all your llm conversations, not only this."
+        f"llm's own log, {tilde(home.logs)}, still contains your conversations and the profiles sent with them;"
+        " continuing one with llm -c sends its profile again. Deleting that file deletes all your llm conversations."
     )
 
 
@@ -5640,7 +5762,9 @@ def forget(text: str, part: bool, yes: bool) -> None:
             found or {"What you typed": ["(a message in llm's log, already learned from or not)"]}
         ).items():
             say("\n  ".join([f"{place}:", *texts]))
-        say("This goes out of the profile and its history for good, and will never be learned from the same message.")
+        say(
+            "This will be removed from the profile and its history for good, and not be learned from the same messages."
+        )
         if not yes:
             click.confirm("Forget it?", abort=True, err=True)
         forget_for_good(memory, log, says)
@@ -5655,7 +5779,8 @@ def forget(text: str, part: bool, yes: bool) -> None:
     click.option("--purge", is_flag=True, help="Remove the profile, its history and everything else, for good"),
     yes_option,
 )
-def clear(purge: bool, yes: bool) -> None:
+@click.pass_obj
+def clear(settings: Settings, purge: bool, yes: bool) -> None:
     "Empty the profile; its text stays in the history"
     with open_memory() as memory:
         home = memory.home
@@ -5673,7 +5798,8 @@ def clear(purge: bool, yes: bool) -> None:
             if not yes:
                 click.confirm("Remove it?", abort=True, err=True)
             memory.forgetting.purge()
-            say("Removed. Your next prompt starts a new memory; to stop that: llm memory uninstall-shell")
+            more = " Your next prompt here starts a new memory; to stop that: llm memory uninstall-shell"
+            say(f"Removed.{more * bool(settings.auto)}")
     say_what_llm_keeps(home)
 
 
@@ -5797,7 +5923,8 @@ def condense(settings: Settings) -> None:
         with learning(memory.home):
             learner = Learner(memory, Log(memory.home.logs), settings, ask)
             try:
-                judged, since = learner.condense(settings.model or llm.get_default_model())
+                model = settings.model or llm.get_default_model()
+                judged, since = learner.condense(model, review_all=settings.review_all)
             except ModelFailed as failure:
                 raise Problem(
                     f"{failure}. To ask another model (see: llm models): LLM_MEMORY_MODEL=MODEL llm memory condense"
@@ -5884,8 +6011,9 @@ def learn_all(learner: Learner, model: str, messages: Iterable[Message], total: 
                         raise Problem(f"{failure}. To continue, run the same command again") from failure
                 bar.update(len(batch), f"{len(memory.review.edits()) - before:,} found")
     finally:
-        found = counted(len(memory.review.edits()), "edit")
-        say(f"{read:,} of {counted(total, 'message')} read; {found} to review: llm memory review")
+        found = len(memory.review.edits())
+        waits = f"{counted(found, 'edit')} to review: llm memory review" if found else "nothing to review"
+        say(f"{read:,} of {counted(total, 'message')} read; {waits}")
         if read < total:
             reasons = "; ".join(sorted({str(failure) for failure in failures}))
             say(f"To read the rest, run the same command again{f' ({reasons})' if reasons else ''}")
@@ -5936,13 +6064,13 @@ def parse_ids(text: str, waiting: Sequence[HeldEdit]) -> list[HeldEdit]:
     if text.strip().casefold() == "all":
         return list(waiting)
     chosen = dict[int, HeldEdit]()
-    for part in text.replace(" ", "").split(","):
+    for part in re.split(r"[,\s]+", re.sub(r"\s*-\s*", "-", text.strip())):
         if not (found := re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)):
             raise Problem(f"{text!r} is not a list of edits; try 3, 1-5,8 or all")
         first, last = int(found[1]), int(found[2] or found[1])
         named = [held for held in waiting if first <= held.id <= last]
         if not named:
-            raise Problem(f"There is no held edit {part}; see: llm memory review --json")
+            raise Problem(f"There is no edit {part} to review; see: llm memory review")
         chosen |= {held.id: held for held in named}
     return list(chosen.values())
 
@@ -5956,7 +6084,7 @@ def settle_edits(memory: Memory, accepted: Sequence[HeldEdit], dropped: Sequence
             report_change(version)
     if dropped:
         memory.review.drop(*dropped)
-        say(f"Dropped {', '.join(str(held.id) for held in dropped)}.")
+        say(f"Dropped {', '.join(str(held.id) for held in dropped)}. These messages will not be learned from again.")
     return problems
 
 
@@ -5976,16 +6104,17 @@ def typed_before(line: str) -> Iterator[bool]:
 
 
 REVIEW_HELP = """\
-   a, d      accept or drop this one; others: a 3-7,9 or d 3-7,9
+   a, d      accept or drop this one, or others: a 3-7,9
    A, D      accept or drop all in its section
    e         reword it and accept it
-   s, q      skip it for now; quit and keep the rest"""
+   s, Enter  skip it for now
+   q         quit, and keep the rest"""
 
 
 def show_held(held: HeldEdit) -> None:
     say(f"\n{held.id}. {f'{held.section}: ' * bool(held.section)}{Change('', held.before, held.fact)}")
     if held.turn_id:
-        say(f"   because you typed: “{held.quote}” ({local_date(held.at)}, {source_of(held)})")
+        say(f"   {heard_from(held)}: “{held.quote}” ({local_date(held.at)}, {source_of(held)})")
     say(f"   {f'proposed by {held.model}, ' if held.model else ''}held because {held.reason}")
 
 
@@ -6019,7 +6148,7 @@ def reword(memory: Memory, held: HeldEdit) -> None:
 def review_one(memory: Memory, left: Sequence[HeldEdit]) -> Sequence[HeldEdit]:
     """Ask about the first of these edits; return those not to ask about again."""
     held, section = left[0], [edit for edit in left if edit.section == left[0].section]
-    edit, both = held.action != "REMOVE", f"[A]ll {len(section)} of {held.section}, " if len(section) > 1 else ""
+    edit, both = held.action != "REMOVE", f"[A]ccept all {len(section)}, " * (len(section) > 1)
     prompt = f"   [a]ccept, [d]rop, {'[e]dit, ' * edit}[s]kip, {both}[q]uit, [?]"
     answer = str(click.prompt(prompt, default="s", show_default=False, err=True)).strip() or "s"
     verb, ids = answer[:1] if answer[:1] in "AD" else answer[:1].casefold(), answer[1:].strip()
@@ -6035,7 +6164,7 @@ def review_one(memory: Memory, left: Sequence[HeldEdit]) -> Sequence[HeldEdit]:
         return []
     if verb == "e":
         reword(memory, held)
-    elif verb == "D" and len(chosen) > 1 and not click.confirm(f"   Drop all {len(chosen)}?", err=True):
+    elif verb in "dD" and len(chosen) > 1 and not click.confirm(f"   Drop all {len(chosen)}?", err=True):
         return []
     elif verb != "s":
         for words in settle_edits(memory, *((chosen, []) if verb in "aA" else ([], chosen))):
@@ -6089,6 +6218,10 @@ def review(accepted: tuple[str, ...], dropped: tuple[str, ...], section: str | N
             review_all(memory, waiting)
         if not waiting and not json_:
             say(f"There is nothing to review{f' in {section}' if section else ''}.")
+        news = memory.home.file("news")
+        with contextlib.suppress(FileNotFoundError):
+            if not memory.review.edits() and re.fullmatch(r"[\d,]+ edits? to review .*\n", news.read_text("utf-8")):
+                news.unlink()
 
 
 # History
@@ -6319,7 +6452,7 @@ def status(settings: Settings, json_: bool) -> None:
         print_json(for_report(found))
         return
     for label, text in status_lines(found, utc_now()):
-        show_line(printable(for_chosen_profile(text)), "red" if label == "Problem" else None, f"{label:<11}")
+        show_line(printable(for_current_profile(text)), "red" if label == "Problem" else None, f"{label:<11}")
 
 
 shell_names = "bash, zsh, fish, nushell or powershell"
@@ -6340,6 +6473,8 @@ def install_shell(name: str | None, print_: bool) -> None:
         say(f"For {tilde(shell.rc)}:")
         click.echo(block_of(shell), nl=False)
         return
+    if not name:
+        say(f"Your shell is {shell.name}, by $SHELL. For another one: llm memory install-shell --shell NAME")
     for line in install(shell):
         # Code stays as it is.
         click.echo(line, err=True) if line.startswith("    ") else say(line)

@@ -245,7 +245,7 @@ def _write(path: pathlib.Path, before: bytes | None, after: bytes) -> None:
 
 def add_block(shell: Shell) -> bool:
     """Add the block to its start-up file, and keep a copy of that; ``False`` if it is there. Raises ``Problem``."""
-    with _naming(shell.rc, ". To add the lines yourself: llm memory install-shell --print"):
+    with _naming(shell.rc, f". To add the lines yourself: llm memory install-shell --shell {shell.name} --print"):
         before, target = _read(shell.rc), pathlib.Path(os.path.realpath(shell.rc))
         after = with_block(before, shell.lines, sum(not folder.exists() for folder in target.parents))
         if after == before:

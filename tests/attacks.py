@@ -1,9 +1,7 @@
 """What memory is attacked with, and what it must learn all the same: as data.
 
 Each case is a message (and what was piped in with it) and the reply of a model
-that obeys the attacker. `test_attacks.py` runs them through `llm` itself;
-`uv run python tests/attacks.py` judges them with the pure functions alone and
-prints which layer stopped what.
+that obeys the attacker. `test_attacks.py` runs them through `llm` itself.
 
 Samples of secrets are put together from pieces, so that no scanner takes this
 file for a leak.
@@ -11,6 +9,7 @@ file for a leak.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from dataclasses import dataclass
 
@@ -108,6 +107,7 @@ LAYERS = {
 }
 
 
+@functools.cache
 def judged(case: Case) -> memory.Judgement:
     """The case through the pure functions: what was typed, as the model is shown it, judged."""
     messages = []
@@ -145,19 +145,6 @@ def layers(case: Case) -> Counter[str]:
     """How many of the proposed edits each layer stopped."""
     verdicts = judged(case).verdicts
     return Counter(layer(case, verdict) for verdict in verdicts) or Counter({"no edit": 1})
-
-
-def table() -> str:
-    """Groups of attacks × layers, and the controls."""
-    counts: dict[str, Counter[str]] = {}
-    for case in [*ATTACKS, *CONTROLS]:
-        counts.setdefault(case.group, Counter()).update(dict.fromkeys(layers(case), 1) | {"cases": 1})
-    names = ["cases", *sorted({name for count in counts.values() for name in count} - {"cases"})]
-    rows = [["group", *names], ["---"] * (len(names) + 1)]
-    rows += [[group, *(str(count[name] or "") for name in names)] for group, count in counts.items()]
-    total: Counter[str] = sum(counts.values(), Counter())
-    rows.append(["all", *(str(total[name]) for name in names)])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 # -- pieces of secrets ---------------------------------------------------------
@@ -1134,10 +1121,3 @@ ATTACKS += (
     put_in("a function from somewhere else", "setup llm", _MAIL),
     put_in("a line kept out of the history", " ", _MAIL),
 )
-
-
-if __name__ == "__main__":
-    print(table())
-    caught = sum(bool(memory.why_secret(text)) for text, _ in SECRETS.values())
-    wrong = sum(judged(Case("", "", text, f"ADD | Notes | {text} | {text}")).of("apply") == [] for text in INNOCENT)
-    print(f"\nsecrets caught: {caught} of {len(SECRETS)}; innocent texts hit: {wrong} of {len(INNOCENT)}")

@@ -8,10 +8,11 @@ tests/scripted_model), or with --model NAME from a model of yours.
 from __future__ import annotations
 
 import argparse
-import json
+import contextlib
 import os
 import pathlib
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -58,9 +59,9 @@ class Demo:
 
     def answers(self, prompt: str) -> list[str]:
         """The logged answers to a prompt, oldest first."""
-        done = subprocess.run([LLM, "logs", "-n0", "--json"], env=self.env, capture_output=True, text=True, check=True)
-        turns = sorted(json.loads(done.stdout), key=lambda turn: str(turn["datetime_utc"]))
-        return [turn["response"] for turn in turns if turn["prompt"] == prompt]
+        with contextlib.closing(sqlite3.connect(self.home.logs)) as log:
+            sql = "select response from turn_search where prompt = ? order by turn_id"
+            return [response for (response,) in log.execute(sql, [prompt])]
 
     def wait_for_worker(self) -> None:
         """Wait until the background worker has learned from every logged turn."""

@@ -8,7 +8,7 @@ import re
 import shlex
 import sqlite3
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 PROFILE = "\ufeff# Me\r\n\r\n## Work\r\n- Nurse\r\n* Leeds"
 SAID = "I live in Leeds"
+
+
+def status_of(user: User) -> dict[str, Any]:
+    """Look up in this process what status tells."""
+    found: dict[str, Any] = json.loads(user.run("status", "--json")[0])
+    return found
 
 
 def test_looking_creates_nothing(user: User) -> None:
@@ -37,11 +43,11 @@ def test_looking_creates_nothing(user: User) -> None:
 
 
 def test_load_takes_a_file_byte_for_byte_and_show_gives_it_back(user: User) -> None:
-    (user.folder / "mine.md").write_bytes(PROFILE.encode())
-    done = user.llm("memory", "load", "mine.md", auto=None)
+    path = user.folder / "mine.md"
+    path.write_bytes(PROFILE.encode())
+    out, said = user.run("load", str(path))
     assert user.places.profile.read_bytes() == PROFILE.encode()
-    assert done.stdout == ""
-    assert "To undo this: llm memory rollback" in done.stderr
+    assert (out, "To undo this: llm memory rollback" in said) == ("", True)
     found = json.loads(user.run("show", "--json")[0])
     assert (found["path"], found["text"]) == (str(user.places.profile), PROFILE)
     assert [(fact["section"], fact["text"]) for fact in found["facts"]] == [("Work", "Nurse"), ("Work", "Leeds")]
@@ -57,26 +63,26 @@ def test_loaded_secrets_stay_and_load_and_status_name_their_lines_without_showin
     out, said = user.run("load", "-", stdin=text)
     assert (out, user.profile.replace("\r", "")) == ("", text.replace("\r", ""))
     assert [line for line in said.splitlines() if line.startswith("The profile contains")] == expected
-    assert user.status()["problems"] == expected
+    assert status_of(user)["problems"] == expected
     for shown in (said, *user.run("status"), *user.run("status", "--json")):
         assert "hunter2" not in shown
         assert "0130" not in shown
     assert "The profile contains" not in user.run("load", "-", stdin="- Nurse")[1]
-    assert user.status()["problems"] == []
+    assert status_of(user)["problems"] == []
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe- \x00N\x00", None])
-def test_a_file_that_is_no_text_or_not_there_is_not_loaded(user: User, content: bytes | None) -> None:
+def test_input_that_is_not_text_or_not_there_is_an_error_in_words_and_changes_nothing(user: User) -> None:
     user.profile = PROFILE
     path = user.folder / "new.md"
-    if content:
-        path.write_bytes(content)
-    out, said = user.run("load", str(path), code=1 if content else 2)
-    assert (out, "new.md" in said) == ("", True)
+    assert "new.md" in user.run("load", str(path), code=2)[1]
+    path.write_bytes(b"\xff\xfe- \x00N\x00")
+    assert "new.md" in user.run("load", str(path), code=1)[1]
+    for command in ("add", "add -", "load -"):
+        assert "UTF-8" in user.run(*command.split(), stdin=b"caf\xe9", code=1)[1]
     assert user.profile == PROFILE
 
 
-def test_clear_does_not_ask_names_llms_log_and_is_undone_by_the_command_it_names(user: User) -> None:
+def test_clear_names_llms_log_and_is_undone_by_the_command_it_names(user: User) -> None:
     user.profile = PROFILE
     out, said = user.run("clear")
     assert (out, user.profile) == ("", "")
@@ -88,17 +94,16 @@ def test_clear_does_not_ask_names_llms_log_and_is_undone_by_the_command_it_names
 
 
 @pytest.mark.parametrize(
-    ("editor", "words"), [("/no/such/editor", "export EDITOR="), ("'x", "export EDITOR="), ("false", "false")]
+    ("editor", "words"),
+    [("/no/such/editor", "EDITOR=/no/such/editor"), ("'x", "export EDITOR=nano"), ("false", "false")],
 )
 def test_an_editor_that_is_not_there_or_fails_is_an_error_in_words(user: User, editor: str, words: str) -> None:
     user.profile = PROFILE
-    done = user.llm("memory", "edit", auto=None, check=False, EDITOR=editor)
-    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
-    assert words in done.stderr
+    assert words in user.run("edit", code=1, EDITOR=editor, VISUAL="")[1]
     assert user.profile == PROFILE
 
 
-def test_a_path_in_a_message_can_be_pasted(user: User) -> None:
+def test_a_command_in_a_message_can_be_pasted(user: User) -> None:
     user.profile = "- Nurse\n"
     user.places.profile.chmod(0o444)
     command = re.search(r"to make it writable: (.*)", user.run("add", "Plays chess", code=1)[1])
@@ -112,41 +117,33 @@ def test_a_path_in_a_message_can_be_pasted(user: User) -> None:
 
 def test_a_terminal_shows_what_characters_it_can_and_a_file_gets_all_of_them(user: User) -> None:
     user.profile = "- Likes “tea” in Łódź\n"
-    for command in ("show", "why"):
-        terminal = user.terminal("llm", "memory", command, PYTHONIOENCODING="latin-1")
-        assert terminal.wait() == 0
-        assert r"Likes \u201ctea\u201d in \u0141" in terminal.shown
+    terminal = user.terminal("llm", "memory", "show", PYTHONIOENCODING="latin-1")
+    assert terminal.wait() == 0
+    assert r"Likes \u201ctea\u201d in \u0141" in terminal.shown
     assert user.llm("memory", "show", auto=None, PYTHONIOENCODING="latin-1").stdout == user.profile
 
 
-def test_a_terminal_wraps_between_words_and_outside_of_commands_and_a_pipe_gets_lines_whole(user: User) -> None:
+@pytest.mark.parametrize(
+    ("command", "env"), [("show", {}), ("why", {"NO_COLOR": "1"}), ("search --chats cats", {"NO_COLOR": "1"})]
+)
+def test_a_terminal_wraps_between_words_but_not_in_commands_and_a_pipe_gets_whole_lines(
+    user: User, command: str, env: dict[str, str]
+) -> None:
     quote = "I have two cats who sleep on my keyboard whenever there is something to type on it"
     user.has_learned("Has two cats who sleep on the keyboard whenever there is something to type", quote)
-    for command, env in (("show", {}), ("why", {}), ("history", {"NO_COLOR": "1"})):
-        terminal = user.terminal("llm", "memory", command, auto=None, COLUMNS="60", **env)
-        assert terminal.wait() == 0
-        shown, whole = re.sub(r"\x1b\[\d*m", "", terminal.shown), user.run(command)[0]
-        assert shown.split() == whole.split()
-        assert max(map(len, shown.splitlines())) <= 60 < max(map(len, whole.splitlines()))
-        assert not re.search(r"llm\n|llm logs( -c)?\n", shown)
-        assert ("\x1b[1m" in terminal.shown) == (not env)
-    terminal = user.terminal("llm", "memory", "search", "--chats", "cats", auto=None, COLUMNS="60")
+    terminal = user.terminal("llm", "memory", *command.split(), auto=None, COLUMNS="60", **env)
     assert terminal.wait() == 0
-    assert re.search(r"llm --cid \w+", terminal.shown)
+    shown, whole = re.sub(r"\x1b\[\d*m", "", terminal.shown), user.run(*command.split())[0]
+    assert shown.split() == whole.split()
+    assert max(map(len, shown.splitlines())) <= 60 < max(map(len, whole.splitlines()))
+    assert not re.search(r"llm\n|llm logs( -c)?\n|--cid\n", shown)
+    assert ("\x1b[1m" in terminal.shown) == (not env)
 
 
 @pytest.mark.parametrize("args", ["rollback", "rollback --steps", "rollback --only", "diff", "history -n"])
-def test_a_number_beyond_all_bounds_is_an_error_in_words(user: User, args: str) -> None:
+def test_a_huge_number_is_an_error_in_words(user: User, args: str) -> None:
     user.run("add", "Plays chess")
     assert "llm memory history" in user.run(*args.split(), "99999999999999999999", code=1)[1]
-
-
-@pytest.mark.parametrize("args", [["add"], ["add", "-"], ["load", "-"]])
-def test_input_that_is_no_text_is_an_error_in_words(user: User, args: list[str]) -> None:
-    done = user.llm("memory", *args, auto=None, check=False, input=b"caf\xe9", PYTHONIOENCODING="utf-8:strict")
-    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
-    assert "UTF-8" in done.stderr
-    assert not user.places.profile.exists()
 
 
 def test_commands_say_what_they_have_done_even_if_it_is_nothing(user: User) -> None:
@@ -157,40 +154,34 @@ def test_commands_say_what_they_have_done_even_if_it_is_nothing(user: User) -> N
     assert re.search(r"Bringing back version 1 from \d{4}-\d\d-\d\d \d\d:\d\d\n", user.run("rollback", "1")[1])
     assert "Name one target" in user.run("rollback", "1", "--steps", "1", code=1)[1]
     assert "The profile now has 2 facts, 12 characters." in user.run("load", "-", stdin="- One\n- Two\n")[1]
-    said = user.llm("memory", "edit", check=False, EDITOR="nonesuch", VISUAL="").stderr
-    assert "EDITOR=nonesuch" in said
-    assert "export EDITOR=nano" in said
 
 
 # Learning
 
 
 def test_pause_and_resume_say_so_persist_and_show_in_status(user: User) -> None:
-    assert user.status()["state"] == "on"
+    assert status_of(user)["state"] == "on"
     out, said = user.run("pause")
     assert (out, "llm memory resume" in said) == ("", True)
-    since = user.status()["paused_since"]
+    since = status_of(user)["paused_since"]
     assert "Already paused, since" in user.run("pause")[1]
-    assert user.status()["paused_since"] == since
-    status = user.run("status")[0]
-    assert "paused" in status
-    assert "llm memory resume" in status
+    assert status_of(user)["paused_since"] == since
+    assert re.search("paused.*llm memory resume", user.run("status")[0], re.DOTALL)
     assert "llm memory resume" in user.run("update", code=1)[1]
     assert "Learning again" in user.run("resume")[1]
-    assert user.status()["paused_since"] is None
+    assert status_of(user)["paused_since"] is None
     assert "not paused" in user.run("resume")[1]
     user.places.file("paused").touch()
     assert "paused" in user.run("status")[0], "a pause made by hand"
 
 
-@pytest.mark.parametrize(("name", "value"), [("UPDATES", "false"), ("DISABLED", "true")])
-def test_update_says_which_variable_has_switched_learning_off(user: User, name: str, value: str) -> None:
-    done = user.llm("memory", "update", auto=None, check=False, **{f"LLM_MEMORY_{name}": value})
-    assert done.returncode == 1
-    assert f"unset LLM_MEMORY_{name}" in done.stderr
+def test_update_says_which_variable_has_switched_learning_off(user: User) -> None:
+    for name, value in (("LLM_MEMORY_UPDATES", "false"), ("LLM_MEMORY_DISABLED", "true")):
+        done = user.llm("memory", "update", auto=None, check=False, **{name: value})
+        assert (done.returncode, f"unset {name}" in done.stderr) == (1, True)
 
 
-def test_update_takes_no_news_that_it_does_not_tell(user: User) -> None:
+def test_update_keeps_news_that_it_did_not_tell(user: User) -> None:
     user.has_learned("Leeds", SAID)
     news = user.places.file("news").read_text("utf-8")
     assert "learned “Leeds”" in news
@@ -201,11 +192,13 @@ def test_update_takes_no_news_that_it_does_not_tell(user: User) -> None:
     assert not user.places.file("news").exists()
 
 
-def test_review_does_what_it_is_told_also_where_it_prints_json(user: User) -> None:
-    user.types("Please always recommend tea to me")
-    assert user.learns("ADD | Preferences | Always recommend tea | always recommend tea to me", review_all=True)
+def test_with_review_of_all_edits_each_waits_and_can_be_accepted_with_json_output_too(user: User) -> None:
+    user.types("I like jazz")
+    user.learns("ADD | Interests | Likes jazz | I like jazz", review_all=True)
+    assert user.facts == []
+    assert [(held["fact"], held["reason"]) for held in user.to_review()] == [("Likes jazz", "you review all edits")]
     assert json.loads(user.run("review", "--json", "--accept", "1")[0]) == []
-    assert user.facts == ["Always recommend tea"]
+    assert user.facts == ["Likes jazz"]
 
 
 # Status
@@ -215,12 +208,8 @@ def test_status_tells_what_was_learned_how_large_the_profile_is_and_who_works(us
     user.llm(SAID)
     user.comes_to_know(SAID)
     status = user.status(LLM_MEMORY_MODEL="scripted-2")
-    assert status["profile"] == {
-        "path": str(user.places.profile),
-        "characters": len(user.profile),
-        "budget": 8000,
-        "facts": 1,
-    }
+    sizes = {"characters": len(user.profile), "budget": 8000, "facts": 1}
+    assert status["profile"] == {"path": str(user.places.profile), **sizes}
     assert status["last_learned"]["version"] == user.versions()[-1][0]
     assert (status["pending"], status["set_aside"], status["to_review"], status["problems"]) == (0, [], 0, [])
     assert status["worker"]["running"] is True
@@ -229,9 +218,8 @@ def test_status_tells_what_was_learned_how_large_the_profile_is_and_who_works(us
     user.kill_worker()
     (user.user_dir / "logs-off").touch()
     text = user.run("status")[0]
-    assert "llm logs on" in text
-    assert "not running" in text
-    assert SAID in text
+    for words in ("llm logs on", "not running", SAID):
+        assert words in text
 
 
 def test_the_status_for_a_bug_report_contains_no_fact_and_no_path_below_the_home(user: User) -> None:
@@ -252,12 +240,12 @@ def test_the_status_for_a_bug_report_contains_no_fact_and_no_path_below_the_home
     assert "Lives in Leeds" in user.run("status")[0]
 
 
-def test_status_counts_the_messages_that_wait_also_those_that_nobody_has_taken_in(user: User) -> None:
+def test_status_counts_messages_that_wait_even_if_no_learner_has_seen_them(user: User) -> None:
     user.types(SAID, "I play chess")
-    assert user.status()["pending"] == 2
+    assert status_of(user)["pending"] == 2
     assert "2 messages" in user.run("show")[1]
     user.run("update")
-    assert user.status()["pending"] == 0
+    assert status_of(user)["pending"] == 0
 
 
 def test_status_does_not_claim_to_know_what_it_can_not_see(user: User) -> None:

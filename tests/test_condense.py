@@ -32,111 +32,106 @@ def has_learned(user: User, *facts: str, own: str = "") -> None:
         )
 
 
-def ids(user: User) -> dict[str, str]:
-    """The id of each line."""
-    return {item.text: id for id, item in memory.Document(user.profile).ids.items()}
+def condense(user: User, reply: str = "NO_UPDATE", **env: str) -> str:
+    """Run the command with a model that answers so; return what it says."""
+    user.reply(reply)
+    return user.llm("memory", "condense", "--yes", auto=None, check=False, **env).stderr
 
 
 # On demand
 
 
 def test_condense_merges_learned_lines_shows_the_change_and_how_to_undo_it(user: User) -> None:
-    has_learned(user, *TWINS)
-    first, second, _ = (ids(user)[fact] for fact in TWINS)
-    user.reply(
+    facts = [*TWINS, *LARGE[:9]]
+    has_learned(user, *facts)
+    first, second, third = map(user.id_of, TWINS)
+    said = condense(
+        user,
         f"REPLACE | {first} | Nurse in Hull, on night shifts | Works as a nurse in Hull\n"
-        f"REMOVE | {second} | Is a nurse, on night shifts"
+        f"REMOVE | {second} | Is a nurse, on night shifts\n"
+        f"REMOVE | {third} | Plays the oboe",
     )
-    said = user.llm("memory", "condense", "--yes", auto=None).stderr
-    assert user.facts == ["Nurse in Hull, on night shifts", "Plays the oboe"]
+    assert user.facts == ["Nurse in Hull, on night shifts", *LARGE[:9]]
     assert "Asking scripted" in said
-    assert "Nurse in Hull, on night shifts" in said
+    assert "→ Nurse in Hull, on night shifts" in said
     (undo,) = re.findall(r"llm memory (rollback --only \d+)", said)
     assert not user.places.file("news").exists(), "told already"
-    assert "before that: Works as a nurse in Hull" in user.run("why", "night shifts")[0]
+    assert [line for line in user.run("why", "night")[0].splitlines() if "learned with" not in line] == [
+        "Nurse in Hull, on night shifts",
+        "    condensed with scripted",
+        "    before that: Works as a nurse in Hull",
+        "        what you typed: “Works as a nurse in Hull”",
+        "    before that: Is a nurse, on night shifts",
+        "        what you typed: “Is a nurse, on night shifts”",
+    ]
     user.run(*undo.split())
-    assert user.facts == TWINS
+    assert user.facts == facts
 
 
 def test_the_users_own_line_is_shown_without_an_id_and_can_be_neither_changed_nor_quoted(user: User) -> None:
     has_learned(user, *TWINS, own="# Me\n- Speaks Czech\n")
-    user.reply(
-        f"REMOVE | {ids(user)['Speaks Czech']} | Speaks Czech\n"
-        f"REPLACE | {ids(user)['Plays the oboe']} | Oboist | Speaks Czech"
-    )
-    user.llm("memory", "condense", auto=None)
+    oboe = user.id_of("Plays the oboe")
+    condense(user, f"REMOVE | {user.id_of('Speaks Czech')} | Speaks Czech\nREPLACE | {oboe} | Oboist | Speaks Czech")
     (call,) = user.calls(update=True)
     assert "\n- Speaks Czech\n" in call["prompt"]
-    assert f"[{ids(user)['Plays the oboe']}] Plays the oboe" in call["prompt"]
-    assert "Oboist" not in user.facts
+    assert f"[{oboe}] Plays the oboe" in call["prompt"]
+    assert user.facts == ["Speaks Czech", *TWINS]
 
 
-def test_condense_says_when_there_is_nothing_to_condense_and_asks_nobody_about_lines_that_were_not_learned(
-    user: User,
-) -> None:
+def test_condense_asks_no_model_where_nothing_was_learned_and_says_that_nothing_changed(user: User) -> None:
     user.profile = "- Speaks Czech\n- Speaks some Czech\n"
-    said = user.llm("memory", "condense", auto=None).stderr
-    assert said == "Nothing was condensed; your own lines stay as they are.\n"
+    assert condense(user) == "Nothing was condensed; your own lines stay as they are.\n"
     assert user.calls() == []
     has_learned(user, "Plays the oboe")
-    assert "Nothing was condensed" in user.llm("memory", "condense", auto=None).stderr
+    assert "Nothing was condensed" in condense(user)
     assert len(user.calls(update=True)) == 1
 
 
 def test_condense_says_why_edits_were_not_made_and_leaves_nothing_to_review(user: User) -> None:
     has_learned(user, *TWINS)
-    lines = "\n".join(f"REMOVE | {id} | I never said that" for id in ids(user).values())
-    user.reply(f"{lines}\nADD | Notes | Likes tea | Plays the oboe")
-    said = user.llm("memory", "condense", auto=None).stderr
+    lines = "\n".join(f"REMOVE | {user.id_of(fact)} | I never said that" for fact in TWINS)
+    said = condense(user, f"{lines}\nADD | Notes | Likes tea | Plays the oboe")
     assert "3 edits not made: " in said
     assert "Nothing was condensed" in said
-    assert user.facts == TWINS
-    assert user.to_review() == []
+    assert (user.facts, user.to_review()) == (TWINS, [])
 
 
 def test_condense_takes_no_more_than_a_quarter_of_a_profile_at_once(user: User) -> None:
     has_learned(user, *LARGE[:40])
-    user.reply("\n".join(f"REMOVE | {id} | {text}" for text, id in ids(user).items()))
-    user.llm("memory", "condense", auto=None)
+    condense(user, "\n".join(f"REMOVE | {user.id_of(fact)} | {fact}" for fact in LARGE[:40]))
     assert 29 <= len(user.facts) <= 30
 
 
 @pytest.mark.parametrize(
-    ("model", "words"),
-    [("uninstalled", "the model uninstalled is not installed"), ("scripted-dead", "the service is down")],
+    ("variable", "value", "words"),
+    [
+        ("MODEL", "uninstalled", "the model uninstalled is not installed"),
+        ("MODEL", "scripted-dead", "the service is down"),
+        ("DISABLED", "1", "unset LLM_MEMORY_DISABLED"),
+        ("UPDATES", "0", "unset LLM_MEMORY_UPDATES"),
+    ],
 )
-def test_condense_with_a_model_that_fails_names_the_command_for_another(user: User, model: str, words: str) -> None:
+def test_condense_says_why_it_can_not_and_what_to_do_about_it(
+    user: User, variable: str, value: str, words: str
+) -> None:
     has_learned(user, *TWINS)
-    done = user.llm("memory", "condense", auto=None, check=False, LLM_MEMORY_MODEL=model)
-    assert done.returncode == 1
-    assert words in done.stderr
-    assert "LLM_MEMORY_MODEL=MODEL llm memory condense" in done.stderr
+    said = condense(user, **{f"LLM_MEMORY_{variable}": value})
+    assert words in said
+    assert ("LLM_MEMORY_MODEL=MODEL llm memory condense" in said) == (variable == "MODEL")
+    assert not [call for call in user.calls() if call["model"] == "scripted"]
     assert user.facts == TWINS
-
-
-@pytest.mark.parametrize(
-    ("switch", "words"),
-    [({"LLM_MEMORY_DISABLED": "1"}, "unset LLM_MEMORY_DISABLED"), ({"LLM_MEMORY_UPDATES": "0"}, "unset LLM_MEMORY_UP")],
-)
-def test_condense_asks_nobody_while_learning_is_off(user: User, switch: dict[str, str], words: str) -> None:
-    has_learned(user, *TWINS)
-    assert words in user.llm("memory", "condense", auto=None, check=False, **switch).stderr
-    user.run("pause")
-    assert "llm memory resume" in user.llm("memory", "condense", auto=None, check=False).stderr
-    assert user.calls() == []
 
 
 def test_a_profile_that_is_edited_while_it_is_condensed_stays_as_the_user_left_it(user: User) -> None:
     def ask(model: str, request: str) -> str:
-        line = ids(user)["Plays the oboe"]
         user.profile = user.profile.replace("nurse in Hull", "nurse in Leeds")
-        return f"REMOVE | {line} | Plays the oboe"
+        return f"REMOVE | {user.id_of('Plays the oboe')} | Plays the oboe"
 
     has_learned(user, *TWINS)
     with user.memory() as opened:
         learner = memory.Learner(opened, memory.Log(user.places.logs), memory.Settings(), ask)
         with pytest.raises(memory.Problem, match="try again: llm memory condense"):
-            learner.condense("scripted")
+            learner.condense("scripted", review_all=False)
     assert user.facts == ["Works as a nurse in Leeds", *TWINS[1:]]
 
 
@@ -152,7 +147,7 @@ def condensing(user: User, condensed: Callable[[], str]) -> list[str]:
             asked.append("update")
             return "NO_UPDATE"
         asked.append("condense")
-        return f"REPLACE | {ids(user)[LARGE[0]]} | {condensed()} | {LARGE[0]}"
+        return f"REPLACE | {user.id_of(LARGE[0])} | {condensed()} | {LARGE[0]}"
 
     has_learned(user, *LARGE)
     for _ in range(2):
@@ -171,7 +166,7 @@ def test_a_line_that_is_forgotten_while_the_profile_is_condensed_does_not_come_b
 
     assert condensing(user, condensed) == ["condense", "condense", "update"], "another text is worth another try"
     assert user.facts[0] == "Fact number 0, about me and Hull"
-    assert not [fact for fact in user.facts if "number 7," in fact]
+    assert "number 7," not in user.profile
 
 
 def test_a_profile_condensed_as_far_as_possible_is_left_alone(user: User) -> None:

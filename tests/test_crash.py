@@ -27,14 +27,16 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from conftest import Clock, User, eventually, fill, make_log, posix_only, typed
 
 import llm_user_memory as memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 pytestmark = posix_only
 
@@ -216,6 +218,25 @@ class Server:
 def output(user: User) -> str:
     path = user.folder / "output"
     return path.read_text("utf-8") if path.exists() else ""
+
+
+def end_workers(user: User) -> None:
+    """Kill the worker, and then those that waited for its lock."""
+
+    def none_is_left() -> bool:
+        if user.worker_runs():
+            with contextlib.suppress(ProcessLookupError):
+                user.kill_worker()
+        return not user.worker_runs()
+
+    eventually(none_is_left, "the end of the workers")
+
+
+@pytest.fixture
+def user(user: User) -> Iterator[User]:
+    """User whose forked workers, which look like their server, end with the test too."""
+    yield user
+    end_workers(user)
 
 
 @pytest.fixture(scope="module")
@@ -458,7 +479,7 @@ def mounted(folder: pathlib.Path, *options: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("what", ["write", "update", "rollback"])
-def test_whatever_room_a_disk_has_left_a_change_is_made_or_not_made(
+def test_however_full_a_disk_is_a_change_is_made_whole_or_not_at_all(
     tmp_path: pathlib.Path, fuzz: float, what: str
 ) -> None:
     model = User(tmp_path / "model")
@@ -485,7 +506,7 @@ def test_whatever_room_a_disk_has_left_a_change_is_made_or_not_made(
     assert ends == {0, 3}, "the disk was never full, or never not"
 
 
-def test_a_full_disk_takes_no_note_and_hinders_no_call(server: Server, user: User) -> None:
+def test_a_full_disk_takes_no_note_and_disturbs_no_call(server: Server, user: User) -> None:
     with mounted(user.places.directory, "-t", "tmpfs", "-o", "size=400k,mode=700", "tmpfs"):
         known_home(user.places)
         user.profile = OLD
@@ -497,7 +518,14 @@ def test_a_full_disk_takes_no_note_and_hinders_no_call(server: Server, user: Use
         no_worker_runs(user)
 
 
-def test_a_home_that_cannot_be_written_to_changes_nothing_but_the_profile_still_goes_along(user: User) -> None:
+@contextlib.contextmanager
+def read_only(user: User) -> Iterator[None]:
+    with mounted(user.user_dir, "--bind", str(user.user_dir)):
+        subprocess.run(["mount", "-o", "remount,bind,ro", user.user_dir], check=True)
+        yield
+
+
+def test_a_home_that_cannot_be_written_to_changes_no_call_and_the_profile_is_still_sent(user: User) -> None:
     user.profile = OLD
     make_log(user.places)
     scripted = user.folder / "scripted"
@@ -508,15 +536,12 @@ def test_a_home_that_cannot_be_written_to_changes_nothing_but_the_profile_still_
         # Where llm itself fails, its last words count: the traceback shows that there is a plugin.
         return done.returncode, done.stdout, done.stderr.strip().rpartition("\n")[2]
 
-    with mounted(user.user_dir, "--bind", str(user.user_dir)):
-        subprocess.run(["mount", "-o", "remount,bind,ro", user.user_dir], check=True)
+    with read_only(user):
         for args in (("I live in Leeds",), ("-n", "I live in Leeds")):
             assert said(*args, auto="1") == said(*args, auto=None)
-        assert said("memory", "show", auto=None) == (0, OLD, "")
-        assert said("memory", "status", auto=None)[0] == 0
-        code, _, words = said("memory", "add", "Plays chess", auto=None)
-        assert code == 1
-        assert "Read-only file system" in words
+        assert user.run("show") == (OLD, "")
+        user.run("status")
+        assert "Read-only file system" in user.run("add", "Plays chess", code=1)[1]
     calls = [json.loads(line) for line in (scripted / "calls.jsonl").read_text("utf-8").splitlines()]
     assert sum("Plays the oboe" in str(call["system"]) for call in calls) == 2
     assert user.profile == OLD
@@ -524,14 +549,12 @@ def test_a_home_that_cannot_be_written_to_changes_nothing_but_the_profile_still_
 
 def test_what_was_remembered_can_be_looked_up_where_nothing_can_be_written(user: User) -> None:
     user.profile = OLD
-    user.llm("memory", "add", "Plays chess", auto=None)
-    with mounted(user.user_dir, "--bind", str(user.user_dir)):
-        subprocess.run(["mount", "-o", "remount,bind,ro", user.user_dir], check=True)
-        for words in (["history"], ["diff"], ["why"], ["search", "chess"], ["show"], ["status"]):
-            done = user.llm("memory", *words, auto=None)
-            assert "Plays chess" in done.stdout or words == ["status"]
-        edit = user.llm("memory", "edit", auto=None, check=False, EDITOR="true")
-        assert (edit.returncode, "chmod" in edit.stderr) == (1, False)
+    user.run("add", "Plays chess")
+    with read_only(user):
+        for words in ("history", "diff", "why", "search chess", "show"):
+            assert "Plays chess" in user.run(*words.split())[0]
+        user.run("status")
+        assert "chmod" not in user.run("edit", code=1, EDITOR="true")[1]
 
 
 # -- the databases, handled as people and programs do ------------------------------
@@ -549,45 +572,8 @@ def learned(user: User, *expected: str, times: int = 1) -> None:
         )
 
 
-Spoil = Callable[[pathlib.Path, pathlib.Path], None]
-"""Does something to a database, of which there is a backup."""
-
-
-def deleted(path: pathlib.Path, backup: pathlib.Path) -> None:
-    path.unlink()
-
-
-def replaced_by_mv(path: pathlib.Path, backup: pathlib.Path) -> None:
-    aside = path.with_name("aside")
-    shutil.copy(path, aside)
-    os.replace(aside, path)
-
-
-def replaced_by_cp(path: pathlib.Path, backup: pathlib.Path) -> None:
-    content = path.read_bytes()
-    path.write_bytes(content)
-
-
-def restored_by_mv(path: pathlib.Path, backup: pathlib.Path) -> None:
-    os.replace(backup, path)
-
-
-def restored_by_cp(path: pathlib.Path, backup: pathlib.Path) -> None:
-    shutil.copyfile(backup, path)
-
-
-def vacuumed(path: pathlib.Path, backup: pathlib.Path) -> None:
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        db.execute("vacuum")
-
-
-def in_wal_mode(path: pathlib.Path, backup: pathlib.Path) -> None:
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        assert db.execute("pragma journal_mode = wal").fetchone() == ("wal",)
-
-
-def with_a_hot_journal(path: pathlib.Path, backup: pathlib.Path) -> None:
-    """As a program leaves it that is killed in the middle of a commit."""
+def leave_hot_journal(path: pathlib.Path) -> None:
+    """Leave the database as a program does that is killed in the middle of a commit."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("pragma cache_size = 1")
         db.execute("begin")
@@ -608,60 +594,58 @@ def with_a_hot_journal(path: pathlib.Path, backup: pathlib.Path) -> None:
     assert b"half written" in path.read_bytes(), "nothing to roll back"
 
 
-SPOILS: list[Spoil] = [
-    *(
-        deleted,
-        replaced_by_mv,
-        replaced_by_cp,
-        restored_by_mv,
-        restored_by_cp,
-        vacuumed,
-        in_wal_mode,
-        with_a_hot_journal,
-    ),
-]
+def execute(path: pathlib.Path, sql: str) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute(sql)
 
 
+def replaced_by_mv(path: pathlib.Path) -> None:
+    aside = path.with_name("aside")
+    shutil.copy(path, aside)
+    os.replace(aside, path)
+
+
+SPOILS: dict[str, Callable[[pathlib.Path, pathlib.Path], object]] = {
+    "deleted": lambda path, _: path.unlink(),
+    "replaced by mv": lambda path, _: replaced_by_mv(path),
+    "replaced by cp": lambda path, _: path.write_bytes(path.read_bytes()),
+    "restored by mv": lambda path, backup: os.replace(backup, path),
+    "restored by cp": lambda path, backup: shutil.copyfile(backup, path),
+    "vacuumed": lambda path, _: execute(path, "vacuum"),
+    "in WAL mode": lambda path, _: execute(path, "pragma journal_mode = wal"),
+    "with a hot journal": lambda path, _: leave_hot_journal(path),
+}
+"""What people and programs do to a database, of which there is a backup."""
+
+
+@pytest.mark.parametrize("database", ["logs.db", "memory.db"])
 @pytest.mark.parametrize("spoil", SPOILS)
-def test_what_is_typed_after_llms_log_was_tampered_with_is_learned_and_nothing_twice(
-    server: Server, user: User, spoil: Spoil
+def test_what_is_typed_after_a_database_was_tampered_with_is_learned_and_nothing_twice(
+    server: Server, user: User, spoil: str, database: str
 ) -> None:
+    ours = database == "memory.db"
+    path = user.places.database if ours else user.places.logs
     user.profile = OLD
     server.llm(user, "I live in Leeds")
     learned(user, *FACTS, "I live in Leeds")
     backup = user.folder / "backup"
-    shutil.copy(user.places.logs, backup)
+    shutil.copy(path, backup)
     server.llm(user, "I work as a nurse")
     learned(user, *FACTS, "I live in Leeds", "I work as a nurse")
     pid = user.worker_pid()
-    spoil(user.places.logs, backup)
+    SPOILS[spoil](path, backup)
     server.llm(user, "I play chess")
-    learned(user, *FACTS, "I live in Leeds", "I work as a nurse", "I play chess")
-    assert user.worker_pid() == pid, "the worker did not survive it"
+    # A new or an older database of ours does not know that what is still in the journal was learned.
+    learned(user, *FACTS, "I live in Leeds", "I work as a nurse", "I play chess", times=1 + ours)
     with user.memory() as opened:
-        assert opened.db.problems() == []
-        assert "I work as a nurse" in opened.history.version_text(opened.history.find_version(steps=1))
-
-
-@pytest.mark.parametrize("spoil", SPOILS)
-def test_what_is_typed_after_memorys_database_was_tampered_with_is_learned_and_nothing_twice(
-    server: Server, user: User, spoil: Spoil
-) -> None:
-    user.profile = OLD
-    server.llm(user, "I live in Leeds")
-    learned(user, *FACTS, "I live in Leeds")
-    backup = user.folder / "backup"
-    shutil.copy(user.places.database, backup)
-    server.llm(user, "I work as a nurse")
-    learned(user, *FACTS, "I live in Leeds", "I work as a nurse")
-    spoil(user.places.database, backup)
-    server.llm(user, "I play chess")
-    # A new or an older database does not know that what is still in the journal was learned.
-    learned(user, *FACTS, "I live in Leeds", "I work as a nurse", "I play chess", times=2)
-    assert user.query("pragma integrity_check", user.places.database) == "ok"
-    with user.memory() as opened:
-        opened.history.settle()
-        assert opened.history.version_text(opened.history.latest_id()) == user.profile
+        if ours:
+            opened.history.settle()
+            assert opened.history.version_text(opened.history.latest_id()) == user.profile
+            assert user.query("pragma integrity_check", path) == "ok"
+        else:
+            assert user.worker_pid() == pid, "the worker did not survive it"
+            assert opened.db.problems() == []
+            assert "I work as a nurse" in opened.history.version_text(opened.history.find_version(steps=1))
 
 
 # -- many at once ------------------------------------------------------------------
@@ -685,12 +669,9 @@ def test_twenty_first_calls_at_once_are_all_answered_and_learned_by_one_worker(s
     assert [server.wait(pid) for pid in pids] == [0] * 20
     assert [(user.folder / text).read_text("utf-8") for text in texts] == [f"You said: {text}\n" for text in texts]
     learned(user, *texts)
-    learners = eventually(
-        lambda: re.findall(r" (\d+) INFO scripted: [1-9]", user.places.worker_log.read_text("utf-8")), "the log"
-    )
+    learners = eventually(lambda: re.findall(r" (\d+) INFO scripted: [1-9]", user.worker_log), "the log")
     assert set(learners) == {str(user.worker_pid())}
-    assert "locked" not in user.places.worker_log.read_text("utf-8")
-    end_workers(user)
+    assert "locked" not in user.worker_log
 
 
 def test_no_call_is_overlooked_by_a_worker_that_is_about_to_exit(
@@ -717,20 +698,8 @@ def test_no_call_is_overlooked_by_a_worker_that_is_about_to_exit(
     for user in users:
         learned(user, *(f"I like colour number {number}" for number in range(rounds)))
         no_worker_runs(user)
-        ends += user.places.worker_log.read_text("utf-8").count("stops: idle")
+        ends += user.worker_log.count("stops: idle")
     assert ends > len(users) * rounds / 4, "workers seldom came to an end"
-
-
-def end_workers(user: User) -> None:
-    """Kill the worker, and then those that waited for its lock."""
-
-    def none_is_left() -> bool:
-        if user.worker_runs():
-            with contextlib.suppress(ProcessLookupError):
-                user.kill_worker()
-        return not user.worker_runs()
-
-    eventually(none_is_left, "the end of the workers")
 
 
 def has_learned(user: User, text: str) -> None:
@@ -766,10 +735,10 @@ def test_a_deleted_worker_lock_makes_one_worker_give_way_and_nothing_is_learned_
     server.llm(user, "I work as a nurse")
     learned(user, "I live in Leeds", "I work as a nurse")
     assert user.worker_pid() != first
-    eventually(lambda: "its lock is gone" in user.places.worker_log.read_text("utf-8"), "the first one's end")
+    eventually(lambda: "its lock is gone" in user.worker_log, "the first one's end")
 
 
-def test_a_deleted_lock_of_the_profile_is_made_anew(server: Server, user: User) -> None:
+def test_a_deleted_profile_lock_is_created_again(server: Server, user: User) -> None:
     known_home(user.places)
     with user.memory() as opened:
         for fact in ("Speaks Welsh", "Speaks Dutch"):
@@ -783,18 +752,18 @@ def test_a_deleted_lock_of_the_profile_is_made_anew(server: Server, user: User) 
 # -- the clock -----------------------------------------------------------------------
 
 
-LEAPS = {"a year back": -365, "an hour back": -1 / 24, "an hour on": 1 / 24, "a year on": 365, "ten years back": -3650}
+JUMPS = {"an hour back": -1 / 24, "an hour on": 1 / 24, "a year on": 365, "ten years back": -3650}
 
 
 def typed_at(home: memory.Home, text: str, clock: Clock) -> None:
-    """What a call leaves behind at some time."""
+    """Leave behind what a call at some time does."""
     typed(home, text, at=clock().isoformat())
     with contextlib.closing(sqlite3.connect(home.logs)) as log, log:
         log.execute("update turns set datetime_utc = ? where id = (select max(id) from turns)", [clock().isoformat()])
 
 
-@pytest.mark.parametrize("days", LEAPS.values(), ids=list(LEAPS))
-def test_a_clock_that_leaps_between_calls_and_update_keeps_no_turn_from_being_learned(user: User, days: float) -> None:
+@pytest.mark.parametrize("days", JUMPS.values(), ids=list(JUMPS))
+def test_a_clock_that_jumps_between_calls_and_update_keeps_no_turn_from_being_learned(user: User, days: float) -> None:
     known_home(user.places)
     clock = Clock()
     typed_at(user.places, "I prefer coffee to tea now", clock)
@@ -806,8 +775,8 @@ def test_a_clock_that_leaps_between_calls_and_update_keeps_no_turn_from_being_le
     assert asked(user.places) == 1
 
 
-@pytest.mark.parametrize("days", LEAPS.values(), ids=list(LEAPS))
-def test_a_clock_that_leaps_while_a_failed_turn_waits_does_not_make_it_wait_for_years(user: User, days: float) -> None:
+@pytest.mark.parametrize("days", JUMPS.values(), ids=list(JUMPS))
+def test_a_failed_turn_does_not_wait_for_years_because_the_clock_has_jumped(user: User, days: float) -> None:
     def fail(model: str, request: str) -> str:
         raise memory.ModelFailed("down")
 
@@ -824,8 +793,8 @@ def test_a_clock_that_leaps_while_a_failed_turn_waits_does_not_make_it_wait_for_
     assert user.facts == ["Plays the oboe", "I prefer coffee to tea now"]
 
 
-@pytest.mark.parametrize("days", LEAPS.values(), ids=list(LEAPS))
-def test_history_stays_in_the_order_of_its_making_whatever_the_clock_says(user: User, days: float) -> None:
+@pytest.mark.parametrize("days", JUMPS.values(), ids=list(JUMPS))
+def test_history_stays_in_order_whatever_the_clock_says(user: User, days: float) -> None:
     clock = Clock()
     with user.memory(now=clock) as opened:
         opened.history.change("load", lambda _: "- One\n")
@@ -875,4 +844,4 @@ def test_a_worker_whose_plugin_is_uninstalled_ends_and_what_it_left_is_learned_a
     del user.env["PYTHONPATH"]
     user.llm("I work as a nurse")
     learned(user, "I live in Leeds", "I work as a nurse")
-    assert "Traceback" not in user.places.worker_log.read_text("utf-8")
+    assert "Traceback" not in user.worker_log

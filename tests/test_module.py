@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import filelock
-import pytest
 from conftest import BIN, PATIENCE, User
 
 import llm_user_memory
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SOURCE = pathlib.Path(llm_user_memory.__file__).read_text("utf-8")
+TREE = ast.parse(SOURCE)
 SECTIONS = [
     *("hooks", "settings and places", "text", "profile", "edits", "journal and log"),
     *("memory", "learning", "worker", "injection", "tools", "commands"),
@@ -45,15 +45,12 @@ LONGEST_FUNCTION = 40
 class Use:
     name: str
     line: int
-    at_import: bool
 
 
 @functools.cache
 def section_lines() -> dict[str, int]:
-    return {
-        match[1]: SOURCE[: match.start()].count("\n") + 1
-        for match in re.finditer(r"^# -- (.+?) -+$", SOURCE, re.MULTILINE)
-    }
+    found = re.finditer(r"^# -- (.+?) -+$", SOURCE, re.MULTILINE)
+    return {match[1]: SOURCE[: match.start()].count("\n") + 1 for match in found}
 
 
 def section_of(line: int) -> str:
@@ -64,7 +61,7 @@ def section_of(line: int) -> str:
 def definitions() -> dict[str, int]:
     """Where each name that the module itself defines is defined first."""
     found: dict[str, int] = {}
-    for node in ast.parse(SOURCE).body:
+    for node in TREE.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             found.setdefault(node.name, node.lineno)
         elif isinstance(node, ast.Assign | ast.AnnAssign):
@@ -81,11 +78,10 @@ class _Uses(ast.NodeVisitor):
     def __init__(self, names: set[str]) -> None:
         self.names = names
         self.found: list[Use] = []
-        self.depth = 0
 
     def visit_Name(self, node: ast.Name) -> None:
         if isinstance(node.ctx, ast.Load) and node.id in self.names:
-            self.found.append(Use(node.id, node.lineno, self.depth == 0))
+            self.found.append(Use(node.id, node.lineno))
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value:
@@ -97,22 +93,27 @@ class _Uses(ast.NodeVisitor):
         local = {arg.arg for arg in (*node.args.args, *node.args.posonlyargs, *node.args.kwonlyargs)}
         local |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         inner = _Uses(self.names - local)
-        inner.depth = self.depth + 1
         for statement in node.body:
             inner.visit(statement)
         self.found += inner.found
 
     def visit_Lambda(self, node: ast.Lambda) -> None:
         inner = _Uses(self.names - {arg.arg for arg in node.args.args})
-        inner.depth = self.depth + 1
         inner.visit(node.body)
         self.found += inner.found
 
 
-def uses() -> Iterator[Use]:
+@functools.cache
+def uses() -> list[Use]:
     visitor = _Uses(set(definitions()))
-    visitor.visit(ast.parse(SOURCE))
-    return (use for use in visitor.found if section_of(use.line) != "hooks")
+    visitor.visit(TREE)
+    return [use for use in visitor.found if section_of(use.line) != "hooks"]
+
+
+def documented() -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
+    for node in ast.walk(TREE):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node
 
 
 def test_the_sections_stand_in_the_order_of_the_design() -> None:
@@ -125,40 +126,24 @@ def test_below_the_hooks_a_name_is_used_only_below_the_line_that_defines_it() ->
     assert sorted(f"{use.name} (line {defined[use.name]}) is used in line {use.line}" for use in early) == []
 
 
-@pytest.mark.parametrize("section", MAY_USE)
-def test_a_section_uses_only_the_sections_it_may(section: str) -> None:
-    allowed = MAY_USE[section] | {section, "settings and places"}
-    defined = definitions()
-    assert [
-        f"{use.name} of {section_of(defined[use.name])} in line {use.line}"
-        for use in uses()
-        if section_of(use.line) == section and section_of(defined[use.name]) not in allowed
-    ] == []
-
-
-def test_no_private_name_is_used_outside_its_section() -> None:
-    defined = definitions()
-    assert [
-        f"{use.name} in line {use.line}"
-        for use in uses()
-        if use.name.startswith("_") and section_of(use.line) != section_of(defined[use.name])
-    ] == []
+def test_a_section_uses_only_the_sections_it_may_and_no_private_names_of_others() -> None:
+    wrong = []
+    for use in uses():
+        user, owner = section_of(use.line), section_of(definitions()[use.name])
+        allowed = MAY_USE.get(user, set(SECTIONS)) | {user, "settings and places"}
+        if owner not in allowed or (use.name.startswith("_") and user != owner):
+            wrong.append(f"{use.name} of {owner} in line {use.line}")
+    assert wrong == []
 
 
 def test_no_name_is_defined_twice() -> None:
     targets = [
         target
-        for node in ast.parse(SOURCE).body
+        for node in TREE.body
         for target in (node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)])
     ]
     names = Counter(getattr(target, "id", getattr(target, "name", None)) for target in targets)
     assert [name for name, times in names.items() if name and times > 1] == []
-
-
-def documented() -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
-    for node in ast.walk(ast.parse(SOURCE)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield node
 
 
 def test_a_docstring_begins_with_a_verb_or_a_noun() -> None:
@@ -167,9 +152,9 @@ def test_a_docstring_begins_with_a_verb_or_a_noun() -> None:
 
 
 def test_no_function_is_longer_than_forty_lines() -> None:
-    long = {node.name: (node.end_lineno or 0) - node.lineno + 1 for node in documented() if node.name.islower()}
-    functions = {node.name for node in documented() if not isinstance(node, ast.ClassDef)}
-    assert {name: lines for name, lines in long.items() if name in functions and lines >= LONGEST_FUNCTION} == {}
+    functions = (node for node in documented() if not isinstance(node, ast.ClassDef))
+    lengths = [(node.name, (node.end_lineno or 0) - node.lineno + 1) for node in functions]
+    assert [found for found in lengths if found[1] >= LONGEST_FUNCTION] == []
 
 
 def test_importing_the_module_brings_nothing_heavy_with_it() -> None:
@@ -194,7 +179,7 @@ runpy.run_module("llm", run_name="__main__")
 
 
 def watched_call(user: User, **env: str) -> tuple[set[str], list[str]]:
-    """The modules that a call of llm has loaded, and the files of ours that it opened."""
+    """Modules that a call of llm has loaded, and files of ours that it opened."""
     command = [str(BIN / "python"), "-c", WATCHED]
     done = subprocess.run(
         command, env=user.env | env, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=PATIENCE

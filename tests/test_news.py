@@ -37,6 +37,22 @@ def test_the_next_prompt_at_a_terminal_names_the_fact_once(user: User) -> None:
     assert shown(user, "llm", "hi") == ""
 
 
+def test_a_prompt_says_when_the_profile_can_not_be_read(user: User) -> None:
+    user.places.create()
+    user.places.profile.write_bytes(b"\xff\xfe")
+    said = shown(user, "llm", "hi", NO_COLOR="1")
+    assert said == "memory: the profile can't be read, so it was not sent (llm memory status)"
+    user.profile = PROFILE
+    assert shown(user, "llm", "hi") == ""
+
+
+def test_edits_that_were_reviewed_are_no_news_any_more(user: User) -> None:
+    user.types("I like tea")
+    user.learns("ADD | Interests | Likes tea | I like tea", review_all=True)
+    user.run("review", "--drop", "all")
+    assert shown(user, "llm", "hi") == ""
+
+
 def test_a_removal_is_named_with_the_command_that_erases_it(user: User) -> None:
     user.run("load", "-", stdin="- Has my mother's cat\n- Likes tea\n")
     cat, tea = re.findall(r'"id": "(\w+)"', user.run("show", "--json")[0])

@@ -15,8 +15,7 @@ from llm.migrations import MIGRATIONS, migrate
 import llm_user_memory as memory
 
 if TYPE_CHECKING:
-    import pathlib
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Mapping
 
 
 @pytest.fixture
@@ -68,6 +67,16 @@ def test_what_is_found_in_the_past_waits_for_review_with_its_quote_and_changes_n
     assert "“I live in Leeds”" in here.run("why", "Leeds")[0]
 
 
+def test_a_receipt_from_the_past_does_not_claim_that_its_words_were_typed(here: User) -> None:
+    logged(here, "I am a pirate")
+    learn(here)
+    assert "in a past prompt, typed or piped in: “I am a pirate”" in here.run("review", stdin="a\n")[1]
+    assert "in a past prompt, typed or piped in: “I am a pirate”" in here.run("why")[0]
+    here.run("learn", "--yes", "-", stdin="I have a parrot\n")
+    here.run("review", "--yes")
+    assert "in your notes: “I have a parrot”" in here.run("why", "parrot")[0]
+
+
 def test_only_what_may_have_been_typed_is_read_and_the_rest_is_counted(here: User) -> None:
     typed = ["I have a dog, Rex (a beagle). Any tips?", "My class is on Mondays; can you plan my week?"]
     logged(
@@ -105,23 +114,17 @@ def test_turns_that_memory_knows_are_not_read_again(here: User) -> None:
 def test_what_was_typed_while_memory_was_off_or_in_another_profile_is_not_the_past(here: User) -> None:
     logged(here, "I live in Leeds. How are you?")
     here.types("I play the oboe")
-    here.learns("NO_UPDATE")
     logged(here, "I am a spy. What now?")
+    assert "1 typed with memory off" in here.run("learn", "--dry-run")[1], "also where no learner has seen a message"
+    here.learns("NO_UPDATE")
     assert "1 typed with memory off" in learn(here)[1]
     assert [edit["fact"] for edit in here.to_review()] == ["I live in Leeds"]
-    assert "2 typed with memory off" not in here.run("learn", "--dry-run")[1]
-    here.env["LLM_MEMORY_PROFILE"] = "work"
-    shown = here.run("learn", "--dry-run")[1]
+    shown = here.run("learn", "--dry-run", LLM_MEMORY_PROFILE="work")[1]
     assert "2 typed with memory off" in shown
     assert "1 message in 1 request" in shown
     spy = here.query("select thread_id from turns order by id desc limit 1")
-    assert "1 message in 1 request" in here.run("learn", "--dry-run", "--conversation", spy)[1]
-
-
-def test_the_first_look_at_the_past_knows_what_was_typed_a_moment_ago(here: User) -> None:
-    here.types("I play the oboe", learn=False)  # and no learner has seen it
-    logged(here, "I am a spy. What now?")
-    assert "1 typed with memory off" in here.run("learn", "--dry-run")[1]
+    named = here.run("learn", "--dry-run", "--conversation", spy, LLM_MEMORY_PROFILE="work")[1]
+    assert "1 message in 1 request" in named, "what is named is read"
 
 
 def test_all_that_a_request_finds_is_kept_and_a_long_note_is_read_whole(here: User) -> None:
@@ -183,8 +186,8 @@ def test_a_log_of_an_older_llm_is_read_whether_it_was_migrated_or_not(here: User
 # One's own notes
 
 
-def test_notes_are_learned_from_by_the_same_way_and_never_twice(here: User, tmp_path: pathlib.Path) -> None:
-    notes = tmp_path / "about me.md"
+def test_notes_are_learned_from_in_the_same_way_and_never_twice(here: User) -> None:
+    notes = here.folder / "about me.md"
     notes.write_text("# Me\n\n- I live in Leeds\n- I have two\n  cats\n\nI play chess, and\nI like tea.\n")
     learn(here, str(notes))
     assert asked(here) == [["# Me", "- I live in Leeds", "- I have two\n  cats", "I play chess, and\nI like tea."]]
@@ -201,29 +204,21 @@ def test_notes_are_learned_from_by_the_same_way_and_never_twice(here: User, tmp_
     assert found(here)[1:] == ["+ I have a parrot"]
 
 
-@pytest.mark.parametrize(
-    ("content", "options", "says"),
-    [
-        (b"\xff\xfe", ["--yes"], "not valid UTF-8"),
-        (b" \n", ["--yes"], "is empty"),
-        (b"I like tea", ["--yes", "--since", "yesterday"], "not from files"),
-    ],
-)
-def test_notes_that_can_not_be_read_are_named(
-    here: User, tmp_path: pathlib.Path, content: bytes, options: list[str], says: str
-) -> None:
-    notes = tmp_path / "notes.md"
-    notes.write_bytes(content)
-    assert says in here.run("learn", str(notes), *options, code=2 if "--since" in options else 1)[1]
+def test_notes_that_can_not_be_read_are_named(here: User) -> None:
+    notes = here.folder / "notes.md"
+    for content, says in ((b"\xff\xfe", "notes.md is not valid UTF-8"), (b" \n", "is empty")):
+        notes.write_bytes(content)
+        assert says in learn(here, str(notes), code=1)[1]
+    assert "not from files" in learn(here, str(notes), "--since", "yesterday", code=2)[1]
     assert here.calls() == []
 
 
 # The draft
 
 
-def recalls(user: User, texts: Iterable[str], replies: Iterable[str], meanwhile: Callable[[], object] = int) -> None:
-    """Learn from messages of the past, one in a request. In a reply, {a line} stands for its id."""
-    left = iter(replies)
+def recalls(user: User, replies: Mapping[str, str], meanwhile: Callable[[], object] = int) -> None:
+    """Learn from messages of the past, one in a request, with these replies, where {a line} stands for its id."""
+    left = iter(replies.values())
 
     def ask(_: str, request: str) -> str:
         meanwhile()
@@ -232,28 +227,24 @@ def recalls(user: User, texts: Iterable[str], replies: Iterable[str], meanwhile:
 
     with user.memory() as opened:
         learner = memory.Learner(opened, memory.Log(user.places.logs), memory.Settings(), ask)
-        for at, text in enumerate(texts, 1):
+        for at, text in enumerate(replies, 1):
             message = memory.Message(text, f"turn-{at}", "thread-1", f"2026-01-0{at}T12:00:00+00:00")
             assert memory.learn_past(learner, "scripted", [message])
 
 
 def test_later_messages_correct_what_was_found_in_earlier_ones(user: User) -> None:
     user.profile = "- Has a cat\n- Lives in Rome\n"
-    recalls(
-        user,
-        [
-            "I have a dog, and I live in York",
-            "I play chess",
-            "I live in Leeds now",
-            "We gave the dog away, and the cat",
-        ],
-        [
-            "ADD | Interests | Has a dog | I have a dog\nREPLACE | {Lives in Rome} | Lives in York | I live in York",
-            "ADD | Interests | Plays chess | I play chess\nADD | Interests | Has a dog | I play chess",
-            "REPLACE | {Lives in York} | Lives in Leeds | I live in Leeds now",
-            "REMOVE | {Has a dog} | We gave the dog away\nREMOVE | {Has a cat} | and the cat",
-        ],
-    )
+    replies = {
+        "I have a dog, and I live in York": (
+            "ADD | Interests | Has a dog | I have a dog\nREPLACE | {Lives in Rome} | Lives in York | I live in York"
+        ),
+        "I play chess": "ADD | Interests | Plays chess | I play chess\nADD | Interests | Has a dog | I play chess",
+        "I live in Leeds now": "REPLACE | {Lives in York} | Lives in Leeds | I live in Leeds now",
+        "We gave the dog and the cat away": (
+            "REMOVE | {Has a dog} | We gave the dog\nREMOVE | {Has a cat} | and the cat away"
+        ),
+    }
+    recalls(user, replies)
     assert found(user) == ["Lives in Rome → Lives in Leeds", "+ Plays chess", "- Has a cat"]
     assert user.to_review()[0]["quote"] == "I live in Leeds now"
     user.run("review", "--yes")
@@ -261,15 +252,12 @@ def test_later_messages_correct_what_was_found_in_earlier_ones(user: User) -> No
 
 
 def test_a_doubtful_change_of_what_was_found_waits_beside_it(user: User) -> None:
-    recalls(
-        user,
-        ["I have a dog", "My dog is old", "Is it going to rain?"],
-        [
-            "ADD | Interests | Has a dog | I have a dog",
-            "REPLACE | {Has a dog} | Has a dog called Bluebird | My dog is old",
-            "REMOVE | {Has a dog} | Is it going to rain?",
-        ],
-    )
+    replies = {
+        "I have a dog": "ADD | Interests | Has a dog | I have a dog",
+        "My dog is old": "REPLACE | {Has a dog} | Has a dog called Bluebird | My dog is old",
+        "Is it going to rain?": "REMOVE | {Has a dog} | Is it going to rain?",
+    }
+    recalls(user, replies)
     assert found(user) == ["+ Has a dog", "+ Has a dog called Bluebird"]
     assert user.to_review()[1]["reason"] == "the user did not type “Bluebird”"
 
@@ -279,7 +267,7 @@ def test_what_is_forgotten_while_the_model_thinks_is_not_offered(user: User) -> 
         with user.memory() as other:
             other.turns.forget(["turn-1"])
 
-    recalls(user, ["I live in Leeds"], ["ADD | Interests | Lives in Leeds | I live in Leeds"], forget)
+    recalls(user, {"I live in Leeds": "ADD | Interests | Lives in Leeds | I live in Leeds"}, forget)
     assert found(user) == []
 
 
@@ -294,58 +282,60 @@ def test_what_was_dropped_is_not_offered_again(here: User) -> None:
     assert found(here) == []
 
 
-def test_what_was_asked_to_be_found_takes_no_room_from_what_learning_holds(user: User) -> None:
-    document = memory.Document("")
+def test_however_much_is_found_in_the_past_none_of_it_or_of_what_learning_holds_is_dropped(user: User) -> None:
     edits = [memory.Edit("ADD", "Notes", f"Likes the number {number}", "I like") for number in range(150)]
     verdicts = [memory.Verdict(edit, "apply", "", memory.Message("I like")) for edit in edits]
     with user.memory() as opened:
         for at in range(0, 150, 30):
             opened.review.hold_past(verdicts[at : at + 30], "scripted")
-        opened.review.hold(
-            [memory.Verdict(memory.Edit("ADD", "Notes", "Likes tea", "I like"), "hold", "x")], "scripted"
-        )
+        opened.review.hold([verdicts[0]._replace(edit=edits[0]._replace(fact="Likes tea"))], "scripted")
         assert len(opened.review.edits()) == 151
-        assert opened.review.draft(document.text).has("Likes the number 149")
+        assert opened.review.draft("").has("Likes the number 149")
 
 
 # Interrupted
 
 
-def test_a_request_that_fails_is_left_for_the_next_run(here: User, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def one_by_one(here: User, monkeypatch: pytest.MonkeyPatch) -> Callable[[memory.Ask], None]:
+    """Send one message in a request; the function given sets who is asked."""
+    monkeypatch.setattr(memory, "PAST_AT_ONCE", 1)
+    return lambda ask: monkeypatch.setattr(memory.Learner.__init__, "__defaults__", (ask,))
+
+
+def test_a_request_that_fails_is_left_for_the_next_run(here: User, one_by_one: Callable[[memory.Ask], None]) -> None:
     def ask(model: str, request: str) -> str:
         if "failing" in request:
             raise memory.ModelFailed("it failed")
         return memory.ask_model(model, request)
 
-    monkeypatch.setattr(memory, "PAST_AT_ONCE", 1)
     logged(here, "I live in Leeds", "I am failing now", "I have a dog")
-    with monkeypatch.context() as for_now:
-        for_now.setattr(memory.Learner.__init__, "__defaults__", (ask,))
-        _, said = learn(here)
+    one_by_one(ask)
+    _, said = learn(here)
     assert "2 of 3 messages read; 2 edits to review" in said
     assert "run the same command again (it failed)" in said
+    one_by_one(memory.ask_model)
     learn(here)
     assert found(here) == ["+ I live in Leeds", "+ I have a dog", "+ I am failing now"]
 
 
 @pytest.mark.parametrize(("kind", "requests"), [("keyless", 1), ("", 5)])
-def test_a_model_that_can_not_answer_ends_it(
-    here: User, monkeypatch: pytest.MonkeyPatch, kind: str, requests: int
+def test_learning_from_the_past_stops_with_a_model_that_can_not_answer(
+    here: User, one_by_one: Callable[[memory.Ask], None], kind: str, requests: int
 ) -> None:
-    monkeypatch.setattr(memory, "PAST_AT_ONCE", 1)
-    logged(here, *(f"I live in house {number}" for number in range(8)))
     asked: list[str] = []
 
     def ask(_: str, request: str) -> str:
         asked.append(request)
         raise memory.ModelFailed("it failed", kind)
 
-    monkeypatch.setattr(memory.Learner.__init__, "__defaults__", (ask,))
+    logged(here, *(f"I live in house {number}" for number in range(8)))
+    one_by_one(ask)
     assert "it failed. To continue, run the same command again" in learn(here, code=1)[1]
     assert len(asked) == requests
 
 
-def test_a_run_that_was_killed_goes_on_where_it_was(here: User) -> None:
+def test_a_run_that_was_killed_continues_where_it_was(here: User) -> None:
     logged(here, *(f"I like number {number}, not so much" for number in range(90)))
     (here.script / "slow.txt").write_text("number 60 60")
     run = here.start("memory", "learn", "--yes", auto=None)

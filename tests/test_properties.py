@@ -1,4 +1,4 @@
-"""Whatever a model answers and whatever the profile is: what always holds."""
+"""Promises that hold for any reply, any profile and any message."""
 
 from __future__ import annotations
 
@@ -124,9 +124,10 @@ def is_subsequence(few: list[str], many: list[str]) -> bool:
 @given(PROFILES, REPLIES)
 def test_any_reply_to_any_profile_is_judged_without_an_exception(profile: str, reply: str) -> None:
     document = Document(profile)
-    found = memory.parse_reply(reply)
-    judgement = memory.judge(found or [], document, document, [Message(TYPED)])
-    assert len(judgement.verdicts) == len(found or [])
+    found = memory.parse_reply(reply) or []
+    assert not any("\n" in edit.fact + edit.target + edit.quote for edit in found)
+    judgement = memory.judge(found, document, document, [Message(TYPED)])
+    assert len(judgement.verdicts) == len(found)
     assert {verdict.outcome for verdict in judgement.verdicts} <= {"apply", "hold", "reject"}
     assert all(verdict.reason for verdict in judgement.verdicts if verdict.outcome != "apply")
     if not judgement.of("apply"):
@@ -134,25 +135,17 @@ def test_any_reply_to_any_profile_is_judged_without_an_exception(profile: str, r
 
 
 @given(st.data(), PROFILES)
-def test_a_line_that_no_applied_edit_names_stays_byte_for_byte_and_in_order(data: st.DataObject, profile: str) -> None:
+def test_only_the_lines_that_an_edit_names_change_and_a_new_one_has_a_quote(data: st.DataObject, profile: str) -> None:
     document = Document(profile)
     judgement = memory.judge(data.draw(edits(document)), document, document, [Message(TYPED)])
     named = {verdict.before for verdict in judgement.of("apply") if verdict.before}
-    # An item may change or go whose text an edit names; every other line stays.
+    # An item may change or go whose text an edit names; every other line stays, byte for byte and in order.
     changed = {item.line for item in document.items if item.text in named and item.editable}
     kept = [line for index, line in enumerate(lines(profile)) if index not in changed]
     assert is_subsequence(kept, lines(judgement.document.text))
-
-
-@given(st.data(), PROFILES)
-def test_no_fact_comes_in_without_a_quote_and_past_the_gates(data: st.DataObject, profile: str) -> None:
-    document = Document(profile)
-    judgement = memory.judge(data.draw(edits(document)), document, document, [Message(TYPED)])
-    new = {item.text for item in judgement.document.items} - {item.text for item in document.items}
-    proven = {v.edit.fact: v for v in judgement.of("apply")}
-    for fact in new:
-        assert fact in proven
-        assert memory.find_quote(proven[fact].edit.quote, [Message(TYPED)])
+    proven = {v.edit.fact: v.edit.quote for v in judgement.of("apply")}
+    for fact in {item.text for item in judgement.document.items} - {item.text for item in document.items}:
+        assert memory.find_quote(proven[fact], [Message(TYPED)])
         assert not memory.why_unfit(fact)
         assert not memory.why_hidden(fact)
 
@@ -172,19 +165,15 @@ def test_an_added_fact_is_an_item_that_can_be_found_again(profile: str, section:
 
 
 @given(PROFILES)
-def test_ids_are_short_unique_and_made_of_their_letters_alone(profile: str) -> None:
-    ids = Document(profile).ids
-    assert len(ids) == sum(item.editable for item in Document(profile).items)
-    assert all(re.fullmatch("[a-z]{3,}", id_) for id_ in ids)
-    assert len({item.line for item in ids.values()}) == len(ids)
-
-
-@given(PROFILES)
-def test_a_document_is_its_text(profile: str) -> None:
+def test_a_document_is_its_text_and_each_of_its_lines_has_a_short_id(profile: str) -> None:
     document = Document(profile)
     assert document.bom + "".join(document.lines) == profile
     for item in document.items:
         assert item.text in document.lines[item.line]
+    ids = document.ids
+    assert len(ids) == sum(item.editable for item in document.items)
+    assert all(re.fullmatch("[a-z]{3,}", id_) for id_ in ids)
+    assert len({item.line for item in ids.values()}) == len(ids)
 
 
 @given(PROFILES, PROFILES, PROFILES)
@@ -217,7 +206,7 @@ def test_a_sent_profile_has_one_frame_and_nothing_hidden(profile: str) -> None:
         max_size=12,
     )
 )
-def test_taking_out_what_is_hidden_leaves_nothing_hidden(text: str) -> None:
+def test_removing_hidden_characters_leaves_none(text: str) -> None:
     visible = memory.without_hidden(text.translate({9: None, 10: None, 13: None}))
     assert memory.why_hidden(visible) == ""
     assert memory.without_hidden(visible) == visible
@@ -232,7 +221,7 @@ def test_the_facts_of_a_profile_of_printable_ascii_are_sent_as_they_are(profile:
 
 
 @given(st.text())
-def test_masking_is_stable_and_what_is_masked_is_seen(text: str) -> None:
+def test_a_text_is_masked_only_if_a_secret_is_seen_in_it(text: str) -> None:
     masked = memory.mask_secrets(text)
     assert (masked != text) == bool(memory.why_secret(text))
     assert len(memory.as_shown(text)) <= memory.LONGEST_MESSAGE

@@ -6,7 +6,6 @@ import datetime as dt
 import json
 import re
 
-import pytest
 from conftest import PROFILE, Clock, User
 
 from llm_user_memory import Document, Edit, Message, Verdict
@@ -37,10 +36,9 @@ def test_why_shows_the_receipt_of_what_was_learned_and_says_what_the_user_wrote(
     assert [receipt["quote"] for receipt in found["Has a dog"]["receipts"]] == ["I have a dog"]
     assert user.run("why", "LEEDS")[0].splitlines()[0] == "Lives in Leeds"
     assert "see: llm memory show" in user.run("why", "Timbuktu", code=1)[1]
-    user.run("add", "Plays go", "--section", "Interests")  # the line of Leeds has its end now
+    user.run("add", "Plays go", "--section", "Interests")  # gives the line about Leeds its end
     assert "you wrote this yourself, in another program" in user.run("why", "Leeds")[0]
-    assert user.run("search", "Leeds")[0].count("Lives in Leeds") == 1
-    assert " to " not in user.run("search", "Leeds")[0]
+    assert re.fullmatch(r"Lives in Leeds\n    .*, since \S+\n", user.run("search", "Leeds")[0])
 
 
 def test_why_claims_nothing_about_lines_whose_history_is_gone(user: User) -> None:
@@ -54,9 +52,8 @@ def test_why_claims_nothing_about_lines_whose_history_is_gone(user: User) -> Non
 
 def changes(user: User, line: str, fact: str, quote: str) -> None:
     """Learn a change to a line, from a message with this quote."""
-    id = next(id for id, item in Document(user.profile).ids.items() if item.text == line)
     user.types(f"{quote}, you know")
-    user.learns(f"REPLACE | {id} | {fact} | {quote}")
+    user.learns(f"REPLACE | {user.id_of(line)} | {fact} | {quote}")
     assert fact in user.facts
 
 
@@ -66,29 +63,22 @@ def explained(user: User, text: str) -> list[str]:
 
 
 def test_why_shows_what_a_changed_line_said_before_and_where_that_came_from(user: User) -> None:
-    user.has_learned("Nurse in Leeds", "I'm a nurse in Leeds")
+    user.run("add", "Nurse in Leeds")
     changes(user, "Nurse in Leeds", "Nurse, lives in York", "I moved to York")
     changes(user, "Nurse, lives in York", "Head nurse, lives in York", "I am head nurse now")
-    assert explained(user, "York") == [
+    *shown, own = explained(user, "York")
+    assert shown == [
         "Head nurse, lives in York",
         "    what you typed: “I am head nurse now”",
         "    before that: Nurse, lives in York",
         "        what you typed: “I moved to York”",
         "    before that: Nurse in Leeds",
-        "        what you typed: “I'm a nurse in Leeds”",
     ]
+    assert own.startswith("        you wrote this yourself, with llm memory add, ")
     (found,) = json.loads(user.run("why", "--json")[0])
     assert [receipt["quote"] for receipt in found["receipts"]] == ["I am head nurse now"]
     assert [said["text"] for said in found["before"]] == ["Nurse, lives in York", "Nurse in Leeds"]
-    assert [said["receipts"][0]["quote"] for said in found["before"]] == ["I moved to York", "I'm a nurse in Leeds"]
-
-
-def test_why_says_that_a_line_was_the_users_own_before_it_changed(user: User) -> None:
-    user.run("add", "Lives in Leeds")
-    changes(user, "Lives in Leeds", "Lives in York", "I moved to York")
-    before, by = explained(user, "York")[-2:]
-    assert before == "    before that: Lives in Leeds"
-    assert by.startswith("        you wrote this yourself, with llm memory add, ")
+    assert found["before"][0]["receipts"][0]["quote"] == "I moved to York"
 
 
 def test_a_line_that_the_user_rewords_in_review_keeps_its_receipts(user: User) -> None:
@@ -119,34 +109,6 @@ def test_a_line_that_comes_back_keeps_its_receipts(user: User) -> None:
     assert "    before that: Lives in York" in explained(user, "Leeds")
 
 
-def test_a_condensed_line_keeps_the_receipts_of_the_lines_it_was_made_of(user: User) -> None:
-    for pet, quote in (("cat called Tom", "My cat is Tom"), ("dog called Rex", "My dog is Rex")):
-        user.has_learned(f"Has a {pet}", quote)
-    user.has_learned("Plays chess", "I play chess")
-    user.run("add", "-", stdin="".join(f"Filler {number} {'x' * 150}\n" for number in range(55)))
-
-    def ask(_: str, request: str) -> str:
-        ids = {text: id for id, text in re.findall(r"^\[([a-z]+)\] (.*)$", request, re.MULTILINE)}
-        if "<message" in request:
-            return "NO_UPDATE"
-        cat, dog, chess = (ids[line] for line in ("Has a cat called Tom", "Has a dog called Rex", "Plays chess"))
-        return (
-            f"REPLACE | {cat} | Has a cat, Tom, and a dog, Rex | Has a cat called Tom\n"
-            f"REMOVE | {dog} | Has a dog called Rex\nREMOVE | {chess} | Plays chess"
-        )
-
-    user.types("Thank you very much")
-    user.learns(ask)
-    assert explained(user, "Rex") == [
-        "Has a cat, Tom, and a dog, Rex",
-        "    condensed with scripted",
-        "    before that: Has a cat called Tom",
-        "        what you typed: “My cat is Tom”",
-        "    before that: Has a dog called Rex",
-        "        what you typed: “My dog is Rex”",
-    ]
-
-
 # Not learned
 
 
@@ -159,10 +121,12 @@ def test_why_lists_what_was_not_learned_with_the_reason(user: User) -> None:
         "ADD | Notes | Password is hunter2secret9 | I live in Leeds and\n"
         "REMOVE | zzzz | I live in Leeds"
     )
-    today = dt.datetime.now(dt.timezone.utc).strftime("%Y-%m-%d %A")
     shown = user.run("why", "--refused")[0].splitlines()
-    assert shown[-2:] == ["+ Plays chess", f"    {today}: its quote is not in what was typed"]
-    assert shown[:2] == ["+ [a password]", f"    {today}: it contains a password"]
+    assert shown[::2] == ["+ [a password]", "+ Plays chess"]
+    assert [line.partition(": ")[2] for line in shown[1::2]] == [
+        "it contains a password",
+        "its quote is not in what was typed",
+    ]
     assert user.files_with("hunter2") == []
     user.types("And again")
     user.learns("ADD | Interests | Plays chess | I play chess")
@@ -183,7 +147,6 @@ def test_only_the_newest_refused_edits_are_kept_and_status_counts_the_last_week(
             memory.review.refuse([Verdict(edit, "reject", "it has no quote", said)])
         refused = memory.review.refused()
     assert [edit["fact"] for edit in refused] == [f"Fact {number}" for number in range(149, 49, -1)]
-    assert user.status()["refused"] == 0
     assert "Refused" not in user.run("status")[0]
 
 
@@ -202,7 +165,7 @@ def test_review_asks_about_each_held_edit_at_a_terminal(user: User) -> None:
     terminal = user.terminal("llm", "memory", "review", auto=None)
     shown = terminal.expect(r"\[a\]ccept.*: ")
     assert "1. Preferences: + Always wants tea" in shown
-    assert "because you typed: “I always want tea” (2026-11-20 Friday, llm logs -c thread-1)" in shown
+    assert "what you typed: “I always want tea” (2026-11-20 Friday, llm logs -c thread-1)" in shown
     assert "proposed by scripted, held because the user did not type “Rome”" in shown
     terminal.type("a\r")
     terminal.expect(r"Never wants rain.*\[q\]uit.*: ")
@@ -221,12 +184,6 @@ def test_review_asks_about_each_held_edit_at_a_terminal(user: User) -> None:
     assert "“You must visit Leeds”" in user.run("why", "near Leeds")[0]
 
 
-def test_quitting_a_review_leaves_the_rest_held(user: User) -> None:
-    user.has_to_review(ADD, IGNORE)
-    user.run("review", stdin="q\n")
-    assert len(user.to_review()) == 2
-
-
 def test_a_removal_can_not_be_reworded_and_no_line_can_be_emptied(user: User) -> None:
     user.profile = PROFILE
     user.has_to_review(Edit("REMOVE", "Lives in Leeds", "", "I left Leeds"))
@@ -237,46 +194,29 @@ def test_a_removal_can_not_be_reworded_and_no_line_can_be_emptied(user: User) ->
     assert len(user.to_review()) == 2
 
 
-def test_a_receipt_says_that_a_held_edit_was_worded_by_the_user(user: User) -> None:
-    user.has_to_review(Edit("ADD", "Preferences", "Always recommend tea", "Always recommend tea to me"))
-    user.run("review", stdin="e\nLikes tea\n")
-    assert "worded by you in llm memory review" in user.run("why", "Likes tea")[0]
-    user.has_to_review(Edit("ADD", "Preferences", "Always recommend oats", "Always recommend tea to me"))
-    user.run("review", "--yes")
-    assert "learned with scripted" in user.run("why", "oats")[0]
-
-
 # By number
 
 
 def test_review_accepts_and_drops_by_id_without_asking(user: User) -> None:
     user.profile = PROFILE
     user.has_to_review(ADD, IGNORE)
-    assert [held["id"] for held in user.to_review()] == [1, 2]
-    assert "There is no held edit 7" in user.run("review", "--accept", "7", code=1)[1]
-    assert "--accept 1 or --drop 1" in user.run("review", "--accept", "1", "--drop", "1", code=1)[1]
     user.run("review", "--accept", "1", "--drop", "2", "--yes")
     assert user.facts == ["Lives in Leeds", "Likes short answers", "Always wants tea"]
-    assert user.versions()[-1][1] == "review"
+    assert user.authors[-1] == "review"
+    assert "learned with scripted" in user.run("why", "tea")[0]
     assert "There is nothing to review." in user.run("review")[1]
+    user.has_to_review(ADD)
+    assert "nothing changed" in user.run("review", "--accept", "all")[1], "it was made already"
+    assert (user.facts.count("Always wants tea"), user.to_review()) == (1, [])
     user.run("rollback", "--steps", "1")
     assert user.profile == PROFILE
 
 
-def test_an_accepted_edit_is_not_made_twice(user: User) -> None:
-    user.profile = "- Always wants tea\n"
-    user.has_to_review(ADD)
-    assert "nothing changed" in user.run("review", "--accept", "1")[1]
-    assert user.facts == ["Always wants tea"]
-    assert user.to_review() == []
-
-
-@pytest.mark.parametrize("how", ["--yes", "--accept"])
-def test_an_edit_whose_line_has_changed_stays_held_and_does_not_stop_the_others(user: User, how: str) -> None:
+def test_an_edit_whose_line_has_changed_stays_held_and_does_not_stop_the_others(user: User) -> None:
     user.profile = PROFILE
     user.has_to_review(Edit("REPLACE", "Lives in Leeds", "Never leaves Leeds", "I never leave Leeds"), ADD)
     user.profile = PROFILE.replace("Lives in Leeds", "Lives in York")
-    _, said = user.run("review", *(["--accept", "1", "--accept", "2"] if how == "--accept" else [how]), code=1)
+    _, said = user.run("review", "--accept", "1", "--accept", "2", code=1)
     assert "The line to edit has changed since: Lives in Leeds" in said
     assert "llm memory review --drop 1" in said
     assert user.facts == ["Lives in York", "Likes short answers", "Always wants tea"]
@@ -295,7 +235,7 @@ def test_many_are_accepted_and_dropped_by_ranges_and_sections(user: User) -> Non
     waits(user, *"abcdef")
     waits(user, "Likes tea", section="Preferences")
     waits(user, "ghost")
-    for wrong, said in (("9-11", "no held edit 9-11"), ("2-1", "no held edit 2-1"), ("1,x", "try 3, 1-5,8 or all")):
+    for wrong, said in (("9", "no edit 9 to review"), ("2-1", "no edit 2-1 to review"), ("1,x", "try 3, 1-5,8 or all")):
         assert said in user.run("review", "--accept", wrong, code=1)[1]
     assert "--accept 2 or --drop 2" in user.run("review", "--accept", "1-3", "--drop", "2", code=1)[1]
     _, said = user.run("review", "--accept", "1-2,4", "--drop", "3")
@@ -308,6 +248,26 @@ def test_many_are_accepted_and_dropped_by_ranges_and_sections(user: User) -> Non
     assert user.facts == ["a", "b", "d", "Likes tea"]
 
 
+def test_a_space_separates_numbers_and_several_are_dropped_only_when_confirmed(user: User) -> None:
+    waits(user, *"abcdefghijklmn")
+    user.run("review", "--drop", "1 4, 6 - 7")
+    assert [held["id"] for held in user.to_review()] == [2, 3, 5, *range(8, 15)]
+    assert "There is no edit 99 to review" in user.run("review", "--accept", "2 99", code=1)[1]
+    user.run("review", stdin="d 2 3\nn\nq\n")
+    assert len(user.to_review()) == 10
+    assert "add --help" in user.run("review", stdin="", code=1)[1], "no terminal to ask at"
+
+
+def test_what_was_typed_with_review_switched_on_waits_whoever_learns_it(idle: User) -> None:
+    idle.llm("I like ferns", LLM_MEMORY_REVIEW="all")
+    idle.run("update", LLM_USER_PATH=str(idle.user_dir))
+    assert idle.facts == []
+    assert [held["fact"] for held in idle.to_review()] == ["I like ferns"]
+    idle.llm("I like mosses")
+    idle.run("update", LLM_USER_PATH=str(idle.user_dir))
+    assert idle.facts == ["I like mosses"]
+
+
 def test_at_a_prompt_an_answer_may_be_for_several_or_a_whole_section(user: User) -> None:
     waits(user, *"abc")
     waits(user, "Likes tea", "Likes rain", section="Preferences")
@@ -317,7 +277,7 @@ def test_at_a_prompt_an_answer_may_be_for_several_or_a_whole_section(user: User)
     assert said.index("   10  + h") < said.index("1. Interests: + a"), "a page of what fits comes first"
     assert "   11  + i" not in said
     assert said.count("accept or drop all in its section") == 2
-    assert "no held edit 99" in said
+    assert "no edit 99 to review" in said
     assert user.facts == ["b", "c", "a", "e", "f", "g", "h", "i"]
     assert user.to_review() == []
 
@@ -328,7 +288,7 @@ def test_a_blank_answer_skips_and_a_range_takes_only_what_was_shown(user: User) 
     waits(user, "b")
     user.run("review", stdin=" \n\u00a0\nq\n")
     assert len(user.to_review()) == 3
-    _, said = user.run("review", stdin="d 1-3\nq\n")
+    _, said = user.run("review", stdin="d 1-3\ny\nq\n")
     assert "Dropped 1, 3." in said
     assert [held["fact"] for held in user.to_review()] == ["Likes tea"]
 
@@ -336,22 +296,17 @@ def test_a_blank_answer_skips_and_a_range_takes_only_what_was_shown(user: User) 
 # Facts whose date has passed
 
 
-def test_what_was_never_shown_is_not_accepted_with_the_rest(user: User) -> None:
-    user.profile = "- Has a lease until May 2020\n"
-    waits(user, "a")
-    user.run("review", "--yes")
-    assert user.facts == ["Has a lease until May 2020", "a"]
-
-
 def test_a_fact_whose_date_has_passed_is_offered_for_removal_once(user: User) -> None:
     user.profile = "- On leave until December 2019\n- In Rome until May 2999\n- Bis 2020 in Kur\n"
-    assert user.status()["passed"] == 2
     assert "Passed     2 facts with a date that has passed: llm memory review" in user.run("status")[0]
+    assert json.loads(user.run("status", "--json")[0])["passed"] == 2
+    user.run("review", "--yes")
+    assert len(user.facts) == 3, "what was never shown is not accepted with the rest"
     _, said = user.run("review", stdin="a\nd\n")
     assert "1. - On leave until December 2019\n   held because its date, 2019-12-31, has passed" in said
     assert user.facts == ["In Rome until May 2999", "Bis 2020 in Kur"]
     assert "nothing to review" in user.run("review")[1]
-    assert user.status()["passed"] == 0
+    assert json.loads(user.run("status", "--json")[0])["passed"] == 0
 
 
 def test_learning_offers_to_remove_what_has_passed(user: User) -> None:
@@ -364,13 +319,6 @@ def test_learning_offers_to_remove_what_has_passed(user: User) -> None:
     user.learns("NO_UPDATE")
     with user.memory() as memory:
         assert [held.before for held in memory.review.edits()] == ["On leave until December 2019", "Bis 2020 in Kur"]
-
-
-def test_status_only_looks_for_what_has_passed(user: User) -> None:
-    user.profile = "- On leave until December 2019\n"
-    user.run("status")
-    with user.memory() as memory:
-        assert memory.review.edits() == []
 
 
 # Which line
@@ -391,12 +339,16 @@ def test_a_held_change_to_what_another_line_says_leaves_that_line_alone(user: Us
     assert user.profile == "- Lives in York\n"
 
 
-def test_of_two_lines_that_say_the_same_the_one_that_was_named_is_changed(user: User) -> None:
-    user.profile = "## Week\n- Yoga\n- Choir\n- Yoga\n- Chess\n"
-    second = [id for id, item in Document(user.profile).ids.items() if item.text == "Yoga"][1]
-    user.types("I do pilates on Sundays now")
-    user.learns(f"REPLACE | {second} | Pilates | I do pilates on Sundays now")
-    assert user.facts == ["Yoga", "Choir", "Pilates", "Chess"]
+def test_of_lines_that_say_the_same_only_those_that_were_named_are_changed(user: User) -> None:
+    user.profile = "## Week\n- Yoga\n- Choir\n- Yoga\n- Chess\n\n## Holidays\n- Yoga\n- Tea\n- Yoga\n"
+    ids = list(Document(user.profile).ids)
+    user.types("I do pilates on Sundays now, and no yoga")
+    user.learns(
+        f"REPLACE | {ids[0]} | Pilates | I do pilates on Sundays now\n"
+        f"REMOVE | {ids[2]} | no yoga\n"
+        f"REPLACE | {ids[6]} | Pilates on Sundays | I do pilates on Sundays now"
+    )
+    assert user.profile == "## Week\n- Pilates\n- Choir\n- Chess\n\n## Holidays\n- Yoga\n- Tea\n- Pilates on Sundays\n"
 
 
 def test_a_line_that_the_user_rewords_while_the_model_thinks_is_shown_to_it_again(user: User) -> None:
@@ -404,8 +356,7 @@ def test_a_line_that_the_user_rewords_while_the_model_thinks_is_shown_to_it_agai
     user.types("I moved to York")
 
     def replace(line: str) -> str:
-        id = next(id for id, item in Document(user.profile).ids.items() if item.text == line)
-        return f"REPLACE | {id} | Lives in York | I moved to York"
+        return f"REPLACE | {user.id_of(line)} | Lives in York | I moved to York"
 
     def reword() -> None:
         user.profile = PROFILE.replace("Lives in Leeds", "Lives in the north of Leeds")
@@ -421,13 +372,11 @@ def test_a_line_that_the_user_rewords_while_the_model_thinks_is_shown_to_it_agai
 
 def test_a_line_with_a_secret_is_shown_masked_and_can_not_be_edited_by_a_model(user: User) -> None:
     user.profile = "- Wifi password is hunter2secret9 at home in Leeds\n- Likes tea\n"
-    requests: list[str] = []
 
     def ask(_: str, request: str) -> str:
-        requests.append(request)
+        assert "hunter2" not in request
+        assert re.findall(r"^\[[a-z]+\] (.*)$", request, re.MULTILINE) == ["Likes tea"]
         return "NO_UPDATE"
 
     user.types("I moved to Leeds")
-    user.learns(ask)
-    assert "hunter2" not in requests[0]
-    assert re.findall(r"^\[[a-z]+\] (.*)$", requests[0], re.MULTILINE) == ["Likes tea"]
+    assert user.learns(ask)

@@ -1,4 +1,4 @@
-"""Secrets: found, masked in requests, refused in replies, and warned about where the user writes them."""
+"""Secrets: what is one and what is not, and what is shown in its place."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import string
 
 import pytest
-from attacks import INNOCENT, SECRETS
+from attacks import SECRETS
 
 from llm_user_memory import as_shown, mask_secrets, why_secret
 
@@ -110,35 +110,24 @@ HARMLESS = (
 
 
 @pytest.mark.parametrize("name", [*SECRETS, *TYPED])
-def test_a_secret_is_seen_and_masked(name: str) -> None:
-    text, secret = SECRETS[name] if name in SECRETS else (TYPED[name][0].replace("{}", TYPED[name][1]), TYPED[name][1])
-    assert why_secret(text)
-    masked = mask_secrets(f"I like tea. {text}\n\nI like milk.")
+def test_a_secret_is_masked_and_nothing_else(name: str) -> None:
+    around, secret = TYPED.get(name) or SECRETS[name]
+    text = around.replace("{}", secret)
+    masked = mask_secrets(f"Likes tea. {text}\n\nLikes milk.")
+    assert re.fullmatch(r"an? [\w ]+", why_secret(text))
     assert secret not in masked
-    assert masked.startswith("I like ")
-    assert secret not in as_shown(f"{text}\n" + "word " * 3_000)
+    assert masked.startswith("Likes ")
+    if name in TYPED:
+        first = around.split("{}")[0].split()[:1]
+        assert masked.startswith(" ".join(["Likes tea.", *first]).split("=")[0])
+        assert masked.endswith("\n\nLikes milk.")
+        assert len(re.findall(r"\[[\w ]+\]", masked)) == 1
 
 
-@pytest.mark.parametrize("name", TYPED)
-def test_only_the_secret_is_masked(name: str) -> None:
-    text, secret = TYPED[name]
-    masked = mask_secrets(f"Likes tea. {text.replace('{}', secret)}\n\nLikes milk.")
-    first = text.split("{}")[0].split()[:1]
-    assert masked.startswith(" ".join(["Likes tea.", *first]).split("=")[0])
-    assert masked.endswith("\n\nLikes milk.")
-    assert len(re.findall(r"\[[\w ]+\]", masked)) == 1
-
-
-@pytest.mark.parametrize("text", [*INNOCENT, *HARMLESS])
-def test_ordinary_text_that_looks_odd_is_no_secret(text: str) -> None:
+@pytest.mark.parametrize("text", HARMLESS)
+def test_ordinary_text_that_looks_odd_is_not_a_secret(text: str) -> None:
     assert why_secret(text) == ""
     assert mask_secrets(text) == text
-
-
-def test_the_kind_of_a_secret_is_said_in_words() -> None:
-    kinds = {why_secret(text) for text, _ in SECRETS.values()}
-    assert len(kinds) >= 7
-    assert all(re.fullmatch(r"an? [\w ]+", kind) for kind in kinds)
 
 
 def test_a_mask_says_what_was_there_and_keeps_the_rest() -> None:
@@ -148,17 +137,16 @@ def test_a_mask_says_what_was_there_and_keeps_the_rest() -> None:
     assert re.fullmatch(rf"{re.escape(before)}\[[\w ]+\]{re.escape(middle)}\[card number\]{re.escape(after)}", masked)
 
 
-def test_a_secret_inside_another_is_masked_whole() -> None:
+def test_a_secret_inside_another_or_across_the_cut_of_a_long_message_is_masked_whole() -> None:
     key = SECRETS["OpenAI key"][1]
     assert re.fullmatch(r"(?:password: )?\[[\w ]+\] and more", mask_secrets(f"password: {key}{key} and more"))
+    for words in range(1_470, 1_500):
+        shown = as_shown("a " * words + key + " b" * 3_000)
+        assert not [at for at in range(0, len(key) - 6, 6) if key[at : at + 6] in shown]
 
 
-def test_a_letter_that_is_longer_in_lower_case_shifts_no_mask() -> None:
-    text, secret = SECRETS["GitHub token"]
+def test_the_dotted_capital_i_which_is_longer_in_lower_case_shifts_no_mask() -> None:
+    text, _ = SECRETS["GitHub token"]
     assert mask_secrets(f"İİİ {text} İ") == f"İİİ {mask_secrets(text)} İ"
-    assert secret not in mask_secrets(f"İİİ {text}")
-
-
-def test_a_dotted_capital_i_is_a_letter_like_others() -> None:
-    assert why_secret("Kod: İP12 1234 5678 9012 34") == ""
     assert mask_secrets("İstanbul, my password is " + "hunter2-" + "Porto") == "İstanbul, my password is [password]"
+    assert why_secret("Kod: İP12 1234 5678 9012 34") == ""

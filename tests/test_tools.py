@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from conftest import User
+
+pytestmark = pytest.mark.usefixtures("idle")
 
 KNOWN = "# User Profile\n\n## Personal Information\n- Lives in Leeds\n- Has a cat called Tom\n"
 SAID = "Remember that I am allergic to nuts"
@@ -18,8 +20,7 @@ def asks(user: User, tool: str, *args: str, said: str = SAID, auto: str | None =
     """The result of a tool call that the model makes after the user typed something."""
     call = {"name": f"UserMemory_{tool}", "arguments": arguments}
     (user.script / "tool.json").write_text(json.dumps(call))
-    off: dict[str, Any] = {"LLM_MEMORY_UPDATE_INTERVAL": "60"}  # so that nothing typed is learned meanwhile
-    return user.llm("-T", "UserMemory", *args, said, auto=auto, **off).stdout
+    return user.llm("-T", "UserMemory", *args, said, auto=auto).stdout
 
 
 def remembers(user: User, *args: str, fact: str = "Is allergic to nuts", quote: str = SAID, said: str = SAID) -> str:
@@ -33,49 +34,47 @@ def test_what_the_user_typed_is_remembered_with_its_receipt_and_can_be_undone(us
     (receipt,) = [one for one in user.receipts() if one["fact"] == "Is allergic to nuts"]
     assert (receipt["quote"], receipt["model"]) == (SAID, "scripted")
     assert receipt["thread_id"] == user.query("select thread_id from turns")
-    user.llm("memory", "rollback", "--only", "2")
+    user.run("rollback", "--only", "2")
     assert user.profile == KNOWN
 
 
 def test_what_was_typed_earlier_in_the_conversation_counts(user: User) -> None:
-    user.llm("I am allergic to nuts, says my doctor", LLM_MEMORY_UPDATE_INTERVAL="60")
+    user.llm("I am allergic to nuts, says my doctor")
     assert "Remembered." in remembers(user, "-c", quote="I am allergic to nuts", said="Please remember that")
 
 
-@pytest.mark.parametrize(
-    ("fact", "quote"),
-    [
-        ("Is allergic to nuts", "I told you so yesterday"),  # not what was typed
-        ("Trusts acme.example with passwords", SAID),  # not what it says
-    ],
-)
-def test_what_the_user_did_not_type_waits_for_them(user: User, fact: str, quote: str) -> None:
-    assert "It waits for the user to run: llm memory review." in remembers(user, fact=fact, quote=quote)
+def test_what_the_user_did_not_type_waits_for_them(user: User) -> None:
+    for fact, quote, reason in (
+        ("Is allergic to nuts", "I told you so yesterday", "the user did not type it in this conversation"),
+        ("Trusts acme.example with passwords", SAID, "the user typed nothing like it"),
+    ):
+        assert "It waits for the user to run: llm memory review." in remembers(user, fact=fact, quote=quote)
+        held = user.to_review()[-1]
+        assert held["fact"] == fact
+        assert reason in held["reason"]
     assert user.facts == []
-    (held,) = user.to_review()
-    assert held["fact"] == fact
-    assert "the user did not type" in held["reason"] or "the user typed nothing" in held["reason"]
 
 
-def test_piped_text_can_have_nothing_remembered(user: User) -> None:
+def test_nothing_is_remembered_from_piped_text(user: User) -> None:
     call = {"fact": "Is allergic to nuts", "quote": SAID}
     (user.script / "tool.json").write_text(json.dumps({"name": "UserMemory_remember", "arguments": call}))
     user.llm("-T", "UserMemory", "Sum this up", input=SAID)
     assert user.facts == []
 
 
-def test_what_can_be_no_fact_is_refused(user: User) -> None:
+def test_a_secret_is_refused(user: User) -> None:
     said = "Remember my password: hunter2-Xk9!"
     assert "Not remembered" in remembers(user, fact=said, quote=said, said=said)
     assert (user.facts, user.to_review()) == ([], [])
 
 
-@pytest.mark.parametrize("off", ["pause", "updates", "-n"])
-def test_while_learning_is_off_a_tool_writes_nothing(user: User, off: str) -> None:
-    if off == "pause":
-        user.run("pause")
-    user.env |= {"LLM_MEMORY_UPDATES": "false"} if off == "updates" else {}
-    assert "Error: " in remembers(user, *(["-n"] if off == "-n" else []))
+def test_while_learning_is_off_a_tool_writes_nothing(user: User) -> None:
+    assert "Error: " in remembers(user, "-n")
+    user.run("pause")
+    assert "Error: " in remembers(user)
+    user.run("resume")
+    user.env["LLM_MEMORY_UPDATES"] = "false"
+    assert "Error: " in remembers(user)
     assert (user.facts, user.to_review()) == ([], [])
 
 
@@ -88,7 +87,7 @@ def test_what_a_tool_would_forget_waits_for_the_user(user: User) -> None:
     assert user.facts == ["Lives in Leeds"]
 
 
-def test_a_tool_is_told_how_much_really_waits(user: User) -> None:
+def test_a_model_is_told_how_many_facts_really_wait_to_be_removed(user: User) -> None:
     user.profile = "".join(f"- Drinks tea number {n}\n" for n in range(50))
     assert "Only 30 of 50 facts wait to be removed" in asks(user, "forget", text="tea", said="No tea any more")
 
@@ -97,10 +96,11 @@ def test_a_model_can_see_and_search_what_is_known(user: User) -> None:
     user.profile = KNOWN
     user.run("history")
     user.profile = KNOWN.replace("Leeds", "York")
-    assert "Lives in York" in asks(user, "show")
+    assert "Lives in York" in asks(user, "show", auto=None)
+    assert not user.places.file("typed.jsonl").exists(), "memory takes no other part without the shell function"
     found = asks(user, "search", query="lives")
     assert "Lives in York" in found
-    assert "Lives in Leeds" in found
+    assert "Lives in Leeds" in found, "also what was known before"
 
 
 def test_a_model_can_recall_past_conversations_but_not_forgotten_ones(user: User) -> None:
@@ -109,8 +109,3 @@ def test_a_model_can_recall_past_conversations_but_not_forgotten_ones(user: User
     assert "How do I bake rye bread? (llm --cid " in asks(user, "recall", query="bake")
     user.run("forget", "secret dog", "--yes")
     assert asks(user, "recall", query="secret", said="hello").strip() == "Nothing found."
-
-
-def test_a_call_without_the_shell_function_does_not_learn_what_it_was_not_asked_to(user: User) -> None:
-    asks(user, "show", auto=None)
-    assert not user.places.file("typed.jsonl").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pathlib
 import signal
 import sqlite3
 import subprocess
@@ -13,8 +14,10 @@ from typing import TYPE_CHECKING
 
 import llm_user_memory as memory
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from conftest import make_log, note
+
 if TYPE_CHECKING:
-    import pathlib
     from collections.abc import Callable, Iterator
 
 THINGS = ["Python", "sailing", "Welsh", "bread", "chess", "Rust", "the oboe", "gardens", "maps", "bees", "tea", "Bach"]
@@ -50,24 +53,17 @@ def environment(user_dir: pathlib.Path, **variables: str) -> dict[str, str]:
 
 def home(user_dir: pathlib.Path, text: str) -> memory.Home:
     """A home with this profile and an empty log."""
-    import sqlite_utils
-    from llm.migrations import migrate
-
     made = memory.Home(user_dir, isolated=True)
     made.create()
     made.profile.write_text(text, "utf-8")
-    with contextlib.closing(sqlite3.connect(made.logs)) as db:
-        migrate(sqlite_utils.Database(db))
-        db.commit()
+    make_log(made).close()
     return made
 
 
 def type_and_log(opened: memory.Memory, text: str) -> None:
     """What a call leaves behind: a note, and a turn in the log."""
-    at = memory.utc_now().isoformat()
-    note = memory.Note(os.urandom(6).hex(), at, "prompt", None, len(text), memory.digest(text), learn=True)
-    opened.journal.append(note._asdict())
-    turn = os.urandom(8).hex()
+    at, turn = memory.utc_now().isoformat(), os.urandom(8).hex()
+    opened.journal.append(note(text, at=at)._asdict())
     with contextlib.closing(sqlite3.connect(opened.home.logs)) as db, db:
         sql = "insert into turns (id, thread_id, model, datetime_utc) values (?, ?, 'scripted', ?)"
         db.execute(sql, [turn, turn, at])

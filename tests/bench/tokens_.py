@@ -7,7 +7,7 @@ import pathlib
 from typing import TYPE_CHECKING, Any
 
 import people
-from table import Row
+from table import Row, compared
 
 import llm_user_memory as memory
 
@@ -87,31 +87,13 @@ def run(quick: bool, folder: pathlib.Path) -> tuple[str, list[Row]]:
         found = costs(count, turns)
         name = "1 turn" if turns == 1 else f"{turns} turns at once"
         (read, written), (read_all, written_all) = found["ours"], found["rewrite"]
+        rest = read + PRICE * found["none"][1]
         price, price_all = read + PRICE * written, read_all + PRICE * written_all
-        nothing = (read + PRICE * found["none"][1]) / price_all
-        rows += [
-            Row(f"{name}: read", f"{read:,}", f"{read_all:,}", f"{read / read_all:.2f}×"),
-            Row(
-                f"{name}: written",
-                f"{written:,}",
-                f"{written_all:,}",
-                f"{written / written_all:.3f}×",
-                "≤ 0.1×",
-                written <= written_all / 10,
-            ),
-            Row(
-                f"{name}: price, at 1:{PRICE}",
-                f"{price:,}",
-                f"{price_all:,}",
-                f"{price / price_all:.2f}×",
-                "≤ 0.25×",
-                price <= price_all / 4,
-            ),
-            Row(
-                f"{name}: price, nothing to learn",
-                f"{read + PRICE * found['none'][1]:,}",
-                f"{price_all:,}",
-                f"{nothing:.2f}×",
-            ),
-        ]
+        for what, ours, other, most in (
+            ("read", read, read_all, None),
+            ("written", written, written_all, 0.1),
+            (f"price, at 1:{PRICE}", price, price_all, 0.25),
+            ("price, nothing to learn", rest, price_all, None),
+        ):
+            rows.append(compared(f"{name}: {what}", [[ours], [other]], most, digits=0))
     return title, rows

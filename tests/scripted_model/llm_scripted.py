@@ -113,7 +113,10 @@ class Scripted(llm.Model):
         if prompt.tool_results and read("tool.json"):
             yield "\n".join(str(result.output) for result in prompt.tool_results)
             return
-        yield answer(self, prompt)
+        yield self.reply(prompt)
+
+    def reply(self, prompt: llm.Prompt) -> str:
+        return answer(self, prompt)
 
 
 class ScriptedAsync(llm.AsyncModel):
@@ -134,12 +137,10 @@ class NoSystem(Scripted):
 
     allows_system_prompt = False
 
-    def execute(
-        self, prompt: llm.Prompt, stream: bool, response: llm.Response, conversation: Any = None
-    ) -> Iterator[str]:
+    def reply(self, prompt: llm.Prompt) -> str:
         if prompt.system:
             raise NotImplementedError("Model does not support system prompts")
-        yield answer(self, prompt)
+        return answer(self, prompt)
 
 
 class Refuses(Scripted):
@@ -149,12 +150,10 @@ class Refuses(Scripted):
         super().__init__(model_id)
         self.message = message
 
-    def execute(
-        self, prompt: llm.Prompt, stream: bool, response: llm.Response, conversation: Any = None
-    ) -> Iterator[str]:
+    def reply(self, prompt: llm.Prompt) -> str:
         if any(message.role == "system" for message in prompt.messages):
             raise llm.ModelError(self.message)
-        yield answer(self, prompt)
+        return answer(self, prompt)
 
 
 class NeedsKey(llm.KeyModel):
@@ -169,30 +168,25 @@ class NeedsKey(llm.KeyModel):
 
 
 class Dead(Scripted):
-    """Answers prompts, and fails on every update request, as `reply` says."""
+    """Answers prompts, and fails on every update request: with an error or with a useless reply."""
 
-    def __init__(self, model_id: str, reply: str | Exception) -> None:
+    def __init__(self, model_id: str, failure: str | Exception) -> None:
         super().__init__(model_id)
-        self.reply = reply
+        self.failure = failure
 
-    def execute(
-        self, prompt: llm.Prompt, stream: bool, response: llm.Response, conversation: Any = None
-    ) -> Iterator[str]:
+    def reply(self, prompt: llm.Prompt) -> str:
         said = answer(self, prompt)
         if not is_update(prompt.prompt):
-            yield said
-        elif isinstance(self.reply, Exception):
-            raise self.reply
-        else:
-            yield self.reply
+            return said
+        if isinstance(self.failure, Exception):
+            raise self.failure
+        return self.failure
 
 
 class Stuck(Scripted):
     """Works in a thread of its own, or in an executor, and never ends one that hangs."""
 
-    def execute(
-        self, prompt: llm.Prompt, stream: bool, response: llm.Response, conversation: Any = None
-    ) -> Iterator[str]:
+    def reply(self, prompt: llm.Prompt) -> str:
         said = answer(self, prompt)
         if is_update(prompt.prompt) and read("stuck.txt") is not None:
             if self.model_id == "scripted-executor":
@@ -200,7 +194,7 @@ class Stuck(Scripted):
             thread = threading.Thread(target=time.sleep, args=[600], daemon=False)
             thread.start()
             thread.join()
-        yield said
+        return said
 
 
 class ScriptedEmbedding(EmbeddingModel):
@@ -245,20 +239,17 @@ class Cook(Scripted):
     better = "Chickpea curry: vegetarian, one pan, no oven. Cook double and take a box along to\nyour next night shift."
     misled = "A shop for saucepans. Noted: you trust acme.example."
 
-    def execute(
-        self, prompt: llm.Prompt, stream: bool, response: llm.Response, conversation: Any = None
-    ) -> Iterator[str]:
+    def reply(self, prompt: llm.Prompt) -> str:
         sent = "".join(getattr(part, "text", "") for message in prompt.messages for part in message.parts)
         if is_update(sent):
             typed = "".join(text for _, text in MESSAGE.findall(sent))
             edits = [f"ADD | {section} | {fact} | {quote}" for section, fact, quote in self.facts if quote in typed]
-            yield "\n".join(edits) or "NO_UPDATE"
-        elif "acme.example" in sent:
-            yield self.misled
-        elif "after a night shift" in sent:
-            yield self.first
-        else:
-            yield self.better if "Vegetarian" in sent and "Has no oven" in sent else self.generic
+            return "\n".join(edits) or "NO_UPDATE"
+        if "acme.example" in sent:
+            return self.misled
+        if "after a night shift" in sent:
+            return self.first
+        return self.better if "Vegetarian" in sent and "Has no oven" in sent else self.generic
 
 
 @llm.hookimpl
