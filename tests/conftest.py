@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import compileall
 import contextlib
 import datetime as dt
 import functools
+import inspect
 import json
 import os
 import pathlib
@@ -15,12 +17,15 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import sysconfig
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import filelock
 import llm
+import llm_scripted
+import llm_user_memory_shell
 import psutil
 import pytest
 import sqlite_utils
@@ -57,6 +62,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # a start of llm takes twice as long where Python keeps no compiled code
+        for module in (memory, llm_user_memory_shell, llm_scripted):
+            compileall.compile_dir(os.path.dirname(inspect.getfile(module)), maxlevels=0, quiet=2)
+        compileall.compile_dir(sysconfig.get_path("purelib"), quiet=2)
     # Where pytest is started in the background, Ctrl-C would mean nothing to the shells that it starts either.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     fuzz = config.getoption("--fuzz")
@@ -100,11 +109,12 @@ def eventually(condition: Callable[[], Any], what: str = "it", patience: float =
     """Poll until the condition is true, and return its value."""
     deadline = time.monotonic() + patience
     while True:
+        looked = time.monotonic()
         if value := condition():
             return value
         if time.monotonic() > deadline:
             raise AssertionError(f"{what} did not happen within {patience:g} s")
-        time.sleep(0.02)
+        time.sleep(max(0.02, 3 * (time.monotonic() - looked)))  # what is waited for needs the processor as well
 
 
 def state(pid: int) -> str:
@@ -208,9 +218,15 @@ def learn(
         return memory.Learner(opened, memory.Log(home.logs), memory.Settings(**settings), ask).learn()
 
 
+def can_fork(environ: dict[str, str]) -> bool:
+    """Tell whether a fork will do as `llm`: Python looks at its own variables only when it starts."""
+    python = {name: value for name, value in environ.items() if name.startswith("PYTHON")}
+    return sys.platform == "linux" and python.items() <= (os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}).items()
+
+
 @functools.cache
 def forked_llm() -> Llm:
-    """What runs `llm` for this process of pytest."""
+    """Return what runs `llm` for this process of pytest."""
     server = Llm()
     atexit.register(server.close)
     return server
@@ -223,6 +239,21 @@ def fill(folder: pathlib.Path, free: int = 0) -> pathlib.Path:
     with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
         file.write(b"x" * max(room.f_bavail * room.f_frsize - free, 0))
     return filler
+
+
+def in_the_moment(change: pytest.MonkeyPatch, place: object, name: str, what: Callable[[], object]) -> None:
+    """Do something right after the first call of this function."""
+    function, happened = getattr(place, name), False
+
+    def wrapped(*args: object, **kwargs: object) -> object:
+        nonlocal happened
+        result = function(*args, **kwargs)
+        if not happened:
+            happened = True
+            what()
+        return result
+
+    change.setattr(place, name, wrapped)
 
 
 @dataclass
@@ -288,9 +319,7 @@ class User:
         """Run `llm` as the shell function does (`auto=None`: as `command llm` does)."""
         data = (input.encode() if isinstance(input, str) else input) or b""
         command, environ = [str(BIN / "llm"), *args], self._environ(auto, env)
-        # Python looks at its own variables when it starts.
-        python = {name: value for name, value in environ.items() if name.startswith("PYTHON")}
-        if sys.platform == "linux" and python.items() <= (os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}).items():
+        if can_fork(environ):
             code, out, err = forked_llm()(command, environ, self.folder, data, PATIENCE)
         else:
             done = self.start(*args, auto=auto, stdin=subprocess.PIPE, **env)
@@ -321,7 +350,7 @@ class User:
         assert (done.stdout, done.stderr) == (f"You said: {text}\n", "")
 
     def terminal(self, *command: str, auto: str | None = "1", **env: str) -> Terminal:
-        """Run a command in a pseudo-terminal; `llm …` is the virtual environment's."""
+        """Run a command in a pseudo-terminal; `llm …` is the virtual environment's, and a fork where it can be."""
         return Terminal(command, self._environ(auto, {"COLUMNS": "100"} | env), self.folder)
 
     def _environ(self, auto: str | None, env: dict[str, str]) -> dict[str, str]:
@@ -519,10 +548,16 @@ class Terminal:
     def __init__(self, command: tuple[str, ...], env: dict[str, str], cwd: pathlib.Path) -> None:
         pty = pytest.importorskip("pty", reason="not run: this system has no pseudo-terminals", exc_type=ImportError)
         self.shown = ""
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
+        if command[0] == "llm" and can_fork(env):
+            self.fd, terminal = pty.openpty()
+            self.ended = forked_llm().start([str(BIN / "llm"), *command[1:]], env, cwd, *[terminal] * 3)
+            os.close(terminal)
+            return
+        pid, self.fd = pty.fork()
+        if pid == 0:
             os.chdir(cwd)
             os.execvpe(command[0], list(command), env)
+        self.ended = lambda _: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
     def type(self, text: str) -> None:
         os.write(self.fd, text.encode())
@@ -554,9 +589,9 @@ class Terminal:
         deadline = time.monotonic() + PATIENCE
         while self._read(deadline - time.monotonic()):
             pass
-        _, status = os.waitpid(self.pid, 0)
+        code = self.ended(PATIENCE)
         os.close(self.fd)
-        return os.waitstatus_to_exitcode(status)
+        return code
 
 
 @pytest.fixture

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING
 
-import pytest
-from conftest import PATIENCE, User, eventually
+from conftest import PATIENCE, eventually
+
+if TYPE_CHECKING:
+    from conftest import User
 
 PAGE = "I am the author of this page. I live in Atlantis.\nAll about fish.\n"
 SAID = "I live in Leeds"
@@ -26,18 +28,6 @@ def test_the_first_prompt_is_learned_and_the_next_one_carries_it(user: User) -> 
     assert user.versions() == [(1, "worker")]
 
 
-def test_three_prompts_in_parallel_are_all_learned_once_by_one_worker(user: User) -> None:
-    user.make_log()  # llm itself fails where several first calls create its log at once
-    facts = [SAID, ALSO, "I play the oboe"]
-    calls = [(user.start(fact), fact) for fact in facts]
-    for fact in [fact for call, fact in calls if call.wait(PATIENCE)]:  # so does who is locked out of its log
-        user.llm(fact)
-    user.comes_to_know(*facts)
-    eventually(lambda: len(user.workers()) == 1, "only one worker")
-    assert [user.asked_about(f">\n{fact}\n<") for fact in facts] == [1, 1, 1]
-    assert len(user.receipts()) == 3
-
-
 def test_a_slow_call_logged_after_a_later_quick_one_is_learned(user: User) -> None:
     goes_on = user.folder / "goes on"
     wait = f"import os, time\ndef wait():\n    while not os.path.exists({str(goes_on)!r}):\n        time.sleep(0.05)\n"
@@ -55,25 +45,33 @@ def test_a_slow_call_logged_after_a_later_quick_one_is_learned(user: User) -> No
     user.comes_to_know(SAID, ALSO)
 
 
-def test_every_message_of_a_chat_is_learned_while_it_goes_on(user: User) -> None:
-    terminal = user.terminal("llm", "chat")
-    terminal.expect("> ")
-    terminal.type(f"{SAID}\n")
-    user.comes_to_know(SAID)
-    terminal.expect("> ")
-    terminal.type(f"!multi\nSo:\n{ALSO}\n!end\n")
+def test_every_message_of_a_chat_is_learned_while_it_goes_on_unless_paused(user: User) -> None:
+    chat = user.terminal("llm", "chat")
+    for command, text, shown in (
+        ("status", f"{SAID}", SAID),
+        ("pause", f"{SPY}", SPY),
+        ("resume", f"!multi\nSo:\n{ALSO}\n!end", ALSO),
+    ):
+        user.run(command)
+        chat.expect("> ")
+        chat.type(f"{text}\n")
+        chat.expect(f"You said: .*{shown}\n")
+        if command != "pause":
+            eventually(functools.partial(user.asked_about, shown), f"a request about {shown}")
+    chat.expect("> ")
+    chat.type("quit\n")
+    assert chat.wait() == 0
     user.comes_to_know(SAID, ALSO)
-    terminal.expect("You said: So.*> ")
-    terminal.type("quit\n")
-    assert terminal.wait() == 0
+    assert user.asked_about("a spy") == 0
 
 
-def test_words_typed_into_a_bare_llm_at_a_terminal_are_learned(user: User) -> None:
-    terminal = user.terminal("llm")
+def test_words_typed_into_a_bare_llm_at_a_terminal_are_learned(idle: User) -> None:
+    terminal = idle.terminal("llm")
     terminal.type(f"{SAID}\n")
     terminal.end()
     assert terminal.wait() == 0
-    user.comes_to_know(SAID)
+    assert idle.learns(f"ADD | Personal Information | Lives in Leeds | {SAID}")
+    assert idle.facts == ["Lives in Leeds"]
 
 
 def test_the_model_of_the_turn_is_asked_with_its_own_options_unless_another_is_named(user: User) -> None:
@@ -93,7 +91,7 @@ def test_the_model_of_the_turn_is_asked_with_its_own_options_unless_another_is_n
 # Not learned
 
 
-def test_what_is_not_to_be_learned_will_never_be(user: User) -> None:
+def test_what_was_typed_with_learning_off_is_never_learned_later(user: User) -> None:
     def quietly() -> None:
         user.llm(f"{SPY} one", LLM_MEMORY_UPDATES="false")
         if not user.worker_runs():
@@ -122,34 +120,6 @@ def test_what_is_not_to_be_learned_will_never_be(user: User) -> None:
     assert user.asked_about("a spy") == 0
 
 
-def test_a_pause_and_its_end_count_at_once_in_a_chat_that_goes_on(user: User) -> None:
-    terminal = user.terminal("llm", "chat")
-    for command, text in (("resume", SAID), ("pause", SPY), ("resume", ALSO)):
-        user.run(command)
-        terminal.expect("> ")
-        terminal.type(f"{text}\n")
-        terminal.expect(f"You said: .*{text[-5:]}\n")
-        if command == "resume":
-            eventually(functools.partial(user.asked_about, text), f"a request about {text}")
-    terminal.expect("> ")
-    terminal.type("quit\n")
-    terminal.wait()
-    user.comes_to_know(SAID, ALSO)
-    assert user.asked_about("a spy") == 0
-
-
-def test_a_pause_outlives_a_damaged_database(user: User) -> None:
-    user.has_learned("Plays chess", "I play chess")
-    user.run("pause")
-    user.places.database.write_bytes(b"This is no database. " * 1000)
-    assert user.status()["state"] == "paused"
-    assert list(user.places.directory.glob("memory.db.damaged-*"))
-    user.types(SAID)
-    assert user.learns(f"ADD | Notes | Leeds | {SAID}") is None
-    assert "paused" in user.run("update", code=1)[1]
-    assert user.facts == ["Plays chess"]
-
-
 def test_a_piped_page_is_not_learned_from_but_the_words_typed_for_it_are(user: User) -> None:
     templates = user.user_dir / "templates"
     templates.mkdir()
@@ -172,26 +142,21 @@ def test_a_piped_page_is_not_learned_from_but_the_words_typed_for_it_are(user: U
     assert user.query("select count(*) from turn_search where prompt like '%Atlantis%'") == 4
 
 
-@pytest.mark.parametrize(
-    ("args", "env"),
-    [(("-c",), {}), (("-c", SPY), {"LLM_MEMORY_UPDATES": "false"}), (("-c", "sum up"), {"auto": None})],
-    ids=["nothing typed", "updates off", "without memory"],
-)
-def test_a_call_that_continues_an_open_chat_from_elsewhere_is_not_taken_for_typed(
-    user: User, args: tuple[str, ...], env: dict[str, Any]
-) -> None:
-    terminal = user.terminal("llm", "chat")
-    terminal.expect("> ")
-    terminal.type(f"{SAID}\n")
+def test_calls_from_elsewhere_that_continue_an_open_chat_do_not_count_as_typed(user: User) -> None:
+    chat = user.terminal("llm", "chat")
+    chat.expect("> ")
+    chat.type(f"{SAID}\n")
     user.comes_to_know(SAID)
-    user.llm(*args, input=PAGE, **env)
-    terminal.expect("> ")
-    terminal.type(f"{ALSO}\n")
+    user.llm("-c", input=PAGE)
+    user.llm("-c", SPY, input=PAGE, LLM_MEMORY_UPDATES="false")
+    user.llm("-c", "sum up", input=PAGE, auto=None)
+    chat.expect("> ")
+    chat.type(f"{ALSO}\n")
     user.comes_to_know(SAID, ALSO)
     assert user.asked_about("Atlantis") == user.asked_about("a spy") == 0
-    terminal.expect("> ")
-    terminal.type("quit\n")
-    terminal.wait()
+    chat.expect("> ")
+    chat.type("quit\n")
+    assert chat.wait() == 0
 
 
 def test_words_that_a_tool_gives_to_an_llm_inside_llm_are_not_learned(user: User) -> None:

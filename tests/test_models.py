@@ -37,10 +37,6 @@ def learning(user: User, clock: Clock, ask: memory.Ask = memory.ask_model) -> It
         yield memory.Learner(opened, log, memory.Settings(), ask)
 
 
-def news(user: User) -> str:
-    return user.places.file("news").read_text("utf-8")
-
-
 # Set aside, or put off
 
 
@@ -48,11 +44,10 @@ def news(user: User) -> str:
     ("model", "words", "requests"),
     [
         ("scripted-garbage", "does not answer in the form", 2),
-        ("scripted-empty", "does not answer in the form", 2),
         ("uninstalled", "the model uninstalled is not installed", 0),
     ],
 )
-def test_turns_of_a_model_that_cannot_keep_a_profile_are_set_aside_and_learned_with_another(
+def test_messages_a_model_cannot_learn_from_are_set_aside_and_learned_with_another(
     here: User, model: str, words: str, requests: int
 ) -> None:
     here.profile = "- Mine\n"
@@ -67,39 +62,37 @@ def test_turns_of_a_model_that_cannot_keep_a_profile_are_set_aside_and_learned_w
     status = here.run("status")[0]
     for said in (words, "1 message", "LLM_MEMORY_MODEL", "llm memory update --retry"):
         assert said in status
-    assert news(here) == "1 message not learned from (llm memory status)\n"
+    assert here.places.file("news").read_text("utf-8") == "1 message not learned from (llm memory status)\n"
     assert here.profile == "- Mine\n"
-    done = here.llm("memory", "update", "--retry", auto=None, LLM_MEMORY_MODEL="scripted")
-    assert SAID in done.stdout
+    assert SAID in here.run("update", "--retry", LLM_MEMORY_MODEL="scripted")[0]
     assert here.facts == ["Mine", SAID]
     assert here.problems() == ""
 
 
-def test_a_model_that_fails_is_asked_again_later_and_does_not_block_the_turns_of_others(here: User) -> None:
+def test_a_model_that_fails_is_asked_again_later_and_does_not_hold_up_other_models(here: User) -> None:
     here.types(SAID, model="scripted-dead")
     here.types(ALSO)
     assert here.learns(memory.ask_model)
     assert here.learns(memory.ask_model)
     assert here.facts == [ALSO]
-    assert here.status()["pending"] == 1
+    assert here.pending() == 1
     assert "the service is down" in here.problems(), "a turn still waits because of it"
-    here.llm("memory", "update", auto=None, LLM_MEMORY_MODEL="scripted")
+    here.run("update", LLM_MEMORY_MODEL="scripted")
     assert sorted(here.facts) == [SAID, ALSO]
     assert here.problems() == ""
 
 
-def test_a_missing_key_is_named_and_the_turn_learned_once_it_is_there(here: User) -> None:
+def test_a_missing_key_is_named_and_the_message_learned_once_there_is_one(here: User) -> None:
     here.types(SAID, model="scripted-key")
     assert here.learns(memory.ask_model)
     status = here.run("status")[0]
-    assert "scripted-key has no key" in status
-    assert "llm keys set" in status
-    assert "1 message" in status
-    here.llm("memory", "update", auto=None, SCRIPTED_KEY="abc")
+    for said in ("scripted-key has no key", "llm keys set", "1 message"):
+        assert said in status
+    here.run("update", SCRIPTED_KEY="abc")
     assert here.facts == [SAID]
 
 
-def test_a_failing_turn_is_tried_five_times_ever_later_then_set_aside_until_a_retry(user: User) -> None:
+def test_a_message_that_fails_is_tried_five_times_at_growing_intervals_then_set_aside(user: User) -> None:
     asked = []
 
     def down(model: str, request: str) -> str:
@@ -139,7 +132,7 @@ def test_messages_that_failed_together_are_asked_about_one_by_one(user: User) ->
     assert user.facts == texts
 
 
-def test_a_model_that_misses_the_form_is_asked_once_a_day_or_after_a_retry(user: User) -> None:
+def test_a_model_that_does_not_answer_in_the_form_is_asked_once_a_day_or_after_a_retry(user: User) -> None:
     asked: list[str] = []
 
     def rambling(model: str, request: str) -> str:
@@ -199,11 +192,12 @@ class Service:
         raise RuntimeError(self.words.format(request=end, json=json.dumps(end)))
 
 
-@pytest.mark.parametrize("form", ["{request!r}", "{json}", r"My \"dog\" is called Rex.", r"My cat is Zo\u00eb."])
-def test_a_request_that_a_service_quotes_in_its_error_is_not_kept(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+def test_a_request_that_a_service_quotes_in_its_error_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     document = memory.Document("## Family\n- Married to   Bluebird\n")
     request = memory.build_request(document, [memory.Message('My "dog" is called Rex.\nMy cat is Zoë.')], "abcdef")
-    monkeypatch.setattr(llm, "get_model", lambda _: Service(f"refused by the filter: {form}"))
-    with pytest.raises(memory.ModelFailed) as failed:
-        memory.ask_model("scripted", request)
-    assert str(failed.value) == "scripted: RuntimeError"
+    for form in ("{request!r}", "{json}", r"My \"dog\" is called Rex.", r"My cat is Zo\u00eb."):
+        service = Service(f"refused by the filter: {form}")
+        monkeypatch.setattr(llm, "get_model", lambda _, service=service: service)
+        with pytest.raises(memory.ModelFailed) as failed:
+            memory.ask_model("scripted", request)
+        assert str(failed.value) == "scripted: RuntimeError", form

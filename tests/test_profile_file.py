@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import stat
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from conftest import PROFILE, User, as_root, eventually, posix_only
+from conftest import PROFILE, User, as_root, eventually, in_the_moment, posix_only
 
 import llm_user_memory
-from llm_user_memory import LARGEST_PROFILE, Edit, Problem, ProfileUnreadable, exchange_files, open_for_writing
+from llm_user_memory import LARGEST_PROFILE, Edit, Problem, exchange_files
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 pytestmark = posix_only
 NOBODY = 65534
-
-
-def authors(user: User) -> list[str]:
-    return [author for _, author in user.versions()]
 
 
 def beside(user: User) -> list[str]:
@@ -50,18 +45,6 @@ def nobody_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(llm_user_memory, "open_for_writing", lambda _: None)
 
 
-def before_the_exchange(monkeypatch: pytest.MonkeyPatch, save: Callable[[], object]) -> None:
-    """Save once, between the last look at the profile and the write that displaces it."""
-    real, waiting = llm_user_memory.exchange_files, [save]
-
-    def exchange(one: pathlib.Path, other: pathlib.Path) -> bool:
-        if waiting:
-            waiting.pop()()
-        return real(one, other)
-
-    monkeypatch.setattr(llm_user_memory, "exchange_files", exchange)
-
-
 def replace(user: User, text: str) -> None:
     """Save as most editors do."""
     aside = user.folder / "aside"
@@ -80,7 +63,7 @@ def test_writing_works_and_leaves_nothing_beside_the_profile(user: User, exchang
     user.run("rollback", "1")
     assert user.profile == PROFILE
     user.run("history")
-    assert authors(user) == ["load", "add", "rollback"]
+    assert user.authors == ["load", "add", "rollback"]
     assert beside(user) == []
 
 
@@ -90,15 +73,15 @@ def test_a_save_between_our_last_look_and_our_write_is_merged(
 ) -> None:
     user.run("load", "-", stdin=PROFILE)
     saved = PROFILE + "- Saved in between\n"
-    before_the_exchange(monkeypatch, lambda: save(user, saved))
+    in_the_moment(monkeypatch, llm_user_memory, "write_private", lambda: save(user, saved))
     user.run("add", "Plays chess")
     assert user.facts == ["Lives in Leeds", "Plays chess", "Likes short answers", "Saved in between"]
-    assert authors(user) == ["load", "add", "outside", "merge"]
+    assert user.authors == ["load", "add", "outside", "merge"]
     assert user.text_of(3) == saved
     assert beside(user) == []
 
 
-def test_a_save_that_removes_the_file_first_is_no_file_of_another_user(
+def test_an_editor_that_removes_the_file_before_it_saves_loses_nothing(
     user: User, exchange: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     user.run("load", "-", stdin=PROFILE)
@@ -129,7 +112,7 @@ def test_an_editor_that_still_has_the_old_file_open_loses_nothing(user: User, ex
     assert beside(user) == []
 
 
-def test_a_save_that_goes_on_during_our_next_write_is_waited_for(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_save_still_going_on_during_our_next_write_is_waited_for(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
     user.run("load", "-", stdin=PROFILE)
     file = user.places.profile.open("r+")
 
@@ -137,7 +120,7 @@ def test_a_save_that_goes_on_during_our_next_write_is_waited_for(user: User, mon
         file.write(PROFILE + "- Saved by a sl")
         file.flush()
 
-    before_the_exchange(monkeypatch, begin)
+    in_the_moment(monkeypatch, llm_user_memory, "write_private", begin)
     user.run("add", "Plays chess")
     with monkeypatch.context() as impatient:
         impatient.setattr(llm_user_memory, "WRITER_PATIENCE", 0.1)
@@ -150,7 +133,7 @@ def test_a_save_that_goes_on_during_our_next_write_is_waited_for(user: User, mon
     assert beside(user) == []
 
 
-def test_an_old_text_stays_where_nobody_can_tell_until_all_is_quiet(user: User, nobody_can_tell: None) -> None:
+def test_where_nobody_can_tell_the_old_text_stays_until_all_is_quiet(user: User, nobody_can_tell: None) -> None:
     user.run("load", "-", stdin=PROFILE)
     user.run("add", "Plays chess")
     assert beside(user) == [".profile.md.previous"]
@@ -163,7 +146,7 @@ def test_an_old_text_stays_where_nobody_can_tell_until_all_is_quiet(user: User, 
     eventually(is_tidy)
 
 
-def test_what_is_saved_into_a_displaced_file_and_is_no_text_is_kept_and_told(user: User) -> None:
+def test_binary_data_saved_into_the_displaced_file_is_kept_and_reported(user: User) -> None:
     user.run("load", "-", stdin=PROFILE)
     with user.places.profile.open("rb+") as file:
         user.run("add", "Plays chess")
@@ -193,7 +176,7 @@ def test_a_writer_that_pauses_leaves_no_halves(user: User, monkeypatch: pytest.M
         file.write("ds\n")
     user.run("add", "Plays chess")
     assert user.facts == ["Lives in Leeds", "Plays chess"]
-    assert authors(user) == ["load", "outside", "add"]
+    assert user.authors == ["load", "outside", "add"]
     assert user.text_of(2) == "# Me\n- Lives in Leeds\n"
     assert user.pending() == 1, "not lost either"
 
@@ -205,17 +188,14 @@ def test_a_writer_that_is_soon_done_is_waited_for(user: User, monkeypatch: pytes
     file.write("- Plays ch")
     file.flush()
 
-    def looked(path: pathlib.Path) -> bool | None:
-        found = open_for_writing(path)
-        if not file.closed:
-            file.write("ess\n")
-            file.close()
-        return found
+    def finish() -> None:
+        file.write("ess\n")
+        file.close()
 
-    monkeypatch.setattr(llm_user_memory, "open_for_writing", looked)
+    in_the_moment(monkeypatch, llm_user_memory, "open_for_writing", finish)
     user.run("add", "Has a dog")
     assert user.facts == ["Lives in Leeds", "Has a dog", "Likes short answers", "Plays chess"]
-    assert authors(user) == ["load", "outside", "add"]
+    assert user.authors == ["load", "outside", "add"]
 
 
 @pytest.mark.parametrize("left", ["", "# User Profile\n\n## Personal In"])
@@ -236,7 +216,7 @@ def test_a_profile_that_was_cut_short_is_given_a_second_where_nobody_can_tell(
 
 @pytest.mark.parametrize("at", ["before the exchange", "after the exchange"])
 @pytest.mark.parametrize("saved", [False, True])
-def test_a_crash_around_the_write_is_completed_and_brings_nothing_back_later(
+def test_a_write_cut_off_by_a_crash_is_completed_and_brings_nothing_back_later(
     user: User, monkeypatch: pytest.MonkeyPatch, at: str, saved: bool
 ) -> None:
     user.run("load", "-", stdin=PROFILE)
@@ -257,14 +237,14 @@ def test_a_crash_around_the_write_is_completed_and_brings_nothing_back_later(
     user.run("clear")
     user.run("history")
     assert user.profile == ""
-    assert "rollback" not in authors(user)
+    assert "rollback" not in user.authors
     assert beside(user) == []
 
 
-@pytest.mark.parametrize("name", [".profile.md.previous", ".profile.md.new"])
-def test_an_abandoned_half_written_file_is_swept_away(user: User, name: str) -> None:
+def test_half_written_files_of_ours_are_removed(user: User) -> None:
     user.places.create()
-    user.places.directory.joinpath(name).write_text("half of it")
+    for name in (".profile.md.previous", ".profile.md.new"):
+        user.places.directory.joinpath(name).write_text("half of it")
     user.run("add", "Plays chess")
     assert user.facts == ["Plays chess"]
     assert beside(user) == []
@@ -337,21 +317,10 @@ def test_a_symlinked_profile_stays_a_symlink_with_its_mode(
     assert stat.S_IMODE(elsewhere.stat().st_mode) == (0o600 if dangling else 0o644)
 
 
-def test_a_symlink_into_a_folder_that_is_gone_is_a_clear_error(user: User, elsewhere: pathlib.Path) -> None:
+def test_a_symlink_into_a_missing_folder_is_a_clear_error(user: User, elsewhere: pathlib.Path) -> None:
     elsewhere.parent.rmdir()
     assert "dotfiles can't be written to" in user.run("add", "Plays chess", code=1)[1]
     assert user.places.profile.is_symlink()
-
-
-def test_what_we_write_is_for_its_owner_only(user: User) -> None:
-    user.run("add", "Plays chess")
-    user.types("I have a dog")
-    user.run("pause")
-    user.places.directory.chmod(0o755)
-    user.run("add", "Plays go")
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in user.places.directory.iterdir()}
-    assert set(modes.values()) == {0o600}, modes
-    assert stat.S_IMODE(user.places.directory.stat().st_mode) == 0o700
 
 
 # A profile that is not to be written
@@ -366,7 +335,7 @@ def refused(user: User, said: str) -> None:
     with pytest.raises(Problem, match=said):
         user.learns("ADD | Interests | Has a dog | I have a dog")
     assert (user.places.profile.read_bytes(), user.places.profile.stat().st_ino) == before
-    assert set(authors(user)) <= {"unknown"}
+    assert set(user.authors) <= {"unknown"}
     assert user.pending() == 1, "still to be learned, when the file can be written again"
 
 
@@ -381,7 +350,7 @@ def test_a_read_only_profile_is_never_replaced(user: User) -> None:
     assert "Has a dog" in user.facts
 
 
-def test_a_hard_linked_profile_is_not_cut_from_its_other_name(user: User) -> None:
+def test_a_hard_linked_profile_is_not_separated_from_its_other_name(user: User) -> None:
     user.profile = PROFILE
     other = user.folder / "backup.md"
     os.link(user.places.profile, other)
@@ -395,15 +364,19 @@ def test_a_hard_linked_profile_is_not_cut_from_its_other_name(user: User) -> Non
 
 
 @as_root
-def test_a_profile_of_another_user_is_neither_read_nor_taken_from_them(user: User) -> None:
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_profile_of_another_user_is_neither_read_nor_taken_from_them(user: User, linked: bool) -> None:
     user.profile = PROFILE
+    if linked:
+        user.places.profile.rename(user.folder / "theirs")
+        user.places.profile.symlink_to(user.folder / "theirs")
     os.chown(user.places.profile, NOBODY, -1)
     refused(user, "belongs to another user")
     assert user.places.profile.stat().st_uid == NOBODY
     assert "belongs to another user" in user.run("show", code=1)[1]
-    assert "Leeds" not in str(user.calls())
-    user.llm("hi", LLM_MEMORY_UPDATES="false")
-    assert user.calls(update=False)[-1]["messages"] == [["user", "hi"]]
+    user.says("hi", LLM_MEMORY_UPDATES="false")
+    assert user.calls() == [user.calls()[-1]]
+    assert user.calls()[-1]["messages"] == [["user", "hi"]]
     assert "belongs to another user" in user.problems()
 
 
@@ -433,44 +406,28 @@ def test_a_directory_of_another_user_neither_speaks_nor_takes_our_writes(user: U
     assert sorted(os.listdir(theirs)) == sorted([*names, "profile.md"])
 
 
-@contextlib.contextmanager
-def unprivileged(folder: pathlib.Path) -> Iterator[None]:
-    """As someone who may not read everything, who owns this folder."""
-    if os.geteuid() != 0:
-        yield
-        return
-    opened = [path for path in folder.parents if not path.stat().st_mode & 0o001]
-    for path in [folder, *folder.rglob("*")]:
-        os.chown(path, NOBODY, NOBODY)
-    for path in opened:
-        path.chmod(path.stat().st_mode | 0o011)
-    os.seteuid(NOBODY)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-        for path in opened:
-            path.chmod(path.stat().st_mode & ~0o011)
-
-
-def test_a_profile_that_cannot_be_read_is_a_clear_error_and_stays(user: User) -> None:
+def test_a_profile_that_may_not_be_read_is_a_clear_error_and_stays(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
     user.run("load", "-", stdin=PROFILE)
-    with unprivileged(user.folder):
-        user.places.profile.chmod(0)
-        with (
-            user.memory() as memory,
-            pytest.raises(ProfileUnreadable, match=r"can't be read: Permission denied; see: ls -l "),
-        ):
-            memory.history.add(["Plays chess"], "Interests")
-        user.places.profile.chmod(0o600)
-        assert user.profile == PROFILE
+    real = os.open
+
+    def refuses(path: Any, *args: Any, **options: Any) -> int:
+        if str(path) == str(user.places.profile):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, *args, **options)
+
+    with monkeypatch.context() as closed:
+        closed.setattr(os, "open", refuses)
+        assert "can't be read: Permission denied; see: ls -l " in user.run("add", "Plays chess", code=1)[1]
+    assert user.profile == PROFILE
 
 
-# What is no profile
+# Something else in place of the profile
 
 
 def too_large(path: pathlib.Path) -> None:
-    path.write_text("- Likes tea\n" * LARGEST_PROFILE)
+    """Make a file that takes no room, and would take all memory if it was read."""
+    path.touch()
+    os.truncate(path, 10**12)
 
 
 def fifo(path: pathlib.Path) -> None:
@@ -486,11 +443,11 @@ def no_text(path: pathlib.Path) -> None:
     [
         (fifo, "is not a regular file; see: ls -l"),
         (os.mkdir, "is not a regular file; see: ls -l"),
-        (too_large, "is too large (1,200,000 bytes; at most 100,000)"),
+        (too_large, "is too large (1,000,000,000,000 bytes; at most 100,000)"),
         (no_text, "is not valid UTF-8 (line 2)"),
     ],
 )
-def test_what_can_be_no_profile_is_named_kept_and_replaced_only_on_request(
+def test_something_else_in_place_of_the_profile_is_named_kept_and_replaced_only_on_request(
     user: User, make: Callable[[pathlib.Path], None], said: str
 ) -> None:
     user.run("load", "-", stdin=PROFILE)
@@ -513,7 +470,7 @@ def test_what_can_be_no_profile_is_named_kept_and_replaced_only_on_request(
     assert kept in told
 
 
-def test_a_profile_that_can_not_be_read_is_mended_in_the_editor(user: User) -> None:
+def test_a_profile_that_cannot_be_read_can_be_fixed_in_the_editor(user: User) -> None:
     for make in (too_large, no_text):
         user.places.create()
         make(user.places.profile)
@@ -522,13 +479,13 @@ def test_a_profile_that_can_not_be_read_is_mended_in_the_editor(user: User) -> N
         assert user.facts == ["Mended"], make
 
 
-def test_no_text_is_written_that_is_too_large_to_be_read(user: User) -> None:
+def test_a_text_too_large_to_be_read_is_not_written(user: User) -> None:
     user.run("load", "-", stdin=PROFILE)
     for args in (["load", "-"], ["add", "-"]):
         said = user.run(*args, stdin="- Likes tea\n- Likes rain\n" + f"- {'x' * LARGEST_PROFILE}\n", code=1)[1]
         assert "too large for a profile" in said
     assert user.profile == PROFILE
-    assert authors(user) == ["load"]
+    assert user.authors == ["load"]
 
 
 # What reaches a terminal
@@ -548,13 +505,13 @@ def test_no_control_character_of_a_profile_or_an_error_reaches_a_terminal(user: 
     with user.memory() as memory:
         memory.db.report("worker", f"refused: {ESCAPE}")
         memory.journal.append({"failed": f"refused: {ESCAPE}"})
-    script = "; ".join(f"llm memory {command}" for command in COMMANDS)
-    terminal = user.terminal("sh", "-c", script, auto=None, NO_COLOR="1")
-    assert terminal.wait() == 1
-    assert terminal.shown.count("owned") >= len(COMMANDS)
-    assert {char for char in terminal.shown if not char.isprintable()} == {"\n"}
+    for command in COMMANDS:
+        terminal = user.terminal("llm", "memory", *command.split(), auto=None, NO_COLOR="1")
+        assert terminal.wait() == (command == "review --yes"), terminal.shown
+        assert "owned" in terminal.shown, command
+        assert {char for char in terminal.shown if not char.isprintable()} == {"\n"}, command
 
 
-def test_a_profile_that_is_piped_is_as_it_is(user: User) -> None:
+def test_a_profile_shown_to_a_pipe_is_unchanged(user: User) -> None:
     user.profile = f"- Lives in {ESCAPE}Leeds\n"
     assert user.run("show")[0] == user.profile

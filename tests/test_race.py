@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import click
 import pytest
-from conftest import User, eventually
+from conftest import User, eventually, in_the_moment
 
 import llm_user_memory as memory
 from llm_user_memory import DEFAULT_SECTIONS, TITLE, Document, Home, Memory
@@ -285,21 +285,6 @@ def test_no_save_is_lost_or_torn_while_a_worker_and_commands_write(
 
 
 # -- the moments that a race seldom hits -----------------------------------------------
-
-
-def in_the_moment(change: pytest.MonkeyPatch, place: object, name: str, what: Callable[[], object]) -> None:
-    """Have something happen right after the first call of this function."""
-    function, happened = getattr(place, name), False
-
-    def wrapped(*args: object, **kwargs: object) -> object:
-        nonlocal happened
-        result = function(*args, **kwargs)
-        if not happened:
-            happened = True
-            what()
-        return result
-
-    change.setattr(place, name, wrapped)
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-import filelock
 import pytest
 from conftest import posix_only
 from hypothesis import given
@@ -18,7 +17,6 @@ from llm_user_memory import is_written_in
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Iterator
 
     from conftest import User
 
@@ -119,7 +117,7 @@ START_UP = {
 
 
 def learned(user: User) -> list[bool]:
-    """Tell for each call whether its words are to be learned from."""
+    """Tell for each call if its words may be learned from."""
     return [note.learn for note in user.memory().journal.read().notes]
 
 
@@ -135,7 +133,7 @@ def furnished(folder: pathlib.Path, shell: str, monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.parametrize("shell", ["bash", "bash --posix", "zsh", "fish"])
-def test_typed_words_are_told_from_what_the_shell_put_in(
+def test_typed_words_are_told_apart_from_words_the_shell_put_in(
     shell: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = furnished(tmp_path / "place", shell, monkeypatch)
@@ -172,7 +170,7 @@ def calls_of(shell: Session, line: str) -> list[Record]:
         ("fish", "", ["--private"], "llm one", " "),
     ],
 )
-def test_what_a_shell_keeps_of_a_line_depends_on_its_settings(
+def test_the_line_a_shell_passes_on_depends_on_its_history_settings(
     shell: str,
     rc: str,
     arguments: list[str],
@@ -191,7 +189,7 @@ def test_what_a_shell_keeps_of_a_line_depends_on_its_settings(
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])  # fish takes minutes to show such a line
-def test_a_line_of_any_length_calls_llm_as_without_the_function(
+def test_a_line_too_long_for_one_variable_still_calls_llm(
     shell: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = furnished(tmp_path / "place", shell, monkeypatch)
@@ -205,18 +203,14 @@ def test_a_line_of_any_length_calls_llm_as_without_the_function(
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_call_from_a_real_shell_notes_whether_its_words_were_typed(
-    shell: str, tmp_path: pathlib.Path, user: User, monkeypatch: pytest.MonkeyPatch
+    shell: str, tmp_path: pathlib.Path, idle: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = furnished(tmp_path / "place", shell, monkeypatch)
     (place.folder / "bin" / "llm").unlink()
-    lines = [f"llm '{SAID}'", f"ask '{SAID}'", 'llm "$(cat page)"', "source ./script", f" llm '{SAID}'"]
-    user.places.create()
-    with (
-        filelock.FileLock(user.places.lock("worker")),
-        session(place, **user.env | {"HOME": str(place.home)}) as opened,
-    ):
+    lines = [f"ask '{SAID}'", 'llm "$(cat page)"']
+    with session(place, **idle.env | {"HOME": str(place.home)}) as opened:
         assert [opened.run(line).code for line in lines] == ["0"] * len(lines)
-    assert learned(user) == [True, True, False, False, False]
+    assert learned(idle) == [True, False]
 
 
 # Without a shell
@@ -228,28 +222,16 @@ def test_any_words_are_found_in_a_line_that_quotes_them(words: str) -> None:
     assert not is_written_in(f"{words}x", f"llm {shlex.quote(words.replace('x', 'y'))}")
 
 
-@pytest.fixture
-def idle(user: User) -> Iterator[User]:
-    """User whose calls start no worker, so that the journal stays."""
-    user.places.create()
-    with filelock.FileLock(user.places.lock("worker")):
-        yield user
-
-
 def test_words_that_a_plugin_passes_to_llm_in_its_process_are_not_typed(idle: User) -> None:
     code = f"from llm.cli import cli; cli.main(['{SPY}'], standalone_mode=False)"
-    for env in ({}, {"LLM_MEMORY_LINE": f"llm plugin '{SPY}'"}):
-        subprocess.run(
-            [sys.executable, "-c", code], env=idle.env | {"LLM_MEMORY_AUTO": "1"} | env, check=True, capture_output=True
-        )
-    assert learned(idle) == [False, False]
+    env = idle.env | {"LLM_MEMORY_AUTO": "1", "LLM_MEMORY_LINE": f"llm plugin '{SPY}'"}
+    subprocess.run([sys.executable, "-c", code], env=env, cwd=idle.folder, check=True, capture_output=True)
+    assert learned(idle) == [False]
 
 
-@pytest.mark.parametrize("arguments", [("-f", "memory:auto"), ("--sf", "memory:auto")], ids=" ".join)
-def test_without_the_shell_function_words_are_typed_only_at_a_terminal(idle: User, arguments: tuple[str, ...]) -> None:
-    idle.llm(*arguments, SPY, auto=None)
-    terminal = idle.terminal("llm", *arguments, SAID, auto=None)
-    assert terminal.wait() == 0
+def test_without_the_shell_function_words_count_as_typed_only_at_a_terminal(idle: User) -> None:
+    idle.llm("--sf", "memory:auto", SPY, auto=None)
+    assert idle.terminal("llm", "--sf", "memory:auto", SAID, auto=None).wait() == 0
     assert learned(idle) == [False, True]
 
 
