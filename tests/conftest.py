@@ -65,7 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # a start of llm takes twice as long where Python keeps no compiled code
         for module in (memory, llm_user_memory_shell, llm_scripted):
             compileall.compile_dir(os.path.dirname(inspect.getfile(module)), maxlevels=0, quiet=2)
-        compileall.compile_dir(sysconfig.get_path("purelib"), quiet=2)
+        compileall.compile_dir(sysconfig.get_path("purelib"), quiet=2, workers=0)
     # Where pytest is started in the background, Ctrl-C would mean nothing to the shells that it starts either.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     fuzz = config.getoption("--fuzz")

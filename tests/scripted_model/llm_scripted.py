@@ -12,7 +12,7 @@ Files in $SCRIPTED_DIR that change what happens:
     slow.txt     "TEXT SECONDS": a prompt that holds TEXT takes so long
     error.txt    every update request raises this message
     tool.json    the tool call that a prompt with tools makes; its result is then the answer
-    stuck.txt    scripted-thread and scripted-executor hang in an update request
+    stuck.txt    scripted-executor hangs in an update request
     embed-error.txt  every request for embeddings raises this message
 """
 
@@ -22,7 +22,6 @@ import json
 import os
 import pathlib
 import re
-import threading
 import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
@@ -184,16 +183,12 @@ class Dead(Scripted):
 
 
 class Stuck(Scripted):
-    """Works in a thread of its own, or in an executor, and never ends one that hangs."""
+    """Works in a thread of an executor, and never ends one that hangs."""
 
     def reply(self, prompt: llm.Prompt) -> str:
         said = answer(self, prompt)
         if is_update(prompt.prompt) and read("stuck.txt") is not None:
-            if self.model_id == "scripted-executor":
-                ThreadPoolExecutor().submit(time.sleep, 600).result()
-            thread = threading.Thread(target=time.sleep, args=[600], daemon=False)
-            thread.start()
-            thread.join()
+            ThreadPoolExecutor().submit(time.sleep, 600).result()
         return said
 
 
@@ -264,5 +259,4 @@ def register_models(register: Any) -> None:
     register(Dead("scripted-dead", llm.ModelError("the service is down")))
     register(Dead("scripted-garbage", "Sure! Here is the updated profile: You are great."))
     register(Dead("scripted-empty", ""))
-    register(Stuck("scripted-thread"))
     register(Stuck("scripted-executor"))
