@@ -2585,7 +2585,7 @@ class History:
             # A heading that came with it has other facts below it by now: it stays.
             document = Document(now)
             for change in compare(Document(before), Document(after), {}):
-                if item := document.find(change.before):
+                if item := document.find(change.before, change.section) or document.find(change.before):
                     document = document.remove(item)
                 if change.after:
                     document = document.add(change.section, change.after, new_section=True)
@@ -6084,7 +6084,8 @@ def settle_edits(memory: Memory, accepted: Sequence[HeldEdit], dropped: Sequence
             report_change(version)
     if dropped:
         memory.review.drop(*dropped)
-        say(f"Dropped {', '.join(str(held.id) for held in dropped)}. These messages will not be learned from again.")
+        again = " The messages behind them will not be learned from again." if any(e.turn_id for e in dropped) else ""
+        say(f"Dropped {', '.join(str(held.id) for held in dropped)}.{again}")
     return problems
 
 
@@ -6474,7 +6475,7 @@ def install_shell(name: str | None, print_: bool) -> None:
         click.echo(block_of(shell), nl=False)
         return
     if not name:
-        say(f"Your shell is {shell.name}, by $SHELL. For another one: llm memory install-shell --shell NAME")
+        say(f"Setting up {shell.name}, your $SHELL. For another shell: llm memory install-shell --shell NAME")
     for line in install(shell):
         # Code stays as it is.
         click.echo(line, err=True) if line.startswith("    ") else say(line)

@@ -433,7 +433,7 @@ class People(RuleBasedStateMachine):
     @rule(
         point=st.sampled_from(POINTS),
         nth=st.integers(1, 4),
-        what=st.sampled_from(["add", "learn", "settle", "load", "rollback", "undo", "forget", "edit"]),
+        what=st.sampled_from(["add", "learn", "settle", "load", "rollback", "undo", "forget", "edit", "tidy"]),
         token=tokens,
         saves_after=st.booleans(),
     )
@@ -490,10 +490,14 @@ class People(RuleBasedStateMachine):
                 forget_for_good(memory, Log(self.home.logs), saying(token))
             elif what == "edit":
                 self.edits_with(lambda: self.save(f"{self.text}\n- Edited {added} before the crash\n"), memory)
+            elif what == "tidy":
+                history.tidy()
 
     @rule()
     def looks(self) -> None:
         self.memory.history.settle()
+        self.clock.sleep(1)
+        self.memory.history.tidy()
         assert self.memory.history.version_text(self.memory.history.latest_id()) == self.text
         assert not list(self.folder.rglob(".profile.md.*"))
         tokens = re.findall(r"zq\d+x", self.text)
