@@ -109,7 +109,7 @@ def run(quick: bool, folder: pathlib.Path) -> tuple[str, list[Row]]:
         ours, other = in_turns(times, lambda: cpu(ours=True), lambda: cpu(ours=False))
         counted = None
         if shutil.which("valgrind") and not quick:
-            counted = in_turns(1, lambda: instructions(ours=True), lambda: instructions(ours=False))
+            counted = in_turns(3, lambda: instructions(ours=True), lambda: instructions(ours=False))
         imports, calls = in_turns(times, importing, lambda: inside()["call"] * 1000)
     spawns = []
     for _ in range(times):
