@@ -1342,9 +1342,12 @@ PASTED = (
         |^(?=.*:[ \t]*$).*(?:\d{{4}}.*\d:\d\d|@).*:[ \t]*$|^[★☆⭐]{{2,}}.*\n)
         (?s:.*?)(?:^{_SIGN_OFF}|\Z)""",
     rf"""(?:(?<=\n)|[-–—:]\ )(?:dear|hello|hi|hey|sehr\ geehrter?|hallo|ch[eè]re?s?|bonjour
-        |estimad[oa]s?|hola|gentil[ei]|ciao|prezad[oa]s?|olá|geachte|szanown[yai]|уважаем\w\w|здравствуйте)\b(?:(?s:.*?){_SIGN_OFF}{_PARAGRAPH}|(?<=dear).*\n?{_PARAGRAPH}|.{{0,30}}\n\s*{_PARAGRAPH})""",
-    rf"(?:(?<=\n\n)|(?<=[?:.!]\n))(?:[^\W\d_]+\.?\ ){{0,4}}[^\W\d_]+,[ \t]*\n\s*(?:(?s:.*?)^{_SIGN_OFF})?{_PARAGRAPH}",
-    r"(?:尊敬的|亲爱的|拝啓|お世話になって)(?s:.*)|\A(?:dear|hello|hi|hey)\b.{0,30},\n(?s:.*?)^--[ \t]*$",
+        |estimad[oa]s?|hola|gentil[ei]|ciao|prezad[oa]s?|olá|geachte|szanown[yai]|уважаем\w\w|здравствуйте)\b
+        (?:(?s:.*?){_SIGN_OFF}{_PARAGRAPH}|(?<=dear).*\n?{_PARAGRAPH}|.{{0,30}}\n\s*{_PARAGRAPH})""",
+    rf"""(?:(?<=\n\n)|(?<=[?:.!]\n))(?!{_SIGN_OFF})(?:[^\W\d_]+\.?\ ){{0,4}}[^\W\d_]+,[ \t]*\n
+        \s*(?:(?s:.*?)^{_SIGN_OFF})?{_PARAGRAPH}""",
+    rf"(?:尊敬的|亲爱的|拝啓|お世話になって)(?s:.*?)(?:^{_SIGN_OFF}|\Z)",
+    r"\A(?:dear|hello|hi|hey)\b.{0,30},\n(?s:.*?)^--[ \t]*$",
     rf"""^[^\W\d][\w.'-]*(?:\ \w+)?(?:\ [—–]\ |\ \ )(?:[a-zà-ÿ]+\ (?:[a-zà-ÿ]+\ ){{0,2}})?\d?\d:\d\d.*\n{_PARAGRAPH}""",
     r"""^(?:>|\W?\d{1,4}[-/.]\d\d?[-/.]\d{1,4},?[T\ ]+\d?\d:\d|\[\d\d?:\d\d|\d\d:\d\d:\d\d(?:.*-->(?:.*\n.+)+)?
         |[a-z]{3}\ +\d+\ \d\d:\d).*$""",
@@ -5798,7 +5801,7 @@ def clear(settings: Settings, purge: bool, yes: bool) -> None:
             if not yes:
                 click.confirm("Remove it?", abort=True, err=True)
             memory.forgetting.purge()
-            more = " Your next prompt here starts a new memory; to stop that: llm memory uninstall-shell"
+            more = " A shell in which memory is still active starts a new one with your next prompt."
             say(f"Removed.{more * bool(settings.auto)}")
     say_what_llm_keeps(home)
 
