@@ -5309,8 +5309,7 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except Problem as problem:
-            # It may quote a profile, or a model's error.
-            raise _Told(printable(for_current_profile(problem.message))) from problem
+            raise _Told(problem.message) from problem
         except OverflowError as error:
             raise _Told("There is no such number; see: llm memory history") from error
         except sqlite3.DatabaseError as error:
