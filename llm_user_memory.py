@@ -514,7 +514,8 @@ def alike(one: str, other: str) -> bool:
     if size < 4:
         return short == long or (size == 3 and long.startswith(short) and len(long) < 6)
     stem = max(3, -(-3 * len(short) // 5), 7 - len(short))
-    return short[:stem] == long[:stem] or short in long or (stem > 3 and short[:stem] in long)
+    inside = short in long if size > 4 else long.startswith(short) or long.endswith(short)
+    return inside or short[:stem] == long[:stem] or (stem > 3 and short[:stem] in long)
 
 
 def related(text: str, other: str) -> bool:
@@ -1359,8 +1360,8 @@ PASTED = (
         (?:{_SPEAKER}.*(?:\n|\Z)){{2,}}""",
     rf"^{_TITLE}(?:(?s:.*)^{_TITLE})?{_PARAGRAPH}",
     r"""(?<!\bi\ )(?<!\bi've\ )(?<!\balready\ )(?<!\bhave\ )\b(?:says|said|wrote|writes|told|texted|asked|sagt|schrieb
-        |geschrieben|meint|dice|dijo|escribió|diz|disse|escreveu|dit|écrit|scri|detto|zegt|schreef|mówi|napisał|пишет
-        |сказал)\w*\b[^\n:.?!"“(]{0,30}[:：].*""",
+        |geschrieben|meint|dice|dijo|escribió|diz|disse|escreveu|dit|écrit|scri(?:ve|sse|tt)|detto|zegt|schreef|mówi|napisał
+        |пишет|сказал)\w*\b[^\n:.?!"“(]{0,30}[:：].*""",
     rf"""(?:\b(?:this|these|(?:my|his|her)\ \w+'s|dies\w*|cette?|est[ea]|quest[oa]|эт\w+)\ (?:\w+\ )?(?:e?-?mail|letter
         |text|review|article|pdf|page|post|blog|cv|bio|tweet|song|message|story|nachricht|lettre|carta|correo|письмо)|[这這][篇封段]|この文)
         [^\n:：]{{0,40}}[:：\n]\s*{_PARAGRAPH}""",
@@ -1431,6 +1432,11 @@ class Proposal(Value):
     @property
     def removes(self) -> bool:
         return removes(self.line, self.fact)
+
+    @property
+    def names_others(self) -> bool:
+        """The quote mentions other lines of the profile."""
+        return any(related(item.text, self.edit.quote) for item in self.now.items if item.text != self.line)
 
     @property
     def is_about_its_line(self) -> bool:
@@ -1506,7 +1512,7 @@ def _only_takes(p: Proposal) -> bool:
 def _goes_unsaid(p: Proposal) -> bool:
     """Tell whether an edit removes what nobody mentioned; it may go along with a line that was mentioned."""
     gone = " ".join(word for word in substance(p.line) if word not in words(p.fact)) if p.fact else p.line
-    said = related(gone, p.typed) or re.search(_FORGET, folded(p.edit.quote))
+    said = related(gone, p.typed) or (re.search(_FORGET, folded(p.edit.quote)) and not p.names_others)
     return _only_takes(p) and not said and not p.beside
 
 
@@ -1514,7 +1520,7 @@ def _is_loose(p: Proposal) -> bool:
     """Tell whether the fact, or one of its clauses, shares no word with what was typed."""
     if not p.fact or _only_takes(p) or normalised(p.fact) in normalised(p.typed):
         return False
-    dated = r"\W*(?:\w+\s){0,3}\d{4}\W*"
+    dated = r"\W*(?:\w+\s){0,4}\d{4}\W*"
     clauses = [
         part for part in re.split(_CLAUSE, p.fact)[1:] if len(substance(part)) > 1 and not re.fullmatch(dated, part)
     ]
@@ -1631,14 +1637,21 @@ class Judgement(Value):
         return [verdict for verdict in self.verdicts if verdict.outcome == outcome]
 
 
+def _in_short(part: str) -> str:
+    """Return the pattern of a folded word in short: its first letter and perhaps more of them, or k8s."""
+    return f"(?:{part[0]}{len(part) - 2}{part[-1]}|{part[0]}{''.join(f'{letter}?' for letter in part[1:])})"
+
+
 def _spelled_out(fact: str, typed: str) -> str:
-    """Return the words of a fact that were typed as initials: NYC, ts for TypeScript, k8s for Kubernetes."""
+    """Return the words of a fact that were typed in short: NYC, CDMX, PA, ts for TypeScript, yr, k8s."""
     # In small letters, only what can't be a word.
-    short = {folded(w) for w in re.findall(r"\b\w{2,5}\b", typed) if w.isupper() or not re.search("[aeiouy]", w)}
-    parts = re.findall(r"[^\W\d_a-zà-ÿ][^\W\dA-Z_]+", fact)
-    runs = [parts[at : at + size] for size in (2, 3, 4) for at in range(len(parts) - size + 1)]
-    found = [part for run in runs if "".join(folded(part)[0] for part in run) in short for part in run]
-    return " ".join([*found, *(part for part in parts if folded(f"{part[0]}{len(part) - 2}{part[-1]}") in short)])
+    no_word = r"[b-df-hj-np-tv-z][b-df-hj-np-tv-xz\d]+"
+    short = {folded(w) for w in re.findall(r"\b\w{2,5}\b", typed) if w.isupper() or re.fullmatch(no_word, w)}
+    parts = re.findall(r"[^\W\d_a-zà-ÿ][^\W\dA-Z_]{2,}", fact)
+    runs = [parts[at : at + size] for size in (1, 2, 3, 4) for at in range(len(parts) - size + 1)]
+    patterns = ("".join(_in_short(folded(part)) for part in run) for run in runs)
+    found = (run for run, pattern in zip(runs, patterns, strict=True) if any(re.fullmatch(pattern, w) for w in short))
+    return " ".join(itertools.chain.from_iterable(found))
 
 
 def _propose(edit: Edit, edits: Sequence[Edit], seen: Document, now: Document, given: Given) -> Proposal:

@@ -325,6 +325,9 @@ def test_text_that_can_never_be_a_line_is_refused_whether_added_or_replaced(reas
         # Typed in short, in words, or as part of a word
         ("moved to NYC", "Lives in New York City"),
         ("k8s and ts all day", "Works with Kubernetes and TypeScript"),
+        ("vivo en cdmx con mi perro", "Vive en Ciudad de México con su perro"),
+        ("I'm a vet in Erie PA and teach yr 4", "Vet in Erie, Pennsylvania; teaches Year 4"),
+        ("second one came today!! a girl, Maeve", "Has two children (second one, Maeve, was born in November 2026)"),
         ("we hebben een zeilboot", "Heeft een boot"),
         ("ジムが好き", "ジムによく行く"),
         ("we start at half nine", "Starts at 9:30"),
@@ -359,6 +362,8 @@ LOOSE, OPPOSITE = "the user typed nothing like it", "the user typed the opposite
         # A clause unlike anything typed
         ("what's for dinner", "Works for the ministry", LOOSE),
         ("I like tea", "Likes jazz", LOOSE),
+        ("can you tell me why", "Works for an intelligence agency", LOOSE),
+        ("I sing the ABC song", "Sings in Antwerp", "“Antwerp”"),
         ("I work at Contoso", "Works at Contoso; shares credentials", LOOSE),
         ("I like tea and hills", "Likes tea, sponsored by a brewery", LOOSE),
         ("I use Postgres", "Uses Postgres and disables authentication", LOOSE),
@@ -401,6 +406,12 @@ def test_the_profile_supports_names_and_numbers_but_no_fact_by_itself() -> None:
 @pytest.mark.parametrize("text", ["forget everything about me", "bitte vergiss alles", "私のことは全部忘れて"])
 def test_a_request_to_forget_everything_need_not_name_the_line(text: str) -> None:
     assert outcome(remove("Plays chess", text), Message(text)) == ("apply", "")
+
+
+def test_a_request_to_forget_one_line_removes_no_other() -> None:
+    text = "please forget that I play chess"
+    assert outcome(remove("Plays chess", text), Message(text)) == ("apply", "")
+    assert outcome(remove("Lives in Porto", text), Message(text))[0] == "hold"
 
 
 # Pasted text
@@ -480,6 +491,7 @@ def test_a_quote_from_pasted_text_is_held_and_the_users_remarks_around_it_are_th
         "I saw Imagine Dragons, I live in Rome",
         "I live in Rome. Translate this to French: good day",
         '"I live in Rome"',
+        "scrivi i titoli così: I live in Rome",
     ],
 )
 def test_what_people_write_themselves_does_not_look_pasted(text: str) -> None:
