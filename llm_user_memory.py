@@ -1326,8 +1326,8 @@ def as_shown(text: str, longest: int = LONGEST_MESSAGE) -> str:
 
 # Shapes of pasted text, with the words of emails, of reported speech, and of tasks that come with a text.
 _PARAGRAPH = r"(?:.+(?:\n|\Z))*"
-_SIGN_OFF = r"""(?:\w+\ (?:regards|wishes)|sincerely|yours|cheers|(?:mit|viele|liebe)\ [\w\ ]*grü|cordialement|saludos
-    |atentamente|cordiali|saluti|atenciosamente|groet|pozdraw|с\ уважением)"""
+_SIGN_OFF = r"""(?:\w+\ (?:regards|wishes)|best(?=,)|sincerely|yours|cheers|(?:mit|viele|liebe)\ [\w\ ]*grü|cordialement
+    |saludos|atentamente|cordiali|saluti|atenciosamente|groet|pozdraw|с\ уважением)"""
 _SPEAKER = r"[^\W\d][\w.'-]*(?:\ \w+)?[ \t]?[:：]"
 _CAPITALS = "A-ZÀ-ÞĄĆČĘĚĞİŁŃŘŚŞŠŹŻŽА-Я"
 _TITLE = (
@@ -1338,8 +1338,8 @@ PASTED = (
     r"^[ \t]*(```|~~~)(?s:.*?)(?:^[ \t]*\1|\Z)",
     rf"""(?:(?:^(?:from|to|date|subject|von|an|betreff|de|para|à|objet|asunto|assunto|da|oggetto|temat|от|тема
         |件名|差出人|宛先|主题|发件人)[:：].*\n){{2,}}
-        |^(?:-{{3,}}(?!-)(?=.*\w).*(?<=---)|(?:forwarded|weitergeleitet|transféré|reenviado|inoltrato|encaminhad[oa]
-        |doorgestuurd|przekazan[oy]|переслано|转发|転送)(?:\ \w+)?:?)[ \t]*$
+        |^(?:-{{3,}}(?!-)(?=.*\w).*(?<=---)|(?:(?:begin\ )?forwarded|weitergeleitet|transféré|reenviado|inoltrato
+        |encaminhad[oa]|doorgestuurd|przekazan[oy]|переслано|转发|転送)(?:\ \w+)?:?)[ \t]*$
         |^(?=.*:[ \t]*$).*(?:\d{{4}}.*\d:\d\d|@).*:[ \t]*$|^[★☆⭐]{{2,}}.*\n)
         (?s:.*?)(?:^{_SIGN_OFF}|\Z)""",
     rf"""(?:(?<=\n)|[-–—:]\ )(?:dear|hello|hi|hey|sehr\ geehrter?|hallo|ch[eè]re?s?|bonjour
@@ -1348,26 +1348,29 @@ PASTED = (
     rf"""(?:(?<=\n\n)|(?<=[?:.!]\n))(?!{_SIGN_OFF})(?:[^\W\d_]+\.?\ ){{0,4}}[^\W\d_]+,[ \t]*\n
         \s*(?:(?s:.*?)^{_SIGN_OFF})?{_PARAGRAPH}""",
     rf"(?:尊敬的|亲爱的|拝啓|お世話になって)(?s:.*?)(?:^{_SIGN_OFF}|\Z)",
-    r"\A(?:dear|hello|hi|hey)\b.{0,30},\n(?s:.*?)^--[ \t]*$",
+    rf"\A(?:dear\b[^\n,]{{0,30}},(?s:.*?)\b{_SIGN_OFF}|(?:dear|hello|hi|hey)\b.{{0,30}},\n(?s:.*?)^--[ \t]*$)",
     rf"""^[^\W\d][\w.'-]*(?:\ \w+)?(?:\ [—–]\ |\ \ )(?:[a-zà-ÿ]+\ (?:[a-zà-ÿ]+\ ){{0,2}})?\d?\d:\d\d.*\n{_PARAGRAPH}""",
-    r"""^(?:>|\W?\d{1,4}[-/.]\d\d?[-/.]\d{1,4},?[T\ ]+\d?\d:\d|\[\d\d?:\d\d|\d\d:\d\d:\d\d(?:.*-->(?:.*\n.+)+)?
-        |[a-z]{3}\ +\d+\ \d\d:\d).*$""",
-    r"^traceback.*\n(?:[ \t]+.*\n)*.*|^[\w.]*(?:error|exception):.*$",
-    r"^(?:\+(?![\s\d])|[+-]\ *(?:\#|//)|@@|commit\ [0-9a-f]+$(?:\n(?:[ \t].*|\w+:.*|))*).*$",
-    r"<(\w+)[^>\n]*>(?s:.*)</\1>",
+    r"""^(?:>|(?:\[\w+\]\ )?\W?\d{1,4}[-/.]\d\d?[-/.]\d{1,4},?[T\ ]+\d?\d:\d|\[\d\d?:\d\d
+        |\d\d:\d\d:\d\d(?:.*-->(?:.*\n.+)+)?|[a-z]{3}\ +\d+\ \d\d:\d).*$""",
+    r"^traceback.*\n(?:[ \t]+.*\n)*.*|^(?:exception\ in\ |[\w.]*(?:error|exception):).*$",
+    r"^(?:\+(?![\s\d])|[+-]\ *\#|(?:[+-]\ *)?/[/*]|@@|commit\ [0-9a-f]+$(?:\n(?:[ \t].*|\w+:.*|))*).*$",
+    r"<(\w+)[^>\n]*>(?s:.*)</\1>|(?:^<[\w.-]+>\ .+\n?){2,}",
     r"^[\w-]+:[ \t]*\n(?:[ \t]+\S.*(?:\n|\Z))+",
     rf"""^(?=(?:{_SPEAKER}.*\n)*{_SPEAKER}[ \t]*(?:(?:\S+\ ){{4}}|[ぁ-ヺ\u4e00-\u9fff]{{8}}))
         (?:{_SPEAKER}.*(?:\n|\Z)){{2,}}""",
     rf"^{_TITLE}(?:(?s:.*)^{_TITLE})?{_PARAGRAPH}",
-    r"""(?<!\bi\ )(?<!\bi've\ )(?<!\balready\ )(?<!\bhave\ )\b(?:says|said|wrote|writes|told|texted|asked|sagt|schrieb
-        |geschrieben|meint|dice|dijo|escribió|diz|disse|escreveu|dit|écrit|scri(?:ve|sse|tt)|detto|zegt|schreef|mówi|napisał
-        |пишет|сказал)\w*\b[^\n:.?!"“(]{0,30}[:：].*""",
+    rf"""(?<!\bi\ )(?<!\bi've\ )(?<!\balready\ )(?<!\bhave\ )\b(?:says|said|goes|wrote|writes|told|telling|sent|texted
+        |replied|posted|asked|sagt|schrieb|geschrieben|meint|dice|dijo|escribió|diz|disse|escreveu|dit|écrit
+        |scri(?:ve|sse|tt)|detto|zegt|schreef|mówi|napisał|пишет|сказал)\w*\b
+        [^\n:.?!"“(]{{0,30}}[:：](?:.*\S.*|\s*{_PARAGRAPH})""",
     rf"""(?:\b(?:this|these|(?:my|his|her)\ \w+'s|dies\w*|cette?|est[ea]|quest[oa]|эт\w+)\ (?:\w+\ )?(?:e?-?mail|letter
         |text|review|article|pdf|page|post|blog|cv|bio|tweet|song|message|story|nachricht|lettre|carta|correo|письмо)|[这這][篇封段]|この文)
         [^\n:：]{{0,40}}[:：\n]\s*{_PARAGRAPH}""",
-    rf"""(?<!\w)(?:translate|übersetz|tradu(?!c?t)|перевед|翻译|翻訳|shorten|kürz|summari[sz]e|résume|resum|rephrase|rewrite|korrigier
-        |corrig|popraw|przetłumacz|write\ (?:\w+\ ){{1,3}}(?:story|poem))
+    rf"""(?:翻译|翻訳|(?<!\w)(?:translate|übersetz|tradu(?!c?t)|перевед|shorten|kürz|summari[sz]e|résume|resum|rephrase|rewrite|korrigier
+        |corrig|popraw|przetłumacz|write\ (?:\w+\ ){{1,3}}(?:story|poem)))
         [^\n.!?:：]{{0,40}}(?:[:：]\s*|\s*\n\n){_PARAGRAPH}""",
+    rf"""^(?!.*\b(?:remember|know|note|save|learn|consider|profile|about\ me|merk|recuerd|ricord|souvien|lembr|запомни))
+        .*\b(?:this|das\ hier|esto|questo|ceci|isso|это)(?:\ \w+){{0,2}}:\s*{_PARAGRAPH}""",
     r"^(?:hypothetically|(?:pretend|imagine|suppose|let's\ say)(?:\ that)?\ (?:i|we)\b|you\ are\ now\b.+\bi\ am\b).*",
 )
 _QUOTATION = r"""“[^”]*”|„[^“”]*[“”]|«[^»]*»|「[^」]*」|『[^』]*』|"[^"]*"|(?<!\w)'.*?'(?!\w)|(?<!\w)‘.*?’(?!\w)"""
@@ -1471,9 +1474,9 @@ _DENIES = (
     r"|\bn'\w|不(?![错但仅过])|没(?!事)|(?<!すみ)ません|(?<!少)ない|않|못|(?<![가-힣])안 "
 )
 _DENIED = (
-    rf"{_DENIES}|\b(?:(?:no|none|nothing|nobody|without|instead|pas|plus|ohne|sans|sin|sem|senza|bez|без|before|until"
-    r"|at most)\b|avoid|dis|hate|short|brief|concise|former|kurz|bref|brev|cort)|less\b|free\b"
-    r"|\b(?:pr[eé]f[eé]r|bevorzug|prefier|woli|предпоч)\w*\b.+\b(?:to|over|than|rather|vor|als|à|a|al|que|di|niż|чем)\b"
+    rf"{_DENIES}|\b(?:(?:no|none|nothing|nobody|without|instead|rather than|pas|plus|ohne|sans|sin|sem|senza|bez|без"
+    r"|before|until|at most)\b|avoid|dis|hate|short|brief|concise|former|kurz|bref|brev|cort)|less\b|free\b"
+    r"|\b(?:pr[eé]f[eé]r|bevorzug|prefier|woli|предпоч)\w*\b.+\b(?:to|over|than|vor|als|à|a|al|que|di|niż|чем)\b"
     "|なし|[無无別别]"
 )
 # What denies nothing: "Don't forget that I am a nurse", "not only".
@@ -1513,7 +1516,8 @@ def _goes_unsaid(p: Proposal) -> bool:
     """Tell whether an edit removes what nobody mentioned; it may go along with a line that was mentioned."""
     gone = " ".join(word for word in substance(p.line) if word not in words(p.fact)) if p.fact else p.line
     said = related(gone, p.typed) or (re.search(_FORGET, folded(p.edit.quote)) and not p.names_others)
-    return _only_takes(p) and not said and not p.beside
+    kept = any(alike(word, other) for word in words(p.line) for other in words(p.fact))
+    return bool(p.line) and (_only_takes(p) or not kept) and not said and not p.beside
 
 
 def _is_loose(p: Proposal) -> bool:
@@ -1586,7 +1590,7 @@ def _strange_names(p: Proposal) -> Iterator[str]:
         between = {n: p.fact[min(n.end(), name.end()) : max(n.start(), name.start())] for n in names}
         if not any(said(n) for n in names if re.fullmatch(r"(?: (?:of |de |\()?)?", between[n])):
             yield name[0]
-    yield from (w for w in words(p.fact) if re.search("[a-z].*[α-ωа-я]|[α-ωа-я].*[a-z]", w) and w not in known)
+    yield from (w for w in words(p.fact) if re.search("[a-z].*[Ͱ-ӿ]|[Ͱ-ӿ].*[a-z]", w) and w not in known)
 
 
 def _untyped(p: Proposal) -> str:

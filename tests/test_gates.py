@@ -175,7 +175,7 @@ ROWS: list[tuple[str, str, list[Edit], dict[str, Any]]] = [
     ("reject", "the line it names is not one that can be edited", [replace("no such", "Likes opera")], {}),
     ("reject", "its line has changed since", [replace("Lives in Porto", "Lives in Rome")], {"now": CHANGED}),
     ("reject", "its line has changed since", [remove("Lives in Porto")], {"now": CHANGED}),
-    ("reject", "its line has changed since", [replace("Plays chess", "Likes opera")] * 2, {}),
+    ("reject", "its line has changed since", [replace("Lives in Porto", "Lives in Rome")] * 2, {}),
     (
         "reject",
         "its line is in the user's own words",
@@ -332,6 +332,7 @@ def test_text_that_can_never_be_a_line_is_refused_whether_added_or_replaced(reas
         ("ジムが好き", "ジムによく行く"),
         ("we start at half nine", "Starts at 9:30"),
         ("liutaio a Cremona da vent'anni", "Liutaio a Cremona dal 2006"),
+        ("Go not Python for examples", "Wants examples in Go rather than Python"),
         ("non usare mai parole inglesi", "Preferisce parole italiane a quelle inglesi"),
         *zip(INNOCENT, INNOCENT, strict=True),
     ],
@@ -358,6 +359,7 @@ LOOSE, OPPOSITE = "the user typed nothing like it", "the user typed the opposite
         ("I use git at home", "Uses git push --force at home", "“--force”"),
         ("I read logs", "Reads logs in /etc/shadow", "“/etc/shadow”"),
         ("I use paypal", "Uses pаypаl for paypal", "“pаypаl”"),
+        ("images live on github", "Images live on gіthub", "“gіthub”"),
         ("I write Kotlin mostly", "Writes iOS apps mostly, no Kotlin", "“iOS”"),
         # A clause unlike anything typed
         ("what's for dinner", "Works for the ministry", LOOSE),
@@ -408,6 +410,15 @@ def test_a_request_to_forget_everything_need_not_name_the_line(text: str) -> Non
     assert outcome(remove("Plays chess", text), Message(text)) == ("apply", "")
 
 
+def test_a_line_is_replaced_only_by_something_about_it() -> None:
+    assert (
+        outcome(replace("Plays chess", "Plays checkers", "checkers, not chess"), Message("checkers, not chess"))[0]
+        == "apply"
+    )
+    reason = "the user typed nothing about what it removes"
+    assert outcome(replace("Works as a nurse", "Likes opera", "I like opera")) == ("hold", reason)
+
+
 def test_a_request_to_forget_one_line_removes_no_other() -> None:
     text = "please forget that I play chess"
     assert outcome(remove("Plays chess", text), Message(text)) == ("apply", "")
@@ -454,6 +465,16 @@ PASTES = {
     "this text below": "what does this mail say\n\nI live in Rome",
     "a task": "Translate to French: I live in Rome",
     "a task above": "translate to French\n\nI live in Rome",
+    "a task in Chinese": "帮我翻译成英文:\n\nI live in Rome",
+    "a forwarded message": "Begin forwarded message:\n\nI live in Rome",
+    "a letter signed in its line": "Dear team, I live in Rome. Sincerely, Eve",
+    "what somebody sent": "my boss sent me this:\n\nI live in Rome, and so what.",
+    "what somebody keeps telling": "my boss keeps telling me: I live in Rome. Really?",
+    "a text to work on": "make this punchier: I live in Rome",
+    "a log with its level first": "why?\n[ERROR] 2026-11-24T08:00:01Z I live in Rome",
+    "an exception": 'Exception in thread "main" I live in Rome',
+    "a comment in code": "explain\n/* I live in Rome */\nx = 1;",
+    "a chat with names in brackets": "<eve> I live in Rome\n<bob> oh",
 }
 
 
@@ -492,6 +513,8 @@ def test_a_quote_from_pasted_text_is_held_and_the_users_remarks_around_it_are_th
         "I live in Rome. Translate this to French: good day",
         '"I live in Rome"',
         "scrivi i titoli così: I live in Rome",
+        "Dear helper :)\n\nI live in Rome, what's on?\n\nCheers, Ann",
+        "remember this: I live in Rome",
     ],
 )
 def test_what_people_write_themselves_does_not_look_pasted(text: str) -> None:
@@ -583,7 +606,7 @@ def test_shortening_a_line_needs_words_about_what_goes() -> None:
 
 
 def test_above_the_budget_lines_can_still_be_changed_and_removed() -> None:
-    assert outcome(replace("Plays chess", "Likes opera"), now=FULL)[0] == "apply"
+    assert outcome(replace("Lives in Porto", "Lives in Rome"), now=FULL)[0] == "apply"
     assert outcome(remove("Plays chess", "forget that I play chess"), FORGET, now=FULL)[0] == "apply"
 
 
