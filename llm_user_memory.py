@@ -1195,7 +1195,7 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
         |bearer|basic|otp|\bsession|\w{{0,9}}s(?:ession_?|es)?id )s?{_IS}([\w.~+/=%:-]{{12,}})"""),
     ("a login in an address", bool, r"""://(?: [^\s/:@]{0,200}:(?!(?:[<{*[][^\s/]*|\$\w+|pass(?:word)?|guest)@)
         ([^\s/]{1,200}) | ([^\s/:@]{20,200}) )@ | \bwifi:(?:[^\s;]{1,60};){1,5}?p:([^\n;]{4,63});
-        | \b[\w.-]{1,60}:\d{4,5}:[^\s:]{1,60}:[^\s:]{1,60}:([^\s:]{4,99})"""),
+        | \b[\w.-]{1,60}:\d{4,5}:[^\s:]{1,60}:[^\s:]{1,60}:([^\s:]{4,99})(?!\S)"""),
     ("a password", bool, rf"""
         (?: {_CALLED} | \bclave | \bcl[ée](?![a-z]) | \bpuk | \bcombination | \bpin(?![ ]?code.{{0,20}}\d{{5}})
         | \bcv[vc]2? | cryptogramme | (?:door|alarm|gate|unlock|security|safe|lockbox|tür|port|dør|digi)[ -]?[ck]oden?
@@ -1354,7 +1354,7 @@ PASTED = (
         |\d\d:\d\d:\d\d(?:.*-->(?:.*\n.+)+)?|[a-z]{3}\ +\d+\ \d\d:\d).*$""",
     r"^traceback.*\n(?:[ \t]+.*\n)*.*|^(?:exception\ in\ |[\w.]*(?:error|exception):).*$",
     r"^(?:\+(?![\s\d])|[+-]\ *\#|(?:[+-]\ *)?/[/*]|@@|commit\ [0-9a-f]+$(?:\n(?:[ \t].*|\w+:.*|))*).*$",
-    r"<(\w+)[^>\n]*>(?s:.*)</\1>|(?:^<[\w.-]+>\ .+\n?){2,}",
+    r"<(\w+)[^>\n]*>(?s:.*)</\1>|<\w+\ [\w-]+=[^>\n]*>.*|(?:^<[\w.-]+>\ .+\n?){2,}",
     r"^[\w-]+:[ \t]*\n(?:[ \t]+\S.*(?:\n|\Z))+",
     rf"""^(?=(?:{_SPEAKER}.*\n)*{_SPEAKER}[ \t]*(?:(?:\S+\ ){{4}}|[ぁ-ヺ\u4e00-\u9fff]{{8}}))
         (?:{_SPEAKER}.*(?:\n|\Z)){{2,}}""",
@@ -1366,11 +1366,11 @@ PASTED = (
     rf"""(?:\b(?:this|these|(?:my|his|her)\ \w+'s|dies\w*|cette?|est[ea]|quest[oa]|эт\w+)\ (?:\w+\ )?(?:e?-?mail|letter
         |text|review|article|pdf|page|post|blog|cv|bio|tweet|song|message|story|nachricht|lettre|carta|correo|письмо)|[这這][篇封段]|この文)
         [^\n:：]{{0,40}}[:：\n]\s*{_PARAGRAPH}""",
-    rf"""(?:翻译|翻訳|(?<!\w)(?:translate|übersetz|tradu(?!c?t)|перевед|shorten|kürz|summari[sz]e|résume|resum|rephrase|rewrite|korrigier
+    rf"""(?:翻译|翻訳|要約|总结|概括|(?<!\w)(?:translate|übersetz|tradu(?!c?t)|перевед|shorten|kürz|summari[sz]e|résume|resum|rephrase|rewrite|korrigier
         |corrig|popraw|przetłumacz|write\ (?:\w+\ ){{1,3}}(?:story|poem)))
         [^\n.!?:：]{{0,40}}(?:[:：]\s*|\s*\n\n){_PARAGRAPH}""",
     rf"""^(?!.*\b(?:remember|know|note|save|learn|consider|profile|about\ me|merk|recuerd|ricord|souvien|lembr|запомни))
-        .*\b(?:this|das\ hier|esto|questo|ceci|isso|это)(?:\ \w+){{0,2}}:\s*{_PARAGRAPH}""",
+        .*\b(?:this|das\ hier|esto|questo|ceci|isso|это)(?:\ \w+){{0,5}}:\s*{_PARAGRAPH}""",
     r"^(?:hypothetically|(?:pretend|imagine|suppose|let's\ say)(?:\ that)?\ (?:i|we)\b|you\ are\ now\b.+\bi\ am\b).*",
 )
 _QUOTATION = r"""“[^”]*”|„[^“”]*[“”]|«[^»]*»|「[^」]*」|『[^』]*』|"[^"]*"|(?<!\w)'.*?'(?!\w)|(?<!\w)‘.*?’(?!\w)"""
@@ -1498,6 +1498,25 @@ _NAME = r"(?<!^)(?<![.:;!?]\s)(?<![^\W_])(?<!\d\s)(?<!\d\.\s)[^\W_]{3,}(?![^\W_]
 _GERMAN = r"\b(?:der|und|ist|für|nicht|keine?n?|ich|eine?n?|zu[mr]?|seit|wird|bitte|möchte|immer|oder|wohnt|arbeitet)\b"
 
 
+# Questions, and the persons in them, in languages that never leave out who does something.
+_ASKS = (
+    r"(?:what(?!'?s with|ever| a\b| is it with)|which|how|does|did|can (?:a|the|people|(?:some|any)\w+)"
+    r"|was (?:ist|sind|hilft)|welche\w*|wie (?:lange?|viel\w*|alt|oft)|quel(?:le)?s?|qu'est|comment"
+    r"|wat|welke|hoe|vad|vilke\w+|hur)\b"
+)
+_PERSON = (
+    r"\b(?:i|i'?(?:m|ve|d|ll)|my|me|mine|we|our|us|you|your|ich|mein\w*|mir|mich|wir|uns\w*|du|dein\w*|je|moi|mon|ma"
+    r"|mes|nous|notre|nos|tu|ton|ik|mijn|mij|wij|ons|onze|jij|jag|mig|min|mitt|mina|vi|vår\w*|din)\b|\b[jm]'"
+)
+
+
+def _is_only_asked(p: Proposal) -> bool:
+    """Tell whether the quote is part of a question in which neither the user nor the model occurs."""
+    sentences = re.split(r"(?<=[.!?;,:…])\s+|\n+", normalised(p.message.text)) if p.message else []
+    asking = [sentence for sentence in sentences if normalised(p.edit.quote) in sentence]
+    return bool(asking) and all(re.match(_ASKS, one) and not re.search(_PERSON, one) for one in asking)
+
+
 def _is_pasted(p: Proposal) -> bool:
     """Tell whether the quote is only in pasted text or within quotation marks."""
     own = own_words(p.message.text) if p.message else ""
@@ -1617,6 +1636,7 @@ GATES: tuple[tuple[str, str, Callable[[Proposal], object]], ...] = (
     ("hold", f"more than {MOST_REMOVALS} lines would be removed in a day", lambda p: p.removes and p.is_one_too_many),
     ("hold", "the profile is too long", lambda p: p.edit.action == "ADD" and p.size > p.given.budget),
     ("hold", "its quote is in pasted text", _is_pasted),
+    ("hold", "its quote only asks a question", _is_only_asked),
     ("hold", "the user typed nothing about what it removes", _goes_unsaid),
     ("hold", "the user typed nothing like it", _is_loose),
     ("hold", "the user typed the opposite", _is_denied),

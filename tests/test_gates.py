@@ -164,6 +164,7 @@ def test_a_message_of_6_000_characters_is_shown_whole_and_both_ends_of_a_longer_
 A_PASSWORD = "my wifi password is " + "hunter2-Porto"
 CHANGED = Document(PROFILE.replace("Lives in Porto", "Lives in Faro"))
 
+ASKED = Message("which opera is on, and when?")
 FORGET = Message("please forget that I play chess, and where I work and live: Porto, as a nurse, and short answers")
 ALL_GONE = [remove(line, "please forget that I play chess") for line in ID]
 GOLF = Message("I never play golf, what else is there to do in Porto?")
@@ -207,6 +208,7 @@ ROWS: list[tuple[str, str, list[Edit], dict[str, Any]]] = [
     ("hold", "the profile is too long", [add("Likes opera")], {"budget": 100}),
     ("hold", "its quote is in pasted text", [add("Lives in Rome", "I live in Rome")], {"messages": [MAIL]}),
     ("hold", "the user typed nothing like it", [add("Collects stamps")], {}),
+    ("hold", "its quote only asks a question", [add("Likes opera", "which opera is on")], {"messages": [ASKED]}),
     ("hold", "the user typed nothing about what it removes", [remove("Plays chess")], {}),
     ("hold", "the user typed the opposite", [add("Plays golf", "I never play golf")], {"messages": [GOLF]}),
     ("hold", "the user did not type “Milan”, “1999”", [add("Likes opera in Milan since 1999")], {}),
@@ -362,7 +364,7 @@ LOOSE, OPPOSITE = "the user typed nothing like it", "the user typed the opposite
         ("images live on github", "Images live on gіthub", "“gіthub”"),
         ("I write Kotlin mostly", "Writes iOS apps mostly, no Kotlin", "“iOS”"),
         # A clause unlike anything typed
-        ("what's for dinner", "Works for the ministry", LOOSE),
+        ("dinner for two", "Works for the ministry", LOOSE),
         ("I like tea", "Likes jazz", LOOSE),
         ("can you tell me why", "Works for an intelligence agency", LOOSE),
         ("I sing the ABC song", "Sings in Antwerp", "“Antwerp”"),
@@ -419,6 +421,36 @@ def test_a_line_is_replaced_only_by_something_about_it() -> None:
     assert outcome(replace("Works as a nurse", "Likes opera", "I like opera")) == ("hold", reason)
 
 
+@pytest.mark.parametrize(
+    ("text", "fact"),
+    [
+        ("what are signs of asthma", "Has asthma"),
+        ("does someone who was in prison have to say so?", "Was in prison"),
+        ("welche Bank ist gut?", "Findet die Bank gut"),
+        ("quelle banque choisir ?", "Client de la banque"),
+    ],
+)
+def test_what_is_only_asked_about_is_held(text: str, fact: str) -> None:
+    assert says(text, fact) == ("hold", "its quote only asks a question")
+
+
+@pytest.mark.parametrize(
+    ("text", "fact"),
+    [
+        ("what's a good school for my twins", "Has twins"),
+        ("how do I train for a marathon", "Trains for a marathon"),
+        ("why are there always emojis in answers", "Prefers answers without emojis"),
+        ("can all answers be in metric?", "Prefers metric answers"),
+        ("comment j'entretiens des ruches en ville", "Entretient des ruches en ville"),
+        ("I'm a vet: which gloves last?", "Works as a vet"),
+        ("¿qué aceite lleva un Golf diésel del 2014?", "Tiene un Golf diésel del 2014"),
+    ],
+)
+def test_a_question_in_which_the_user_occurs_may_say_something_about_them(text: str, fact: str) -> None:
+    quote = "I'm a vet" if "vet" in text else text
+    assert outcome(add(fact, quote), Message(text)) == ("apply", "")
+
+
 def test_a_request_to_forget_one_line_removes_no_other() -> None:
     text = "please forget that I play chess"
     assert outcome(remove("Plays chess", text), Message(text)) == ("apply", "")
@@ -465,12 +497,15 @@ PASTES = {
     "this text below": "what does this mail say\n\nI live in Rome",
     "a task": "Translate to French: I live in Rome",
     "a task above": "translate to French\n\nI live in Rome",
+    "a task in Japanese": "この記事を要約して\n\nI live in Rome",
+    "HTML that is cut off": "which tag is missing? <p class=intro>I live in Rome",
     "a task in Chinese": "帮我翻译成英文:\n\nI live in Rome",
     "a forwarded message": "Begin forwarded message:\n\nI live in Rome",
     "a letter signed in its line": "Dear team, I live in Rome. Sincerely, Eve",
     "what somebody sent": "my boss sent me this:\n\nI live in Rome, and so what.",
     "what somebody keeps telling": "my boss keeps telling me: I live in Rome. Really?",
     "a text to work on": "make this punchier: I live in Rome",
+    "a text to judge": "does this sound like a bot: I live in Rome, where else?",
     "a log with its level first": "why?\n[ERROR] 2026-11-24T08:00:01Z I live in Rome",
     "an exception": 'Exception in thread "main" I live in Rome',
     "a comment in code": "explain\n/* I live in Rome */\nx = 1;",
