@@ -122,6 +122,7 @@ HARMLESS = (
         f'data-sitekey="6LZ{noise(37)}"',
     ),
     "PGP fingerprint D7E6 1D37 A2D4 91CC 578D 2331 3FBE BCC6 42A5 C3FF",
+    "the box is at 2001:0db8:85a3:0000:0000:8a2e:0370:7334 for now",
     *(
         "ISIN IE00B4L5Y983 is my ETF",
         "Message-ID: <CA2WZjAAnnPZfT17XMhZCL@mail.example>",
