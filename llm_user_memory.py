@@ -1195,7 +1195,7 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
         |bearer|basic|otp|\bsession|\w{{0,9}}s(?:ession_?|es)?id )s?{_IS}([\w.~+/=%:-]{{12,}})"""),
     ("a login in an address", bool, r"""://(?: [^\s/:@]{0,200}:(?!(?:[<{*[][^\s/]*|\$\w+|pass(?:word)?|guest)@)
         ([^\s/]{1,200}) | ([^\s/:@]{20,200}) )@ | \bwifi:(?:[^\s;]{1,60};){1,5}?p:([^\n;]{4,63});
-        | \b[\w.-]{1,60}:\d{4,5}:[^\s:]{1,60}:[^\s:]{1,60}:([^\s:]{4,99})(?!\S)"""),
+        | (?<![\w.:-])[\w.-]{1,60}:\d{4,5}:[^\s:]{1,60}:[^\s:]{1,60}:([^\s:]{4,99})"""),
     ("a password", bool, rf"""
         (?: {_CALLED} | \bclave | \bcl[ée](?![a-z]) | \bpuk | \bcombination | \bpin(?![ ]?code.{{0,20}}\d{{5}})
         | \bcv[vc]2? | cryptogramme | (?:door|alarm|gate|unlock|security|safe|lockbox|tür|port|dør|digi)[ -]?[ck]oden?
