@@ -4603,12 +4603,7 @@ Where the prompt differs, it wins; it may also be about somebody else.
 {}
 </user_profile>"""
 
-# The arguments that automatic injection hands to the loader. Unguessable, as
-# llm prefers a *file* of a fragment's name: a folder that contains one called
-# "memory:auto" must not get to speak in the profile's place.
-_SYSTEM = f"auto-{os.urandom(8).hex()}-system"
-_PROMPT = f"auto-{os.urandom(8).hex()}-prompt"
-_ARGUMENTS = frozenset(("auto", _SYSTEM, _PROMPT))  # any other names a profile
+_SOURCE = "memory:auto"
 _BY_HAND = f"by-hand-{os.urandom(8).hex()}-"  # followed by what the user gave
 _SEARCH = "search:"
 
@@ -4628,16 +4623,11 @@ def without_empty_headings(text: str) -> str:
     """Drop the headings that nothing stands below."""
     if "```" in text or "~~~" in text:  # what looks like a heading there may be a comment in code
         return text
-    kept: list[str] = []
-    below = 0  # the level of the heading below; 7 for other text, 0 at the end
-    for line in reversed(split_lines(text)):
-        level = heading_level(line)
-        if level and below <= level:
-            continue
-        if stripped(line):
-            below = level or 7
-        kept.append(line)
-    return "".join(reversed(kept))
+    levels = {len(marks) for marks in re.findall(r"^ {0,3}(#{1,6})\s", text, re.MULTILINE)}
+    for level in sorted(levels, reverse=True):
+        heading, next_one = rf"^ {{0,3}}#{{{level}}}(?:[ \t].*)?", rf"^ {{0,3}}#{{1,{level}}}\s"
+        text = re.sub(rf"{heading}(?:\n\s*)?(?={next_one}|\Z)", "", text, flags=re.MULTILINE)
+    return text
 
 
 def disarmed(text: str) -> str:
@@ -4656,12 +4646,12 @@ def framed(text: str) -> str:
     return "" if says_nothing(text) else FRAME.format(disarmed(without_empty_headings(text)))
 
 
-def _fragments(homes: Sequence[Home]) -> list[llm.Fragment]:
+def fragments_of(homes: Sequence[Home]) -> list[llm.Fragment]:
     for home in homes:
         home.check_own()
     texts = [read_profile(home.profile) for home in homes]
     sent = framed("\n\n".join(text for text in texts if not says_nothing(text)))
-    return [llm.Fragment(sent, "memory:auto")] if sent else []
+    return [llm.Fragment(sent, _SOURCE)] if sent else []
 
 
 def _found(words: str) -> list[llm.Fragment]:
@@ -4683,30 +4673,16 @@ def _found(words: str) -> list[llm.Fragment]:
     return [llm.Fragment(FOUND.format(disarmed(text)), f"memory:{_SEARCH}{words}")] if hits else []
 
 
-class _AndMemory(tuple[str, ...]):
-    """A call's own prompt fragments, and memory's behind them.
-
-    False when the call has none of its own: llm does not wait for typed input
-    if there are prompt fragments, and memory's must not keep it from waiting.
-    """
-
-    __slots__ = ()
-
-    def __bool__(self) -> bool:
-        return len(self) > 1
+def _is_profile(fragment: str) -> bool:
+    return getattr(fragment, "source", None) == _SOURCE
 
 
-def _llm_variables() -> Mapping[str, Any]:
-    """Return the variables of llm's ``prompt`` or ``chat``, whichever is running."""
-    frame = sys._getframe()  # noqa: SLF001 - there is no public name for it
-    while frame := frame.f_back:  # type: ignore[assignment]
-        if frame.f_code.co_name in {"prompt", "chat"} and frame.f_globals.get("__name__") == "llm.cli":
-            return frame.f_locals
-    return {}
-
-
-def _asks_for_profile(fragment: str) -> bool:
-    return fragment.startswith("memory:") and _SEARCH not in fragment
+def _never_a_file(fragment: str) -> str:
+    """Keep llm from taking a file called ``memory:auto`` for the profile that is asked for by hand."""
+    with contextlib.suppress(OSError):  # llm looks so too, and fails
+        if fragment.startswith("memory:") and pathlib.Path(fragment).exists():
+            return fragment.replace(":", f":{_BY_HAND}", 1)
+    return fragment
 
 
 def _earlier_messages(conversation: Any) -> list[tuple[str, str]]:
@@ -4717,12 +4693,6 @@ def _earlier_messages(conversation: Any) -> list[tuple[str, str]]:
     return [
         (message.role, "".join(str(getattr(part, "text", "") or "") for part in message.parts)) for message in messages
     ]
-
-
-def _has_own_system(seen: Mapping[str, Any]) -> bool:
-    """Tell whether a call has a system prompt of its own: an option's, a template's, or fragments beside ours."""
-    template = getattr(seen.get("template_obj"), "system", None)
-    return bool(seen.get("system") or template or len(seen.get("system_fragments") or ()) > 1)
 
 
 def is_written_in(words: str, line: str) -> bool:
@@ -4743,12 +4713,10 @@ def _framed_part(system: str) -> str:
 
 
 class Call:
-    """One running ``llm prompt`` or ``llm chat`` that memory takes part in.
+    """One running ``llm prompt`` or ``llm chat``, which asks it before each message is sent.
 
-    llm gives a loader nothing but its argument. The command's own variables
-    (the model, the conversation, what was read from a terminal) are looked at
-    and never set, but for a chat's way to send; where a future llm has them no
-    more, less is known of a call.
+    Both send through a conversation, to which they give the words, the
+    fragments and the system prompt.
     """
 
     running: ClassVar[Call | None] = None
@@ -4756,18 +4724,25 @@ class Call:
     def __init__(self, ctx: click.Context, settings: Settings) -> None:
         self.ctx = ctx
         self.settings = settings
-        self.homes = Home.in_use()
-        self.sent: set[str] = set()
-        self.takes_part = False
-        self.logged = False
-        self.unsent = False
-        """The profile can't be read."""
-        self.in_system = ""
-        """The model that was given the profile as a system prompt."""
-        self.note = ""
-        """The id of the note of a ``prompt``."""
+        self.in_use = Home.in_use()
+        self.by_hand: list[Home] = []
+        """The profiles that the user asked for by name."""
+        self.takes_part = bool(settings.auto)
+        self.conversation: Any = None
+        self.words = ""
+        """The message that is being sent."""
+        self.note: Note | None = None
+        """Its note."""
         self.said: list[tuple[Note, str]] = []
         """The notes of this call and their words, as far as these may be learned from."""
+        self.in_system = False
+        """The profile was sent as a system prompt."""
+        self.unsent = False
+        """The profile can't be read."""
+
+    @property
+    def homes(self) -> list[Home]:
+        return self.by_hand or self.in_use
 
     @property
     def home(self) -> Home:
@@ -4775,7 +4750,13 @@ class Call:
 
     @property
     def model_id(self) -> str:
-        return str(getattr(_llm_variables().get("model"), "model_id", ""))
+        return str(self.conversation.model.model_id) if self.conversation else ""
+
+    @property
+    def logged(self) -> bool:
+        params = self.ctx.params
+        off = params.get("no_log") or params.get("database") or (self.home.logging_off and not params.get("log"))
+        return not off
 
     @property
     def journal(self) -> Journal:
@@ -4795,164 +4776,126 @@ class Call:
 
     # Sending the profile
 
-    def add_fragments(self) -> None:
-        """Have llm ask our loader for the profile, in either position; which one it is to be is known only then."""
-        params = self.ctx.params
-        given = [*params.get("fragments", ()), *params.get("system_fragments", ())]
-        if params.get("save") or not (self.settings.auto or any(f.startswith("memory:") for f in given)):
-            return
-        ours = (prefix for prefix, loader in llm.get_fragment_loaders().items() if loader.__module__ == __name__)
-        prefix = next(ours)  # "memory", unless another plugin took that
+    @contextlib.contextmanager
+    def asked_before_sending(self) -> Iterator[None]:
+        """Have llm's conversations ask this call before they send a message of ``prompt`` or ``chat``."""
+        if not self.ctx.params.get("save"):
+            for name in ("fragments", "system_fragments"):
+                self.ctx.params[name] = tuple(map(_never_a_file, self.ctx.params.get(name, ())))
+        sends = [(kind, name) for kind in (llm.Conversation, llm.AsyncConversation) for name in ("prompt", "chain")]
+        with contextlib.ExitStack() as stack:
+            for kind, name in sends:
+                stack.callback(setattr, kind, name, send := getattr(kind, name))
+                setattr(kind, name, self._asking_first(send))
+            yield
+
+    def _asking_first(self, send: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(send)
+        def send_with_memory(conversation: Any, prompt: str | None = None, **options: Any) -> Any:
+            caller = sys._getframe(1).f_globals.get("__name__")  # noqa: SLF001 - there is no public name for it
+            # Not what a tool asks a model meanwhile, nor an llm that it runs.
+            if caller == "llm.cli" and click.get_current_context(silent=True) is self.ctx:
+                self._before_sending(conversation, prompt or "", options)
+            return send(conversation, prompt, **options)
+
+        return send_with_memory
+
+    def _before_sending(self, conversation: Any, words: str, options: dict[str, Any]) -> None:
+        """Note a message and add the profile to it; whatever fails, it is sent."""
+        self.conversation, self.words, self.note = conversation, words, None
+        by_hand = any(map(_is_profile, options.get("fragments") or ()))
         for name in ("fragments", "system_fragments"):
-            params[name] = tuple(self._never_a_file(fragment, prefix) for fragment in params.get(name, ()))
-        if not self.settings.auto or any(map(_asks_for_profile, given)):
-            return
-        for name in (_PROMPT, _SYSTEM):  # llm looks so too, and fails in a folder that it may not search
-            pathlib.Path(f"{prefix}:{name}").exists()
-        params["fragments"] = _AndMemory((*params["fragments"], f"{prefix}:{_PROMPT}"))
-        # Behind the user's own: a learned fact must not change what providers have cached of these.
-        params["system_fragments"] = (*params["system_fragments"], f"{prefix}:{_SYSTEM}")
-
-    @staticmethod
-    def _never_a_file(fragment: str, prefix: str) -> str:
-        ours = fragment.startswith(f"{prefix}:") and pathlib.Path(fragment).exists()
-        return fragment.replace(":", f":{_BY_HAND}", 1) if ours else fragment
-
-    def fragments(self, argument: str) -> list[llm.Fragment]:
-        """Return the profile where it belongs in this call, once; nothing if that fails."""
+            options[name] = [each for each in options.get(name) or () if not _is_profile(each)]
         try:
-            if argument not in _ARGUMENTS and not self.takes_part:
-                self.homes = Home.named(argument)
-            self.home.check_own()
-            self.take_part()
-            found = [fragment for fragment in self._wanted(argument) if fragment not in self.sent]
+            if self.takes_part:
+                self.home.check_own()
+                self.take_part()
+                self._add_profile(options, in_prompt=by_hand)
         except Problem as problem:
             self._debug(problem.message)  # status looks for itself
             self.unsent = True
-            return []
         except Exception as error:  # noqa: BLE001 - the user's call goes on without a profile
             self.report(in_words(error))
-            return []
-        self.sent.update(found)
-        self._debug(f"{sum(map(len, found))} characters of profile sent")
-        return found
 
-    def _wanted(self, argument: str, *, own: bool | None = None) -> list[llm.Fragment]:
-        """Return what goes where this argument stands; ``own``: the message has a system prompt of its own.
+    def _add_profile(self, options: dict[str, Any], *, in_prompt: bool) -> None:
+        """Put the profile where it belongs in a message, once.
 
-        A model that refuses system prompts gets the profile in the prompt, and
-        so does a conversation that began without it: there llm ignores a late
-        system message. A conversation that began with it sends the same again.
+        A model that refuses system prompts gets it in the prompt, and so does a
+        conversation that began without it: there llm ignores a late system
+        message. A conversation that began with it sends the same again.
         """
-        seen = _llm_variables()
-        earlier = _earlier_messages(seen.get("conversation"))
+        earlier = _earlier_messages(self.conversation)
         began_with = next((text for role, text in earlier if role == "system" and "<user_profile>" in text), "")
-        in_prompt = (
-            (bool(earlier) and not began_with)
-            or self.settings.auto == "prompt"
-            or self._refuses_system(seen.get("model"))
-        )
-        if any("<user_profile>" in text for _, text in earlier):
-            again = began_with if self._is_system(argument) and not in_prompt else ""
-            if own if own is not None else _has_own_system(seen):
-                again = _framed_part(again)
-            return [llm.Fragment(again, "memory:auto")] if again else []
-        if argument == (_SYSTEM if in_prompt else _PROMPT):
-            return []
-        found = _fragments(Home.named(argument) if argument not in _ARGUMENTS else self.homes)
-        if found and argument == _SYSTEM:
-            self.in_system = self.model_id
-        return found
+        in_prompt = in_prompt or (bool(earlier) and not began_with) or self.settings.auto == "prompt"
+        in_prompt = in_prompt or self._refuses_system()
+        if not any("<user_profile>" in text for _, text in earlier):
+            found = fragments_of(self.homes)
+        elif in_prompt:
+            found = []
+        else:
+            has_own = options.get("system") or options["system_fragments"]
+            found = [llm.Fragment(_framed_part(began_with) if has_own else began_with, _SOURCE)]
+        # Behind the user's own: a learned fact must not change what providers have cached of these.
+        options["fragments" if in_prompt else "system_fragments"] += found
+        self.in_system = bool(found) and not in_prompt
+        self._debug(f"{sum(map(len, found))} characters of profile sent")
 
-    def _is_system(self, argument: str) -> bool:
-        in_prompt = any(map(_asks_for_profile, self.ctx.params.get("fragments", ())))
-        return argument == _SYSTEM or (argument != _PROMPT and not in_prompt)
-
-    def _refuses_system(self, model: Any) -> bool:
+    def _refuses_system(self) -> bool:
         """Tell a model that raises when it gets a system prompt: it says so, or has done so before."""
+        model = self.conversation.model
         if getattr(model, "allows_system_prompt", True) is False:
             return True
         if any(kind.__name__ == "Completion" for kind in type(model).__mro__):  # of OpenAI's, which don't say so
             return True
         path = self.home.file("no-system")
-        return path.exists() and getattr(model, "model_id", "") in path.read_text("utf-8").splitlines()
+        return path.exists() and self.model_id in path.read_text("utf-8").splitlines()
 
     # Noting what was typed
 
     def take_part(self) -> None:
-        """Note what was typed, and see to it that a worker runs afterwards. Once a call."""
-        if self.takes_part:
-            return
+        """Note the message that is being sent, once; only what llm logs can be learned from."""
         self.takes_part = True
-        params, seen = self.ctx.params, _llm_variables()
-        conversation = seen.get("conversation")
-        self.logged = (params.get("log") or not self.home.logging_off) and not (
-            params.get("no_log") or params.get("database")
-        )
-        if self.ctx.command.name == "chat":
-            template = getattr(seen.get("template_obj"), "prompt", None)
-            self._wrap_messages(conversation, typed=bool(self.logged and not template and at_terminal(sys.stdin)))
-        if not self.logged:
+        if self.note or not self.logged:
             return
-        if self.ctx.command.name == "prompt":
-            words = params.get("prompt")
-            typed = words is None or self._is_typed(words)
-            if words is None and at_terminal(sys.stdin) and not params.get("template"):
-                words = seen.get("prompt")  # typed into a bare `llm`
-            self.note = self._write_note(words or "", conversation, learn=typed)
-        self.ctx.call_on_close(self._end)
-
-    def _is_typed(self, words: str) -> bool:
-        """Tell whether a person typed these words on the command line, not a script or a plugin in this process."""
-        if words not in sys.argv:
-            return False
-        if self.settings.line:
-            return is_written_in(words, self.settings.line)
-        return bool(self.settings.auto) or at_terminal(sys.stdin)
-
-    def _wrap_messages(self, conversation: Any, *, typed: bool) -> None:
-        """Before each message of a chat is sent, note it, and send the system prompt again.
-
-        Lines piped into a chat are not typed, and where a template puts words
-        of its own around each message, nobody can tell which are.
-        """
-        send = getattr(conversation, "chain", None)
-        if send is None:
-            return
-
-        def send_with_memory(prompt: str | None = None, *args: Any, **kwargs: Any) -> Any:
-            try:
-                if typed:
-                    self._write_note(prompt or "", conversation, learn=True)
-                    self._spawn()
-                if getattr(conversation, "responses", None):
-                    again = self._wanted(_SYSTEM, own=bool(kwargs.get("system")))
-                    kwargs["system_fragments"] = [*(kwargs.get("system_fragments") or ()), *again]
-            except Exception as error:  # noqa: BLE001 - whatever happens, the message is sent
-                self.report(in_words(error))
-            return send(prompt, *args, **kwargs)
-
-        conversation.chain = send_with_memory
-
-    def _write_note(self, typed: str, conversation: Any, *, learn: bool) -> str:
-        """Append a note to the journal and return its id."""
         self.home.create()
-        note = Note(
+        words, typed = self._typed()
+        self.note = Note(
             id=os.urandom(6).hex(),
             at=utc_now().isoformat(),
             command=str(self.ctx.command.name),
-            thread=getattr(conversation, "id", None),
-            length=len(typed),
-            sha256=digest(typed),
-            learn=learn and self.settings.updates and not self.home.file("paused").exists(),
+            thread=getattr(self.conversation, "id", None),
+            length=len(words),
+            sha256=digest(words),
+            learn=typed and self.settings.updates and not self.home.file("paused").exists(),
             model=self.settings.model,
             review=self.settings.review_all,
         )
-        if note.learn:
-            self.said.append((note, typed))
+        if self.note.learn:
+            self.said.append((self.note, words))
         with contextlib.suppress(OSError):  # a disk that takes no note takes no turn of llm's either
-            self.journal.append(note._asdict())
-        return note.id
+            self.journal.append(self.note._asdict())
+        if self.ctx.command.name == "chat":
+            self._spawn()
+
+    def _typed(self) -> tuple[str, bool]:
+        """Return the part of the message that may have been typed, and whether a person typed it."""
+        words, at_keyboard = self.ctx.params.get("prompt"), at_terminal(sys.stdin)
+        if self.ctx.command.name == "chat":
+            return self.words, at_keyboard and not self._template_speaks
+        if words is None:  # typed into a bare `llm`, or nothing but piped text
+            return self.words if at_keyboard and not self.ctx.params.get("template") else "", True
+        if words not in sys.argv:  # by a plugin in this process
+            return words, False
+        written = self.settings.line and is_written_in(words, self.settings.line)
+        return words, bool(written if self.settings.line else self.settings.auto or at_keyboard)
+
+    @functools.cached_property
+    def _template_speaks(self) -> bool:
+        """A template puts words of its own around each message of a chat, and nobody can tell which are typed."""
+        from llm.cli import load_template
+
+        template = self.ctx.params.get("template")
+        return bool(template and load_template(template).prompt)
 
     # The end of the call
 
@@ -4960,43 +4903,36 @@ class Call:
         """Remember a model that refused the profile as a system prompt; the next call carries it in the prompt."""
         if self.in_system and re.search(_REFUSES_SYSTEM, str(error), re.IGNORECASE):
             with contextlib.suppress(OSError), open(self.home.file("no-system"), "a", encoding="utf-8") as file:
-                file.write(f"{self.in_system}\n")
+                file.write(f"{self.model_id}\n")
             click.echo(
-                f"memory: {self.in_system} refused a system prompt; the next call sends the profile in the prompt",
+                f"memory: {self.model_id} refused a system prompt; the next call sends the profile in the prompt",
                 err=True,
             )
 
-    def _end(self) -> None:
+    def end(self, *, failed: bool) -> None:
         """Do what remains when the call ends, however it ends."""
-        failed = sys.exc_info()[0] is not None
+        if not self.note:
+            return
         try:
-            if failed and self.note:
-                self.journal.append({"void": self.note})  # no turn comes to it
+            prompted = self.ctx.command.name == "prompt"
+            if failed and prompted:
+                self.journal.append({"void": self.note.id})  # no turn comes to it
             self._spawn()
             # Not where a pager has the screen.
-            person = at_terminal(sys.stdout, sys.stderr) and self.ctx.command.name == "prompt"
-            if person and self.settings.notices and not failed:
-                if self.unsent:
-                    self._tell(
-                        for_profile("the profile can't be read, so it was not sent (llm memory status)", self.home.name)
-                    )
+            if prompted and not failed and self.settings.notices and at_terminal(sys.stdout, sys.stderr):
                 self._tell_news()
         except Exception as error:  # noqa: BLE001 - the user's call ends as it would without us
             self.report(in_words(error))
 
     def _tell_news(self) -> None:
-        try:
-            news = self.home.file("news").read_text("utf-8").strip()
-        except FileNotFoundError:
-            return
-        self.home.file("news").unlink(missing_ok=True)
-        self._tell(for_profile(news, self.home.name))
-
-    @staticmethod
-    def _tell(news: str) -> None:
-        text = f"memory: {printable(news)}"
-        with contextlib.suppress(OSError, ValueError):  # a terminal that has gone
-            click.echo(text if plain() else click.style(text, dim=True), err=True)
+        told = ["the profile can't be read, so it was not sent (llm memory status)"] if self.unsent else []
+        with contextlib.suppress(FileNotFoundError):
+            told.append(self.home.file("news").read_text("utf-8").strip())
+            self.home.file("news").unlink(missing_ok=True)
+        for line in told:
+            text = f"memory: {printable(for_profile(line, self.home.name))}"
+            with contextlib.suppress(OSError, ValueError):  # a terminal that has gone
+                click.echo(text if plain() else click.style(text, dim=True), err=True)
 
     def _spawn(self) -> None:
         if self.settings.updates and not worker_runs(self.home):
@@ -5025,14 +4961,16 @@ def load_fragment(argument: str) -> list[llm.Fragment]:
     if argument.startswith(_SEARCH):
         return _found(argument.removeprefix(_SEARCH))
     try:
-        homes = Home.in_use() if argument in _ARGUMENTS else Home.named(argument)
+        homes = Home.in_use() if argument == "auto" else Home.named(argument)
     except Problem as problem:
         raise ValueError(problem.message) from problem  # which llm shows
-    if missing := [home.name for home in homes if argument not in _ARGUMENTS and not home.directory.is_dir()]:
+    if missing := [home.name for home in homes if argument != "auto" and not home.directory.is_dir()]:
         begin = f"to create it: export LLM_MEMORY_PROFILE={missing[0]}"
         raise ValueError(f"There is no profile {missing[0]!r} (memory:auto is the one in use); {begin}")
-    call = Call.current(settings)
-    return call.fragments(argument) if call else _fragments(homes)
+    if not (call := Call.current(settings)):
+        return fragments_of(homes)
+    call.by_hand, call.takes_part = [*dict.fromkeys([*call.by_hand, *homes])], True
+    return [llm.Fragment("", _SOURCE)]  # marks the place; the call fills it in before it sends
 
 
 def _wrap(command: click.Command, settings: Settings) -> None:
@@ -5041,19 +4979,18 @@ def _wrap(command: click.Command, settings: Settings) -> None:
 
     def invoke_with_memory(ctx: click.Context) -> Any:
         call = None
-        try:
+        with contextlib.suppress(Problem):  # status says what is wrong
             call = Call.current(settings)
-            if call:
-                call.add_fragments()
-        except Exception as error:  # noqa: BLE001 - the user's call goes on without a profile
-            if call:
-                call.report(in_words(error))
-        try:
+        if call is None:
             return invoke(ctx)
-        except Exception as error:
-            if call:
+        with call.asked_before_sending():
+            try:
+                return invoke(ctx)
+            except Exception as error:
                 call.failed(error)
-            raise
+                raise
+            finally:
+                call.end(failed=sys.exc_info()[0] is not None)
 
     command.invoke = invoke_with_memory  # type: ignore[method-assign]
 
