@@ -4072,7 +4072,6 @@ class Learner:
             with contextlib.suppress(sqlite3.Error, Problem):  # else they are tried again at once
                 self.memory.turns.put_off(batch.turns, in_words(error))
             raise
-        self.memory.db.set("failing", None)
         passed = self.memory.review.offer_passed(self.memory.history.profile())
         self._tell(since, held=passed or bool(judged.of("hold")))
         return Result(batch.model, len(batch.turns), judged.verdicts)
@@ -4096,20 +4095,20 @@ class Learner:
             edits = parse_reply(reply)
             if edits is not None:
                 self.memory.turns.count_misfit(model_id, fits=True)
+                self.memory.db.set("failing", None)
                 return edits
         self.memory.turns.count_misfit(model_id, fits=False)
         raise ModelFailed(OUT_OF_FORM.format(model_id), "hopeless")
 
     def _failed(self, batch: Batch, failure: ModelFailed) -> Result:
-        turns, before = self.memory.turns, self.memory.turns.how_many("aside")
+        turns, again = self.memory.turns, bool(batch.turns[0].attempts)
         # An unknown model is looked for by two processes: a plugin may have been installed meanwhile.
-        hopeless = failure.kind == "hopeless" or (failure.kind == "unknown" and batch.turns[0].attempts)
+        hopeless = failure.kind == "hopeless" or (failure.kind == "unknown" and again)
         (turns.set_aside if hopeless else turns.put_off)(batch.turns, str(failure))
-        # A single failure usually passes by itself.
-        failing = bool(batch.turns[0].attempts) and not self.memory.db.get("failing")
-        self._tell(self.memory.history.latest_id(), aside=turns.how_many("aside") > before, failing=failing)
-        if failing:
-            self.memory.db.set("failing", 1)  # told once
+        # A single failure usually passes by itself; the others are told once, until a batch is learned.
+        if (hopeless or again) and not self.memory.db.get("failing"):
+            self.memory.db.set("failing", 1)
+            self._tell(self.memory.history.latest_id())
         return Result(batch.model, len(batch.turns), failure=failure)
 
     def check_current(self, batch: Batch, *, changed: bool = False) -> None:
@@ -4156,19 +4155,16 @@ class Learner:
         version = memory.history.change("worker", make, model=batch.model, record=record)
         return judged, version.base if version else memory.history.latest_id()
 
-    def _tell(self, since: int, *, held: bool = False, aside: bool = False, failing: bool = False) -> None:
+    def _tell(self, since: int, *, held: bool = False) -> None:
         """Write the line that the next prompt prints, including news that no prompt has printed yet."""
         memory, news = self.memory, self.memory.home.file("news")
         untold = news.read_text("utf-8") if news.exists() else ""
         since = int(memory.db.get("untold") or since) if untold else since
-        changes, told = memory.receipts.since(since), []
-        if changes:
-            told.append(told_changes(changes, since))
+        changes = memory.receipts.since(since)
+        told = [told_changes(changes, since)] if changes else []
         if held or "memory review" in untold:
             told.append(f"{counted(len(memory.review.edits()), 'edit')} to review (llm memory review)")
-        if aside or "not learned from" in untold:
-            told.append(f"{counted(memory.turns.how_many('aside'), 'message')} not learned from (llm memory status)")
-        elif failing or ("can't learn" in untold and memory.db.get("failing")):
+        if memory.db.get("failing"):
             told.append("can't learn right now (llm memory status)")
         if told:
             memory.db.set("untold", since)

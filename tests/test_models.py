@@ -62,7 +62,7 @@ def test_messages_a_model_cannot_learn_from_are_set_aside_and_learned_with_anoth
     status = here.run("status")[0]
     for said in (words, "1 message", "LLM_MEMORY_MODEL", "llm memory update --retry"):
         assert said in status
-    assert here.places.file("news").read_text("utf-8") == "1 message not learned from (llm memory status)\n"
+    assert here.places.file("news").read_text("utf-8") == "can't learn right now (llm memory status)\n"
     assert here.profile == "- Mine\n"
     assert SAID in here.run("update", "--retry", LLM_MEMORY_MODEL="scripted")[0]
     assert here.facts == ["Mine", SAID]
