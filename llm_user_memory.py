@@ -4236,29 +4236,29 @@ class Past(Value):
     until: str
     began: str  # a later turn without a note was typed with memory off
     thread: str = ""
-    first: str = ""  # the first turn
+    count: int | None = None
+    """Only so many of the last ones."""
 
-    def last(self, count: int | None) -> Past:
-        """Return the last ``count`` of these messages."""
-        ids = deque((message.turn_id for message in self.messages(Counter())), count) if count else ()
-        return self._replace(first=ids[0]) if ids else self
+    def messages(self, skipped: Counter[str]) -> Iterable[Message]:
+        """Read them, oldest first; count the skipped ones by reason."""
+        found = self._all(skipped)
+        return deque(found, self.count) if self.count else found
 
-    def messages(self, skipped: Counter[str]) -> Iterator[Message]:
-        """Read them, oldest first, a page at a time; count the skipped ones by reason."""
+    def _all(self, skipped: Counter[str]) -> Iterator[Message]:
         elsewhere = not_here(self.memory, self.log)
         for page in self.log.pages(MOST_TYPED + 1):
             take_in(self.memory, self.log, shorten=False)  # a turn with a note is not part of the past
             known = self.memory.turns.known(turn.id for turn, _ in page)
             for turn, prompt in page:
                 at = turn.at.replace(" ", "T")
-                wanted = self.since <= at <= self.until and self.thread in {"", turn.thread_id}
-                if wanted and turn.id >= self.first:
-                    off = "typed with memory off" if at > self.began else ""
-                    off = off or ("typed in another profile, or forgotten there" if turn.id in elsewhere else "")
-                    if reason := "already known" if turn.id in known else why_not_learned(prompt) or off:
-                        skipped[reason] += 1
-                    else:
-                        yield Message(prompt.strip(), turn.id, turn.thread_id, at)
+                if not (self.since <= at <= self.until and self.thread in {"", turn.thread_id}):
+                    continue
+                off = "typed with memory off" if at > self.began else ""
+                off = off or ("typed in another profile, or forgotten there" if turn.id in elsewhere else "")
+                if reason := "already known" if turn.id in known else why_not_learned(prompt) or off:
+                    skipped[reason] += 1
+                else:
+                    yield Message(prompt.strip(), turn.id, turn.thread_id, at)
 
 
 MOST_OF_A_PIECE = 5_000  # characters
@@ -5871,7 +5871,7 @@ def find_past(memory: Memory, since: str | None, until: str | None, count: int |
     last = (parse_moment(until, now) if until else now).astimezone(utc).isoformat()
     # A conversation the user names is wanted, even if memory was off then.
     began = "9999" if thread else min(filter(None, map(first_note, Home.all())), default="9999")
-    return Past(memory, Log(memory.home.logs), first, last, began, thread or "").last(count)
+    return Past(memory, Log(memory.home.logs), first, last, began, thread or "", count)
 
 
 def find_model(settings: Settings, model: str | None) -> str:
