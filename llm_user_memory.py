@@ -62,8 +62,8 @@ import click
 import llm
 from typing_extensions import Self, dataclass_transform
 
-# This module is loaded on every start of llm. So heavy modules (filelock, platformdirs, sqlite_utils,
-# logging.handlers, …) are imported where they are used.
+# This module is loaded on every start of llm. So heavy modules (filelock, platformdirs, sqlite_utils, …)
+# are imported where they are used.
 
 
 # -- hooks -------------------------------------------------------------------
@@ -4351,6 +4351,7 @@ def learn_past(learner: Learner, model: str, messages: Sequence[Message]) -> boo
 
 IDLE_EXIT = 60.0
 """Seconds without work after which the worker exits."""
+_NOT_FRESH = "a fresh process is needed"
 _CAN_FAIL = (sqlite3.Error, OSError, Problem)
 """Passing errors of a disk, a lock or a profile; the next worker takes over from there."""
 
@@ -4395,20 +4396,13 @@ def spawn_worker(home: Home) -> None:
     process.returncode = 0  # never to be waited for
 
 
-def _worker_logger(home: Home, settings: Settings) -> Any:
-    """Make a small rotating log; without a place for it, none."""
-    import logging.handlers
-
-    logger = logging.getLogger("llm_user_memory.worker")
-    logger.setLevel(logging.DEBUG if settings.debug else logging.INFO)
-    logger.propagate = False
-    handler: logging.Handler = logging.NullHandler()
+def _write_log(path: pathlib.Path, message: str) -> None:
+    """Add a line to the worker's log, of which two files of 200 KB are kept; without a place for it, none."""
     with contextlib.suppress(OSError):
-        home.worker_log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handler = logging.handlers.RotatingFileHandler(home.worker_log, "a", 200_000, backupCount=1, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(process)d %(levelname)s %(message)s"))
-    logger.addHandler(handler)
-    return logger
+        if path.exists() and path.stat().st_size > 200_000:
+            os.replace(path, f"{path}.1")
+        with open(path, "a", encoding="utf-8") as log:
+            log.write(f"{utc_now():%Y-%m-%d %H:%M:%S} {os.getpid()} {message}\n")
 
 
 class Worker:
@@ -4422,8 +4416,9 @@ class Worker:
         # Each call has noted its own LLM_MEMORY_MODEL and LLM_MEMORY_REVIEW. Ours are those of the call
         # which started us: they are not for what was typed in another terminal.
         self.learner = Learner(self.memory, self.log, settings._replace(model=None, review_all=False))
-        self.logger = _worker_logger(home, settings)
         self.code = file_identity(__file__)
+        with contextlib.suppress(OSError):
+            home.worker_log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._seen: object = None
         self._complaint = ""
 
@@ -4440,12 +4435,12 @@ class Worker:
             except (Problem, OSError) as error:
                 self._report(error)
                 return
-            self.logger.info("stops: %s", ending)
+            _write_log(self.home.worker_log, f"stops: {ending}")
             # A call that found the lock held started no worker. If it came
             # while this one was making up its mind, its turn is here now.
             if ending == "idle" and not self._work_came_in():
                 break
-        if ending == "needs a fresh process" and file_identity(__file__):
+        if ending == _NOT_FRESH and file_identity(__file__):
             spawn_worker(self.home)
 
     def _serve(self) -> str:
@@ -4456,15 +4451,18 @@ class Worker:
         self._seen, self._complaint = None, ""
         since = time.monotonic()  # when it was last at work, or began to fail
         while True:
-            if reason := self._wait(min(self.settings.interval, IDLE_EXIT), lock):
-                return reason
+            time.sleep(min(self.settings.interval, DEFAULT_INTERVAL, IDLE_EXIT))
+            if file_identity(__file__) != self.code:
+                return _NOT_FRESH
+            if file_identity(self.home.lock("worker")) != lock:
+                return "its lock is gone, perhaps with its home"
             try:
                 result = self._tick()
                 self._complaint = ""
                 since = time.monotonic() if result else since
                 # A plugin may have been installed since this process began; a model that hangs would stay in it.
                 if result and result.failure and result.failure.kind in {"unknown", "silent"}:
-                    return "needs a fresh process"
+                    return _NOT_FRESH
             except LockBusy:  # someone else learns, or has the profile open in an editor
                 pass
             except Exception as error:  # noqa: BLE001 - a worker that dies of one bad moment learns nothing more
@@ -4474,19 +4472,6 @@ class Worker:
                 with contextlib.suppress(*_CAN_FAIL):
                     self.memory.history.tidy()
                 return "failing" if self._complaint else "idle"
-
-    def _wait(self, seconds: float, lock: object) -> str:
-        """Wait so long, or until there is a reason to stop; returns that."""
-        ending = time.monotonic() + seconds
-        while (left := ending - time.monotonic()) > 0:
-            time.sleep(min(left, DEFAULT_INTERVAL))
-            if not self.home.directory.is_dir():
-                return "its home is gone"
-            if file_identity(__file__) != self.code:
-                return "needs a fresh process"
-            if file_identity(self.home.lock("worker")) != lock:
-                return "its lock is gone"
-        return ""
 
     def _tick(self) -> Result | None:
         """Take in what was logged, and learn what is due; returns the last result."""
@@ -4505,14 +4490,17 @@ class Worker:
             if learned is None:
                 break
             result = learned
-            self._log_result(result)
+            # Never any text of the user's, nor of an edit: a log is not gated.
+            edits = dict(Counter(verdict.outcome for verdict in result.verdicts)) or "no edits"
+            failure = result.failure or ""
+            _write_log(self.home.worker_log, f"{result.model}: {result.turns} turns, {edits} {failure}")
         self.memory.db.report("worker", None)
         return result
 
     def _has_work(self) -> bool:
         """Tell whether messages are due that have waited long enough for others to share their request."""
         due = self.memory.turns.due()
-        if not due or self.settings.interval <= IDLE_EXIT:
+        if not due or self.settings.interval <= DEFAULT_INTERVAL:
             return bool(due)
         return abs((utc_now() - parse_time(due[0].at)).total_seconds()) >= self.settings.interval
 
@@ -4521,18 +4509,10 @@ class Worker:
             return not self.memory.paused_since() and (self._seen != file_stamp(self.home.logs) or self._has_work())
         return False
 
-    def _log_result(self, result: Result) -> None:
-        # Never any text of the user's, nor of an edit: a log is not gated.
-        counts = Counter(verdict.outcome for verdict in result.verdicts)
-        failure = result.failure or ""
-        self.logger.info("%s: %d turns, %s %s", result.model, result.turns, dict(counts) or "no edits", failure)
-        for verdict in result.verdicts:
-            self.logger.debug("%s %s", verdict.outcome, verdict.edit.action)
-
     def _report(self, error: Exception) -> None:
         message = in_words(error)
         if message != self._complaint:  # once, not at every poll
-            self.logger.warning("%s", message)
+            _write_log(self.home.worker_log, message)
         self._complaint = message
         with contextlib.suppress(*_CAN_FAIL):
             if damaged(error):
@@ -4542,8 +4522,6 @@ class Worker:
 
 def run_worker(home: Home, settings: Settings) -> None:
     """Run the hidden ``worker`` command, and end its process: a model's thread that hangs must not keep it alive."""
-    import logging
-
     os.umask(0o077)
     with contextlib.suppress(OSError, AttributeError):
         os.nice(10)
@@ -4552,7 +4530,6 @@ def run_worker(home: Home, settings: Settings) -> None:
             home.check_own()
             Worker(home, settings).run()
     finally:
-        logging.shutdown()
         os._exit(0)
 
 
