@@ -3807,11 +3807,6 @@ def build_request(document: Document, messages: Sequence[Message], nonce: str, e
     return "\n".join([*parts, ""])
 
 
-def build_condense_request(document: Document, own: Iterable[str] = ()) -> str:
-    """Build the request for a shorter profile; the user's ``own`` lines have no ids, so none can be edited."""
-    return f"{CONDENSE_INSTRUCTIONS}\n{_profile_with_ids(document, own)}\n"
-
-
 # Asking
 
 
@@ -3866,21 +3861,13 @@ def ask_model(model_id: str, request: str, timeout: float = MODEL_TIMEOUT) -> st
 
 # Matching turns and notes
 
-MOST_SEARCHED = 10
-"""Notes that the inside of a prompt is searched for; some 50 ms each where that is long."""
-
 
 def match(turn: Turn, prompt: str, notes: Sequence[Note]) -> tuple[Note, int] | None:
     """Find the note that tells which words of this turn were typed, and where they begin."""
-    candidates = [note for note in notes if may_match(note, turn)]
-    # Tails before anything inside, the longest first, the newest of the same: calls
-    # that were killed left notes to which no turn came, and the "hi" of one is in
-    # many a later prompt.
-    newest = candidates[-MOST_SEARCHED:]
-    candidates.reverse()
-    candidates.sort(key=lambda note: (note.thread is None, -note.length))
-    for anywhere, among in ((False, candidates), (True, [note for note in candidates if note in newest])):
-        for note in among:
+    # The longest first, of the same the newest: a call that was killed left a note to which no turn came.
+    candidates = sorted((note for note in reversed(notes) if may_match(note, turn)), key=lambda note: -note.length)
+    for anywhere in (False, True):
+        for note in candidates:
             if (start := typed_at(prompt, note, anywhere=anywhere)) is not None:
                 return note, start
     return None
@@ -4179,7 +4166,7 @@ class Learner:
         own = {item.text for item in batch.seen.items if not self.memory.receipts.of(item.text)}
         edits: list[Edit] = []
         if any(item.text not in own for item in batch.seen.items):
-            edits = self.edits(model_id, build_condense_request(batch.seen, own))
+            edits = self.edits(model_id, f"{CONDENSE_INSTRUCTIONS}\n{_profile_with_ids(batch.seen, own)}\n")
         edits = [edit for edit in edits if edit.action != "ADD"]
         return self._commit(batch, edits)
 
@@ -4307,41 +4294,35 @@ class Plan(Value):
 
 
 def make_plan(messages: Iterable[Message], profile: str) -> Plan:
-    plan = Plan(0, 0, 0)
-    for batch in batches(messages):
-        drafted = min(BUDGET, 40 * plan.messages)  # facts found by then
-        size = len(INSTRUCTIONS) + len(profile) + drafted + sum(len(one.text) + 60 for one in batch)  # with its tag
-        plan = Plan(plan.messages + len(batch), plan.requests + 1, plan.tokens + size // 4)
-    return plan
+    sizes = [[len(one.text) + 60 for one in batch] for batch in batches(messages)]  # with its tag
+    drafted = sum(min(BUDGET, 40 * PAST_AT_ONCE * before) for before in range(len(sizes)))  # facts found by then
+    read = sum(map(sum, sizes)) + len(sizes) * (len(INSTRUCTIONS) + len(profile)) + drafted
+    return Plan(sum(map(len, sizes)), len(sizes), read // 4)
 
 
-def _hold_past(learner: Learner, batch: Batch, edits: Sequence[Edit]) -> None:
-    """Hold the edits and finish the messages, in one transaction."""
+def learn_past(learner: Learner, model: str, messages: Sequence[Message]) -> bool:
+    """Make a request and hold its edits; ``False`` if paused, or if facts were forgotten meanwhile.
+
+    Raises ``ModelFailed``.
+    """
     memory = learner.memory
-    with memory.history.lock(), memory.db.transaction():
+    known = memory.turns.known(message.turn_id for message in messages)
+    messages = [one._replace(text=as_shown(one.text)) for one in messages if one.turn_id not in known]
+    if not messages or memory.paused_since():
+        return not messages
+    batch = learner.shown(Batch(model, Document(""), messages=tuple(messages)))
+    batch = batch._replace(seen=memory.review.draft(batch.seen.text))
+    edits = learner.edits(model, build_request(batch.seen, messages, letters(os.urandom(8))[:6]))
+    with contextlib.suppress(_Interrupted), memory.history.lock(), memory.db.transaction():
         learner.check_current(batch)
         now, today = memory.review.draft(memory.history.profile()), str(memory.db.now().astimezone().date())
         # The draft may be of any length: accepting it is up to the user.
         judged = judge(edits, batch.seen, now, batch.messages, today=today, budget=sys.maxsize)
-        memory.review.hold_past(judged.verdicts, batch.model)
+        memory.review.hold_past(judged.verdicts, model)
         memory.review.refuse(judged.of("reject"))
-        memory.turns.finish_past(message.turn_id for message in batch.messages)
-
-
-def learn_past(learner: Learner, model: str, messages: Sequence[Message]) -> bool:
-    """Make a request, and again if facts are forgotten meanwhile; ``False`` if paused. Raises ``ModelFailed``."""
-    memory = learner.memory
-    while True:
-        known = memory.turns.known(message.turn_id for message in messages)
-        messages = [one._replace(text=as_shown(one.text)) for one in messages if one.turn_id not in known]
-        if not messages or memory.paused_since():
-            return not messages
-        batch = learner.shown(Batch(model, Document(""), messages=tuple(messages)))
-        batch = batch._replace(seen=memory.review.draft(batch.seen.text))
-        edits = learner.edits(model, build_request(batch.seen, messages, letters(os.urandom(8))[:6]))
-        with contextlib.suppress(_Interrupted):
-            _hold_past(learner, batch, edits)
-            return True
+        memory.turns.finish_past(message.turn_id for message in messages)
+        return True
+    return False
 
 
 # -- worker ------------------------------------------------------------------
@@ -4720,7 +4701,7 @@ class Call:
     # Sending the profile
 
     @contextlib.contextmanager
-    def asked_before_sending(self) -> Iterator[None]:
+    def taking_part(self) -> Iterator[None]:
         """Have llm's conversations ask this call before they send a message of ``prompt`` or ``chat``."""
         if not self.ctx.params.get("save"):
             for name in ("fragments", "system_fragments"):
@@ -4730,7 +4711,13 @@ class Call:
             for kind, name in sends:
                 stack.callback(setattr, kind, name, send := getattr(kind, name))
                 setattr(kind, name, self._asking_first(send))
-            yield
+            try:
+                yield
+            except Exception as error:
+                self._failed(error)
+                raise
+            finally:
+                self._end(failed=sys.exc_info()[0] is not None)
 
     def _asking_first(self, send: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(send)
@@ -4842,7 +4829,7 @@ class Call:
 
     # The end of the call
 
-    def failed(self, error: Exception) -> None:
+    def _failed(self, error: Exception) -> None:
         """Remember a model that refused the profile as a system prompt; the next call carries it in the prompt."""
         if self.in_system and re.search(_REFUSES_SYSTEM, str(error), re.IGNORECASE):
             with contextlib.suppress(OSError), open(self.home.file("no-system"), "a", encoding="utf-8") as file:
@@ -4852,7 +4839,7 @@ class Call:
                 err=True,
             )
 
-    def end(self, *, failed: bool) -> None:
+    def _end(self, *, failed: bool) -> None:
         """Do what remains when the call ends, however it ends."""
         if not self.note:
             return
@@ -4924,16 +4911,8 @@ def _wrap(command: click.Command, settings: Settings) -> None:
         call = None
         with contextlib.suppress(Problem):  # status says what is wrong
             call = Call.current(settings)
-        if call is None:
+        with call.taking_part() if call else contextlib.nullcontext():
             return invoke(ctx)
-        with call.asked_before_sending():
-            try:
-                return invoke(ctx)
-            except Exception as error:
-                call.failed(error)
-                raise
-            finally:
-                call.end(failed=sys.exc_info()[0] is not None)
 
     command.invoke = invoke_with_memory  # type: ignore[method-assign]
 

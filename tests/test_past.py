@@ -229,7 +229,7 @@ def recalls(user: User, replies: Mapping[str, str], meanwhile: Callable[[], obje
         learner = memory.Learner(opened, memory.Log(user.places.logs), memory.Settings(), ask)
         for at, text in enumerate(replies, 1):
             message = memory.Message(text, f"turn-{at}", "thread-1", f"2026-01-0{at}T12:00:00+00:00")
-            assert memory.learn_past(learner, "scripted", [message])
+            assert memory.learn_past(learner, "scripted", [message]) == (meanwhile is int)
 
 
 def test_later_messages_correct_what_was_found_in_earlier_ones(user: User) -> None:
