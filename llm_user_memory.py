@@ -6191,7 +6191,7 @@ def shell_status(settings: Settings, problems: list[str]) -> dict[str, Any]:
 
     installed, wrong = survey(os.environ)
     problems += wrong
-    here = how_to_activate(installed, os.environ)
+    here = how_to_activate(installed)
     if settings.auto or settings.auto_off:
         off = "switched off in this shell by LLM_MEMORY_AUTO; to turn it on: unset LLM_MEMORY_AUTO"
         here = "active in this shell" if settings.auto else off
@@ -6328,12 +6328,12 @@ shell_names = "bash, zsh, fish, nushell or powershell"
 )
 def install_shell(name: str | None, print_: bool) -> None:
     "Send the profile with every prompt you type in your shell"
-    from llm_user_memory_shell import block_of, find_shell, install
+    from llm_user_memory_shell import find_shell, install
 
     shell = find_shell(name, os.environ)
     if print_:
         say(f"For {tilde(shell.rc)}:")
-        click.echo(block_of(shell), nl=False)
+        click.echo(shell.block, nl=False)
         return
     if not name:
         say(f"Setting up {shell.name}, your $SHELL. For another shell: llm memory install-shell --shell NAME")
