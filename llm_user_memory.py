@@ -3921,10 +3921,8 @@ def forget_for_good(memory: Memory, log: Log, says: Says) -> None:
     try:
         turns = turns_saying(memory, log, says)
     except LogUnreadable as problem:
-        raise Problem(
-            f"Nothing is forgotten yet, because the messages that say it can't be found. {problem.message}. Try again;"
-            f" a log that is broken for good can be moved out of the way: {tilde(log.path)}"
-        ) from problem
+        advice = f"Try again; if it is broken for good, move it away: {tilde(log.path)}"
+        raise Problem(f"Nothing is forgotten yet: {problem.message}. {advice}") from problem
     # The messages first: whoever is learning from one of them must not bring back what is forgotten.
     memory.turns.forget(turns)
     memory.forgetting.forget(says)
@@ -3971,9 +3969,6 @@ def told_changes(changes: Sequence[Receipt], since: int) -> str:
 
 class _Interrupted(Problem):
     """The request became outdated while the model was thinking: make it again, or, while paused, not at all."""
-
-    def __init__(self) -> None:
-        super().__init__("The profile was changed meanwhile, so nothing was condensed; try again: llm memory condense")
 
 
 def _is_short(text: str) -> bool:
@@ -4105,7 +4100,9 @@ class Learner:
         shown = {message.turn_id for message in (*batch.messages, *batch.earlier)}
         forgotten = shown & memory.turns.forgotten()
         if forgotten or changed or memory.history.forgotten_since(batch.version) or memory.paused_since():
-            raise _Interrupted
+            raise _Interrupted(
+                "The profile was changed meanwhile, so nothing was condensed; try again: llm memory condense"
+            )
 
     def _commit(self, batch: Batch, edits: Sequence[Edit]) -> tuple[Judgement, int]:
         """Make a reply's edits in the profile as it is now; also return the version before them."""
@@ -4128,8 +4125,8 @@ class Learner:
                 condensing=condensing,
             )
             # The user has reworded a line that is to be changed: the model has to see that first.
-            if any(v.item and not now.find(v.item.text, v.item.section) for v in judged.verdicts):
-                raise _Interrupted
+            lost = any(v.item and not now.find(v.item.text, v.item.section) for v in judged.verdicts)
+            self.check_current(batch, changed=lost)
             return judged.document.text
 
         def record(version: int) -> None:
@@ -4259,17 +4256,11 @@ def pieces(name: str, text: str, at: str) -> Iterator[Message]:
             yield Message(part.strip(), f"{NOTES}{digest(part.strip())}", name, at)
 
 
-class Notes(Value):
-    """The user's own notes."""
-
-    memory: Memory
-    pieces: Sequence[Message]
-
-    def messages(self, skipped: Counter[str]) -> Iterator[Message]:
-        """Return the pieces that were not learned from before; count the others."""
-        known = self.memory.turns.known(piece.turn_id for piece in self.pieces)
-        skipped["already known"] += sum(piece.turn_id in known for piece in self.pieces)
-        return (piece for piece in self.pieces if piece.turn_id not in known)
+def unread(memory: Memory, pieces: Sequence[Message], skipped: Counter[str]) -> Iterator[Message]:
+    """Return the pieces of notes that were not learned from before; count the others."""
+    known = memory.turns.known(piece.turn_id for piece in pieces)
+    skipped["already known"] += sum(piece.turn_id in known for piece in pieces)
+    return (piece for piece in pieces if piece.turn_id not in known)
 
 
 def batches(messages: Iterable[Message]) -> Iterator[list[Message]]:
@@ -5798,7 +5789,7 @@ def condense(settings: Settings) -> None:
         say("Nothing was condensed; your own lines stay as they are.")
 
 
-def read_notes(memory: Memory, files: Iterable[Any]) -> Notes:
+def read_notes(memory: Memory, files: Iterable[Any]) -> list[Message]:
     """Read files of notes, as messages dated by the file's last change. Raises ``Problem``."""
     messages: list[Message] = []
     for file in files:
@@ -5808,7 +5799,7 @@ def read_notes(memory: Memory, files: Iterable[Any]) -> Notes:
         changed = os.path.getmtime(name) if os.path.isfile(name) else memory.db.now().timestamp()
         at = dt.datetime.fromtimestamp(changed, dt.timezone.utc).isoformat()
         messages += pieces(os.path.basename(name), text, at)
-    return Notes(memory, messages)
+    return messages
 
 
 def first_note(home: Home) -> str | None:
@@ -5907,8 +5898,9 @@ def learn(
     asked, skipped = find_model(settings, model), Counter[str]()
     with open_memory() as memory:
         check_learning(settings, memory)
-        source = read_notes(memory, files) if files else find_past(memory, **which)
-        plan = make_plan(source.messages(skipped), memory.history.profile())
+        notes = read_notes(memory, files)
+        read = functools.partial(unread, memory, notes) if files else find_past(memory, **which).messages
+        plan = make_plan(read(skipped), memory.history.profile())
         say_plan(plan, asked, skipped)
         if dry_run or not plan.messages:
             return
@@ -5917,7 +5909,7 @@ def learn(
         if not yes:
             click.confirm("Learn from them?", abort=True, err=True)
         learner = Learner(memory, Log(memory.home.logs), settings)
-        learn_all(learner, asked, source.messages(Counter()), plan.messages)
+        learn_all(learner, asked, read(Counter()), plan.messages)
 
 
 def parse_ids(text: str, waiting: Sequence[HeldEdit]) -> list[HeldEdit]:
