@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from attacks import ATTACKS, CONTROLS, INNOCENT, PROFILE, SECRETS, Case, judged, layers
+from conftest import eventually
 
 import llm_user_memory as memory
 from llm_user_memory import Edit
@@ -175,7 +176,8 @@ def test_what_a_worker_did_is_logged_without_a_secret(user: User) -> None:
     user.llm(typed)
     user.settled()
     (update,) = user.calls(update=True)
-    assert "scripted: 1 turns" in user.worker_log
+    eventually(lambda: "scripted: 1 turns" in user.worker_log, "the log")
+    user.kill_worker()
     assert "Zanzibar" not in user.worker_log, "the reason of a held edit names it"
     for secret in [*(case.secret for case in cases), "hunter2-raw"]:
         assert user.files_with(secret) == []
