@@ -4538,10 +4538,10 @@ def without_empty_headings(text: str) -> str:
     """Drop the headings that nothing stands below."""
     if "```" in text or "~~~" in text:  # what looks like a heading there may be a comment in code
         return text
-    levels = {len(marks) for marks in re.findall(r"^ {0,3}(#{1,6})\s", text, re.MULTILINE)}
-    for level in sorted(levels, reverse=True):
-        heading, next_one = rf"^ {{0,3}}#{{{level}}}(?:[ \t].*)?", rf"^ {{0,3}}#{{1,{level}}}\s"
-        text = re.sub(rf"{heading}(?:\n\s*)?(?={next_one}|\Z)", "", text, flags=re.MULTILINE)
+    # Followed by a heading that is not deeper, or by nothing.
+    empty = r"^ {0,3}(#{1,6})(?:[ \t].*)?(?:\n\s*)?(?=^ {0,3}(?!\1#)#{1,6}\s|\Z)"
+    while (shorter := re.sub(empty, "", text, flags=re.MULTILINE)) != text:
+        text = shorter
     return text
 
 
