@@ -94,6 +94,11 @@ class Shell(NamedTuple):
         return pathlib.Path(__file__).with_name(self.kind.lines).read_bytes()
 
     @property
+    def block(self) -> str:
+        """These lines between their markers, to print."""
+        return with_block(b"", self.lines).decode()
+
+    @property
     def backup(self) -> pathlib.Path:
         return self.rc.with_name(f"{self.rc.name}.before-llm-memory")
 
@@ -148,10 +153,9 @@ def find_shell(name: str | None, environ: Mapping[str, str]) -> Shell:
     name = _called(name, environ)
     if name in KINDS:
         return Shell(name, _start_up_file(name, environ))
-    function = 'function llm { LLM_MEMORY_AUTO="${LLM_MEMORY_AUTO:-1}" command llm "$@"; }'
     raise Problem(
         f"{name or 'Your shell'} is not a shell that install-shell knows. Choose one: llm memory install-shell"
-        f" --shell {'|'.join(KINDS)}. Or add a function like this one to your shell's start-up file:\n{function}"
+        f" --shell {'|'.join(KINDS)}. To adapt the lines of one: llm memory install-shell --shell bash --print"
     )
 
 
@@ -315,11 +319,6 @@ def login_advice() -> str:
 # -- what the commands call --------------------------------------------------
 
 
-def block_of(shell: Shell) -> str:
-    """Return the shell's lines between their markers, to print."""
-    return with_block(b"", shell.lines).decode()
-
-
 def _checked(shell: Shell) -> str:
     """Start a shell as for a person, ask it if memory is active, and say what it answers.
 
@@ -342,7 +341,7 @@ def install(shell: Shell) -> Iterator[str]:
     """Add the block to a shell's start-up file and see if it works; yields what to tell the user."""
     if add_block(shell):
         yield f"Added to {tilde(shell.rc)}:\n"
-        yield textwrap.indent(block_of(shell), "    ")
+        yield textwrap.indent(shell.block, "    ")
         yield f"Every new {shell.name} loads it. To load it into an open one: {shell.load}"
         yield "To remove it: llm memory uninstall-shell"
     else:
@@ -354,20 +353,12 @@ def install(shell: Shell) -> Iterator[str]:
 
 
 def uninstall(shells: Iterable[Shell]) -> Iterator[str]:
-    """Remove the block from start-up files; yields what to tell the user.
-
-    Raises ``Problem`` at the end: one damaged file must not keep the others from being cleaned.
-    """
-    problems, removed = [], False
+    """Remove the block from start-up files; yields what to tell the user. Raises ``Problem``."""
+    removed = False
     for shell in shells:
-        try:
-            if remove_block(shell):
-                removed = True
-                yield f"Removed from {tilde(shell.rc)}. To remove it from an open {shell.name}: {shell.kind.unload}"
-        except Problem as problem:  # noqa: PERF203
-            problems.append(problem.message)
-    if problems:
-        raise Problem("\n".join(problems))
+        if remove_block(shell):
+            removed = True
+            yield f"Removed from {tilde(shell.rc)}. To remove it from an open {shell.name}: {shell.kind.unload}"
     if not removed:
         yield "Nothing to remove."
 
@@ -385,13 +376,14 @@ def survey(environ: Mapping[str, str]) -> tuple[list[Shell], list[str]]:
     return installed, [*problems, *find_old()]
 
 
-def how_to_activate(installed: Sequence[Shell], environ: Mapping[str, str]) -> str:
+def how_to_activate(installed: Sequence[Shell]) -> str:
     """Say that it is not active, and what makes it so."""
     if not installed:
         return "not active; to send the profile with every prompt: llm memory install-shell"
-    usual, new, step = _called(None, environ), " or ".join(shell.name for shell in installed), ""
-    if here := [shell for shell in installed if shell.name == usual]:
-        new, step = usual, f", or run: {here[0].load}"
-    elif usual in KINDS:
-        step = f", or set up {usual}: llm memory install-shell --shell {usual}"
-    return f"not active, but installed in {', '.join(tilde(shell.rc) for shell in installed)}; open a new {new}{step}"
+    names = " or ".join(shell.name for shell in installed)
+    loads = " or ".join(shell.load for shell in installed)
+    places = ", ".join(tilde(shell.rc) for shell in installed)
+    return (
+        f"not active, but installed in {places}; open a new {names}, or run there: {loads}."
+        " For another shell: llm memory install-shell --shell NAME"
+    )

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import functools
 import re
+from typing import TYPE_CHECKING
 
 import pytest
 from attacks import ATTACKS, CONTROLS, INNOCENT, PROFILE, SECRETS, Case, judged, layers
-from conftest import User, eventually
+from conftest import eventually
 
 import llm_user_memory as memory
 from llm_user_memory import Edit
+
+if TYPE_CHECKING:
+    from conftest import User
 
 CASES = [*ATTACKS, *CONTROLS]
 PIPED = [case for case in ATTACKS if case.by == "not typed"]
@@ -162,18 +166,18 @@ def test_what_is_said_in_a_chat_teaches_only_what_it_should(idle: User, half: in
     assert [case for case in cases if not keeps_secret(idle, case, model)] == []
 
 
-def test_a_worker_that_logs_everything_it_does_logs_no_secret(user: User) -> None:
+def test_what_a_worker_did_is_logged_without_a_secret(user: User) -> None:
     cases = [case for case in ATTACKS if case.secret and case.group == "secrets"]
     user.profile = PROFILE
     edits = "REMOVE | hunter2-raw | Hello there", "ADD | Notes | Says hello in Zanzibar | Hello there"
     reply = "\n".join([*(case.answer for case in cases), *edits])
     user.reply(reply)
     typed = "\n".join(case.messages[0] for case in cases)
-    user.llm(typed, LLM_MEMORY_DEBUG="1")
+    user.llm(typed)
     user.settled()
     (update,) = user.calls(update=True)
-    count = len(memory.parse_reply(reply) or ())
-    eventually(lambda: user.worker_log.count("DEBUG") == count > len(cases), "the log")
+    eventually(lambda: "scripted: 1 turns" in user.worker_log, "the log")
+    user.kill_worker()
     assert "Zanzibar" not in user.worker_log, "the reason of a held edit names it"
     for secret in [*(case.secret for case in cases), "hunter2-raw"]:
         assert user.files_with(secret) == []

@@ -669,7 +669,7 @@ def test_twenty_first_calls_at_once_are_all_answered_and_learned_by_one_worker(s
     assert [server.wait(pid) for pid in pids] == [0] * 20
     assert [(user.folder / text).read_text("utf-8") for text in texts] == [f"You said: {text}\n" for text in texts]
     learned(user, *texts)
-    learners = eventually(lambda: re.findall(r" (\d+) INFO scripted: [1-9]", user.worker_log), "the log")
+    learners = eventually(lambda: re.findall(r" (\d+) scripted: [1-9]", user.worker_log), "the log")
     assert set(learners) == {str(user.worker_pid())}
     assert "locked" not in user.worker_log
 

@@ -62,7 +62,7 @@ def test_messages_a_model_cannot_learn_from_are_set_aside_and_learned_with_anoth
     status = here.run("status")[0]
     for said in (words, "1 message", "LLM_MEMORY_MODEL", "llm memory update --retry"):
         assert said in status
-    assert here.places.file("news").read_text("utf-8") == "1 message not learned from (llm memory status)\n"
+    assert here.places.file("news").read_text("utf-8") == "can't learn right now (llm memory status)\n"
     assert here.profile == "- Mine\n"
     assert SAID in here.run("update", "--retry", LLM_MEMORY_MODEL="scripted")[0]
     assert here.facts == ["Mine", SAID]
@@ -86,7 +86,7 @@ def test_a_missing_key_is_named_and_the_message_learned_once_there_is_one(here: 
     here.types(SAID, model="scripted-key")
     assert here.learns(memory.ask_model)
     status = here.run("status")[0]
-    for said in ("scripted-key has no key", "llm keys set", "1 message"):
+    for said in ("scripted-key: No key found", "llm keys set", "1 message"):
         assert said in status
     here.run("update", SCRIPTED_KEY="abc")
     assert here.facts == [SAID]

@@ -83,7 +83,7 @@ def test_held_edits_and_messages_not_learned_from_are_told_as_well(user: User) -
     user.learns("Sure!")
     assert news(user) == (
         "learned “Plays chess” (llm memory diff 0), 1 edit to review (llm memory review),"
-        " 2 messages not learned from (llm memory status)"
+        " can't learn right now (llm memory status)"
     )
 
 

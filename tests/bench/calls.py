@@ -37,17 +37,11 @@ def clocked(function, key="call"):
                 took[key] += time.perf_counter() - start
     return run
 
-for place, names in ((memory, ["load_fragment", "inject_into"]), (memory.Call, ["add_fragments", "current"]),
+for place, names in ((memory, ["load_fragment", "inject_into"]), (memory.Call, ["_before_sending", "current", "_end"]),
                      (memory.Settings, ["from_env"])):
     for name in names:
         setattr(place, name, clocked(getattr(place, name)))
 memory.spawn_worker = clocked(memory.spawn_worker, "spawn")
-
-on_close = click.Context.call_on_close
-def call_on_close(ctx, function):
-    ours = getattr(getattr(function, "func", function), "__module__", "") == memory.__name__
-    return on_close(ctx, clocked(function) if ours else function)
-click.Context.call_on_close = call_on_close
 
 from llm.cli import cli
 try:
