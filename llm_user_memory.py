@@ -3786,7 +3786,7 @@ class ModelFailed(Exception):
     """A model gave no usable answer.
 
     ``kind``: ``hopeless``, asking again would not help; ``unknown``, it is not
-    installed; ``silent``, it did not answer in time; else ``""``.
+    installed; ``keyless``; ``silent``, it did not answer in time; else ``""``.
     """
 
     def __init__(self, message: str, kind: str = "") -> None:
@@ -3855,6 +3855,8 @@ def _as_model_failed(model_id: str, error: BaseException, request: str) -> Model
     text = mask_secrets(said)[:300] if said and not quoted else type(error).__name__
     if isinstance(error, llm.UnknownModelError):
         return ModelFailed(f"the model {model_id} is not installed", "unknown")
+    if isinstance(error, llm.NeedsKeyException):
+        return ModelFailed(f"{model_id} has no key ({text}); to set one: llm keys set NAME", "keyless")
     return ModelFailed(f"{model_id}: {text}")
 
 
@@ -3867,28 +3869,40 @@ def in_words(error: BaseException) -> str:
     return mask_secrets(f"{type(error).__name__}: {' '.join(str(error).split())}")[:300]
 
 
-def ask_model(model_id: str, request: str, timeout: float = MODEL_TIMEOUT) -> str:
-    """Ask one of llm's models without logging it. Raises ``ModelFailed``."""
+Done = TypeVar("Done")
+
+
+def run_within(seconds: float, work: Callable[[], Done]) -> list[Done | BaseException]:
+    """Return a list of what some work on a model returned or raised; an empty one if it takes too long."""
     import threading
 
-    from llm.cli import get_model_options
+    done: list[Done | BaseException] = []
 
-    answer: list[Reply | BaseException] = []
-
-    def ask() -> None:
+    def run() -> None:
         try:
-            model = llm.get_model(model_id)
-            response = model.prompt(request, stream=False, **get_model_options(model.model_id))
-            reply = Reply(response.text())
-            reply.read, reply.written = (usage := response.usage()).input, usage.output
-            answer.append(reply)
+            done.append(work())
         except BaseException as error:  # noqa: BLE001 - whatever a plugin raises is its failure, not ours
-            answer.append(error)
+            done.append(error)
 
     # A daemon thread: a call that hangs can't be stopped, only left behind.
-    thread = threading.Thread(target=ask, daemon=True)
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(timeout)
+    thread.join(seconds)
+    return done
+
+
+def ask_model(model_id: str, request: str, timeout: float = MODEL_TIMEOUT) -> str:
+    """Ask one of llm's models without logging it. Raises ``ModelFailed``."""
+    from llm.cli import get_model_options
+
+    def ask() -> Reply:
+        model = llm.get_model(model_id)
+        response = model.prompt(request, stream=False, **get_model_options(model.model_id))
+        reply = Reply(response.text())
+        reply.read, reply.written = (usage := response.usage()).input, usage.output
+        return reply
+
+    answer = run_within(timeout, ask)
     if not answer:
         raise ModelFailed(f"{model_id} did not answer within {timeout:g} s", "silent")
     if isinstance(answer[0], BaseException):
@@ -4010,7 +4024,8 @@ class _Interrupted(Problem):
 
 def _is_short(text: str) -> bool:
     """Tell whether this is one short word, such as "yes", which says nothing without the messages before it."""
-    return len(text.split()) < 2 and len(text.encode(errors="replace")) < 8
+    width = sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+    return len(text.split()) < 2 and width < 8
 
 
 class Learner:
@@ -4021,6 +4036,7 @@ class Learner:
         self.log = log
         self.settings = settings
         self.ask = ask
+        self.embedding_timeout = MODEL_TIMEOUT
 
     def learn(self, turns: Sequence[PendingTurn] | None = None) -> Result | None:
         """Make one request, for the first of these turns or of those due; ``None`` if there are none, or if paused."""
@@ -4093,7 +4109,21 @@ class Learner:
             raise
         passed = self.memory.review.offer_passed(self.memory.history.profile())
         self._tell(since, held=passed or bool(judged.of("hold")))
+        self._keep_meanings()
         return Result(batch.model, len(batch.turns), judged.verdicts)
+
+    def _keep_meanings(self) -> None:
+        """Embed new facts if semantic search is in use; ``status`` tells if that fails."""
+
+        def embed() -> None:
+            with Memory(self.memory.home) as memory:  # a connection of this thread's own
+                memory.meanings.embed(memory.meanings.missing())
+
+        if model := self.memory.meanings.model:
+            done = run_within(self.embedding_timeout, embed)
+            late = f"{model} did not embed new facts within {self.embedding_timeout:g} s"
+            failure = in_words(done[0]) if done and done[0] else "" if done else late
+            self.memory.db.report("search", failure or None)
 
     def typed_in(self, thread_id: str) -> list[Message]:
         """Return the messages typed in a thread so far, even a moment ago, oldest first."""
@@ -5896,7 +5926,7 @@ def learn_all(learner: Learner, model: str, messages: Iterable[Message], total: 
                 except ModelFailed as failure:
                     failures.append(failure)
                     in_a_row += 1
-                    if in_a_row == MOST_FAILURES or failure.kind == "unknown":
+                    if in_a_row == MOST_FAILURES or failure.kind in {"unknown", "keyless"}:
                         raise Problem(f"{failure}. To continue, run the same command again") from failure
                 bar.update(len(batch), f"{len(memory.review.edits()) - before:,} found")
     finally:

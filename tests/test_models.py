@@ -86,7 +86,7 @@ def test_a_missing_key_is_named_and_the_message_learned_once_there_is_one(here: 
     here.types(SAID, model="scripted-key")
     assert here.learns(memory.ask_model)
     status = here.run("status")[0]
-    for said in ("scripted-key: No key found", "llm keys set", "1 message"):
+    for said in ("scripted-key has no key", "llm keys set", "1 message"):
         assert said in status
     here.run("update", SCRIPTED_KEY="abc")
     assert here.facts == [SAID]

@@ -319,7 +319,7 @@ def test_a_request_that_fails_is_left_for_the_next_run(here: User, one_by_one: C
     assert found(here) == ["+ I live in Leeds", "+ I have a dog", "+ I am failing now"]
 
 
-@pytest.mark.parametrize(("kind", "requests"), [("unknown", 1), ("", 5)])
+@pytest.mark.parametrize(("kind", "requests"), [("keyless", 1), ("", 5)])
 def test_learning_from_the_past_stops_with_a_model_that_can_not_answer(
     here: User, one_by_one: Callable[[memory.Ask], None], kind: str, requests: int
 ) -> None:

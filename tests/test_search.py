@@ -211,17 +211,20 @@ def test_meaning_counts_where_an_embedding_model_is_chosen(embedding: User) -> N
     assert "llm embed-models default MODEL" in embedding.run("search", "--semantic", "dog", code=1)[1]
 
 
-def test_a_search_by_meaning_embeds_what_is_new_and_no_secret(embedding: User) -> None:
+def test_after_the_first_search_by_meaning_learning_embeds_new_facts_and_reports_failures(embedding: User) -> None:
     embedding.has_learned("Has a horse", "I have a horse")
     assert not (embedding.script / "embedded.jsonl").exists(), "nobody asked for it"
     embedding.profile += "- The password is hunter2hunter2\n"
     found(embedding, "--semantic", "horse")
     embedding.has_learned("Has a bird", "I have a bird")
+    assert embedded(embedding)[-1] == "Has a bird"
     (embedding.script / "embed-error.txt").write_text("no credit left")
-    assert "no credit left" in embedding.run("search", "--semantic", "bird", code=1)[1]
+    embedding.has_learned("Has a goat", "I have a goat")
+    assert "no credit left" in embedding.problems()
     (embedding.script / "embed-error.txt").unlink()
-    found(embedding, "--semantic", "bird")
-    assert embedded(embedding)[-2:] == ["Has a bird", "bird"]
+    embedding.has_learned("Has a hen", "I have a hen")
+    assert embedded(embedding)[-2:] == ["Has a goat", "Has a hen"]
+    assert "no credit left" not in embedding.problems()
     assert "hunter2" not in "".join(embedded(embedding))
 
 
