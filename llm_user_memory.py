@@ -6077,150 +6077,117 @@ def parse_ids(text: str, waiting: Sequence[HeldEdit]) -> list[HeldEdit]:
     return list(chosen.values())
 
 
-def settle_edits(memory: Memory, accepted: Sequence[HeldEdit], dropped: Sequence[HeldEdit]) -> list[str]:
-    """Accept and drop held edits; return why some could not be made."""
+def settle_edits(memory: Memory, accepted: Sequence[HeldEdit], dropped: Sequence[HeldEdit], fact: str = "") -> None:
+    """Accept and drop held edits. Raises ``Problem`` at the end if some could not be made."""
     problems: list[str] = []
     if accepted:
-        version, problems = memory.review.accept(accepted)
+        version, problems = memory.review.accept(accepted, fact or None)
         if len(problems) < len(accepted):
             report_change(version)
     if dropped:
         memory.review.drop(*dropped)
         again = " The messages behind them will not be learned from again." if any(e.turn_id for e in dropped) else ""
         say(f"Dropped {', '.join(str(held.id) for held in dropped)}.{again}")
-    return problems
-
-
-@contextlib.contextmanager
-def typed_before(line: str) -> Iterator[bool]:
-    """Fill in the next prompt with a line to edit; yields whether the terminal can do that."""
-    try:
-        import readline
-    except ImportError:  # Windows
-        yield False
-        return
-    readline.set_startup_hook(lambda: readline.insert_text(line))
-    try:
-        yield at_terminal(sys.stdin, sys.stdout)
-    finally:
-        readline.set_startup_hook()
+    if problems:
+        raise Problem("\n".join(problems))
 
 
 REVIEW_HELP = """\
-   a, d      accept or drop this one, or others: a 3-7,9
-   A, D      accept or drop all in its section
-   e         reword it and accept it
-   s, Enter  skip it for now
+   a, d      accept or drop all of these, or others: a 3-7,9
+   e 3       reword one and accept it
+   s, Enter  skip these for now
    q         quit, and keep the rest"""
 
 
-def show_held(held: HeldEdit) -> None:
-    say(f"\n{held.id}. {f'{held.section}: ' * bool(held.section)}{Change('', held.before, held.fact)}")
-    if held.turn_id:
-        say(f"   {heard_from(held)}: “{held.quote}” ({local_date(held.at)}, {source_of(held)})")
-    say(f"   {f'proposed by {held.model}, ' if held.model else ''}held because {held.reason}")
-
-
-def show_page(section: Sequence[HeldEdit]) -> list[HeldEdit]:
-    """List as many edits of a section as the terminal has room for; return those."""
+def show_page(section: Sequence[HeldEdit]) -> Sequence[HeldEdit]:
+    """Show as many edits of a section as the terminal has room for; return those."""
     import shutil
 
-    page = list(section[: max(1, shutil.get_terminal_size().lines // 2 - 4)])
-    if len(page) > 1:
-        say(f"\n{section[0].section or 'No section'}: {counted(len(section), 'edit')}")
-        for held in page:
-            say(f"{held.id:>5}  {Change('', held.before, held.fact)}")
-            say(f"       {f'“{held.quote}”, {local_date(held.at)}' if held.turn_id else held.reason}")
+    page = section[: max(1, shutil.get_terminal_size().lines // 3 - 1)]
+    say(f"\n{section[0].section or 'No section'}: {counted(len(section), 'edit')}")
+    for held in page:
+        say(f"{held.id}. {Change('', held.before, held.fact)}")
+        if held.turn_id:
+            say(f"   {heard_from(held)}: “{held.quote}” ({local_date(held.at)}, {source_of(held)})")
+        say(f"   {f'proposed by {held.model}, ' if held.model else ''}held because {held.reason}")
     return page
 
 
-def reword(memory: Memory, held: HeldEdit) -> None:
-    """Let the user reword an edit, then make it."""
-    with typed_before(held.fact) as shown:
-        fact = click.prompt("   The line", default=held.fact, show_default=not shown, err=not shown).strip()
+def reword(held: HeldEdit) -> str:
+    """Ask for another wording of an edit. Raises ``Problem``."""
+    with contextlib.suppress(ImportError):  # Windows has none; there, an empty line keeps the wording
+        import readline
+
+        def fill_in() -> None:
+            readline.insert_text(held.fact)
+            readline.set_startup_hook()  # only this once
+
+        readline.set_startup_hook(fill_in)
+    fact = str(click.prompt("   The line", default=held.fact, show_default=False)).strip()
     if reason := why_unfit(fact):
-        say(f"   This can't be a line of the profile: {reason}. The edit is unchanged.")
-        return
-    version, problems = memory.review.accept([held], fact)
-    for problem in problems:
-        say(problem)
-    if not problems:
-        report_change(version)
+        raise Problem(f"This can't be a line of the profile: {reason}. The edit is unchanged.")
+    return fact
 
 
-def review_one(memory: Memory, left: Sequence[HeldEdit]) -> Sequence[HeldEdit]:
-    """Ask about the first of these edits; return those not to ask about again."""
-    held, section = left[0], [edit for edit in left if edit.section == left[0].section]
-    edit, both = held.action != "REMOVE", f"[A]ccept all {len(section)}, " * (len(section) > 1)
-    prompt = f"   [a]ccept, [d]rop, {'[e]dit, ' * edit}[s]kip, {both}[q]uit, [?]"
+def review_page(memory: Memory, left: Sequence[HeldEdit]) -> Sequence[HeldEdit]:
+    """Ask about the first page of these edits; return those not to ask about again. Raises ``Problem``."""
+    section = [held for held in left if held.section == left[0].section]
+    page = show_page(section)
+    prompt = "   [a]ccept, [d]rop, [e]dit, [s]kip, [q]uit, [?]"
     answer = str(click.prompt(prompt, default="s", show_default=False, err=True)).strip() or "s"
-    verb, ids = answer[:1] if answer[:1] in "AD" else answer[:1].casefold(), answer[1:].strip()
-    if verb == "q":
-        return left
-    if verb not in ("e" * edit) + "adsAD" or (ids and verb not in "ad"):
+    verb, ids = answer[0].casefold(), answer[1:].strip()
+    chosen = parse_ids(ids, section) if ids else page
+    if verb in "sq":
+        return page if verb == "s" else left
+    if verb == "a":
+        settle_edits(memory, chosen, [])
+    elif verb == "d" and (len(chosen) == 1 or click.confirm(f"   Drop all {len(chosen)}?", err=True)):
+        settle_edits(memory, [], chosen)
+    elif verb == "e" and len(chosen) == 1 and chosen[0].action != "REMOVE":
+        settle_edits(memory, chosen, [], reword(chosen[0]))
+    elif verb != "d":
         say(REVIEW_HELP)
-        return []
-    try:
-        chosen = parse_ids(ids, section) if ids else section if verb in "AD" else [held]
-    except Problem as problem:
-        say(problem.message)
-        return []
-    if verb == "e":
-        reword(memory, held)
-    elif verb in "dD" and len(chosen) > 1 and not click.confirm(f"   Drop all {len(chosen)}?", err=True):
-        return []
-    elif verb != "s":
-        for words in settle_edits(memory, *((chosen, []) if verb in "aA" else ([], chosen))):
-            say(words)
-    return chosen
+    return ()
 
 
-def review_all(memory: Memory, waiting: Sequence[HeldEdit]) -> None:
-    """Ask about held edits, section by section and page by page."""
-    sections = list(dict.fromkeys(held.section for held in waiting))
-    left = sorted(waiting, key=lambda held: sections.index(held.section))
-    page: Sequence[HeldEdit] = ()
-    while left:
-        if left[0] not in page:
-            page = show_page([held for held in left if held.section == left[0].section])
-        show_held(left[0])
-        done: Sequence[HeldEdit] = ()
-        while not done:
-            done = review_one(memory, left)
-        left = [held for held in left if held not in done]
+def review_all(memory: Memory) -> None:
+    """Ask about all held edits, section by section and page by page."""
+    skipped = set[HeldEdit]()
+    while left := [held for held in memory.review.edits() if held not in skipped]:
+        try:
+            skipped.update(review_page(memory, sorted(left, key=lambda held: held.section)))
+        except Problem as problem:  # noqa: PERF203
+            say(problem.message)
 
 
 @command(
     "llm memory review --accept 3 --drop 4",
     click.option("--accept", "accepted", multiple=True, metavar="IDS", help="Accept these edits: 3, 1-5,8 or all"),
     click.option("--drop", "dropped", multiple=True, metavar="IDS", help="Drop these edits"),
-    click.option("--section", metavar="NAME", help="Only edits in this section"),
     click.option("--yes", "-y", is_flag=True, help="Accept all without asking"),
     json_option,
 )
-def review(accepted: tuple[str, ...], dropped: tuple[str, ...], section: str | None, yes: bool, json_: bool) -> None:
+def review(accepted: tuple[str, ...], dropped: tuple[str, ...], yes: bool, json_: bool) -> None:
     "Accept, drop or reword the edits that wait for you"
     with open_memory() as memory:
         if not (accepted or dropped or yes):  # nothing is accepted that was never shown
             with contextlib.suppress(ProfileUnreadable):
                 memory.review.offer_passed(memory.history.profile())
-        waiting = [
-            held for held in memory.review.edits() if not section or normalised(held.section) == normalised(section)
-        ]
+        waiting = memory.review.edits()
         drop = [held for ids in dropped for held in parse_ids(ids, waiting)]
         accept = [held for ids in accepted for held in parse_ids(ids, waiting)]
         if both := [held.id for held in accept if held in drop]:
             raise Problem(f"Pass either --accept {both[0]} or --drop {both[0]}, not both; nothing was changed")
         accept = [held for held in waiting if held in accept or (yes and held not in drop)]
-        problems = settle_edits(memory, accept, drop)
-        if json_:
-            print_json([edit for edit in memory.review.edits() if edit in waiting])
-        if problems:
-            raise Problem("\n".join(problems))
-        if not (json_ or accept or drop):
-            review_all(memory, waiting)
+        try:
+            settle_edits(memory, accept, drop)
+        finally:
+            if json_:
+                print_json(memory.review.edits())
         if not waiting and not json_:
-            say(f"There is nothing to review{f' in {section}' if section else ''}.")
+            say("There is nothing to review.")
+        elif not (json_ or accept or drop):
+            review_all(memory)
         news = memory.home.file("news")
         with contextlib.suppress(FileNotFoundError):
             if not memory.review.edits() and re.fullmatch(r"[\d,]+ edits? to review .*\n", news.read_text("utf-8")):
