@@ -2863,14 +2863,9 @@ class History:
         """Return one version; ``None`` if there is none of this number."""
         return next(iter(self.versions(1, "id = ?", number)), None)
 
-    def find_version(self, *, number: int | None = None, steps: int | None = None, to: str | None = None) -> int:
-        """Find the version with this number, so many changes ago, or at a time; 0 is the state before the first."""
-        if steps is not None:
-            with contextlib.suppress(ProfileUnreadable):  # a change made in an editor is one of them
-                self.settle()
-            wanted = f"version {counted(steps, 'change')} ago"
-            number = self.db.value("select id from versions union select 0 order by id desc limit 1 offset ?", steps)
-        elif number is None:
+    def find_version(self, *, number: int | None = None, to: str | None = None) -> int:
+        """Find the version with this number, or at a time; 0 is the state before the first."""
+        if number is None:
             moment = parse_moment(to or "", self.db.now())
             wanted = f"version as old as {moment:%Y-%m-%d %H:%M}"
             at = moment.astimezone(dt.timezone.utc).isoformat()
@@ -5237,7 +5232,7 @@ def for_current_profile(text: str) -> str:
 
 
 WIDEST = 100  # columns: longer lines are hard to read
-_LEAD = r" *(?:\[\w+\] +|\d+  )?(?:(?:[-+*•]|\d{1,9}[.)]) +)?"
+_LEAD = r" *(?:(?:[-+*•]|\d{1,9}[.)]) +)?"
 # A command that is broken into two lines can't be copied.
 _COMMAND = r"""(?<=:[ ])(?:chmod|export|ls|printf|source|sudo|unset)[ ].*
     |\bllm[ ](?:memory(?:[ ]--profile[ ]\S+)?|logs|--cid)[ ]\S+(?:[ ]-\S+)?(?:[ ]\w*\d\w*)?"""
@@ -5262,13 +5257,6 @@ def say(message: str) -> None:
     """Talk to the person, on stderr."""
     text = printable(for_current_profile(message))
     click.echo("\n".join(map(wrapped, text.split("\n"))) if at_terminal(sys.stderr) else text, err=True)
-
-
-class _Told(Problem):
-    """A problem as it is told at a terminal."""
-
-    def show(self, file: Any = None) -> None:
-        say(f"Error: {self.message}")
 
 
 GROUPS = {
@@ -5303,26 +5291,23 @@ class _Group(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         with contextlib.suppress(AttributeError):  # of a stream that is closed
-            # A terminal shows what it can; a file gets all of it, as `load` reads it.
-            how = {"errors": "backslashreplace"} if at_terminal(sys.stdout) else {"encoding": "utf-8"}
-            sys.stdout.reconfigure(**how)  # type: ignore[union-attr]
+            sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
         try:
             return super().invoke(ctx)
         except Problem as problem:
-            raise _Told(problem.message) from problem
-        except OverflowError as error:
-            raise _Told("There is no such number; see: llm memory history") from error
-        except sqlite3.DatabaseError as error:
-            raise _Told(f"memory.db can't be used now ({error}); see: llm memory status") from error
+            message = problem.message
+        except BrokenPipeError:
+            raise
         except click.Abort:
             if at_terminal(sys.stdin):
                 raise
-            raise _Told("Can't ask without a terminal; for options that don't ask, add --help") from None
-        except BrokenPipeError:
-            raise
+            message = "Can't ask without a terminal; for options that don't ask, add --help"
+        except sqlite3.DatabaseError as error:
+            message = f"memory.db can't be used now ({error}); see: llm memory status"
         except OSError as error:
-            where = f"{tilde(pathlib.Path(error.filename))}: " if error.filename else ""
-            raise _Told(f"{where}{error.strerror or error}; nothing was lost. See: llm memory status") from error
+            message = f"{error.filename or 'A file'}: {error.strerror or error}; see: llm memory status"
+        say(f"Error: {message}")
+        raise click.exceptions.Exit(1)
 
 
 def show_line(line: str, colour: str | None = None, lead: str = "", *, bold: bool = False) -> None:
@@ -5334,9 +5319,8 @@ def show_line(line: str, colour: str | None = None, lead: str = "", *, bold: boo
     text, *details = printable(line).split("\n")
     click.echo(styled(lead, dim=True) if lead else "", nl=False)
     click.echo(styled(wrapped(text, lead), fg=colour, bold=bold or bool(details) or None))
-    for detail in details:  # the user's own words stand out
-        parts = re.split("(“[^”]*”)", wrapped(detail))
-        click.echo("".join(part if part[:1] == "“" else styled(part, dim=True) for part in parts if part))
+    for detail in details:
+        click.echo(styled(wrapped(detail), dim=True))
 
 
 def print_json(data: object) -> None:
@@ -5357,7 +5341,7 @@ def open_history() -> Iterator[Memory]:
 
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask")
 never_asks = click.option("--yes", "-y", is_flag=True, expose_value=False, help="Accepted; this never asks")
-version_number = click.IntRange(min=0)
+whole_number = click.IntRange(0, 2**63 - 1)  # as SQLite counts
 json_option = click.option("json_", "--json", is_flag=True, help="Output as JSON")
 
 
@@ -5399,17 +5383,8 @@ def command(example: str, *options: Callable[[Any], Any], hidden: bool = False) 
 # Looking at the profile
 
 
-def with_ids(document: Document) -> str:
-    marks = {item.line: f"[{id}] " for id, item in document.ids.items()}
-    return "".join(marks.get(index, "") + line for index, line in enumerate(document.lines))
-
-
-@command(
-    "llm memory show --ids",
-    click.option("--ids", is_flag=True, help="Show the id of each line, for llm memory forget"),
-    json_option,
-)
-def show(ids: bool, json_: bool) -> None:
+@command("llm memory show", json_option)
+def show(json_: bool) -> None:
     "Show the profile"
     home = Home.current()
     text = read_profile(home.profile)
@@ -5417,22 +5392,10 @@ def show(ids: bool, json_: bool) -> None:
         facts = [{"id": id, "section": item.section, "text": item.text} for id, item in Document(text).ids.items()]
         print_json({"path": str(home.profile), "text": text, "facts": facts})
     elif says_nothing(text):
-        with open_memory() as memory:
-            waiting = memory.waiting()
-        hint = "Tell your model about yourself, or write it down: llm memory edit"
-        if waiting:
-            hint = f"{counted(waiting, 'message')} waiting to be learned from; see: llm memory status"
-        new = home.name != DEFAULT_PROFILE and not home.directory.is_dir()
-        say(
-            f"There is no profile {home.name!r} yet; see: llm memory profiles"
-            if new
-            else f"Nothing is remembered yet. {hint}"
-        )
+        say("Nothing is remembered yet. Tell your model about yourself, or write it down: llm memory edit")
+    elif not at_terminal(sys.stdout):
+        click.echo(text, nl=not text.endswith("\n"), color=True)  # True: strip nothing
     else:
-        text = with_ids(Document(text)) if ids else text
-        if not at_terminal(sys.stdout):
-            click.echo(text, nl=not text.endswith("\n"), color=True)  # True: strip nothing
-            return
         for line in split_lines(text):
             show_line(line.rstrip("\r\n"), bold=bool(heading_level(line)))
 
@@ -5576,7 +5539,7 @@ def show_hit(hit: Hit | Chat) -> None:
     click.option("--section", default="", metavar="NAME", help="Only facts in this section"),
     click.option("--since", metavar="DATE", help="Only what was added since: 2026-11-01, yesterday, 3 weeks"),
     click.option("--current/--past", default=None, help="Only facts now in the profile, or only former ones"),
-    click.option("-n", "--count", type=version_number, default=10, show_default=True, help="0 for all"),
+    click.option("-n", "--count", type=whole_number, default=10, show_default=True, help="0 for all"),
     click.option("--chats", is_flag=True, help="Search your prompts in llm's log instead"),
     click.option("--semantic", is_flag=True, help="Also search by meaning, with llm's default embedding model"),
     json_option,
@@ -5597,9 +5560,7 @@ def search(words: tuple[str, ...], count: int, since: str | None, chats: bool, j
     for hit in found:
         show_hit(hit)
     if not found:
-        say(f"Nothing was found. {'' if chats else 'To search your prompts: llm memory search --chats QUERY'}".strip())
-    elif len(found) == count:
-        say("There may be more: -n 0 shows all.")
+        say("Nothing was found. To search your prompts: llm memory search --chats QUERY")
 
 
 # Changing the profile
@@ -5609,13 +5570,11 @@ def report_change(version: Version | None, kept: pathlib.Path | None = None) -> 
     """Say what a command changed, and how to undo it."""
     if kept:
         say(f"The profile that could not be read is kept as {tilde(kept)}")
-    elif version is None:
-        say("The profile says that already; nothing changed.")
     if version:
         changed = "\n".join(listed(version.changes)) or version.summary
         say(f"{mask_secrets(changed)}\nTo undo this: llm memory rollback --only {version.id}")
-        if version.size > (budget := click.get_current_context().ensure_object(Settings).budget):
-            say(f"The profile has {version.size:,} characters; above {budget:,}, new facts wait for review.")
+    elif not kept:
+        say("Nothing was changed: the profile says that already.")
 
 
 def exposed(text: str) -> list[str]:
@@ -5692,10 +5651,7 @@ def edit() -> None:
         memory.history.check_writable()
         with learning(memory.home):  # nothing is learned while the editor is open
             version = edited(memory)
-        if version is None:
-            say("Nothing was changed in the editor.")
-        else:
-            report_change(version)
+        report_change(version)
         warn_of_secrets(memory)
 
 
@@ -5748,7 +5704,7 @@ def say_what_llm_keeps(home: Home) -> None:
     yes_option,
 )
 def forget(text: str, part: bool, yes: bool) -> None:
-    "Forget lines that contain TEXT or have that id, for good"
+    "Forget lines that contain TEXT, for good"
     with open_memory() as memory:
         log = Log(memory.home.logs)
         memory.history.settle()
@@ -6199,7 +6155,7 @@ def review(accepted: tuple[str, ...], dropped: tuple[str, ...], yes: bool, json_
 
 @command(
     "llm memory history -n 5",
-    click.option("-n", "--count", type=version_number, default=20, show_default=True, help="0 for all versions"),
+    click.option("-n", "--count", type=whole_number, default=20, show_default=True, help="0 for all versions"),
     json_option,
 )
 def history(count: int, json_: bool) -> None:
@@ -6224,57 +6180,43 @@ def changed_lines(changes: Sequence[Change]) -> Iterator[str]:
 
 @command(
     "llm memory diff 12",
-    click.argument("a", type=version_number, required=False),
-    click.argument("b", type=version_number, required=False),
-    click.option("--raw", is_flag=True, help="Compare the whole text, including headings and layout"),
+    click.argument("a", type=whole_number, required=False),
+    click.argument("b", type=whole_number, required=False),
     json_option,
 )
-def diff(a: int | None, b: int | None, raw: bool, json_: bool) -> None:
+def diff(a: int | None, b: int | None, json_: bool) -> None:
     "Show the last change, or all since version A, up to B"
-    import difflib
-
     with open_history() as memory:
         past = memory.history
         newest = past.latest_id() if b is None else past.find_version(number=b)
         oldest = past.base(newest) if a is None else past.find_version(number=a)
-        before, after, changes = past.version_text(oldest), past.version_text(newest), past.changes(oldest, newest)
+        changes = past.changes(oldest, newest)
     if json_:
         print_json({"from": oldest, "to": newest, "changes": changes})
         return
-    names = f"version {oldest}", f"version {newest}"
-    lines = difflib.unified_diff(split_lines(before), split_lines(after), *names) if raw else changed_lines(changes)
-    for line in lines:
-        colour = {"+": "green", "-": "red", "@": "cyan"}.get(line.strip()[:1])
-        show_line(line.rstrip("\r\n"), colour, bold=not raw and line[:1] != " ")
-    if not newest:
-        say("There is no history yet.")
-    elif before == after:
-        say("Nothing changed.")
-    elif not changes and not raw:
-        say(f"No facts changed, only headings or layout; to see them: llm memory diff {oldest} {newest} --raw")
+    for line in changed_lines(changes):
+        show_line(line, {"+": "green", "-": "red"}.get(line.strip()[:1]), bold=line[:1] != " ")
+    if not changes:
+        say("No fact has changed." if newest else "There is no history yet.")
 
 
 @command(
     "llm memory rollback --to yesterday",
-    click.argument("version", type=version_number, required=False),
-    click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Undo the last N changes"),
+    click.argument("version", type=whole_number, required=False),
     click.option("--to", metavar="DATE-OR-AGE", help="2026-11-01, yesterday, 2h, '3 days ago'"),
-    click.option("--only", type=version_number, metavar="VERSION", help="Undo only this version's change"),
+    click.option("--only", type=whole_number, metavar="VERSION", help="Undo only this version's change"),
     never_asks,
 )
-def rollback(version: int | None, steps: int | None, to: str | None, only: int | None) -> None:
+def rollback(version: int | None, to: str | None, only: int | None) -> None:
     "Bring back VERSION of the profile"
-    if [version, steps, to, only].count(None) != 3:
-        raise Problem("Name one target: llm memory rollback VERSION, or --steps N, --to DATE-OR-AGE, --only VERSION")
+    if [version, to, only].count(None) != 2:
+        raise Problem("Name one target: llm memory rollback VERSION, or --to DATE-OR-AGE, or --only VERSION")
     with open_memory() as memory:
-        found = memory.history.find_version(number=version if only is None else only, steps=steps, to=to)
+        found = memory.history.find_version(number=version if only is None else only, to=to)
         restored = memory.history.version(found)
         name = f"version {found} from {local_time(restored.at)}" if restored else "the state before the first version"
         say(f"Bringing back {name}" if only is None else f"Undoing {name}")
-        if only is None:
-            report_change(*memory.history.roll_back(found))
-        else:
-            report_change(memory.history.undo(found))
+        report_change(*memory.history.roll_back(found) if only is None else [memory.history.undo(found)])
 
 
 # Status and shells
@@ -6288,8 +6230,6 @@ def profile_status(home: Home, budget: int, problems: list[str]) -> dict[str, An
     except Problem as problem:
         problems.append(problem.message)
         return found
-    if without_tag(without_hidden(text), "user_profile") != text:
-        problems.append("Invisible characters or a user_profile tag in the profile are not sent; see: llm memory show")
     problems += exposed(text)
     return found | {"characters": len(text), "facts": len(Document(text).items)}
 

@@ -483,7 +483,7 @@ class People(RuleBasedStateMachine):
             elif what == "load":
                 history.overwrite("load", PROFILE)
             elif what == "rollback":
-                history.roll_back(history.find_version(steps=1))
+                history.roll_back(max(0, history.latest_id() - 1))
             elif what == "undo":
                 history.undo(history.latest_id())
             elif what == "forget":

@@ -110,7 +110,7 @@ def test_commands_work_on_the_profile_that_is_named_and_name_it_in_what_they_adv
 def test_a_hint_names_the_profile_however_that_was_chosen(user: User) -> None:
     _, said = user.run("add", "Alpha", LLM_MEMORY_PROFILE="work")
     assert "To undo this: llm memory --profile work rollback --only 1" in said
-    assert "no profile 'wrok' yet; see: llm memory profiles" in user.run("show", LLM_MEMORY_PROFILE="wrok")[1]
+    assert "llm memory --profile wrok edit" in user.run("show", LLM_MEMORY_PROFILE="wrok")[1]
     assert "--profile" not in user.run("add", "Beta")[1]
 
 

@@ -205,9 +205,9 @@ def test_review_accepts_and_drops_by_id_without_asking(user: User) -> None:
     assert "learned with scripted" in user.run("why", "tea")[0]
     assert "There is nothing to review." in user.run("review")[1]
     user.has_to_review(ADD)
-    assert "nothing changed" in user.run("review", "--accept", "all")[1], "it was made already"
+    assert "Nothing was changed" in user.run("review", "--accept", "all")[1], "it was made already"
     assert (user.facts.count("Always wants tea"), user.to_review()) == (1, [])
-    user.run("rollback", "--steps", "1")
+    user.run("rollback", "--only", "2")
     assert user.profile == PROFILE
 
 
