@@ -5409,13 +5409,13 @@ def path() -> None:
 @command("LLM_MEMORY_PROFILE=work llm memory profiles", json_option)
 def profiles(json_: bool) -> None:
     "List profiles with their number of facts and last use"
-    in_use, found = Home.in_use(), list[dict[str, Any]]()
+    found: list[dict[str, Any]] = []
     for home in Home.all():
         facts = None
         with contextlib.suppress(Problem):
             facts = len(Document(read_profile(home.profile)).items)
         at = home.last_use and dt.datetime.fromtimestamp(home.last_use, dt.timezone.utc).isoformat()
-        found.append({"name": home.name, "in_use": home in in_use, "facts": facts, "last_use": at})
+        found.append({"name": home.name, "in_use": home in Home.in_use(), "facts": facts, "last_use": at})
     if json_:
         print_json(found)
         return
@@ -5710,19 +5710,14 @@ def forget(text: str, part: bool, yes: bool) -> None:
         memory.history.settle()
         says = memory.forgetting.wanted(text, part=part)
         found, headings = memory.forgetting.find(says), memory.forgetting.headings(says)
-        if not found and not turns_saying(memory, log, says):
-            raise Problem(
-                f"Only the heading “{headings[0]}” says it; to change that: llm memory edit"
-                if headings
-                else f"No line contains {text!r}; see: llm memory show. To also look inside words: --part"
-            )
-        for place, texts in (
-            found or {"What you typed": ["(a message in llm's log, already learned from or not)"]}
-        ).items():
+        if not found and turns_saying(memory, log, says):
+            found = {"What you typed": ["(a message in llm's log, already learned from or not)"]}
+        if not found:
+            more = "To also look inside words: --part. To change a heading: llm memory edit"
+            raise Problem(f"No line contains {text!r}; see: llm memory show. {more}")
+        for place, texts in found.items():
             say("\n  ".join([f"{place}:", *texts]))
-        say(
-            "This will be removed from the profile and its history for good, and not be learned from the same messages."
-        )
+        say("This will be removed for good, history included, and never be learned again from the same messages.")
         if not yes:
             click.confirm("Forget it?", abort=True, err=True)
         forget_for_good(memory, log, says)
@@ -5742,23 +5737,20 @@ def clear(settings: Settings, purge: bool, yes: bool) -> None:
     "Empty the profile; its text stays in the history"
     with open_memory() as memory:
         home = memory.home
-        if not purge:
-            version, kept = memory.history.overwrite("clear", "")
-            if not version and not kept:
-                say("The profile is already empty.")
-                return
-            report_change(version, kept)
-        else:
+        if purge:
             link = f", and {tilde(home.profile.resolve())} that it links to" if home.profile.is_symlink() else ""
-            others = [one.name for one in Home.all() if home.name == DEFAULT_PROFILE and one != home]
-            stay = f" Other profiles stay: {', '.join(others)}." if others else ""
+            stay = " Named profiles stay." if home.name == DEFAULT_PROFILE and home.named_profiles.exists() else ""
             say(f"This removes {tilde(home.directory)} with the profile and all its history, for good{link}.{stay}")
             if not yes:
                 click.confirm("Remove it?", abort=True, err=True)
             memory.forgetting.purge()
             more = " A shell in which memory is still active starts a new one with your next prompt."
             say(f"Removed.{more * bool(settings.auto)}")
-    say_what_llm_keeps(home)
+        else:
+            version, kept = memory.history.overwrite("clear", "")
+            report_change(version, kept)
+        if purge or version:
+            say_what_llm_keeps(home)
 
 
 # Learning
@@ -5817,18 +5809,15 @@ def say_not_made(verdicts: Iterable[Verdict]) -> None:
         say(f"{counted(edits, 'edit')} not made: {reason}")
 
 
-def say_results(results: Sequence[Result], learned: Sequence[Version], waiting: int) -> None:
+def say_results(results: Sequence[Result], learned: Sequence[Version], waiting: int, aside: int) -> None:
     for version in reversed(learned):
         click.echo(printable(version.summary))
-    verdicts = [verdict for result in results for verdict in result.verdicts]
-    failures = sorted({str(result.failure) for result in results if result.failure})
-    if held := sum(verdict.outcome == "hold" for verdict in verdicts):
+    if held := sum(verdict.outcome == "hold" for result in results for verdict in result.verdicts):
         say(f"{counted(held, 'edit')} to review: llm memory review")
-    say_not_made(verdict for verdict in verdicts if verdict.outcome == "reject")
-    if failures:
+    if failures := sorted({str(result.failure) for result in results if result.failure}):
         raise Problem("; ".join(failures) + ". See: llm memory status")
-    if waiting:
-        say(f"{counted(waiting, 'message')} still waiting; see: llm memory status")
+    if waiting or aside:
+        say(f"{counted(waiting, 'message')} still waiting, {aside:,} set aside; see: llm memory status")
     elif not learned and not held:
         say("Nothing new to remember.")
 
@@ -5861,27 +5850,21 @@ def update(settings: Settings, retry: bool) -> None:
         if results or learned:
             memory.home.file("news").unlink(missing_ok=True)  # told here
         aside, waiting = memory.turns.how_many("aside"), memory.turns.how_many("pending")
-    say_results(results, learned, waiting)
-    if aside:
-        say(f"{counted(aside, 'message')} set aside; to try again: llm memory update --retry")
+    say_results(results, learned, waiting, aside)
 
 
 @command("LLM_MEMORY_MODEL=gpt-5.6 llm memory condense", never_asks)
 @click.pass_obj
 def condense(settings: Settings) -> None:
     "Have a model shorten what was learned, not your own lines"
-
-    def ask(model: str, request: str) -> str:
-        say(f"Asking {model}…")
-        return ask_model(model, request)
-
+    model = settings.model or llm.get_default_model()
     with open_memory() as memory:
         check_learning(settings, memory)
         memory.history.check_writable()
         with learning(memory.home):
-            learner = Learner(memory, Log(memory.home.logs), settings, ask)
+            say(f"Condensing with {model}…")
             try:
-                model = settings.model or llm.get_default_model()
+                learner = Learner(memory, Log(memory.home.logs), settings)
                 judged, since = learner.condense(model, review_all=settings.review_all)
             except ModelFailed as failure:
                 raise Problem(
@@ -5927,15 +5910,6 @@ def find_past(memory: Memory, since: str | None, until: str | None, count: int |
     return Past(memory, Log(memory.home.logs), first, last, began, thread or "").last(count)
 
 
-def find_model(settings: Settings, model: str | None) -> str:
-    """Return the model that the user wants to ask. Raises ``Problem``."""
-    name = model or settings.model or llm.get_default_model()
-    try:
-        return str(llm.get_model(name).model_id)
-    except llm.UnknownModelError as error:
-        raise Problem(f"{name} is not a model llm knows; see: llm models") from error
-
-
 def say_plan(plan: Plan, model: str, skipped: Mapping[str, int]) -> None:
     """Say what learning from the past will cost."""
     if why := ", ".join(f"{count:,} {reason}" for reason, count in skipped.items() if count):
@@ -5949,13 +5923,13 @@ def say_plan(plan: Plan, model: str, skipped: Mapping[str, int]) -> None:
 
 def learn_all(learner: Learner, model: str, messages: Iterable[Message], total: int) -> None:
     """Learn batch by batch; what fails is left for the next run."""
-    memory, read, failures = learner.memory, 0, list[ModelFailed]()
-    before, in_a_row = len(memory.review.edits()), 0
+    memory, read, in_a_row, why = learner.memory, 0, 0, ""
     hidden = not at_terminal(sys.stderr)
+    bar = click.progressbar(
+        length=total, label="Learning", item_show_func=lambda found: found or "", file=sys.stderr, hidden=hidden
+    )
     try:
-        with click.progressbar(
-            length=total, label="Learning", item_show_func=lambda found: found or "", file=sys.stderr, hidden=hidden
-        ) as bar:
+        with bar:
             for batch in batches(messages):
                 check_learning(learner.settings, memory)
                 try:
@@ -5963,18 +5937,14 @@ def learn_all(learner: Learner, model: str, messages: Iterable[Message], total: 
                         read += len(batch) * learn_past(learner, model, batch)
                     in_a_row = 0
                 except ModelFailed as failure:
-                    failures.append(failure)
-                    in_a_row += 1
+                    in_a_row, why = in_a_row + 1, f" ({failure})"
                     if in_a_row == MOST_FAILURES or failure.kind in {"unknown", "keyless"}:
                         raise Problem(f"{failure}. To continue, run the same command again") from failure
-                bar.update(len(batch), f"{len(memory.review.edits()) - before:,} found")
+                bar.update(len(batch), f"{len(memory.review.edits()):,} to review")
     finally:
-        found = len(memory.review.edits())
-        waits = f"{counted(found, 'edit')} to review: llm memory review" if found else "nothing to review"
-        say(f"{read:,} of {counted(total, 'message')} read; {waits}")
-        if read < total:
-            reasons = "; ".join(sorted({str(failure) for failure in failures}))
-            say(f"To read the rest, run the same command again{f' ({reasons})' if reasons else ''}")
+        found = counted(len(memory.review.edits()), "edit")
+        rest = f". To read the rest, run the same command again{why}" if read < total else ""
+        say(f"{read:,} of {counted(total, 'message')} read; {found} to review: llm memory review{rest}")
 
 
 @command(
@@ -6001,7 +5971,7 @@ def learn(
     """
     if files and any(which.values()):
         raise click.UsageError("--since, --until, --count and --conversation choose from llm's log, not from files")
-    asked, skipped = find_model(settings, model), Counter[str]()
+    asked, skipped = model or settings.model or llm.get_default_model(), Counter[str]()
     with open_memory() as memory:
         check_learning(settings, memory)
         source = read_notes(memory, files) if files else find_past(memory, **which)
@@ -6009,8 +5979,6 @@ def learn(
         say_plan(plan, asked, skipped)
         if dry_run or not plan.messages:
             return
-        if files and not yes and not at_terminal(sys.stdin):
-            raise Problem("Can't ask for confirmation without a terminal; add --yes")
         if not yes:
             click.confirm("Learn from them?", abort=True, err=True)
         learner = Learner(memory, Log(memory.home.logs), settings)

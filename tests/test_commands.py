@@ -145,7 +145,7 @@ def test_a_huge_number_is_an_error_in_words(user: User, args: str) -> None:
 
 def test_commands_say_what_they_have_done_even_if_it_is_nothing(user: User) -> None:
     assert "There is no history yet." in user.run("diff")[1]
-    assert "already empty" in user.run("clear")[1]
+    assert "Nothing was changed" in user.run("clear")[1]
     user.run("add", "Plays chess")
     user.run("add", "Plays go")
     assert re.search(r"Bringing back version 1 from \d{4}-\d\d-\d\d \d\d:\d\d\n", user.run("rollback", "1")[1])

@@ -152,7 +152,7 @@ def test_a_heading_is_the_users_to_rename_and_then_goes_out_of_history(user: Use
     said = user.run("forget", "Bluebird", "--yes")[1]
     assert "“Project Bluebird” still says it" in said
     assert user.profile == text.replace("# Bluebird, the code\n", "")
-    assert "Only the heading “Project Bluebird”" in user.run("forget", "Bluebird", "--yes", code=1)[1]
+    assert "To change a heading: llm memory edit" in user.run("forget", "Bluebird", "--yes", code=1)[1]
     user.profile = user.profile.replace("Project Bluebird", "Projects")
     user.run("forget", "Bluebird", "--yes")
     assert user.files_with("Bluebird") == []

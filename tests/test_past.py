@@ -157,7 +157,7 @@ def test_options_choose_what_is_read(here: User) -> None:
     assert here.calls() == []
     assert "1 edit to review" in learn(here, "--until", "2026-01-03", "-n", "1")[1]
     assert asked(here) == [["I am on day 3 now"]]
-    assert "see: llm models" in here.run("learn", "-m", "nonsense", code=1)[1]
+    assert "nonsense is not installed" in here.run("learn", "-m", "nonsense", "--yes", code=1)[1]
 
 
 def test_a_log_of_an_older_llm_is_read_whether_it_was_migrated_or_not(here: User) -> None:
@@ -356,7 +356,7 @@ def test_ctrl_c_says_how_far_it_got_and_how_to_go_on(here: User) -> None:
     terminal.expect(r"Learn from them\?.*: ")
     terminal.type("y\r")
     eventually(lambda: len(here.calls(update=True)) == 2, "the second request")
-    terminal.expect("30 found")
+    terminal.expect("30 to review")
     terminal.type("\x03")
-    terminal.expect(r"30 of 40 messages read; 30 edits to review: llm memory review\n.*run the same command again")
+    terminal.expect(r"30 of 40 messages read; 30 edits to review: llm memory review.*run the same\s+command again")
     assert terminal.wait() == 1
