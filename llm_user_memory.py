@@ -53,6 +53,7 @@ import sqlite3
 import stat
 import sys
 import time
+import types
 import unicodedata
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -104,7 +105,7 @@ def __dir__() -> list[str]:
 
 
 @dataclass_transform(frozen_default=True)
-class Value:
+class Value(types.SimpleNamespace):
     """A value with named fields. Two dozen named tuples would cost each start of llm 2.5 ms, dataclasses 13 ms."""
 
     _fields: ClassVar[tuple[str, ...]]
@@ -122,14 +123,8 @@ class Value:
     def __iter__(self) -> Iterator[Any]:
         return iter(vars(self).values())
 
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and vars(self) == vars(other)
-
-    def __hash__(self) -> int:
+    def __hash__(self) -> int:  # type: ignore[override]
         return hash(tuple(self))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({vars(self)})"
 
     def _asdict(self) -> dict[str, Any]:
         return dict(vars(self))
@@ -150,7 +145,6 @@ DEFAULT_INTERVAL: float = 5
 DEFAULT_PROFILE = "default"
 PROFILE_NAME = r"(?!auto\Z)[a-z0-9][a-z0-9_-]{0,31}"
 BUDGET = 8_000  # characters of profile above which facts are condensed before any is added
-_TRUTH = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off"), False)
 
 
 class Settings(Value):
@@ -175,36 +169,29 @@ class Settings(Value):
         """Read the settings; nonsense becomes the safe value and a complaint."""
         complaints: list[str] = []
 
-        def read(name: str, default: Any, safe: Any, parse: Callable[[str], Any], wrong: str) -> Any:
-            given, value = environ.get(name, "").strip().casefold(), None
-            with contextlib.suppress(ValueError):
-                value = parse(given) if given else default
-            if value is None:
-                complaints.append(f"{name}={environ[name]!r} is {wrong}; using {str(safe).lower()}")
-            return safe if value is None else value
+        def read(name: str, default: Any, safe: Any = None, kind: click.ParamType[Any] = click.BOOL) -> Any:
+            given, safe = environ.get(name, "").strip(), default if safe is None else safe
+            try:
+                return kind.convert(given, None, None) if given else default
+            except click.BadParameter as error:
+                complaints.append(f"{name}={given!r}, so {str(safe).lower()} is used: {error.message}")
+                return safe
 
-        def number(name: str, default: float, kind: Callable[[str], float], least: float, most: int) -> Any:
-            def within(text: str) -> float | None:
-                return found if least <= (found := kind(text)) <= most else None
-
-            return read(name, default, default, within, f"not a number from {least} to {most}")
-
-        truth = functools.partial(read, parse=_TRUTH.get, wrong="neither true nor false")
         auto = environ.get("LLM_MEMORY_AUTO", "").strip().casefold()
         if auto not in {"system", "prompt"}:
-            auto = "system" if truth("LLM_MEMORY_AUTO", False, False) else ""
+            auto = "system" if read("LLM_MEMORY_AUTO", False) else ""
         return cls(
             auto=auto,
             auto_off=not auto and bool(environ.get("LLM_MEMORY_AUTO")),
             line=environ.get("LLM_MEMORY_LINE", ""),
-            disabled=truth("LLM_MEMORY_DISABLED", False, True),
-            updates=truth("LLM_MEMORY_UPDATES", True, False),
-            interval=number("LLM_MEMORY_UPDATE_INTERVAL", DEFAULT_INTERVAL, float, 0.001, 86_400),
+            disabled=read("LLM_MEMORY_DISABLED", False, safe=True),
+            updates=read("LLM_MEMORY_UPDATES", True, safe=False),
+            interval=read("LLM_MEMORY_UPDATE_INTERVAL", DEFAULT_INTERVAL, kind=click.FloatRange(0.001, 86_400)),
             model=environ.get("LLM_MEMORY_MODEL", "").strip() or None,
-            review_all=bool(read("LLM_MEMORY_REVIEW", "", "all", {"all": "all"}.get, "unknown")),
-            budget=number("LLM_MEMORY_BUDGET", BUDGET, int, 100, 9_999_999),
-            debug=truth("LLM_MEMORY_DEBUG", False, False),
-            notices=truth("LLM_MEMORY_NOTICES", True, False),
+            review_all=bool(read("LLM_MEMORY_REVIEW", "", "all", click.Choice(["all"], case_sensitive=False))),
+            budget=read("LLM_MEMORY_BUDGET", BUDGET, kind=click.IntRange(100, 9_999_999)),
+            debug=read("LLM_MEMORY_DEBUG", False),
+            notices=read("LLM_MEMORY_NOTICES", True, safe=False),
             complaints=tuple(complaints),
         )
 
@@ -308,8 +295,7 @@ class Home(Value):
             return self.file("worker.log")
         import platformdirs
 
-        key = hashlib.sha256(os.fsencode(self.directory)).hexdigest()[:8]
-        return platformdirs.user_log_path("llm-user-memory", appauthor=False) / f"worker-{key}.log"
+        return platformdirs.user_log_path("llm-user-memory", appauthor=False) / f"worker-{self.name}.log"
 
     def file(self, name: str) -> pathlib.Path:
         return self.directory / name
@@ -334,7 +320,7 @@ class Home(Value):
         for directory in [self.user_dir / "memory", self.named_profiles, self.directory]:
             if directory in {self.directory, *self.directory.parents}:
                 directory.mkdir(mode=0o700, exist_ok=True)
-                if os.name == "posix" and stat.S_IMODE(directory.stat().st_mode) & 0o077:
+                if stat.S_IMODE(directory.stat().st_mode) & 0o077:
                     directory.chmod(0o700)
 
 
@@ -380,11 +366,8 @@ def locked(path: pathlib.Path, patience: float = 60.0) -> contextlib.AbstractCon
     except filelock.Timeout as error:
         raise LockBusy(f"{tilde(path)} is held by another process; see: llm memory status") from error
     except PermissionError as error:
-        if not path.exists():
-            raise Problem(f"{tilde(path.parent)} can't be written to; see: ls -ld {for_shell(path.parent)}") from error
-        raise Problem(
-            f"{tilde(path)} can't be opened, perhaps because of a sudo llm; to recreate it: sudo rm {for_shell(path)}"
-        ) from error
+        mend = f"see: ls -la {for_shell(path.parent)}. Perhaps because of a sudo llm; then: sudo rm {for_shell(path)}"
+        raise Problem(f"{tilde(path)} can't be opened; {mend}") from error
 
 
 # -- text --------------------------------------------------------------------
