@@ -5051,12 +5051,39 @@ def inject_into(cli: click.Group, settings: Settings) -> None:
 
 MOST_FOUND = 20
 """Most results that a model's search returns."""
-UNHEARD = "the user did not type it in this conversation"
 
 
-def remember(
-    learner: Learner, edit: Edit, messages: Sequence[Message], model_id: str
-) -> tuple[Verdict, Version | None]:
+def _homes() -> list[Home]:
+    """Return the homes of the profiles in use. Raises ``Problem``."""
+    settings = Settings.from_env(os.environ)
+    if settings.disabled:
+        raise Problem("The user has switched memory off (LLM_MEMORY_DISABLED)")
+    call = Call.current(settings)
+    homes = call.homes if call else Home.in_use()
+    for home in homes:
+        home.check_own()
+    return homes
+
+
+def _writing_call() -> Call:
+    """Return the call that a tool writes in. Raises ``Problem`` if nothing may be learned from it."""
+    home, call = _homes()[-1], Call.current(Settings.from_env(os.environ))
+    if call:
+        call.take_part()
+    if not (call and call.logged and call.settings.updates) or home.file("paused").exists():
+        raise Problem("Nothing is learned from this conversation; only the user can change that: llm memory status")
+    return call
+
+
+def _typed(call: Call, learner: Learner) -> list[Message]:
+    """Return what the user typed in this conversation, oldest first."""
+    said = [Message(as_shown(words), note.id, note.thread or "", note.at) for note, words in call.said]
+    threads = {message.thread_id for message in said if message.thread_id}
+    earlier = [message for thread in threads for message in learner.typed_in(thread)]
+    return [*(message for message in earlier if message.at < said[0].at), *said]
+
+
+def remember(learner: Learner, edit: Edit, messages: Sequence[Message], model: str) -> tuple[Verdict, Version | None]:
     """Make an edit that a model asks for if the user typed it in these messages; else hold it for review."""
     memory, settings = learner.memory, learner.settings
     verdict = Verdict(edit, "reject")
@@ -5070,53 +5097,16 @@ def remember(
         if not verdict.message:
             unfit = why_unfit(edit.fact) or ("the profile says so already" if now.has(edit.fact) else "")
             unheard = edit._replace(target=now.section(edit.target), quote="")
-            verdict = Verdict(unheard, "reject" if unfit else "hold", unfit or UNHEARD)
+            reason = unfit or "the user did not type it in this conversation"
+            verdict = Verdict(unheard, "reject" if unfit else "hold", reason)
         return judged.document.text
 
     def record(version: int) -> None:
-        memory.receipts.add(version, [verdict] * (verdict.outcome == "apply"), model_id)
-        memory.review.hold([verdict] * (verdict.outcome == "hold"), model_id)
+        memory.receipts.add(version, [verdict] * (verdict.outcome == "apply"), model)
+        memory.review.hold([verdict] * (verdict.outcome == "hold"), model)
 
-    version = memory.history.change("tool", make, model=model_id, record=record)
+    version = memory.history.change("tool", make, model=model, record=record)
     return verdict, version
-
-
-class _Session:
-    """One use of memory by a model: the profiles in use, and what the user typed in this conversation."""
-
-    def __init__(self) -> None:
-        self.settings = Settings.from_env(os.environ)
-        if self.settings.disabled:
-            raise Problem("The user has switched memory off (LLM_MEMORY_DISABLED)")
-        self.call = Call.current(self.settings)
-        self.homes = self.call.homes if self.call else Home.in_use()
-        self.home = self.homes[-1]
-        for home in self.homes:
-            home.check_own()
-
-    def memory(self) -> Memory:
-        return Memory(self.home, patience=2)
-
-    def check_writing(self) -> None:
-        """Raise ``Problem`` if nothing may be learned now."""
-        if not self.settings.updates or self.home.file("paused").exists():
-            raise Problem("Learning is off; only the user can turn it on. See: llm memory status")
-        if self.call:
-            self.call.take_part()
-            if not self.call.logged:
-                raise Problem("This conversation is not logged, so nothing is learned from it")
-
-    def typed(self, learner: Learner) -> list[Message]:
-        """Return what the user typed in this conversation, oldest first."""
-        noted = self.call.said if self.call else []
-        said = [Message(as_shown(words), note.id, note.thread or "", note.at) for note, words in noted]
-        threads = {message.thread_id for message in said if message.thread_id}
-        earlier = [message for thread in threads for message in learner.typed_in(thread)]
-        return [*(message for message in earlier if message.at < said[0].at), *said]
-
-    @property
-    def model_id(self) -> str:
-        return self.call.model_id if self.call else ""
 
 
 class UserMemory(llm.Toolbox):
@@ -5124,13 +5114,13 @@ class UserMemory(llm.Toolbox):
 
     def show(self) -> str:
         "Show everything that is known about the user now."
-        texts = [read_profile(home.profile) for home in _Session().homes]
+        texts = [read_profile(home.profile) for home in _homes()]
         return disarmed("\n\n".join(text for text in texts if not says_nothing(text))) or "Nothing is known yet."
 
     def search(self, query: str) -> str:
         "Search all facts ever known about the user, even those no longer true. query: words, or words OR words."
         hits: list[Hit] = []
-        for home in _Session().homes:
+        for home in _homes():
             with Memory(home, patience=2) as memory:
                 with contextlib.suppress(Problem, OSError):  # search what is there
                     memory.history.settle()
@@ -5139,13 +5129,10 @@ class UserMemory(llm.Toolbox):
 
     def recall(self, query: str) -> str:
         "Search what the user wrote in past conversations, newest first. query: words, or words OR words."
-        session = _Session()
-        with session.memory() as memory:
-            hidden = not_here(memory, Log(session.home.logs))
-        chats = Log(session.home.logs).search(query, limit=MOST_FOUND, without=hidden)
-        lines = (
-            f"- {local_date(chat.at)}: {' '.join(chat.text.split())} (llm --cid {chat.thread_id})" for chat in chats
-        )
+        with Memory(_homes()[-1], patience=2) as memory:
+            log = Log(memory.home.logs)
+            chats = log.search(query, limit=MOST_FOUND, without=not_here(memory, log))
+        lines = (f"- {local_date(one.at)}: {' '.join(one.text.split())} (llm --cid {one.thread_id})" for one in chats)
         return disarmed(mask_secrets("\n".join(lines))) or "Nothing found."
 
     def remember(self, fact: str, quote: str, section: str = OTHER_SECTION) -> str:
@@ -5155,37 +5142,31 @@ class UserMemory(llm.Toolbox):
         fact: one sentence about the user. quote: their own words in this conversation that say so, copied exactly.
         section: Personal Information, Current Projects, Interests or Preferences.
         """
-        session, edit = _Session(), Edit("ADD", section, " ".join(fact.split()), quote)
-        session.check_writing()
-        with session.memory() as memory:
-            learner = Learner(memory, Log(session.home.logs), session.settings)
-            verdict, version = remember(learner, edit, session.typed(learner), session.model_id)
-            waits = edit.fact in {held.fact for held in memory.review.edits()}
+        call, edit = _writing_call(), Edit("ADD", section, " ".join(fact.split()), quote)
+        with Memory(call.home, patience=2) as memory:
+            learner = Learner(memory, Log(call.home.logs), call.settings)
+            verdict, version = remember(learner, edit, _typed(call, learner), call.model_id)
         if version:
             return f"Remembered. To undo it, the user runs: llm memory rollback --only {version.id}"
-        if verdict.outcome == "hold" and not waits:
-            return "Not remembered: too many edits are waiting; the user runs: llm memory review"
-        asks = f"It waits for the user to run: llm memory review. Reason: {verdict.reason}."
-        return asks if verdict.outcome == "hold" else f"Not remembered: {verdict.reason}."
+        if verdict.outcome == "hold":
+            return f"It waits for the user, if not too much does: llm memory review. Reason: {verdict.reason}."
+        return f"Not remembered: {verdict.reason}."
 
     def forget(self, text: str) -> str:
         "Propose facts to forget, when the user wants that. text: words of the facts, as `show` prints them."
-        session, says = _Session(), saying(text)
-        session.check_writing()
-        with session.memory() as memory:
-            document = Document(memory.history.profile())
-            gone = [(id, item) for id, item in document.ids.items() if says(item.text)]
-            edits = [
-                (Edit("REMOVE", id, "", ""), "hold", "a model asked to remove it", None, item) for id, item in gone
+        call, says = _writing_call(), saying(text)
+        with Memory(call.home, patience=2) as memory:
+            ids = Document(memory.history.profile()).ids
+            gone = [
+                Verdict(Edit("REMOVE", id, "", ""), "hold", "a model asked to remove it", item=item)
+                for id, item in ids.items()
+                if says(item.text)
             ]
-            memory.review.hold([Verdict(*edit) for edit in edits], session.model_id)
-            waits = {held.before for held in memory.review.edits() if held.action == "REMOVE"}
-        if not gone:
-            return "No fact contains these words."
-        if len(found := [item for _, item in gone if item.text in waits]) < len(gone):
-            return f"Only {len(found)} of {len(gone)} facts wait to be removed: llm memory review. Then ask again."
-        erase = "To erase something for good, history included, they run: llm memory forget TEXT"
-        return f"{counted(len(gone), 'fact')} will be removed when the user accepts that: llm memory review. {erase}"
+            memory.review.hold(gone, call.model_id)
+        return (
+            f"{counted(len(gone), 'fact')} to be removed, if not too many, once the user accepts: llm memory review."
+            " To erase something for good, history included, they run: llm memory forget TEXT"
+        )
 
 
 # -- commands ----------------------------------------------------------------
