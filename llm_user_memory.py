@@ -728,10 +728,7 @@ TITLE = "# User Profile"
 _HEADING = r" {0,3}(#{1,6})(?:[ \t]+(\S(?:.*\S)?))?\s*$"
 _ITEM = r"([ \t]*(?:[-*+•]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?)(\S(?:.*\S)?)\s*$"
 _RULE = r"[ \t]*([-*_])(?:[ \t]*\1){2,}[ \t]*$|\s*<!--.*"  # or a comment of one line
-_FENCE = (
-    r"[ \t]*(?:(?:[-*+•]|\d{1,9}[.)])[ \t]+(?=(?:`+|~+)[\w+#.-]*\s*$))?"  # in an entry, with nothing but a language
-    r"(`{3,}(?=[^`]*$)|~{3,})"
-)
+_FENCE = r"[ \t]*(`{3,}(?=[^`]*$)|~{3,})"
 
 
 class Item(Value):
@@ -900,13 +897,7 @@ class Document:
         own = [title for _, _, title in reversed(self._sections()) if title]
         names = {normalised(name): name for name in (*DEFAULT_SECTIONS, OTHER_SECTION, *own)}
         key = normalised(wanted.strip(" #*:[]"))
-        if new or key in names:
-            return names.get(key, wanted)
-        import difflib
-
-        # A model may spell a default one in its own way.
-        close = difflib.get_close_matches(key, map(normalised, DEFAULT_SECTIONS), n=1, cutoff=0.8)
-        return names[close[0] if close else normalised(OTHER_SECTION)]
+        return names.get(key, wanted if new else OTHER_SECTION)
 
     def _bullet(self, start: int, end: int) -> str:
         """Return the bullet for one more entry among these lines: as the last has it, and counting on."""
