@@ -5544,9 +5544,6 @@ def warn_of_secrets(memory: Memory) -> None:
         say(warning)
 
 
-TEMPLATE = f"{TITLE}\n\n" + "\n\n".join(f"## {name}" for name in DEFAULT_SECTIONS) + "\n"
-
-
 @contextlib.contextmanager
 def learning(home: Home) -> Iterator[None]:
     """Hold the lock of whoever learns, and say so if that takes a while."""
@@ -5567,9 +5564,8 @@ def edited(memory: Memory) -> Version | None:
         with contextlib.suppress(ProfileUnreadable):  # to be mended in the editor
             shown = history.adopt()
         base = history.latest_id()
-        if shown == "":
-            with open(os.open(profile, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600), "a", encoding="utf-8") as file:
-                file.write(TEMPLATE if not file.tell() else "")  # another program may have saved meanwhile
+        if not profile.exists():
+            profile.touch(0o600)
     try:
         click.edit(filename=str(profile))
     except (click.ClickException, ValueError) as error:
@@ -5579,11 +5575,9 @@ def edited(memory: Memory) -> Version | None:
     finally:
         with history.lock():
             forgotten = shown is not None and history.forgotten_since(base)
-            if shown == "" and history.profile() == TEMPLATE:
-                profile.write_text("", "utf-8")
             if forgotten:  # the editor still had it
                 latest = history.version_text(history.latest_id())
-                profile.write_bytes(merge(shown or TEMPLATE, latest, history.profile()).encode())
+                profile.write_bytes(merge(shown or "", latest, history.profile()).encode())
             history.adopt("edit", None if forgotten else base)
     # Not what another command has written meanwhile; that one takes what the editor has saved for another program's.
     return next(iter(history.versions(1, "id > ? and author in ('edit', 'outside')", base)), None)
@@ -5727,11 +5721,10 @@ def pause() -> None:
 def resume() -> None:
     "Learn again after `llm memory pause`"
     with open_memory() as memory:
-        since = memory.paused_since()
         memory.resume()
         if memory.turns.due() and not worker_runs(memory.home):
             spawn_worker(memory.home)
-    say("Learning again. What you typed while paused will never be learned." if since else "Memory was not paused.")
+    say("Learning again. What you typed while paused will never be learned.")
 
 
 def update_now(memory: Memory, log: Log, settings: Settings, ask: Ask = ask_model) -> list[Result]:
@@ -5739,20 +5732,19 @@ def update_now(memory: Memory, log: Log, settings: Settings, ask: Ask = ask_mode
     results: list[Result] = []
     with learning(memory.home):
         take_in(memory, log)
-    learner, tried = Learner(memory, log, settings, ask), set[str]()
+    learner, failed = Learner(memory, log, settings, ask), set[str]()
     left = memory.turns.in_states("pending")
     hidden = not left or not at_terminal(sys.stderr)
     with click.progressbar(length=len(left), label="Learning", file=sys.stderr, hidden=hidden) as bar:
         while left:
             with learning(memory.home):
-                left = [turn for turn in memory.turns.in_states("pending") if turn.turn_id not in tried]
+                left = [turn for turn in memory.turns.in_states("pending") if turn.model not in failed]
                 result = learner.learn(left)
             if result is None:
                 break  # paused, or learned by someone else
             results.append(result)
             if result.failure:
-                same = [turn.turn_id for turn in left if turn.model == left[0].model]
-                tried |= set(same if result.failure.kind == "silent" else same[: result.turns])
+                failed.add(left[0].model)
             bar.update(result.turns)
     return results
 
