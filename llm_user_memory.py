@@ -5411,14 +5411,6 @@ def explained(said: Said) -> Iterator[str]:
         yield "there is no receipt for this line: it is older than the history"
 
 
-def show_refused(refused: Sequence[sqlite3.Row], text: str | None) -> None:
-    for edit in refused:
-        change = Change("", edit["before"], edit["fact"])
-        show_line(f"{change}\n    {local_date(edit['at'])}: {edit['reason']}")
-    if not refused:
-        say(f"Nothing refused contains {text!r}." if text else "Nothing was refused.")
-
-
 def show_chain(chain: Sequence[Said]) -> None:
     """Show where a line comes from, and below that what it said before."""
     lines = list[str]()
@@ -5447,8 +5439,14 @@ def why(text: str | None, refused: bool, json_: bool) -> None:
         items = [item for item in document.items if not refused and key in normalised(item.text)]
         chains = [memory.receipts.chain(item.text, document.lines[item.line]) for item in items]
         edits = [edit for edit in memory.review.refused() if key in normalised(edit["fact"] or edit["before"])]
-    if refused:
-        print_json([dict(edit) for edit in edits]) if json_ else show_refused(edits, text)
+    if refused and json_:
+        print_json([dict(edit) for edit in edits])
+    elif refused:
+        if not edits:
+            say("Nothing was refused.")
+        for edit in edits:
+            change = Change("", edit["before"], edit["fact"])
+            show_line(f"{change}\n    {local_date(edit['at'])}: {edit['reason']}")
     elif text and not chains:
         raise Problem(f"No line contains {text!r}; see: llm memory show, or llm memory why --refused")
     elif json_:
@@ -5681,8 +5679,7 @@ def forget(text: str, part: bool, yes: bool) -> None:
     click.option("--purge", is_flag=True, help="Remove the profile, its history and everything else, for good"),
     yes_option,
 )
-@click.pass_obj
-def clear(settings: Settings, purge: bool, yes: bool) -> None:
+def clear(purge: bool, yes: bool) -> None:
     "Empty the profile; its text stays in the history"
     with open_memory() as memory:
         home = memory.home
@@ -5693,8 +5690,7 @@ def clear(settings: Settings, purge: bool, yes: bool) -> None:
             if not yes:
                 click.confirm("Remove it?", abort=True, err=True)
             memory.forgetting.purge()
-            more = " A shell in which memory is still active starts a new one with your next prompt."
-            say(f"Removed.{more * bool(settings.auto)}")
+            say("Removed.")
         else:
             version, kept = memory.history.overwrite("clear", "")
             report_change(version, kept)
@@ -5729,31 +5725,22 @@ def resume() -> None:
 
 def update_now(memory: Memory, log: Log, settings: Settings, ask: Ask = ask_model) -> list[Result]:
     """Learn everything that waits, in the foreground; a worker's batch is waited for."""
-    results: list[Result] = []
+    results, failed = list[Result](), set[str]()
     with learning(memory.home):
         take_in(memory, log)
-    learner, failed = Learner(memory, log, settings, ask), set[str]()
-    left = memory.turns.in_states("pending")
-    hidden = not left or not at_terminal(sys.stderr)
-    with click.progressbar(length=len(left), label="Learning", file=sys.stderr, hidden=hidden) as bar:
-        while left:
+    learner, waiting = Learner(memory, log, settings, ask), memory.turns.how_many("pending")
+    hidden = not waiting or not at_terminal(sys.stderr)
+    with click.progressbar(length=waiting, label="Learning", file=sys.stderr, hidden=hidden) as bar:
+        while True:
             with learning(memory.home):
                 left = [turn for turn in memory.turns.in_states("pending") if turn.model not in failed]
                 result = learner.learn(left)
             if result is None:
-                break  # paused, or learned by someone else
+                return results  # paused, or nothing is left
             results.append(result)
             if result.failure:
                 failed.add(left[0].model)
             bar.update(result.turns)
-    return results
-
-
-def say_not_made(verdicts: Iterable[Verdict]) -> None:
-    """Say why edits were not made, each reason once."""
-    reasons = Counter(verdict.reason for verdict in verdicts if verdict.outcome != "apply")
-    for reason, edits in reasons.items():
-        say(f"{counted(edits, 'edit')} not made: {reason}")
 
 
 def say_results(results: Sequence[Result], learned: Sequence[Version], waiting: int, aside: int) -> None:
@@ -5818,7 +5805,8 @@ def condense(settings: Settings) -> None:
                     f"{failure}. To ask another model (see: llm models): LLM_MEMORY_MODEL=MODEL llm memory condense"
                 ) from failure
         version = next(iter(memory.history.versions(1, "id > ?", since)), None)
-    say_not_made(judged.verdicts)
+    for reason in dict.fromkeys(verdict.reason for verdict in judged.verdicts if verdict.outcome != "apply"):
+        say(f"Not made: {reason}")
     if version:
         report_change(version)
     else:
@@ -6047,9 +6035,7 @@ def review(accepted: tuple[str, ...], dropped: tuple[str, ...], yes: bool, json_
         waiting = memory.review.edits()
         drop = [held for ids in dropped for held in parse_ids(ids, waiting)]
         accept = [held for ids in accepted for held in parse_ids(ids, waiting)]
-        if both := [held.id for held in accept if held in drop]:
-            raise Problem(f"Pass either --accept {both[0]} or --drop {both[0]}, not both; nothing was changed")
-        accept = [held for held in waiting if held in accept or (yes and held not in drop)]
+        accept = [held for held in waiting if held not in drop and (yes or held in accept)]
         try:
             settle_edits(memory, accept, drop)
         finally:
@@ -6219,8 +6205,7 @@ def learning_lines(found: Mapping[str, Any], now: dt.datetime) -> Iterator[tuple
     for row in (aside := found["set_aside"]):
         yield "Set aside", f"{counted(row['turns'], 'message')}: {row['reason']}"
     if aside:
-        yield "", "Learn with another model: export LLM_MEMORY_MODEL=… (llm models)"
-        yield "", "Then try them again: llm memory update --retry"
+        yield "", "To try again, perhaps after export LLM_MEMORY_MODEL=…: llm memory update --retry"
     lately = f" in the last {WARNING_DAYS} days; to see why: llm memory why --refused"
     for label, name, noun, more in (
         ("To review", "to_review", "edit", ": llm memory review"),
@@ -6236,11 +6221,10 @@ def learning_lines(found: Mapping[str, Any], now: dt.datetime) -> Iterator[tuple
 
 def for_report(found: Mapping[str, Any]) -> Any:
     """Return a status fit for publishing: without what was learned, and with ``~`` for the home folder."""
-    last, home = found.get("last_learned"), os.path.expanduser("~")
-    shown = {**found, "last_learned": last and {"at": last["at"], "version": last["version"]}}
-    text = json.dumps(shown, ensure_ascii=False)
-    for path in (home, os.path.realpath(home)):
-        text = re.sub(re.escape(json.dumps(path, ensure_ascii=False)[1:-1]) + r"(?![\w-])", "~", text)
+    last = found.get("last_learned")
+    text = json.dumps({**found, "last_learned": last and {"at": last["at"], "version": last["version"]}})
+    for home in (os.path.expanduser("~"), os.path.realpath(os.path.expanduser("~"))):
+        text = text.replace(json.dumps(home)[1:-1], "~")
     return json.loads(text)
 
 
@@ -6264,8 +6248,7 @@ def status_lines(found: Mapping[str, Any], now: dt.datetime) -> Iterator[tuple[s
     if models := found.get("profile_in_prompt"):
         yield "In prompt", f"{', '.join(models)}: without system prompts, so the profile goes into the prompt"
     for problem in found["problems"]:
-        if problem not in {row["reason"] for row in found.get("set_aside", [])}:
-            yield "Problem", problem
+        yield "Problem", problem
 
 
 @command("llm memory status", json_option)
@@ -6298,8 +6281,6 @@ def install_shell(name: str | None, print_: bool) -> None:
         say(f"For {tilde(shell.rc)}:")
         click.echo(block_of(shell), nl=False)
         return
-    if not name:
-        say(f"Setting up {shell.name}, your $SHELL. For another shell: llm memory install-shell --shell NAME")
     for line in install(shell):
         # Code stays as it is.
         click.echo(line, err=True) if line.startswith("    ") else say(line)
