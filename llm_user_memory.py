@@ -5253,6 +5253,10 @@ class _Group(click.Group):
             message = problem.message
         except BrokenPipeError:
             raise
+        except ModelFailed as failure:
+            message = f"{failure}. To ask another model (see: llm models): export LLM_MEMORY_MODEL=MODEL"
+        except UnicodeDecodeError:
+            message = "The text is not valid UTF-8; save it as UTF-8, then try again"
         except click.Abort:
             if at_terminal(sys.stdin):
                 raise
@@ -5581,16 +5585,6 @@ def edited(memory: Memory) -> Version | None:
     return next(iter(history.versions(1, "id > ? and author in ('edit', 'outside')", base)), None)
 
 
-def text_of(file: Any) -> str:
-    """Read a file that was given to a command. Raises ``Problem``."""
-    try:
-        return str(file.read(), "utf-8")
-    except UnicodeDecodeError as error:
-        raise Problem(
-            f"{getattr(file, 'name', 'The input')} is not valid UTF-8; save it as UTF-8, then try again"
-        ) from error
-
-
 @command("EDITOR=nano llm memory edit", never_asks)
 def edit() -> None:
     "Edit the profile in your editor"
@@ -5605,7 +5599,7 @@ def edit() -> None:
 @command("llm memory load profile.md", click.argument("file", type=click.File("rb")), never_asks)
 def load(file: Any) -> None:
     "Replace the profile with FILE (- for stdin)"
-    text = text_of(file)
+    text = file.read().decode()
     with open_memory() as memory:
         report_change(*memory.history.overwrite("load", text))
         say(f"The profile now has {counted(len(Document(text).items), 'fact')}, {counted(len(text), 'character')}.")
@@ -5623,7 +5617,7 @@ def add(text: str | None, section: str) -> None:
     if text and re.match(r"--\w", text):
         raise click.NoSuchOption(text)
     if text == "-" or (text is None and not at_terminal(sys.stdin)):
-        text = text_of(sys.stdin.buffer) if sys.stdin else ""
+        text = sys.stdin.buffer.read().decode() if sys.stdin else ""
     section = section.strip(" \t#")
     if not section or why_hidden(section):
         raise Problem("A section is one line of text; try: --section Interests")
@@ -5797,13 +5791,8 @@ def condense(settings: Settings) -> None:
         memory.history.check_writable()
         with learning(memory.home):
             say(f"Condensing with {model}…")
-            try:
-                learner = Learner(memory, Log(memory.home.logs), settings)
-                judged, since = learner.condense(model, review_all=settings.review_all)
-            except ModelFailed as failure:
-                raise Problem(
-                    f"{failure}. To ask another model (see: llm models): LLM_MEMORY_MODEL=MODEL llm memory condense"
-                ) from failure
+            learner = Learner(memory, Log(memory.home.logs), settings)
+            judged, since = learner.condense(model, review_all=settings.review_all)
         version = next(iter(memory.history.versions(1, "id > ?", since)), None)
     for reason in dict.fromkeys(verdict.reason for verdict in judged.verdicts if verdict.outcome != "apply"):
         say(f"Not made: {reason}")
@@ -5814,12 +5803,10 @@ def condense(settings: Settings) -> None:
 
 
 def read_notes(memory: Memory, files: Iterable[Any]) -> Notes:
-    """Read files of notes, as messages dated by the file's last change. Raises ``Problem``."""
+    """Read files of notes, as messages dated by the file's last change."""
     messages: list[Message] = []
     for file in files:
-        name, text = getattr(file, "name", "<stdin>"), text_of(file).removeprefix("\ufeff")
-        if not text.strip():
-            raise Problem(f"{name} is empty; there is nothing to learn from")
+        name, text = getattr(file, "name", "<stdin>"), file.read().decode().removeprefix("\ufeff")
         changed = os.path.getmtime(name) if os.path.isfile(name) else memory.db.now().timestamp()
         at = dt.datetime.fromtimestamp(changed, dt.timezone.utc).isoformat()
         messages += pieces(os.path.basename(name), text, at)
@@ -5874,7 +5861,7 @@ def learn_all(learner: Learner, model: str, messages: Iterable[Message], total: 
                 except ModelFailed as failure:
                     in_a_row, why = in_a_row + 1, f" ({failure})"
                     if in_a_row == MOST_FAILURES or failure.kind in {"unknown", "keyless"}:
-                        raise Problem(f"{failure}. To continue, run the same command again") from failure
+                        raise
                 bar.update(len(batch), f"{len(memory.review.edits()):,} to review")
     finally:
         found = counted(len(memory.review.edits()), "edit")
@@ -6072,13 +6059,6 @@ def history(count: int, json_: bool) -> None:
         say("There is no history yet.")
 
 
-def changed_lines(changes: Sequence[Change]) -> Iterator[str]:
-    """List changes below the headings of their sections."""
-    for section in dict.fromkeys(change.section for change in changes):
-        yield from [section] if section else []
-        yield from (f"  {change}" for change in changes if change.section == section)
-
-
 @command(
     "llm memory diff 12",
     click.argument("a", type=whole_number, required=False),
@@ -6095,8 +6075,11 @@ def diff(a: int | None, b: int | None, json_: bool) -> None:
     if json_:
         print_json({"from": oldest, "to": newest, "changes": changes})
         return
-    for line in changed_lines(changes):
-        show_line(line, {"+": "green", "-": "red"}.get(line.strip()[:1]), bold=line[:1] != " ")
+    for section in dict.fromkeys(change.section for change in changes):
+        if section:
+            show_line(section, bold=True)
+        for change in (change for change in changes if change.section == section):
+            show_line(f"  {change}", "green" if not change.before else "red" if not change.after else None)
     if not changes:
         say("No fact has changed." if newest else "There is no history yet.")
 

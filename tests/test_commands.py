@@ -76,7 +76,7 @@ def test_input_that_is_not_text_or_not_there_is_an_error_in_words_and_changes_no
     path = user.folder / "new.md"
     assert "new.md" in user.run("load", str(path), code=2)[1]
     path.write_bytes(b"\xff\xfe- \x00N\x00")
-    assert "new.md" in user.run("load", str(path), code=1)[1]
+    assert "save it as UTF-8" in user.run("load", str(path), code=1)[1]
     for command in ("add", "add -", "load -"):
         assert "UTF-8" in user.run(*command.split(), stdin=b"caf\xe9", code=1)[1]
     assert user.profile == PROFILE

@@ -117,7 +117,7 @@ def test_condense_says_why_it_can_not_and_what_to_do_about_it(
     has_learned(user, *TWINS)
     said = condense(user, **{f"LLM_MEMORY_{variable}": value})
     assert words in said
-    assert ("LLM_MEMORY_MODEL=MODEL llm memory condense" in said) == (variable == "MODEL")
+    assert ("export LLM_MEMORY_MODEL=MODEL" in said) == (variable == "MODEL")
     assert not [call for call in user.calls() if call["model"] == "scripted"]
     assert user.facts == TWINS
 

@@ -204,11 +204,12 @@ def test_notes_are_learned_from_in_the_same_way_and_never_twice(here: User) -> N
     assert found(here)[1:] == ["+ I have a parrot"]
 
 
-def test_notes_that_can_not_be_read_are_named(here: User) -> None:
+def test_notes_that_can_not_be_read_are_an_error_in_words(here: User) -> None:
     notes = here.folder / "notes.md"
-    for content, says in ((b"\xff\xfe", "notes.md is not valid UTF-8"), (b" \n", "is empty")):
-        notes.write_bytes(content)
-        assert says in learn(here, str(notes), code=1)[1]
+    notes.write_bytes(b"\xff\xfe")
+    assert "not valid UTF-8" in learn(here, str(notes), code=1)[1]
+    notes.write_bytes(b" \n")
+    assert "nothing new to learn from" in learn(here, str(notes))[1]
     assert "not from files" in learn(here, str(notes), "--since", "yesterday", code=2)[1]
     assert here.calls() == []
 
@@ -331,7 +332,7 @@ def test_learning_from_the_past_stops_with_a_model_that_can_not_answer(
 
     logged(here, *(f"I live in house {number}" for number in range(8)))
     one_by_one(ask)
-    assert "it failed. To continue, run the same command again" in learn(here, code=1)[1]
+    assert "To read the rest, run the same command again (it failed)" in learn(here, code=1)[1]
     assert len(asked) == requests
 
 
