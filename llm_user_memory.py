@@ -2447,7 +2447,6 @@ class Version(Value):
     model: str
     base: int  # the version before, which the file held
     changes: tuple[Change, ...]  # since then
-    size: int  # characters
 
     @property
     def summary(self) -> str:
@@ -2820,8 +2819,7 @@ class History:
         return [self._as_version(*row) for row in self.db.rows(sql, *values, limit)]
 
     def _as_version(self, number: int, at: str, author: str, model: str, base: int) -> Version:
-        changes, size = tuple(self.changes(base, number)), len(self.version_text(number))
-        return Version(number, at, author, model, base, changes, size)
+        return Version(number, at, author, model, base, tuple(self.changes(base, number)))
 
     def changes(self, older: int, newer: int) -> list[Change]:
         """Return the changes from one version to another; old and new are paired by the evidence, never guessed."""
@@ -5712,8 +5710,6 @@ def resume() -> None:
     "Learn again after `llm memory pause`"
     with open_memory() as memory:
         memory.resume()
-        if memory.turns.due() and not worker_runs(memory.home):
-            spawn_worker(memory.home)
     say("Learning again. What you typed while paused will never be learned.")
 
 
@@ -5735,19 +5731,6 @@ def update_now(memory: Memory, log: Log, settings: Settings, ask: Ask = ask_mode
             if result.failure:
                 failed.add(left[0].model)
             bar.update(result.turns)
-
-
-def say_results(results: Sequence[Result], learned: Sequence[Version], waiting: int, aside: int) -> None:
-    for version in reversed(learned):
-        click.echo(printable(version.summary))
-    if held := sum(verdict.outcome == "hold" for result in results for verdict in result.verdicts):
-        say(f"{counted(held, 'edit')} to review: llm memory review")
-    if failures := sorted({str(result.failure) for result in results if result.failure}):
-        raise Problem("; ".join(failures) + ". See: llm memory status")
-    if waiting or aside:
-        say(f"{counted(waiting, 'message')} still waiting, {aside:,} set aside; see: llm memory status")
-    elif not learned and not held:
-        say("Nothing new to remember.")
 
 
 def check_learning(settings: Settings, memory: Memory) -> None:
@@ -5778,7 +5761,16 @@ def update(settings: Settings, retry: bool) -> None:
         if results or learned:
             memory.home.file("news").unlink(missing_ok=True)  # told here
         aside, waiting = memory.turns.how_many("aside"), memory.turns.how_many("pending")
-    say_results(results, learned, waiting, aside)
+    for version in reversed(learned):
+        click.echo(printable(version.summary))
+    if held := sum(verdict.outcome == "hold" for result in results for verdict in result.verdicts):
+        say(f"{counted(held, 'edit')} to review: llm memory review")
+    if failures := sorted({str(result.failure) for result in results if result.failure}):
+        raise Problem("; ".join(failures) + ". See: llm memory status")
+    if waiting or aside:
+        say(f"{counted(waiting, 'message')} still waiting, {aside:,} set aside; see: llm memory status")
+    elif not learned and not held:
+        say("Nothing new to remember.")
 
 
 @command("LLM_MEMORY_MODEL=gpt-5.6 llm memory condense", never_asks)
@@ -5830,17 +5822,6 @@ def find_past(memory: Memory, since: str | None, until: str | None, count: int |
     # A conversation the user names is wanted, even if memory was off then.
     began = "9999" if thread else min(filter(None, map(first_note, Home.all())), default="9999")
     return Past(memory, Log(memory.home.logs), first, last, began, thread or "").last(count)
-
-
-def say_plan(plan: Plan, model: str, skipped: Mapping[str, int]) -> None:
-    """Say what learning from the past will cost."""
-    if why := ", ".join(f"{count:,} {reason}" for reason, count in skipped.items() if count):
-        say(f"Skipped: {why}")
-    if plan.messages:
-        what = f"{counted(plan.messages, 'message')} in {counted(plan.requests, 'request')} to {model}"
-        say(f"To learn from: {what}, which will read about {plan.tokens:,} tokens")
-    else:
-        say("There is nothing new to learn from.")
 
 
 def learn_all(learner: Learner, model: str, messages: Iterable[Message], total: int) -> None:
@@ -5898,7 +5879,10 @@ def learn(
         check_learning(settings, memory)
         source = read_notes(memory, files) if files else find_past(memory, **which)
         plan = make_plan(source.messages(skipped), memory.history.profile())
-        say_plan(plan, asked, skipped)
+        if why_skipped := ", ".join(f"{count:,} {reason}" for reason, count in skipped.items() if count):
+            say(f"Skipped: {why_skipped}")
+        requests = f"{counted(plan.requests, 'request')} to {asked}, which will read about {plan.tokens:,} tokens"
+        say(f"To learn from: {counted(plan.messages, 'message')} in {requests}")
         if dry_run or not plan.messages:
             return
         if not yes:

@@ -198,7 +198,7 @@ def test_notes_are_learned_from_in_the_same_way_and_never_twice(here: User) -> N
     notes.write_text(f"{notes.read_text()}\n- I speak Welsh\n")
     assert "4 already known" in learn(here, str(notes))[1]
     assert asked(here)[1:] == [["- I speak Welsh"]]
-    assert "nothing new" in learn(here, str(notes))[1]
+    assert "learn from: 0 messages" in learn(here, str(notes))[1]
     assert found(here) == ["+ I speak Welsh"]
     learn(here, "-", stdin="I have a parrot")
     assert found(here)[1:] == ["+ I have a parrot"]
@@ -209,7 +209,7 @@ def test_notes_that_can_not_be_read_are_an_error_in_words(here: User) -> None:
     notes.write_bytes(b"\xff\xfe")
     assert "not valid UTF-8" in learn(here, str(notes), code=1)[1]
     notes.write_bytes(b" \n")
-    assert "nothing new to learn from" in learn(here, str(notes))[1]
+    assert "To learn from: 0 messages" in learn(here, str(notes))[1]
     assert "not from files" in learn(here, str(notes), "--since", "yesterday", code=2)[1]
     assert here.calls() == []
 
