@@ -5923,7 +5923,7 @@ def settle_edits(memory: Memory, accepted: Sequence[HeldEdit], dropped: Sequence
 
 
 REVIEW_HELP = """\
-   a, d      accept or drop all of these, or others: a 3-7,9
+   a, d      accept or drop these, or others of the section: a 3-7,9 or a all
    e 3       reword one and accept it
    s, Enter  skip these for now
    q         quit, and keep the rest"""
@@ -6098,6 +6098,8 @@ def profile_status(home: Home, budget: int, problems: list[str]) -> dict[str, An
     except Problem as problem:
         problems.append(problem.message)
         return found
+    if without_tag(without_hidden(text), "user_profile") != text:
+        problems.append("Invisible characters or a user_profile tag in the profile are not sent; see: llm memory show")
     problems += exposed(text)
     return found | {"characters": len(text), "facts": len(Document(text).items)}
 

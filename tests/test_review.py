@@ -271,7 +271,7 @@ def test_at_a_prompt_an_answer_is_for_a_page_or_some_of_it_or_all_of_a_section(u
     first, second = "\nInterests: 9 edits\n1. + a\n   what you typed: “I a” (", "\nInterests: 7 edits\n1. + a\n"
     assert said.index(first) < said.index("   what you typed: “I b”") < said.index(second)
     assert "10. + h" not in said[: said.index(second)], "a page of what fits comes first"
-    assert said.count("accept or drop all of these") == 2
+    assert said.count("accept or drop these") == 2
     assert "no edit 99 to review" in said
     assert user.facts == ["b", "c", "a", "e", "f", "g", "h", "i"]
     assert user.to_review() == []
