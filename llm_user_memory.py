@@ -53,6 +53,7 @@ import sqlite3
 import stat
 import sys
 import time
+import types
 import unicodedata
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -104,7 +105,7 @@ def __dir__() -> list[str]:
 
 
 @dataclass_transform(frozen_default=True)
-class Value:
+class Value(types.SimpleNamespace):
     """A value with named fields. Two dozen named tuples would cost each start of llm 2.5 ms, dataclasses 13 ms."""
 
     _fields: ClassVar[tuple[str, ...]]
@@ -122,14 +123,8 @@ class Value:
     def __iter__(self) -> Iterator[Any]:
         return iter(vars(self).values())
 
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and vars(self) == vars(other)
-
-    def __hash__(self) -> int:
+    def __hash__(self) -> int:  # type: ignore[override]
         return hash(tuple(self))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({vars(self)})"
 
     def _asdict(self) -> dict[str, Any]:
         return dict(vars(self))
@@ -150,7 +145,6 @@ DEFAULT_INTERVAL: float = 5
 DEFAULT_PROFILE = "default"
 PROFILE_NAME = r"(?!auto\Z)[a-z0-9][a-z0-9_-]{0,31}"
 BUDGET = 8_000  # characters of profile above which facts are condensed before any is added
-_TRUTH = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off"), False)
 
 
 class Settings(Value):
@@ -175,36 +169,29 @@ class Settings(Value):
         """Read the settings; nonsense becomes the safe value and a complaint."""
         complaints: list[str] = []
 
-        def read(name: str, default: Any, safe: Any, parse: Callable[[str], Any], wrong: str) -> Any:
-            given, value = environ.get(name, "").strip().casefold(), None
-            with contextlib.suppress(ValueError):
-                value = parse(given) if given else default
-            if value is None:
-                complaints.append(f"{name}={environ[name]!r} is {wrong}; using {str(safe).lower()}")
-            return safe if value is None else value
+        def read(name: str, default: Any, safe: Any = None, kind: click.ParamType[Any] = click.BOOL) -> Any:
+            given, safe = environ.get(name, "").strip(), default if safe is None else safe
+            try:
+                return kind.convert(given, None, None) if given else default
+            except click.BadParameter as error:
+                complaints.append(f"{name}={given!r}, so {str(safe).lower()} is used: {error.message}")
+                return safe
 
-        def number(name: str, default: float, kind: Callable[[str], float], least: float, most: int) -> Any:
-            def within(text: str) -> float | None:
-                return found if least <= (found := kind(text)) <= most else None
-
-            return read(name, default, default, within, f"not a number from {least} to {most}")
-
-        truth = functools.partial(read, parse=_TRUTH.get, wrong="neither true nor false")
         auto = environ.get("LLM_MEMORY_AUTO", "").strip().casefold()
         if auto not in {"system", "prompt"}:
-            auto = "system" if truth("LLM_MEMORY_AUTO", False, False) else ""
+            auto = "system" if read("LLM_MEMORY_AUTO", False) else ""
         return cls(
             auto=auto,
             auto_off=not auto and bool(environ.get("LLM_MEMORY_AUTO")),
             line=environ.get("LLM_MEMORY_LINE", ""),
-            disabled=truth("LLM_MEMORY_DISABLED", False, True),
-            updates=truth("LLM_MEMORY_UPDATES", True, False),
-            interval=number("LLM_MEMORY_UPDATE_INTERVAL", DEFAULT_INTERVAL, float, 0.001, 86_400),
+            disabled=read("LLM_MEMORY_DISABLED", False, safe=True),
+            updates=read("LLM_MEMORY_UPDATES", True, safe=False),
+            interval=read("LLM_MEMORY_UPDATE_INTERVAL", DEFAULT_INTERVAL, kind=click.FloatRange(0.001, 86_400)),
             model=environ.get("LLM_MEMORY_MODEL", "").strip() or None,
-            review_all=bool(read("LLM_MEMORY_REVIEW", "", "all", {"all": "all"}.get, "unknown")),
-            budget=number("LLM_MEMORY_BUDGET", BUDGET, int, 100, 9_999_999),
-            debug=truth("LLM_MEMORY_DEBUG", False, False),
-            notices=truth("LLM_MEMORY_NOTICES", True, False),
+            review_all=bool(read("LLM_MEMORY_REVIEW", "", "all", click.Choice(["all"], case_sensitive=False))),
+            budget=read("LLM_MEMORY_BUDGET", BUDGET, kind=click.IntRange(100, 9_999_999)),
+            debug=read("LLM_MEMORY_DEBUG", False),
+            notices=read("LLM_MEMORY_NOTICES", True, safe=False),
             complaints=tuple(complaints),
         )
 
@@ -308,8 +295,7 @@ class Home(Value):
             return self.file("worker.log")
         import platformdirs
 
-        key = hashlib.sha256(os.fsencode(self.directory)).hexdigest()[:8]
-        return platformdirs.user_log_path("llm-user-memory", appauthor=False) / f"worker-{key}.log"
+        return platformdirs.user_log_path("llm-user-memory", appauthor=False) / f"worker-{self.name}.log"
 
     def file(self, name: str) -> pathlib.Path:
         return self.directory / name
@@ -334,7 +320,7 @@ class Home(Value):
         for directory in [self.user_dir / "memory", self.named_profiles, self.directory]:
             if directory in {self.directory, *self.directory.parents}:
                 directory.mkdir(mode=0o700, exist_ok=True)
-                if os.name == "posix" and stat.S_IMODE(directory.stat().st_mode) & 0o077:
+                if stat.S_IMODE(directory.stat().st_mode) & 0o077:
                     directory.chmod(0o700)
 
 
@@ -380,11 +366,8 @@ def locked(path: pathlib.Path, patience: float = 60.0) -> contextlib.AbstractCon
     except filelock.Timeout as error:
         raise LockBusy(f"{tilde(path)} is held by another process; see: llm memory status") from error
     except PermissionError as error:
-        if not path.exists():
-            raise Problem(f"{tilde(path.parent)} can't be written to; see: ls -ld {for_shell(path.parent)}") from error
-        raise Problem(
-            f"{tilde(path)} can't be opened, perhaps because of a sudo llm; to recreate it: sudo rm {for_shell(path)}"
-        ) from error
+        mend = f"see: ls -la {for_shell(path.parent)}. Perhaps because of a sudo llm; then: sudo rm {for_shell(path)}"
+        raise Problem(f"{tilde(path)} can't be opened; {mend}") from error
 
 
 # -- text --------------------------------------------------------------------
@@ -746,10 +729,7 @@ TITLE = "# User Profile"
 _HEADING = r" {0,3}(#{1,6})(?:[ \t]+(\S(?:.*\S)?))?\s*$"
 _ITEM = r"([ \t]*(?:[-*+•]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?)(\S(?:.*\S)?)\s*$"
 _RULE = r"[ \t]*([-*_])(?:[ \t]*\1){2,}[ \t]*$|\s*<!--.*"  # or a comment of one line
-_FENCE = (
-    r"[ \t]*(?:(?:[-*+•]|\d{1,9}[.)])[ \t]+(?=(?:`+|~+)[\w+#.-]*\s*$))?"  # in an entry, with nothing but a language
-    r"(`{3,}(?=[^`]*$)|~{3,})"
-)
+_FENCE = r"[ \t]*(`{3,}(?=[^`]*$)|~{3,})"
 
 
 class Item(Value):
@@ -918,13 +898,7 @@ class Document:
         own = [title for _, _, title in reversed(self._sections()) if title]
         names = {normalised(name): name for name in (*DEFAULT_SECTIONS, OTHER_SECTION, *own)}
         key = normalised(wanted.strip(" #*:[]"))
-        if new or key in names:
-            return names.get(key, wanted)
-        import difflib
-
-        # A model may spell a default one in its own way.
-        close = difflib.get_close_matches(key, map(normalised, DEFAULT_SECTIONS), n=1, cutoff=0.8)
-        return names[close[0] if close else normalised(OTHER_SECTION)]
+        return names.get(key, wanted if new else OTHER_SECTION)
 
     def _bullet(self, start: int, end: int) -> str:
         """Return the bullet for one more entry among these lines: as the last has it, and counting on."""
@@ -2510,7 +2484,6 @@ class Version(Value):
     model: str
     base: int  # the version before, which the file held
     changes: tuple[Change, ...]  # since then
-    size: int  # characters
 
     @property
     def summary(self) -> str:
@@ -2883,8 +2856,7 @@ class History:
         return [self._as_version(*row) for row in self.db.rows(sql, *values, limit)]
 
     def _as_version(self, number: int, at: str, author: str, model: str, base: int) -> Version:
-        changes, size = tuple(self.changes(base, number)), len(self.version_text(number))
-        return Version(number, at, author, model, base, changes, size)
+        return Version(number, at, author, model, base, tuple(self.changes(base, number)))
 
     def changes(self, older: int, newer: int) -> list[Change]:
         """Return the changes from one version to another; old and new are paired by the evidence, never guessed."""
@@ -2900,14 +2872,9 @@ class History:
         """Return one version; ``None`` if there is none of this number."""
         return next(iter(self.versions(1, "id = ?", number)), None)
 
-    def find_version(self, *, number: int | None = None, steps: int | None = None, to: str | None = None) -> int:
-        """Find the version with this number, so many changes ago, or at a time; 0 is the state before the first."""
-        if steps is not None:
-            with contextlib.suppress(ProfileUnreadable):  # a change made in an editor is one of them
-                self.settle()
-            wanted = f"version {counted(steps, 'change')} ago"
-            number = self.db.value("select id from versions union select 0 order by id desc limit 1 offset ?", steps)
-        elif number is None:
+    def find_version(self, *, number: int | None = None, to: str | None = None) -> int:
+        """Find the version with this number, or at a time; 0 is the state before the first."""
+        if number is None:
             moment = parse_moment(to or "", self.db.now())
             wanted = f"version as old as {moment:%Y-%m-%d %H:%M}"
             at = moment.astimezone(dt.timezone.utc).isoformat()
@@ -4990,12 +4957,39 @@ def inject_into(cli: click.Group, settings: Settings) -> None:
 
 MOST_FOUND = 20
 """Most results that a model's search returns."""
-UNHEARD = "the user did not type it in this conversation"
 
 
-def remember(
-    learner: Learner, edit: Edit, messages: Sequence[Message], model_id: str
-) -> tuple[Verdict, Version | None]:
+def _homes() -> list[Home]:
+    """Return the homes of the profiles in use. Raises ``Problem``."""
+    settings = Settings.from_env(os.environ)
+    if settings.disabled:
+        raise Problem("The user has switched memory off (LLM_MEMORY_DISABLED)")
+    call = Call.current(settings)
+    homes = call.homes if call else Home.in_use()
+    for home in homes:
+        home.check_own()
+    return homes
+
+
+def _writing_call() -> Call:
+    """Return the call that a tool writes in. Raises ``Problem`` if nothing may be learned from it."""
+    home, call = _homes()[-1], Call.current(Settings.from_env(os.environ))
+    if call:
+        call.take_part()
+    if not (call and call.logged and call.settings.updates) or home.file("paused").exists():
+        raise Problem("Nothing is learned from this conversation; only the user can change that: llm memory status")
+    return call
+
+
+def _typed(call: Call, learner: Learner) -> list[Message]:
+    """Return what the user typed in this conversation, oldest first."""
+    said = [Message(as_shown(words), note.id, note.thread or "", note.at) for note, words in call.said]
+    threads = {message.thread_id for message in said if message.thread_id}
+    earlier = [message for thread in threads for message in learner.typed_in(thread)]
+    return [*(message for message in earlier if message.at < said[0].at), *said]
+
+
+def remember(learner: Learner, edit: Edit, messages: Sequence[Message], model: str) -> tuple[Verdict, Version | None]:
     """Make an edit that a model asks for if the user typed it in these messages; else hold it for review."""
     memory, settings = learner.memory, learner.settings
     verdict = Verdict(edit, "reject")
@@ -5009,53 +5003,16 @@ def remember(
         if not verdict.message:
             unfit = why_unfit(edit.fact) or ("the profile says so already" if now.has(edit.fact) else "")
             unheard = edit._replace(target=now.section(edit.target), quote="")
-            verdict = Verdict(unheard, "reject" if unfit else "hold", unfit or UNHEARD)
+            reason = unfit or "the user did not type it in this conversation"
+            verdict = Verdict(unheard, "reject" if unfit else "hold", reason)
         return judged.document.text
 
     def record(version: int) -> None:
-        memory.receipts.add(version, [verdict] * (verdict.outcome == "apply"), model_id)
-        memory.review.hold([verdict] * (verdict.outcome == "hold"), model_id)
+        memory.receipts.add(version, [verdict] * (verdict.outcome == "apply"), model)
+        memory.review.hold([verdict] * (verdict.outcome == "hold"), model)
 
-    version = memory.history.change("tool", make, model=model_id, record=record)
+    version = memory.history.change("tool", make, model=model, record=record)
     return verdict, version
-
-
-class _Session:
-    """One use of memory by a model: the profiles in use, and what the user typed in this conversation."""
-
-    def __init__(self) -> None:
-        self.settings = Settings.from_env(os.environ)
-        if self.settings.disabled:
-            raise Problem("The user has switched memory off (LLM_MEMORY_DISABLED)")
-        self.call = Call.current(self.settings)
-        self.homes = self.call.homes if self.call else Home.in_use()
-        self.home = self.homes[-1]
-        for home in self.homes:
-            home.check_own()
-
-    def memory(self) -> Memory:
-        return Memory(self.home, patience=2)
-
-    def check_writing(self) -> None:
-        """Raise ``Problem`` if nothing may be learned now."""
-        if not self.settings.updates or self.home.file("paused").exists():
-            raise Problem("Learning is off; only the user can turn it on. See: llm memory status")
-        if self.call:
-            self.call.take_part()
-            if not self.call.logged:
-                raise Problem("This conversation is not logged, so nothing is learned from it")
-
-    def typed(self, learner: Learner) -> list[Message]:
-        """Return what the user typed in this conversation, oldest first."""
-        noted = self.call.said if self.call else []
-        said = [Message(as_shown(words), note.id, note.thread or "", note.at) for note, words in noted]
-        threads = {message.thread_id for message in said if message.thread_id}
-        earlier = [message for thread in threads for message in learner.typed_in(thread)]
-        return [*(message for message in earlier if message.at < said[0].at), *said]
-
-    @property
-    def model_id(self) -> str:
-        return self.call.model_id if self.call else ""
 
 
 class UserMemory(llm.Toolbox):
@@ -5063,13 +5020,13 @@ class UserMemory(llm.Toolbox):
 
     def show(self) -> str:
         "Show everything that is known about the user now."
-        texts = [read_profile(home.profile) for home in _Session().homes]
+        texts = [read_profile(home.profile) for home in _homes()]
         return disarmed("\n\n".join(text for text in texts if not says_nothing(text))) or "Nothing is known yet."
 
     def search(self, query: str) -> str:
         "Search all facts ever known about the user, even those no longer true. query: words, or words OR words."
         hits: list[Hit] = []
-        for home in _Session().homes:
+        for home in _homes():
             with Memory(home, patience=2) as memory:
                 with contextlib.suppress(Problem, OSError):  # search what is there
                     memory.history.settle()
@@ -5078,13 +5035,10 @@ class UserMemory(llm.Toolbox):
 
     def recall(self, query: str) -> str:
         "Search what the user wrote in past conversations, newest first. query: words, or words OR words."
-        session = _Session()
-        with session.memory() as memory:
-            hidden = not_here(memory, Log(session.home.logs))
-        chats = Log(session.home.logs).search(query, limit=MOST_FOUND, without=hidden)
-        lines = (
-            f"- {local_date(chat.at)}: {' '.join(chat.text.split())} (llm --cid {chat.thread_id})" for chat in chats
-        )
+        with Memory(_homes()[-1], patience=2) as memory:
+            log = Log(memory.home.logs)
+            chats = log.search(query, limit=MOST_FOUND, without=not_here(memory, log))
+        lines = (f"- {local_date(one.at)}: {' '.join(one.text.split())} (llm --cid {one.thread_id})" for one in chats)
         return disarmed(mask_secrets("\n".join(lines))) or "Nothing found."
 
     def remember(self, fact: str, quote: str, section: str = OTHER_SECTION) -> str:
@@ -5094,37 +5048,31 @@ class UserMemory(llm.Toolbox):
         fact: one sentence about the user. quote: their own words in this conversation that say so, copied exactly.
         section: Personal Information, Current Projects, Interests or Preferences.
         """
-        session, edit = _Session(), Edit("ADD", section, " ".join(fact.split()), quote)
-        session.check_writing()
-        with session.memory() as memory:
-            learner = Learner(memory, Log(session.home.logs), session.settings)
-            verdict, version = remember(learner, edit, session.typed(learner), session.model_id)
-            waits = edit.fact in {held.fact for held in memory.review.edits()}
+        call, edit = _writing_call(), Edit("ADD", section, " ".join(fact.split()), quote)
+        with Memory(call.home, patience=2) as memory:
+            learner = Learner(memory, Log(call.home.logs), call.settings)
+            verdict, version = remember(learner, edit, _typed(call, learner), call.model_id)
         if version:
             return f"Remembered. To undo it, the user runs: llm memory rollback --only {version.id}"
-        if verdict.outcome == "hold" and not waits:
-            return "Not remembered: too many edits are waiting; the user runs: llm memory review"
-        asks = f"It waits for the user to run: llm memory review. Reason: {verdict.reason}."
-        return asks if verdict.outcome == "hold" else f"Not remembered: {verdict.reason}."
+        if verdict.outcome == "hold":
+            return f"It waits for the user, if not too much does: llm memory review. Reason: {verdict.reason}."
+        return f"Not remembered: {verdict.reason}."
 
     def forget(self, text: str) -> str:
         "Propose facts to forget, when the user wants that. text: words of the facts, as `show` prints them."
-        session, says = _Session(), saying(text)
-        session.check_writing()
-        with session.memory() as memory:
-            document = Document(memory.history.profile())
-            gone = [(id, item) for id, item in document.ids.items() if says(item.text)]
-            edits = [
-                (Edit("REMOVE", id, "", ""), "hold", "a model asked to remove it", None, item) for id, item in gone
+        call, says = _writing_call(), saying(text)
+        with Memory(call.home, patience=2) as memory:
+            ids = Document(memory.history.profile()).ids
+            gone = [
+                Verdict(Edit("REMOVE", id, "", ""), "hold", "a model asked to remove it", item=item)
+                for id, item in ids.items()
+                if says(item.text)
             ]
-            memory.review.hold([Verdict(*edit) for edit in edits], session.model_id)
-            waits = {held.before for held in memory.review.edits() if held.action == "REMOVE"}
-        if not gone:
-            return "No fact contains these words."
-        if len(found := [item for _, item in gone if item.text in waits]) < len(gone):
-            return f"Only {len(found)} of {len(gone)} facts wait to be removed: llm memory review. Then ask again."
-        erase = "To erase something for good, history included, they run: llm memory forget TEXT"
-        return f"{counted(len(gone), 'fact')} will be removed when the user accepts that: llm memory review. {erase}"
+            memory.review.hold(gone, call.model_id)
+        return (
+            f"{counted(len(gone), 'fact')} to be removed, if not too many, once the user accepts: llm memory review."
+            " To erase something for good, history included, they run: llm memory forget TEXT"
+        )
 
 
 # -- commands ----------------------------------------------------------------
@@ -5154,7 +5102,7 @@ def for_current_profile(text: str) -> str:
 
 
 WIDEST = 100  # columns: longer lines are hard to read
-_LEAD = r" *(?:\[\w+\] +|\d+  )?(?:(?:[-+*•]|\d{1,9}[.)]) +)?"
+_LEAD = r" *(?:(?:[-+*•]|\d{1,9}[.)]) +)?"
 # A command that is broken into two lines can't be copied.
 _COMMAND = r"""(?<=:[ ])(?:chmod|export|ls|printf|source|sudo|unset)[ ].*
     |\bllm[ ](?:memory(?:[ ]--profile[ ]\S+)?|logs|--cid)[ ]\S+(?:[ ]-\S+)?(?:[ ]\w*\d\w*)?"""
@@ -5179,13 +5127,6 @@ def say(message: str) -> None:
     """Talk to the person, on stderr."""
     text = printable(for_current_profile(message))
     click.echo("\n".join(map(wrapped, text.split("\n"))) if at_terminal(sys.stderr) else text, err=True)
-
-
-class _Told(Problem):
-    """A problem as it is told at a terminal."""
-
-    def show(self, file: Any = None) -> None:
-        say(f"Error: {self.message}")
 
 
 GROUPS = {
@@ -5220,26 +5161,27 @@ class _Group(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         with contextlib.suppress(AttributeError):  # of a stream that is closed
-            # A terminal shows what it can; a file gets all of it, as `load` reads it.
-            how = {"errors": "backslashreplace"} if at_terminal(sys.stdout) else {"encoding": "utf-8"}
-            sys.stdout.reconfigure(**how)  # type: ignore[union-attr]
+            sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
         try:
             return super().invoke(ctx)
         except Problem as problem:
-            raise _Told(problem.message) from problem
-        except OverflowError as error:
-            raise _Told("There is no such number; see: llm memory history") from error
-        except sqlite3.DatabaseError as error:
-            raise _Told(f"memory.db can't be used now ({error}); see: llm memory status") from error
+            message = problem.message
+        except BrokenPipeError:
+            raise
+        except ModelFailed as failure:
+            message = f"{failure}. To ask another model (see: llm models): export LLM_MEMORY_MODEL=MODEL"
+        except UnicodeDecodeError:
+            message = "The text is not valid UTF-8; save it as UTF-8, then try again"
         except click.Abort:
             if at_terminal(sys.stdin):
                 raise
-            raise _Told("Can't ask without a terminal; for options that don't ask, add --help") from None
-        except BrokenPipeError:
-            raise
+            message = "Can't ask without a terminal; for options that don't ask, add --help"
+        except sqlite3.DatabaseError as error:
+            message = f"memory.db can't be used now ({error}); see: llm memory status"
         except OSError as error:
-            where = f"{tilde(pathlib.Path(error.filename))}: " if error.filename else ""
-            raise _Told(f"{where}{error.strerror or error}; nothing was lost. See: llm memory status") from error
+            message = f"{error.filename or 'A file'}: {error.strerror or error}; see: llm memory status"
+        say(f"Error: {message}")
+        raise click.exceptions.Exit(1)
 
 
 def show_line(line: str, colour: str | None = None, lead: str = "", *, bold: bool = False) -> None:
@@ -5251,9 +5193,8 @@ def show_line(line: str, colour: str | None = None, lead: str = "", *, bold: boo
     text, *details = printable(line).split("\n")
     click.echo(styled(lead, dim=True) if lead else "", nl=False)
     click.echo(styled(wrapped(text, lead), fg=colour, bold=bold or bool(details) or None))
-    for detail in details:  # the user's own words stand out
-        parts = re.split("(“[^”]*”)", wrapped(detail))
-        click.echo("".join(part if part[:1] == "“" else styled(part, dim=True) for part in parts if part))
+    for detail in details:
+        click.echo(styled(wrapped(detail), dim=True))
 
 
 def print_json(data: object) -> None:
@@ -5274,7 +5215,7 @@ def open_history() -> Iterator[Memory]:
 
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask")
 never_asks = click.option("--yes", "-y", is_flag=True, expose_value=False, help="Accepted; this never asks")
-version_number = click.IntRange(min=0)
+whole_number = click.IntRange(0, 2**63 - 1)  # as SQLite counts
 json_option = click.option("json_", "--json", is_flag=True, help="Output as JSON")
 
 
@@ -5316,17 +5257,8 @@ def command(example: str, *options: Callable[[Any], Any], hidden: bool = False) 
 # Looking at the profile
 
 
-def with_ids(document: Document) -> str:
-    marks = {item.line: f"[{id}] " for id, item in document.ids.items()}
-    return "".join(marks.get(index, "") + line for index, line in enumerate(document.lines))
-
-
-@command(
-    "llm memory show --ids",
-    click.option("--ids", is_flag=True, help="Show the id of each line, for llm memory forget"),
-    json_option,
-)
-def show(ids: bool, json_: bool) -> None:
+@command("llm memory show", json_option)
+def show(json_: bool) -> None:
     "Show the profile"
     home = Home.current()
     text = read_profile(home.profile)
@@ -5334,22 +5266,10 @@ def show(ids: bool, json_: bool) -> None:
         facts = [{"id": id, "section": item.section, "text": item.text} for id, item in Document(text).ids.items()]
         print_json({"path": str(home.profile), "text": text, "facts": facts})
     elif says_nothing(text):
-        with open_memory() as memory:
-            waiting = memory.waiting()
-        hint = "Tell your model about yourself, or write it down: llm memory edit"
-        if waiting:
-            hint = f"{counted(waiting, 'message')} waiting to be learned from; see: llm memory status"
-        new = home.name != DEFAULT_PROFILE and not home.directory.is_dir()
-        say(
-            f"There is no profile {home.name!r} yet; see: llm memory profiles"
-            if new
-            else f"Nothing is remembered yet. {hint}"
-        )
+        say("Nothing is remembered yet. Tell your model about yourself, or write it down: llm memory edit")
+    elif not at_terminal(sys.stdout):
+        click.echo(text, nl=not text.endswith("\n"), color=True)  # True: strip nothing
     else:
-        text = with_ids(Document(text)) if ids else text
-        if not at_terminal(sys.stdout):
-            click.echo(text, nl=not text.endswith("\n"), color=True)  # True: strip nothing
-            return
         for line in split_lines(text):
             show_line(line.rstrip("\r\n"), bold=bool(heading_level(line)))
 
@@ -5363,13 +5283,13 @@ def path() -> None:
 @command("LLM_MEMORY_PROFILE=work llm memory profiles", json_option)
 def profiles(json_: bool) -> None:
     "List profiles with their number of facts and last use"
-    in_use, found = Home.in_use(), list[dict[str, Any]]()
+    found: list[dict[str, Any]] = []
     for home in Home.all():
         facts = None
         with contextlib.suppress(Problem):
             facts = len(Document(read_profile(home.profile)).items)
         at = home.last_use and dt.datetime.fromtimestamp(home.last_use, dt.timezone.utc).isoformat()
-        found.append({"name": home.name, "in_use": home in in_use, "facts": facts, "last_use": at})
+        found.append({"name": home.name, "in_use": home in Home.in_use(), "facts": facts, "last_use": at})
     if json_:
         print_json(found)
         return
@@ -5410,14 +5330,6 @@ def explained(said: Said) -> Iterator[str]:
         yield "there is no receipt for this line: it is older than the history"
 
 
-def show_refused(refused: Sequence[sqlite3.Row], text: str | None) -> None:
-    for edit in refused:
-        change = Change("", edit["before"], edit["fact"])
-        show_line(f"{change}\n    {local_date(edit['at'])}: {edit['reason']}")
-    if not refused:
-        say(f"Nothing refused contains {text!r}." if text else "Nothing was refused.")
-
-
 def show_chain(chain: Sequence[Said]) -> None:
     """Show where a line comes from, and below that what it said before."""
     lines = list[str]()
@@ -5446,8 +5358,14 @@ def why(text: str | None, refused: bool, json_: bool) -> None:
         items = [item for item in document.items if not refused and key in normalised(item.text)]
         chains = [memory.receipts.chain(item.text, document.lines[item.line]) for item in items]
         edits = [edit for edit in memory.review.refused() if key in normalised(edit["fact"] or edit["before"])]
-    if refused:
-        print_json([dict(edit) for edit in edits]) if json_ else show_refused(edits, text)
+    if refused and json_:
+        print_json([dict(edit) for edit in edits])
+    elif refused:
+        if not edits:
+            say("Nothing was refused.")
+        for edit in edits:
+            change = Change("", edit["before"], edit["fact"])
+            show_line(f"{change}\n    {local_date(edit['at'])}: {edit['reason']}")
     elif text and not chains:
         raise Problem(f"No line contains {text!r}; see: llm memory show, or llm memory why --refused")
     elif json_:
@@ -5493,7 +5411,7 @@ def show_hit(hit: Hit | Chat) -> None:
     click.option("--section", default="", metavar="NAME", help="Only facts in this section"),
     click.option("--since", metavar="DATE", help="Only what was added since: 2026-11-01, yesterday, 3 weeks"),
     click.option("--current/--past", default=None, help="Only facts now in the profile, or only former ones"),
-    click.option("-n", "--count", type=version_number, default=10, show_default=True, help="0 for all"),
+    click.option("-n", "--count", type=whole_number, default=10, show_default=True, help="0 for all"),
     click.option("--chats", is_flag=True, help="Search your prompts in llm's log instead"),
     click.option("--semantic", is_flag=True, help="Also search by meaning, with llm's default embedding model"),
     json_option,
@@ -5514,9 +5432,7 @@ def search(words: tuple[str, ...], count: int, since: str | None, chats: bool, j
     for hit in found:
         show_hit(hit)
     if not found:
-        say(f"Nothing was found. {'' if chats else 'To search your prompts: llm memory search --chats QUERY'}".strip())
-    elif len(found) == count:
-        say("There may be more: -n 0 shows all.")
+        say("Nothing was found. To search your prompts: llm memory search --chats QUERY")
 
 
 # Changing the profile
@@ -5526,13 +5442,11 @@ def report_change(version: Version | None, kept: pathlib.Path | None = None) -> 
     """Say what a command changed, and how to undo it."""
     if kept:
         say(f"The profile that could not be read is kept as {tilde(kept)}")
-    elif version is None:
-        say("The profile says that already; nothing changed.")
     if version:
         changed = "\n".join(listed(version.changes)) or version.summary
         say(f"{mask_secrets(changed)}\nTo undo this: llm memory rollback --only {version.id}")
-        if version.size > (budget := click.get_current_context().ensure_object(Settings).budget):
-            say(f"The profile has {version.size:,} characters; above {budget:,}, new facts wait for review.")
+    elif not kept:
+        say("Nothing was changed: the profile says that already.")
 
 
 def exposed(text: str) -> list[str]:
@@ -5545,9 +5459,6 @@ def exposed(text: str) -> list[str]:
 def warn_of_secrets(memory: Memory) -> None:
     for warning in exposed(memory.history.profile()):
         say(warning)
-
-
-TEMPLATE = f"{TITLE}\n\n" + "\n\n".join(f"## {name}" for name in DEFAULT_SECTIONS) + "\n"
 
 
 @contextlib.contextmanager
@@ -5570,9 +5481,8 @@ def edited(memory: Memory) -> Version | None:
         with contextlib.suppress(ProfileUnreadable):  # to be mended in the editor
             shown = history.adopt()
         base = history.latest_id()
-        if shown == "":
-            with open(os.open(profile, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600), "a", encoding="utf-8") as file:
-                file.write(TEMPLATE if not file.tell() else "")  # another program may have saved meanwhile
+        if not profile.exists():
+            profile.touch(0o600)
     try:
         click.edit(filename=str(profile))
     except (click.ClickException, ValueError) as error:
@@ -5582,24 +5492,12 @@ def edited(memory: Memory) -> Version | None:
     finally:
         with history.lock():
             forgotten = shown is not None and history.forgotten_since(base)
-            if shown == "" and history.profile() == TEMPLATE:
-                profile.write_text("", "utf-8")
             if forgotten:  # the editor still had it
                 latest = history.version_text(history.latest_id())
-                profile.write_bytes(merge(shown or TEMPLATE, latest, history.profile()).encode())
+                profile.write_bytes(merge(shown or "", latest, history.profile()).encode())
             history.adopt("edit", None if forgotten else base)
     # Not what another command has written meanwhile; that one takes what the editor has saved for another program's.
     return next(iter(history.versions(1, "id > ? and author in ('edit', 'outside')", base)), None)
-
-
-def text_of(file: Any) -> str:
-    """Read a file that was given to a command. Raises ``Problem``."""
-    try:
-        return str(file.read(), "utf-8")
-    except UnicodeDecodeError as error:
-        raise Problem(
-            f"{getattr(file, 'name', 'The input')} is not valid UTF-8; save it as UTF-8, then try again"
-        ) from error
 
 
 @command("EDITOR=nano llm memory edit", never_asks)
@@ -5609,17 +5507,14 @@ def edit() -> None:
         memory.history.check_writable()
         with learning(memory.home):  # nothing is learned while the editor is open
             version = edited(memory)
-        if version is None:
-            say("Nothing was changed in the editor.")
-        else:
-            report_change(version)
+        report_change(version)
         warn_of_secrets(memory)
 
 
 @command("llm memory load profile.md", click.argument("file", type=click.File("rb")), never_asks)
 def load(file: Any) -> None:
     "Replace the profile with FILE (- for stdin)"
-    text = text_of(file)
+    text = file.read().decode()
     with open_memory() as memory:
         report_change(*memory.history.overwrite("load", text))
         say(f"The profile now has {counted(len(Document(text).items), 'fact')}, {counted(len(text), 'character')}.")
@@ -5637,7 +5532,7 @@ def add(text: str | None, section: str) -> None:
     if text and re.match(r"--\w", text):
         raise click.NoSuchOption(text)
     if text == "-" or (text is None and not at_terminal(sys.stdin)):
-        text = text_of(sys.stdin.buffer) if sys.stdin else ""
+        text = sys.stdin.buffer.read().decode() if sys.stdin else ""
     section = section.strip(" \t#")
     if not section or why_hidden(section):
         raise Problem("A section is one line of text; try: --section Interests")
@@ -5665,25 +5560,20 @@ def say_what_llm_keeps(home: Home) -> None:
     yes_option,
 )
 def forget(text: str, part: bool, yes: bool) -> None:
-    "Forget lines that contain TEXT or have that id, for good"
+    "Forget lines that contain TEXT, for good"
     with open_memory() as memory:
         log = Log(memory.home.logs)
         memory.history.settle()
         says = memory.forgetting.wanted(text, part=part)
         found, headings = memory.forgetting.find(says), memory.forgetting.headings(says)
-        if not found and not turns_saying(memory, log, says):
-            raise Problem(
-                f"Only the heading “{headings[0]}” says it; to change that: llm memory edit"
-                if headings
-                else f"No line contains {text!r}; see: llm memory show. To also look inside words: --part"
-            )
-        for place, texts in (
-            found or {"What you typed": ["(a message in llm's log, already learned from or not)"]}
-        ).items():
+        if not found and turns_saying(memory, log, says):
+            found = {"What you typed": ["(a message in llm's log, already learned from or not)"]}
+        if not found:
+            more = "To also look inside words: --part. To change a heading: llm memory edit"
+            raise Problem(f"No line contains {text!r}; see: llm memory show. {more}")
+        for place, texts in found.items():
             say("\n  ".join([f"{place}:", *texts]))
-        say(
-            "This will be removed from the profile and its history for good, and not be learned from the same messages."
-        )
+        say("This will be removed for good, history included, and never be learned again from the same messages.")
         if not yes:
             click.confirm("Forget it?", abort=True, err=True)
         forget_for_good(memory, log, says)
@@ -5698,28 +5588,23 @@ def forget(text: str, part: bool, yes: bool) -> None:
     click.option("--purge", is_flag=True, help="Remove the profile, its history and everything else, for good"),
     yes_option,
 )
-@click.pass_obj
-def clear(settings: Settings, purge: bool, yes: bool) -> None:
+def clear(purge: bool, yes: bool) -> None:
     "Empty the profile; its text stays in the history"
     with open_memory() as memory:
         home = memory.home
-        if not purge:
-            version, kept = memory.history.overwrite("clear", "")
-            if not version and not kept:
-                say("The profile is already empty.")
-                return
-            report_change(version, kept)
-        else:
+        if purge:
             link = f", and {tilde(home.profile.resolve())} that it links to" if home.profile.is_symlink() else ""
-            others = [one.name for one in Home.all() if home.name == DEFAULT_PROFILE and one != home]
-            stay = f" Other profiles stay: {', '.join(others)}." if others else ""
+            stay = " Named profiles stay." if home.name == DEFAULT_PROFILE and home.named_profiles.exists() else ""
             say(f"This removes {tilde(home.directory)} with the profile and all its history, for good{link}.{stay}")
             if not yes:
                 click.confirm("Remove it?", abort=True, err=True)
             memory.forgetting.purge()
-            more = " A shell in which memory is still active starts a new one with your next prompt."
-            say(f"Removed.{more * bool(settings.auto)}")
-    say_what_llm_keeps(home)
+            say("Removed.")
+        else:
+            version, kept = memory.history.overwrite("clear", "")
+            report_change(version, kept)
+        if purge or version:
+            say_what_llm_keeps(home)
 
 
 # Learning
@@ -5741,57 +5626,28 @@ def pause() -> None:
 def resume() -> None:
     "Learn again after `llm memory pause`"
     with open_memory() as memory:
-        since = memory.paused_since()
         memory.resume()
-        if memory.turns.due() and not worker_runs(memory.home):
-            spawn_worker(memory.home)
-    say("Learning again. What you typed while paused will never be learned." if since else "Memory was not paused.")
+    say("Learning again. What you typed while paused will never be learned.")
 
 
 def update_now(memory: Memory, log: Log, settings: Settings, ask: Ask = ask_model) -> list[Result]:
     """Learn everything that waits, in the foreground; a worker's batch is waited for."""
-    results: list[Result] = []
+    results, failed = list[Result](), set[str]()
     with learning(memory.home):
         take_in(memory, log)
-    learner, tried = Learner(memory, log, settings, ask), set[str]()
-    left = memory.turns.in_states("pending")
-    hidden = not left or not at_terminal(sys.stderr)
-    with click.progressbar(length=len(left), label="Learning", file=sys.stderr, hidden=hidden) as bar:
-        while left:
+    learner, waiting = Learner(memory, log, settings, ask), memory.turns.how_many("pending")
+    hidden = not waiting or not at_terminal(sys.stderr)
+    with click.progressbar(length=waiting, label="Learning", file=sys.stderr, hidden=hidden) as bar:
+        while True:
             with learning(memory.home):
-                left = [turn for turn in memory.turns.in_states("pending") if turn.turn_id not in tried]
+                left = [turn for turn in memory.turns.in_states("pending") if turn.model not in failed]
                 result = learner.learn(left)
             if result is None:
-                break  # paused, or learned by someone else
+                return results  # paused, or nothing is left
             results.append(result)
             if result.failure:
-                same = [turn.turn_id for turn in left if turn.model == left[0].model]
-                tried |= set(same if result.failure.kind == "silent" else same[: result.turns])
+                failed.add(left[0].model)
             bar.update(result.turns)
-    return results
-
-
-def say_not_made(verdicts: Iterable[Verdict]) -> None:
-    """Say why edits were not made, each reason once."""
-    reasons = Counter(verdict.reason for verdict in verdicts if verdict.outcome != "apply")
-    for reason, edits in reasons.items():
-        say(f"{counted(edits, 'edit')} not made: {reason}")
-
-
-def say_results(results: Sequence[Result], learned: Sequence[Version], waiting: int) -> None:
-    for version in reversed(learned):
-        click.echo(printable(version.summary))
-    verdicts = [verdict for result in results for verdict in result.verdicts]
-    failures = sorted({str(result.failure) for result in results if result.failure})
-    if held := sum(verdict.outcome == "hold" for verdict in verdicts):
-        say(f"{counted(held, 'edit')} to review: llm memory review")
-    say_not_made(verdict for verdict in verdicts if verdict.outcome == "reject")
-    if failures:
-        raise Problem("; ".join(failures) + ". See: llm memory status")
-    if waiting:
-        say(f"{counted(waiting, 'message')} still waiting; see: llm memory status")
-    elif not learned and not held:
-        say("Nothing new to remember.")
 
 
 def check_learning(settings: Settings, memory: Memory) -> None:
@@ -5822,34 +5678,33 @@ def update(settings: Settings, retry: bool) -> None:
         if results or learned:
             memory.home.file("news").unlink(missing_ok=True)  # told here
         aside, waiting = memory.turns.how_many("aside"), memory.turns.how_many("pending")
-    say_results(results, learned, waiting)
-    if aside:
-        say(f"{counted(aside, 'message')} set aside; to try again: llm memory update --retry")
+    for version in reversed(learned):
+        click.echo(printable(version.summary))
+    if held := sum(verdict.outcome == "hold" for result in results for verdict in result.verdicts):
+        say(f"{counted(held, 'edit')} to review: llm memory review")
+    if failures := sorted({str(result.failure) for result in results if result.failure}):
+        raise Problem("; ".join(failures) + ". See: llm memory status")
+    if waiting or aside:
+        say(f"{counted(waiting, 'message')} still waiting, {aside:,} set aside; see: llm memory status")
+    elif not learned and not held:
+        say("Nothing new to remember.")
 
 
 @command("LLM_MEMORY_MODEL=gpt-5.6 llm memory condense", never_asks)
 @click.pass_obj
 def condense(settings: Settings) -> None:
     "Have a model shorten what was learned, not your own lines"
-
-    def ask(model: str, request: str) -> str:
-        say(f"Asking {model}…")
-        return ask_model(model, request)
-
+    model = settings.model or llm.get_default_model()
     with open_memory() as memory:
         check_learning(settings, memory)
         memory.history.check_writable()
         with learning(memory.home):
-            learner = Learner(memory, Log(memory.home.logs), settings, ask)
-            try:
-                model = settings.model or llm.get_default_model()
-                judged, since = learner.condense(model, review_all=settings.review_all)
-            except ModelFailed as failure:
-                raise Problem(
-                    f"{failure}. To ask another model (see: llm models): LLM_MEMORY_MODEL=MODEL llm memory condense"
-                ) from failure
+            say(f"Condensing with {model}…")
+            learner = Learner(memory, Log(memory.home.logs), settings)
+            judged, since = learner.condense(model, review_all=settings.review_all)
         version = next(iter(memory.history.versions(1, "id > ?", since)), None)
-    say_not_made(judged.verdicts)
+    for reason in dict.fromkeys(verdict.reason for verdict in judged.verdicts if verdict.outcome != "apply"):
+        say(f"Not made: {reason}")
     if version:
         report_change(version)
     else:
@@ -5857,12 +5712,10 @@ def condense(settings: Settings) -> None:
 
 
 def read_notes(memory: Memory, files: Iterable[Any]) -> list[Message]:
-    """Read files of notes, as messages dated by the file's last change. Raises ``Problem``."""
+    """Read files of notes, as messages dated by the file's last change."""
     messages: list[Message] = []
     for file in files:
-        name, text = getattr(file, "name", "<stdin>"), text_of(file).removeprefix("\ufeff")
-        if not text.strip():
-            raise Problem(f"{name} is empty; there is nothing to learn from")
+        name, text = getattr(file, "name", "<stdin>"), file.read().decode().removeprefix("\ufeff")
         changed = os.path.getmtime(name) if os.path.isfile(name) else memory.db.now().timestamp()
         at = dt.datetime.fromtimestamp(changed, dt.timezone.utc).isoformat()
         messages += pieces(os.path.basename(name), text, at)
@@ -5888,35 +5741,15 @@ def find_past(memory: Memory, since: str | None, until: str | None, count: int |
     return Past(memory, Log(memory.home.logs), first, last, began, thread or "", count)
 
 
-def find_model(settings: Settings, model: str | None) -> str:
-    """Return the model that the user wants to ask. Raises ``Problem``."""
-    name = model or settings.model or llm.get_default_model()
-    try:
-        return str(llm.get_model(name).model_id)
-    except llm.UnknownModelError as error:
-        raise Problem(f"{name} is not a model llm knows; see: llm models") from error
-
-
-def say_plan(plan: Plan, model: str, skipped: Mapping[str, int]) -> None:
-    """Say what learning from the past will cost."""
-    if why := ", ".join(f"{count:,} {reason}" for reason, count in skipped.items() if count):
-        say(f"Skipped: {why}")
-    if plan.messages:
-        what = f"{counted(plan.messages, 'message')} in {counted(plan.requests, 'request')} to {model}"
-        say(f"To learn from: {what}, which will read about {plan.tokens:,} tokens")
-    else:
-        say("There is nothing new to learn from.")
-
-
 def learn_all(learner: Learner, model: str, messages: Iterable[Message], total: int) -> None:
     """Learn batch by batch; what fails is left for the next run."""
-    memory, read, failures = learner.memory, 0, list[ModelFailed]()
-    before, in_a_row = len(memory.review.edits()), 0
+    memory, read, in_a_row, why = learner.memory, 0, 0, ""
     hidden = not at_terminal(sys.stderr)
+    bar = click.progressbar(
+        length=total, label="Learning", item_show_func=lambda found: found or "", file=sys.stderr, hidden=hidden
+    )
     try:
-        with click.progressbar(
-            length=total, label="Learning", item_show_func=lambda found: found or "", file=sys.stderr, hidden=hidden
-        ) as bar:
+        with bar:
             for batch in batches(messages):
                 check_learning(learner.settings, memory)
                 try:
@@ -5924,18 +5757,14 @@ def learn_all(learner: Learner, model: str, messages: Iterable[Message], total: 
                         read += len(batch) * learn_past(learner, model, batch)
                     in_a_row = 0
                 except ModelFailed as failure:
-                    failures.append(failure)
-                    in_a_row += 1
+                    in_a_row, why = in_a_row + 1, f" ({failure})"
                     if in_a_row == MOST_FAILURES or failure.kind in {"unknown", "keyless"}:
-                        raise Problem(f"{failure}. To continue, run the same command again") from failure
-                bar.update(len(batch), f"{len(memory.review.edits()) - before:,} found")
+                        raise
+                bar.update(len(batch), f"{len(memory.review.edits()):,} to review")
     finally:
-        found = len(memory.review.edits())
-        waits = f"{counted(found, 'edit')} to review: llm memory review" if found else "nothing to review"
-        say(f"{read:,} of {counted(total, 'message')} read; {waits}")
-        if read < total:
-            reasons = "; ".join(sorted({str(failure) for failure in failures}))
-            say(f"To read the rest, run the same command again{f' ({reasons})' if reasons else ''}")
+        found = counted(len(memory.review.edits()), "edit")
+        rest = f". To read the rest, run the same command again{why}" if read < total else ""
+        say(f"{read:,} of {counted(total, 'message')} read; {found} to review: llm memory review{rest}")
 
 
 @command(
@@ -5962,17 +5791,18 @@ def learn(
     """
     if files and any(which.values()):
         raise click.UsageError("--since, --until, --count and --conversation choose from llm's log, not from files")
-    asked, skipped = find_model(settings, model), Counter[str]()
+    asked, skipped = model or settings.model or llm.get_default_model(), Counter[str]()
     with open_memory() as memory:
         check_learning(settings, memory)
         notes = read_notes(memory, files)
         read = functools.partial(unread, memory, notes) if files else find_past(memory, **which).messages
         plan = make_plan(read(skipped), memory.history.profile())
-        say_plan(plan, asked, skipped)
+        if why_skipped := ", ".join(f"{count:,} {reason}" for reason, count in skipped.items() if count):
+            say(f"Skipped: {why_skipped}")
+        requests = f"{counted(plan.requests, 'request')} to {asked}, which will read about {plan.tokens:,} tokens"
+        say(f"To learn from: {counted(plan.messages, 'message')} in {requests}")
         if dry_run or not plan.messages:
             return
-        if files and not yes and not at_terminal(sys.stdin):
-            raise Problem("Can't ask for confirmation without a terminal; add --yes")
         if not yes:
             click.confirm("Learn from them?", abort=True, err=True)
         learner = Learner(memory, Log(memory.home.logs), settings)
@@ -5995,150 +5825,115 @@ def parse_ids(text: str, waiting: Sequence[HeldEdit]) -> list[HeldEdit]:
     return list(chosen.values())
 
 
-def settle_edits(memory: Memory, accepted: Sequence[HeldEdit], dropped: Sequence[HeldEdit]) -> list[str]:
-    """Accept and drop held edits; return why some could not be made."""
+def settle_edits(memory: Memory, accepted: Sequence[HeldEdit], dropped: Sequence[HeldEdit], fact: str = "") -> None:
+    """Accept and drop held edits. Raises ``Problem`` at the end if some could not be made."""
     problems: list[str] = []
     if accepted:
-        version, problems = memory.review.accept(accepted)
+        version, problems = memory.review.accept(accepted, fact or None)
         if len(problems) < len(accepted):
             report_change(version)
     if dropped:
         memory.review.drop(*dropped)
         again = " The messages behind them will not be learned from again." if any(e.turn_id for e in dropped) else ""
         say(f"Dropped {', '.join(str(held.id) for held in dropped)}.{again}")
-    return problems
-
-
-@contextlib.contextmanager
-def typed_before(line: str) -> Iterator[bool]:
-    """Fill in the next prompt with a line to edit; yields whether the terminal can do that."""
-    try:
-        import readline
-    except ImportError:  # Windows
-        yield False
-        return
-    readline.set_startup_hook(lambda: readline.insert_text(line))
-    try:
-        yield at_terminal(sys.stdin, sys.stdout)
-    finally:
-        readline.set_startup_hook()
+    if problems:
+        raise Problem("\n".join(problems))
 
 
 REVIEW_HELP = """\
-   a, d      accept or drop this one, or others: a 3-7,9
-   A, D      accept or drop all in its section
-   e         reword it and accept it
-   s, Enter  skip it for now
+   a, d      accept or drop these, or others of the section: a 3-7,9 or a all
+   e 3       reword one and accept it
+   s, Enter  skip these for now
    q         quit, and keep the rest"""
 
 
-def show_held(held: HeldEdit) -> None:
-    say(f"\n{held.id}. {f'{held.section}: ' * bool(held.section)}{Change('', held.before, held.fact)}")
-    if held.turn_id:
-        say(f"   {heard_from(held)}: “{held.quote}” ({local_date(held.at)}, {source_of(held)})")
-    say(f"   {f'proposed by {held.model}, ' if held.model else ''}held because {held.reason}")
-
-
-def show_page(section: Sequence[HeldEdit]) -> list[HeldEdit]:
-    """List as many edits of a section as the terminal has room for; return those."""
+def show_page(section: Sequence[HeldEdit]) -> Sequence[HeldEdit]:
+    """Show as many edits of a section as the terminal has room for; return those."""
     import shutil
 
-    page = list(section[: max(1, shutil.get_terminal_size().lines // 2 - 4)])
-    if len(page) > 1:
-        say(f"\n{section[0].section or 'No section'}: {counted(len(section), 'edit')}")
-        for held in page:
-            say(f"{held.id:>5}  {Change('', held.before, held.fact)}")
-            say(f"       {f'“{held.quote}”, {local_date(held.at)}' if held.turn_id else held.reason}")
+    page = section[: max(1, shutil.get_terminal_size().lines // 3 - 1)]
+    say(f"\n{section[0].section or 'No section'}: {counted(len(section), 'edit')}")
+    for held in page:
+        say(f"{held.id}. {Change('', held.before, held.fact)}")
+        if held.turn_id:
+            say(f"   {heard_from(held)}: “{held.quote}” ({local_date(held.at)}, {source_of(held)})")
+        say(f"   {f'proposed by {held.model}, ' if held.model else ''}held because {held.reason}")
     return page
 
 
-def reword(memory: Memory, held: HeldEdit) -> None:
-    """Let the user reword an edit, then make it."""
-    with typed_before(held.fact) as shown:
-        fact = click.prompt("   The line", default=held.fact, show_default=not shown, err=not shown).strip()
+def reword(held: HeldEdit) -> str:
+    """Ask for another wording of an edit. Raises ``Problem``."""
+    with contextlib.suppress(ImportError):  # Windows has none; there, an empty line keeps the wording
+        import readline
+
+        def fill_in() -> None:
+            readline.insert_text(held.fact)
+            readline.set_startup_hook()  # only this once
+
+        readline.set_startup_hook(fill_in)
+    fact = str(click.prompt("   The line", default=held.fact, show_default=False)).strip()
     if reason := why_unfit(fact):
-        say(f"   This can't be a line of the profile: {reason}. The edit is unchanged.")
-        return
-    version, problems = memory.review.accept([held], fact)
-    for problem in problems:
-        say(problem)
-    if not problems:
-        report_change(version)
+        raise Problem(f"This can't be a line of the profile: {reason}. The edit is unchanged.")
+    return fact
 
 
-def review_one(memory: Memory, left: Sequence[HeldEdit]) -> Sequence[HeldEdit]:
-    """Ask about the first of these edits; return those not to ask about again."""
-    held, section = left[0], [edit for edit in left if edit.section == left[0].section]
-    edit, both = held.action != "REMOVE", f"[A]ccept all {len(section)}, " * (len(section) > 1)
-    prompt = f"   [a]ccept, [d]rop, {'[e]dit, ' * edit}[s]kip, {both}[q]uit, [?]"
+def review_page(memory: Memory, left: Sequence[HeldEdit]) -> Sequence[HeldEdit]:
+    """Ask about the first page of these edits; return those not to ask about again. Raises ``Problem``."""
+    section = [held for held in left if held.section == left[0].section]
+    page = show_page(section)
+    prompt = "   [a]ccept, [d]rop, [e]dit, [s]kip, [q]uit, [?]"
     answer = str(click.prompt(prompt, default="s", show_default=False, err=True)).strip() or "s"
-    verb, ids = answer[:1] if answer[:1] in "AD" else answer[:1].casefold(), answer[1:].strip()
-    if verb == "q":
-        return left
-    if verb not in ("e" * edit) + "adsAD" or (ids and verb not in "ad"):
+    verb, ids = answer[0].casefold(), answer[1:].strip()
+    chosen = parse_ids(ids, section) if ids else page
+    if verb in "sq":
+        return page if verb == "s" else left
+    if verb == "a":
+        settle_edits(memory, chosen, [])
+    elif verb == "d" and (len(chosen) == 1 or click.confirm(f"   Drop all {len(chosen)}?", err=True)):
+        settle_edits(memory, [], chosen)
+    elif verb == "e" and len(chosen) == 1 and chosen[0].action != "REMOVE":
+        settle_edits(memory, chosen, [], reword(chosen[0]))
+    elif verb != "d":
         say(REVIEW_HELP)
-        return []
-    try:
-        chosen = parse_ids(ids, section) if ids else section if verb in "AD" else [held]
-    except Problem as problem:
-        say(problem.message)
-        return []
-    if verb == "e":
-        reword(memory, held)
-    elif verb in "dD" and len(chosen) > 1 and not click.confirm(f"   Drop all {len(chosen)}?", err=True):
-        return []
-    elif verb != "s":
-        for words in settle_edits(memory, *((chosen, []) if verb in "aA" else ([], chosen))):
-            say(words)
-    return chosen
+    return ()
 
 
-def review_all(memory: Memory, waiting: Sequence[HeldEdit]) -> None:
-    """Ask about held edits, section by section and page by page."""
-    sections = list(dict.fromkeys(held.section for held in waiting))
-    left = sorted(waiting, key=lambda held: sections.index(held.section))
-    page: Sequence[HeldEdit] = ()
-    while left:
-        if left[0] not in page:
-            page = show_page([held for held in left if held.section == left[0].section])
-        show_held(left[0])
-        done: Sequence[HeldEdit] = ()
-        while not done:
-            done = review_one(memory, left)
-        left = [held for held in left if held not in done]
+def review_all(memory: Memory) -> None:
+    """Ask about all held edits, section by section and page by page."""
+    skipped = set[HeldEdit]()
+    while left := [held for held in memory.review.edits() if held not in skipped]:
+        try:
+            skipped.update(review_page(memory, sorted(left, key=lambda held: held.section)))
+        except Problem as problem:  # noqa: PERF203
+            say(problem.message)
 
 
 @command(
     "llm memory review --accept 3 --drop 4",
     click.option("--accept", "accepted", multiple=True, metavar="IDS", help="Accept these edits: 3, 1-5,8 or all"),
     click.option("--drop", "dropped", multiple=True, metavar="IDS", help="Drop these edits"),
-    click.option("--section", metavar="NAME", help="Only edits in this section"),
     click.option("--yes", "-y", is_flag=True, help="Accept all without asking"),
     json_option,
 )
-def review(accepted: tuple[str, ...], dropped: tuple[str, ...], section: str | None, yes: bool, json_: bool) -> None:
+def review(accepted: tuple[str, ...], dropped: tuple[str, ...], yes: bool, json_: bool) -> None:
     "Accept, drop or reword the edits that wait for you"
     with open_memory() as memory:
         if not (accepted or dropped or yes):  # nothing is accepted that was never shown
             with contextlib.suppress(ProfileUnreadable):
                 memory.review.offer_passed(memory.history.profile())
-        waiting = [
-            held for held in memory.review.edits() if not section or normalised(held.section) == normalised(section)
-        ]
+        waiting = memory.review.edits()
         drop = [held for ids in dropped for held in parse_ids(ids, waiting)]
         accept = [held for ids in accepted for held in parse_ids(ids, waiting)]
-        if both := [held.id for held in accept if held in drop]:
-            raise Problem(f"Pass either --accept {both[0]} or --drop {both[0]}, not both; nothing was changed")
-        accept = [held for held in waiting if held in accept or (yes and held not in drop)]
-        problems = settle_edits(memory, accept, drop)
-        if json_:
-            print_json([edit for edit in memory.review.edits() if edit in waiting])
-        if problems:
-            raise Problem("\n".join(problems))
-        if not (json_ or accept or drop):
-            review_all(memory, waiting)
+        accept = [held for held in waiting if held not in drop and (yes or held in accept)]
+        try:
+            settle_edits(memory, accept, drop)
+        finally:
+            if json_:
+                print_json(memory.review.edits())
         if not waiting and not json_:
-            say(f"There is nothing to review{f' in {section}' if section else ''}.")
+            say("There is nothing to review.")
+        elif not (json_ or accept or drop):
+            review_all(memory)
         news = memory.home.file("news")
         with contextlib.suppress(FileNotFoundError):
             if not memory.review.edits() and re.fullmatch(r"[\d,]+ edits? to review .*\n", news.read_text("utf-8")):
@@ -6150,7 +5945,7 @@ def review(accepted: tuple[str, ...], dropped: tuple[str, ...], section: str | N
 
 @command(
     "llm memory history -n 5",
-    click.option("-n", "--count", type=version_number, default=20, show_default=True, help="0 for all versions"),
+    click.option("-n", "--count", type=whole_number, default=20, show_default=True, help="0 for all versions"),
     json_option,
 )
 def history(count: int, json_: bool) -> None:
@@ -6166,66 +5961,48 @@ def history(count: int, json_: bool) -> None:
         say("There is no history yet.")
 
 
-def changed_lines(changes: Sequence[Change]) -> Iterator[str]:
-    """List changes below the headings of their sections."""
-    for section in dict.fromkeys(change.section for change in changes):
-        yield from [section] if section else []
-        yield from (f"  {change}" for change in changes if change.section == section)
-
-
 @command(
     "llm memory diff 12",
-    click.argument("a", type=version_number, required=False),
-    click.argument("b", type=version_number, required=False),
-    click.option("--raw", is_flag=True, help="Compare the whole text, including headings and layout"),
+    click.argument("a", type=whole_number, required=False),
+    click.argument("b", type=whole_number, required=False),
     json_option,
 )
-def diff(a: int | None, b: int | None, raw: bool, json_: bool) -> None:
+def diff(a: int | None, b: int | None, json_: bool) -> None:
     "Show the last change, or all since version A, up to B"
-    import difflib
-
     with open_history() as memory:
         past = memory.history
         newest = past.latest_id() if b is None else past.find_version(number=b)
         oldest = past.base(newest) if a is None else past.find_version(number=a)
-        before, after, changes = past.version_text(oldest), past.version_text(newest), past.changes(oldest, newest)
+        changes = past.changes(oldest, newest)
     if json_:
         print_json({"from": oldest, "to": newest, "changes": changes})
         return
-    names = f"version {oldest}", f"version {newest}"
-    lines = difflib.unified_diff(split_lines(before), split_lines(after), *names) if raw else changed_lines(changes)
-    for line in lines:
-        colour = {"+": "green", "-": "red", "@": "cyan"}.get(line.strip()[:1])
-        show_line(line.rstrip("\r\n"), colour, bold=not raw and line[:1] != " ")
-    if not newest:
-        say("There is no history yet.")
-    elif before == after:
-        say("Nothing changed.")
-    elif not changes and not raw:
-        say(f"No facts changed, only headings or layout; to see them: llm memory diff {oldest} {newest} --raw")
+    for section in dict.fromkeys(change.section for change in changes):
+        if section:
+            show_line(section, bold=True)
+        for change in (change for change in changes if change.section == section):
+            show_line(f"  {change}", "green" if not change.before else "red" if not change.after else None)
+    if not changes:
+        say("No fact has changed." if newest else "There is no history yet.")
 
 
 @command(
     "llm memory rollback --to yesterday",
-    click.argument("version", type=version_number, required=False),
-    click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Undo the last N changes"),
+    click.argument("version", type=whole_number, required=False),
     click.option("--to", metavar="DATE-OR-AGE", help="2026-11-01, yesterday, 2h, '3 days ago'"),
-    click.option("--only", type=version_number, metavar="VERSION", help="Undo only this version's change"),
+    click.option("--only", type=whole_number, metavar="VERSION", help="Undo only this version's change"),
     never_asks,
 )
-def rollback(version: int | None, steps: int | None, to: str | None, only: int | None) -> None:
+def rollback(version: int | None, to: str | None, only: int | None) -> None:
     "Bring back VERSION of the profile"
-    if [version, steps, to, only].count(None) != 3:
-        raise Problem("Name one target: llm memory rollback VERSION, or --steps N, --to DATE-OR-AGE, --only VERSION")
+    if [version, to, only].count(None) != 2:
+        raise Problem("Name one target: llm memory rollback VERSION, or --to DATE-OR-AGE, or --only VERSION")
     with open_memory() as memory:
-        found = memory.history.find_version(number=version if only is None else only, steps=steps, to=to)
+        found = memory.history.find_version(number=version if only is None else only, to=to)
         restored = memory.history.version(found)
         name = f"version {found} from {local_time(restored.at)}" if restored else "the state before the first version"
         say(f"Bringing back {name}" if only is None else f"Undoing {name}")
-        if only is None:
-            report_change(*memory.history.roll_back(found))
-        else:
-            report_change(memory.history.undo(found))
+        report_change(*memory.history.roll_back(found) if only is None else [memory.history.undo(found)])
 
 
 # Status and shells
@@ -6315,8 +6092,7 @@ def learning_lines(found: Mapping[str, Any], now: dt.datetime) -> Iterator[tuple
     for row in (aside := found["set_aside"]):
         yield "Set aside", f"{counted(row['turns'], 'message')}: {row['reason']}"
     if aside:
-        yield "", "Learn with another model: export LLM_MEMORY_MODEL=… (llm models)"
-        yield "", "Then try them again: llm memory update --retry"
+        yield "", "To try again, perhaps after export LLM_MEMORY_MODEL=…: llm memory update --retry"
     lately = f" in the last {WARNING_DAYS} days; to see why: llm memory why --refused"
     for label, name, noun, more in (
         ("To review", "to_review", "edit", ": llm memory review"),
@@ -6332,11 +6108,10 @@ def learning_lines(found: Mapping[str, Any], now: dt.datetime) -> Iterator[tuple
 
 def for_report(found: Mapping[str, Any]) -> Any:
     """Return a status fit for publishing: without what was learned, and with ``~`` for the home folder."""
-    last, home = found.get("last_learned"), os.path.expanduser("~")
-    shown = {**found, "last_learned": last and {"at": last["at"], "version": last["version"]}}
-    text = json.dumps(shown, ensure_ascii=False)
-    for path in (home, os.path.realpath(home)):
-        text = re.sub(re.escape(json.dumps(path, ensure_ascii=False)[1:-1]) + r"(?![\w-])", "~", text)
+    last = found.get("last_learned")
+    text = json.dumps({**found, "last_learned": last and {"at": last["at"], "version": last["version"]}})
+    for home in (os.path.expanduser("~"), os.path.realpath(os.path.expanduser("~"))):
+        text = text.replace(json.dumps(home)[1:-1], "~")
     return json.loads(text)
 
 
@@ -6360,8 +6135,7 @@ def status_lines(found: Mapping[str, Any], now: dt.datetime) -> Iterator[tuple[s
     if models := found.get("profile_in_prompt"):
         yield "In prompt", f"{', '.join(models)}: without system prompts, so the profile goes into the prompt"
     for problem in found["problems"]:
-        if problem not in {row["reason"] for row in found.get("set_aside", [])}:
-            yield "Problem", problem
+        yield "Problem", problem
 
 
 @command("llm memory status", json_option)
@@ -6394,8 +6168,6 @@ def install_shell(name: str | None, print_: bool) -> None:
         say(f"For {tilde(shell.rc)}:")
         click.echo(shell.block, nl=False)
         return
-    if not name:
-        say(f"Setting up {shell.name}, your $SHELL. For another shell: llm memory install-shell --shell NAME")
     for line in install(shell):
         # Code stays as it is.
         click.echo(line, err=True) if line.startswith("    ") else say(line)

@@ -76,7 +76,7 @@ def test_input_that_is_not_text_or_not_there_is_an_error_in_words_and_changes_no
     path = user.folder / "new.md"
     assert "new.md" in user.run("load", str(path), code=2)[1]
     path.write_bytes(b"\xff\xfe- \x00N\x00")
-    assert "new.md" in user.run("load", str(path), code=1)[1]
+    assert "save it as UTF-8" in user.run("load", str(path), code=1)[1]
     for command in ("add", "add -", "load -"):
         assert "UTF-8" in user.run(*command.split(), stdin=b"caf\xe9", code=1)[1]
     assert user.profile == PROFILE
@@ -115,11 +115,8 @@ def test_a_command_in_a_message_can_be_pasted(user: User) -> None:
     assert user.facts == ["Nurse", "Plays chess"]
 
 
-def test_a_terminal_shows_what_characters_it_can_and_a_file_gets_all_of_them(user: User) -> None:
+def test_a_file_gets_all_characters_in_any_locale(user: User) -> None:
     user.profile = "- Likes “tea” in Łódź\n"
-    terminal = user.terminal("llm", "memory", "show", PYTHONIOENCODING="latin-1")
-    assert terminal.wait() == 0
-    assert r"Likes \u201ctea\u201d in \u0141" in terminal.shown
     assert user.llm("memory", "show", auto=None, PYTHONIOENCODING="latin-1").stdout == user.profile
 
 
@@ -140,19 +137,19 @@ def test_a_terminal_wraps_between_words_but_not_in_commands_and_a_pipe_gets_whol
     assert ("\x1b[1m" in terminal.shown) == (not env)
 
 
-@pytest.mark.parametrize("args", ["rollback", "rollback --steps", "rollback --only", "diff", "history -n"])
+@pytest.mark.parametrize("args", ["rollback", "rollback --only", "diff", "history -n"])
 def test_a_huge_number_is_an_error_in_words(user: User, args: str) -> None:
     user.run("add", "Plays chess")
-    assert "llm memory history" in user.run(*args.split(), "99999999999999999999", code=1)[1]
+    assert "--help' for help" in user.run(*args.split(), "99999999999999999999", code=2)[1]
 
 
 def test_commands_say_what_they_have_done_even_if_it_is_nothing(user: User) -> None:
     assert "There is no history yet." in user.run("diff")[1]
-    assert "already empty" in user.run("clear")[1]
+    assert "Nothing was changed" in user.run("clear")[1]
     user.run("add", "Plays chess")
     user.run("add", "Plays go")
     assert re.search(r"Bringing back version 1 from \d{4}-\d\d-\d\d \d\d:\d\d\n", user.run("rollback", "1")[1])
-    assert "Name one target" in user.run("rollback", "1", "--steps", "1", code=1)[1]
+    assert "Name one target" in user.run("rollback", "1", "--only", "1", code=1)[1]
     assert "The profile now has 2 facts, 12 characters." in user.run("load", "-", stdin="- One\n- Two\n")[1]
 
 
@@ -170,7 +167,6 @@ def test_pause_and_resume_say_so_persist_and_show_in_status(user: User) -> None:
     assert "llm memory resume" in user.run("update", code=1)[1]
     assert "Learning again" in user.run("resume")[1]
     assert status_of(user)["paused_since"] is None
-    assert "not paused" in user.run("resume")[1]
     user.places.file("paused").touch()
     assert "paused" in user.run("status")[0], "a pause made by hand"
 
@@ -243,7 +239,6 @@ def test_the_status_for_a_bug_report_contains_no_fact_and_no_path_below_the_home
 def test_status_counts_messages_that_wait_even_if_no_learner_has_seen_them(user: User) -> None:
     user.types(SAID, "I play chess")
     assert status_of(user)["pending"] == 2
-    assert "2 messages" in user.run("show")[1]
     user.run("update")
     assert status_of(user)["pending"] == 0
 

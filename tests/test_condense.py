@@ -52,7 +52,7 @@ def test_condense_merges_learned_lines_shows_the_change_and_how_to_undo_it(user:
         f"REMOVE | {third} | Plays the oboe",
     )
     assert user.facts == ["Nurse in Hull, on night shifts", *LARGE[:9]]
-    assert "Asking scripted" in said
+    assert "Condensing with scripted" in said
     assert "→ Nurse in Hull, on night shifts" in said
     (undo,) = re.findall(r"llm memory (rollback --only \d+)", said)
     assert not user.places.file("news").exists(), "told already"
@@ -80,7 +80,7 @@ def test_the_users_own_line_is_shown_without_an_id_and_can_be_neither_changed_no
 
 def test_condense_asks_no_model_where_nothing_was_learned_and_says_that_nothing_changed(user: User) -> None:
     user.profile = "- Speaks Czech\n- Speaks some Czech\n"
-    assert condense(user) == "Nothing was condensed; your own lines stay as they are.\n"
+    assert condense(user).endswith("\nNothing was condensed; your own lines stay as they are.\n")
     assert user.calls() == []
     has_learned(user, "Plays the oboe")
     assert "Nothing was condensed" in condense(user)
@@ -91,7 +91,7 @@ def test_condense_says_why_edits_were_not_made_and_leaves_nothing_to_review(user
     has_learned(user, *TWINS)
     lines = "\n".join(f"REMOVE | {user.id_of(fact)} | I never said that" for fact in TWINS)
     said = condense(user, f"{lines}\nADD | Notes | Likes tea | Plays the oboe")
-    assert "3 edits not made: " in said
+    assert "Not made: " in said
     assert "Nothing was condensed" in said
     assert (user.facts, user.to_review()) == (TWINS, [])
 
@@ -117,7 +117,7 @@ def test_condense_says_why_it_can_not_and_what_to_do_about_it(
     has_learned(user, *TWINS)
     said = condense(user, **{f"LLM_MEMORY_{variable}": value})
     assert words in said
-    assert ("LLM_MEMORY_MODEL=MODEL llm memory condense" in said) == (variable == "MODEL")
+    assert ("export LLM_MEMORY_MODEL=MODEL" in said) == (variable == "MODEL")
     assert not [call for call in user.calls() if call["model"] == "scripted"]
     assert user.facts == TWINS
 

@@ -38,7 +38,7 @@ def works_again(user: User) -> None:
     """See that everything works after a command that may have said what it found."""
     before = user.facts
     user.run("add", "Plays chess")
-    user.run("rollback", "--steps", "1")
+    user.run("rollback", "--only", str(user.versions()[-1][0]))
     assert user.facts == before
     user.types("I have a cat")
     assert user.learns("ADD | Interests | Has a cat | I have a cat")

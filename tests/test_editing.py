@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from conftest import PATIENCE, PROFILE, User, eventually, posix_only
 
-from llm_user_memory import TEMPLATE, TITLE, LockBusy, locked
+from llm_user_memory import TITLE, LockBusy, locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +66,7 @@ def test_nothing_is_learned_while_the_editor_is_open(user: User) -> None:
             pass
         user.llm("I live in Leeds")
         user.worker_pid()
-        assert user.profile == TEMPLATE
+        assert user.profile == ""
 
     edit(user, "", meanwhile)
     user.comes_to_know("I live in Leeds")
@@ -82,15 +82,11 @@ def test_a_secret_written_in_the_editor_stays_and_brings_a_warning(user: User) -
     assert "The profile contains" not in user.run("add", "Has a dog")[1]
 
 
-def test_a_new_profile_begins_as_a_private_template_that_leaves_no_version_unless_edited(user: User) -> None:
+def test_a_new_profile_is_private_and_leaves_no_version_unless_edited(user: User) -> None:
     assert "Nothing was changed" in edit(user, """cp "$1" seen""")
-    assert (user.folder / "seen").read_text() == TEMPLATE
     assert (user.profile, user.versions()) == ("", [])
-    edit(user, """sed -i 's/## Interests/&\\n- Likes tea/' "$1" """)
-    assert user.profile == TEMPLATE.replace("## Interests\n", "## Interests\n- Likes tea\n")
-    assert user.versions() == [(1, "edit")]
-    user.places.profile.unlink()
     edit(user, """echo '- Likes tea' >> "$1" """)
+    assert (user.facts, user.versions()) == (["Likes tea"], [(1, "edit")])
     assert stat.S_IMODE(user.places.profile.stat().st_mode) == 0o600
 
 
@@ -189,12 +185,6 @@ def test_a_load_while_the_model_thinks_is_what_its_edits_are_made_in(user: User)
     assert user.facts == ["New", "Has a dog"]
 
 
-def test_loading_a_profile_above_the_budget_says_so(user: User) -> None:
-    _, said = user.run("load", "-", stdin="- Likes tea\n" * 1000)
-    assert "12,000 characters" in said
-    assert "8,000" in said
-
-
 # Add
 
 
@@ -207,7 +197,7 @@ def test_add_writes_at_once_under_its_heading_from_an_argument_or_from_stdin(use
         f"{TITLE}\n\n## Personal Information\n- Lives in Leeds\n- Has two cats\n- Works in York\n\n"
         "## Preferences\n- Likes short answers\n- Plays chess\n\n## Boats\n- Owns a dinghy\n"
     )
-    assert "nothing changed" in user.run("add", "lives in leeds.")[1]
+    assert "Nothing was changed" in user.run("add", "lives in leeds.")[1]
     assert "nothing to add" in user.run("add", stdin=" \n", code=1)[1]
 
 

@@ -325,7 +325,7 @@ class People(RuleBasedStateMachine):
         now = [line.strip() for line in self.text.splitlines()]
         assert f"- Edited {token}" in now
         once = seen.splitlines().count(dropped.rstrip("\r\n")) == 1
-        if dropped.strip() and once and dropped.isascii() and seen != llm_user_memory.TEMPLATE:
+        if dropped.strip() and once and dropped.isascii():
             assert dropped.strip() not in now, "what is deleted in the editor stays deleted"
         self.wrote(f"- Edited {token}")
         return token
@@ -483,7 +483,7 @@ class People(RuleBasedStateMachine):
             elif what == "load":
                 history.overwrite("load", PROFILE)
             elif what == "rollback":
-                history.roll_back(history.find_version(steps=1))
+                history.roll_back(max(0, history.latest_id() - 1))
             elif what == "undo":
                 history.undo(history.latest_id())
             elif what == "forget":

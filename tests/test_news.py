@@ -107,18 +107,12 @@ def test_update_does_not_say_that_nothing_is_new_when_something_is_held(user: Us
     assert "Nothing new" not in said
 
 
-def test_show_says_what_is_waiting_to_be_learned(user: User) -> None:
-    user.types("I live in Leeds")
-    assert "1 message waiting" in user.run("show")[1]
-    assert "Waiting    1 message" in user.run("status")[0]
-
-
 def test_a_retry_asks_the_model_of_the_conversation_if_no_other_is_named_any_more(user: User) -> None:
     user.types("I live in Leeds", model="uninstalled")
     for _ in range(2):  # a plugin may have been installed meanwhile
         user.run("update", code=1)
     assert "uninstalled is not installed" in user.run("status")[0]
-    assert "1 message set aside" in user.run("update")[1]
+    assert "1 set aside" in user.run("update")[1]
     user.run("update", "--retry")
     assert user.facts == ["I live in Leeds"]
 

@@ -157,7 +157,7 @@ def test_options_choose_what_is_read(here: User) -> None:
     assert here.calls() == []
     assert "1 edit to review" in learn(here, "--until", "2026-01-03", "-n", "1")[1]
     assert asked(here) == [["I am on day 3 now"]]
-    assert "see: llm models" in here.run("learn", "-m", "nonsense", code=1)[1]
+    assert "nonsense is not installed" in here.run("learn", "-m", "nonsense", "--yes", code=1)[1]
 
 
 def test_a_log_of_an_older_llm_is_read_whether_it_was_migrated_or_not(here: User) -> None:
@@ -198,17 +198,18 @@ def test_notes_are_learned_from_in_the_same_way_and_never_twice(here: User) -> N
     notes.write_text(f"{notes.read_text()}\n- I speak Welsh\n")
     assert "4 already known" in learn(here, str(notes))[1]
     assert asked(here)[1:] == [["- I speak Welsh"]]
-    assert "nothing new" in learn(here, str(notes))[1]
+    assert "learn from: 0 messages" in learn(here, str(notes))[1]
     assert found(here) == ["+ I speak Welsh"]
     learn(here, "-", stdin="I have a parrot")
     assert found(here)[1:] == ["+ I have a parrot"]
 
 
-def test_notes_that_can_not_be_read_are_named(here: User) -> None:
+def test_notes_that_can_not_be_read_are_an_error_in_words(here: User) -> None:
     notes = here.folder / "notes.md"
-    for content, says in ((b"\xff\xfe", "notes.md is not valid UTF-8"), (b" \n", "is empty")):
-        notes.write_bytes(content)
-        assert says in learn(here, str(notes), code=1)[1]
+    notes.write_bytes(b"\xff\xfe")
+    assert "not valid UTF-8" in learn(here, str(notes), code=1)[1]
+    notes.write_bytes(b" \n")
+    assert "To learn from: 0 messages" in learn(here, str(notes))[1]
     assert "not from files" in learn(here, str(notes), "--since", "yesterday", code=2)[1]
     assert here.calls() == []
 
@@ -331,7 +332,7 @@ def test_learning_from_the_past_stops_with_a_model_that_can_not_answer(
 
     logged(here, *(f"I live in house {number}" for number in range(8)))
     one_by_one(ask)
-    assert "it failed. To continue, run the same command again" in learn(here, code=1)[1]
+    assert "To read the rest, run the same command again (it failed)" in learn(here, code=1)[1]
     assert len(asked) == requests
 
 
@@ -356,7 +357,7 @@ def test_ctrl_c_says_how_far_it_got_and_how_to_go_on(here: User) -> None:
     terminal.expect(r"Learn from them\?.*: ")
     terminal.type("y\r")
     eventually(lambda: len(here.calls(update=True)) == 2, "the second request")
-    terminal.expect("30 found")
+    terminal.expect("30 to review")
     terminal.type("\x03")
-    terminal.expect(r"30 of 40 messages read; 30 edits to review: llm memory review\n.*run the same command again")
+    terminal.expect(r"30 of 40 messages read; 30 edits to review: llm memory review.*run the same\s+command again")
     assert terminal.wait() == 1

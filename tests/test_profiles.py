@@ -110,7 +110,7 @@ def test_commands_work_on_the_profile_that_is_named_and_name_it_in_what_they_adv
 def test_a_hint_names_the_profile_however_that_was_chosen(user: User) -> None:
     _, said = user.run("add", "Alpha", LLM_MEMORY_PROFILE="work")
     assert "To undo this: llm memory --profile work rollback --only 1" in said
-    assert "no profile 'wrok' yet; see: llm memory profiles" in user.run("show", LLM_MEMORY_PROFILE="wrok")[1]
+    assert "llm memory --profile wrok edit" in user.run("show", LLM_MEMORY_PROFILE="wrok")[1]
     assert "--profile" not in user.run("add", "Beta")[1]
 
 
@@ -147,7 +147,7 @@ def test_a_named_profile_is_readable_by_its_owner_only_even_if_it_is_the_first(u
 
 
 def test_purging_one_profile_leaves_the_others(both: User) -> None:
-    assert "Other profiles stay: work." in both.run("clear", "--purge", "--yes")[1]
+    assert "Named profiles stay." in both.run("clear", "--purge", "--yes")[1]
     assert os.listdir(both.places.directory) == ["profiles"]
     assert facts_of(both, "work") == [WORK]
     both.run("clear", "--purge", "--yes", **AT_WORK)

@@ -162,7 +162,7 @@ def command(home: Home, chance: random.Random, stop: Stop) -> int:
             with patient():
                 if what == 0 and changes:
                     # Never to an empty file: sed adds no line to one.
-                    history.roll_back(max(1, history.find_version(steps=1)))
+                    history.roll_back(max(1, history.latest_id() - 1))
                 elif what == 1:
                     history.overwrite("load", START)
                 elif what == 2:

@@ -40,7 +40,7 @@ def test_a_switch_understands_every_way_to_write_yes_and_no(texts: list[str], ex
     [
         ("AUTO", "auto", {"system": "system", " Prompt": "prompt", "0": "", "": ""}, "", ["perhaps"]),
         ("UPDATE_INTERVAL", "interval", {"0.5": 0.5, "30": 30.0, " 2 ": 2.0, "86400": 86400.0}, 5.0, ["0", "-1", "5s"]),
-        ("UPDATE_INTERVAL", "interval", {"": 5.0}, 5.0, ["soon", "nan", "inf", "86401"]),
+        ("UPDATE_INTERVAL", "interval", {"": 5.0}, 5.0, ["soon", "inf", "86401"]),
         ("REVIEW", "review_all", {"all": True, " ALL ": True, "": False}, True, ["some"]),
         ("BUDGET", "budget", {"500": 500, " 20000 ": 20_000, "": 8_000}, 8_000, ["0", "99", "-500", "8k"]),
         ("BUDGET", "budget", {}, 8_000, ["1e4", "10000000"]),
@@ -69,7 +69,6 @@ def test_the_budget_is_reported_and_respected(user: User) -> None:
     few: dict[str, Any] = {"LLM_MEMORY_BUDGET": "400"}
     assert json.loads(user.run("status", "--json", **few)[0])["profile"]["budget"] == 400
     assert "of 400 characters: too long" in user.run("status", **few)[0]
-    assert "above 400, new facts wait for review" in user.llm("memory", "add", "Likes opera", **few).stderr
     user.types("I like jazz")
     asked: list[str] = []
 

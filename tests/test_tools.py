@@ -48,7 +48,9 @@ def test_what_the_user_did_not_type_waits_for_them(user: User) -> None:
         ("Is allergic to nuts", "I told you so yesterday", "the user did not type it in this conversation"),
         ("Trusts acme.example with passwords", SAID, "the user typed nothing like it"),
     ):
-        assert "It waits for the user to run: llm memory review." in remembers(user, fact=fact, quote=quote)
+        assert "It waits for the user, if not too much does: llm memory review." in remembers(
+            user, fact=fact, quote=quote
+        )
         held = user.to_review()[-1]
         assert held["fact"] == fact
         assert reason in held["reason"]
@@ -81,15 +83,10 @@ def test_while_learning_is_off_a_tool_writes_nothing(user: User) -> None:
 def test_what_a_tool_would_forget_waits_for_the_user(user: User) -> None:
     user.profile = KNOWN
     said = asks(user, "forget", text="Tom", said="Tom died")
-    assert "1 fact will be removed when the user accepts that: llm memory review" in said
+    assert "1 fact to be removed, if not too many, once the user accepts: llm memory review" in said
     assert "Has a cat called Tom" in user.facts
     user.run("review", "--yes")
     assert user.facts == ["Lives in Leeds"]
-
-
-def test_a_model_is_told_how_many_facts_really_wait_to_be_removed(user: User) -> None:
-    user.profile = "".join(f"- Drinks tea number {n}\n" for n in range(50))
-    assert "Only 30 of 50 facts wait to be removed" in asks(user, "forget", text="tea", said="No tea any more")
 
 
 def test_a_model_can_see_and_search_what_is_known(user: User) -> None:
