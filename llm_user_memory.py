@@ -170,12 +170,15 @@ class Settings(Value):
         complaints: list[str] = []
 
         def read(name: str, default: Any, safe: Any = None, kind: click.ParamType[Any] = click.BOOL) -> Any:
-            given, safe = environ.get(name, "").strip(), default if safe is None else safe
+            given, safe, wrong = environ.get(name, "").strip(), default if safe is None else safe, "it is not a number"
             try:
-                return kind.convert(given, None, None) if given else default
+                value = kind.convert(given, None, None) if given else default
             except click.BadParameter as error:
-                complaints.append(f"{name}={given!r}, so {str(safe).lower()} is used: {error.message}")
-                return safe
+                value, wrong = None, error.message
+            if value is not None and str(value) != "nan":
+                return value
+            complaints.append(f"{name}={given!r}, so {str(safe).lower()} is used: {wrong}")
+            return safe
 
         auto = environ.get("LLM_MEMORY_AUTO", "").strip().casefold()
         if auto not in {"system", "prompt"}:
@@ -2872,9 +2875,14 @@ class History:
         """Return one version; ``None`` if there is none of this number."""
         return next(iter(self.versions(1, "id = ?", number)), None)
 
-    def find_version(self, *, number: int | None = None, to: str | None = None) -> int:
-        """Find the version with this number, or at a time; 0 is the state before the first."""
-        if number is None:
+    def find_version(self, *, number: int | None = None, steps: int | None = None, to: str | None = None) -> int:
+        """Find the version with this number, so many changes ago, or at a time; 0 is the state before the first."""
+        if steps is not None:
+            with contextlib.suppress(ProfileUnreadable):  # a change made in an editor is one of them
+                self.settle()
+            wanted = f"version {counted(steps, 'change')} ago"
+            number = self.db.value("select id from versions union select 0 order by id desc limit 1 offset ?", steps)
+        elif number is None:
             moment = parse_moment(to or "", self.db.now())
             wanted = f"version as old as {moment:%Y-%m-%d %H:%M}"
             at = moment.astimezone(dt.timezone.utc).isoformat()
@@ -5102,7 +5110,7 @@ def for_current_profile(text: str) -> str:
 
 
 WIDEST = 100  # columns: longer lines are hard to read
-_LEAD = r" *(?:(?:[-+*•]|\d{1,9}[.)]) +)?"
+_LEAD = r" *(?:\[\w+\] +)?(?:(?:[-+*•]|\d{1,9}[.)]) +)?"
 # A command that is broken into two lines can't be copied.
 _COMMAND = r"""(?<=:[ ])(?:chmod|export|ls|printf|source|sudo|unset)[ ].*
     |\bllm[ ](?:memory(?:[ ]--profile[ ]\S+)?|logs|--cid)[ ]\S+(?:[ ]-\S+)?(?:[ ]\w*\d\w*)?"""
@@ -5257,20 +5265,30 @@ def command(example: str, *options: Callable[[Any], Any], hidden: bool = False) 
 # Looking at the profile
 
 
-@command("llm memory show", json_option)
-def show(json_: bool) -> None:
+def with_ids(document: Document) -> str:
+    marks = {item.line: f"[{id}] " for id, item in document.ids.items()}
+    return "".join(marks.get(index, "") + line for index, line in enumerate(document.lines))
+
+
+@command(
+    "llm memory show --ids",
+    click.option("--ids", is_flag=True, help="Show the id of each line, for llm memory forget"),
+    json_option,
+)
+def show(ids: bool, json_: bool) -> None:
     "Show the profile"
     home = Home.current()
     text = read_profile(home.profile)
+    shown = with_ids(Document(text)) if ids else text
     if json_:
         facts = [{"id": id, "section": item.section, "text": item.text} for id, item in Document(text).ids.items()]
         print_json({"path": str(home.profile), "text": text, "facts": facts})
     elif says_nothing(text):
         say("Nothing is remembered yet. Tell your model about yourself, or write it down: llm memory edit")
     elif not at_terminal(sys.stdout):
-        click.echo(text, nl=not text.endswith("\n"), color=True)  # True: strip nothing
+        click.echo(shown, nl=not text.endswith("\n"), color=True)  # True: strip nothing
     else:
-        for line in split_lines(text):
+        for line in split_lines(shown):
             show_line(line.rstrip("\r\n"), bold=bool(heading_level(line)))
 
 
@@ -5432,7 +5450,7 @@ def search(words: tuple[str, ...], count: int, since: str | None, chats: bool, j
     for hit in found:
         show_hit(hit)
     if not found:
-        say("Nothing was found. To search your prompts: llm memory search --chats QUERY")
+        say("Nothing was found." + " To search your prompts: llm memory search --chats QUERY" * (not chats))
 
 
 # Changing the profile
@@ -5446,7 +5464,7 @@ def report_change(version: Version | None, kept: pathlib.Path | None = None) -> 
         changed = "\n".join(listed(version.changes)) or version.summary
         say(f"{mask_secrets(changed)}\nTo undo this: llm memory rollback --only {version.id}")
     elif not kept:
-        say("Nothing was changed: the profile says that already.")
+        say("Nothing was changed; the profile is like that already.")
 
 
 def exposed(text: str) -> list[str]:
@@ -5560,7 +5578,7 @@ def say_what_llm_keeps(home: Home) -> None:
     yes_option,
 )
 def forget(text: str, part: bool, yes: bool) -> None:
-    "Forget lines that contain TEXT, for good"
+    "Forget lines that contain TEXT or have that id, for good"
     with open_memory() as memory:
         log = Log(memory.home.logs)
         memory.history.settle()
@@ -5682,6 +5700,8 @@ def update(settings: Settings, retry: bool) -> None:
         click.echo(printable(version.summary))
     if held := sum(verdict.outcome == "hold" for result in results for verdict in result.verdicts):
         say(f"{counted(held, 'edit')} to review: llm memory review")
+    if refused := sum(verdict.outcome == "reject" for result in results for verdict in result.verdicts):
+        say(f"{counted(refused, 'edit')} refused; to see why: llm memory why --refused")
     if failures := sorted({str(result.failure) for result in results if result.failure}):
         raise Problem("; ".join(failures) + ". See: llm memory status")
     if waiting or aside:
@@ -5800,7 +5820,8 @@ def learn(
         if why_skipped := ", ".join(f"{count:,} {reason}" for reason, count in skipped.items() if count):
             say(f"Skipped: {why_skipped}")
         requests = f"{counted(plan.requests, 'request')} to {asked}, which will read about {plan.tokens:,} tokens"
-        say(f"To learn from: {counted(plan.messages, 'message')} in {requests}")
+        what = f"To learn from: {counted(plan.messages, 'message')} in {requests}"
+        say(what if plan.messages else "There is nothing new to learn from.")
         if dry_run or not plan.messages:
             return
         if not yes:
@@ -5989,16 +6010,17 @@ def diff(a: int | None, b: int | None, json_: bool) -> None:
 @command(
     "llm memory rollback --to yesterday",
     click.argument("version", type=whole_number, required=False),
+    click.option("--steps", type=whole_number, metavar="N", help="Undo the last N changes"),
     click.option("--to", metavar="DATE-OR-AGE", help="2026-11-01, yesterday, 2h, '3 days ago'"),
     click.option("--only", type=whole_number, metavar="VERSION", help="Undo only this version's change"),
     never_asks,
 )
-def rollback(version: int | None, to: str | None, only: int | None) -> None:
+def rollback(version: int | None, steps: int | None, to: str | None, only: int | None) -> None:
     "Bring back VERSION of the profile"
-    if [version, to, only].count(None) != 2:
-        raise Problem("Name one target: llm memory rollback VERSION, or --to DATE-OR-AGE, or --only VERSION")
+    if [version, steps, to, only].count(None) != 3:
+        raise Problem("Name one target: llm memory rollback VERSION, or --steps N, --to DATE-OR-AGE, --only VERSION")
     with open_memory() as memory:
-        found = memory.history.find_version(number=version if only is None else only, to=to)
+        found = memory.history.find_version(number=version if only is None else only, steps=steps, to=to)
         restored = memory.history.version(found)
         name = f"version {found} from {local_time(restored.at)}" if restored else "the state before the first version"
         say(f"Bringing back {name}" if only is None else f"Undoing {name}")

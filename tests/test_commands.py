@@ -137,7 +137,7 @@ def test_a_terminal_wraps_between_words_but_not_in_commands_and_a_pipe_gets_whol
     assert ("\x1b[1m" in terminal.shown) == (not env)
 
 
-@pytest.mark.parametrize("args", ["rollback", "rollback --only", "diff", "history -n"])
+@pytest.mark.parametrize("args", ["rollback", "rollback --steps", "rollback --only", "diff", "history -n"])
 def test_a_huge_number_is_an_error_in_words(user: User, args: str) -> None:
     user.run("add", "Plays chess")
     assert "--help' for help" in user.run(*args.split(), "99999999999999999999", code=2)[1]
@@ -149,7 +149,7 @@ def test_commands_say_what_they_have_done_even_if_it_is_nothing(user: User) -> N
     user.run("add", "Plays chess")
     user.run("add", "Plays go")
     assert re.search(r"Bringing back version 1 from \d{4}-\d\d-\d\d \d\d:\d\d\n", user.run("rollback", "1")[1])
-    assert "Name one target" in user.run("rollback", "1", "--only", "1", code=1)[1]
+    assert "Name one target" in user.run("rollback", "1", "--steps", "1", code=1)[1]
     assert "The profile now has 2 facts, 12 characters." in user.run("load", "-", stdin="- One\n- Two\n")[1]
 
 

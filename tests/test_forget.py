@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import sqlite3
 
 import pytest
@@ -203,7 +204,10 @@ def test_forget_takes_a_whole_line_as_show_prints_it_or_part_of_one(user: User) 
 
 def test_forget_takes_an_id_for_that_line_alone(user: User) -> None:
     user.profile = f"{PROFILE}- Lives in Leeds on weekends\n"
-    ids = {fact["text"]: fact["id"] for fact in json.loads(user.run("show", "--json")[0])["facts"]}
+    shown = user.run("show", "--ids")[0]
+    assert re.sub(r"^\[[a-z]+\] ", "", shown, flags=re.MULTILINE) == user.profile
+    ids = {text: id for id, text in re.findall(r"^\[([a-z]+)\] - (.*)$", shown, re.MULTILINE)}
+    assert ids == {fact["text"]: fact["id"] for fact in json.loads(user.run("show", "--json")[0])["facts"]}
     said = user.run("forget", ids["Likes short answers"], "--yes")[1]
     assert said.startswith("In the profile:\n  - Likes short answers\n")
     user.run("forget", f"[{ids['Lives in Leeds']}]", "--yes")

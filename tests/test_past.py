@@ -209,7 +209,7 @@ def test_notes_that_can_not_be_read_are_an_error_in_words(here: User) -> None:
     notes.write_bytes(b"\xff\xfe")
     assert "not valid UTF-8" in learn(here, str(notes), code=1)[1]
     notes.write_bytes(b" \n")
-    assert "To learn from: 0 messages" in learn(here, str(notes))[1]
+    assert "nothing new to learn from" in learn(here, str(notes))[1]
     assert "not from files" in learn(here, str(notes), "--since", "yesterday", code=2)[1]
     assert here.calls() == []
 

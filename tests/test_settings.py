@@ -40,7 +40,7 @@ def test_a_switch_understands_every_way_to_write_yes_and_no(texts: list[str], ex
     [
         ("AUTO", "auto", {"system": "system", " Prompt": "prompt", "0": "", "": ""}, "", ["perhaps"]),
         ("UPDATE_INTERVAL", "interval", {"0.5": 0.5, "30": 30.0, " 2 ": 2.0, "86400": 86400.0}, 5.0, ["0", "-1", "5s"]),
-        ("UPDATE_INTERVAL", "interval", {"": 5.0}, 5.0, ["soon", "inf", "86401"]),
+        ("UPDATE_INTERVAL", "interval", {"": 5.0}, 5.0, ["soon", "inf", "nan", "86401"]),
         ("REVIEW", "review_all", {"all": True, " ALL ": True, "": False}, True, ["some"]),
         ("BUDGET", "budget", {"500": 500, " 20000 ": 20_000, "": 8_000}, 8_000, ["0", "99", "-500", "8k"]),
         ("BUDGET", "budget", {}, 8_000, ["1e4", "10000000"]),
