@@ -198,7 +198,7 @@ def test_notes_are_learned_from_in_the_same_way_and_never_twice(here: User) -> N
     notes.write_text(f"{notes.read_text()}\n- I speak Welsh\n")
     assert "4 already known" in learn(here, str(notes))[1]
     assert asked(here)[1:] == [["- I speak Welsh"]]
-    assert "learn from: 0 messages" in learn(here, str(notes))[1]
+    assert "nothing new to learn from" in learn(here, str(notes))[1]
     assert found(here) == ["+ I speak Welsh"]
     learn(here, "-", stdin="I have a parrot")
     assert found(here)[1:] == ["+ I have a parrot"]
