@@ -2388,14 +2388,12 @@ class Facts(Value):
             periods.append(Period(since, until))
         return periods
 
-    def forget(self, says: Callable[[str], bool], stays: Iterable[str]) -> None:
+    def forget(self, stays: Iterable[str]) -> None:
         """Delete the facts and section names that match, except the section names in ``stays``."""
-        gone = [row["id"] for row in self.db.rows("select id, text from facts") if says(row["text"])]
-        for table, key in (("facts", "id"), ("periods", "fact")):
-            self.db.execute(f"delete from {table} where {key} in (select value from json_each(?))", json.dumps(gone))
-        for (section,) in self.db.rows("select distinct section from facts"):
-            if says(section) and section not in stays:
-                self.db.execute("update facts set section = '' where section = ?", section)
+        self.db.execute("delete from facts where says(text)")
+        self.db.execute("delete from periods where fact not in (select id from facts)")
+        blank = "update facts set section = '' where says(section) and section not in (select value from json_each(?))"
+        self.db.execute(blank, json.dumps(list(stays)))
         # The index keeps deleted words until it is rebuilt.
         self.db.execute("insert into facts_fts (facts_fts) values ('rebuild')")
 
@@ -3418,8 +3416,14 @@ class Review(Value):
 # Forgetting
 
 
-_TEXTS = frozenset(("fact", "before", "quote", "reason"))
-"""The columns with words of the user's or a model's."""
+# SQL has `says`, and `typed` for words of a person, which may lack the capitals of names. No edit in review is
+# lost for that. A removal is about the line that was removed.
+_ABOUT = "says(case fact when '' then before else fact end)"
+_SAYING = {
+    "evidence": "says(fact) or says(before) or typed(quote)",
+    "held": "says(fact) or says(before) or says(quote) or says(reason)",
+    "refused": "typed(fact) or typed(before) or typed(reason)",
+}
 
 
 class Says(Value):
@@ -3474,13 +3478,13 @@ class Forgetting(Value):
     def find(self, says: Says) -> dict[str, list[str]]:
         """Find everything that forgetting would remove, each text once, by place."""
         document = Document(self.history.profile())
-        receipts = self._rows("evidence", says)
+        typed = self._rows("evidence", says, f"{_ABOUT} or typed(quote)")
         places = {
             "In the profile": [document.lines[index] for index in self._lines(document, says)],
             "In its history": self._past_lines(says).values(),
             "To review": [Change("", row["before"], row["fact"]) for row in self._rows("held", says)],
             "Not learned": [Change("", row["before"], row["fact"]) for row in self._rows("refused", says)],
-            "What you typed": [r["quote"] for r in receipts if self._is_about(r, says) or says.as_typed()(r["quote"])],
+            "What you typed": [row["quote"] for row in typed],
             "In memory.db": ["remains of what was forgotten before"] if self.db.get("untidy") else [],
         }
         found: dict[str, str] = {}
@@ -3508,21 +3512,13 @@ class Forgetting(Value):
         rows = self.db.rows("select id, text from lines where text != ?", REDACTED)
         return {id: text for id, text in rows if says(without_bullet(text)) and stripped(text) not in stays}
 
-    def _rows(self, table: str, says: Says) -> list[sqlite3.Row]:
+    def _rows(self, table: str, says: Says, where: str = "") -> list[sqlite3.Row]:
         """Return the edits in a table that say it."""
-        # What a person typed may lack the capitals of names. No edit in review is lost for that.
-        typed = {"evidence": {"quote"}, "held": set(), "refused": {"fact", "before", "reason"}}[table]
-        rows = self.db.rows(f"select * from {table}")
-        return [
-            row
-            for row in rows
-            if any((says.as_typed() if name in typed else says)(row[name]) for name in _TEXTS.intersection(dict(row)))
-        ]
-
-    @staticmethod
-    def _is_about(receipt: sqlite3.Row, says: Says) -> bool:
-        """Tell whether a receipt's line says it; for a removal, the line that was removed."""
-        return says(receipt["fact"] or receipt["before"])
+        if not self.db.home.database.exists():
+            return []
+        self.db.connection.create_function("says", 1, says)
+        self.db.connection.create_function("typed", 1, says.as_typed())
+        return self.db.rows(f"select * from {table} where {where or _SAYING[table]}")
 
     def forget(self, says: Says) -> None:
         """Remove every line that says it from the profile, and redact it everywhere of ours.
@@ -3545,7 +3541,7 @@ class Forgetting(Value):
                     self.db.execute("update lines set text = ? where id = ?", REDACTED, id)
                 self._redact_edits(says)
                 headings = {title for _, _, title in Document(self.history.profile()).headings}
-                Facts(self.db).forget(says, headings.union(DEFAULT_SECTIONS, [OTHER_SECTION]))
+                Facts(self.db).forget(headings.union(DEFAULT_SECTIONS, [OTHER_SECTION]))
                 Meanings(self.db).forget()
                 # Providers may quote in their errors what they were sent.
                 self.db.execute("update turns set reason = ? where reason is not null", FORGOTTEN)
@@ -3558,16 +3554,11 @@ class Forgetting(Value):
         chains = [said for row in receipts for said in self.receipts.chain(row["fact"] or row["before"], "")]
         self.turns.forget(receipt.turn_id for said in chains for receipt in said.receipts)
         self.turns.forget(row["turn_id"] for row in (*receipts, *self._rows("held", says)))
-        for row in receipts:
-            if self._is_about(row, says):
-                self.db.execute("delete from evidence where id = ?", row["id"])
-            else:
-                before = FORGOTTEN if says(row["before"]) else row["before"]
-                quote = FORGOTTEN if says.as_typed()(row["quote"]) else row["quote"]
-                self.db.execute("update evidence set before = ?, quote = ? where id = ?", before, quote, row["id"])
+        self.db.execute(f"delete from evidence where {_ABOUT}")
+        self.db.execute("update evidence set before = ? where says(before)", FORGOTTEN)
+        self.db.execute("update evidence set quote = ? where typed(quote)", FORGOTTEN)
         for table in ("held", "refused"):
-            for row in self._rows(table, says):
-                self.db.execute(f"delete from {table} where id = ?", row["id"])
+            self.db.execute(f"delete from {table} where {_SAYING[table]}")
 
     def _tidy(self) -> None:
         """Clear the database of pieces that SQLite leaves when it moves what was deleted (measured)."""
