@@ -1975,6 +1975,7 @@ create table held (
     fact text not null, quote text not null, reason text not null,
     turn_id text, thread_id text, model text, at text, past integer not null default 0
 );
+create unique index held_edit on held (action, before, fact);
 create table offered (id text primary key);
 create table refused (
     id integer primary key, at text not null, before text not null, fact text not null, reason text not null
@@ -1986,7 +1987,7 @@ create table costs (
 create table problems (place text primary key, at text not null, message text not null);
 create table state (key text primary key, value text not null)
 """
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 
 # What SQLite says of a file that may be as sound as ever. Our own SQL is right:
 # anything else that it complains of is a file that is broken, or not ours.
@@ -3262,14 +3263,9 @@ class Review(Value):
 
     def hold(self, verdicts: Sequence[Verdict], model: str) -> None:
         """Keep edits for the user to review, none twice; drop the newest of a flood."""
-        edits = self.edits()
-        waiting, most = {(held.action, held.before, held.fact) for held in edits}, HELD_IN_ALL
-        most += sum(held.past for held in edits)  # the user has asked for those
-        for verdict in verdicts[:HELD_AT_ONCE]:
-            key = (verdict.edit.action, verdict.before, verdict.edit.fact)
-            if key not in waiting and len(waiting) < most:
-                waiting.add(key)
-                self.db.insert("held", self._as_row(verdict, model))
+        room = HELD_IN_ALL - sum(not held.past for held in self.edits())  # the user has asked for what is past
+        for verdict in verdicts[: max(0, min(room, HELD_AT_ONCE))]:
+            self.db.insert("held", self._as_row(verdict, model))
 
     @staticmethod
     def _offer_key(*parts: object) -> str:
@@ -3278,15 +3274,12 @@ class Review(Value):
     def _was_offered(self, action: str, before: str, fact: str = "") -> bool:
         return bool(self.db.rows("select 1 from offered where id = ?", self._offer_key(action, before, fact)))
 
-    def _offer(self, row: dict[str, object]) -> bool:
-        """Hold an edit unless it waits or was offered before; tell whether it is new."""
-        edit = [row[name] for name in ("action", "before", "fact")]
+    def _offer(self, row: dict[str, object], *, again: bool = False) -> bool:
+        """Hold an edit that was never offered before; tell whether it is new."""
+        key = self._offer_key(*(row[name] for name in ("action", "before", "fact")))
         with self.db.transaction():
-            waits = self.db.rows("select 1 from held where action = ? and before = ? and fact = ?", *edit)
-            new = not waits and self.db.insert("offered", {"id": self._offer_key(*edit)}).rowcount > 0
-            if new:
-                self.db.insert("held", row)
-        return new
+            new = self.db.insert("offered", {"id": key}).rowcount > 0 or again
+            return new and self.db.insert("held", row).rowcount > 0
 
     # Facts found in the past. They wait as a draft of the profile, so that later messages can correct earlier ones
 
@@ -3311,17 +3304,14 @@ class Review(Value):
             row, held = self._as_row(verdict, model) | {"past": 1}, drafted.get(verdict.before)
             note = verdict.message and verdict.message.turn_id.startswith(NOTES) and verdict.message.thread_id
             row["reason"] = verdict.reason or f"it was found in {note or 'your past conversations'}"
-            if held is None:
-                self._offer(row)
-            elif verdict.outcome == "hold":  # doubtful: what waits stays, and a new fact waits beside it
-                if verdict.edit.fact:
-                    self._offer(row | {"action": "ADD", "before": ""})
-            else:
+            doubtful = verdict.outcome == "hold"
+            if held and doubtful:  # what waits stays, and a new fact waits beside it
+                row |= {"action": "ADD", "before": ""}
+            elif held:
                 self.drop(held)
-                if verdict.edit.fact or held.before:
-                    action = "ADD" if held.action == "ADD" else verdict.edit.action
-                    self.db.insert("offered", {"id": self._offer_key(action, held.before, verdict.edit.fact)})
-                    self.db.insert("held", row | {"id": held.id, "action": action, "before": held.before})
+                row |= {"id": held.id, "before": held.before, "action": "ADD" if not held.before else row["action"]}
+            if row["fact"] or row["before"]:
+                self._offer(row, again=held is not None and not doubtful)
 
     # Facts with an end
 
