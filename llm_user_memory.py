@@ -2303,6 +2303,8 @@ class Period(Value):
 
     def __str__(self) -> str:
         since, until = (at and local_date(at)[:10] for at in self)
+        if since == until:
+            return f"on {since}"
         return f"{since} to {until}" if until else f"since {since}"
 
 

@@ -14,7 +14,7 @@ import pytest
 import sqlite_utils
 from conftest import PROFILE, Clock, User
 
-from llm_user_memory import Log, Query, forget_for_good, saying
+from llm_user_memory import Log, Period, Query, forget_for_good, saying
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -135,6 +135,7 @@ def test_each_hit_has_its_section_when_it_held_and_what_was_typed(user: User) ->
     with user.memory() as memory:
         (dog,), (horse,) = memory.search.find(Query("dog")), memory.search.find(Query("horse"))
     assert str(dog) == "Pets, 2026-11-30 to 2026-12-20, since 2026-12-30"
+    assert str(Period("2026-11-30T08:00:00+00:00", "2026-11-30T09:00:00+00:00")) == "on 2026-11-30"
     assert (horse.quote, horse.thread_id) == ("I have a horse", user.query("select thread_id from turns"))
     assert user.run("search", "dog")[0] == f"Has a dog\n    {dog}\n"
     assert user.run("search", "horse")[0].endswith("\n    “I have a horse”\n")
