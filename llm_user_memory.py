@@ -4613,8 +4613,9 @@ def _found(words: str) -> list[llm.Fragment]:
     return [llm.Fragment(FOUND.format(disarmed(text)), f"memory:{_SEARCH}{words}")] if hits else []
 
 
-def _is_profile(fragment: str) -> bool:
-    return getattr(fragment, "source", None) == _SOURCE
+def _is_marker(fragment: str) -> bool:
+    """Tell the place of a profile asked for by hand from the text of one that llm has kept of an older call."""
+    return getattr(fragment, "source", None) == _SOURCE and not fragment
 
 
 def _never_a_file(fragment: str) -> str:
@@ -4679,6 +4680,8 @@ class Call:
         """The profile was sent as a system prompt."""
         self.unsent = False
         """The profile can't be read."""
+        self.template_speaks = False
+        """A template puts words of its own around each message, and in a chat nobody can tell which are typed."""
 
     @property
     def homes(self) -> list[Home]:
@@ -4719,14 +4722,17 @@ class Call:
     @contextlib.contextmanager
     def taking_part(self) -> Iterator[None]:
         """Have llm's conversations ask this call before they send a message of ``prompt`` or ``chat``."""
-        if not self.ctx.params.get("save"):
-            for name in ("fragments", "system_fragments"):
-                self.ctx.params[name] = tuple(map(_never_a_file, self.ctx.params.get(name, ())))
-        sends = [(kind, name) for kind in (llm.Conversation, llm.AsyncConversation) for name in ("prompt", "chain")]
+        from llm import cli
+
+        kinds = llm.Conversation, llm.AsyncConversation
+        wraps: list[tuple[Any, str, Any]] = [
+            (kind, name, self._asking_first) for kind in kinds for name in ("prompt", "chain")
+        ]
+        wraps += [(cli, "load_template", self._looking_at), (cli, "resolve_fragments", self._naming)]
         with contextlib.ExitStack() as stack:
-            for kind, name in sends:
-                stack.callback(setattr, kind, name, send := getattr(kind, name))
-                setattr(kind, name, self._asking_first(send))
+            for place, name, wrap in wraps:
+                stack.callback(setattr, place, name, function := getattr(place, name))
+                setattr(place, name, functools.wraps(function)(wrap(function)))
             try:
                 yield
             except Exception as error:
@@ -4736,35 +4742,48 @@ class Call:
                 self._end(failed=sys.exc_info()[0] is not None)
 
     def _asking_first(self, send: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(send)
-        def send_with_memory(conversation: Any, prompt: str | None = None, **options: Any) -> Any:
-            caller = sys._getframe(1).f_globals.get("__name__")  # noqa: SLF001 - there is no public name for it
+        def send_with_memory(conversation: Any, prompt: str | None = None, /, **options: Any) -> Any:
             # Not what a tool asks a model meanwhile, nor an llm that it runs.
-            if caller == "llm.cli" and click.get_current_context(silent=True) is self.ctx:
+            ours = self.conversation is None or self.conversation is conversation
+            if ours and click.get_current_context(silent=True) is self.ctx:
                 self._before_sending(conversation, prompt or "", options)
             return send(conversation, prompt, **options)
 
         return send_with_memory
 
+    def _looking_at(self, load: Callable[..., Any]) -> Callable[..., Any]:
+        def load_and_look(*args: Any) -> Any:
+            template = load(*args)
+            self.template_speaks |= bool(template.prompt)
+            return template
+
+        return load_and_look
+
+    def _naming(self, resolve: Callable[..., Any]) -> Callable[..., Any]:
+        def resolve_fragments(db: Any, fragments: Iterable[str], **options: Any) -> Any:
+            return resolve(db, list(map(_never_a_file, fragments)), **options)
+
+        return resolve_fragments
+
     def _before_sending(self, conversation: Any, words: str, options: dict[str, Any]) -> None:
         """Note a message and add the profile to it; whatever fails, it is sent."""
         self.conversation, self.words, self.note = conversation, words, None
-        by_hand = any(map(_is_profile, options.get("fragments") or ()))
-        for name in ("fragments", "system_fragments"):
-            options[name] = [each for each in options.get(name) or () if not _is_profile(each)]
+        sent = {name: list(options.get(name) or ()) for name in ("fragments", "system_fragments")}
         try:
             if self.takes_part:
                 self.home.check_own()
                 self.take_part()
-                self._add_profile(options, in_prompt=by_hand)
+                if self.settings.auto or self.by_hand:  # not if only a tool has written here
+                    self._add_profile(sent, own=bool(options.get("system")))
         except Problem as problem:
             self._debug(problem.message)  # status looks for itself
             self.unsent = True
         except Exception as error:  # noqa: BLE001 - the user's call goes on without a profile
             self.report(in_words(error))
+        options |= {name: [each for each in fragments if not _is_marker(each)] for name, fragments in sent.items()}
 
-    def _add_profile(self, options: dict[str, Any], *, in_prompt: bool) -> None:
-        """Put the profile where it belongs in a message, once.
+    def _add_profile(self, sent: Mapping[str, list[str]], *, own: bool) -> None:
+        """Put the profile where it belongs in a message, once; ``own``: it has a system prompt of its own.
 
         A model that refuses system prompts gets it in the prompt, and so does a
         conversation that began without it: there llm ignores a late system
@@ -4772,17 +4791,20 @@ class Call:
         """
         earlier = _earlier_messages(self.conversation)
         began_with = next((text for role, text in earlier if role == "system" and "<user_profile>" in text), "")
-        in_prompt = in_prompt or (bool(earlier) and not began_with) or self.settings.auto == "prompt"
-        in_prompt = in_prompt or self._refuses_system()
+        by_hand = [name for name, fragments in sent.items() if any(map(_is_marker, fragments))]
+        wanted = by_hand[0] if by_hand else "fragments" if self.settings.auto == "prompt" else "system_fragments"
+        in_prompt = self._refuses_system() or (not began_with and (wanted == "fragments" or bool(earlier)))
+        fragments = sent["fragments" if in_prompt else "system_fragments"]
         if not any("<user_profile>" in text for _, text in earlier):
             found = fragments_of(self.homes)
         elif in_prompt:
             found = []
         else:
-            has_own = options.get("system") or options["system_fragments"]
-            found = [llm.Fragment(_framed_part(began_with) if has_own else began_with, _SOURCE)]
+            own = own or not all(map(_is_marker, fragments))
+            found = [llm.Fragment(_framed_part(began_with) if own else began_with, _SOURCE)]
         # Behind the user's own: a learned fact must not change what providers have cached of these.
-        options["fragments" if in_prompt else "system_fragments"] += found
+        at = next((at for at, each in enumerate(fragments) if _is_marker(each)), len(fragments))
+        fragments[at:at] = found
         self.in_system = bool(found) and not in_prompt
         self._debug(f"{sum(map(len, found))} characters of profile sent")
 
@@ -4827,21 +4849,13 @@ class Call:
         """Return the part of the message that may have been typed, and whether a person typed it."""
         words, at_keyboard = self.ctx.params.get("prompt"), at_terminal(sys.stdin)
         if self.ctx.command.name == "chat":
-            return self.words, at_keyboard and not self._template_speaks
+            return self.words, at_keyboard and not self.template_speaks
         if words is None:  # typed into a bare `llm`, or nothing but piped text
             return self.words if at_keyboard and not self.ctx.params.get("template") else "", True
         if words not in sys.argv:  # by a plugin in this process
             return words, False
         written = self.settings.line and is_written_in(words, self.settings.line)
         return words, bool(written if self.settings.line else self.settings.auto or at_keyboard)
-
-    @functools.cached_property
-    def _template_speaks(self) -> bool:
-        """A template puts words of its own around each message of a chat, and nobody can tell which are typed."""
-        from llm.cli import load_template
-
-        template = self.ctx.params.get("template")
-        return bool(template and load_template(template).prompt)
 
     # The end of the call
 
@@ -4857,6 +4871,9 @@ class Call:
 
     def _end(self, *, failed: bool) -> None:
         """Do what remains when the call ends, however it ends."""
+        params = self.ctx.params
+        if self.takes_part and not (self.conversation or failed or params.get("save")) and params.get("prompt"):
+            self.report("llm sent a prompt in a way that memory does not know, so without the profile")
         if not self.note:
             return
         try:
@@ -4915,7 +4932,8 @@ def load_fragment(argument: str) -> list[llm.Fragment]:
         raise ValueError(f"There is no profile {missing[0]!r} (memory:auto is the one in use); {begin}")
     if not (call := Call.current(settings)):
         return fragments_of(homes)
-    call.by_hand, call.takes_part = [*dict.fromkeys([*call.by_hand, *homes])], True
+    if not (call.conversation and (call.settings.auto or call.by_hand)):  # what a chat began with, it goes on with
+        call.by_hand, call.takes_part = [*dict.fromkeys([*call.by_hand, *homes])], True
     return [llm.Fragment("", _SOURCE)]  # marks the place; the call fills it in before it sends
 
 
@@ -4948,39 +4966,12 @@ def inject_into(cli: click.Group, settings: Settings) -> None:
 
 MOST_FOUND = 20
 """Most results that a model's search returns."""
+UNHEARD = "the user did not type it in this conversation"
 
 
-def _homes() -> list[Home]:
-    """Return the homes of the profiles in use. Raises ``Problem``."""
-    settings = Settings.from_env(os.environ)
-    if settings.disabled:
-        raise Problem("The user has switched memory off (LLM_MEMORY_DISABLED)")
-    call = Call.current(settings)
-    homes = call.homes if call else Home.in_use()
-    for home in homes:
-        home.check_own()
-    return homes
-
-
-def _writing_call() -> Call:
-    """Return the call that a tool writes in. Raises ``Problem`` if nothing may be learned from it."""
-    home, call = _homes()[-1], Call.current(Settings.from_env(os.environ))
-    if call:
-        call.take_part()
-    if not (call and call.logged and call.settings.updates) or home.file("paused").exists():
-        raise Problem("Nothing is learned from this conversation; only the user can change that: llm memory status")
-    return call
-
-
-def _typed(call: Call, learner: Learner) -> list[Message]:
-    """Return what the user typed in this conversation, oldest first."""
-    said = [Message(as_shown(words), note.id, note.thread or "", note.at) for note, words in call.said]
-    threads = {message.thread_id for message in said if message.thread_id}
-    earlier = [message for thread in threads for message in learner.typed_in(thread)]
-    return [*(message for message in earlier if message.at < said[0].at), *said]
-
-
-def remember(learner: Learner, edit: Edit, messages: Sequence[Message], model: str) -> tuple[Verdict, Version | None]:
+def remember(
+    learner: Learner, edit: Edit, messages: Sequence[Message], model_id: str
+) -> tuple[Verdict, Version | None]:
     """Make an edit that a model asks for if the user typed it in these messages; else hold it for review."""
     memory, settings = learner.memory, learner.settings
     verdict = Verdict(edit, "reject")
@@ -4994,16 +4985,53 @@ def remember(learner: Learner, edit: Edit, messages: Sequence[Message], model: s
         if not verdict.message:
             unfit = why_unfit(edit.fact) or ("the profile says so already" if now.has(edit.fact) else "")
             unheard = edit._replace(target=now.section(edit.target), quote="")
-            reason = unfit or "the user did not type it in this conversation"
-            verdict = Verdict(unheard, "reject" if unfit else "hold", reason)
+            verdict = Verdict(unheard, "reject" if unfit else "hold", unfit or UNHEARD)
         return judged.document.text
 
     def record(version: int) -> None:
-        memory.receipts.add(version, [verdict] * (verdict.outcome == "apply"), model)
-        memory.review.hold([verdict] * (verdict.outcome == "hold"), model)
+        memory.receipts.add(version, [verdict] * (verdict.outcome == "apply"), model_id)
+        memory.review.hold([verdict] * (verdict.outcome == "hold"), model_id)
 
-    version = memory.history.change("tool", make, model=model, record=record)
+    version = memory.history.change("tool", make, model=model_id, record=record)
     return verdict, version
+
+
+class _Session:
+    """One use of memory by a model: the profiles in use, and what the user typed in this conversation."""
+
+    def __init__(self) -> None:
+        self.settings = Settings.from_env(os.environ)
+        if self.settings.disabled:
+            raise Problem("The user has switched memory off (LLM_MEMORY_DISABLED)")
+        self.call = Call.current(self.settings)
+        self.homes = self.call.homes if self.call else Home.in_use()
+        self.home = self.homes[-1]
+        for home in self.homes:
+            home.check_own()
+
+    def memory(self) -> Memory:
+        return Memory(self.home, patience=2)
+
+    def check_writing(self) -> None:
+        """Raise ``Problem`` if nothing may be learned now."""
+        if not self.settings.updates or self.home.file("paused").exists():
+            raise Problem("Learning is off; only the user can turn it on. See: llm memory status")
+        if self.call:
+            self.call.take_part()
+            if not self.call.logged:
+                raise Problem("This conversation is not logged, so nothing is learned from it")
+
+    def typed(self, learner: Learner) -> list[Message]:
+        """Return what the user typed in this conversation, oldest first."""
+        noted = self.call.said if self.call else []
+        said = [Message(as_shown(words), note.id, note.thread or "", note.at) for note, words in noted]
+        threads = {message.thread_id for message in said if message.thread_id}
+        earlier = [message for thread in threads for message in learner.typed_in(thread)]
+        return [*(message for message in earlier if message.at < said[0].at), *said]
+
+    @property
+    def model_id(self) -> str:
+        return self.call.model_id if self.call else ""
 
 
 class UserMemory(llm.Toolbox):
@@ -5011,13 +5039,13 @@ class UserMemory(llm.Toolbox):
 
     def show(self) -> str:
         "Show everything that is known about the user now."
-        texts = [read_profile(home.profile) for home in _homes()]
+        texts = [read_profile(home.profile) for home in _Session().homes]
         return disarmed("\n\n".join(text for text in texts if not says_nothing(text))) or "Nothing is known yet."
 
     def search(self, query: str) -> str:
         "Search all facts ever known about the user, even those no longer true. query: words, or words OR words."
         hits: list[Hit] = []
-        for home in _homes():
+        for home in _Session().homes:
             with Memory(home, patience=2) as memory:
                 with contextlib.suppress(Problem, OSError):  # search what is there
                     memory.history.settle()
@@ -5026,10 +5054,13 @@ class UserMemory(llm.Toolbox):
 
     def recall(self, query: str) -> str:
         "Search what the user wrote in past conversations, newest first. query: words, or words OR words."
-        with Memory(_homes()[-1], patience=2) as memory:
-            log = Log(memory.home.logs)
-            chats = log.search(query, limit=MOST_FOUND, without=not_here(memory, log))
-        lines = (f"- {local_date(one.at)}: {' '.join(one.text.split())} (llm --cid {one.thread_id})" for one in chats)
+        session = _Session()
+        with session.memory() as memory:
+            hidden = not_here(memory, Log(session.home.logs))
+        chats = Log(session.home.logs).search(query, limit=MOST_FOUND, without=hidden)
+        lines = (
+            f"- {local_date(chat.at)}: {' '.join(chat.text.split())} (llm --cid {chat.thread_id})" for chat in chats
+        )
         return disarmed(mask_secrets("\n".join(lines))) or "Nothing found."
 
     def remember(self, fact: str, quote: str, section: str = OTHER_SECTION) -> str:
@@ -5039,31 +5070,37 @@ class UserMemory(llm.Toolbox):
         fact: one sentence about the user. quote: their own words in this conversation that say so, copied exactly.
         section: Personal Information, Current Projects, Interests or Preferences.
         """
-        call, edit = _writing_call(), Edit("ADD", section, " ".join(fact.split()), quote)
-        with Memory(call.home, patience=2) as memory:
-            learner = Learner(memory, Log(call.home.logs), call.settings)
-            verdict, version = remember(learner, edit, _typed(call, learner), call.model_id)
+        session, edit = _Session(), Edit("ADD", section, " ".join(fact.split()), quote)
+        session.check_writing()
+        with session.memory() as memory:
+            learner = Learner(memory, Log(session.home.logs), session.settings)
+            verdict, version = remember(learner, edit, session.typed(learner), session.model_id)
+            waits = edit.fact in {held.fact for held in memory.review.edits()}
         if version:
             return f"Remembered. To undo it, the user runs: llm memory rollback --only {version.id}"
-        if verdict.outcome == "hold":
-            return f"It waits for the user, if not too much does: llm memory review. Reason: {verdict.reason}."
-        return f"Not remembered: {verdict.reason}."
+        if verdict.outcome == "hold" and not waits:
+            return "Not remembered: too many edits are waiting; the user runs: llm memory review"
+        asks = f"It waits for the user to run: llm memory review. Reason: {verdict.reason}."
+        return asks if verdict.outcome == "hold" else f"Not remembered: {verdict.reason}."
 
     def forget(self, text: str) -> str:
         "Propose facts to forget, when the user wants that. text: words of the facts, as `show` prints them."
-        call, says = _writing_call(), saying(text)
-        with Memory(call.home, patience=2) as memory:
-            ids = Document(memory.history.profile()).ids
-            gone = [
-                Verdict(Edit("REMOVE", id, "", ""), "hold", "a model asked to remove it", item=item)
-                for id, item in ids.items()
-                if says(item.text)
+        session, says = _Session(), saying(text)
+        session.check_writing()
+        with session.memory() as memory:
+            document = Document(memory.history.profile())
+            gone = [(id, item) for id, item in document.ids.items() if says(item.text)]
+            edits = [
+                (Edit("REMOVE", id, "", ""), "hold", "a model asked to remove it", None, item) for id, item in gone
             ]
-            memory.review.hold(gone, call.model_id)
-        return (
-            f"{counted(len(gone), 'fact')} to be removed, if not too many, once the user accepts: llm memory review."
-            " To erase something for good, history included, they run: llm memory forget TEXT"
-        )
+            memory.review.hold([Verdict(*edit) for edit in edits], session.model_id)
+            waits = {held.before for held in memory.review.edits() if held.action == "REMOVE"}
+        if not gone:
+            return "No fact contains these words."
+        if len(found := [item for _, item in gone if item.text in waits]) < len(gone):
+            return f"Only {len(found)} of {len(gone)} facts wait to be removed: llm memory review. Then ask again."
+        erase = "To erase something for good, history included, they run: llm memory forget TEXT"
+        return f"{counted(len(gone), 'fact')} will be removed when the user accepts that: llm memory review. {erase}"
 
 
 # -- commands ----------------------------------------------------------------
@@ -5641,13 +5678,14 @@ def update_now(memory: Memory, log: Log, settings: Settings, ask: Ask = ask_mode
     with click.progressbar(length=waiting, label="Learning", file=sys.stderr, hidden=hidden) as bar:
         while True:
             with learning(memory.home):
-                left = [turn for turn in memory.turns.in_states("pending") if turn.model not in failed]
+                left = [t for t in memory.turns.in_states("pending") if failed.isdisjoint((t.turn_id, t.model))]
                 result = learner.learn(left)
             if result is None:
                 return results  # paused, or nothing is left
             results.append(result)
             if result.failure:
-                failed.add(left[0].model)
+                alone = left[0].attempts and not result.failure.kind  # then it may be the message
+                failed.add(left[0].turn_id if alone else left[0].model)
             bar.update(result.turns)
 
 
@@ -5888,15 +5926,18 @@ def review_page(memory: Memory, left: Sequence[HeldEdit]) -> Sequence[HeldEdit]:
     prompt = "   [a]ccept, [d]rop, [e]dit, [s]kip, [q]uit, [?]"
     answer = str(click.prompt(prompt, default="s", show_default=False, err=True)).strip() or "s"
     verb, ids = answer[0].casefold(), answer[1:].strip()
-    chosen = parse_ids(ids, section) if ids else page
     if verb in "sq":
         return page if verb == "s" else left
-    if verb == "a":
-        settle_edits(memory, chosen, [])
-    elif verb == "d" and (len(chosen) == 1 or click.confirm(f"   Drop all {len(chosen)}?", err=True)):
+    chosen = parse_ids(ids, section) if ids else page
+    if verb == "d" and (len(chosen) == 1 or click.confirm(f"   Drop all {len(chosen)}?", err=True)):
         settle_edits(memory, [], chosen)
-    elif verb == "e" and len(chosen) == 1 and chosen[0].action != "REMOVE":
-        settle_edits(memory, chosen, [], reword(chosen[0]))
+    elif verb == "a" or (verb == "e" and len(chosen) == 1 and chosen[0].action != "REMOVE"):
+        fact = reword(chosen[0]) if verb == "e" else ""
+        try:
+            settle_edits(memory, chosen, [], fact)
+        except Problem as problem:
+            say(problem.message)
+            return chosen
     elif verb != "d":
         say(REVIEW_HELP)
     return ()
@@ -5928,6 +5969,8 @@ def review(accepted: tuple[str, ...], dropped: tuple[str, ...], yes: bool, json_
         waiting = memory.review.edits()
         drop = [held for ids in dropped for held in parse_ids(ids, waiting)]
         accept = [held for ids in accepted for held in parse_ids(ids, waiting)]
+        if both := [held.id for held in accept if held in drop]:
+            raise Problem(f"Pass either --accept {both[0]} or --drop {both[0]}, not both; nothing was changed")
         accept = [held for held in waiting if held not in drop and (yes or held in accept)]
         try:
             settle_edits(memory, accept, drop)
@@ -6116,7 +6159,7 @@ def for_report(found: Mapping[str, Any]) -> Any:
     last = found.get("last_learned")
     text = json.dumps({**found, "last_learned": last and {"at": last["at"], "version": last["version"]}})
     for home in (os.path.expanduser("~"), os.path.realpath(os.path.expanduser("~"))):
-        text = text.replace(json.dumps(home)[1:-1], "~")
+        text = re.sub(re.escape(json.dumps(home)[1:-1]) + r"(?![\w-])", "~", text)
     return json.loads(text)
 
 

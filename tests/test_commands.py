@@ -229,6 +229,8 @@ def test_the_status_for_a_bug_report_contains_no_fact_and_no_path_below_the_home
     user.places.profile.mkdir()
     broken = user.run("status", "--json")[0]
     assert json.loads(healthy)["profile"]["path"] == "~/llm user/memory/profile.md"
+    elsewhere = user.run("status", "--json", HOME=str(user.folder)[:-1])[0]
+    assert json.loads(elsewhere)["profile"]["path"] == str(user.places.profile)
     assert "not a regular file" in broken
     for text in (healthy, broken):
         assert "Leeds" not in text

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import subprocess
 import sys
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -38,6 +40,16 @@ def write_template(user: User, name: str, text: str) -> None:
     folder = user.user_dir / "templates"
     folder.mkdir(exist_ok=True)
     (folder / f"{name}.yaml").write_text(text)
+
+
+def plugin(user: User, code: str) -> dict[str, Any]:
+    """Write a plugin of llm's; return the variables that have it loaded."""
+    info = user.folder / "plugins" / "extra-1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: extra\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[llm]\nextra = extra\n")
+    (info.parent / "extra.py").write_text(f"import llm, llm_scripted\n{textwrap.dedent(code)}")
+    return {"PYTHONPATH": os.pathsep.join([str(info.parent), *filter(None, [user.env.get("PYTHONPATH")])])}
 
 
 def places(call: dict[str, Any]) -> list[str]:
@@ -244,6 +256,86 @@ def test_a_profile_asked_for_by_hand_is_sent_once_and_where_it_was_asked_for(kno
     assert known.query("select count(*) from fragments") == 1
 
 
+def test_a_profile_asked_for_by_hand_keeps_its_place_whatever_the_switch_says(known: User) -> None:
+    (known.folder / "page.txt").write_text("A page")
+    known.llm("-f", "memory:auto", "-f", "page.txt", "x", auto=None)
+    prompt = last(known)["prompt"]
+    assert prompt.index("<user_profile>") < prompt.index("A page")
+    known.llm("--sf", "memory:auto", "x", auto="prompt")
+    assert places(last(known)) == ["system"]
+
+
+def test_a_fragment_that_llm_has_kept_of_an_older_profile_is_sent_as_it_is(known: User) -> None:
+    known.llm("fragments", "set", "me", "memory:auto", auto=None)
+    known.profile = CHANGED
+    known.llm("-f", "me", "x", auto=None)
+    assert FACT in last(known)["prompt"]
+    known.llm("--sf", "me", "x", auto=None)
+    assert FACT in last(known)["system"]
+
+
+def test_a_profile_asked_for_in_the_middle_of_a_chat_changes_neither_what_is_sent_nor_who_learns(user: User) -> None:
+    user.profile = PROFILE
+    user.make_log()
+    work = user.places.directory / "profiles" / "work"
+    work.mkdir(parents=True)
+    (work / "profile.md").write_text("- Uses Jira\n")
+    terminal = user.terminal("llm", "chat", LLM_MEMORY_UPDATE_INTERVAL="3600")
+    for line, answer in (("first", "first"), ("!fragment memory:work", "You said"), ("third", "third")):
+        terminal.expect("> ")
+        terminal.type(f"{line}\r")
+        terminal.expect(answer)
+    terminal.type("quit\r")
+    assert terminal.wait() == 0
+    assert [places(call) for call in user.calls(update=False)] == [["system"]] * 3
+    assert "Jira" not in json.dumps(user.calls(update=False))
+    assert not (work / "typed.jsonl").exists()
+
+
+def test_what_plugins_do_with_conversations_options_and_templates_changes_nothing(known: User) -> None:
+    env = plugin(
+        known,
+        """
+        class Options(llm.Options):
+            conversation: str | None = None
+
+        class Wrapping(llm.Conversation):
+            def prompt(self, *args, **options):
+                return super().prompt(*args, **options)
+
+        class Model(llm_scripted.Scripted):
+            Options = Options
+
+            def conversation(self, **_):
+                return Wrapping(model=self)
+
+        @llm.hookimpl
+        def register_models(register):
+            register(Model("extra"))
+
+        @llm.hookimpl
+        def register_template_loaders(register):
+            loaded = []
+
+            def load(name):
+                loaded.append(name)
+                assert len(loaded) == 1, "a template is loaded once"
+                return llm.Template(name=name, system="Be brief")
+
+            register("extra", load)
+        """,
+    )
+    known.llm("-m", "extra", "-o", "conversation", "long", "x", **env)
+    assert places(last(known)) == ["system"]
+    terminal = known.terminal("llm", "chat", "-t", "extra:brief", **env)
+    terminal.expect("> ")
+    terminal.type("hello\r")
+    terminal.expect("You said: .*hello")
+    terminal.type("quit\r")
+    assert terminal.wait() == 0
+    assert places(last(known)) == ["system"]
+
+
 def test_an_unknown_argument_is_an_error_that_names_the_valid_one(known: User) -> None:
     done = known.llm("-f", "memory:nonsense", "x", check=False)
     assert done.returncode == 1
@@ -273,6 +365,9 @@ def test_a_file_called_memory_auto_is_never_sent_in_place_of_the_profile(known: 
         known.llm(*by_hand, "x", auto=auto)
         assert places(last(known)) == expected, by_hand
     known.llm("chat", "-f", "memory:auto", input="x\nquit\n")
+    assert places(last(known)) == ["user"]
+    write_template(known, "mine", "fragments: ['memory:auto']\n")
+    known.llm("-t", "mine", "x", auto=None)
     assert places(last(known)) == ["user"]
     assert "Obey" not in json.dumps(known.calls())
 

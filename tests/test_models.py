@@ -132,6 +132,21 @@ def test_messages_that_failed_together_are_asked_about_one_by_one(user: User) ->
     assert user.facts == texts
 
 
+def test_a_message_that_a_model_never_takes_keeps_no_other_from_being_learned(user: User) -> None:
+    def picky(model: str, request: str) -> str:
+        if "number 0" in request:
+            raise memory.ModelFailed("content filter")
+        (text,) = re.findall(f"^{SAID} .*$", request, re.MULTILINE)
+        return f"ADD | Work | {text} | {text}"
+
+    texts = [f"{SAID} number {n}" for n in range(3)]
+    user.types(*texts)
+    for _ in range(2):
+        with user.memory() as opened:
+            memory.update_now(opened, memory.Log(user.places.logs), memory.Settings(), picky)
+    assert user.facts == texts[1:]
+
+
 def test_a_model_that_does_not_answer_in_the_form_is_asked_once_a_day_or_after_a_retry(user: User) -> None:
     asked: list[str] = []
 

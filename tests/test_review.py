@@ -230,13 +230,23 @@ def waits(user: User, *facts: str, section: str = "Interests") -> None:
     user.has_to_review(*(Edit("ADD", section, fact, f"I {fact}") for fact in facts))
 
 
+def test_an_answer_may_be_a_whole_word_and_what_can_not_be_made_is_not_asked_about_again(user: User) -> None:
+    user.profile = PROFILE
+    user.has_to_review(Edit("REPLACE", "Lives in Leeds", "Never leaves Leeds", "I never leave Leeds"), ADD)
+    user.profile = PROFILE.replace("Lives in Leeds", "Lives in York")
+    assert "not a list" not in user.run("review", stdin="skip\nquit\n")[1]
+    assert user.run("review", stdin="a\n" * 9)[1].count("has changed") == 1
+    assert "not both" in user.run("review", "--accept", "1", "--drop", "1", code=1)[1]
+    assert len(user.to_review()) == 1
+
+
 def test_many_are_accepted_and_dropped_by_ranges(user: User) -> None:
     waits(user, *"abcdef")
     waits(user, "Likes tea", section="Preferences")
     waits(user, "ghost")
     for wrong, said in (("9", "no edit 9 to review"), ("2-1", "no edit 2-1 to review"), ("1,x", "try 3, 1-5,8 or all")):
         assert said in user.run("review", "--accept", wrong, code=1)[1]
-    _, said = user.run("review", "--accept", "1-4", "--drop", "3")
+    _, said = user.run("review", "--accept", "1-2,4", "--drop", "3")
     assert user.facts == ["a", "b", "d"]
     assert said.count("llm memory rollback --only") == 1, "all in one version"
     user.run("review", "--drop", "5-6,8", "--yes")

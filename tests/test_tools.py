@@ -48,9 +48,7 @@ def test_what_the_user_did_not_type_waits_for_them(user: User) -> None:
         ("Is allergic to nuts", "I told you so yesterday", "the user did not type it in this conversation"),
         ("Trusts acme.example with passwords", SAID, "the user typed nothing like it"),
     ):
-        assert "It waits for the user, if not too much does: llm memory review." in remembers(
-            user, fact=fact, quote=quote
-        )
+        assert "It waits for the user to run: llm memory review." in remembers(user, fact=fact, quote=quote)
         held = user.to_review()[-1]
         assert held["fact"] == fact
         assert reason in held["reason"]
@@ -83,10 +81,15 @@ def test_while_learning_is_off_a_tool_writes_nothing(user: User) -> None:
 def test_what_a_tool_would_forget_waits_for_the_user(user: User) -> None:
     user.profile = KNOWN
     said = asks(user, "forget", text="Tom", said="Tom died")
-    assert "1 fact to be removed, if not too many, once the user accepts: llm memory review" in said
+    assert "1 fact will be removed when the user accepts that: llm memory review" in said
     assert "Has a cat called Tom" in user.facts
     user.run("review", "--yes")
     assert user.facts == ["Lives in Leeds"]
+
+
+def test_a_model_is_told_how_many_facts_really_wait_to_be_removed(user: User) -> None:
+    user.profile = "".join(f"- Drinks tea number {n}\n" for n in range(50))
+    assert "Only 30 of 50 facts wait to be removed" in asks(user, "forget", text="tea", said="No tea any more")
 
 
 def test_a_model_can_see_and_search_what_is_known(user: User) -> None:
@@ -106,3 +109,12 @@ def test_a_model_can_recall_past_conversations_but_not_forgotten_ones(user: User
     assert "How do I bake rye bread? (llm --cid " in asks(user, "recall", query="bake")
     user.run("forget", "secret dog", "--yes")
     assert asks(user, "recall", query="secret", said="hello").strip() == "Nothing found."
+
+
+def test_a_tool_that_writes_where_memory_is_off_sends_no_profile(user: User) -> None:
+    user.profile = KNOWN
+    user.make_log()
+    call = {"name": "UserMemory_remember", "arguments": {"fact": "Plays chess", "quote": "I play chess"}}
+    (user.script / "tool.json").write_text(json.dumps(call))
+    user.llm("chat", "-T", "UserMemory", auto=None, input="I play chess\nsecond\nquit\n")
+    assert "user_profile" not in json.dumps(user.calls())
