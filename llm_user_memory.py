@@ -4721,14 +4721,17 @@ class Call:
 
     @contextlib.contextmanager
     def taking_part(self) -> Iterator[None]:
-        """Have llm's conversations ask this call before they send a message of ``prompt`` or ``chat``."""
+        """Have llm's conversations ask this call before they send a message of ``prompt`` or ``chat``.
+
+        Templates are looked at, and fragments named anew, where llm loads them.
+        """
         from llm import cli
 
         kinds = llm.Conversation, llm.AsyncConversation
         wraps: list[tuple[Any, str, Any]] = [
             (kind, name, self._asking_first) for kind in kinds for name in ("prompt", "chain")
         ]
-        wraps += [(cli, "load_template", self._looking_at), (cli, "resolve_fragments", self._naming)]
+        wraps += [(cli, "load_template", self._looking_at), (cli, "resolve_fragments", self._without_files)]
         with contextlib.ExitStack() as stack:
             for place, name, wrap in wraps:
                 stack.callback(setattr, place, name, function := getattr(place, name))
@@ -4759,7 +4762,8 @@ class Call:
 
         return load_and_look
 
-    def _naming(self, resolve: Callable[..., Any]) -> Callable[..., Any]:
+    @staticmethod
+    def _without_files(resolve: Callable[..., Any]) -> Callable[..., Any]:
         def resolve_fragments(db: Any, fragments: Iterable[str], **options: Any) -> Any:
             return resolve(db, list(map(_never_a_file, fragments)), **options)
 
