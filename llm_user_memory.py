@@ -4727,15 +4727,14 @@ class Call:
         """
         from llm import cli
 
-        kinds = llm.Conversation, llm.AsyncConversation
-        wraps: list[tuple[Any, str, Any]] = [
-            (kind, name, self._asking_first) for kind in kinds for name in ("prompt", "chain")
-        ]
+        kinds: list[Any] = [llm.Conversation, llm.AsyncConversation]
+        wraps = [(kind, name, self._asking_first) for kind in kinds for name in ("prompt", "chain")]
         wraps += [(cli, "load_template", self._looking_at), (cli, "resolve_fragments", self._without_files)]
         with contextlib.ExitStack() as stack:
             for place, name, wrap in wraps:
-                stack.callback(setattr, place, name, function := getattr(place, name))
-                setattr(place, name, functools.wraps(function)(wrap(function)))
+                if function := getattr(place, name, None):  # a future llm may lack one
+                    stack.callback(setattr, place, name, function)
+                    setattr(place, name, functools.wraps(function)(wrap(function)))
             try:
                 yield
             except Exception as error:
@@ -4745,18 +4744,18 @@ class Call:
                 self._end(failed=sys.exc_info()[0] is not None)
 
     def _asking_first(self, send: Callable[..., Any]) -> Callable[..., Any]:
-        def send_with_memory(conversation: Any, prompt: str | None = None, /, **options: Any) -> Any:
+        def send_with_memory(conversation: Any, /, *words: Any, **options: Any) -> Any:
             # Not what a tool asks a model meanwhile, nor an llm that it runs.
             ours = self.conversation is None or self.conversation is conversation
             if ours and click.get_current_context(silent=True) is self.ctx:
-                self._before_sending(conversation, prompt or "", options)
-            return send(conversation, prompt, **options)
+                self._before_sending(conversation, words[0] if words else options.get("prompt"), options)
+            return send(conversation, *words, **options)
 
         return send_with_memory
 
     def _looking_at(self, load: Callable[..., Any]) -> Callable[..., Any]:
-        def load_and_look(*args: Any) -> Any:
-            template = load(*args)
+        def load_and_look(*args: Any, **options: Any) -> Any:
+            template = load(*args, **options)
             self.template_speaks |= bool(template.prompt)
             return template
 
@@ -4764,14 +4763,14 @@ class Call:
 
     @staticmethod
     def _without_files(resolve: Callable[..., Any]) -> Callable[..., Any]:
-        def resolve_fragments(db: Any, fragments: Iterable[str], **options: Any) -> Any:
-            return resolve(db, list(map(_never_a_file, fragments)), **options)
+        def resolve_fragments(db: Any, fragments: Iterable[str], *args: Any, **options: Any) -> Any:
+            return resolve(db, list(map(_never_a_file, fragments)), *args, **options)
 
         return resolve_fragments
 
-    def _before_sending(self, conversation: Any, words: str, options: dict[str, Any]) -> None:
+    def _before_sending(self, conversation: Any, words: str | None, options: dict[str, Any]) -> None:
         """Note a message and add the profile to it; whatever fails, it is sent."""
-        self.conversation, self.words, self.note = conversation, words, None
+        self.conversation, self.words, self.note = conversation, words or "", None
         sent = {name: list(options.get(name) or ()) for name in ("fragments", "system_fragments")}
         try:
             if self.takes_part:

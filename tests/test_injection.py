@@ -300,8 +300,8 @@ def test_what_plugins_do_with_conversations_options_and_templates_changes_nothin
             conversation: str | None = None
 
         class Wrapping(llm.Conversation):
-            def prompt(self, *args, **options):
-                return super().prompt(*args, **options)
+            def prompt(self, prompt=None, **options):
+                return super().prompt(prompt=prompt, **options)
 
         class Model(llm_scripted.Scripted):
             Options = Options
