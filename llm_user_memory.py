@@ -4727,9 +4727,12 @@ class Call:
         """
         from llm import cli
 
-        kinds: list[Any] = [llm.Conversation, llm.AsyncConversation]
-        wraps = [(kind, name, self._asking_first) for kind in kinds for name in ("prompt", "chain")]
-        wraps += [(cli, "load_template", self._looking_at), (cli, "resolve_fragments", self._without_files)]
+        wraps: list[tuple[Any, str, Callable[..., Any]]] = [
+            *((llm.Conversation, name, self._asking_first) for name in ("prompt", "chain")),
+            *((llm.AsyncConversation, name, self._asking_first) for name in ("prompt", "chain")),
+            (cli, "load_template", self._looking_at),
+            (cli, "resolve_fragments", self._without_files),
+        ]
         with contextlib.ExitStack() as stack:
             for place, name, wrap in wraps:
                 if function := getattr(place, name, None):  # a future llm may lack one
