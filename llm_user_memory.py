@@ -174,7 +174,7 @@ class Settings(Value):
             try:
                 value = kind.convert(given, None, None) if given else default
             except click.BadParameter as error:
-                value, wrong = None, error.message
+                value, wrong = None, error.message.partition(" Recognized")[0]
             if value is not None and str(value) != "nan":
                 return value
             complaints.append(f"{name}={given!r}, so {str(safe).lower()} is used: {wrong}")
@@ -3824,6 +3824,8 @@ def in_words(error: BaseException) -> str:
         return str(error)
     if isinstance(error, sqlite3.OperationalError):
         return f"{error}; try again"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{tilde(pathlib.Path(os.fsdecode(error.filename or 'a file')))}: {error.strerror}"
     return mask_secrets(f"{type(error).__name__}: {' '.join(str(error).split())}")[:300]
 
 
@@ -5209,7 +5211,8 @@ class _Group(click.Group):
         except click.Abort:
             if at_terminal(sys.stdin):
                 raise
-            message = "Can't ask without a terminal; for options that don't ask, add --help"
+            click.echo(err=True)  # ends the line of the question
+            message = "Can't ask without a terminal; for options that need none, add --help"
         except sqlite3.DatabaseError as error:
             message = f"memory.db can't be used now ({error}); see: llm memory status"
         except OSError as error:
@@ -5248,8 +5251,8 @@ def open_history() -> Iterator[Memory]:
 
 
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask")
-never_asks = click.option("--yes", "-y", is_flag=True, expose_value=False, help="Accepted; this never asks")
-whole_number = click.IntRange(0, 2**63 - 1)  # as SQLite counts
+never_asks = click.option("--yes", "-y", is_flag=True, expose_value=False, help="For scripts; this never asks")
+whole_number = click.IntRange(0, 999_999_999)
 json_option = click.option("json_", "--json", is_flag=True, help="Output as JSON")
 
 
@@ -5310,7 +5313,7 @@ def show(ids: bool, json_: bool) -> None:
         facts = [{"id": id, "section": item.section, "text": item.text} for id, item in Document(text).ids.items()]
         print_json({"path": str(home.profile), "text": text, "facts": facts})
     elif says_nothing(text):
-        say("Nothing is remembered yet. Tell your model about yourself, or write it down: llm memory edit")
+        say("Nothing is remembered yet. To see if memory is on: llm memory status. To write it down: llm memory edit")
     elif not at_terminal(sys.stdout):
         click.echo(shown, nl=not text.endswith("\n"), color=True)  # True: strip nothing
     else:
@@ -5344,6 +5347,11 @@ def profiles(json_: bool) -> None:
         show_line(f"{'*' if row['in_use'] else ' '} {row['name']:<{width}}  {size}, {used}")
 
 
+def to_user(reason: str) -> str:
+    """Word a reason for the user, about whom it speaks."""
+    return reason.replace("the user", "you")
+
+
 def heard_from(edit: Receipt | HeldEdit) -> str:
     """Say how the quote of an edit came to us."""
     if edit.turn_id.startswith(NOTES):
@@ -5364,8 +5372,10 @@ def explained(said: Said) -> Iterator[str]:
             by_user = receipt.action == REWORDED
             how = "worded by you in llm memory review" if by_user else f"learned with {receipt.model}"
             yield f"{local_date(receipt.at)}, {how}; {source_of(receipt)}"
-        else:
+        elif receipt.before:
             yield f"condensed with {receipt.model}"
+        else:
+            yield f"you had not typed it: proposed by {receipt.model}, accepted by you in llm memory review"
     origin = said.origin
     if not said.receipts and origin and origin.author not in {"worker", "review", "merge"}:
         how = "in another program" if origin.author == "outside" else f"with llm memory {origin.author}"
@@ -5406,12 +5416,12 @@ def why(text: str | None, refused: bool, json_: bool) -> None:
         print_json([dict(edit) for edit in edits])
     elif refused:
         if not edits:
-            say("Nothing was refused.")
+            say(f"Nothing that was refused contains {text!r}." if text else "Nothing was refused.")
         for edit in edits:
             change = Change("", edit["before"], edit["fact"])
-            show_line(f"{change}\n    {local_date(edit['at'])}: {edit['reason']}")
+            show_line(f"{change}\n    {local_date(edit['at'])}: {to_user(edit['reason'])}")
     elif text and not chains:
-        raise Problem(f"No line contains {text!r}; see: llm memory show, or llm memory why --refused")
+        raise Problem(f"No line contains {text!r}; see: llm memory search, or llm memory why --refused")
     elif json_:
         print_json([as_json(now) | {"before": [*map(as_json, before)]} for now, *before in chains])
     elif not chains:
@@ -5662,7 +5672,7 @@ def pause() -> None:
         say(f"Already paused, since {local_time(since)}. To learn again: llm memory resume")
         return
     memory.pause()
-    say("Paused. What you type from now on will never be learned. The profile is still sent.")
+    say("Paused. What you type until you resume will never be learned. The profile is still sent.")
     say("To learn again: llm memory resume")
 
 
@@ -5670,8 +5680,9 @@ def pause() -> None:
 def resume() -> None:
     "Learn again after `llm memory pause`"
     with open_memory() as memory:
+        since = memory.paused_since()
         memory.resume()
-    say("Learning again. What you typed while paused will never be learned.")
+    say("Learning again. What you typed while paused will never be learned." if since else "Memory was not paused.")
 
 
 def update_now(memory: Memory, log: Log, settings: Settings, ask: Ask = ask_model) -> list[Result]:
@@ -5868,7 +5879,8 @@ def parse_ids(text: str, waiting: Sequence[HeldEdit]) -> list[HeldEdit]:
         first, last = int(found[1]), int(found[2] or found[1])
         named = [held for held in waiting if first <= held.id <= last]
         if not named:
-            raise Problem(f"There is no edit {part} to review; see: llm memory review")
+            there = f", only {waiting[0].id} to {waiting[-1].id}" if waiting else ""
+            raise Problem(f"There is no edit {part} to review here{there}")
         chosen |= {held.id: held for held in named}
     return list(chosen.values())
 
@@ -5882,7 +5894,7 @@ def settle_edits(memory: Memory, accepted: Sequence[HeldEdit], dropped: Sequence
             report_change(version)
     if dropped:
         memory.review.drop(*dropped)
-        again = " The messages behind them will not be learned from again." if any(e.turn_id for e in dropped) else ""
+        again = " Nothing more is learned from what was typed there." if any(e.turn_id for e in dropped) else ""
         say(f"Dropped {', '.join(str(held.id) for held in dropped)}.{again}")
     if problems:
         raise Problem("\n".join(problems))
@@ -5895,22 +5907,34 @@ REVIEW_HELP = """\
    q         quit, and keep the rest"""
 
 
+def held_lines(held: HeldEdit) -> Iterator[str]:
+    """Describe an edit that waits."""
+    yield f"{held.id}. {Change('', held.before, held.fact)}"
+    if held.turn_id:
+        yield f"   {heard_from(held)}: “{held.quote}” ({local_date(held.at)}, {source_of(held)})"
+    yield f"   {f'proposed by {held.model}, ' if held.model else ''}held because {to_user(held.reason)}"
+
+
 def show_page(section: Sequence[HeldEdit]) -> Sequence[HeldEdit]:
     """Show as many edits of a section as the terminal has room for; return those."""
     import shutil
 
-    page = section[: max(1, shutil.get_terminal_size().lines // 3 - 1)]
-    say(f"\n{section[0].section or 'No section'}: {counted(len(section), 'edit')}")
+    room, page = shutil.get_terminal_size().lines - 4, list[HeldEdit]()
+    for held in section:
+        room -= sum(wrapped(line).count("\n") + 1 for line in held_lines(held))
+        if page and room < 0:
+            break
+        page.append(held)
+    some = f"{len(page)} of " if len(page) < len(section) else ""
+    say(f"\n{section[0].section or 'No section'}: {some}{counted(len(section), 'edit')}")
     for held in page:
-        say(f"{held.id}. {Change('', held.before, held.fact)}")
-        if held.turn_id:
-            say(f"   {heard_from(held)}: “{held.quote}” ({local_date(held.at)}, {source_of(held)})")
-        say(f"   {f'proposed by {held.model}, ' if held.model else ''}held because {held.reason}")
+        say("\n".join(held_lines(held)))
     return page
 
 
 def reword(held: HeldEdit) -> str:
     """Ask for another wording of an edit. Raises ``Problem``."""
+    unchanged = held.fact
     with contextlib.suppress(ImportError):  # Windows has none; there, an empty line keeps the wording
         import readline
 
@@ -5919,23 +5943,25 @@ def reword(held: HeldEdit) -> str:
             readline.set_startup_hook()  # only this once
 
         readline.set_startup_hook(fill_in)
-    fact = str(click.prompt("   The line", default=held.fact, show_default=False)).strip()
+        unchanged = ""
+    fact = str(click.prompt("   The line", default=unchanged, show_default=False)).strip()
     if reason := why_unfit(fact):
         raise Problem(f"This can't be a line of the profile: {reason}. The edit is unchanged.")
     return fact
 
 
-def review_page(memory: Memory, left: Sequence[HeldEdit]) -> Sequence[HeldEdit]:
-    """Ask about the first page of these edits; return those not to ask about again. Raises ``Problem``."""
-    section = [held for held in left if held.section == left[0].section]
-    page = show_page(section)
+def review_page(memory: Memory, left: Sequence[HeldEdit], page: Sequence[HeldEdit]) -> Sequence[HeldEdit]:
+    """Ask about a page of these edits; return those not to ask about again. Raises ``Problem``."""
     prompt = "   [a]ccept, [d]rop, [e]dit, [s]kip, [q]uit, [?]"
     answer = str(click.prompt(prompt, default="s", show_default=False, err=True)).strip() or "s"
     verb, ids = answer[0].casefold(), answer[1:].strip()
     if verb in "sq":
         return page if verb == "s" else left
-    chosen = parse_ids(ids, section) if ids else page
-    if verb == "d" and (len(chosen) == 1 or click.confirm(f"   Drop all {len(chosen)}?", err=True)):
+    if verb not in "ade" or not re.match(r"\d|all$|$", ids, re.IGNORECASE):
+        say(REVIEW_HELP)
+        return ()
+    chosen = parse_ids(ids, [held for held in left if held.section == page[0].section]) if ids else page
+    if verb == "d" and (len(chosen) == 1 or click.confirm(f"   Drop these {len(chosen)}?", err=True)):
         settle_edits(memory, [], chosen)
     elif verb == "a" or (verb == "e" and len(chosen) == 1 and chosen[0].action != "REMOVE"):
         fact = reword(chosen[0]) if verb == "e" else ""
@@ -5944,7 +5970,7 @@ def review_page(memory: Memory, left: Sequence[HeldEdit]) -> Sequence[HeldEdit]:
         except Problem as problem:
             say(problem.message)
             return chosen
-    elif verb != "d":
+    elif verb == "e":
         say(REVIEW_HELP)
     return ()
 
@@ -5952,10 +5978,13 @@ def review_page(memory: Memory, left: Sequence[HeldEdit]) -> Sequence[HeldEdit]:
 def review_all(memory: Memory) -> None:
     """Ask about all held edits, section by section and page by page."""
     skipped = set[HeldEdit]()
-    while left := [held for held in memory.review.edits() if held not in skipped]:
+    page: Sequence[HeldEdit] = ()
+    while left := sorted((e for e in memory.review.edits() if e not in skipped), key=lambda held: held.section):
+        if not page or any(held not in left for held in page):
+            page = show_page([held for held in left if held.section == left[0].section])
         try:
-            skipped.update(review_page(memory, sorted(left, key=lambda held: held.section)))
-        except Problem as problem:  # noqa: PERF203
+            skipped.update(review_page(memory, left, page))
+        except Problem as problem:
             say(problem.message)
 
 
