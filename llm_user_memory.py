@@ -2000,6 +2000,10 @@ def damaged(error: BaseException) -> bool:
     return is_ours and not re.search(_PASSING, str(error))
 
 
+KEPT = r"(?:\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"
+"""The end of the names that ``keep_as`` gives."""
+
+
 def keep_as(path: pathlib.Path, kind: str, now: dt.datetime) -> pathlib.Path:
     """Move a file aside under a name that says what it is, and return that."""
     kept = path.with_name(f"{path.name}.{kind}-{now:%Y%m%dT%H%M%S}-{os.urandom(2).hex()}")
@@ -2596,15 +2600,20 @@ class History:
         before, after = (without_redacted(self.version_text(id)) for id in (version, self.base(version)))
 
         def make(now: str) -> str:
-            merged, sections = merge(before, now, after), {item.text: item.section for item in Document(now).items}
-            if all(sections.get(item.text, item.section) == item.section for item in Document(merged).items):
-                return merged
-            # A heading that came with it has other facts below it by now: it stays.
-            document = Document(now)
-            for change in compare(Document(before), Document(after), {}):
+            merged, document = Document(merge(before, now, after)), Document(now)
+            facts = compare(Document(before), Document(after), {})
+            if facts and not compare(document, merged, {}):
+                return now  # taken back already
+            sections = {item.text: item.section for item in document.items}
+            moved = any(sections.get(item.text, item.section) != item.section for item in merged.items)
+            twice = len(merged.items) - len({item.text for item in merged.items}) > len(document.items) - len(sections)
+            if not (moved or twice):
+                return merged.text
+            # A heading that came with it has other facts below it by now, or a fact that went was added again.
+            for change in facts:
                 if item := document.find(change.before, change.section) or document.find(change.before):
                     document = document.remove(item)
-                if change.after:
+                if change.after and not document.has(change.after):
                     document = document.add(change.section, change.after, new_section=True)
             return document.text
 
@@ -2879,9 +2888,11 @@ class History:
     def find_version(self, *, number: int | None = None, steps: int | None = None, to: str | None = None) -> int:
         """Find the version with this number, so many changes ago, or at a time; 0 is the state before the first."""
         if steps is not None:
-            with contextlib.suppress(ProfileUnreadable):  # a change made in an editor is one of them
-                self.settle()
             wanted = f"version {counted(steps, 'change')} ago"
+            try:
+                self.settle()  # a change made in an editor is one of them
+            except ProfileUnreadable:
+                steps -= 1  # this change is no version
             number = self.db.value("select id from versions union select 0 order by id desc limit 1 offset ?", steps)
         elif number is None:
             moment = parse_moment(to or "", self.db.now())
@@ -3483,6 +3494,8 @@ class Forgetting(Value):
         for place, texts in places.items():
             for text in texts:
                 found.setdefault(stripped(str(text)), place)
+        if found:  # nobody can tell what they say
+            found |= {tilde(path): "Files kept aside" for path in self._copies() if re.search(KEPT, path.name)}
         return {place: [text for text in found if found[text] == place] for place in dict.fromkeys(found.values())}
 
     def headings(self, says: Says) -> list[str]:
@@ -3565,13 +3578,12 @@ class Forgetting(Value):
 
     def _copies(self) -> Iterator[pathlib.Path]:
         """Find all files that may still contain what the profile did: displaced, damaged or kept aside."""
-        kept = r"(?:\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"
         home = self.db.home
         for place in {pathlib.Path(os.path.realpath(home.profile)), home.profile, home.database}:
             yield from (place.with_name(name.format(place.name)) for name in (PREVIOUS, NEW))
             names = os.listdir(place.parent) if place.parent.is_dir() else []
             yield from (
-                place.with_name(name) for name in names if re.fullmatch(rf"\.?{re.escape(place.name)}{kept}", name)
+                place.with_name(name) for name in names if re.fullmatch(rf"\.?{re.escape(place.name)}{KEPT}", name)
             )
 
     def purge(self) -> None:
@@ -4951,8 +4963,11 @@ def _wrap(command: click.Command, settings: Settings) -> None:
 
     def invoke_with_memory(ctx: click.Context) -> Any:
         call = None
-        with contextlib.suppress(Problem):  # status says what is wrong
+        try:
             call = Call.current(settings)
+        except Problem as problem:
+            if settings.auto and settings.notices and at_terminal(sys.stderr):
+                click.echo(f"memory: {printable(problem.message)}; nothing was sent or learned", err=True)
         with call.taking_part() if call else contextlib.nullcontext():
             return invoke(ctx)
 
@@ -5648,8 +5663,10 @@ def clear(purge: bool, yes: bool) -> None:
         home = memory.home
         if purge:
             link = f", and {tilde(home.profile.resolve())} that it links to" if home.profile.is_symlink() else ""
-            stay = " Named profiles stay." if home.name == DEFAULT_PROFILE and home.named_profiles.exists() else ""
-            say(f"This removes {tilde(home.directory)} with the profile and all its history, for good{link}.{stay}")
+            others = [one.name for one in Home.all() if home.name == DEFAULT_PROFILE and one != home]
+            stay = f" Other profiles stay: {', '.join(others)}." if others else ""
+            say(f"This removes the profile and all its history from {tilde(home.directory)}, for good{link}.{stay}")
+            say("It also removes the record of what is not to be learned: llm memory learn would find that again.")
             if not yes:
                 click.confirm("Remove it?", abort=True, err=True)
             memory.forgetting.purge()
@@ -5820,9 +5837,10 @@ def learn_all(learner: Learner, model: str, messages: Iterable[Message], total: 
                         raise
                 bar.update(len(batch), f"{len(memory.review.edits()):,} to review")
     finally:
-        found = counted(len(memory.review.edits()), "edit")
+        waiting = len(memory.review.edits())
+        found = f"{counted(waiting, 'edit')} to review: llm memory review" if waiting else "nothing to review"
         rest = f". To read the rest, run the same command again{why}" if read < total else ""
-        say(f"{read:,} of {counted(total, 'message')} read; {found} to review: llm memory review{rest}")
+        say(f"{read:,} of {counted(total, 'message')} read; {found}{rest}")
 
 
 @command(
@@ -6093,6 +6111,8 @@ def rollback(version: int | None, steps: int | None, to: str | None, only: int |
 
 def profile_status(home: Home, budget: int, problems: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {"path": str(home.profile), "characters": None, "budget": budget, "facts": None}
+    if home.directory.is_dir() and not os.access(home.directory, os.W_OK):
+        problems.append(f"{tilde(home.directory)} can't be written to; see: ls -ld {for_shell(home.directory)}")
     try:
         home.check_own()
         text = read_profile(home.profile)

@@ -153,8 +153,9 @@ def find_shell(name: str | None, environ: Mapping[str, str]) -> Shell:
     name = _called(name, environ)
     if name in KINDS:
         return Shell(name, _start_up_file(name, environ))
+    wrong = f"{name} is not a shell that install-shell knows" if name else "$SHELL is not set"
     raise Problem(
-        f"{name or 'Your shell'} is not a shell that install-shell knows. Choose one: llm memory install-shell"
+        f"{wrong}. Choose one: llm memory install-shell"
         f" --shell {'|'.join(KINDS)}. To adapt the lines of one: llm memory install-shell --shell bash --print"
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import shlex
 import sqlite3
@@ -252,3 +253,10 @@ def test_status_does_not_claim_to_know_what_it_can_not_see(user: User) -> None:
         text = user.run("status")[0]
     assert not re.search("^(?:Learned|Waiting)", text, re.MULTILINE)
     assert "memory.db can't be used now" in text
+
+
+def test_status_names_a_folder_that_can_not_be_written_to(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    user.profile = "- Likes tea\n"
+    assert "written" not in user.run("status")[0]
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
+    assert "can't be written to; see: ls -ld" in user.run("status")[0]

@@ -447,3 +447,15 @@ def test_a_purge_follows_symlinks_to_what_is_ours_and_takes_nothing_else(user: U
     assert [path.name for path in elsewhere.parent.iterdir()] == [".me.md.kate.swap"]
     assert not directory.exists()
     assert not user.places.directory.is_symlink()
+
+
+def test_forgetting_names_the_files_kept_aside_that_go_with_it(user: User) -> None:
+    user.run("add", "Plays chess")
+    user.places.profile.write_bytes(b"\xff\xfe")
+    user.run("rollback", "1")
+    (kept,) = user.places.directory.glob("profile.md.unreadable-*")
+    assert "Files kept aside" not in user.run("forget", "golf", "--yes", code=1)[1]
+    assert kept.exists()
+    said = user.run("forget", "chess", "--yes")[1]
+    assert re.search(rf"Files kept aside:\n  .*{re.escape(kept.name)}\n", said)
+    assert not kept.exists()

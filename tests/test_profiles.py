@@ -103,7 +103,7 @@ def test_commands_work_on_the_profile_that_is_named_and_name_it_in_what_they_adv
     assert "llm memory --profile work rollback --only 1" in added.stderr
     assert user.llm("memory", "--profile", "work", "show").stdout.endswith(f"- {WORK}\n")
     assert user.run("show", **AT_WORK)[0].endswith(f"- {WORK}\n")
-    assert "llm memory --profile work show" in user.llm("memory", "why", "xyz", "--profile", "work", check=False).stderr
+    assert "llm memory --profile work search" in user.llm("memory", "why", "xyz", "--profile", "work", check=False).stderr
     assert user.run("show")[0] == ""
 
 
@@ -147,8 +147,16 @@ def test_a_named_profile_is_readable_by_its_owner_only_even_if_it_is_the_first(u
 
 
 def test_purging_one_profile_leaves_the_others(both: User) -> None:
-    assert "Named profiles stay." in both.run("clear", "--purge", "--yes")[1]
+    assert "Other profiles stay: work." in both.run("clear", "--purge", "--yes")[1]
     assert os.listdir(both.places.directory) == ["profiles"]
     assert facts_of(both, "work") == [WORK]
     both.run("clear", "--purge", "--yes", **AT_WORK)
     assert os.listdir(both.places.named_profiles) == []
+
+
+def test_a_profile_name_that_is_not_valid_is_told_after_each_prompt(user: User) -> None:
+    terminal = user.terminal("llm", "I like tea", LLM_MEMORY_PROFILE="a b")
+    assert terminal.wait() == 0
+    assert "memory: " in terminal.shown
+    assert "nothing was sent or learned" in terminal.shown
+    assert user.llm("I like tea", LLM_MEMORY_PROFILE="a b").stderr == "", "nobody is there to read it"

@@ -492,7 +492,7 @@ def test_without_a_name_the_shell_is_taken_from_the_environment(
 
 def test_for_an_unknown_shell_the_lines_to_adapt_are_named(bare_home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHELL", "")
-    assert "Your shell is not a shell that install-shell knows" in bare_home.fails("install-shell")
+    assert "$SHELL is not set. Choose one" in bare_home.fails("install-shell")
     said = bare_home.fails("install-shell", "--shell", "xonsh")
     assert "xonsh is not a shell that install-shell knows" in said
     assert "--shell bash|zsh|fish|nushell|powershell" in said

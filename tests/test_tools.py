@@ -118,3 +118,9 @@ def test_a_tool_that_writes_where_memory_is_off_sends_no_profile(user: User) -> 
     (user.script / "tool.json").write_text(json.dumps(call))
     user.llm("chat", "-T", "UserMemory", auto=None, input="I play chess\nsecond\nquit\n")
     assert "user_profile" not in json.dumps(user.calls())
+
+
+def test_why_says_that_the_user_had_not_typed_what_a_tool_proposed(user: User) -> None:
+    remembers(user, fact="Is rich", quote="I am very rich")
+    user.run("review", "--yes")
+    assert "you had not typed it: proposed by scripted, accepted by you" in user.run("why", "rich")[0]

@@ -316,3 +316,24 @@ def test_a_day_ends_at_its_local_midnight_in_summer_and_winter_time(monkeypatch:
         with pytest.raises(Problem, match=r"2099-01-01 is in the future; see: llm memory history"):
             parse_moment("2099-01-01", NOON)
     time.tzset()
+
+
+def test_undoing_what_came_back_meanwhile_or_was_undone_before_changes_nothing(user: User) -> None:
+    user.run("add", "Uses vim")
+    user.run("add", "Vegetarian", "--section", "Preferences")
+    user.run("add", "Plays chess", "--section", "Interests")
+    user.run("rollback", "--only", "2")
+    without = user.profile
+    assert "Nothing was changed" in user.run("rollback", "--only", "2")[1]
+    assert user.profile == without
+    user.run("add", "Vegetarian", "--section", "Preferences")
+    assert "Nothing was changed" in user.run("rollback", "--only", "4")[1]
+    assert user.facts == ["Uses vim", "Plays chess", "Vegetarian"]
+    assert user.profile.count("## Preferences") == 1
+
+
+def test_one_step_back_from_a_profile_that_can_not_be_read_is_the_last_good_one(user: User) -> None:
+    user.run("add", "Uses vim")
+    user.places.profile.write_bytes(b"\xff\xfe")
+    user.run("rollback", "--steps", "1")
+    assert user.facts == ["Uses vim"]
