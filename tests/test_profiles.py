@@ -103,7 +103,9 @@ def test_commands_work_on_the_profile_that_is_named_and_name_it_in_what_they_adv
     assert "llm memory --profile work rollback --only 1" in added.stderr
     assert user.llm("memory", "--profile", "work", "show").stdout.endswith(f"- {WORK}\n")
     assert user.run("show", **AT_WORK)[0].endswith(f"- {WORK}\n")
-    assert "llm memory --profile work search" in user.llm("memory", "why", "xyz", "--profile", "work", check=False).stderr
+    assert (
+        "llm memory --profile work search" in user.llm("memory", "why", "xyz", "--profile", "work", check=False).stderr
+    )
     assert user.run("show")[0] == ""
 
 
