@@ -475,11 +475,16 @@ def folded(text: str) -> str:
     return re.sub("(?<=[aou])e", "", unicodedata.normalize("NFC", text).translate(_LETTERS))
 
 
+# To be on first-name terms, in German, French, Spanish, Portuguese and Italian.
+_SAYS_DU = r"\b(?:du|tu|(?:ge)?duz\w*|tut(?:oi|oy|ea|ee)\w*|tuteo)\b"
+
+
 @functools.lru_cache(maxsize=1_000)
 def words(text: str) -> tuple[str, ...]:
     """Split a text into folded words: Chinese into characters, scripts without spaces into runs of four letters."""
     spaced = "".join(c if c.isalnum() or unicodedata.category(c)[0] == "M" else " " for c in folded(text))
     found: list[str] = []
+    spaced = re.sub(_SAYS_DU, "duzen", spaced)
     for word in re.sub(f"[ぁ-ゖ]+|[ァ-ヺー]+|[{_HAN}]", r" \g<0> ", spaced).split():
         whole = not re.match(f"[{_RUNNING}]", word)
         found += [word] if whole else [word[at : at + 4] for at in range(max(1, len(word) - 3))]
