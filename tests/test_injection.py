@@ -465,3 +465,22 @@ def test_programs_that_llm_starts_do_not_inherit_the_switch(known: User) -> None
         assert "LLM_USER_PATH=" in environment
         assert "LLM_MEMORY_AUTO" not in environment
         assert "LLM_MEMORY_LINE" not in environment
+
+
+TWO_CALLS = """
+import llm
+from click.testing import CliRunner
+from llm import cli
+
+places = [llm.Conversation, llm.AsyncConversation, cli]
+before = [dict(vars(place)) for place in places]
+for args in (["one"], ["-m", "no-such-model", "two"], ["-c", "three"]):
+    CliRunner().invoke(cli.cli, args)
+assert [dict(vars(place)) for place in places] == before
+"""
+
+
+def test_calls_in_one_process_each_send_it_once_and_leave_llm_as_it_was(known: User) -> None:
+    env = known.env | {"LLM_MEMORY_AUTO": "1"}
+    subprocess.run([sys.executable, "-c", TWO_CALLS], env=env, cwd=known.folder, check=True)
+    assert [places(call) for call in known.calls()] == [["system"]] * 2
