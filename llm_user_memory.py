@@ -3836,14 +3836,17 @@ def _as_model_failed(model_id: str, error: BaseException, request: str) -> Model
 
 
 def in_words(error: BaseException) -> str:
-    """Say what an error is, without secrets."""
+    """Say what an error is, without secrets, so that it can be kept and printed."""
     if isinstance(error, click.ClickException):
-        return str(error)
-    if isinstance(error, sqlite3.OperationalError):
-        return f"{error}; try again"
-    if isinstance(error, OSError) and error.strerror:
-        return f"{tilde(pathlib.Path(os.fsdecode(error.filename or 'a file')))}: {error.strerror}"
-    return mask_secrets(f"{type(error).__name__}: {' '.join(str(error).split())}")[:300]
+        text = str(error)
+    elif isinstance(error, sqlite3.OperationalError):
+        text = f"{error}; try again"
+    elif isinstance(error, OSError) and error.strerror:
+        named = isinstance(error.filename, (str, bytes))  # or a number, of an open file
+        text = f"{tilde(pathlib.Path(os.fsdecode(error.filename))) if named else 'a file'}: {error.strerror}"
+    else:
+        text = mask_secrets(f"{type(error).__name__}: {' '.join(str(error).split())}")[:300]
+    return text.encode("utf-8", "backslashreplace").decode()  # a name may have bytes that are not UTF-8
 
 
 Done = TypeVar("Done")
@@ -4169,8 +4172,8 @@ class Learner:
                 condensing=condensing,
             )
             # The user has reworded a line that is to be changed: the model has to see that first.
-            lost = any(v.item and not now.find(v.item.text, v.item.section) for v in judged.verdicts)
-            self.check_current(batch, changed=lost)
+            if any(v.item and not now.find(v.item.text, v.item.section) for v in judged.verdicts):
+                self.check_current(batch, changed=True)
             return judged.document.text
 
         def record(version: int) -> None:

@@ -354,12 +354,20 @@ def install(shell: Shell) -> Iterator[str]:
 
 
 def uninstall(shells: Iterable[Shell]) -> Iterator[str]:
-    """Remove the block from start-up files; yields what to tell the user. Raises ``Problem``."""
-    removed = False
+    """Remove the block from start-up files; yields what to tell the user.
+
+    Raises ``Problem`` at the end: one damaged file must not keep the others from being cleaned.
+    """
+    problems, removed = [], False
     for shell in shells:
-        if remove_block(shell):
-            removed = True
-            yield f"Removed from {tilde(shell.rc)}. To remove it from an open {shell.name}: {shell.kind.unload}"
+        try:
+            if remove_block(shell):
+                removed = True
+                yield f"Removed from {tilde(shell.rc)}. To remove it from an open {shell.name}: {shell.kind.unload}"
+        except Problem as problem:  # noqa: PERF203
+            problems.append(problem.message)
+    if problems:
+        raise Problem("\n".join(problems))
     if not removed:
         yield "Nothing to remove."
 

@@ -216,3 +216,19 @@ def test_a_request_that_a_service_quotes_in_its_error_is_not_kept(monkeypatch: p
         with pytest.raises(memory.ModelFailed) as failed:
             memory.ask_model("scripted", request)
         assert str(failed.value) == "scripted: RuntimeError", form
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(21, "Is a directory", 7), "a file: Is a directory"),
+        (OSError(28, "No space left on device"), "a file: No space left on device"),
+        (OSError(13, "Permission denied", "/srv/\udcff/x"), "/srv/\\udcff/x: Permission denied"),
+        (OSError(13, "Permission denied", b"/srv/\xff"), "/srv/\\udcff: Permission denied"),
+        (ValueError("half of an emoji: \ud83d"), "ValueError: half of an emoji: \\ud83d"),
+        (memory.Problem("\udcff can't be read"), "\\udcff can't be read"),
+    ],
+    ids=range(6),
+)
+def test_any_error_becomes_words_that_can_be_kept_and_shown(error: Exception, words: str) -> None:
+    assert memory.in_words(error) == words

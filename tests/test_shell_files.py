@@ -431,6 +431,13 @@ def test_a_login_bash_that_reads_bashrc_is_not_mentioned(bare_home: Home, name: 
     assert (bare_home.folder / name).read_text() == text
 
 
+def test_one_damaged_file_does_not_keep_the_other_shells_from_being_cleaned(bare_home: Home) -> None:
+    bare_home.install(shell="zsh")
+    bare_home.bashrc.write_bytes(START + b"\n")
+    assert "~/.bashrc" in bare_home.fails("uninstall-shell")
+    assert list(bare_home.snapshot()) == [".bashrc"]
+
+
 # Which file
 
 
