@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import textwrap
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
@@ -66,16 +65,27 @@ class Kind(NamedTuple):
 
 
 _STATUS = "llm memory status --json"
-_RUN = ("-i", "-c", _STATUS)
+# An alias that adds options to llm would make this a prompt; with eval, because aliases are expanded early.
+_RUN_UNALIASED = ("-i", "-c", f"""case $(alias llm 2>/dev/null) in *"='llm "*) unalias llm; esac; eval '{_STATUS}'""")
 _RUN_POWERSHELL = ("-NoLogo", "-NoExit", "-Command", f"{_STATUS}; exit")
 _NU_LINES = "llm.windows.nu" if os.name == "nt" else "llm.nu"
 KINDS = {
-    "bash": Kind(("bash",), "llm.bash", "source", "unset -f llm", _RUN),
-    "zsh": Kind(("zsh",), "llm.zsh", "source", "unset -f llm", _RUN),
-    "fish": Kind(("fish",), "llm.fish", "source", "functions --erase llm", _RUN),
+    "bash": Kind(("bash",), "llm.bash", "source", "unset -f llm", _RUN_UNALIASED),
+    "zsh": Kind(("zsh",), "llm.zsh", "source", "unset -f llm", _RUN_UNALIASED),
+    "fish": Kind(("fish",), "llm.fish", "source", "functions --erase llm", ("-i", "-c", _STATUS)),
     "nushell": Kind(("nu",), _NU_LINES, "source", "hide llm", ()),
     "powershell": Kind(("pwsh", "powershell"), "llm.ps1", ".", "Remove-Item Function:llm", _RUN_POWERSHELL),
 }
+_LINE = 'LLM_MEMORY_AUTO=1 LLM_MEMORY_LINE=" {}" command llm {}'
+OWN = {
+    "bash": _LINE.format("$(history 1)", '"$@"'),
+    "zsh": _LINE.format("${history[$HISTCMD]## *}", '"$@"'),
+    "fish": _LINE.format("$(status current-commandline | string match -v ' *')", "$argv"),
+    "nushell": "LLM_MEMORY_AUTO=1 ^llm ...$args",
+    "powershell": '$env:LLM_MEMORY_AUTO = 1; $env:LLM_MEMORY_LINE = " $($MyInvocation.Line)"; & (Get-Command llm'
+    " -Type Application)[0] @args; $env:LLM_MEMORY_AUTO = $env:LLM_MEMORY_LINE = $null",
+}
+"""What somebody's own function named ``llm`` has to run, to carry the profile."""
 
 
 class Shell(NamedTuple):
@@ -154,10 +164,7 @@ def find_shell(name: str | None, environ: Mapping[str, str]) -> Shell:
     if name in KINDS:
         return Shell(name, _start_up_file(name, environ))
     wrong = f"{name} is not a shell that install-shell knows" if name else "$SHELL is not set"
-    raise Problem(
-        f"{wrong}. Choose one: llm memory install-shell"
-        f" --shell {'|'.join(KINDS)}. To adapt the lines of one: llm memory install-shell --shell bash --print"
-    )
+    raise Problem(f"{wrong}. Name yours: llm memory install-shell --shell bash (or zsh, fish, nushell, powershell)")
 
 
 # -- the block ---------------------------------------------------------------
@@ -291,23 +298,25 @@ def remove_block(shell: Shell) -> bool:
 # -- what is in the way ------------------------------------------------------
 
 _OLD_PLACES = (".bashrc", ".bash_profile", ".profile", ".zshrc", ".zprofile", ".config/fish/config.fish")
-_OLD = b"# LLM Memory Plugin Integration"
+_OLD = re.compile(rb"# LLM Memory Plugin Integration(?:.*\n(?!\}|end\b)){0,8}(?:.*\n(?:\}|end\b))?")
 
 
 def find_old() -> Iterator[str]:
     """Find functions that version 0.1.1 left behind, by the comment above each; yield a sentence for each."""
     for path in map(_home().joinpath, _OLD_PLACES):
         content = path.read_bytes() if os.access(path, os.R_OK) and path.is_file() else b""
-        for number, line in enumerate(content.split(b"\n"), 1):
-            if _OLD in line:
-                yield (
-                    f"{tilde(path)}, line {number}: a function of llm-user-memory 0.1.1, which breaks plain"
-                    " `llm memory`. Remove it by hand; until then, use: command llm memory status"
-                )
+        for found in _OLD.finditer(content):
+            first = content.count(b"\n", 0, found.start()) + 1
+            last = first + found[0].rstrip().count(b"\n")
+            what = "a function of llm-user-memory 0.1.1, which breaks plain `llm memory`. Delete them; until then"
+            yield f"{tilde(path)}, lines {first} to {last}: {what}: command llm memory status"
 
 
 def login_advice() -> str:
-    """Return the command that makes login shells of bash read ``.bashrc``; ``""`` if they do."""
+    """Return the command that makes login shells of bash read ``.bashrc``; ``""`` if they do, or if this is none."""
+    started = _output("ps", "-o", "command=", "-p", str(os.getppid()))
+    if sys.platform != "darwin" and not re.match(r"-|\S+ .*(?:-l\b|--login)", started):
+        return ""
     # bash reads the first of these that it can. Others read the last too, and not everyone forgives an error.
     names = (".bash_profile", ".bash_login", ".profile")
     name = next((name for name in names if os.access(_home() / name, os.R_OK)), names[0])
@@ -325,32 +334,27 @@ def _checked(shell: Shell) -> str:
 
     It is asked for ``llm memory status``, which for that reason must never call this.
     """
-    program = shell.kind.program
-    if not shell.kind.ask or not program:
+    if not shell.kind.ask or not (program := shell.kind.program):
         return f"To check, open a new {shell.name} and run: llm memory status"
     # Searched, not parsed: start-up files print things of their own.
     found = re.search(r'"shell": \{.*?"active": (true|false)', _output(program, *shell.kind.ask), re.DOTALL)
     if found and found[1] == "true":
-        return f"Checked: memory is active in a new {shell.name}."
-    return (
-        f"Note: in a new {shell.name}, memory {'is not active' if found else 'could not be seen'}. Most likely"
-        " another function or alias named llm comes before it. Try there: llm memory status"
-    )
+        return f"Checked: memory is active in a new {shell.name}. To remove it: llm memory uninstall-shell"
+    return f"But in a new {shell.name}, memory {'is not active' if found else 'could not be seen'}. {_own(shell)}"
+
+
+def _own(shell: Shell) -> str:
+    return f"If a function llm of your own comes first, let it run:\n{OWN[shell.name]}"
 
 
 def install(shell: Shell) -> Iterator[str]:
     """Add the block to a shell's start-up file and see if it works; yields what to tell the user."""
-    if add_block(shell):
-        yield f"Added to {tilde(shell.rc)}:\n"
-        yield textwrap.indent(shell.block, "    ")
-        yield f"Every new {shell.name} loads it. To load it into an open one: {shell.load}"
-        yield "To remove it: llm memory uninstall-shell"
-    else:
-        yield f"{tilde(shell.rc)} has it already."
-    if shell.name == "bash" and (advice := login_advice()):
-        yield f"Login shells do not read ~/.bashrc. To make them: {advice}"
-    yield from find_old()
-    yield _checked(shell)
+    place, lines = tilde(shell.rc), counted(shell.block.count("\n"), "line")
+    added = f"Added {lines} to {place}. To load it into an open {shell.name}: {shell.load}"
+    yield added if add_block(shell) else f"{place} has it already."
+    yield from (old := list(find_old())) or [_checked(shell)]
+    if shell.name == "bash" and not old and (advice := login_advice()):
+        yield f"Login shells like this one do not read ~/.bashrc. To make them: {advice}"
 
 
 def uninstall(shells: Iterable[Shell]) -> Iterator[str]:
@@ -392,7 +396,5 @@ def how_to_activate(installed: Sequence[Shell]) -> str:
     names = " or ".join(shell.name for shell in installed)
     loads = " or ".join(shell.load for shell in installed)
     places = ", ".join(tilde(shell.rc) for shell in installed)
-    return (
-        f"not active, but installed in {places}; open a new {names}, or run there: {loads}."
-        " For another shell: llm memory install-shell --shell NAME"
-    )
+    mine = next((shell for shell in installed if shell.name == _called(None, os.environ)), installed[0])
+    return f"not active here, but installed in {places}; open a new {names}, or run: {loads}. {_own(mine)}"

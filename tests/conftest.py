@@ -19,11 +19,13 @@ import subprocess
 import sys
 import sysconfig
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import filelock
 import llm
+import llm.cli
 import llm_scripted
 import llm_user_memory_shell
 import psutil
@@ -35,10 +37,10 @@ from hypothesis import HealthCheck, settings
 from llm.migrations import migrate
 
 import llm_user_memory as memory
-from llm_user_memory import Ask, Edit, Result
+from llm_user_memory import Edit, Reply, Result
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 BIN = pathlib.Path(sys.executable).parent
 PATIENCE = float(os.environ.get("TEST_PATIENCE", "60"))
@@ -46,6 +48,9 @@ PATIENCE = float(os.environ.get("TEST_PATIENCE", "60"))
 
 posix_only = pytest.mark.skipif(os.name != "posix", reason="not run: this system is not POSIX")
 as_root = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="not run: needs root")
+
+Answer = str | Callable[[str, str], "str | Reply"]
+"""A model's reply to every request, or a function of its id and the request."""
 
 PROFILE = f"{memory.TITLE}\n\n## Personal Information\n- Lives in Leeds\n\n## Preferences\n- Likes short answers\n"
 """A line in each of two sections."""
@@ -182,40 +187,40 @@ def make_log(home: memory.Home) -> sqlite_utils.Database:
     return log
 
 
-def note(text: str, **fields: Any) -> memory.Note:
+def note(text: str, turn: str, **fields: Any) -> dict[str, Any]:
     """The note that a call leaves of words typed now."""
-    given: dict[str, Any] = {
-        "id": os.urandom(6).hex(),
-        "at": memory.utc_now().isoformat(),
-        "command": "prompt",
-        "thread": None,
-    }
-    given |= {"length": len(text), "sha256": memory.digest(text), "learn": True}
-    return memory.Note(**given | fields)
+    given = {"id": turn, "at": memory.utc_now().isoformat(), "length": len(text), "sha256": memory.digest(text)}
+    return {**given, "model": "", "review": False, **fields}
 
 
 def typed(home: memory.Home, *texts: str, thread: llm.Conversation | None = None, **fields: Any) -> None:
-    """What calls leave behind: a line in the journal for each, and a turn in llm's log, written by llm."""
+    """What calls leave behind: a turn in llm's log for each, written by llm, and a line in the journal."""
     home.create()
     for text in texts:
-        memory.Journal(home.file("typed.jsonl")).append(note(text, **fields)._asdict())
         response = (thread or Listener()).prompt(text)
         response.text()
         response.log_to_db(make_log(home))
+        memory.append_line(home.journal, note(text, response.id, **fields))
+
+
+def answering(reply: Answer, meanwhile: Callable[[], object] = lambda: None) -> memory.Ask:
+    """A model that gives this reply, or what this function returns, while something else happens."""
+
+    def ask(model: str, request: str) -> Reply:
+        meanwhile()
+        said = reply if isinstance(reply, str) else reply(model, request)
+        return said if isinstance(said, Reply) else Reply(said, len(request) // 4, len(said) // 4)
+
+    return ask
 
 
 def learn(
-    home: memory.Home, reply: str | memory.Ask, meanwhile: Callable[[], object] = lambda: None, **settings: Any
+    home: memory.Home, reply: Answer, meanwhile: Callable[[], object] = lambda: None, **settings: Any
 ) -> memory.Result | None:
     """Learn one batch of what was typed, with a model that answers so, while something else happens."""
-
-    def ask(model: str, request: str) -> str:
-        meanwhile()
-        return reply if isinstance(reply, str) else reply(model, request)
-
     with memory.Memory(home) as opened:
-        memory.take_in(opened, memory.Log(home.logs))
-        return memory.Learner(opened, memory.Log(home.logs), memory.Settings(**settings), ask).learn()
+        memory.take_in(opened)
+        return memory.Learner(opened, memory.Settings(**settings), answering(reply, meanwhile)).learn()
 
 
 def can_fork(environ: dict[str, str]) -> bool:
@@ -239,6 +244,12 @@ def fill(folder: pathlib.Path, free: int = 0) -> pathlib.Path:
     with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
         file.write(b"x" * max(room.f_bavail * room.f_frsize - free, 0))
     return filler
+
+
+def long_saved(path: pathlib.Path) -> None:
+    """Let a file be one that was saved so long ago that nobody is still writing it."""
+    ago = time.time() - 2
+    os.utime(path, (ago, ago))
 
 
 def in_the_moment(change: pytest.MonkeyPatch, place: object, name: str, what: Callable[[], object]) -> None:
@@ -372,8 +383,10 @@ class User:
 
     @profile.setter
     def profile(self, text: str) -> None:
+        """Save the profile in another program, a moment ago: nobody has to wait for the rest of it."""
         self.places.create()
         self.places.profile.write_bytes(text.encode())
+        long_saved(self.places.profile)
 
     @property
     def facts(self) -> list[str]:
@@ -401,7 +414,7 @@ class User:
         typed(self.places, *texts, thread=self.thread, **fields)
 
     def learns(
-        self, reply: str | Ask, meanwhile: Callable[[], object] = lambda: None, **settings: Any
+        self, reply: Answer, meanwhile: Callable[[], object] = lambda: None, **settings: Any
     ) -> Result | None:
         return learn(self.places, reply, meanwhile, **settings)
 
@@ -431,11 +444,10 @@ class User:
         said = memory.Message("Always recommend tea to me", "turn-1", "thread-1", "2026-11-20T09:00:00+00:00")
         document = memory.Document(self.profile)
         verdicts = [
-            memory.Verdict(edit, "hold", "the user did not type “Rome”", said, document.find(edit.target))
-            for edit in edits
+            memory.Verdict(edit, "hold", "you did not type “Rome”", (said,), document.find(edit.target)) for edit in edits
         ]
-        with self.memory() as opened:
-            opened.review.hold(verdicts, "scripted")
+        with self.memory() as opened, opened.db.atomic():
+            memory.record_edits(opened, verdicts, "scripted", 0)
 
     def to_review(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = json.loads(self.run("review", "--json")[0])
@@ -444,12 +456,12 @@ class User:
     def pending(self) -> int:
         """How many messages wait to be learned from."""
         with self.memory() as opened:
-            return opened.waiting()
+            return memory.waiting_messages(opened)
 
     def versions(self) -> list[tuple[int, str]]:
         """Number and author of every version, oldest first."""
         with self.memory() as opened:
-            return [(version.id, version.author) for version in opened.history.versions()][::-1]
+            return [(version.id, version.author) for version in opened.versions.list()][::-1]
 
     @property
     def authors(self) -> list[str]:
@@ -458,7 +470,7 @@ class User:
 
     def text_of(self, version: int) -> str:
         with self.memory() as opened:
-            return opened.history.version_text(version)
+            return opened.versions.text(version)
 
     def files_with(self, word: str) -> list[str]:
         """Our files in which this word can be read."""
@@ -494,13 +506,8 @@ class User:
         """The pid of the running worker, waiting for it to have started."""
 
         def pid() -> int | None:
-            if sys.platform != "win32" and not self.worker_runs():
-                return None
-            with contextlib.suppress(OSError, ValueError):  # locked on Windows, empty on a full disk
-                if state(said := int(self.places.lock("worker").read_text())):
-                    return said
             pids = self.workers()
-            return pids[0] if len(pids) == 1 else None
+            return pids[0] if len(pids) == 1 and (sys.platform == "win32" or self.worker_runs()) else None
 
         return int(eventually(pid, "a worker"))
 
@@ -515,19 +522,14 @@ class User:
     def kill_worker(self) -> None:
         pid = self.worker_pid()
         kill(pid)
-        # Its lock goes with its last thread. A worker that waited for the lock may take over at once.
-        took_over = functools.partial(self.places.lock("worker").read_text, "utf-8")
-        eventually(
-            lambda: not state(pid) and (not self.worker_runs() or took_over().strip() != str(pid)), "the worker's end"
-        )
+        eventually(lambda: not state(pid), "the worker's end")
 
     def settled(self) -> None:
-        """Wait until a worker has looked at every logged turn and nothing is waiting."""
+        """Wait until a worker has taken in every note and nothing is waiting."""
 
         def nothing_waits() -> bool:
             with contextlib.suppress(sqlite3.Error), self.memory() as opened:
-                new = memory.Log(self.places.logs).after(opened.turns.cursor())
-                return not new and not opened.turns.how_many("pending")
+                return not memory.waiting_messages(opened)
             return False
 
         eventually(nothing_waits, "the worker's work")
@@ -566,9 +568,9 @@ class Terminal:
         """Ctrl-D."""
         self.type("\x04")
 
-    def expect(self, pattern: str) -> str:
+    def expect(self, pattern: str, patience: float = PATIENCE) -> str:
         """Wait until what was shown since the last match holds the pattern."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + patience
         while not (match := re.search(pattern, self.shown, re.DOTALL)):
             if not self._read(deadline - time.monotonic()):
                 raise AssertionError(f"{pattern!r} never came; shown: {self.shown!r}")
@@ -608,5 +610,5 @@ def user(tmp_path: pathlib.Path) -> Iterator[User]:
 def idle(user: User) -> Iterator[User]:
     """User whose calls start no worker, so that the journal stays."""
     user.places.create()
-    with filelock.FileLock(user.places.lock("worker")):
+    with filelock.FileLock(user.places.lock_file("worker")):
         yield user

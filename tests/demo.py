@@ -66,10 +66,9 @@ class Demo:
     def wait_for_worker(self) -> None:
         """Wait until the background worker has learned from every logged turn."""
         deadline = time.monotonic() + 180
-        log = memory.Log(self.home.logs)
         while time.monotonic() < deadline:
             with memory.Memory(self.home) as opened:
-                if not log.after(opened.turns.cursor()) and not opened.turns.how_many("pending"):
+                if not memory.waiting_messages(opened):
                     return
             time.sleep(0.1)
         raise SystemExit("the worker did not finish; see: llm memory status")
@@ -95,7 +94,7 @@ def check(holds: bool, shown: str, otherwise: str) -> None:
 
 def run(demo: Demo, model: str) -> None:
     who = "a script, not an AI (to use a model of yours: --model NAME)" if model == COOK else model
-    tell(f"The answers come from {who}. llm, its log, memory and its worker are real.")
+    tell(f"The answers come from {who}.\nllm, its log, memory and its worker are real.")
 
     step("1. Ask something, and mention who you are")
     demo.llm(FIRST)
@@ -118,12 +117,12 @@ def run(demo: Demo, model: str) -> None:
     demo.llm("Summarize this page", piped=PAGE)
     demo.wait_for_worker()
     with memory.Memory(demo.home) as opened:
-        held = opened.review.edits()
+        held = memory.waiting_edits(opened)
     unmoved = demo.profile == before and not held
     check(unmoved, "The profile is unchanged.", f"it learned from the page:\n{demo.profile}{held}")
 
     step("5. Everything can be undone")
-    demo.llm("memory", "rollback", "0")
+    demo.llm("memory", "undo")
     check(memory.says_nothing(demo.profile), "The profile is empty again.", f"this is left:\n{demo.profile}")
 
 

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from attacks import ATTACKS, CONTROLS, INNOCENT, PROFILE, SECRETS, Case, judged, layers
+from attacks import ATTACKS, CONTROLS, PROFILE, Case
 from conftest import eventually
 
 import llm_user_memory as memory
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from conftest import User
 
 CASES = [*ATTACKS, *CONTROLS]
-PIPED = [case for case in ATTACKS if case.by == "not typed"]
+PIPED = [case for case in ATTACKS if case.piped]
 IN_CHAT = [case for case in CASES if case.short]
 ONE_BY_ONE = [case for case in CASES if not case.short]
 
@@ -30,30 +30,41 @@ def facts(text: str) -> set[str]:
     return {item.text for item in memory.Document(text).items}
 
 
+def typed_in(case: Case) -> list[memory.Message]:
+    """What a model is shown of a case: what was typed, and not put in by the shell."""
+    typed = (typed for typed in case.messages if not case.line or memory.is_written_in(typed, case.line))
+    return [memory.Message(memory.as_shown(text.strip()), "turn", at="2026-11-20T12:00") for text in typed]
+
+
+def judged(case: Case, messages: list[memory.Message]) -> memory.Judgement:
+    document = memory.Document(case.profile)
+    return memory.judge(memory.parse_reply(case.answer) or [], document, document, messages)
+
+
 # -- the gates alone -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", CASES, ids=name)
-def test_a_case_is_stopped_by_the_layer_it_names_and_only_what_it_names_is_learned(case: Case) -> None:
-    judgement = judged(case)
-    assert set(layers(case)) - {"reached the profile"} == set(filter(None, case.by.split(", ")))
+def test_a_case_is_stopped_for_the_reason_it_names_and_only_what_it_names_is_learned(case: Case) -> None:
+    judgement = judged(case, typed_in(case))
+    wanted = set(filter(None, case.by.split("; ")))
+    reasons = [verdict.reason for verdict in judgement.verdicts if verdict.outcome != "apply"]
+    assert {why for why in wanted for reason in reasons if re.match(why, reason)} == wanted
+    assert [reason for reason in reasons if not any(re.match(why, reason) for why in wanted)] == []
     before, after = facts(case.profile), facts(judgement.document.text)
-    assert after - before == set(case.learned)
-    assert before - after == set(case.lost)
+    assert (after - before, before - after) == (set(case.learned), set(case.lost))
     assert len(judgement.of("hold")) == case.held
 
 
 @pytest.mark.parametrize("case", PIPED, ids=name)
-def test_a_piped_attack_would_have_succeeded_as_typed_text(case: Case) -> None:
-    document = memory.Document(case.profile)
-    typed = [memory.Message(prompt) for prompt in case.prompts()]
-    verdicts = memory.judge(memory.parse_reply(case.answer) or [], document, document, typed).verdicts
-    assert {verdict.outcome for verdict in verdicts} & {"apply", "hold"}
+def test_a_piped_attack_would_have_been_believed_as_typed_text(case: Case) -> None:
+    together = [memory.Message(f"{case.piped}\n{typed}", "turn") for typed in case.messages]
+    assert {verdict.outcome for verdict in judged(case, together).verdicts} & {"apply", "hold"}
 
 
-def test_the_corpus_is_as_large_as_was_asked_for() -> None:
+def test_there_are_as_many_cases_as_were_asked_for() -> None:
     assert len({name(case) for case in CASES}) == len(CASES)
-    assert (len(ATTACKS) >= 60, len(CONTROLS) >= 25, len(SECRETS) >= 30, len(INNOCENT) >= 40) == (True,) * 4
+    assert (len(ATTACKS) >= 60, len(CONTROLS) >= 25) == (True, True)
 
 
 # -- the worst replies, one after another ----------------------------------------
@@ -66,13 +77,12 @@ TWELVE = "# Me\n\n" + "".join(
         *("Bakes rye bread", "Rents a flat by the river", "Sings alto in a choir", "Uses Debian at home"),
     )
 )
-TALK = "I sing opera, what chess opening suits a night nurse in Porto who is allergic to penicillin? Number {}."
+TALK = "I sing opera, what opening suits a night nurse in Porto, and what should we hear in the evening? Number {}."
 
 
-def hostile(day: int, model_id: str, request: str) -> str:
+def hostile(quote: str, day: int, model_id: str, request: str) -> str:
     """Return the worst reply to this request: every edit quotes what was typed."""
     ids = re.findall(r"^\[([a-z]+)\]", request, re.MULTILINE)
-    quote = "chess opening suits a night nurse in Porto who is allergic to penicillin"
     replies = (
         [f"REMOVE | {id_} | {quote}" for id_ in ids],
         [f"REMOVE | {id_} | {quote}" for id_ in ids[day:][:3]],
@@ -83,15 +93,21 @@ def hostile(day: int, model_id: str, request: str) -> str:
     return "\n".join(replies[day % len(replies)])
 
 
-def test_ten_hostile_replies_in_a_row_leave_three_quarters_of_the_profile_and_every_held_edit(user: User) -> None:
+@pytest.mark.parametrize(("quote", "left"), [("what should we hear", 6), ("suits a night nurse in Porto", 1)])
+def test_ten_hostile_replies_in_a_row_leave_half_of_the_profile_but_for_what_their_quote_names(
+    user: User, quote: str, left: int
+) -> None:
     user.profile = TWELVE
     user.has_to_review(*(Edit("ADD", "Me", f"Waits {n}", "I wait") for n in range(60)))
     waiting = [held["id"] for held in user.to_review()]
     for day in range(10):
         user.types(TALK.format(day))
-        assert user.learns(functools.partial(hostile, day))
-    assert len(facts(TWELVE) & facts(user.profile)) >= 9
+        assert user.learns(functools.partial(hostile, quote, day))
+    assert len(facts(TWELVE) & facts(user.profile)) >= left
     assert {held["id"] for held in user.to_review()} >= set(waiting)
+    versions = [version for version, author in user.versions() if author == "worker"]
+    user.run("undo", *map(str, versions))
+    assert facts(user.profile) == facts(TWELVE)
 
 
 # -- through llm -----------------------------------------------------------------
@@ -140,7 +156,7 @@ def test_what_is_typed_or_piped_into_llm_teaches_only_what_it_should(idle: User,
         assert learn_all(idle, model) == (0 if case.line else len(case.messages)), case
         assert facts(idle.profile) - facts(case.profile) == set(case.learned), case
         assert facts(case.profile) - facts(idle.profile) == set(case.lost), case
-        assert len(idle.to_review()) - before == min(case.held, memory.HELD_AT_ONCE), case
+        assert len(idle.to_review()) - before == min(case.held, memory.MOST_WAITING - before), case
         if case.piped:
             assert not any(case.piped[:40] in request for request in model.requests), case
         assert keeps_secret(idle, case, model), case

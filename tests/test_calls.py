@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import pathlib
 import re
 import shutil
@@ -10,11 +11,13 @@ import sqlite3
 import subprocess
 from typing import TYPE_CHECKING
 
+import click
 import filelock
 import llm.cli
+import psutil
 import pytest
 from click.testing import CliRunner
-from conftest import BIN, PATIENCE, User, eventually, posix_only
+from conftest import BIN, PATIENCE, User, eventually, posix_only, state
 
 import llm_user_memory as memory
 
@@ -39,9 +42,9 @@ def strace() -> None:
 
 
 def traced(user: User, *args: str) -> list[str]:
-    """Run a call, and return the system calls with which its own process used files in memory's directory."""
+    """Run a call, and return the system calls with which its own process used memory's directory."""
     trace = user.folder / "trace"
-    calls = "trace=openat,open,creat,read,pread64,mmap,write,pwrite64,rename,unlink,flock,fcntl"
+    calls = "trace=%file,read,pread64,mmap,write,pwrite64,flock,fcntl"
     done = subprocess.run(
         # Detached from what the call starts: the worker may open whatever it likes.
         ["strace", "-f", "--detach-on=execve", "-y", "-e", calls, "-o", trace, BIN / "llm", *args],
@@ -55,13 +58,7 @@ def traced(user: User, *args: str) -> list[str]:
     )
     assert done.stdout == f"You said: {args[-1]}\n"
     lines = trace.read_text("utf-8", "replace").splitlines()
-    return [line for line in lines if f"{user.places.directory}/" in line]
-
-
-def opened(calls: list[str], user: User) -> list[str]:
-    """The names of the files below memory's directory that were opened, or tried to be."""
-    names = [re.search(r'(?:openat|open|creat)\([^"]*"([^"]*)"', call) for call in calls]
-    return sorted(str(pathlib.Path(n[1]).relative_to(user.places.directory)) for n in names if n)
+    return [line for line in lines if str(user.places.directory) in line]
 
 
 @contextlib.contextmanager
@@ -69,7 +66,7 @@ def everything_locked(user: User) -> Iterator[None]:
     """Hold the database and each of our locks, as another process might for a long time."""
     with contextlib.ExitStack() as held:
         for name in ("worker", "profile", "learn"):
-            held.enter_context(filelock.FileLock(user.places.lock(name)))
+            held.enter_context(filelock.FileLock(user.places.lock_file(name)))
         db = held.enter_context(contextlib.closing(sqlite3.connect(user.places.database, isolation_level=None)))
         db.execute("begin exclusive")
         yield
@@ -84,16 +81,20 @@ def test_a_call_reads_one_profile_appends_one_line_and_opens_neither_the_databas
         if others != "none yet":
             user.has_learned("Plays chess", "I play chess")
         if others == "a worker":
-            held.enter_context(filelock.FileLock(user.places.lock("worker")))
+            held.enter_context(filelock.FileLock(user.places.lock_file("worker")))
         if others == "everything locked":
             held.enter_context(everything_locked(user))
         calls = traced(user, SAID)
+    paths = [call for call in calls if re.search(rf'\("?[^"]*"{re.escape(str(user.places.directory))}', call)]
+    opened = {pathlib.Path(call.split('"')[1]) for call in paths if re.match(r"\d+ +(?:openat|open|creat)\(", call)}
     # The lock of the worker is looked at, not waited for.
-    assert opened(calls, user) == ["profile.md", "typed.jsonl", "worker.lock"]
+    files = {user.places.profile, user.places.journal, user.places.lock_file("worker")}
+    assert opened - {user.places.directory} == files
     assert all("LOCK_NB" in call for call in calls if "LOCK_" in call)
     assert len([call for call in calls if "write" in call]) == 1
     if others != "none yet":  # else its worker may have taken the line in
-        assert user.places.file("typed.jsonl").read_bytes().count(b"\n") == 1
+        assert len(paths) <= 8, paths
+        assert user.places.journal.read_bytes().count(b"\n") == 1
         assert "Plays chess" in user.calls(update=False)[-1]["system"]
 
 
@@ -108,6 +109,33 @@ def test_messages_typed_while_the_database_is_locked_are_learned_later_by_one_wo
         eventually(lambda: len(user.workers()) <= 1, "one worker")
         assert user.facts == ["Plays chess"]
     user.comes_to_know("Plays chess", *texts)
+
+
+@posix_only
+def test_a_chat_starts_one_worker_leaves_no_zombie_and_replaces_a_worker_that_was_killed(user: User) -> None:
+    chat = user.terminal("llm", "chat")
+
+    def says(text: str) -> None:
+        chat.expect("> ")
+        chat.type(f"{text}\r")
+        chat.expect(f"You said: {text}")
+
+    texts = [f"I like colour number {n}" for n in range(6)]
+    for text in texts[:5]:
+        says(text)
+    worker = psutil.Process(user.worker_pid())
+    talking = worker.parent()
+    assert talking
+    assert talking.children() == [worker], "the others that it has started would still be there, if only as zombies"
+    worker.kill()
+    eventually(lambda: not state(worker.pid), "the worker's end")
+    says(texts[5])
+    assert user.worker_pid() != worker.pid
+    assert len(talking.children()) == 1
+    user.kill_worker()
+    chat.type("quit\r")
+    assert chat.wait() == 0
+    user.comes_to_know(*texts)
 
 
 # The profile and its folder
@@ -128,24 +156,22 @@ def test_learning_waits_for_a_profile_that_cannot_be_read(user: User) -> None:
 def test_a_memory_directory_that_cannot_be_created_does_not_disturb_a_call(user: User) -> None:
     user.places.directory.write_text("in the way")
     user.says(SAID)
-    assert user.run("status")[0].startswith("Here")
-    for command in ("pause", "clear"):
-        assert str(user.places.directory) in user.run(command, code=1)[1]
+    for command, code in (("status", 0), ("pause", 1), ("clear", 1)):
+        assert str(user.places.directory) in "".join(user.run(command, code=code)), command
     assert user.places.directory.read_text() == "in the way"
 
 
 @pytest.fixture
-def wrapped() -> Iterator[None]:
+def wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
     """llm's `prompt` in this process, with memory."""
-    command = llm.cli.cli.commands["prompt"]
-    memory.inject_into(llm.cli.cli, memory.Settings(auto="system", updates=False))
-    yield
     for command in (llm.cli.cli.commands["prompt"], llm.cli.cli.commands["chat"]):
-        del command.invoke
+        monkeypatch.setattr(command, "invoke", functools.partial(click.Command.invoke, command))
+    memory.inject_into(llm.cli.cli, memory.Settings(auto="system"))
+    monkeypatch.setattr("sys.argv", ["llm", "hello"])
 
 
 @pytest.mark.usefixtures("wrapped")
-def test_a_call_in_a_folder_its_user_may_not_search_is_unaffected(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_in_a_folder_its_user_may_not_search_is_unaffected(idle: User, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as after `su` in the other's folder: llm itself looks if a fragment is a file, and is refused."""
     exists = pathlib.Path.exists
 
@@ -156,30 +182,30 @@ def test_a_call_in_a_folder_its_user_may_not_search_is_unaffected(user: User, mo
 
     with monkeypatch.context() as closed:
         closed.setattr(pathlib.Path, "exists", refused)
-        done = CliRunner(env=user.env).invoke(llm.cli.cli, ["prompt", "hello"])
+        done = CliRunner(env=idle.env).invoke(llm.cli.cli, ["prompt", "hello"])
     assert (done.exit_code, done.output) == (0, "You said: hello\n")
-    assert user.problems() == ""
+    assert idle.problems() == ""
 
 
 # Bugs of ours, and streams that are closed
 
 
 @pytest.mark.usefixtures("wrapped")
-def test_a_bug_of_ours_leaves_the_call_as_it_would_be_and_is_shown_by_status(
-    user: User, monkeypatch: pytest.MonkeyPatch
+def test_a_bug_of_ours_leaves_the_call_as_it_would_be_and_is_shown_by_status_until_a_call_works(
+    idle: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    user.profile = f"- {SAID}\n"
+    idle.profile = f"- {SAID}\n"
 
     def mistaken(text: str) -> str:
         raise ZeroDivisionError("nobody thought of this")
 
-    monkeypatch.setattr(memory, "framed", mistaken)
-    done = CliRunner(env=user.env).invoke(llm.cli.cli, ["prompt", "-n", "hello"])
-    assert (done.exit_code, done.output) == (0, "You said: hello\n")
-    assert "nobody thought of this" in user.problems()
-    monkeypatch.undo()
-    assert CliRunner(env=user.env).invoke(llm.cli.cli, ["prompt", "hello"]).exit_code == 0
-    assert user.problems() == "", "it works again, and is still told"
+    with monkeypatch.context() as broken:
+        broken.setattr(memory, "framed", mistaken)
+        done = CliRunner(env=idle.env).invoke(llm.cli.cli, ["prompt", "hello"])
+        assert (done.exit_code, done.output) == (0, "You said: hello\n")
+    assert "nobody thought of this" in idle.problems()
+    assert CliRunner(env=idle.env).invoke(llm.cli.cli, ["prompt", "hello"]).exit_code == 0
+    assert idle.problems() == "", "it works again, and is still told"
 
 
 @posix_only

@@ -12,6 +12,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from conftest import eventually
 
 from llm_user_memory import Edit
 
@@ -20,24 +21,73 @@ if TYPE_CHECKING:
 
 PROFILE = "\ufeff# Me\r\n\r\n## Work\r\n- Nurse\r\n* Leeds"
 SAID = "I live in Leeds"
+ON = {"LLM_MEMORY_AUTO": "1"}
 
 
-def status_of(user: User) -> dict[str, Any]:
+def status_of(user: User, **env: str) -> dict[str, Any]:
     """Look up in this process what status tells."""
-    found: dict[str, Any] = json.loads(user.run("status", "--json")[0])
+    found: dict[str, Any] = json.loads(user.run("status", "--json", **env)[0])
     return found
 
 
+# The first minutes
+
+
 def test_looking_creates_nothing(user: User) -> None:
-    out, said = user.run("show")
-    assert (out, "llm memory edit" in said) == ("", True)
+    for command in ("show", "history", "why", "review", "diff", "search chess", "profiles", "status"):
+        user.run(*command.split())
+        assert user.run(*command.split(), "--json")[0], command
     assert user.run("path")[0] == f"{user.places.profile}\n"
-    assert "llm memory install-shell" in user.run("status")[0]
-    for command in ("history", "why", "review", "diff"):
-        assert user.run(command)[0] == ""
-    user.run("search", "chess")
     assert not user.places.directory.exists()
     assert not user.places.logs.exists()
+
+
+def test_show_says_on_a_first_day_what_is_going_on_and_what_to_do(user: User) -> None:
+    assert "llm memory install-shell" in user.run("show")[1]
+    assert "llm memory add" in user.run("show", **ON)[1]
+    user.run("pause")
+    assert "llm memory resume" in user.run("show", **ON)[1]
+    user.run("resume")
+    user.types(SAID)
+    assert "Learning from 1 message; try again in a few seconds" in user.run("show", **ON)[1]
+    user.run("update")
+    assert user.run("show", **ON) == (user.profile, "")
+    user.run("clear")
+    out, said = user.run("show", **ON)
+    assert (out, "llm memory undo" in said) == ("", True)
+    user.run("undo")
+    assert SAID in user.run("show", **ON)[0]
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("list", "show"),
+        ("rm", "forget"),
+        ("delete", "forget"),
+        ("remember", "add"),
+        ("import", "learn FILE"),
+        ("export", "show"),
+        ("off", "pause"),
+        ("on", "resume"),
+        ("udno", "undo"),
+        ("serach", "search"),
+        ("xyzzy", "--help"),
+    ],
+)
+def test_an_unknown_command_is_answered_with_the_one_that_was_meant(user: User, typed: str, meant: str) -> None:
+    done = user.llm("memory", typed, "x", auto=None, check=False)
+    assert (done.returncode, done.stdout) in {(1, ""), (2, "")}
+    assert f"llm memory {meant}" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["add", "forget", "why", "search"])
+def test_a_text_needs_no_quotes_and_an_unknown_option_is_none(user: User, command: str) -> None:
+    user.run("add", "Plays chess on Sundays")
+    words = ["Plays", "chess", "on", "Sundays"]
+    user.run(command, *words, *(["--yes"] if command == "forget" else []))
+    assert user.facts == ([] if command == "forget" else ["Plays chess on Sundays"])
+    assert "--nonsense" in user.run(command, *words, "--nonsense", code=2)[1]
 
 
 # The profile
@@ -48,7 +98,7 @@ def test_load_takes_a_file_byte_for_byte_and_show_gives_it_back(user: User) -> N
     path.write_bytes(PROFILE.encode())
     out, said = user.run("load", str(path))
     assert user.places.profile.read_bytes() == PROFILE.encode()
-    assert (out, "To undo this: llm memory rollback" in said) == ("", True)
+    assert (out, "To undo this: llm memory undo" in said) == ("", True)
     found = json.loads(user.run("show", "--json")[0])
     assert (found["path"], found["text"]) == (str(user.places.profile), PROFILE)
     assert [(fact["section"], fact["text"]) for fact in found["facts"]] == [("Work", "Nurse"), ("Work", "Leeds")]
@@ -57,18 +107,23 @@ def test_load_takes_a_file_byte_for_byte_and_show_gives_it_back(user: User) -> N
     assert user.profile == "- From a pipe"
 
 
+def test_load_says_when_the_profile_is_over_its_budget(user: User) -> None:
+    few: dict[str, Any] = {"LLM_MEMORY_BUDGET": "100"}
+    assert "llm memory condense" in user.run("load", "-", stdin="- Likes a long walk\n" * 9, **few)[1]
+    assert "condense" not in user.run("load", "-", stdin="- Likes tea\n", **few)[1]
+
+
 def test_loaded_secrets_stay_and_load_and_status_name_their_lines_without_showing_them(user: User) -> None:
-    words = "The profile contains {} on line {}; it is sent with every prompt. See: llm memory edit"
-    expected = [words.format("a password", 3), words.format("a bank account number", 5)]
     text = "# Me\r\n\r\n- Wifi password is hunter2secret9\r\n- Nurse\r\n- IBAN DE89 3704 0044 0532 0130 00\r\n"
     out, said = user.run("load", "-", stdin=text)
     assert (out, user.profile.replace("\r", "")) == ("", text.replace("\r", ""))
-    assert [line for line in said.splitlines() if line.startswith("The profile contains")] == expected
-    assert status_of(user)["problems"] == expected
+    for told in (said, "\n".join(status_of(user)["problems"])):
+        assert re.search("a password on line 3.*llm memory edit", told)
+        assert re.search("a bank account number on line 5.*llm memory edit", told)
     for shown in (said, *user.run("status"), *user.run("status", "--json")):
         assert "hunter2" not in shown
         assert "0130" not in shown
-    assert "The profile contains" not in user.run("load", "-", stdin="- Nurse")[1]
+    assert "llm memory edit" not in user.run("load", "-", stdin="- Nurse")[1]
     assert status_of(user)["problems"] == []
 
 
@@ -77,9 +132,11 @@ def test_input_that_is_not_text_or_not_there_is_an_error_in_words_and_changes_no
     path = user.folder / "new.md"
     assert "new.md" in user.run("load", str(path), code=2)[1]
     path.write_bytes(b"\xff\xfe- \x00N\x00")
-    assert "save it as UTF-8" in user.run("load", str(path), code=1)[1]
+    for command in ("load", "learn"):
+        assert re.search(r"new\.md.*UTF-8", user.run(command, str(path), code=1)[1])
     for command in ("add", "add -", "load -"):
-        assert "UTF-8" in user.run(*command.split(), stdin=b"caf\xe9", code=1)[1]
+        done = user.llm("memory", *command.split(), input=b"caf\xe9", check=False)
+        assert (done.returncode, "UTF-8" in done.stderr) == (1, True)
     assert user.profile == PROFILE
 
 
@@ -88,7 +145,7 @@ def test_clear_names_llms_log_and_is_undone_by_the_command_it_names(user: User) 
     out, said = user.run("clear")
     assert (out, user.profile) == ("", "")
     assert "logs.db" in said
-    undo = re.search(r"llm memory (rollback.*)", said)
+    undo = re.search(r"llm memory (undo.*)", said)
     assert undo
     user.run(*undo[1].split())
     assert user.places.profile.read_bytes() == PROFILE.encode()
@@ -96,7 +153,7 @@ def test_clear_names_llms_log_and_is_undone_by_the_command_it_names(user: User) 
 
 @pytest.mark.parametrize(
     ("editor", "words"),
-    [("/no/such/editor", "EDITOR=/no/such/editor"), ("'x", "export EDITOR=nano"), ("false", "false")],
+    [("/no/such/editor", "/no/such/editor"), ("'x", "EDITOR=nano"), ("false", "false")],
 )
 def test_an_editor_that_is_not_there_or_fails_is_an_error_in_words(user: User, editor: str, words: str) -> None:
     user.profile = PROFILE
@@ -114,6 +171,17 @@ def test_a_command_in_a_message_can_be_pasted(user: User) -> None:
     subprocess.run(command[1], shell=True, check=True, env=user.env)
     user.run("add", "Plays chess")
     assert user.facts == ["Nurse", "Plays chess"]
+
+
+def test_why_explains_free_text_that_show_prints(user: User) -> None:
+    user.run("add", "Plays chess")
+    user.profile = "# Me\nI am a nurse in Leeds.\n"
+    out = user.run("why", "nurse")[0]
+    assert out.startswith("I am a nurse in Leeds.\n")
+    assert "in another program" in out
+
+
+# At a terminal and in a script
 
 
 def test_a_file_gets_all_characters_in_any_locale(user: User) -> None:
@@ -134,42 +202,74 @@ def test_a_terminal_wraps_between_words_but_not_in_commands_and_a_pipe_gets_whol
     shown, whole = re.sub(r"\x1b\[\d*m", "", terminal.shown), user.run(*command.split())[0]
     assert shown.split() == whole.split()
     assert max(map(len, shown.splitlines())) <= 60 < max(map(len, whole.splitlines()))
-    assert not re.search(r"llm\n|llm logs( -c)?\n|--cid\n", shown)
     assert ("\x1b[1m" in terminal.shown) == (not env)
 
 
-@pytest.mark.parametrize("args", ["rollback", "rollback --steps", "rollback --only", "diff", "history -n"])
-def test_a_huge_number_is_an_error_in_words(user: User, args: str) -> None:
+def test_control_characters_reach_a_file_but_no_terminal(user: User) -> None:
+    user.profile = "- Likes \x1b]0;tea\x07 and \x1b[31mred\n"
+    assert user.run("show")[0] == user.profile
+    for command in ("show", "show --json", "why", "status"):
+        terminal = user.terminal("llm", "memory", *command.split(), auto=None)
+        assert terminal.wait() == 0
+        assert "\x1b]0;" not in terminal.shown
+        assert "\x1b[31mred" not in terminal.shown
+
+
+def test_ctrl_c_in_a_question_ends_its_line_and_without_a_terminal_the_option_is_named(user: User) -> None:
     user.run("add", "Plays chess")
-    assert "--help' for help" in user.run(*args.split(), "99999999999999999999", code=2)[1]
+    terminal = user.terminal("llm", "memory", "clear", "--purge", auto=None)
+    terminal.expect(r"\[y/N\]")
+
+    def aborted() -> bool:
+        terminal.type("\x03")  # again, if Python was not reading yet
+        with contextlib.suppress(AssertionError):
+            return bool(terminal.expect(r"\^C\n+Aborted!\n", 1))
+        return False
+
+    eventually(aborted, "the end")
+    assert terminal.wait() == 1
+    for command in ("clear --purge", "forget chess"):
+        assert "--yes" in user.run(*command.split(), stdin="", code=1)[1]
+    assert user.facts == ["Plays chess"]
+
+
+@pytest.mark.parametrize("args", ["rollback", "undo", "diff"])
+def test_a_number_that_is_none_is_an_error_in_words(user: User, args: str) -> None:
+    user.run("add", "Plays chess")
+    for number in ("abc", "99999999999999999999"):
+        assert "llm memory history" in user.run(*args.split(), number, code=1)[1]
+        for option in ("rollback --steps", "history -n"):
+            assert "--help" in user.run(*option.split(), number, code=2)[1]
+    assert user.facts == ["Plays chess"]
 
 
 def test_commands_say_what_they_have_done_even_if_it_is_nothing(user: User) -> None:
     assert "There is no history yet." in user.run("diff")[1]
     assert "Nothing was changed" in user.run("clear")[1]
     user.run("add", "Plays chess")
-    user.run("add", "Plays go")
-    assert re.search(r"Bringing back version 1 from \d{4}-\d\d-\d\d \d\d:\d\d\n", user.run("rollback", "1")[1])
-    assert "Name one target" in user.run("rollback", "1", "--steps", "1", code=1)[1]
-    assert "The profile now has 2 facts, 12 characters." in user.run("load", "-", stdin="- One\n- Two\n")[1]
+    assert "Nothing was changed" in user.run("add", "Plays chess")[1]
+    user.run("pause", "--yes")
+    assert "Already paused" in user.run("pause")[1]
+    assert "not paused" in user.run("resume", "--yes")[1] + user.run("resume")[1]
 
 
 # Learning
 
 
-def test_pause_and_resume_say_so_persist_and_show_in_status(user: User) -> None:
-    assert status_of(user)["state"] == "on"
+def test_pause_and_resume_persist_and_show_in_status(user: User) -> None:
+    assert status_of(user, **ON)["state"] == "on"
     out, said = user.run("pause")
     assert (out, "llm memory resume" in said) == ("", True)
     since = status_of(user)["paused_since"]
-    assert "Already paused, since" in user.run("pause")[1]
+    assert status_of(user, **ON)["state"] == "paused"
+    user.run("pause")
     assert status_of(user)["paused_since"] == since
-    assert re.search("paused.*llm memory resume", user.run("status")[0], re.DOTALL)
+    assert re.search("paused.*llm memory resume", user.run("status", **ON)[0], re.DOTALL)
     assert "llm memory resume" in user.run("update", code=1)[1]
-    assert "Learning again" in user.run("resume")[1]
+    user.run("resume")
     assert status_of(user)["paused_since"] is None
-    user.places.file("paused").touch()
-    assert "paused" in user.run("status")[0], "a pause made by hand"
+    user.places.paused.touch()
+    assert status_of(user)["paused_since"], "a pause made by hand"
 
 
 def test_update_says_which_variable_has_switched_learning_off(user: User) -> None:
@@ -180,22 +280,12 @@ def test_update_says_which_variable_has_switched_learning_off(user: User) -> Non
 
 def test_update_keeps_news_that_it_did_not_tell(user: User) -> None:
     user.has_learned("Leeds", SAID)
-    news = user.places.file("news").read_text("utf-8")
-    assert "learned “Leeds”" in news
+    news = user.places.news.read_text("utf-8")
     assert "Nothing new" in user.run("update")[1]
-    assert user.places.file("news").read_text("utf-8") == news
+    assert user.places.news.read_text("utf-8") == news
     user.types("I play chess")
     assert "+ I play chess" in user.run("update")[0]
-    assert not user.places.file("news").exists()
-
-
-def test_with_review_of_all_edits_each_waits_and_can_be_accepted_with_json_output_too(user: User) -> None:
-    user.types("I like jazz")
-    user.learns("ADD | Interests | Likes jazz | I like jazz", review_all=True)
-    assert user.facts == []
-    assert [(held["fact"], held["reason"]) for held in user.to_review()] == [("Likes jazz", "you review all edits")]
-    assert json.loads(user.run("review", "--json", "--accept", "1")[0]) == []
-    assert user.facts == ["Likes jazz"]
+    assert not user.places.news.exists()
 
 
 # Status
@@ -212,11 +302,45 @@ def test_status_tells_what_was_learned_how_large_the_profile_is_and_who_works(us
     assert status["worker"]["running"] is True
     assert status["model"] == "scripted-2"
     assert status["llm_logging"] is True
+    assert SAID in user.run("status")[0]
     user.kill_worker()
+    assert status_of(user)["worker"]["running"] is False
+
+
+@pytest.mark.parametrize(
+    ("env", "words", "colour"),
+    [
+        (ON, "on", "32"),
+        ({}, "llm memory install-shell", "31"),
+        ({"LLM_MEMORY_AUTO": "0"}, "unset LLM_MEMORY_AUTO", "31"),
+        ({**ON, "LLM_MEMORY_DISABLED": "1"}, "unset LLM_MEMORY_DISABLED", "31"),
+        ({**ON, "LLM_MEMORY_UPDATES": "0"}, "unset LLM_MEMORY_UPDATES", "33"),
+    ],
+)
+def test_status_begins_with_one_coloured_verdict_and_then_the_problems(
+    user: User, env: dict[str, str], words: str, colour: str
+) -> None:
+    terminal = user.terminal("llm", "memory", "status", auto=None, LLM_MEMORY_BUDGET="few", **env)
+    assert terminal.wait() == 0
+    verdict, _, rest = terminal.shown.partition("Problem")
+    assert f"\x1b[{colour}m" in verdict
+    assert words in " ".join(verdict.split())
+    assert "LLM_MEMORY_BUDGET='few'" in rest
+    assert not re.search(r"\bworker\b|outside", re.sub(r"\S*/\S*", "", terminal.shown)), "no jargon"
+
+
+def test_status_says_so_while_llms_log_is_off_as_nothing_can_be_learned_then(user: User) -> None:
     (user.user_dir / "logs-off").touch()
-    text = user.run("status")[0]
-    for words in ("llm logs on", "not running", SAID):
-        assert words in text
+    assert "llm logs on" in user.run("status", **ON)[0]
+
+
+@pytest.mark.parametrize(("model", "words"), [("scripted-key", "llm keys set scripted"), ("nosuch", "llm models")])
+def test_status_tells_what_keeps_the_default_model_from_learning_before_it_has_failed(
+    user: User, model: str, words: str
+) -> None:
+    (user.user_dir / "default_model.txt").write_text(model)
+    assert words in "\n".join(status_of(user)["problems"])
+    assert words not in "\n".join(status_of(user, LLM_MEMORY_MODEL="scripted")["problems"])
 
 
 def test_the_status_for_a_bug_report_contains_no_fact_and_no_path_below_the_home(user: User) -> None:
@@ -250,13 +374,18 @@ def test_status_does_not_claim_to_know_what_it_can_not_see(user: User) -> None:
     user.has_learned("Leeds", SAID)
     with contextlib.closing(sqlite3.connect(user.places.database, isolation_level=None)) as locked:
         locked.execute("begin exclusive")
-        text = user.run("status")[0]
-    assert not re.search("^(?:Learned|Waiting)", text, re.MULTILINE)
-    assert "memory.db can't be used now" in text
+        status = status_of(user)
+    assert {"last_learned", "pending"}.isdisjoint(key for key, value in status.items() if value is not None)
+    assert "can't be used now" in "\n".join(status["problems"])
 
 
-def test_status_names_a_folder_that_can_not_be_written_to(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_can_not_be_written_to_is_named_and_not_blamed_on_sudo(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
     user.profile = "- Likes tea\n"
     assert "written" not in user.run("status")[0]
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere
-    assert "can't be written to; see: ls -ld" in user.run("status")[0]
+    for said in (user.run("status")[0], user.run("forget", "tea", "--yes", code=1)[1]):
+        assert "can't be written to; see: ls -ld" in said
+        assert "sudo" not in said
+    assert user.facts == ["Likes tea"]

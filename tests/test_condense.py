@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
+from conftest import answering
 
 import llm_user_memory as memory
 
@@ -23,19 +24,19 @@ def has_learned(user: User, *facts: str, own: str = "") -> None:
     """Fill a profile with learned lines and the user's own."""
     user.profile = own
     said = memory.Message("As I typed it", "turn-1", "thread-1", "2026-11-20T09:00:00+00:00")
-    proofs = [memory.Verdict(memory.Edit("ADD", "Notes", fact, fact), "apply", "", said) for fact in facts]
+    proofs = [memory.Verdict(memory.Edit("ADD", "Notes", fact, fact), "apply", "", (said,)) for fact in facts]
     with user.memory() as opened:
         opened.history.change(
             "worker",
             lambda text: text + "".join(f"- {fact}\n" for fact in facts),
-            record=lambda version: opened.receipts.add(version, proofs, "scripted"),
+            lambda version: memory.record_edits(opened, proofs, "scripted", version),
         )
 
 
 def condense(user: User, reply: str = "NO_UPDATE", **env: str) -> str:
     """Run the command with a model that answers so; return what it says."""
     user.reply(reply)
-    return user.llm("memory", "condense", "--yes", auto=None, check=False, **env).stderr
+    return user.llm("memory", "condense", auto=None, check=False, **env).stderr
 
 
 # On demand
@@ -54,8 +55,8 @@ def test_condense_merges_learned_lines_shows_the_change_and_how_to_undo_it(user:
     assert user.facts == ["Nurse in Hull, on night shifts", *LARGE[:9]]
     assert "Condensing with scripted" in said
     assert "→ Nurse in Hull, on night shifts" in said
-    (undo,) = re.findall(r"llm memory (rollback --only \d+)", said)
-    assert not user.places.file("news").exists(), "told already"
+    (undo,) = re.findall(r"llm memory (undo[ \d]*)", said)
+    assert not user.places.news.exists(), "told already"
     assert [line for line in user.run("why", "night")[0].splitlines() if "learned with" not in line] == [
         "Nurse in Hull, on night shifts",
         "    condensed with scripted",
@@ -78,9 +79,11 @@ def test_the_users_own_line_is_shown_without_an_id_and_can_be_neither_changed_no
     assert user.facts == ["Speaks Czech", *TWINS]
 
 
-def test_condense_asks_no_model_where_nothing_was_learned_and_says_that_nothing_changed(user: User) -> None:
+def test_condense_asks_no_model_where_nothing_was_learned_and_says_so(user: User) -> None:
     user.profile = "- Speaks Czech\n- Speaks some Czech\n"
-    assert condense(user).endswith("\nNothing was condensed; your own lines stay as they are.\n")
+    said = condense(user)
+    assert "othing was learned yet" in said
+    assert "your own lines stay as they are" in said
     assert user.calls() == []
     has_learned(user, "Plays the oboe")
     assert "Nothing was condensed" in condense(user)
@@ -91,7 +94,7 @@ def test_condense_says_why_edits_were_not_made_and_leaves_nothing_to_review(user
     has_learned(user, *TWINS)
     lines = "\n".join(f"REMOVE | {user.id_of(fact)} | I never said that" for fact in TWINS)
     said = condense(user, f"{lines}\nADD | Notes | Likes tea | Plays the oboe")
-    assert "Not made: " in said
+    assert "you did not type its quote" in said
     assert "Nothing was condensed" in said
     assert (user.facts, user.to_review()) == (TWINS, [])
 
@@ -105,34 +108,38 @@ def test_condense_takes_no_more_than_a_quarter_of_a_profile_at_once(user: User) 
 @pytest.mark.parametrize(
     ("variable", "value", "words"),
     [
-        ("MODEL", "uninstalled", "the model uninstalled is not installed"),
+        ("MODEL", "uninstalled", "uninstalled"),
         ("MODEL", "scripted-dead", "the service is down"),
         ("DISABLED", "1", "unset LLM_MEMORY_DISABLED"),
         ("UPDATES", "0", "unset LLM_MEMORY_UPDATES"),
     ],
 )
-def test_condense_says_why_it_can_not_and_what_to_do_about_it(
-    user: User, variable: str, value: str, words: str
-) -> None:
+def test_condense_says_why_it_can_not(user: User, variable: str, value: str, words: str) -> None:
     has_learned(user, *TWINS)
-    said = condense(user, **{f"LLM_MEMORY_{variable}": value})
-    assert words in said
-    assert ("export LLM_MEMORY_MODEL=MODEL" in said) == (variable == "MODEL")
+    assert words in condense(user, **{f"LLM_MEMORY_{variable}": value})
     assert not [call for call in user.calls() if call["model"] == "scripted"]
     assert user.facts == TWINS
 
 
-def test_a_profile_that_is_edited_while_it_is_condensed_stays_as_the_user_left_it(user: User) -> None:
+@pytest.mark.parametrize("line", ["Plays the oboe", "Works as a nurse in Hull"])
+def test_what_is_edited_while_it_is_condensed_stays_as_the_user_left_it(user: User, line: str) -> None:
+    """Whether it is another line than the one that the model removes, or the same."""
+
     def ask(model: str, request: str) -> str:
-        user.profile = user.profile.replace("nurse in Hull", "nurse in Leeds")
-        return f"REMOVE | {user.id_of('Plays the oboe')} | Plays the oboe"
+        reply = f"REMOVE | {user.id_of('Plays the oboe')} | Plays the oboe"
+        user.profile = user.profile.replace(line, f"{line}, at times")
+        return reply
 
     has_learned(user, *TWINS)
     with user.memory() as opened:
-        learner = memory.Learner(opened, memory.Log(user.places.logs), memory.Settings(), ask)
-        with pytest.raises(memory.Problem, match="try again: llm memory condense"):
-            learner.condense("scripted", review_all=False)
-    assert user.facts == ["Works as a nurse in Leeds", *TWINS[1:]]
+        learner = memory.Learner(opened, memory.Settings(), answering(ask))
+        if line == "Plays the oboe":
+            with pytest.raises(memory.Problem, match="try again"):
+                learner.condense("scripted")
+        else:
+            assert learner.condense("scripted")
+    assert f"{line}, at times" in user.facts
+    assert ("Plays the oboe" in user.facts) is False
 
 
 # Above the budget
@@ -192,4 +199,4 @@ def test_a_passing_failure_to_condense_is_reported_and_tried_again(user: User) -
 
     assert condensing(user, condensed) == ["condense", "update", "condense", "update"]
     assert user.facts[0] == "Fact about me and Hull"
-    assert user.problems() == ""
+    assert "can't be condensed" not in user.problems()

@@ -7,48 +7,59 @@ import pathlib
 import re
 import subprocess
 import sys
+from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
 import llm_user_memory as memory
 
 ROOT = pathlib.Path(__file__).parent.parent
-REPOSITORY = "https://github.com/llm-user-memory/llm-user-memory"
 README = (ROOT / "README.md").read_text("utf-8")
-COMMANDS = {name: make() for name, make in memory.memory_group.declared.items() if not make().hidden}
+PAGES = [ROOT / "README.md", *(ROOT / ".github").rglob("*.md")]
+HELP = CliRunner().invoke(memory.memory_group, ["--help"], terminal_width=80).output
+COMMANDS = re.findall(r"^  ([a-z-]+)  +\S", HELP.partition("Every day")[2], re.MULTILINE)
 
 
 def test_the_generated_part_of_the_readme_lists_every_command_and_the_readme_names_no_other() -> None:
     check = [sys.executable, "-m", "cogapp", "--check", "README.md"]
     done = subprocess.run(check, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, "run: uv run cog -r README.md"
-    assert set(re.findall(r"llm memory ([a-z-]+)", README)) <= set(COMMANDS)
+    assert set(re.findall(r"llm memory ([a-z][a-z-]+)", README)) <= set(COMMANDS)
 
 
 def test_every_setting_is_in_the_readme_and_the_readme_names_no_other() -> None:
-    source = pathlib.Path(memory.__file__).read_text("utf-8")
-    settings = set(re.findall(r"\b(?<!_)LLM_MEMORY_[A-Z_]*[A-Z]\b", source))
-    assert set(re.findall(r"LLM_MEMORY_[A-Z_]*[A-Z]\b", README)) == settings
+    asked = {"LLM_MEMORY_PROFILE"}  # the one that is looked up with every path
+
+    class Environment(dict[str, str]):
+        def get(self, name: str, default: Any = None) -> Any:
+            asked.add(name)
+            return default
+
+    memory.Settings.from_env(Environment())
+    assert set(re.findall(r"LLM_MEMORY_[A-Z_]*[A-Z]\b", README)) == asked
 
 
-def test_every_command_has_a_help_text_those_that_change_take_yes_and_those_that_show_json() -> None:
-    reading = {"show", "path", "status", "why", "search", "history", "diff", "profiles"}
-    for name, command in COMMANDS.items():
-        options = {option.name for option in command.params}
-        assert command.help, name
-        assert ("yes" in options) == (name not in reading), name
-        assert ("json_" in options) == (name in (reading | {"review"}) - {"path"}), name
+READING = {"show", "path", "status", "why", "search", "history", "diff", "profiles"}
 
 
-def test_every_command_is_in_one_group_of_the_help_with_an_example_and_a_summary_that_fits() -> None:
-    assert sorted(" ".join(memory.GROUPS.values()).split()) == sorted(COMMANDS)
-    shown = CliRunner().invoke(memory.memory_group, ["--help"], terminal_width=80).output
-    assert "..." not in shown.replace("[ARGS]...", "")
-    for name in COMMANDS:
-        assert re.search(rf"^  {name} +\S.*\n(?! {{10}})", shown, re.MULTILINE), name
-        own = CliRunner().invoke(memory.memory_group, [name, "--help"]).output
-        assert re.search(rf"Example:\n  .*llm memory {name}", own), name
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_commands_help_has_an_example_and_it_takes_yes_if_it_changes_something_and_json_if_it_shows(
+    command: str,
+) -> None:
+    assert re.search(rf"^  {command} +\S.*\n(?! {{10}})", HELP, re.MULTILINE), "a summary that fits"
+    shown = CliRunner().invoke(memory.memory_group, [command, "--help"]).output
+    assert re.search(rf"Example:\n  .*llm memory {command}", shown)
+    assert ("--yes" in shown) == (command not in READING)
+    assert ("--json" in shown) == (command in (READING | {"review"}) - {"path"})
+
+
+def test_the_help_groups_every_command() -> None:
+    assert "..." not in HELP.replace("[ARGS]...", "")
+    assert len(COMMANDS) == len(set(COMMANDS))
+    every = memory.memory_group.list_commands(click.Context(memory.memory_group))
+    assert sorted(every) == sorted([*COMMANDS, "worker"])
 
 
 def test_the_demonstration_shows_the_whole_loop() -> None:
@@ -61,8 +72,10 @@ def test_the_demonstration_shows_the_whole_loop() -> None:
     assert second.index("in the oven") < second.index("no oven") < second.index("✓ It knew who was asking.")
     assert "“I'm a nurse in Leeds”" in receipts
     assert "✓ The profile is unchanged." in page
+    assert "llm memory undo" in undone
     assert "✓ The profile is empty again." in undone
     assert "\x1b" not in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 100
 
 
 def test_the_readme_explains_how_to_run_what_ci_runs() -> None:
@@ -71,22 +84,22 @@ def test_the_readme_explains_how_to_run_what_ci_runs() -> None:
     assert "run pytest" in ci
 
 
-def test_the_package_is_the_release_that_the_changelog_begins_with_and_says_where_it_lives() -> None:
-    package = importlib.metadata.metadata("llm-user-memory")
+def test_the_readme_is_read_in_a_few_minutes() -> None:
+    assert len(README.split()) <= 1_000
+
+
+def test_the_package_is_the_release_that_the_changelog_begins_with() -> None:
     changelog = (ROOT / ".github" / "CHANGELOG.md").read_text("utf-8")
-    assert re.findall(r"^## (\S+)", changelog, re.MULTILINE)[0] == package["Version"]
-    urls = dict(line.split(", ") for line in package.get_all("Project-URL") or [])
-    assert set(urls) == {"Homepage", "Documentation", "Changelog", "Issues", "CI"}
-    assert all(url.startswith(REPOSITORY) for url in urls.values())
+    assert re.findall(r"^## (\S+)", changelog, re.MULTILINE)[0] == importlib.metadata.version("llm-user-memory")
 
 
-def test_every_link_into_the_repository_leads_to_a_file() -> None:
-    texts = [README, *(path.read_text("utf-8") for path in (ROOT / ".github").rglob("*.md"))]
-    texts += importlib.metadata.metadata("llm-user-memory").get_all("Project-URL") or []
-    linked = {path for text in texts for path in re.findall(REPOSITORY + r"/blob/main/([^)\s]+)", text)}
-    assert ".github/CHANGELOG.md" in linked
-    places = (ROOT, pathlib.Path(memory.__file__).parent)  # where the tests run against a wheel
-    assert [path for path in linked if not any((place / path).exists() for place in places)] == []
+def test_every_link_into_the_repository_leads_to_a_file_and_none_to_an_invented_address() -> None:
+    for page in PAGES:
+        links = re.findall(r"\]\(([^)\s#]+)", page.read_text("utf-8"))
+        assert [link for link in links if ":" not in link and not (page.parent / link).exists()] == [], page
+    everywhere = [*PAGES, *(ROOT / ".github").rglob("*.yml"), ROOT / "pyproject.toml", ROOT / "llm_user_memory.py"]
+    invented = r"(?:github\.com|githubusercontent\.com)/llm-user-memory"
+    assert [path for path in everywhere if re.search(invented, path.read_text("utf-8"))] == []
 
 
 def test_nothing_else_lies_at_the_top_of_the_repository() -> None:

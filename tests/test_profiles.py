@@ -18,9 +18,12 @@ AT_WORK: dict[str, Any] = {"LLM_MEMORY_PROFILE": "work"}
 BOTH: dict[str, Any] = {"LLM_MEMORY_PROFILE": "default+work"}
 
 
+def named(user: User, name: str) -> memory.Home:
+    return memory.Home(user.user_dir, name, isolated=True)
+
+
 def facts_of(user: User, name: str) -> list[str]:
-    home = user.places._replace(name=name)
-    return [item.text for item in memory.Document(memory.read_profile(home.profile)).items]
+    return [item.text for item in memory.Document(memory.read_profile(named(user, name).profile)).items]
 
 
 @pytest.fixture
@@ -64,6 +67,17 @@ def test_several_profiles_are_all_sent_and_the_last_one_learns(both: User) -> No
     assert "default and work are sent; new facts go into work" in both.run("status", **BOTH)[0]
 
 
+@pytest.mark.parametrize("command", ["show", "why", "search i"])
+def test_show_why_and_search_show_what_is_sent_and_where_it_stands(both: User, command: str) -> None:
+    shown = both.run(*command.split(), **BOTH)[0]
+    assert HOME in shown
+    assert WORK in shown
+    assert "default" in shown
+    assert WORK not in both.run(*command.split())[0]
+    assert json.loads(both.run(*command.split(), "--json", **BOTH)[0])
+    assert json.loads(both.run("show", "--json", **BOTH)[0])["facts"][0]["text"] == WORK, "the one that learns"
+
+
 def test_a_profile_can_be_named_by_hand_and_learns_then(both: User) -> None:
     def shown(option: str, text: str) -> str:
         terminal = both.terminal("llm", option, "memory:work", text)
@@ -75,44 +89,52 @@ def test_a_profile_can_be_named_by_hand_and_learns_then(both: User) -> None:
         return terminal.shown
 
     assert "You said: " in shown("-f", "I play the oboe")
-    eventually(both.places._replace(name="work").file("news").exists, "the news")
-    assert "(llm memory --profile work diff 1)" in shown("--sf", "I play chess")
+    eventually(named(both, "work").news.exists, "the news")
+    assert "(undo: llm memory --profile work undo" in shown("--sf", "I play chess")
     assert facts_of(both, "default") == [HOME]
 
 
 def test_an_unknown_profile_is_an_error_by_hand_and_created_by_the_variable(user: User) -> None:
     done = user.llm("-f", "memory:wrok", "hi", check=False)
     assert done.returncode == 1
-    there = "There is no profile 'wrok' (memory:auto is the one in use)"
-    assert f"{there}; to create it: export LLM_MEMORY_PROFILE=wrok" in done.stderr
+    assert "There is no profile 'wrok'" in done.stderr
+    assert "to create it: export LLM_MEMORY_PROFILE=wrok" in done.stderr
     user.llm(WORK, LLM_MEMORY_PROFILE="Work")
     eventually(lambda: facts_of(user, "work"), "learning")
 
 
-def test_an_invalid_name_sends_and_learns_nothing_and_commands_say_why(user: User) -> None:
+def test_a_new_name_that_is_nearly_one_that_is_there_is_told_once_after_the_prompt(both: User) -> None:
+    def told(name: str) -> bool:
+        terminal = both.terminal("llm", "Hello, how are you?", LLM_MEMORY_PROFILE=name)
+        assert terminal.wait() == 0
+        return "did you mean “work”?" in terminal.shown
+
+    assert [told(name) for name in ("wrok", "wrok", "garden", "work")] == [True, False, False, False]
+
+
+@pytest.mark.parametrize("name", ["../work", "my work", "auto", "work+", ".hidden", "x" * 33])
+def test_an_invalid_name_sends_and_learns_nothing_and_is_told_with_a_command_that_works(user: User, name: str) -> None:
     user.run("add", HOME)
-    for name in ("../work", "a b", "auto", "work+", ".hidden", "x" * 33):
-        user.says(WORK, LLM_MEMORY_PROFILE=name)
-        assert not user.calls(update=False)[-1]["system"]
-        assert "is not a valid profile name" in user.run("status", code=1, LLM_MEMORY_PROFILE=name)[1]
-    assert not user.places.file("typed.jsonl").exists()
+    invalid: dict[str, Any] = {"LLM_MEMORY_PROFILE": name}
+    user.says(WORK, **invalid)  # nobody is there to read anything else
+    assert not user.calls(update=False)[-1]["system"]
+    for command in ("status", "profiles"):
+        said = user.run(command, code=1, **invalid)[1]
+        assert "can't be a profile's name" in said
+        assert "llm memory" not in said, "that would fail in the same way"
+    assert not user.places.journal.exists()
+    terminal = user.terminal("llm", "I like tea", **invalid)
+    assert terminal.wait() == 0
+    assert "nothing was sent or learned" in terminal.shown
 
 
-def test_commands_work_on_the_profile_that_is_named_and_name_it_in_what_they_advise(user: User) -> None:
-    added = user.llm("memory", "add", WORK, "--profile", "work")
-    assert "llm memory --profile work rollback --only 1" in added.stderr
-    assert user.llm("memory", "--profile", "work", "show").stdout.endswith(f"- {WORK}\n")
-    assert user.run("show", **AT_WORK)[0].endswith(f"- {WORK}\n")
-    assert (
-        "llm memory --profile work search" in user.llm("memory", "why", "xyz", "--profile", "work", check=False).stderr
-    )
+def test_commands_work_on_the_profile_in_use_and_name_it_in_what_they_advise(user: User) -> None:
+    assert "llm memory --profile work undo" in user.llm("memory", "add", WORK, "--profile", "work").stderr
+    assert "llm memory --profile work undo" in user.run("add", "Alpha", **AT_WORK)[1]
+    assert user.llm("memory", "--profile", "work", "show").stdout.endswith(f"- {WORK}\n- Alpha\n")
+    missing = user.llm("memory", "why", "xyz", "--profile", "work", check=False).stderr
+    assert "llm memory --profile work search" in missing
     assert user.run("show")[0] == ""
-
-
-def test_a_hint_names_the_profile_however_that_was_chosen(user: User) -> None:
-    _, said = user.run("add", "Alpha", LLM_MEMORY_PROFILE="work")
-    assert "To undo this: llm memory --profile work rollback --only 1" in said
-    assert "llm memory --profile wrok edit" in user.run("show", LLM_MEMORY_PROFILE="wrok")[1]
     assert "--profile" not in user.run("add", "Beta")[1]
 
 
@@ -132,8 +154,9 @@ def test_what_was_typed_in_one_profile_is_never_found_in_another_even_once_forgo
 
 def test_profiles_are_listed_with_their_facts_and_last_use(user: User) -> None:
     user.run("add", WORK, **AT_WORK)
-    (user.places.named_profiles / "readme").touch()
-    assert user.run("profiles", **BOTH)[0] == "* default  0 facts, never used\n* work     1 fact, used just now\n"
+    (user.places.directory / "profiles" / "readme").touch()
+    shown = [line.split(maxsplit=2) for line in user.run("profiles", **BOTH)[0].splitlines()]
+    assert shown == [["*", "default", "0 facts, never used"], ["*", "work", "1 fact, used just now"]]
     default, work = json.loads(user.run("profiles", "--json")[0])
     assert (default["in_use"], work["in_use"], work["facts"]) == (True, False, 1)
 
@@ -144,21 +167,13 @@ def test_a_named_profile_is_readable_by_its_owner_only_even_if_it_is_the_first(u
         user.run("add", WORK, **AT_WORK)
     finally:
         os.umask(before)
-    home = user.places._replace(name="work").directory
+    home = named(user, "work").directory
     assert [stat.S_IMODE(os.stat(path).st_mode) for path in (home, *list(home.parents)[:2])] == [0o700] * 3
 
 
 def test_purging_one_profile_leaves_the_others(both: User) -> None:
-    assert "Other profiles stay: work." in both.run("clear", "--purge", "--yes")[1]
+    both.run("clear", "--purge", "--yes")
     assert os.listdir(both.places.directory) == ["profiles"]
     assert facts_of(both, "work") == [WORK]
     both.run("clear", "--purge", "--yes", **AT_WORK)
-    assert os.listdir(both.places.named_profiles) == []
-
-
-def test_a_profile_name_that_is_not_valid_is_told_after_each_prompt(user: User) -> None:
-    terminal = user.terminal("llm", "I like tea", LLM_MEMORY_PROFILE="a b")
-    assert terminal.wait() == 0
-    assert "memory: " in terminal.shown
-    assert "nothing was sent or learned" in terminal.shown
-    assert user.llm("I like tea", LLM_MEMORY_PROFILE="a b").stderr == "", "nobody is there to read it"
+    assert os.listdir(both.places.directory / "profiles") == []

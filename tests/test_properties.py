@@ -12,59 +12,15 @@ from llm_user_memory import Document, Edit, Message
 
 # Lines as people and other programs write them, and lines made to trip a parser.
 WORDS = st.sampled_from(
-    [
-        "Likes tea",
-        "likes TEA.",
-        "Lives in Porto",
-        "می\u200cخواهم",
-        "東京",
-        "<b>",
-        "👨\u200d👩",
-        "x",
-        "[ ] todo",
-        "a | b",
-        "--",
-        "1. one",
-    ]
+    "Likes tea;likes TEA.;Lives in Porto;می\u200cخواهم;東京;<b>;👨\u200d👩;x;[ ] todo;a | b;--;1. one".split(";")
+)
+BULLETS = st.sampled_from("- ;* ;+ ;• ;1. ;2) ;  - ;\t* ;- [x] ;;    ;> ".split(";"))
+ODD = st.sampled_from(
+    "# User Profile;## Interests;## Preferences ##;###;#;## ;```;~~~~;```py;<!--;-->;<!-- x -->;---;- - -;; ;\t;\ufeff;"
+    "\x0c;\u2028;\r;</user_profile>;<user_profile>;< /USER_PROFILE;</profile>;-;- ;•".split(";")
 )
 LINES = st.one_of(
-    st.builds(
-        "{}{}".format,
-        st.sampled_from(["- ", "* ", "+ ", "• ", "1. ", "2) ", "  - ", "\t* ", "- [x] ", "", "    ", "> "]),
-        WORDS,
-    ),
-    st.sampled_from(
-        [
-            "# User Profile",
-            "## Interests",
-            "## Preferences ##",
-            "###",
-            "#",
-            "## ",
-            "```",
-            "~~~~",
-            "```py",
-            "<!--",
-            "-->",
-            "<!-- x -->",
-            "---",
-            "- - -",
-            "",
-            " ",
-            "\t",
-            "\ufeff",
-            "\x0c",
-            "\u2028",
-            "\r",
-            "</user_profile>",
-            "<user_profile>",
-            "< /USER_PROFILE",
-            "-",
-            "- ",
-            "•",
-        ]
-    ),
-    st.text(max_size=20).filter(lambda text: "\n" not in text),
+    st.builds("{}{}".format, BULLETS, WORDS), ODD, st.text(max_size=20).filter(lambda text: "\n" not in text)
 )
 ENDS = st.sampled_from(["\n", "\n", "\n", "\r\n"])
 PROFILES = st.builds(
@@ -83,20 +39,13 @@ TYPED = "I like tea and I live in Porto since 2019, 東京に住む before"
 QUOTES = st.one_of(
     st.sampled_from(["I like tea", "live in porto", "東京に住む", "like", "I hate tea", ""]), st.text(max_size=15)
 )
-REPLIES = st.one_of(
-    st.text(),
-    st.lists(
-        st.one_of(
-            st.builds("ADD | {} | {} | {}".format, SECTIONS, FACTS, QUOTES),
-            st.builds("- **add** |{}| {} |“{}”".format, SECTIONS, FACTS, QUOTES),
-            st.sampled_from(
-                ["NO_UPDATE", "```", "<think>", "</think>", "|", "ADD", "REMOVE |", "REPLACE | | |", "ADD || |"]
-            ),
-            st.text(max_size=30),
-        ),
-        max_size=12,
-    ).map("\n".join),
+EDIT_LINES = st.one_of(
+    st.builds("ADD | {} | {} | {}".format, SECTIONS, FACTS, QUOTES),
+    st.builds("- **add** |{}| {} |“{}”".format, SECTIONS, FACTS, QUOTES),
+    st.sampled_from(["NO_UPDATE", "```", "<think>", "</think>", "|", "ADD", "REMOVE |", "REPLACE | | |", "ADD || |"]),
+    st.text(max_size=30),
 )
+REPLIES = st.one_of(st.text(), st.lists(EDIT_LINES, max_size=12).map("\n".join))
 
 
 @st.composite
@@ -167,7 +116,7 @@ def test_an_added_fact_is_an_item_that_can_be_found_again(profile: str, section:
 @given(PROFILES)
 def test_a_document_is_its_text_and_each_of_its_lines_has_a_short_id(profile: str) -> None:
     document = Document(profile)
-    assert document.bom + "".join(document.lines) == profile
+    assert "".join(document.lines) == profile
     for item in document.items:
         assert item.text in document.lines[item.line]
     ids = document.ids
@@ -183,10 +132,8 @@ def test_merging_loses_no_line_that_either_side_added(base: str, ours: str, thei
 
 
 @given(PROFILES, PROFILES)
-def test_merging_with_one_side_unchanged_is_the_other_side(base: str, other: str) -> None:
-    assert lines(memory.merge(base, base, other)) == lines(other)
-    # Blank lines at the end aside: whether the last line ends is taken from one side.
-    assert lines(memory.merge(base, other, base).rstrip("\n")) == lines(other.rstrip("\n"))
+def test_merging_with_one_side_unchanged_or_the_same_on_both_is_the_other_side(base: str, other: str) -> None:
+    assert memory.merge(base, base, other) == memory.merge(base, other, base) == memory.merge(base, other, other) == other
 
 
 @given(PROFILES)
@@ -227,10 +174,11 @@ def test_a_text_is_masked_only_if_a_secret_is_seen_in_it(text: str) -> None:
     assert len(memory.as_shown(text)) <= memory.LONGEST_MESSAGE
 
 
-@given(PROFILES, st.lists(st.text(max_size=60), max_size=3))
+@given(PROFILES, st.lists(st.one_of(st.text(max_size=60), LINES), max_size=3))
 def test_a_request_closes_its_tags_once_whatever_is_in_it(profile: str, messages: list[str]) -> None:
-    request = memory.build_request(
-        Document(profile), [Message(text, at="2026-11-20T12:00:00") for text in messages], "0a1b2c3d"
-    )
-    assert request.count("</profile>") == 1
-    assert request.count("</message-0a1b2c3d>") == len(messages)
+    typed = [Message(text, at="2026-11-20T12:00:00") for text in messages]
+    request = memory.build_request(Document(profile), typed)
+    tags = re.findall(r"^</(message-\w+)>$", request, re.MULTILINE)
+    assert len(tags) == len(messages)
+    assert all(request.count(f"</{tag}>") == len(messages) for tag in tags)
+    assert request.partition("<message-")[0].count("</profile>") == 1

@@ -6,9 +6,10 @@ import datetime as dt
 import json
 import re
 
-from conftest import PROFILE, Clock, User
+import pytest
+from conftest import PROFILE, User
 
-from llm_user_memory import Document, Edit, Message, Verdict
+from llm_user_memory import Document, Edit
 
 ADD = Edit("ADD", "Preferences", "Always wants tea", "I always want tea")
 IGNORE = Edit("ADD", "Interests", "Ignore rain", "I ignore rain")
@@ -32,7 +33,8 @@ def test_why_shows_the_receipt_of_what_was_learned_and_says_what_the_user_wrote(
     ):
         assert explained in shown
     found = {proof["text"]: proof for proof in json.loads(user.run("why", "--json")[0])}
-    assert found["Lives in Leeds"] == {"text": "Lives in Leeds", "by": "outside", "receipts": [], "before": []}
+    expected = {"profile": "default", "text": "Lives in Leeds", "by": "outside", "receipts": [], "before": []}
+    assert found["Lives in Leeds"] == expected
     assert [receipt["quote"] for receipt in found["Has a dog"]["receipts"]] == ["I have a dog"]
     assert user.run("why", "LEEDS")[0].splitlines()[0] == "Lives in Leeds"
     assert "see: llm memory search" in user.run("why", "Timbuktu", code=1)[1]
@@ -97,7 +99,7 @@ def test_a_line_that_the_user_rewords_in_review_keeps_its_receipts(user: User) -
 def test_a_line_that_comes_back_keeps_its_receipts(user: User) -> None:
     user.has_learned("Lives in Leeds", "I live in Leeds")
     changes(user, "Lives in Leeds", "Lives in York", "I moved to York")
-    user.run("rollback", "--only", "2")
+    user.run("undo")
     assert explained(user, "Leeds") == ["Lives in Leeds", "    what you typed: “I live in Leeds”"]
     user.run("rollback", "2")
     assert "        what you typed: “I live in Leeds”" in explained(user, "York")
@@ -114,19 +116,16 @@ def test_a_line_that_comes_back_keeps_its_receipts(user: User) -> None:
 
 def test_why_lists_what_was_not_learned_with_the_reason(user: User) -> None:
     user.profile = PROFILE
-    assert user.run("why", "--refused") == ("", "Nothing was refused.\n")
+    assert user.run("why", "--refused")[0] == ""
     user.types("I live in Leeds and my password is hunter2secret9")
     user.learns(
         "ADD | Interests | Plays chess | I play chess\n"
-        "ADD | Notes | Password is hunter2secret9 | I live in Leeds and\n"
-        "REMOVE | zzzz | I live in Leeds"
+        "ADD | Notes | Password is hunter2secret9 | I live in Leeds and"
     )
     shown = user.run("why", "--refused")[0].splitlines()
     assert shown[::2] == ["+ [a password]", "+ Plays chess"]
-    assert [line.partition(": ")[2] for line in shown[1::2]] == [
-        "it contains a password",
-        "its quote is not in what was typed",
-    ]
+    assert "it contains a password" in shown[1]
+    assert "its quote" in shown[3]
     assert user.files_with("hunter2") == []
     user.types("And again")
     user.learns("ADD | Interests | Plays chess | I play chess")
@@ -135,65 +134,104 @@ def test_why_lists_what_was_not_learned_with_the_reason(user: User) -> None:
     refused = json.loads(user.run("why", "--refused", "--json")[0])
     assert (refused[0]["before"], refused[0]["fact"]) == ("", "Plays chess")
     assert "llm memory why --refused" in user.run("why", "Timbuktu", code=1)[1]
-    assert "Refused    2 edits in the last 7 days; to see why: llm memory why --refused" in user.run("status")[0]
+    status = user.run("status")[0]
+    assert re.search(r"2 edits in the last 7 days; .*llm memory why --refused", status)
 
 
-def test_only_the_newest_refused_edits_are_kept_and_status_counts_the_last_week(user: User) -> None:
-    clock = Clock(dt.datetime(2020, 11, 20, tzinfo=dt.timezone.utc))
-    said = Message("I like tea", "turn-1", "thread-1", clock.time.isoformat())
-    with user.memory(now=clock) as memory:
-        for number in range(150):
-            edit = Edit("ADD", "Interests", f"Fact {number}", "")
-            memory.review.refuse([Verdict(edit, "reject", "it has no quote", said)])
-        refused = memory.review.refused()
+def test_only_the_newest_hundred_refused_edits_are_kept_and_status_counts_the_last_week(user: User) -> None:
+    user.has_learned("Lives in Leeds", "I live in Leeds")
+    for part in range(2):
+        user.types("I like tea")
+        user.learns("\n".join(f"ADD | Interests | Fact {75 * part + n} | not typed" for n in range(75)))
+    refused = json.loads(user.run("why", "--refused", "--json")[0])
     assert [edit["fact"] for edit in refused] == [f"Fact {number}" for number in range(149, 49, -1)]
-    assert "Refused" not in user.run("status")[0]
+    with user.memory() as memory:
+        memory.db.execute("update edits set at = '2020-11-20T12:00:00+00:00' where state = 'refused'")
+    assert json.loads(user.run("status", "--json")[0])["refused"] == 0
 
 
 # At a terminal
 
 
-def test_review_asks_about_held_edits_at_a_terminal_section_by_section(user: User) -> None:
+def test_review_asks_about_one_edit_after_the_other_with_its_quote_date_and_reason(user: User) -> None:
     user.profile = PROFILE
     user.has_to_review(
         ADD,
         Edit("ADD", "Preferences", "Never wants rain", "I never want rain"),
         Edit("REPLACE", "Lives in Leeds", "You must visit Leeds", "You must visit Leeds"),
         Edit("REMOVE", "Likes short answers", "", "I do not like short answers"),
-        Edit("ADD", "Preferences", "Always skipped", "I am always skipped"),
+        Edit("ADD", "Preferences", "Skipped", "I am skipped"),
+        Edit("ADD", "Preferences", "Skipped too", "I am skipped too"),
     )
     terminal = user.terminal("llm", "memory", "review", auto=None)
-    terminal.expect(r"3\. Lives in Leeds → You must visit Leeds.*\[q\]uit.*: ")
+    shown = terminal.expect(r"Add this\? \[y,n,e,a,d,q,\?\]")
+    for words in (
+        "what you typed: “I always want tea” (2026-11-20 Friday; llm logs -c thread-1)",
+        "proposed by scripted",
+        "you did not type “Rome”",
+    ):
+        assert words in " ".join(shown.split())
+    assert "\x1b[32m+ Always wants tea" in shown, "in the colours of diff"
+    terminal.type("?\r")
+    terminal.expect(r"d +drop this edit and all that follow.*Add this\?")
+    terminal.type("y\r")
+    terminal.expect(r"\+ Never wants rain.*Add this\?")
+    terminal.type("n\r")
+    terminal.expect(r"Lives in Leeds → You must visit Leeds.*Change this\?")
     terminal.type("e\r")
     terminal.expect(r"The line.*You must visit Leeds")
     terminal.type("\x15Lives near Leeds\r")
-    shown = terminal.expect(r"1\. .*\[a\]ccept.*: ")
-    assert re.search(r"Preferences: 4 edits\s+1\. \+ Always wants tea", shown)
-    assert "what you typed: “I always want tea” (2026-11-20 Friday, llm logs -c thread-1)" in shown
-    assert "proposed by scripted, held because you did not type “Rome”" in shown
-    assert "- Likes short answers" in shown
-    terminal.type("a 1,4\r")
-    terminal.expect(r"Never wants rain.*Always skipped.*\[q\]uit.*: ")
-    terminal.type("d2\r")
-    terminal.expect(r"Always skipped.*\[q\]uit.*: ")
+    assert "e," not in terminal.expect(r"- Likes short answers.*Remove this\? \[[a-z,]*\?\]").rpartition("[")[2]
+    terminal.type("s\r")
+    terminal.expect(r"\+ Skipped.*Add this\?")
     terminal.type("\r")
+    terminal.expect(r"\+ Skipped too.*Add this\?")
+    terminal.type("q\r")
     assert terminal.wait() == 0
-    assert user.facts == ["Lives near Leeds", "Always wants tea"]
-    assert [held["fact"] for held in user.to_review()] == ["Always skipped"]
+    assert user.facts == ["Lives near Leeds", "Likes short answers", "Always wants tea"]
+    assert [held["fact"] for held in user.to_review()] == ["", "Skipped", "Skipped too"]
     assert "“You must visit Leeds”" in user.run("why", "near Leeds")[0]
 
 
-def test_a_removal_can_not_be_reworded_and_no_line_can_be_emptied(user: User) -> None:
+@pytest.mark.parametrize(
+    ("answers", "facts", "waiting"),
+    [
+        ("n\na\n", ["b", "c"], []),
+        ("y\nd\ny\n", ["a"], []),
+        ("y\nd\nn\nq\n", ["a"], ["b", "c"]),
+        ("d\nn\nyes\nno\nskip\n", ["a"], ["c"]),
+        ("what?\n \nq\n", [], ["a", "b", "c"]),
+    ],
+)
+def test_an_answer_takes_this_edit_or_all_the_rest_which_are_dropped_only_when_confirmed(
+    user: User, answers: str, facts: list[str], waiting: list[str]
+) -> None:
+    waits(user, *"abc")
+    user.run("review", stdin=answers)
+    assert user.facts == facts
+    assert [held["fact"] for held in user.to_review()] == waiting
+
+
+def test_a_line_can_not_be_reworded_into_one_that_is_none(user: User) -> None:
     user.profile = PROFILE
-    user.has_to_review(Edit("REMOVE", "Lives in Leeds", "", "I left Leeds"))
-    assert "reword one" in user.run("review", stdin="e\ns\n")[1]
     user.has_to_review(ADD)
-    assert "can't be a line of the profile" in user.run("review", stdin="s\ne\n\nq\n")[1]
-    assert user.profile == PROFILE
-    assert len(user.to_review()) == 2
+    assert "can't be a line of the profile" in user.run("review", stdin="e\n# A heading\n")[1]
+    assert (user.profile, len(user.to_review())) == (PROFILE, 1)
+
+
+def test_without_a_terminal_review_names_the_options_and_changes_nothing(user: User) -> None:
+    waits(user, "a")
+    said = user.run("review", stdin="", code=1)[1]
+    assert "--accept" in said
+    assert "--drop" in said
+    assert len(user.to_review()) == 1
 
 
 # By number
+
+
+def waits(user: User, *facts: str, section: str = "Interests") -> None:
+    user.has_to_review(*(Edit("ADD", section, fact, f"I {fact}") for fact in facts))
 
 
 def test_review_accepts_and_drops_by_id_without_asking(user: User) -> None:
@@ -202,12 +240,12 @@ def test_review_accepts_and_drops_by_id_without_asking(user: User) -> None:
     user.run("review", "--accept", "1", "--drop", "2", "--yes")
     assert user.facts == ["Lives in Leeds", "Likes short answers", "Always wants tea"]
     assert user.authors[-1] == "review"
-    assert "learned with scripted" in user.run("why", "tea")[0]
+    assert "accepted by you" in user.run("why", "tea")[0]
     assert "There is nothing to review." in user.run("review")[1]
     user.has_to_review(ADD)
     assert "Nothing was changed" in user.run("review", "--accept", "all")[1], "it was made already"
     assert (user.facts.count("Always wants tea"), user.to_review()) == (1, [])
-    user.run("rollback", "--only", "2")
+    user.run("undo")
     assert user.profile == PROFILE
 
 
@@ -216,28 +254,11 @@ def test_an_edit_whose_line_has_changed_stays_held_and_does_not_stop_the_others(
     user.has_to_review(Edit("REPLACE", "Lives in Leeds", "Never leaves Leeds", "I never leave Leeds"), ADD)
     user.profile = PROFILE.replace("Lives in Leeds", "Lives in York")
     _, said = user.run("review", "--accept", "1", "--accept", "2", code=1)
-    assert "The line to edit has changed since: Lives in Leeds" in said
+    assert "not there any more: Lives in Leeds" in said
     assert "llm memory review --drop 1" in said
     assert user.facts == ["Lives in York", "Likes short answers", "Always wants tea"]
     assert [held["fact"] for held in user.to_review()] == ["Never leaves Leeds"]
-    assert user.run("review", stdin="a\nq\n")[1].count("has changed") == 1
-
-
-# Many
-
-
-def waits(user: User, *facts: str, section: str = "Interests") -> None:
-    user.has_to_review(*(Edit("ADD", section, fact, f"I {fact}") for fact in facts))
-
-
-def test_an_answer_may_be_a_whole_word_and_what_can_not_be_made_is_not_asked_about_again(user: User) -> None:
-    user.profile = PROFILE
-    user.has_to_review(Edit("REPLACE", "Lives in Leeds", "Never leaves Leeds", "I never leave Leeds"), ADD)
-    user.profile = PROFILE.replace("Lives in Leeds", "Lives in York")
-    assert "not a list" not in user.run("review", stdin="skip\nquit\n")[1]
-    assert user.run("review", stdin="a\n" * 9)[1].count("has changed") == 1
-    assert "accept or drop these" in user.run("review", stdin="all\nq\n")[1]
-    assert "not both" in user.run("review", "--accept", "1", "--drop", "1", code=1)[1]
+    assert "llm memory review --drop 1" in user.run("review", stdin="y\n")[1]
     assert len(user.to_review()) == 1
 
 
@@ -245,89 +266,26 @@ def test_many_are_accepted_and_dropped_by_ranges(user: User) -> None:
     waits(user, *"abcdef")
     waits(user, "Likes tea", section="Preferences")
     waits(user, "ghost")
-    for wrong, said in (("9", "no edit 9 to review"), ("2-1", "no edit 2-1 to review"), ("1,x", "try 3, 1-5,8 or all")):
+    for wrong, said in (("9", "9"), ("2-1", "2-1"), ("2,99", "99"), ("1,x", "try 3, 1-5,8 or all")):
         assert said in user.run("review", "--accept", wrong, code=1)[1]
-    _, said = user.run("review", "--accept", "1-2,4", "--drop", "3")
+    assert "not both" in user.run("review", "--accept", "1", "--drop", "1", code=1)[1]
+    assert len(user.to_review()) == 8
+    _, said = user.run("review", "--accept", "1-2, 4", "--drop", "3")
     assert user.facts == ["a", "b", "d"]
-    assert said.count("llm memory rollback --only") == 1, "all in one version"
-    user.run("review", "--drop", "5-6,8", "--yes")
+    assert said.count("llm memory undo") == 1, "all in one version"
+    user.run("review", "--drop", "5 - 6,8", "--yes")
     assert (user.facts, user.to_review()) == (["a", "b", "d", "Likes tea"], [])
-
-
-def test_a_space_separates_numbers_and_several_are_dropped_only_when_confirmed(user: User) -> None:
-    waits(user, *"abcdefghijklmn")
-    user.run("review", "--drop", "1 4, 6 - 7")
-    assert [held["id"] for held in user.to_review()] == [2, 3, 5, *range(8, 15)]
-    assert "There is no edit 99 to review" in user.run("review", "--accept", "2 99", code=1)[1]
-    user.run("review", stdin="d 2 3\nn\nq\n")
-    assert len(user.to_review()) == 10
-    assert "add --help" in user.run("review", stdin="", code=1)[1], "no terminal to ask at"
 
 
 def test_what_was_typed_with_review_switched_on_waits_whoever_learns_it(idle: User) -> None:
     idle.llm("I like ferns", LLM_MEMORY_REVIEW="all")
     idle.run("update", LLM_USER_PATH=str(idle.user_dir))
     assert idle.facts == []
-    assert [held["fact"] for held in idle.to_review()] == ["I like ferns"]
+    assert [(held["fact"], held["reason"]) for held in idle.to_review()] == [("I like ferns", "you review everything")]
+    assert json.loads(idle.run("review", "--json", "--accept", "all")[0]) == []
     idle.llm("I like mosses")
     idle.run("update", LLM_USER_PATH=str(idle.user_dir))
-    assert idle.facts == ["I like mosses"]
-
-
-def test_at_a_prompt_an_answer_is_for_a_page_or_some_of_it_or_all_of_a_section(user: User) -> None:
-    waits(user, *"abc")
-    waits(user, "Likes tea", "Likes rain", section="Preferences")
-    waits(user, *"defghi")
-    _, said = user.run("review", stdin="?\nx\na 2-3\nd6,99\nd 6\nA all\nD\nn\nD\ny\n")
-    first = re.search(r"\nInterests: (\d) of 9 edits\n1\. \+ a\n(?:.*\n)*?2\. \+ b\n", said)
-    second = re.search(r"\nInterests: \d of 7 edits\n1\. \+ a\n(?:.*\n)*?6\. \+ d\n", said)
-    assert first
-    assert second
-    page = said[first.start() : second.start()]
-    assert page.count("what you typed") == int(first[1]), "a page of what fits, shown once whatever is answered"
-    assert said.count("accept or drop these") == 2
-    assert "no edit 99 to review" in said
-    assert user.facts == ["b", "c", "a", "e", "f", "g", "h", "i"]
-    assert user.to_review() == []
-
-
-def test_a_blank_answer_skips_and_a_range_takes_only_what_was_shown(user: User) -> None:
-    waits(user, "a")
-    waits(user, "Likes tea", section="Preferences")
-    waits(user, "b")
-    user.run("review", stdin=" \n\u00a0\n")
-    assert len(user.to_review()) == 3
-    _, said = user.run("review", stdin="d 1-3\ny\nq\n")
-    assert "Dropped 1, 3." in said
-    assert [held["fact"] for held in user.to_review()] == ["Likes tea"]
-
-
-# Facts whose date has passed
-
-
-def test_a_fact_whose_date_has_passed_is_offered_for_removal_once(user: User) -> None:
-    user.profile = "- On leave until December 2019\n- In Rome until May 2999\n- Bis 2020 in Kur\n"
-    assert "Passed     2 facts with a date that has passed: llm memory review" in user.run("status")[0]
-    assert json.loads(user.run("status", "--json")[0])["passed"] == 2
-    user.run("review", "--yes")
-    assert len(user.facts) == 3, "what was never shown is not accepted with the rest"
-    _, said = user.run("review", stdin="a1\nd\n")
-    assert "1. - On leave until December 2019\n   held because its date, 2019-12-31, has passed" in said
-    assert user.facts == ["In Rome until May 2999", "Bis 2020 in Kur"]
-    assert "nothing to review" in user.run("review")[1]
-    assert json.loads(user.run("status", "--json")[0])["passed"] == 0
-
-
-def test_learning_offers_to_remove_what_has_passed(user: User) -> None:
-    user.profile = "- On leave until December 2019\n"
-    user.types("Thank you very much")
-    user.learns("NO_UPDATE")
-    assert "1 edit to review" in user.places.file("news").read_text("utf-8")
-    user.profile += "- Bis 2020 in Kur\n"
-    user.types("And thank you again")
-    user.learns("NO_UPDATE")
-    with user.memory() as memory:
-        assert [held.before for held in memory.review.edits()] == ["On leave until December 2019", "Bis 2020 in Kur"]
+    assert idle.facts == ["I like ferns", "I like mosses"]
 
 
 # Which line

@@ -29,12 +29,12 @@ def remembers(user: User, *args: str, fact: str = "Is allergic to nuts", quote: 
 
 def test_what_the_user_typed_is_remembered_with_its_receipt_and_can_be_undone(user: User) -> None:
     user.profile = KNOWN
-    assert "Remembered. To undo it, the user runs: llm memory rollback --only 2" in remembers(user)
+    assert "Remembered. To undo it, the user runs: llm memory undo 2" in remembers(user)
     assert "Is allergic to nuts" in user.facts
     (receipt,) = [one for one in user.receipts() if one["fact"] == "Is allergic to nuts"]
     assert (receipt["quote"], receipt["model"]) == (SAID, "scripted")
     assert receipt["thread_id"] == user.query("select thread_id from turns")
-    user.run("rollback", "--only", "2")
+    user.run("undo", "2")
     assert user.profile == KNOWN
 
 
@@ -45,8 +45,8 @@ def test_what_was_typed_earlier_in_the_conversation_counts(user: User) -> None:
 
 def test_what_the_user_did_not_type_waits_for_them(user: User) -> None:
     for fact, quote, reason in (
-        ("Is allergic to nuts", "I told you so yesterday", "the user did not type it in this conversation"),
-        ("Trusts acme.example with passwords", SAID, "the user typed nothing like it"),
+        ("Is allergic to nuts", "I told you so yesterday", "you did not type it in this conversation"),
+        ("Trusts acme.example with passwords", SAID, "you typed little of it"),
     ):
         assert "It waits for the user to run: llm memory review." in remembers(user, fact=fact, quote=quote)
         held = user.to_review()[-1]
@@ -88,8 +88,8 @@ def test_what_a_tool_would_forget_waits_for_the_user(user: User) -> None:
 
 
 def test_a_model_is_told_how_many_facts_really_wait_to_be_removed(user: User) -> None:
-    user.profile = "".join(f"- Drinks tea number {n}\n" for n in range(50))
-    assert "Only 30 of 50 facts wait to be removed" in asks(user, "forget", text="tea", said="No tea any more")
+    user.profile = "".join(f"- Drinks tea number {n}\n" for n in range(120))
+    assert "Only 100 of 120 facts wait to be removed" in asks(user, "forget", text="tea", said="No tea any more")
 
 
 def test_a_model_can_see_and_search_what_is_known(user: User) -> None:
@@ -97,7 +97,7 @@ def test_a_model_can_see_and_search_what_is_known(user: User) -> None:
     user.run("history")
     user.profile = KNOWN.replace("Leeds", "York")
     assert "Lives in York" in asks(user, "show", auto=None)
-    assert not user.places.file("typed.jsonl").exists(), "memory takes no other part without the shell function"
+    assert not user.places.journal.exists(), "memory takes no other part without the shell function"
     found = asks(user, "search", query="lives")
     assert "Lives in York" in found
     assert "Lives in Leeds" in found, "also what was known before"

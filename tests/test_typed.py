@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import subprocess
 import sys
@@ -117,8 +118,10 @@ START_UP = {
 
 
 def learned(user: User) -> list[bool]:
-    """Tell for each call if its words may be learned from."""
-    return [note.learn for note in user.memory().journal.read().notes]
+    """Tell for each logged turn if it was noted, to be learned from."""
+    noted = user.places.journal.read_text() if user.places.journal.exists() else ""
+    turns = json.loads(user.query("select json_group_array(id) from (select id from turns order by id)"))
+    return [turn in noted for turn in turns]
 
 
 def furnished(folder: pathlib.Path, shell: str, monkeypatch: pytest.MonkeyPatch, rc: str = "") -> Place:

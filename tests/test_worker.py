@@ -17,17 +17,19 @@ from conftest import BIN, PATIENCE, User, eventually, kill, posix_only, state
 import llm_user_memory as memory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 SAID = "I live in Leeds"
 ALSO = "I work as a nurse"
+SECRET = "hunter2-" + "Zanzibar"
+TYPED = f"My wifi password is {SECRET}, and the quokka Marmaduke lives with my aunt in Ouagadougou"
+MARKERS = (SECRET, "quokka", "Marmaduke", "Ouagadougou")
 
 IMPATIENT = """
 import os, sys
 import llm.cli
 import llm_user_memory as memory
-memory.IDLE_EXIT, timeout = map(float, sys.argv[1:3])
-memory.ask_model.__defaults__ = (timeout,)
+memory.IDLE_EXIT, memory.MODEL_TIMEOUT = map(float, sys.argv[1:3])
 memory.BACK_OFF = (0.1,)
 memory.run_worker(memory.Home.current(), memory.Settings.from_env(os.environ))
 """
@@ -101,11 +103,11 @@ def test_after_a_kill_the_next_call_starts_a_worker_and_both_messages_are_learne
 
 @posix_only
 def test_a_worker_lock_that_cannot_be_opened_is_shown_by_status_and_learning_goes_on_without_it(user: User) -> None:
-    user.places.lock("worker").mkdir(parents=True)
+    user.places.lock_file("worker").mkdir(parents=True)
     user.says(SAID)
     eventually(lambda: "worker.lock" in user.problems(), "the report")
     assert user.facts == []
-    user.places.lock("worker").rmdir()
+    user.places.lock_file("worker").rmdir()
     user.says(ALSO)
     user.comes_to_know(SAID, ALSO)
     eventually(lambda: user.problems() == "", "the all-clear")
@@ -191,11 +193,12 @@ def test_a_model_installed_while_a_worker_runs_is_found_by_a_fresh_one(user: Use
 
 
 def test_a_locked_log_is_reported_and_read_once_it_is_free(user: User) -> None:
-    user.types(SAID)
+    user.types(TYPED)
     with locked_by_another_program(user.places.logs):
         start_worker(user)
-        eventually(lambda: "llm's log can't be read now" in user.problems(), "the report")
-        assert "locked" in user.problems()
+        eventually(lambda: "can't be read now" in user.problems(), "the report")
+        assert [word for word in MARKERS if user.files_with(word) or word in user.problems()] == []
+    user.types(SAID)
     user.comes_to_know(SAID)
     eventually(lambda: user.problems() == "", "the all-clear")
 
@@ -218,6 +221,76 @@ def test_a_database_damaged_while_a_worker_runs_is_set_aside_and_no_fact_is_lost
 # Privacy
 
 
+def spoil(path: pathlib.Path) -> None:
+    """Damage a database in the middle."""
+    data = path.read_bytes()
+    path.write_bytes(data[:100] + TYPED.encode() + b"\xff" * 2_000 + data[3_000:])
+
+
+def make_invalid(user: User, column: str) -> None:
+    with contextlib.closing(sqlite3.connect(user.places.logs)) as log, log:
+        table = "turns" if column == "model" else "turn_search"
+        log.execute(f"update {table} set {column} = cast(cast({column} as blob) || x'fffe' as text)")
+
+
+BROKEN: dict[str, Callable[[User], object]] = {
+    "nothing": lambda user: None,
+    "an error that quotes the request": lambda user: (user.script / "error.txt").write_text(f"400: {TYPED!r}"),
+    "an error that quotes a part": lambda user: (user.script / "error.txt").write_text("no quokka Marmaduke here"),
+    "a reply out of form": lambda user: user.reply(TYPED),
+    "a reply that the gates refuse": lambda user: user.reply(
+        f"ADD | {TYPED} | {TYPED} | {SECRET}\nREMOVE | {TYPED} | x"
+    ),
+    "a row that is not UTF-8": lambda user: make_invalid(user, "prompt"),
+    "a model that is not UTF-8": lambda user: make_invalid(user, "model"),
+    "a damaged log": lambda user: spoil(user.places.logs),
+    "a log that is a folder": lambda user: (user.places.logs.unlink(), user.places.logs.mkdir()),
+    "a damaged database": lambda user: spoil(user.places.database),
+    "a cut journal": lambda user: os.truncate(user.places.journal, user.places.journal.stat().st_size // 2),
+    "a profile that is read-only": lambda user: user.places.profile.chmod(0o444),
+    "a profile that is not UTF-8": lambda user: user.places.profile.write_bytes(b"- \xff\n"),
+}
+
+
+@posix_only
+@pytest.mark.parametrize("broken", BROKEN)
+def test_no_file_of_ours_and_no_error_shows_a_word_that_was_typed_whatever_breaks(user: User, broken: str) -> None:
+    user.profile = "- Mine\n"
+    user.run("add", "Yours")
+    user.reply("NO_UPDATE")
+    user.types(TYPED)
+    BROKEN[broken](user)
+    with impatient_worker(user, idle=0.3, LLM_MEMORY_UPDATE_INTERVAL="0.05"):
+        pass
+    said = ""
+    for command in (
+        ["status"],
+        ["update", "--retry"],
+        ["search", "--chats", "Mine"],
+        ["learn", "--yes"],
+        ["status", "--json"],
+    ):
+        done = user.llm("memory", *command, auto=None, check=False)
+        said += done.stdout + done.stderr
+    assert "Traceback" not in said
+    kept = [path for path in user.places.directory.glob("memory.db.damaged-*")]  # which had the words before us
+    for path in kept:
+        path.unlink()
+    assert [(word, user.files_with(word)) for word in MARKERS if user.files_with(word) or word in said] == []
+    assert ("hunter2" in said, "hunter2" in user.worker_log) == (False, False)
+
+
+def test_a_row_of_the_log_that_is_not_utf_8_hurts_no_other(user: User) -> None:
+    user.types(TYPED)
+    for column in ("prompt", "model"):
+        make_invalid(user, column)
+    user.types(SAID, ALSO)
+    user.llm("memory", "update", auto=None, check=False)
+    assert set(user.facts) >= {SAID, ALSO}
+    assert SAID in user.run("search", "--chats", "Leeds")[0]
+    assert user.llm("memory", "learn", "--dry-run", auto=None).returncode == 0
+
+
 def test_no_file_of_ours_is_readable_by_others_whatever_the_umask(user: User) -> None:
     config = user.home / ".config" / "io.datasette.llm"
     config.mkdir(parents=True)
@@ -237,5 +310,5 @@ def test_no_file_of_ours_is_readable_by_others_whatever_the_umask(user: User) ->
         for pid in user.workers():
             kill(pid)
     ours = [*home.directory.rglob("*"), home.directory, *user.home.rglob("worker-*.log")]
-    assert {home.profile, home.database, home.lock("worker"), home.file("paused")} <= set(ours)
+    assert {home.profile, home.database, home.lock_file("worker"), home.paused} <= set(ours)
     assert [(path, oct(stat.S_IMODE(path.stat().st_mode))) for path in ours if path.stat().st_mode & 0o077] == []

@@ -1,8 +1,10 @@
-"""Measure how well a model keeps profiles: uv run python tests/eval/run.py -m MODEL
+"""Measure how well learning keeps the profiles of invented people, over a year of what they type.
 
-Each case is learned twice from the same messages, by the same model: as memory does it, with the real request, gates and
-history in a home of its own (edits), and by having the model write the whole profile again, as many tools do (rewrite).
-A profile is then scored by patterns, so the numbers can be repeated; a model's answers seldom can.
+    uv run python tests/eval/run.py            judge the kept answers again: a change of gates is measured without a model
+    uv run python tests/eval/run.py -m MODEL   have a model answer, and keep its answers
+
+A life is a file in `lives`: messages, facts that the profile must have at the end, and what must not stand there.
+Learning is the real thing: turns in llm's log, requests, gates, versions. Only the clock is that of the messages.
 """
 
 from __future__ import annotations
@@ -10,190 +12,146 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime as dt
+import json
 import pathlib
-import re
 import sys
 import tempfile
-from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import llm
-from cases import CASES
-from llm.cli import get_model_options
-from score import KINDS, lines_of, score
-from streams import STREAMS
 
 import llm_user_memory as memory
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
-from conftest import Listener, make_log, note
+from conftest import Listener, typed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from score import Case, Score
-
-REWRITE = """\
-You keep the profile of a user, so that later answers fit them. Update it by the messages they typed, and reply with the
-whole new profile in Markdown, with a heading for each section and one fact a line, and nothing else.
-
-Record only what users state about themselves, likely still true in months, that would change a future answer; a fact
-mentioned inside a question counts, and so does a complaint about the style of answers. Family, pets and colleagues: only
-as they relate to the user. Make dates absolute. Correct or remove what is no longer true, obey "remember" and "forget",
-keep everything else as it is, and say nothing twice.
-Never record: others' lives, passing wishes and tasks, fiction, jokes, hypotheticals, text to translate, fix or summarise,
-passwords or keys. Health, religion, politics, sexuality, ethnicity, crime: only if explicitly asked to remember.
-
-<profile>
-{}</profile>
-
-{}
-"""
+HERE = pathlib.Path(__file__).parent
+AT_ONCE = 4
+"""Most messages of one request; those of ten days share one, as if they waited for each other."""
 
 
-class Meter:
-    """Ask a model, and count the tokens that it reads and writes: as it says, else a quarter of the characters."""
+class Score(NamedTuple):
+    """How a profile compares with what is true of somebody at the end of the year."""
 
-    def __init__(self, model: llm.Model) -> None:
-        self.model = model
-        self.cost: Counter[str] = Counter()
-
-    def __call__(self, model_id: str, request: str) -> str:
-        try:
-            response = self.model.prompt(request, stream=False, **get_model_options(self.model.model_id))
-            reply = response.text()
-        except Exception as error:
-            self.cost["failed"] += 1
-            print(f"{model_id} failed: {error}", file=sys.stderr)
-            raise memory.ModelFailed(str(error)) from error
-        usage = response.usage()
-        self.cost.update(read=usage.input or len(request) // 4, written=usage.output or len(reply) // 4)
-        return reply
+    facts: int
+    found: int
+    missing: list[str]
+    wrong: list[str]
+    """What should not stand there, with the line that says it."""
 
 
-class Edits:
-    """The real thing: calls that note and log what was typed, and the learner."""
+def score(profile: str, life: dict[str, Any]) -> Score:
+    """Compare a profile with a life, by words that its lines must or must not have."""
+    lines = [f" {item.text.casefold()} " for item in memory.Document(profile).items]
 
-    def __init__(self, home: memory.Home, profile: str, ask: Meter) -> None:
-        self.home, self.ask = home, ask
-        home.create()
-        home.profile.write_text(profile, "utf-8")
-        self.logs: Any = make_log(home)
-        self.thread = Listener().conversation()
+    def has(line: str, needs: Sequence[str]) -> bool:
+        return all(any(word in line for word in need.casefold().split("|")) for need in needs)
 
-    @property
-    def profile(self) -> str:
-        return memory.read_profile(self.home.profile)
-
-    def hear(self, date: str, texts: Sequence[str]) -> list[str]:
-        """Learn from a day, and return what was held for review."""
-        at, held = dt.datetime.fromisoformat(f"{date}T12:00:00+00:00"), []
-        for text in texts:
-            self._call(at.isoformat(), text)
-            at += dt.timedelta(minutes=1)
-        with memory.Memory(self.home, now=lambda: at) as opened:
-            log, settings = memory.Log(self.home.logs), memory.Settings(model=self.ask.model.model_id)
-            memory.take_in(opened, log)
-            learner = memory.Learner(opened, log, settings, self.ask)
-            while (result := learner.learn()) and result.turns:
-                held += [f"{v.edit.fact or v.before} ({v.reason})" for v in result.verdicts if v.outcome == "hold"]
-        return held
-
-    def _call(self, at: str, text: str) -> None:
-        goes_on, typed = text.startswith("+ "), text.removeprefix("+ ")
-        self.thread = self.thread if goes_on else Listener().conversation()
-        said = note(typed, at=at, thread=self.thread.id if goes_on else None)
-        memory.Journal(self.home.file("typed.jsonl")).append(said._asdict())
-        response = self.thread.prompt(typed)
-        response.text()
-        response.log_to_db(self.logs)
-        self.logs["turns"].update(response.id, {"datetime_utc": at})
+    missing = [fact["fact"] for fact in life["expected"] if not any(has(line, fact["needs"]) for line in lines)]
+    wrong = [
+        f"{gone['what']}: {line.strip()}"
+        for gone in life["gone"]
+        for line in lines
+        if any(sign.casefold() in line for sign in gone["signs"])
+    ]
+    return Score(len(life["expected"]), len(life["expected"]) - len(missing), missing, wrong)
 
 
-class Rewrite:
-    """The profile as the model last wrote it. It sees what was typed as it stands, secrets and all."""
-
-    def __init__(self, home: memory.Home, profile: str, ask: Meter) -> None:
-        self.profile, self.ask = profile, ask
-
-    def hear(self, date: str, texts: Sequence[str]) -> list[str]:
-        messages = "\n".join(f"<message {date}>\n{text.removeprefix('+ ')}\n</message>" for text in texts)
-        with contextlib.suppress(memory.ModelFailed):
-            reply = self.ask(self.ask.model.model_id, REWRITE.format(self.profile, messages))
-            self.profile = re.sub(r"^\s*```.*$", "", reply, flags=re.MULTILINE).strip() + "\n"
-        return []
-
-
-ARMS: dict[str, type[Edits | Rewrite]] = {"edits": Edits, "rewrite": Rewrite}
+def batches(messages: Sequence[dict[str, str]]) -> Iterator[list[dict[str, str]]]:
+    """Split a year into requests."""
+    batch: list[dict[str, str]] = []
+    for message in messages:
+        if batch:
+            days = dt.date.fromisoformat(message["date"]) - dt.date.fromisoformat(batch[0]["date"])
+            if len(batch) == AT_ONCE or days.days > 10:
+                yield batch
+                batch = []
+        batch.append(message)
+    yield batch
 
 
-def opening(case: Case) -> str:
-    """Write the profile that a case begins with; a line may name its section."""
-    document = memory.Document("")
-    for line in case.profile:
-        section, _, fact = line.rpartition(": ")
-        document = document.add(section or memory.DEFAULT_SECTIONS[0], fact)
-    return document.text
+class Kept:
+    """Answers that were given before, in their order."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.answers = iter([json.loads(line)["reply"] for line in path.read_text("utf-8").splitlines()])
+
+    def __call__(self, model: str, request: str) -> memory.Reply:
+        reply = next(self.answers)
+        return memory.Reply(reply, len(request) // 4, len(reply) // 4)
 
 
-def play(case: Case, arm: str, model: llm.Model) -> Iterator[tuple[str, Score, list[str], Counter[str]]]:
-    """Live through a case; yields of each part its name, score, what was held, and what it cost."""
-    with tempfile.TemporaryDirectory(prefix="memory-eval-") as folder:
-        first = opening(case)
-        kept = ARMS[arm](memory.Home(pathlib.Path(folder), isolated=True), first, meter := Meter(model))
-        for part in case.parts:
-            meter.cost = Counter()
-            held = [line for date, texts in part.days.items() for line in kept.hear(date, texts)]
-            yield part.name, score(kept.profile, part, lines_of(first)), held, meter.cost
+class Asked:
+    """A model, whose answers are kept."""
+
+    def __init__(self, model: str, path: pathlib.Path) -> None:
+        self.model, self.path = llm.get_model(model), path
+        path.write_text("")
+
+    def __call__(self, model: str, request: str) -> memory.Reply:
+        reply = self.model.prompt(request, stream=False).text()
+        with self.path.open("a", encoding="utf-8") as kept:
+            kept.write(json.dumps({"request": request, "reply": reply}, ensure_ascii=False) + "\n")
+        return memory.Reply(reply, len(request) // 4, len(reply) // 4)
 
 
-def evaluate(cases: Sequence[Case], arms: Sequence[str], model: llm.Model) -> dict[tuple[str, str], Counter[str]]:
-    """Play all cases with these arms, and say of each what is to be looked at; counts by group and arm."""
-    counts: dict[tuple[str, str], Counter[str]] = {}
-    for number, case in enumerate(cases, 1):
-        for arm in arms:
-            for group, scored, held, cost in play(case, arm, model):
-                found = {"cases": 1, "facts": scored.facts, "missing": len(scored.missing), "held": len(held)}
-                cost.update(Counter(kind for kind, _ in scored.wrong), unlisted=len(scored.unlisted), **found)
-                for name in (group, "all"):
-                    counts.setdefault((name, arm), Counter()).update(cost)
-                looked = {"missing": scored.missing, "unlisted": scored.unlisted, "held": held}
-                lines = [*scored.wrong, *((kind, line) for kind, found in looked.items() for line in found)]
-                print(f"{number}/{len(cases)} {case.id}, {group}, {arm}", file=sys.stderr)
-                print(*(f"  {kind:9} {line}\n" for kind, line in lines), sep="", end="", file=sys.stderr)
-    return counts
+def live(life: dict[str, Any], ask: memory.Ask) -> tuple[str, list[memory.Verdict], int, int]:
+    """Learn a year; return the profile, all verdicts, and the tokens read and written."""
+    verdicts: list[memory.Verdict] = []
+    threads: dict[str, llm.Conversation] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        home = memory.Home(pathlib.Path(folder), isolated=True)
+        for batch in batches(life["messages"]):
+            for hour, message in enumerate(batch):
+                at = f"{message['date']}T{9 + hour:02}:00:00+00:00"
+                thread = threads.setdefault(message["thread"], Listener().conversation())
+                typed(home, message["text"], thread=thread, at=at)
+            day = dt.datetime.fromisoformat(f"{batch[-1]['date']}T20:00:00+00:00")
+            with memory.Memory(home, now=lambda day=day: day) as opened:  # type: ignore[misc]
+                memory.take_in(opened)
+                learner = memory.Learner(opened, memory.Settings(), ask)
+                while result := learner.learn():
+                    verdicts += result.verdicts
+        with memory.Memory(home) as opened:
+            spent = memory.rows(opened.db, "select sum(read) as read, sum(written) as written from requests")[0]
+            return opened.history.profile(), verdicts, spent["read"], spent["written"]
 
 
-def table(counts: dict[tuple[str, str], Counter[str]]) -> str:
-    columns = ["cases", "facts there", "wrong lines", "unlisted", "held", "failed", "read", "written"]
-    lines = [["group", "arm", *columns]]
-    for key in sorted(counts, key=lambda key: key[0] == "all"):
-        count = counts[key]
-        facts = f"{count['facts'] - count['missing']} of {count['facts']}"
-        wrong = ", ".join(f"{count[kind]} {kind}" for kind in KINDS if count[kind]) or "0"
-        lines.append([*key, str(count["cases"]), facts, wrong, *(f"{count[column]:,}" for column in columns[3:])])
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    cells = [[cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines]
-    return "\n".join("  ".join(line).rstrip() for line in cells)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-m", "--model", required=True, help="one of llm's models")
-    parser.add_argument("--arm", choices=ARMS, help="only this arm")
-    parser.add_argument("--only", metavar="GROUP", help="only this group, or the case with this id")
-    parser.add_argument("-n", type=int, metavar="N", help="only so many cases, of all groups alike")
-    options = parser.parse_args(arguments)
-    cases = [*CASES, *STREAMS]
-    names = {case.id: {case.id, *(part.name for part in case.parts)} for case in cases}
-    if options.only:
-        cases = [case for case in cases if options.only in names[case.id]]
-    if not cases:
-        parser.error(f"there is no {options.only}; there are {', '.join(sorted(set().union(*names.values())))}")
-    number = min(options.n or len(cases), len(cases))
-    cases = [cases[at * len(cases) // number] for at in range(number)]
-    print(table(evaluate(cases, [options.arm] if options.arm else list(ARMS), llm.get_model(options.model))))
+    parser.add_argument("lives", nargs="*", help="names of lives; default: all")
+    parser.add_argument("-m", "--model", help="a model to answer; without it, the kept answers are judged again")
+    parser.add_argument("-v", "--verbose", action="store_true", help="also print the profiles")
+    options = parser.parse_args()
+    facts = found = wrong = held = proposed = read = written = 0
+    for path in sorted(HERE.glob("lives/*.json")):
+        answers = HERE / "answers" / f"{path.stem}.jsonl"
+        if (options.lives and path.stem not in options.lives) or not (options.model or answers.exists()):
+            continue
+        life = json.loads(path.read_text("utf-8"))
+        profile, verdicts, *tokens = live(life, Asked(options.model, answers) if options.model else Kept(answers))
+        result = score(profile, life)
+        waiting = [verdict for verdict in verdicts if verdict.outcome == "hold"]
+        print(f"{path.stem}: {result.found} of {result.facts} facts, {len(result.wrong)} wrong lines,")
+        print(f"  {len(waiting)} of {len(verdicts)} edits held; tokens: {tokens[0]:,} read, {tokens[1]:,} written")
+        for label, lines in (("missing", result.missing), ("wrong", result.wrong)):
+            print("".join(f"  {label}: {line}\n" for line in lines), end="")
+        for verdict in verdicts:
+            if verdict.outcome != "apply":
+                edit = verdict.edit
+                print(f"  {verdict.outcome}: {edit.action} {verdict.before} → {edit.fact}: {verdict.reason}")
+        if options.verbose:
+            print(profile)
+        facts, found, wrong = facts + result.facts, found + result.found, wrong + len(result.wrong)
+        held, proposed = held + len(waiting), proposed + len(verdicts)
+        read, written = read + tokens[0], written + tokens[1]
+    print(f"In all: {found} of {facts} facts, {wrong} wrong lines, {held} of {proposed} edits held;", end=" ")
+    print(f"{read:,} tokens read, {written:,} written")
 
 
 if __name__ == "__main__":
-    main()
+    with contextlib.suppress(BrokenPipeError):
+        main()
