@@ -3126,7 +3126,7 @@ def accept(memory: Memory, edits: Sequence[EditRow], fact: str = "") -> tuple[in
     problems: list[str] = []
 
     def make(text: str) -> str:
-        document, new = Document(text), dict[str, list[str]]()
+        document, new = Document(text), dict[str, str]()  # new facts, and their sections
         waiting = {edit.id for edit in waiting_edits(memory)}
         for edit in edits:
             words = fact or edit.fact
@@ -3139,14 +3139,15 @@ def accept(memory: Memory, edits: Sequence[EditRow], fact: str = "") -> tuple[in
                 problems.append(f"The line to change is not there any more: {edit.before}\nTo drop the edit: {drop}")
                 continue
             made.append(edit)
+            new.pop(edit.before, None)  # corrected before it was there
             if item and words and not document.has(words):
                 document = document.replace(item, words)
             elif item:
                 document = document.remove(item)
             elif words and not document.has(words):
-                new.setdefault(edit.section, []).append(words)  # added at once: each change parses the text
-        for section, facts in new.items():
-            document = document.add(section, *dict.fromkeys(facts))
+                new[words] = edit.section
+        for section in dict.fromkeys(new.values()):  # added at once: each change parses the text
+            document = document.add(section, *(words for words, its in new.items() if its == section))
         return document.text
 
     def record(version: int) -> None:
@@ -4455,6 +4456,13 @@ _SYNONYMS = {
     "import": "learn FILE, or llm memory load FILE",
     "export": "show > profile.md",
 }
+_AUTHORS = {"worker": "learned", "condense": "condensed", "outside": "another program", "unknown": "before the history"}
+REVIEW_HELP = """\
+y  make this edit           n  drop it
+a  make it and the rest     d  drop it and the rest
+e  reword it and make it    s  skip it (or Enter)
+q  quit; the rest keeps waiting"""
+LLM_KEEPS = "llm's own log, {}, still has your conversations and the profiles sent with them, which llm -c sends again."
 
 
 def for_current_profile(text: str) -> str:
@@ -4565,6 +4573,7 @@ json_option = click.option(
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask")
 never_asks = click.option("--yes", "-y", is_flag=True, expose_value=False, help="For scripts; this never asks")
 text_argument = click.argument("words", metavar="[TEXT]...", nargs=-1)
+shell_option = click.option("--shell", "name", metavar="NAME", help="bash, zsh, fish, nushell or powershell")
 whole_number = click.IntRange(0, 999_999_999)
 
 
@@ -4593,7 +4602,9 @@ def command(example: str, *shared: Callable[[Any], Any], hidden: bool = False) -
         epilog = f"\b\nExample:\n  {example}"
         for decorate in shared:
             function = decorate(function)
-        return profile_option(memory_group.command(name, epilog=epilog, hidden=hidden)(function))
+        made = memory_group.command(name, epilog=epilog, hidden=hidden)(function)
+        made.params.sort(key=lambda param: param.name in {"yes", "json_"})  # which its help lists behind its own
+        return profile_option(made)
 
     return make
 
@@ -4634,7 +4645,7 @@ def verdict(home: Home, settings: Settings, *, failing: bool = False) -> tuple[s
         (not settings.updates, "not learning", "yellow", f"{no}; to change that: unset LLM_MEMORY_UPDATES"),
         (home.logging_off, "not learning", "yellow", f"{no} while llm's log is off; to turn it on: llm logs on"),
         (failing, "not learning", "yellow", "Memory is on, but can't learn right now"),
-        (True, "on", "green", "Memory is on"),
+        (True, "on", "green", "Memory is on: every prompt carries your profile, and what you type is learned"),
     )
     return next((word, colour, sentence) for holds, word, colour, sentence in states if holds)
 
@@ -4908,13 +4919,6 @@ def memory_add(words: tuple[str, ...], section: str, force: bool) -> None:
         report(memory, memory.history.change("add", make))
 
 
-REVIEW_HELP = """\
-y  make this edit           n  drop it
-a  make it and the rest     d  drop it and the rest
-e  reword it and make it    s  skip it (or Enter)
-q  quit; the rest keeps waiting"""
-
-
 def parse_ids(text: str, waiting: Sequence[EditRow]) -> list[EditRow]:
     """Find the waiting edits that the user names: ``3``, ``1-5,8`` or ``all``. Raises ``Problem``."""
     chosen: dict[int, EditRow] = {}
@@ -4923,7 +4927,7 @@ def parse_ids(text: str, waiting: Sequence[EditRow]) -> list[EditRow]:
         if not found:
             raise Problem(f"{text!r} is not a list of edits; try 3, 1-5,8 or all")
         named = {edit.id: edit for edit in waiting if int(found[1]) <= edit.id <= int(found[2] or found[1])}
-        if not named:
+        if not (named or "all" in part):
             ids = ", ".join(str(edit.id) for edit in waiting[:20]) or "none"
             raise Problem(f"No edit {part.strip()} is waiting. Those that are: {ids}")
         chosen |= named
@@ -5057,9 +5061,6 @@ def memory_rollback(version: int | None, to: str | None, steps: int | None) -> N
         report(memory, *memory.history.overwrite("rollback", memory.versions.restorable(found)))
 
 
-_AUTHORS = {"worker": "learned", "condense": "condensed", "outside": "another program", "unknown": "before the history"}
-
-
 @command("llm memory history -n 5", json_option)
 @click.option("-n", "--count", type=whole_number, default=20, show_default=True, help="0 for all versions")
 def memory_history(count: int) -> None:
@@ -5072,9 +5073,8 @@ def memory_history(count: int) -> None:
             write(by, f"{version.id:>4}  {local_time(version.at)}  ", bold=True)
             for change in version.changes or ["no fact changed"]:
                 write(str(change), "      ", fg=colour_of(change), dim=version.undone)
-            changes = [change._asdict() for change in version.changes]
-            base, summary = memory.versions.before(version.id), "; ".join(map(str, version.changes))
-            found.append(version._asdict() | {"base": base, "changes": changes, "summary": summary})
+            more = {"base": memory.versions.before(version.id), "summary": "; ".join(map(str, version.changes))}
+            found.append(version._asdict() | more | {"changes": [change._asdict() for change in version.changes]})
     if not found:
         say("There is no history yet.")
     write_json(found)
@@ -5098,13 +5098,6 @@ def memory_diff(a: int | None, b: int | None) -> None:
     write_json({"from": oldest, "to": newest, "changes": [change._asdict() for change in changes]})
 
 
-def say_what_llm_keeps(home: Home) -> None:
-    say(
-        f"llm's own log, {tilde(home.logs)}, still contains your conversations and the profiles sent with them;"
-        " continuing one with llm -c sends its profile again. Deleting that file deletes all your llm conversations."
-    )
-
-
 @command("llm memory forget my old job", text_argument, yes_option)
 @click.option("--part", is_flag=True, help="Also match TEXT inside words")
 def memory_forget(words: tuple[str, ...], part: bool, yes: bool) -> None:
@@ -5115,8 +5108,8 @@ def memory_forget(words: tuple[str, ...], part: bool, yes: bool) -> None:
         places = said.places()
         quoted = [f"“{as_shown(' '.join(text.split()), 200)}”".replace(CUT, " … ") for text in said.typed.values()]
         if not (places or quoted):
-            more = "To also look inside words: --part. To change a heading: llm memory edit"
-            raise Problem(f"Nothing contains {says.words!r}; see: llm memory show. {more}")
+            more = "to look inside words, too: --part; to change a heading: llm memory edit"
+            raise Problem(f"Nothing contains {says.words!r}; {more}")
         check_writable(memory.home)
         for place, texts in places.items():
             say("\n  ".join([f"{place}:", *texts]))
@@ -5127,13 +5120,13 @@ def memory_forget(words: tuple[str, ...], part: bool, yes: bool) -> None:
             what = "Never learned from again" if places else f"No fact contains it. {does}"
             say("\n  ".join([f"{what}:", *quoted]))
         if not yes:
-            click.confirm("Forget it?" if places else "Never learn from that?", abort=True, err=True)
+            click.confirm("Forget it?" if places else "Never learn from it?", abort=True, err=True)
         forget(memory, says)
         headings = [title for _, _, title in Document(memory.history.profile()).headings if says(title)]
     say("Forgotten." if places else "It will never be learned from.")
     for heading in headings:
         say(f"The heading “{heading}” still says it. Change that with llm memory edit, then forget it once more.")
-    say_what_llm_keeps(memory.home)
+    say(LLM_KEEPS.format(tilde(memory.home.logs)))
 
 
 @command("llm memory pause", never_asks)
@@ -5172,7 +5165,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
         with open_memory() as memory:
             set_state(memory.db, "cleared", memory.now().isoformat())  # nothing typed until now is learned
             report(memory, *memory.history.overwrite("clear", ""))
-    say_what_llm_keeps(home)
+    say(LLM_KEEPS.format(tilde(home.logs)))
 
 
 @command("llm memory update --retry", never_asks, click.pass_obj)
@@ -5195,10 +5188,9 @@ def memory_update(settings: Settings, again: bool) -> None:
     for change in (change for version in reversed(learned) for change in version.changes):
         write(str(change), fg=colour_of(change))
     outcomes = Counter(verdict.outcome for result in results for verdict in result.verdicts)
-    if outcomes["hold"]:
-        say(f"{counted(outcomes['hold'], 'edit')} to review: llm memory review")
-    if outcomes["reject"]:
-        say(f"{counted(outcomes['reject'], 'edit')} refused; to see why: llm memory why --refused")
+    for outcome, more in (("hold", "to review: llm memory review"), ("reject", "refused: llm memory why --refused")):
+        if outcomes[outcome]:
+            say(f"{counted(outcomes[outcome], 'edit')} {more}")
     if failures := sorted({str(result.failure) for result in results if result.failure}):
         raise Problem(f"{'; '.join(failures)}. See: llm memory status")
     if left:
@@ -5278,10 +5270,7 @@ def memory_learn(settings: Settings, /, files: Any, model: str, dry_run: bool, y
             say(f"{counted(len(waiting_edits(memory)), 'edit')} to review: llm memory review")
 
 
-Row = tuple[str, Any, str]  # of status: a name, the value for JSON, the text for people; a "problem" is one as well
-
-
-def home_rows(home: Home, budget: int) -> Iterator[Row]:
+def home_rows(home: Home, budget: int) -> Iterator[tuple[str, Any, str]]:
     """Tell of the profile, and of files that are not ours to use or were kept aside. Raises ``Problem``."""
     home.check_own()
     if home.directory.is_dir() and not os.access(home.directory, os.W_OK):
@@ -5303,7 +5292,7 @@ def home_rows(home: Home, budget: int) -> Iterator[Row]:
     yield from (("problem", warning, "") for warning in warnings_about(text, budget))
 
 
-def memory_rows(memory: Memory) -> Iterator[Row]:
+def memory_rows(memory: Memory) -> Iterator[tuple[str, Any, str]]:
     """Tell what was learned, what waits, what failed, and what that costs."""
     db, now = memory.db, memory.now()
     last = next(iter(memory.versions.list(1, "author = 'worker'")), None)
@@ -5336,8 +5325,8 @@ def memory_rows(memory: Memory) -> Iterator[Row]:
     yield "failing", bool(get_state(db, "failing")), ""
 
 
-def status_rows(home: Home, settings: Settings) -> Iterator[Row]:
-    """Tell everything about memory; what can't be read is a problem."""
+def status_rows(home: Home, settings: Settings) -> Iterator[tuple[str, Any, str]]:
+    """Tell everything about memory, as names with a value for JSON and a text for people; also each "problem"."""
     from llm_user_memory_shell import survey
 
     installed, problems = survey(os.environ)
@@ -5391,9 +5380,6 @@ def memory_status(settings: Settings) -> None:
     for path in (os.path.expanduser("~"), os.path.realpath(os.path.expanduser("~"))):  # fit for publishing
         text = re.sub(re.escape(json.dumps(path)[1:-1]) + r"(?![\w-])", "~", text)
     write_json(json.loads(text))
-
-
-shell_option = click.option("--shell", "name", metavar="NAME", help="bash, zsh, fish, nushell or powershell")
 
 
 @command("llm memory install-shell --shell fish", shell_option, never_asks)

@@ -30,13 +30,13 @@ PATIENCE = 10.0
 _MARK = "=== llm-user-memory ==="
 
 
-def _output(*command: str) -> str:
+def _output(*command: str, env: Mapping[str, str] | None = None) -> str:
     """Run a shell without a terminal, end what it leaves running, and return what it printed."""
     # A file, because a child that outlives the shell would keep a pipe open. A session
     # of its own, or an interactive shell takes the terminal away from the user's.
     with contextlib.suppress(OSError), tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.DEVNULL, start_new_session=True
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.DEVNULL, start_new_session=True, env=env
         )
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(PATIENCE)
@@ -330,14 +330,12 @@ def login_advice() -> str:
 
 
 def _checked(shell: Shell) -> str:
-    """Start a shell as for a person, ask it if memory is active, and say what it answers.
-
-    It is asked for ``llm memory status``, which for that reason must never call this.
-    """
+    """Start a shell as for a person and say if memory is active in it. It runs status, which must never call this."""
     if not shell.kind.ask or not (program := shell.kind.program):
         return f"To check, open a new {shell.name} and run: llm memory status"
-    # Searched, not parsed: start-up files print things of their own.
-    found = re.search(r'"shell": \{.*?"active": (true|false)', _output(program, *shell.kind.ask), re.DOTALL)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as data:  # where fish makes folders when it starts
+        said = _output(program, *shell.kind.ask, env=os.environ | {"XDG_DATA_HOME": data})
+    found = re.search(r'"shell": \{.*?"active": (true|false)', said, re.DOTALL)  # among what start-up files print
     if found and found[1] == "true":
         return f"Checked: memory is active in a new {shell.name}. To remove it: llm memory uninstall-shell"
     return f"But in a new {shell.name}, memory {'is not active' if found else 'could not be seen'}. {_own(shell)}"

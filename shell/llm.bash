@@ -9,7 +9,9 @@ if [ -n "${BASH_VERSION-}" ]; then
       function llm {
         local LLM_MEMORY_LINE=
         if [[ -o history && ${HISTSIZE-} != 0 ]]; then LLM_MEMORY_LINE=" $(builtin history 1)"; fi
-        LLM_MEMORY_AUTO="${LLM_MEMORY_AUTO:-1}" LLM_MEMORY_LINE="${LLM_MEMORY_LINE:0:30000}" command llm "$@"
+        # With eval, or `jobs` would show these settings; with command, or they would stay behind in POSIX mode.
+        LLM_MEMORY_AUTO="${LLM_MEMORY_AUTO:-1}" LLM_MEMORY_LINE="${LLM_MEMORY_LINE:0:30000}" \
+          command eval "command llm \"\$@\""
       }
       export -nf llm
     }' ;;

@@ -18,6 +18,7 @@ if status is-interactive; and not functions -q llm
         if string match -qr "^(\s*(\w+=\S*\s+)*llm\s($part)*&(\s*;)?)+\s*\$" -- "$line"
             command llm $argv &
         else
+            true # what Ctrl-Z leaves as the status
             command llm $argv
         end
     end

@@ -145,12 +145,6 @@ def test_a_long_earlier_message_is_shown_by_its_ends_with_secrets_masked(user: U
     assert password not in request
 
 
-def test_words_only_in_an_earlier_message_cannot_be_quoted(user: User) -> None:
-    learned_in_turn(user, f"{ALSO}, you know")
-    learned_in_turn(user, SAID, reply=f"ADD | Work | Nurse | {ALSO}")
-    assert user.facts == []
-
-
 def test_messages_typed_with_learning_off_or_to_another_model_are_not_shown_as_earlier_ones(user: User) -> None:
     user.thread.prompt("I am a spy").log_to_db(make_log(user.places))
     user.types_on(ALSO, model="scripted-2")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import llm
 import pytest
-from conftest import Clock, User, answering, eventually
+from conftest import Clock, User, answering
 
 import llm_user_memory as memory
 
@@ -202,17 +202,6 @@ def test_a_model_that_does_not_answer_in_the_form_is_asked_once_a_day_or_after_a
 # Words of models and their services
 
 
-def test_secrets_in_a_models_error_are_neither_shown_nor_logged(user: User) -> None:
-    key = "sk-proj-abcdefghij0123456789ABCDEFGHIJ"
-    (user.script / "error.txt").write_text(f"401: Incorrect API key provided: {key}.")
-    user.says(SAID)
-    eventually(lambda: "401" in user.problems(), "the report")
-    eventually(lambda: "401" in user.worker_log, "the log")
-    user.kill_worker()
-    assert user.files_with(key[8:]) == []
-    assert key[8:] not in user.run("status")[0]
-
-
 def test_a_model_that_does_not_answer_is_given_up(here: User, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "MODEL_TIMEOUT", 0.1)
     (here.script / "slow.txt").write_text("hang 3")
@@ -248,7 +237,9 @@ class Service:
 )
 def test_what_a_service_quotes_of_a_request_is_not_kept(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     document = memory.Document("## Family\n- Married to   Bluebird\n")
-    request = memory.build_request(document, [memory.Message('My "dog" is called Rex.\nMy cat is called Zoë. Мою собаку зовут Рекс.')])
+    request = memory.build_request(
+        document, [memory.Message('My "dog" is called Rex.\nMy cat is called Zoë. Мою собаку зовут Рекс.')]
+    )
     end = request.partition("<profile>")[2]
     words = form.replace("{request!r}", repr(end)).replace("{json}", json.dumps(end))
     service = Service(f"429: refused by the filter: {words}")

@@ -1,102 +1,181 @@
-"""The line after a prompt that tells what was learned, and what waits to be learned."""
+"""The line after a prompt: what was learned and the command that takes it back, and only what is still true."""
 
 from __future__ import annotations
 
 import re
-import shlex
+import unicodedata
+from typing import TYPE_CHECKING
 
-from conftest import PROFILE, User
+import pytest
+from conftest import PROFILE, User, learn, typed
 
 import llm_user_memory as memory
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-def shown(user: User, *command: str, typed: str = "", **env: str) -> str:
+LEEDS, SHORT = "Lives in Leeds", "Likes short answers"
+
+
+def shown(user: User, *command: str, keys: str = "", **env: str) -> str:
     """Run a command at a terminal, learning off so that it starts no worker; what it shows of memory."""
     terminal = user.terminal(*command, **{"LLM_MEMORY_UPDATES": "false"} | env)
-    terminal.type(typed)
+    terminal.type(keys)
     assert terminal.wait() == 0
     return "".join(re.findall(r"^.*memory: .*$", terminal.shown, re.MULTILINE))
 
 
-def news(user: User) -> str:
-    """What the next prompt will tell; it is told then."""
-    path = user.places.file("news")
-    text = path.read_text() if path.exists() else ""
-    path.unlink(missing_ok=True)
-    return text.removesuffix("\n")
+def told(user: User, columns: int = 200, **env: str) -> str:
+    """What the next prompt tells."""
+    return shown(user, "llm", "hi", NO_COLOR="1", COLUMNS=str(columns), **env).strip().removeprefix("memory: ")
 
 
-def test_the_next_prompt_at_a_terminal_names_the_fact_once(user: User) -> None:
+@pytest.fixture
+def known(user: User) -> User:
+    """User with two lines in the profile."""
     user.run("load", "-", stdin=PROFILE)
-    user.has_learned("Has a dog", "I have a dog")
-    assert shown(user, "llm", "hi", LLM_MEMORY_NOTICES="false") == ""
-    assert "memory:" not in user.llm("hi", LLM_MEMORY_UPDATES="false").stderr, "no terminal"
-    assert shown(user, "sh", "-c", "llm hello | cat") == "", "a pager may have the screen"
-    assert shown(user, "llm", "chat", typed="exit\r") == ""
-    assert shown(user, "llm", "hi") == "\x1b[2mmemory: learned “Has a dog” (llm memory diff 1)\x1b[0m"
-    assert shown(user, "llm", "hi") == ""
+    return user
+
+
+def learns(user: User, *edits: str, said: str = "I have a dog and a cat, and play chess and go, you know") -> None:
+    """Learn edits whose quote is this message."""
+    user.types(said)
+    assert user.learns("\n".join(f"{edit} | {said}" for edit in edits))
+
+
+def test_the_next_prompt_at_a_terminal_tells_it_once(known: User) -> None:
+    known.has_learned("Has a dog", "I have a dog")
+    assert shown(known, "llm", "hi", LLM_MEMORY_NOTICES="false") == ""
+    assert "memory:" not in known.llm("hi", LLM_MEMORY_UPDATES="false").stderr, "no terminal"
+    assert shown(known, "sh", "-c", "llm hello | cat") == "", "a pager may have the screen"
+    assert shown(known, "llm", "chat", keys="exit\r") == ""
+    assert shown(known, "llm", "hi") == "\x1b[2mmemory: learned “Has a dog” (undo: llm memory undo)\x1b[0m"
+    assert shown(known, "llm", "hi") == ""
+    known.run("undo")
+    assert known.facts == [LEEDS, SHORT]
+
+
+def test_each_kind_of_change_has_one_form_and_several_are_told_together(known: User) -> None:
+    leeds, short = known.id_of(LEEDS), known.id_of(SHORT)
+    learns(known, "ADD | Interests | Plays chess", "ADD | Interests | Plays go", "ADD | Interests | Has a dog")
+    assert told(known) == "learned 3 facts: “Plays chess”, “Plays go”, “Has a dog” (undo: llm memory undo)"
+    learns(known, f"REPLACE | {leeds} | Moved from Leeds to York", said="I moved to York")
+    assert told(known) == f"changed “{LEEDS} → Moved from Leeds to York” (undo: llm memory undo)"
+    learns(known, f"REMOVE | {short}", "ADD | Preferences | Likes long answers", said="I like long answers")
+    assert told(known) == f"learned “Likes long answers”; removed “{SHORT}” (undo: llm memory undo)"
+    assert known.facts[0] == "Moved from Leeds to York"
+
+
+def test_versions_that_were_not_yet_told_are_told_together_and_undone_by_their_numbers(known: User) -> None:
+    learns(known, "ADD | Interests | Plays chess")
+    learns(known, "ADD | Interests | Plays go")
+    line = told(known)
+    assert line == "learned 2 facts: “Plays chess”, “Plays go” (undo: llm memory undo 2 3)"
+    known.run(*line.partition("llm memory ")[2].rstrip(")").split())
+    assert known.facts == [LEEDS, SHORT]
+
+
+def test_where_something_came_in_between_the_number_is_named(known: User) -> None:
+    learns(known, "ADD | Interests | Plays chess")
+    known.run("add", "Likes tea")
+    assert told(known) == "learned “Plays chess” (undo: llm memory undo 2)"
+
+
+UNTRUE: dict[str, Callable[[User], object]] = {
+    "undone": lambda user: user.run("undo"),
+    "rolled back": lambda user: user.run("rollback", "1"),
+    "cleared": lambda user: user.run("clear"),
+    "loaded": lambda user: user.run("load", "-", stdin=PROFILE),
+    "edited": lambda user: setattr(user, "profile", user.profile.replace("Plays chess", "Plays chess, badly")),
+    "forgotten": lambda user: user.run("forget", "chess", "--yes"),
+}
+
+
+@pytest.mark.parametrize("how", UNTRUE)
+def test_what_is_no_longer_true_is_not_told(known: User, how: str) -> None:
+    learns(known, "ADD | Interests | Plays chess")
+    UNTRUE[how](known)
+    assert told(known) == ""
+
+
+def test_of_several_changes_only_those_that_are_still_true_are_told(known: User) -> None:
+    leeds = known.id_of(LEEDS)
+    learns(known, "ADD | Interests | Plays chess", "ADD | Interests | Plays go", f"REMOVE | {leeds}")
+    known.profile = known.profile.replace("- Plays chess\n", f"- {LEEDS}\n")
+    assert told(known).startswith("learned “Plays go” (undo: llm memory undo")
+
+
+@pytest.mark.parametrize("columns", [60, 100])
+@pytest.mark.parametrize(
+    "fact", ["Plays chess and go with a dog and a cat, chess and go with a cat and a dog", "家族と犬と猫と暮らし、" * 6]
+)
+def test_it_stays_one_line_at_any_width_and_keeps_its_command(known: User, columns: int, fact: str) -> None:
+    learns(known, f"ADD | Interests | {fact}", said=fact)
+    line = f"memory: {told(known, columns)}"
+    assert sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in line) <= columns
+    assert re.fullmatch(r"memory: learned “\S.*…” \(undo: llm memory undo\)", line)
+
+
+def test_a_named_profile_is_named_in_the_command(user: User) -> None:
+    work = memory.Home(user.user_dir, "work", isolated=True)
+    typed(work, "I play chess, you know")
+    assert learn(work, "ADD | Interests | Plays chess | I play chess")
+    line = told(user, LLM_MEMORY_PROFILE="work")
+    assert line == "learned “Plays chess” (undo: llm memory --profile work undo)"
+    user.run(*line.partition("llm memory ")[2].rstrip(")").split(), LLM_MEMORY_PROFILE="default")
+    assert not memory.Document(memory.read_profile(work.profile)).items
+
+
+# Not about changes
 
 
 def test_a_prompt_says_when_the_profile_can_not_be_read(user: User) -> None:
     user.places.create()
     user.places.profile.write_bytes(b"\xff\xfe")
-    said = shown(user, "llm", "hi", NO_COLOR="1")
-    assert said == "memory: the profile can't be read, so it was not sent (llm memory status)"
+    assert re.fullmatch("the profile can't be read, so it was not sent.*llm memory status.*", told(user))
     user.profile = PROFILE
-    assert shown(user, "llm", "hi") == ""
+    assert told(user) == ""
 
 
-def test_edits_that_were_reviewed_are_no_news_any_more(user: User) -> None:
-    user.types("I like tea")
-    user.learns("ADD | Interests | Likes tea | I like tea", review_all=True)
+def test_edits_that_wait_are_told_until_they_were_reviewed(user: User) -> None:
+    learns(user, "ADD | Interests | Plays chess", "ADD | Notes | Sells Assam tea")
+    assert told(user) == "learned “Plays chess” (undo: llm memory undo); 1 edit to review: llm memory review"
+    learns(user, "ADD | Notes | Sells Darjeeling tea")
     user.run("review", "--drop", "all")
-    assert shown(user, "llm", "hi") == ""
+    assert told(user) == ""
 
 
-def test_a_removal_is_named_with_the_command_that_erases_it(user: User) -> None:
-    user.run("load", "-", stdin="- Has my mother's cat\n- Likes tea\n")
-    cat, tea = re.findall(r'"id": "(\w+)"', user.run("show", "--json")[0])
-    user.types("Please forget that I have a cat")
-    user.learns(f"REMOVE | {cat} | forget that I have a cat")
-    told = news(user)
-    assert told.startswith("removed “Has my mother's cat” (to erase for good: llm memory forget ")
-    user.run(*shlex.split(told.removesuffix(")").partition("llm memory ")[2]), "--yes")
-    assert user.files_with("cat") == []
-    user.types("I drink coffee, no tea any more")
-    user.learns(f"REMOVE | {tea} | no tea any more\nADD | Interests | Drinks coffee | I drink coffee")
-    assert news(user) == "- Likes tea; + Drinks coffee (to erase for good: llm memory forget 'Likes tea')"
-
-
-def test_changes_not_yet_told_are_told_together(user: User) -> None:
-    user.run("load", "-", stdin=PROFILE)
-    user.has_learned("Plays chess", "I play chess")
-    user.has_learned("Plays go", "I play go")
-    assert news(user) == "+ Plays chess; + Plays go (llm memory diff 1)"
-    user.has_learned("Plays darts", "I play darts")
-    assert news(user) == "learned “Plays darts” (llm memory diff 3)"
-
-
-def test_held_edits_and_messages_not_learned_from_are_told_as_well(user: User) -> None:
-    user.types("I play chess and like tea")
-    user.learns("ADD | Interests | Plays chess | I play chess\nADD | Notes | Sells Assam tea | like tea")
-    user.types("I have a dog", "I have a cat")
-    user.learns("Sure!")
-    assert news(user) == (
-        "learned “Plays chess” (llm memory diff 0), 1 edit to review (llm memory review),"
-        " can't learn right now (llm memory status)"
-    )
-
-
-def test_what_changes_nothing_was_already_shown_or_is_forgotten_is_no_news(user: User) -> None:
+def test_what_changes_nothing_or_was_already_shown_is_no_news(user: User) -> None:
     user.types("I have a cat")
     user.learns("NO_UPDATE")
-    assert news(user) == ""
+    assert told(user) == ""
     user.types("I live in Leeds")
     assert "Leeds" in user.run("update")[0]
-    assert news(user) == ""
-    user.has_learned("Has a dog", "I have a dog")
-    user.run("forget", "dog", "--yes")
-    assert news(user) == ""
+    assert told(user) == ""
+
+
+def test_a_model_that_keeps_failing_is_told_once_until_it_learns(user: User) -> None:
+    def fails(*_: str) -> memory.Reply:
+        raise memory.ModelFailed("scripted: no credit")
+
+    user.types("I have a dog")
+    said = list[str]()
+    with user.memory() as opened:
+        memory.take_in(opened)
+        learner = memory.Learner(opened, memory.Settings(), fails)
+        for _ in range(3):
+            learner.learn(memory.pending_turns(opened))
+            said.append(told(user))
+        assert said == ["", "can't learn right now: llm memory status", ""]
+        status = user.run("status")[0]
+        assert re.search("Waiting +1 message; next try in [12] minutes?", status)
+        assert "no credit" in status
+        learner.ask = lambda *_: memory.Reply("ADD | Interests | Has a dog | I have a dog", 1, 1)
+        learner.learn(memory.pending_turns(opened))
+    assert told(user) == "learned “Has a dog” (undo: llm memory undo)"
+
+
+# What `update` says
 
 
 def test_update_does_not_say_that_nothing_is_new_when_something_is_held(user: User) -> None:
@@ -105,35 +184,3 @@ def test_update_does_not_say_that_nothing_is_new_when_something_is_held(user: Us
     said = user.run("update")[1]
     assert "1 edit to review" in said
     assert "Nothing new" not in said
-
-
-def test_a_retry_asks_the_model_of_the_conversation_if_no_other_is_named_any_more(user: User) -> None:
-    user.types("I live in Leeds", model="uninstalled")
-    for _ in range(2):  # a plugin may have been installed meanwhile
-        user.run("update", code=1)
-    assert "uninstalled is not installed" in user.run("status")[0]
-    assert "1 set aside" in user.run("update")[1]
-    user.run("update", "--retry")
-    assert user.facts == ["I live in Leeds"]
-
-
-def test_a_model_that_keeps_failing_is_told_once_until_it_learns(user: User) -> None:
-    def fails(*_: str) -> str:
-        raise memory.ModelFailed("scripted: no credit")
-
-    user.types("I have a dog")
-    log, said = memory.Log(user.places.logs), list[str]()
-    with user.memory() as opened:
-        memory.take_in(opened, log)
-        learner = memory.Learner(opened, log, memory.Settings(), fails)
-        for _ in range(3):
-            learner.learn(opened.turns.in_states("pending"))
-            said.append(news(user))
-        assert said == ["", "can't learn right now (llm memory status)", ""]
-        status = user.run("status")[0]
-        assert re.search("Waiting +1 message; next try in [12] minutes?", status)
-        assert "no credit" in status
-        user.places.file("news").write_text("can't learn right now (llm memory status)\n")
-        learner.ask = lambda *_: "ADD | Interests | Has a dog | I have a dog"
-        learner.learn(opened.turns.in_states("pending"))
-    assert news(user) == "learned “Has a dog” (llm memory diff 0)"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pathlib
+import re
 import shlex
 import subprocess
 import sys
@@ -12,13 +14,12 @@ import pytest
 from conftest import posix_only
 from hypothesis import given
 from hypothesis import strategies as st
+from llm_user_memory_shell import OWN
 from shells import Place, Record, Session, session
 
 from llm_user_memory import is_written_in
 
 if TYPE_CHECKING:
-    import pathlib
-
     from conftest import User
 
 pytestmark = posix_only
@@ -128,7 +129,7 @@ def furnished(folder: pathlib.Path, shell: str, monkeypatch: pytest.MonkeyPatch,
     """Make a place with the block installed, and the files that the lines use."""
     name, _, mode = shell.partition(" ")
     place = Place(folder, name, posix=bool(mode))
-    place.write_rc(START_UP[name] + rc)
+    place.write_rc(START_UP.get(name, "") + rc)
     place.install(monkeypatch)
     (place.work / "page").write_text("I am a page\n")
     (place.work / "script").write_text(f"llm '{SPY}'\n")
@@ -204,16 +205,44 @@ def test_a_line_too_long_for_one_variable_still_calls_llm(
     assert is_written_in(words[0], record.line)
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_call_from_a_real_shell_notes_whether_its_words_were_typed(
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "nushell"])
+def test_a_call_from_a_real_shell_carries_the_profile_and_notes_whether_its_words_were_typed(
     shell: str, tmp_path: pathlib.Path, idle: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = furnished(tmp_path / "place", shell, monkeypatch)
     (place.folder / "bin" / "llm").unlink()
-    lines = [f"ask '{SAID}'", 'llm "$(cat page)"']
+    idle.profile = "- Plays chess\n"
+    lines = [f"llm '{SAID}'"] if shell == "nushell" else [f"ask '{SAID}'", 'llm "$(cat page)"']
     with session(place, **idle.env | {"HOME": str(place.home)}) as opened:
         assert [opened.run(line).code for line in lines] == ["0"] * len(lines)
-    assert learned(idle) == [True, False]
+        if shell != "nushell":  # what llm does when this plugin has been uninstalled: it loads the others
+            assert opened.run("LLM_LOAD_PLUGINS=llm-scripted llm 'good bye'").code == "0"
+    assert learned(idle) == [True, False, False][: len(idle.calls())]
+    assert ["Plays chess" in call["system"] for call in idle.calls()] == [True, True, False][: len(idle.calls())]
+
+
+README = pathlib.Path(__file__).parent.with_name("README.md").read_text("utf-8")
+OWN_FUNCTION = {
+    "bash": f"llm() {{ {OWN['bash']}; }}",
+    "zsh": f"llm() {{ {OWN['zsh']}; }}",
+    "fish": f"function llm; {OWN['fish']}; end",
+    "bash, as in the README": next(iter(re.findall(r"`(llm\(\) .*\})`", README)), ""),
+    "zsh, as in the README": next(iter(re.findall(r"`(llm\(\) .*\})`", README)), ""),
+}
+
+
+@pytest.mark.parametrize("shell", OWN_FUNCTION)
+def test_a_function_of_ones_own_carries_the_profile_with_the_line_that_it_is_given(
+    shell: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = furnished(tmp_path / "place", shell.partition(",")[0], monkeypatch)
+    place.rc.write_text(f"{OWN_FUNCTION[shell]}\n{place.rc.read_text()}")
+    with session(place) as opened:
+        for line in ("llm before", f"llm '{SAID}'", 'llm "$(cat page)"', f" llm '{SAID}'"):
+            opened.run(line)
+    assert [record.auto for record in place.records()] == ["1"] * 4
+    assert [is_written_in(call.arguments[-1], call.line) for call in place.records()] == [True, True, False, False]
+    assert all(record.line for record in place.records())
 
 
 # Without a shell

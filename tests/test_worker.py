@@ -23,7 +23,8 @@ SAID = "I live in Leeds"
 ALSO = "I work as a nurse"
 SECRET = "hunter2-" + "Zanzibar"
 TYPED = f"My wifi password is {SECRET}, and the quokka Marmaduke lives with my aunt in Ouagadougou"
-MARKERS = (SECRET, "quokka", "Marmaduke", "Ouagadougou")
+KEY = "sk-proj-" + "qrstuvwxyz0123456789ABCDEFGHIJ"
+MARKERS = (SECRET, KEY[8:], "quokka", "Marmaduke", "Ouagadougou")
 
 IMPATIENT = """
 import os, sys
@@ -233,18 +234,26 @@ def make_invalid(user: User, column: str) -> None:
         log.execute(f"update {table} set {column} = cast(cast({column} as blob) || x'fffe' as text)")
 
 
+def fail(user: User, words: str) -> int:
+    """Have the model fail with these words."""
+    return (user.script / "error.txt").write_text(words)
+
+
+def make_log_folder(user: User) -> None:
+    user.places.logs.unlink()
+    user.places.logs.mkdir()
+
+
 BROKEN: dict[str, Callable[[User], object]] = {
-    "nothing": lambda user: None,
-    "an error that quotes the request": lambda user: (user.script / "error.txt").write_text(f"400: {TYPED!r}"),
-    "an error that quotes a part": lambda user: (user.script / "error.txt").write_text("no quokka Marmaduke here"),
+    "an error that quotes the request": lambda user: fail(user, f"400: {TYPED!r}"),
+    "an error that quotes a part": lambda user: fail(user, "no quokka Marmaduke here"),
+    "an error with a key": lambda user: fail(user, f"401: Incorrect API key: {KEY}."),
     "a reply out of form": lambda user: user.reply(TYPED),
-    "a reply that the gates refuse": lambda user: user.reply(
-        f"ADD | {TYPED} | {TYPED} | {SECRET}\nREMOVE | {TYPED} | x"
-    ),
+    "a reply that is refused": lambda user: user.reply(f"ADD | {TYPED} | {TYPED} | {SECRET}\nREMOVE | {TYPED} | x"),
     "a row that is not UTF-8": lambda user: make_invalid(user, "prompt"),
     "a model that is not UTF-8": lambda user: make_invalid(user, "model"),
     "a damaged log": lambda user: spoil(user.places.logs),
-    "a log that is a folder": lambda user: (user.places.logs.unlink(), user.places.logs.mkdir()),
+    "a log that is a folder": make_log_folder,
     "a damaged database": lambda user: spoil(user.places.database),
     "a cut journal": lambda user: os.truncate(user.places.journal, user.places.journal.stat().st_size // 2),
     "a profile that is read-only": lambda user: user.places.profile.chmod(0o444),
@@ -263,18 +272,11 @@ def test_no_file_of_ours_and_no_error_shows_a_word_that_was_typed_whatever_break
     with impatient_worker(user, idle=0.3, LLM_MEMORY_UPDATE_INTERVAL="0.05"):
         pass
     said = ""
-    for command in (
-        ["status"],
-        ["update", "--retry"],
-        ["search", "--chats", "Mine"],
-        ["learn", "--yes"],
-        ["status", "--json"],
-    ):
-        done = user.llm("memory", *command, auto=None, check=False)
+    for command in ("status", "update --retry", "search --chats Mine", "learn --yes", "status --json"):
+        done = user.llm("memory", *command.split(), auto=None, check=False)
         said += done.stdout + done.stderr
     assert "Traceback" not in said
-    kept = [path for path in user.places.directory.glob("memory.db.damaged-*")]  # which had the words before us
-    for path in kept:
+    for path in user.places.directory.glob("memory.db.damaged-*"):  # which had the words before us
         path.unlink()
     assert [(word, user.files_with(word)) for word in MARKERS if user.files_with(word) or word in said] == []
     assert ("hunter2" in said, "hunter2" in user.worker_log) == (False, False)

@@ -19,18 +19,18 @@ def with_versions(folder: pathlib.Path, count: int) -> memory.Memory:
     """A history of so many versions, each with one line changed, recorded as ever but in one transaction."""
     opened = memory.Memory(people.home(folder, ""))
     lines = [f"- Fact number {number} about the user, of an ordinary length" for number in range(60)]
-    with opened.db.transaction():
+    with opened.db.atomic():
         for version in range(count):
             lines[version % len(lines)] = f"- Fact number {version} of version {version}, of an ordinary length"
             text = "# User Profile\n\n## Notes\n" + "\n".join(lines) + "\n"
-            opened.history._add_version("worker", text, written=True)
+            opened.versions.add("worker", text, written=True)
     opened.home.profile.write_text(text)
     return opened
 
 
-def changes_of_last(history: memory.History) -> list[memory.Change]:
-    newest = history.latest_id()
-    return history.changes(history.base(newest), newest)
+def changes_of_last(versions: memory.Versions) -> list[memory.Change]:
+    newest = versions.latest()
+    return versions.changes(versions.before(newest), newest)
 
 
 def run(quick: bool, folder: pathlib.Path) -> tuple[str, list[Row]]:
@@ -39,16 +39,15 @@ def run(quick: bool, folder: pathlib.Path) -> tuple[str, list[Row]]:
     documents = [memory.Document(each.history.profile()) for each in memories]
     # The line that the last version brought.
     facts = [doc.items[(count - 1) % 60] for doc, count in zip(documents, (many, few), strict=True)]
-    lines = [doc.lines[fact.line] for doc, fact in zip(documents, facts, strict=True)]
     # Back and forth between two texts that both have: what the versions between hold is no matter.
     other = "# User Profile\n\n## Notes\n- One line\n"
-    first = {id(each): each.history.version_text(1) for each in memories}
+    first = {id(each): each.versions.text(1) for each in memories}
 
     things: dict[str, Callable[..., Any]] = {
-        "history": lambda each, *_: each.history.versions(10),
-        "diff": lambda each, *_: changes_of_last(each.history),
-        "why": lambda each, fact, line: each.receipts.chain(fact.text, line),
-        "rollback": lambda each, *_: each.history.overwrite(
+        "history": lambda each, _: each.versions.list(10),
+        "diff": lambda each, _: changes_of_last(each.versions),
+        "why": lambda each, fact: memory.chain(each, fact.text),
+        "rollback": lambda each, _: each.history.overwrite(
             "rollback", other if len(each.history.profile()) > 99 else first[id(each)]
         ),
     }
@@ -56,8 +55,8 @@ def run(quick: bool, folder: pathlib.Path) -> tuple[str, list[Row]]:
     rows = []
     for name, thing in things.items():
         measured = [
-            lambda each=each, fact=fact, line=line, thing=thing: thing(each, fact, line)
-            for each, fact, line in zip(memories, facts, lines, strict=True)
+            lambda each=each, fact=fact, thing=thing: thing(each, fact)
+            for each, fact in zip(memories, facts, strict=True)
         ]
         rows.append(
             compared(f"{name}, with {many:,} versions, against {few}", clocked(times, *measured), 1.5, " µs", 0)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-import signal
 import sqlite3
 import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING
+
+import psutil
 
 import llm_user_memory as memory
 
@@ -61,13 +62,13 @@ def home(user_dir: pathlib.Path, text: str) -> memory.Home:
 
 
 def type_and_log(opened: memory.Memory, text: str) -> None:
-    """What a call leaves behind: a note, and a turn in the log."""
+    """What a call leaves behind: a turn in the log, and a note."""
     at, turn = memory.utc_now().isoformat(), os.urandom(8).hex()
-    opened.journal.append(note(text, at=at)._asdict())
     with contextlib.closing(sqlite3.connect(opened.home.logs)) as db, db:
         sql = "insert into turns (id, thread_id, model, datetime_utc) values (?, ?, 'scripted', ?)"
         db.execute(sql, [turn, turn, at])
         db.execute("insert into turn_search (turn_id, prompt, response) values (?, ?, 'Yes.')", [turn, text])
+    memory.append_line(opened.home.journal, note(text, turn, at=at))
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
@@ -83,7 +84,7 @@ def worker(env: dict[str, str], its: memory.Home) -> Iterator[int]:
     """A running worker's pid."""
     process = subprocess.Popen([sys.executable, "-m", "llm", "memory", "worker"], env=env)
     try:
-        wait_for(lambda: memory.worker_runs(its) and its.lock("worker").read_text() == f"{process.pid}\n")
+        wait_for(lambda: memory.worker_runs(its))
         yield process.pid
     finally:
         process.kill()
@@ -93,11 +94,8 @@ def worker(env: dict[str, str], its: memory.Home) -> Iterator[int]:
 def end_worker(its: memory.Home) -> None:
     """Wait for the worker that a call has started, and kill it."""
     wait_for(lambda: memory.worker_runs(its))
-    wait_for(lambda: _killed(its) and not memory.worker_runs(its))
-
-
-def _killed(its: memory.Home) -> bool:
-    # Until it has written its own pid, the lock file may hold one of a worker before it.
-    with contextlib.suppress(ProcessLookupError, IndexError):
-        os.kill(int(its.lock("worker").read_text().split()[0]), signal.SIGKILL)
-    return True
+    for process in psutil.process_iter(["cmdline", "environ"]):
+        here = (process.info["environ"] or {}).get("LLM_USER_PATH") == str(its.user_dir)
+        if here and process.info["cmdline"][-2:] == ["memory", "worker"]:
+            process.kill()
+    wait_for(lambda: not memory.worker_runs(its))

@@ -60,22 +60,18 @@ def clocked(times: int, *things: object) -> list[list[float]]:
 def run(quick: bool, folder: pathlib.Path) -> tuple[str, list[Row]]:
     few, many = 1_000, 10_000 if quick else 1_000_000
     homes = [fabricated(folder / str(turns), turns) for turns in (many, few)]
-    logs = [memory.Log(home.logs) for home in homes]
     memories = [memory.Memory(home) for home in homes]
-    for each, last in zip(memories, (many, few), strict=True):
-        each.turns.take_in([], f"{last:026}")
+
+    def take_in(opened: memory.Memory) -> None:
+        people.type_and_log(opened, "I like tea")
+        assert memory.take_in(opened)
+
     times = 10 if quick else 2_000
-    pairs = zip(memories, logs, strict=True)
-    polls = clocked(times, *(lambda each=each, log=log: memory.take_in(each, log) for each, log in pairs))
-    queries = clocked(
-        times,
-        *(lambda log=log, last=last - 1: log.after(f"{last:026}") for log, last in zip(logs, (many, few), strict=True)),
-    )
+    taken = clocked(times, *(lambda each=each: take_in(each) for each in memories))
     for each in memories:
         each.db.close()
     return "The worker", [
-        compared(f"a look for new turns, with {many:,} turns in the log, against {few:,}", polls, 1.5, " µs"),
-        compared("finding the newest turn, the same", queries, 1.5, " µs"),
+        compared(f"taking in a note, with {many:,} turns in the log, against {few:,}", taken, 1.5, " µs"),
         *at_rest(quick, folder / "rest"),
         in_time(quick, folder / "time"),
     ]

@@ -24,9 +24,9 @@ def with_facts(folder: pathlib.Path, count: int) -> memory.Memory:
         + " ".join("".join(chance.choices(syllables, k=3)) for _ in range(8))
         for number in range(count)
     ]
-    with opened.db.transaction():
+    with opened.db.atomic():
         for at in range(0, count, 1000):
-            opened.history._add_version("load", "## Notes\n" + "\n".join(lines[at : at + 1000]) + "\n", written=True)
+            opened.versions.add("load", "## Notes\n" + "\n".join(lines[at : at + 1000]) + "\n", written=True)
     return opened
 
 
@@ -35,7 +35,7 @@ def run(quick: bool, folder: pathlib.Path) -> tuple[str, list[Row]]:
     memories = [with_facts(folder / str(count), count) for count in (many, few)]
     rows = []
     for what, words, most in (("ten", "chess", 2), ("a tenth of all", "yearly", None)):
-        searches = [lambda each=each, words=words: each.search.find(memory.Query(words)) for each in memories]
+        searches = [lambda each=each, words=words: memory.search_facts(each, memory.Query(words)) for each in memories]
         name = f"a search that finds {what}, with {many:,} facts, against {few:,}"
         rows.append(compared(name, clocked(3 if quick else 50, *searches), most, " µs", 0))
     size = memories[0].home.database.stat().st_size / many

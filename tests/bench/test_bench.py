@@ -16,8 +16,7 @@ ROWS = {
     ],
     "tokens": ["tokens|1 turn: written", "tokens|5 turns at once: price"],
     "poll": [
-        "a look for new turns, with 10,000 turns",
-        "finding the newest turn",
+        "taking in a note, with 10,000 turns",
         "CPU in an hour",
         "memory (RSS)",
         "from the logged turn to the written profile",

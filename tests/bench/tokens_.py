@@ -71,7 +71,7 @@ def costs(count: Callable[[str], int], turns: int) -> dict[str, tuple[int, int]]
     reply = "\n".join(REPLY.splitlines()[:turns])
     judged = memory.judge(memory.parse_reply(reply) or [], document, document, said)
     assert len(judged.of("apply")) == turns
-    ours = count(memory.build_request(document, said, "kbxqhw")), count(reply)
+    ours = count(memory.build_request(document, said)), count(reply)
     rewrite = count(REWRITE.format(text, "\n\n".join(TURNS[:turns]))), count(judged.document.text)
     return {"ours": ours, "rewrite": rewrite, "none": (ours[0], count(memory.NO_UPDATE))}
 
