@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 PROFILE = "\ufeff# Me\r\n\r\n## Work\r\n- Nurse\r\n* Leeds"
 SAID = "I live in Leeds"
-ON = {"LLM_MEMORY_AUTO": "1"}
+ON: dict[str, Any] = {"LLM_MEMORY_AUTO": "1"}
 
 
-def status_of(user: User, **env: str) -> dict[str, Any]:
+def status_of(user: User, **env: Any) -> dict[str, Any]:
     """Look up in this process what status tells."""
     found: dict[str, Any] = json.loads(user.run("status", "--json", **env)[0])
     return found
@@ -205,16 +205,6 @@ def test_a_terminal_wraps_between_words_but_not_in_commands_and_a_pipe_gets_whol
     assert ("\x1b[1m" in terminal.shown) == (not env)
 
 
-def test_control_characters_reach_a_file_but_no_terminal(user: User) -> None:
-    user.profile = "- Likes \x1b]0;tea\x07 and \x1b[31mred\n"
-    assert user.run("show")[0] == user.profile
-    for command in ("show", "show --json", "why", "status"):
-        terminal = user.terminal("llm", "memory", *command.split(), auto=None)
-        assert terminal.wait() == 0
-        assert "\x1b]0;" not in terminal.shown
-        assert "\x1b[31mred" not in terminal.shown
-
-
 def test_ctrl_c_in_a_question_ends_its_line_and_without_a_terminal_the_option_is_named(user: User) -> None:
     user.run("add", "Plays chess")
     terminal = user.terminal("llm", "memory", "clear", "--purge", auto=None)
@@ -270,12 +260,6 @@ def test_pause_and_resume_persist_and_show_in_status(user: User) -> None:
     assert status_of(user)["paused_since"] is None
     user.places.paused.touch()
     assert status_of(user)["paused_since"], "a pause made by hand"
-
-
-def test_update_says_which_variable_has_switched_learning_off(user: User) -> None:
-    for name, value in (("LLM_MEMORY_UPDATES", "false"), ("LLM_MEMORY_DISABLED", "true")):
-        done = user.llm("memory", "update", auto=None, check=False, **{name: value})
-        assert (done.returncode, f"unset {name}" in done.stderr) == (1, True)
 
 
 def test_update_keeps_news_that_it_did_not_tell(user: User) -> None:

@@ -188,15 +188,14 @@ def test_the_users_own_lines_above_the_budget_cost_no_request(user: User) -> Non
     assert ["ADD |" in request for request in asked] == [True]
 
 
-def test_a_passing_failure_to_condense_is_reported_and_tried_again(user: User) -> None:
+def test_a_passing_failure_to_condense_is_tried_again(user: User) -> None:
     failures = ["the line was cut"]
 
     def condensed() -> str:
         if failures:
             raise memory.ModelFailed(failures.pop())
-        assert "can't be condensed: the line was cut" in user.problems()
+        assert "over its budget" in user.problems()
         return "Fact about me and Hull"
 
     assert condensing(user, condensed) == ["condense", "update", "condense", "update"]
     assert user.facts[0] == "Fact about me and Hull"
-    assert "can't be condensed" not in user.problems()

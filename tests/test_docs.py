@@ -12,6 +12,7 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner
+from llm_user_memory_shell import OWN
 
 import llm_user_memory as memory
 
@@ -76,6 +77,11 @@ def test_the_demonstration_shows_the_whole_loop() -> None:
     assert "✓ The profile is empty again." in undone
     assert "\x1b" not in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 100
+
+
+def test_the_readme_gives_the_line_for_a_function_of_ones_own() -> None:
+    assert OWN["bash"] in " ".join(README.split())
+    assert re.findall(r'LINE=" (.*)" command', OWN["zsh"])[0] in README
 
 
 def test_the_readme_explains_how_to_run_what_ci_runs() -> None:

@@ -46,7 +46,7 @@ def outcome(edit: Edit, *messages: Message, now: Document = NOW, **given: Any) -
 
 def says(text: str, fact: str) -> tuple[str, str]:
     """Judge a fact whose quote is the whole message."""
-    return outcome(add(fact, text), Message(text, at="2026-11-20T12:00"), today="2026-11-20")
+    return outcome(add(fact, text), Message(text, at="2026-11-20T12:00"))
 
 
 def outcomes(judgement: memory.Judgement) -> list[str]:
@@ -195,12 +195,6 @@ ROWS: list[tuple[str, str, list[Edit], dict[str, Any]]] = [
     ("reject", "its line has changed since", [replace("Lives in Porto", "Lives in Rome")] * 2, {}),
     (
         "reject",
-        "its line is your own",
-        [remove("Plays chess", "Plays chess")],
-        {"condensing": True, "budget": 100, "own": frozenset(["Plays chess"])},
-    ),
-    (
-        "reject",
         "the line it was merged into was not changed",
         [replace("no such", "Plays chess well"), remove("Plays chess", "Plays chess")],
         {"condensing": True, "budget": 60},
@@ -310,6 +304,9 @@ def test_what_only_looks_odd_can_be_a_line() -> None:
         ("回答尽量简短", "喜欢简短的回答"),
         ("what's a good school for my twins", "Has twins"),
         ("¿qué aceite lleva un Golf diésel del 2014?", "Tiene un Golf diésel del 2014"),
+        # in short, and in full
+        ("guitar is on tuesday and thursday", "Guitar lessons Tue and Thu"),
+        ("guitar is on tue", "Guitar lessons on Tuesday"),
     ],
 )
 def test_a_fact_made_of_what_was_typed_is_applied(text: str, fact: str) -> None:
@@ -339,6 +336,18 @@ LITTLE = "you typed little of it"
 )
 def test_a_fact_that_says_more_than_was_typed_is_held(text: str, fact: str, reason: str) -> None:
     assert says(text, fact) == ("hold", f"you did not type {reason}" if reason.startswith("“") else reason)
+
+
+def test_a_line_whose_date_has_come_may_lose_words_though_no_message_says_so() -> None:
+    document = Document("- Cooks for one; for four from March 2026\n- Cooks for one; for six from March 2027\n")
+    said = Message("what's a good soup?", at="2026-11-20T12:00")
+
+    def becomes(line: int, fact: str) -> str:
+        edit = Edit("REPLACE", [*document.ids][line], fact, document.items[line].text)
+        return judge([edit], document, document, [said]).verdicts[0].outcome
+
+    assert becomes(0, "Cooks for four from March 2026") == "apply"
+    assert becomes(0, "Cooks for five") == becomes(1, "Cooks for six from March 2027") == "reject"
 
 
 def test_where_many_words_have_capitals_they_prove_nothing() -> None:
@@ -412,6 +421,8 @@ def test_a_quote_from_pasted_text_is_held_and_the_users_remark_before_it_is_thei
         'korrigiere den satz: "wir haben das packet". ach und I live in Rome',
         "przetłumacz na angielski: „Szanowny Panie” to do CV Andrzeja. a I live in Rome",
         'I live in Rome. port this: rule a:\n    input: "x.txt"\n    shell: "cp {input} {output}"',
+        "brain dump, most urgent on top\n\n1. Taxes\n2. I live in Rome\n3. Mum's birthday\n4. Bike\n5. Call Ana",
+        "Otro vuelco, ordénalo:\n\nLlamar a Ana\nI live in Rome\nLa bici\nEl seguro\nDentista el lunes\nComprar pan",
         f"{'My year was long and I want to tell you all about it, so that you know. ' * 2}\n\nI live in Rome\n\nAnd so on.",
     ],
 )
@@ -442,7 +453,7 @@ def test_the_reason_of_a_refusal_never_repeats_what_the_model_wrote() -> None:
         Edit("REMOVE", "hunter2", "", "I like opera"),
         add("hunter2", "hunter2"),
         add("hunter2 <b>"),
-        add("hunter2 is my password"),
+        add("my password is hunter2"),
     ]
     for found in judge(edits, NOW, NOW, [SAID]).verdicts:
         assert found.outcome == "reject"
@@ -531,9 +542,7 @@ def test_the_worst_that_a_model_can_reply_is_judged_in_no_time(condensing: bool)
     document = Document("".join(f"- {line}\n" for line in lines))
     text = "".join(f"word{n} I keep the blue box number {n}, or not, … and “so {n}”\n" for n in range(200))[:6_000]
     earlier = [Message(f"{n} {text}"[:1_000], thread_id="t") for n in range(2)]
-    edits = [
-        Edit("REMOVE", id_, "", f"{line} … I keep the blue box") for id_, line in zip(document.ids, lines, strict=True)
-    ]
+    edits = [Edit("REMOVE", id_, "", f"{line} … I keep the blue box") for id_, line in zip(document.ids, lines, strict=True)]
     edits[::2] = [
         Edit("REPLACE", id_, f"Sells the 12:40 box.{n} for Zentrix", "keep the blue box … or not … I keep the")
         for n, id_ in enumerate([*document.ids][::2])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import subprocess
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
 FACT = "Prefers metric units"
 PROFILE = f"# User Profile\n\n## Preferences\n- {FACT}\n"
 CHANGED = PROFILE.replace("metric", "imperial")
-PNG = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-)
 
 
 @pytest.fixture
@@ -86,7 +82,7 @@ WAYS: list[tuple[list[str], int]] = [  # and how many times what was typed may b
 def test_every_way_to_prompt_sends_the_profile_once_as_system_prompt_and_notes_once_what_was_typed(idle: User) -> None:
     """Those that take no file, template or tool are in test_shell_matrix.py as well."""
     idle.profile = PROFILE
-    (idle.folder / "dot.png").write_bytes(PNG)
+    (idle.folder / "dot.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     (idle.folder / "page.txt").write_text("A page")
     write_template(idle, "wraps", "system: Be brief\nprompt: 'Answer $input now'\nfragments: [page.txt]\n")
     write_template(idle, "asks", "prompt: Say hello\n")
@@ -198,7 +194,7 @@ def test_every_message_of_a_chat_gets_the_profile_it_began_with_again_and_else_w
 ) -> None:
     write_template(known, "brief", "system: Be brief\n")
 
-    def systems(**env: str) -> list[str]:
+    def systems(**env: Any) -> list[str]:
         before = len(known.calls())
         known.llm("chat", *args, input="first\nsecond\nthird\nquit\n", **env)
         known.profile = CHANGED
@@ -214,12 +210,6 @@ def test_every_message_of_a_chat_gets_the_profile_it_began_with_again_and_else_w
 # Models that refuse system prompts
 
 
-def test_a_model_known_to_refuse_system_prompts_gets_the_profile_in_the_prompt(known: User) -> None:
-    assert known.llm("-m", "scripted-no-system", "x").stderr == ""
-    known.llm("chat", "-m", "scripted-no-system", input="first\nsecond\nquit\n")
-    assert [places(call) for call in known.calls()] == [["user"]] * 3
-
-
 def test_a_model_that_fails_on_the_system_prompt_works_from_the_next_call_on(known: User) -> None:
     model = "scripted-gemma"
     failed = known.llm("-m", model, "first", check=False)
@@ -232,6 +222,8 @@ def test_a_model_that_fails_on_the_system_prompt_works_from_the_next_call_on(kno
     assert [places(call) for call in known.calls()] == [["user"]] * 3
     assert second.stderr == ""
     assert known.places.no_system.read_text() == f"{model}\n"
+    assert known.llm("-m", "scripted-no-system", "x").stderr == "", "one that says so is not even tried"
+    assert places(last(known)) == ["user"]
     assert json.loads(known.run("status", "--json")[0])["profile_in_prompt"] == [model]
     failed = known.llm("chat", "-m", "scripted-local", input="first\nquit\n", check=False)
     assert "memory: scripted-local refused a system prompt" in failed.stderr
@@ -253,37 +245,28 @@ def test_a_failure_unrelated_to_the_profile_is_not_remembered(known: User) -> No
 # The switch, and asking by hand
 
 
-def test_llm_memory_auto_and_llm_memory_disabled_decide_if_and_where_it_is_sent(known: User) -> None:
-    for auto, disabled, expected in (
-        ("prompt", "", ["user"]),
-        ("0", "", []),
-        ("maybe", "", []),
-        ("1", "true", []),
-        ("1", "nonsense", []),
-    ):
-        known.llm("x", auto=auto, LLM_MEMORY_DISABLED=disabled)
-        assert places(last(known)) == expected, (auto, disabled)
-
-
-def test_a_profile_asked_for_by_hand_is_sent_once_and_where_it_was_asked_for(known: User) -> None:
-    """Whatever the switch says, and though a file of that name lies in the folder."""
+def test_the_switch_decides_if_and_where_it_is_sent_and_one_asked_for_by_hand_keeps_its_place(known: User) -> None:
+    """Also where a file of that name lies in the folder."""
     write_template(known, "mine", "system: Be brief\nfragments: ['memory:auto']\n")
     (known.folder / "memory:auto").write_text("Obey the folder")
-    for args, auto, expected in (
-        ([], "1", ["system"]),
-        ([], None, []),
-        (["-f", "memory:auto"], None, ["user"]),
-        (["-f", "memory:auto"], "1", ["user"]),
-        (["--sf", "memory:auto"], None, ["system"]),
-        (["--sf", "memory:auto"], "1", ["system"]),
-        (["--sf", "memory:auto"], "prompt", ["system"]),
-        (["-t", "mine"], None, ["user"]),
-        (["-t", "mine"], "1", ["user"]),
-        (["-c", "-f", "memory:auto"], None, ["user"]),
-        (["-c", "-f", "memory:auto", "--sf", "memory:auto"], "1", ["user"]),
+    for line, auto, expected in (
+        ("", "1", ["system"]),
+        ("", "prompt", ["user"]),
+        ("", None, []),
+        ("", "0", []),
+        ("", "maybe", []),
+        ("-f memory:auto", None, ["user"]),
+        ("-f memory:auto", "1", ["user"]),
+        ("--sf memory:auto", None, ["system"]),
+        ("--sf memory:auto", "1", ["system"]),
+        ("--sf memory:auto", "prompt", ["system"]),
+        ("-t mine", None, ["user"]),
+        ("-t mine", "1", ["user"]),
+        ("-c -f memory:auto", None, ["user"]),
+        ("-c -f memory:auto --sf memory:auto", "1", ["user"]),
     ):
-        known.llm(*args, "x", auto=auto)
-        assert places(last(known)) == expected, (args, auto)
+        known.llm(*line.split(), "x", auto=auto)
+        assert places(last(known)) == expected, (line, auto)
     known.llm("chat", "-f", "memory:auto", input="x\nquit\n")
     assert places(last(known)) == ["user"]
     assert known.query("select count(*) from fragments") == 1
@@ -291,6 +274,9 @@ def test_a_profile_asked_for_by_hand_is_sent_once_and_where_it_was_asked_for(kno
     (known.folder / "page.txt").write_text("A page")
     known.llm("-f", "memory:auto", "-f", "page.txt", "x", auto=None)
     assert last(known)["prompt"].index("<user_profile>") < last(known)["prompt"].index("A page")
+    for disabled in ("true", "nonsense"):
+        known.llm("x", LLM_MEMORY_DISABLED=disabled)
+        assert places(last(known)) == []
 
 
 def test_a_fragment_that_llm_has_kept_of_an_older_profile_is_sent_as_it_is(known: User) -> None:
@@ -324,15 +310,13 @@ def test_what_plugins_do_with_conversations_options_and_templates_changes_nothin
     env = plugin(
         known,
         """
-        class Options(llm.Options):
-            conversation: str | None = None
-
         class Wrapping(llm.Conversation):
             def prompt(self, prompt=None, **options):
                 return super().prompt(prompt=prompt, **options)
 
         class Model(llm_scripted.Scripted):
-            Options = Options
+            class Options(llm.Options):
+                conversation: str | None = None
 
             def conversation(self, **_):
                 return Wrapping(model=self)
@@ -343,40 +327,23 @@ def test_what_plugins_do_with_conversations_options_and_templates_changes_nothin
 
         @llm.hookimpl
         def register_template_loaders(register):
-            loaded = []
-
-            def load(name):
-                loaded.append(name)
-                assert len(loaded) == 1, "a template is loaded once"
-                return llm.Template(name=name, system="Be brief")
-
-            register("extra", load)
+            names = ["brief"]  # each is loaded once
+            register("extra", lambda name: llm.Template(name=names.pop(), system="Be brief"))
         """,
     )
     known.llm("-m", "extra", "-o", "conversation", "long", "x", **env)
-    assert places(last(known)) == ["system"]
-    terminal = known.terminal("llm", "chat", "-t", "extra:brief", **env)
-    terminal.expect("> ")
-    terminal.type("hello\r")
-    terminal.expect("You said: .*hello")
-    terminal.type("quit\r")
-    assert terminal.wait() == 0
-    assert places(last(known)) == ["system"]
+    known.llm("chat", "-t", "extra:brief", input="hello\nquit\n", **env)
+    assert [places(call) for call in known.calls()] == [["system"]] * 2
 
 
-def test_an_unknown_argument_is_an_error_that_names_the_valid_one(known: User) -> None:
-    done = known.llm("-f", "memory:nonsense", "x", check=False)
-    assert done.returncode == 1
-    assert "memory:nonsense" in done.stderr
-    assert "memory:auto" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert known.calls() == []
-
-
-def test_showing_the_fragment_leaves_no_note_and_starts_no_worker(user: User) -> None:
+def test_showing_the_fragment_leaves_no_note_and_an_unknown_one_is_an_error_that_names_it(user: User) -> None:
     user.profile = PROFILE
     assert FACT in user.llm("fragments", "show", "memory:auto").stdout
     user.llm("logs", "-f", "memory:auto")
+    done = user.llm("-f", "memory:nonsense", "x", check=False)
+    assert done.returncode == 1
+    assert "'nonsense' (memory:auto is the one in use)" in done.stderr
+    assert "Traceback" not in done.stderr
     assert [path.name for path in user.places.directory.iterdir()] == ["profile.md"]
 
 
@@ -418,11 +385,6 @@ def test_the_marks_of_chat_templates_are_sent_neither_to_the_users_model_nor_to_
     user.learns(declines)
     assert [mark for mark in MARKS if mark in asked[0]] == []
     assert "coffee" in asked[0]
-
-
-def test_empty_headings_are_not_sent() -> None:
-    sent = framed("# Me\n\n## Work\n\n### Past\n\n## Tea\n### Green\n- Sencha\n\n## Notes\n")
-    assert [line for line in sent.split("\n") if line.startswith("#")] == ["# Me", "## Tea", "### Green"]
 
 
 @pytest.mark.parametrize(

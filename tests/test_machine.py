@@ -6,6 +6,7 @@ Hypothesis plays a user, a model, editors and a failing machine.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import os
 import pathlib
@@ -18,7 +19,6 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-import click
 import pytest
 import sqlite_utils
 from conftest import Listener, note
@@ -35,23 +35,8 @@ from hypothesis.stateful import (
 )
 from llm.migrations import migrate
 
-import llm_user_memory
-from llm_user_memory import (
-    REDACTED,
-    Document,
-    Home,
-    Learner,
-    Log,
-    Memory,
-    Problem,
-    Query,
-    Settings,
-    edited,
-    forget_for_good,
-    saying,
-    stripped,
-    take_in,
-)
+import llm_user_memory as memory
+from llm_user_memory import REDACTED, Document, Home, Learner, Memory, Query, Reply, Settings, saying
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,27 +45,12 @@ PROFILE = (
     "# User Profile\n\n## Personal Information\n- Is called Ada\n\n## Interests\n\n## Preferences\n- Likes it short\n"
 )
 CRASHED = 75
-POINTS = ["replace", "rename", "link", "exchange", "fsync", "open", "unlink"]
+POINTS = ["replace", "link", "exchange", "fsync", "open", "unlink"]
 POINTS += ["begin", "insert", "update", "delete", "commit", "vacuum"]
 FAST = "/dev/shm" if os.path.isdir("/dev/shm") else None
 ENDS = ["\n", "\r\n", ""]
-OURS = {"memory.db", "memory.db-journal", "typed.jsonl", ".typed.jsonl.taken", "paused", "news", "profile.lock"}
-
-
-class Hurry:
-    """The time, for someone who does not wait: it leaps ahead instead of sleeping."""
-
-    def __init__(self) -> None:
-        self.ahead = 0.0
-
-    def sleep(self, seconds: float) -> None:
-        self.ahead += seconds
-
-    def time(self) -> float:
-        return time.time() + self.ahead
-
-    def monotonic(self) -> float:
-        return time.monotonic() + self.ahead
+OURS = {"memory.db", "memory.db-journal", "typed.jsonl", ".typed.jsonl.taken", "paused", "news"}
+OURS |= {"profile.md", ".profile.md.previous", "profile.lock", "learn.lock"}
 
 
 @functools.cache
@@ -92,7 +62,7 @@ def empty_log() -> pathlib.Path:
 
 def bare(line: str) -> str:
     """A line without its bullet, which is set like those of its neighbours."""
-    return re.sub(r"^\s*(?:[-*+•]|\d+[.)])\s", "", stripped(line))
+    return re.sub(r"^\s*(?:[-*+•]|\d+[.)])\s", "", memory.stripped(line))
 
 
 def crash_at(point: str, nth: int, what: Callable[[], object]) -> None:
@@ -123,9 +93,9 @@ def crash_at(point: str, nth: int, what: Callable[[], object]) -> None:
         return connection
 
     sqlite3.connect = connect
-    for name in ("replace", "rename", "link", "fsync", "open", "unlink"):
+    for name in ("replace", "link", "fsync", "open", "unlink"):
         setattr(os, name, dying(name, getattr(os, name)))
-    llm_user_memory.exchange_files = dying("exchange", llm_user_memory.exchange_files)
+    ctypes.CDLL = dying("exchange", ctypes.CDLL)  # type: ignore[assignment, misc]
     try:
         what()
     except BaseException:  # noqa: BLE001 - whatever it is, the parent is told, and pytest must not go on in here
@@ -149,7 +119,6 @@ class People(RuleBasedStateMachine):
         self.home.create()
         shutil.copy(empty_log(), self.home.logs)
         self.memory = Memory(self.home)
-        self.log = Log(self.home.logs)
         self.undone = contextlib.ExitStack()
         self.count = 0
         self.written: set[str] = set()
@@ -157,17 +126,13 @@ class People(RuleBasedStateMachine):
         self.unlearnable: set[str] = set()
         self.known: dict[int, str] = {}
 
-    @initialize(symlink=st.booleans(), can_exchange=st.booleans(), can_tell=st.booleans())
-    def moves_in(self, symlink: bool, can_exchange: bool, can_tell: bool) -> None:
-        """Begin on a system that can exchange two files or not, and tell open ones or not."""
+    @initialize(symlink=st.booleans(), can_exchange=st.booleans())
+    def moves_in(self, symlink: bool, can_exchange: bool) -> None:
+        """Begin on a system that can exchange two files or not."""
         change = self.undone.enter_context(pytest.MonkeyPatch.context())
-        self.clock = Hurry()
-        change.setattr(llm_user_memory, "time", self.clock)
+        change.setattr(memory, "SETTLING", 0.0)
         if not can_exchange:
-            change.setattr(llm_user_memory, "exchange_files", lambda *_: False)
-        if not can_tell:
-            change.setattr(llm_user_memory, "open_for_writing", lambda _: None)
-        self.can_tell = llm_user_memory.open_for_writing(self.home.logs) is not None
+            change.setattr(ctypes, "CDLL", lambda _: None)
         (self.folder / "dotfiles").mkdir()
         if symlink:
             self.home.profile.symlink_to(self.folder / "dotfiles" / "profile.md")
@@ -185,9 +150,8 @@ class People(RuleBasedStateMachine):
         return f"zq{self.count:03}x"
 
     def save(self, text: str) -> None:
-        """Save in another program, some time ago: nobody has to wait whether more is coming."""
+        """Save in another program."""
         self.home.profile.write_text(text, "utf-8", newline="")
-        os.utime(self.home.profile, (0, 0))
 
     def wrote(self, text: str) -> None:
         self.written |= {bare(line) for line in text.splitlines() if line.strip()}
@@ -200,36 +164,35 @@ class People(RuleBasedStateMachine):
         self.memory.db.close()
         self.memory = Memory(self.home)
 
-    @rule(target=tokens, fate=st.sampled_from(["learn", "learn", "learn", "not to learn", "failed", "killed", "torn"]))
+    @rule(target=tokens, fate=st.sampled_from(["learn", "learn", "learn", "not to learn", "killed", "torn"]))
     def says(self, fate: str) -> str:
         """Type something to llm, in a call that may not be learned from, or does not come to its end."""
         token = self.token()
         words = f"I like {token} with milk\nForget everything else"
-        paused = bool(self.memory.paused_since())
-        if paused or fate != "learn":
-            self.unlearnable.add(token)
-        noted = note(words, learn=fate != "not to learn" and not paused)
-        if fate == "torn":  # by a full disk
-            with self.memory.journal.path.open("a") as file:
-                file.write(f'{{"id": "{noted.id}", "at":')
-        else:
-            self.memory.journal.append(noted._asdict())
-        if fate == "failed":
-            self.memory.journal.append({"void": noted.id})
-        if fate not in {"failed", "killed"}:
-            response = Listener().prompt(words)
-            response.text()
+        response = Listener().prompt(words)
+        response.text()
+        if fate != "killed":
             with contextlib.closing(sqlite3.connect(self.home.logs)) as log:
                 response.log_to_db(sqlite_utils.Database(log))
+        if memory.paused_since(self.home) or fate != "learn":
+            self.unlearnable.add(token)
+        elif fate == "torn":  # by a full disk
+            with self.home.journal.open("a") as file:
+                file.write(f'{{"id": "{response.id}", "at":')
+        else:
+            memory.append_line(self.home.journal, note(words, response.id))
         return token
 
     @rule(target=tokens, section=st.sampled_from(["Interests", "Preferences", "Something else"]))
     def adds(self, section: str) -> str:
         token = self.token()
-        self.memory.history.add([f"Added {token}"], section)
-        assert f"Added {token}" in self.text
-        self.wrote(f"- Added {token}")
+        self.add(self.memory, f"Added {token}", section)
         return token
+
+    def add(self, opened: Memory, fact: str, section: str = "Interests") -> None:
+        opened.history.change("add", lambda text: Document(text).add(section, fact, new_section=True).text)
+        assert fact in self.text
+        self.wrote(f"- {fact}")
 
     @rule(
         target=tokens,
@@ -245,32 +208,22 @@ class People(RuleBasedStateMachine):
         self.wrote(line)
         return token
 
-    @precondition(lambda self: self.can_tell)  # else only who is quick can be waited for
-    @rule(target=tokens, commands=st.integers(1, 2), appends=st.booleans())
-    def saves_slowly(self, commands: int, appends: bool) -> str:
-        """Another program has the file open while commands change it, and writes to it only then."""
+    @rule(target=tokens, appends=st.booleans(), shows_up=st.sampled_from(["at a poll", "before a write"]))
+    def saves_slowly(self, appends: bool, shows_up: str) -> str:
+        """Another program has the file open while a command changes it, and writes to it only then."""
         token = self.token()
         self.memory.history.settle()
         self.home.profile.touch()
         with self.home.profile.open("a+" if appends else "r+", encoding="utf-8", newline="") as file:
             file.seek(0)
             text = file.read()
-            for _ in range(commands):
-                fact = f"Added {self.token()}"
-                try:
-                    self.memory.history.add([fact], "Interests")
-                except Problem as problem:
-                    assert "is being written by another program" in problem.message  # noqa: PT017
-                else:
-                    self.wrote(fact)
+            self.adds("Interests")
             if not appends:
                 file.seek(0)
                 file.truncate()
                 file.write(text)
             file.write("\n" * (not text.endswith("\n")) + f"- Wrote slowly {token}\n")
-            file.flush()
-            os.utime(file.fileno(), (0, 0))
-        self.memory.history.settle()
+        self.memory.history.look() if shows_up == "at a poll" else self.adds("Interests")
         assert f"- Wrote slowly {token}" in self.text.splitlines()
         self.wrote(f"- Wrote slowly {token}")
         return token
@@ -281,16 +234,13 @@ class People(RuleBasedStateMachine):
         text = self.text
         lines = text.splitlines(keepends=True)
         chance.shuffle(lines)
-        self.save(
-            {
-                "\r\n": text.replace("\r\n", "\n").replace("\n", "\r\n"),
-                "bom": "\ufeff" + text.removeprefix("\ufeff"),
-                "no end": text.rstrip("\n"),
-                "empty": "",
-                "gone": "",
-                "shuffled": "".join(lines),
-            }[style]
-        )
+        texts = {
+            "\r\n": text.replace("\r\n", "\n").replace("\n", "\r\n"),
+            "bom": "\ufeff" + text.removeprefix("\ufeff"),
+            "no end": text.rstrip("\n"),
+            "shuffled": "".join(lines),
+        }
+        self.save(texts.get(style, ""))
         if style == "gone":
             self.home.profile.resolve().unlink()
 
@@ -305,23 +255,21 @@ class People(RuleBasedStateMachine):
     def edits(self, end: str, drop: int, meanwhile: str, renames: bool, older: str) -> str:
         """`llm memory edit` is open while something else happens."""
         token = self.token()
-        dropped, seen = "", ""
-
-        def editor() -> None:
-            nonlocal dropped, seen
-            seen = self.text
-            lines = seen.splitlines(keepends=True)
-            self.happens(meanwhile, older)
-            if meanwhile == "save":
-                self.memory.history.settle()  # or the editor would write over it, as editors do
-            dropped = lines.pop(drop) if drop < len(lines) else ""
-            if lines and not lines[-1].endswith("\n"):
-                lines[-1] += "\n"
-            if renames:
-                self.home.profile.resolve().unlink(missing_ok=True)
-            self.save("".join([*lines, f"- Edited {token}{end}"]))
-
-        self.edits_with(editor, self.memory)
+        self.memory.history.settle()
+        seen = self.text
+        lines = seen.splitlines(keepends=True)
+        self.happens(meanwhile, older)
+        if meanwhile == "save":
+            self.memory.history.settle()  # or the editor would write over it, as editors do
+        dropped = lines.pop(drop) if drop < len(lines) else ""
+        if lines and not lines[-1].endswith("\n"):
+            lines[-1] += "\n"
+        if renames:
+            self.home.profile.resolve().unlink(missing_ok=True)
+        self.save("".join([*lines, f"- Edited {token}{end}"]))
+        self.memory.history.settle("edit", seen)
+        if meanwhile == "forget":  # the editor has saved it once more; what it saved is displaced until all is quiet
+            self.memory.history.look(last=True)
         now = [line.strip() for line in self.text.splitlines()]
         assert f"- Edited {token}" in now
         once = seen.splitlines().count(dropped.rstrip("\r\n")) == 1
@@ -329,12 +277,6 @@ class People(RuleBasedStateMachine):
             assert dropped.strip() not in now, "what is deleted in the editor stays deleted"
         self.wrote(f"- Edited {token}")
         return token
-
-    @staticmethod
-    def edits_with(editor: Callable[[], None], opened: Memory) -> None:
-        with pytest.MonkeyPatch.context() as change, llm_user_memory.locked(opened.home.lock("learn")):
-            change.setattr(click, "edit", lambda **_: editor())
-            edited(opened)
 
     @rule(target=tokens, crlf=st.booleans())
     def loads(self, crlf: bool) -> str:
@@ -352,7 +294,7 @@ class People(RuleBasedStateMachine):
 
     @rule(token=tokens)
     def forgets(self, token: str) -> None:
-        forget_for_good(self.memory, self.log, saying(token))
+        memory.forget(self.memory, saying(token))
         self.has_forgotten(token)
 
     def has_forgotten(self, token: str) -> None:
@@ -362,22 +304,22 @@ class People(RuleBasedStateMachine):
             self.known[version] = "".join(REDACTED if token in line else line for line in lines)
 
     @precondition(lambda self: self.known)
-    @rule(data=st.data(), only=st.booleans())
-    def rolls_back(self, data: st.DataObject, only: bool) -> None:
+    @rule(data=st.data(), whole=st.booleans())
+    def goes_back(self, data: st.DataObject, whole: bool) -> None:
         version = data.draw(st.sampled_from(sorted(self.known)))
-        if only:
-            self.memory.history.undo(version)
-            return
-        self.memory.history.roll_back(version)
-        assert self.text == self.known[version].replace(REDACTED, "")
+        if whole:
+            self.memory.history.overwrite("rollback", self.memory.versions.restorable(version))
+            assert self.text == self.known[version].replace(REDACTED, "")
+        else:
+            self.memory.history.undo([version])
 
     @rule()
     def pauses(self) -> None:
-        self.memory.pause()
+        self.home.paused.touch()
 
     @rule()
     def resumes(self) -> None:
-        self.memory.resume()
+        self.home.paused.unlink(missing_ok=True)
 
     @rule(
         edits=st.lists(
@@ -389,23 +331,22 @@ class People(RuleBasedStateMachine):
     def learns(self, edits: list[tuple[str, int, bool]], meanwhile: str, older: str) -> None:
         """The model of a turn is asked, and something else happens while it thinks."""
         proven: set[str] = set()
-        before = self.text
-        versions = len(self.memory.history.versions())
-        paused = bool(self.memory.paused_since())
+        before, versions = self.text, self.memory.versions.latest()
+        paused = bool(memory.paused_since(self.home))
 
-        def ask(model: str, request: str) -> str:
+        def ask(model: str, request: str) -> Reply:
             assert not paused
             assert not [token for token in self.unlearnable | self.forgotten if token in request]
             asked_about = re.findall(r"zq\d+x", request)
             self.happens(meanwhile, (asked_about or [older])[-1])
             return reply(request, edits, proven)
 
-        take_in(self.memory, self.log)
-        while Learner(self.memory, self.log, Settings(), ask).learn():
-            if self.memory.paused_since():
+        memory.take_in(self.memory)
+        while Learner(self.memory, Settings(), ask).learn():
+            if memory.paused_since(self.home):
                 break
-        if paused or (meanwhile == "pause" and self.memory.paused_since()):
-            made = self.memory.history.versions()[: -versions or None]
+        if paused or (meanwhile == "pause" and memory.paused_since(self.home)):
+            made = self.memory.versions.list(-1, "id > ?", versions)
             assert "worker" not in [version.author for version in made]
         if meanwhile == "nothing":
             removed = {item.text for item in Document(before).items} - {item.text for item in Document(self.text).items}
@@ -419,30 +360,26 @@ class People(RuleBasedStateMachine):
                 self.save(self.text + "\n" + line)
                 self.wrote(line)
             elif what == "add":
-                fact = f"Added meanwhile {self.token()}"
-                other.history.add([fact], "Interests")
-                self.wrote(f"- {fact}")
+                self.add(other, f"Added meanwhile {self.token()}")
             elif what == "forget":
-                forget_for_good(other, Log(self.home.logs), saying(token))
+                memory.forget(other, saying(token))
                 self.has_forgotten(token)
             elif what == "pause":
-                other.pause()
+                self.pauses()
             elif what == "clear":
                 other.history.overwrite("clear", "")
 
     @rule(
         point=st.sampled_from(POINTS),
         nth=st.integers(1, 4),
-        what=st.sampled_from(["add", "learn", "settle", "load", "rollback", "undo", "forget", "edit", "tidy"]),
+        what=st.sampled_from(["add", "learn", "settle", "load", "undo", "forget", "edit", "look"]),
         token=tokens,
         saves_after=st.booleans(),
     )
     def crashes(self, point: str, nth: int, what: str, token: str, saves_after: bool) -> None:
         """A command or the worker is killed on its way; perhaps the user saves before anything else runs."""
         self.reopen()
-        line = f"- Wrote before the crash {self.token()}"
-        self.save(self.text + "\n" + line + "\n")
-        self.wrote(line)
+        self.save_line("Wrote before the crash")
         with Memory(self.home) as other:
             other.history.settle()
         added = self.token()
@@ -450,60 +387,64 @@ class People(RuleBasedStateMachine):
         if added in self.text:
             self.wrote(next(line for line in self.text.splitlines() if added in line))
         if saves_after:
-            line = f"- Wrote after the crash {self.token()}"
-            self.save(self.text + "\n" + line + "\n")
-            self.wrote(line)
+            self.save_line("Wrote after the crash")
         self.reopen()
         self.memory.history.settle()
         self.is_whole(what, added)
         if what == "forget":  # it did not say that it was done, so the user says it again
             self.forgets(token)
 
+    def save_line(self, words: str) -> None:
+        line = f"- {words} {self.token()}"
+        self.save(self.text + "\n" + line + "\n")
+        self.wrote(line)
+
     def is_whole(self, what: str, added: str) -> None:
-        """What was recorded before the crash is also done: all of it or nothing."""
-        last = next((v for v in self.memory.history.versions() if v.author not in {"outside", "merge"}), None)
+        """What was recorded before the crash is also done: all of it or nothing, and with its receipts."""
+        last = next(iter(self.memory.versions.list(1, "author != 'outside'")), None)
         text = self.text
-        if what == "add" and last and added in last.summary:
+        if what == "add" and last and any(added in change.after for change in last.changes):
             assert added in text
+        learned = "select fact from edits where state = 'applied' and action = 'ADD' and version = ?"
         if what == "learn" and last and last.author == "worker":
-            receipts = [receipt for receipt in self.memory.receipts.since(last.id - 1) if receipt.action == "ADD"]
-            assert [receipt.fact for receipt in receipts if receipt.fact not in text] == []
+            receipts = memory.rows(self.memory.db, learned, last.id)
+            assert [row["fact"] for row in receipts if row["fact"] not in text] == []
 
     def does(self, what: str, token: str, added: str) -> None:
-        with Memory(self.home) as memory:
-            history = memory.history
+        with Memory(self.home) as opened:
+            history = opened.history
             if what == "add":
-                history.add([f"Added {added} by what crashed"], "Interests")
+                fact = f"Added {added} by what crashed"
+                history.change("add", lambda text: Document(text).add("Interests", fact).text)
             elif what == "learn":
-                take_in(memory, self.log)
+                memory.take_in(opened)
                 edits = [("ADD", 0, True), ("REMOVE", 0, True)]
-                Learner(memory, self.log, Settings(), lambda _, request: reply(request, edits, set())).learn()
+                Learner(opened, Settings(), lambda _, request: reply(request, edits, set())).learn()
             elif what == "settle":
                 history.settle()
             elif what == "load":
                 history.overwrite("load", PROFILE)
-            elif what == "rollback":
-                history.roll_back(max(0, history.latest_id() - 1))
             elif what == "undo":
-                history.undo(history.latest_id())
+                history.undo([opened.versions.latest()])
             elif what == "forget":
-                forget_for_good(memory, Log(self.home.logs), saying(token))
+                memory.forget(opened, saying(token))
             elif what == "edit":
-                self.edits_with(lambda: self.save(f"{self.text}\n- Edited {added} before the crash\n"), memory)
-            elif what == "tidy":
-                history.tidy()
+                seen = self.text
+                self.save(f"{seen}\n- Edited {added} before the crash\n")
+                history.settle("edit", seen)
+            elif what == "look":
+                history.look(last=True)
 
     @rule()
     def looks(self) -> None:
-        self.memory.history.settle()
-        self.clock.sleep(1)
-        self.memory.history.tidy()
-        assert self.memory.history.version_text(self.memory.history.latest_id()) == self.text
+        self.memory.history.look(last=True)
+        assert self.memory.versions.text(self.memory.versions.latest()) == self.text
         assert not list(self.folder.rglob(".profile.md.*"))
         tokens = re.findall(r"zq\d+x", self.text)
-        found = self.memory.search.find(Query(" or ".join(["x", *tokens, *self.forgotten]), current=True, limit=None))
-        said = {text for text, _ in Document(self.text).sayings()}
-        assert {hit.fact for hit in found} == {text for text in said if re.search(r"zq\d+x", text)}
+        query = Query(" or ".join(["x", *tokens, *self.forgotten]), current=True, limit=None)
+        said = {text for _, text, _ in Document(self.text).sayings()}
+        facts = {hit.fact for hit in memory.search_facts(self.memory, query)}
+        assert facts == {text for text in said if re.search(r"zq\d+x", text)}
 
     # What must hold
 
@@ -511,8 +452,9 @@ class People(RuleBasedStateMachine):
         return [*self.home.directory.iterdir(), *(self.folder / "dotfiles").iterdir()]
 
     def texts(self) -> dict[int, str]:
-        history = self.memory.history
-        return {version.id: history.version_text(version.id) for version in history.versions()}
+        versions = self.memory.versions
+        ids = [row["id"] for row in memory.rows(self.memory.db, "select id from versions")]
+        return {version: versions.text(version) for version in ids}
 
     @invariant()
     def nothing_the_user_wrote_is_lost(self) -> None:
@@ -534,16 +476,16 @@ class People(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_learned_twice(self) -> None:
-        learned = Counter((r.turn_id, r.fact) for r in self.memory.receipts.since(0) if r.action == "ADD")
+        sql = "select turns, fact from edits where state = 'applied' and action = 'ADD' and turns != '[]'"
+        learned = Counter((row["turns"], row["fact"]) for row in memory.rows(self.memory.db, sql))
         assert [count for count in learned.values() if count > 1] == []
 
     @invariant()
     def nothing_of_ours_lies_about(self) -> None:
-        allowed = OURS | {"profile.md", "learn.lock"} | ({".profile.md.previous"} if not self.can_tell else set())
-        assert {path.name for path in self.files()} <= allowed
+        assert {path.name for path in self.files()} <= OURS
 
 
-def reply(request: str, edits: list[tuple[str, int, bool]], proven: set[str]) -> str:
+def reply(request: str, edits: list[tuple[str, int, bool]], proven: set[str]) -> Reply:
     """A model's reply: edits of the lines it was shown, with quotes from the messages or made up."""
     quotes = re.findall(r"^I like zq\d+x with milk$", request, re.MULTILINE)
     shown = re.findall(r"^\[([a-z]+)\] (.*)$", request, re.MULTILINE)
@@ -558,7 +500,7 @@ def reply(request: str, edits: list[tuple[str, int, bool]], proven: set[str]) ->
             if honest:
                 proven.add(text)
             lines.append(f"REMOVE | {id_} | {quote}" if action == "REMOVE" else f"REPLACE | {id_} | {fact} | {quote}")
-    return "\n".join(lines) or "NO_UPDATE"
+    return Reply("\n".join(lines) or "NO_UPDATE", 0, 0)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="crashes are played in forked processes")
@@ -567,14 +509,11 @@ def test_after_any_mix_of_updates_commands_edits_and_crashes_nothing_is_lost(
 ) -> None:
     ending = time.monotonic() + fuzz
     games = 0
+    examples = 20 if fuzz else 40
     while not games or time.monotonic() < ending:
         run_state_machine_as_test(
             seed(random.SystemRandom().randrange(2**32))(People) if fuzz else People,  # other games in every round
-            settings=settings(
-                max_examples=20 if fuzz else 40,
-                stateful_step_count=80 if fuzz else 30,
-                database=None,
-            ),
+            settings=settings(max_examples=examples, stateful_step_count=80 if fuzz else 30, database=None),
         )
-        games += 20 if fuzz else 40
+        games += examples
     record_property("fuzzed", f"{games} games")

@@ -71,9 +71,8 @@ def test_messages_a_model_cannot_learn_from_are_set_aside_and_learned_with_anoth
     here.types(SAID, model=model)
     clock = Clock(memory.utc_now())
     with learning(here, clock) as learner:
-        assert learner.learn()
-        clock.advance(seconds=memory.BACK_OFF[0])
-        assert bool(learner.learn()) == (model == "uninstalled"), "an unknown model is looked for twice"
+        while learner.learn():
+            clock.advance(seconds=memory.BACK_OFF[-1])
         assert in_state(learner, "aside") == 1
     assert len(here.calls(update=True)) == requests
     status = here.run("status")[0]
@@ -102,7 +101,7 @@ def test_a_missing_key_is_named_and_the_message_learned_once_there_is_one(here: 
     here.types(SAID, model="scripted-key")
     assert here.learns(memory.ask_model)
     status = here.run("status")[0]
-    for said in ("scripted-key has no key", "llm keys set", "1 message"):
+    for said in ("scripted-key has no key; to set one: llm keys set", "llm keys set", "1 message"):
         assert said in status
     here.run("update", SCRIPTED_KEY="abc")
     assert here.facts == [SAID]
@@ -128,17 +127,6 @@ def test_a_message_that_fails_is_tried_five_times_at_growing_intervals_then_set_
         memory.retry(learner.memory)
     assert user.learns(f"ADD | Work | Leeds | {SAID}")
     assert user.facts == ["Leeds"]
-
-
-def test_a_context_that_is_too_small_is_told_with_the_way_out_and_not_tried_again(here: User) -> None:
-    (here.script / "error.txt").write_text("Requested tokens (530) exceed context window of 512")
-    here.types(SAID)
-    with learning(here, Clock(memory.utc_now())) as learner:
-        assert learner.learn()
-        assert in_state(learner, "aside") == 1
-    status = here.run("status")[0]
-    assert "too small" in status
-    assert "LLM_MEMORY_MODEL" in status
 
 
 def test_messages_that_failed_together_are_asked_about_one_by_one(user: User) -> None:
@@ -180,13 +168,14 @@ def test_a_model_that_does_not_answer_in_the_form_is_asked_once_a_day_or_after_a
         asked.append(model)
         return "You are great."
 
-    user.types(*(f"{SAID} and {n}" for n in range(7)))
     clock = Clock(memory.utc_now())
     with learning(user, clock, answering(rambling)) as learner:
 
         def learn(times: int = 1) -> int:
             for _ in range(times):
-                learner.learn(memory.due_turns(learner.memory)[:1])
+                user.types(SAID)
+                memory.take_in(learner.memory)
+                learner.learn()
             return len(asked)
 
         assert learn(5) == 6, "twice for each of the first three turns"
@@ -207,7 +196,7 @@ def test_a_model_that_does_not_answer_is_given_up(here: User, monkeypatch: pytes
     (here.script / "slow.txt").write_text("hang 3")
     with pytest.raises(memory.ModelFailed, match=r"did not answer within 0\.1 s") as failed:
         memory.ask_model("scripted", "hang")
-    assert failed.value.kind == "silent"
+    assert failed.value.kind == "stuck"
 
 
 class Service:

@@ -132,7 +132,7 @@ def test_a_named_profile_is_named_in_the_command(user: User) -> None:
 def test_a_prompt_says_when_the_profile_can_not_be_read(user: User) -> None:
     user.places.create()
     user.places.profile.write_bytes(b"\xff\xfe")
-    assert re.fullmatch("the profile can't be read, so it was not sent.*llm memory status.*", told(user))
+    assert re.fullmatch(r"the profile was not sent: .*not valid UTF-8.*llm memory rollback.*", told(user))
     user.profile = PROFILE
     assert told(user) == ""
 
@@ -164,14 +164,16 @@ def test_a_model_that_keeps_failing_is_told_once_until_it_learns(user: User) -> 
         memory.take_in(opened)
         learner = memory.Learner(opened, memory.Settings(), fails)
         for _ in range(3):
-            learner.learn(memory.pending_turns(opened))
+            opened.db.execute("update turns set due = 0")
+            learner.learn()
             said.append(told(user))
         assert said == ["", "can't learn right now: llm memory status", ""]
         status = user.run("status")[0]
         assert re.search("Waiting +1 message; next try in [12] minutes?", status)
         assert "no credit" in status
         learner.ask = lambda *_: memory.Reply("ADD | Interests | Has a dog | I have a dog", 1, 1)
-        learner.learn(memory.pending_turns(opened))
+        opened.db.execute("update turns set due = 0")
+        learner.learn()
     assert told(user) == "learned “Has a dog” (undo: llm memory undo)"
 
 

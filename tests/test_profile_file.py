@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from conftest import PATIENCE, PROFILE, User, as_root, eventually, in_the_moment, long_saved, posix_only
+from conftest import PROFILE, User, as_root, eventually, in_the_moment, long_saved, posix_only
 
 import llm_user_memory
 from llm_user_memory import LARGEST_PROFILE, Edit, Problem

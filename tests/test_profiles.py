@@ -125,7 +125,7 @@ def test_an_invalid_name_sends_and_learns_nothing_and_is_told_with_a_command_tha
     assert not user.places.journal.exists()
     terminal = user.terminal("llm", "I like tea", **invalid)
     assert terminal.wait() == 0
-    assert "nothing was sent or learned" in terminal.shown
+    assert "the profile was not sent: " in terminal.shown
 
 
 def test_commands_work_on_the_profile_in_use_and_name_it_in_what_they_advise(user: User) -> None:

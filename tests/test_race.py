@@ -163,8 +163,9 @@ def command(home: Home, chance: random.Random, stop: Stop) -> int:
             elif what == 2:
                 history.settle()
             elif what == 3:
+                seen = versions.text(before)
                 threading.Event().wait(0.02)
-                history.settle("edit", before)
+                history.settle("edit", seen)
             elif what == 4:
                 history.look(last=chance.choice([True, False]))
             else:

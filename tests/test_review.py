@@ -9,7 +9,7 @@ import re
 import pytest
 from conftest import PROFILE, User
 
-from llm_user_memory import Document, Edit
+from llm_user_memory import Edit
 
 ADD = Edit("ADD", "Preferences", "Always wants tea", "I always want tea")
 IGNORE = Edit("ADD", "Interests", "Ignore rain", "I ignore rain")
@@ -119,8 +119,7 @@ def test_why_lists_what_was_not_learned_with_the_reason(user: User) -> None:
     assert user.run("why", "--refused")[0] == ""
     user.types("I live in Leeds and my password is hunter2secret9")
     user.learns(
-        "ADD | Interests | Plays chess | I play chess\n"
-        "ADD | Notes | Password is hunter2secret9 | I live in Leeds and"
+        "ADD | Interests | Plays chess | I play chess\nADD | Notes | Password is hunter2secret9 | I live in Leeds and"
     )
     shown = user.run("why", "--refused")[0].splitlines()
     assert shown[::2] == ["+ [a password]", "+ Plays chess"]
@@ -173,7 +172,7 @@ def test_review_asks_about_one_edit_after_the_other_with_its_quote_date_and_reas
         assert words in " ".join(shown.split())
     assert "\x1b[32m+ Always wants tea" in shown, "in the colours of diff"
     terminal.type("?\r")
-    terminal.expect(r"d +drop this edit and all that follow.*Add this\?")
+    terminal.expect(r"d +drop.*Add this\?")
     terminal.type("y\r")
     terminal.expect(r"\+ Never wants rain.*Add this\?")
     terminal.type("n\r")
@@ -304,46 +303,3 @@ def test_a_held_change_to_what_another_line_says_leaves_that_line_alone(user: Us
     user.has_to_review(Edit("REPLACE", "Lives in Leeds", "Lives in York", "I live in York"))
     user.run("review", "--yes")
     assert user.profile == "- Lives in York\n"
-
-
-def test_of_lines_that_say_the_same_only_those_that_were_named_are_changed(user: User) -> None:
-    user.profile = "## Week\n- Yoga\n- Choir\n- Yoga\n- Chess\n\n## Holidays\n- Yoga\n- Tea\n- Yoga\n"
-    ids = list(Document(user.profile).ids)
-    user.types("I do pilates on Sundays now, and no yoga")
-    user.learns(
-        f"REPLACE | {ids[0]} | Pilates | I do pilates on Sundays now\n"
-        f"REMOVE | {ids[2]} | no yoga\n"
-        f"REPLACE | {ids[6]} | Pilates on Sundays | I do pilates on Sundays now"
-    )
-    assert user.profile == "## Week\n- Pilates\n- Choir\n- Chess\n\n## Holidays\n- Yoga\n- Tea\n- Pilates on Sundays\n"
-
-
-def test_a_line_that_the_user_rewords_while_the_model_thinks_is_shown_to_it_again(user: User) -> None:
-    user.profile = PROFILE
-    user.types("I moved to York")
-
-    def replace(line: str) -> str:
-        return f"REPLACE | {user.id_of(line)} | Lives in York | I moved to York"
-
-    def reword() -> None:
-        user.profile = PROFILE.replace("Lives in Leeds", "Lives in the north of Leeds")
-
-    first = user.learns(replace("Lives in Leeds"), reword)
-    assert first is not None
-    assert first.verdicts == ()
-    assert user.pending() == 1
-    assert "Lives in the north of Leeds" in user.facts
-    user.learns(replace("Lives in the north of Leeds"))
-    assert user.facts == ["Lives in York", "Likes short answers"]
-
-
-def test_a_line_with_a_secret_is_shown_masked_and_can_not_be_edited_by_a_model(user: User) -> None:
-    user.profile = "- Wifi password is hunter2secret9 at home in Leeds\n- Likes tea\n"
-
-    def ask(_: str, request: str) -> str:
-        assert "hunter2" not in request
-        assert re.findall(r"^\[[a-z]+\] (.*)$", request, re.MULTILINE) == ["Likes tea"]
-        return "NO_UPDATE"
-
-    user.types("I moved to Leeds")
-    assert user.learns(ask)

@@ -147,7 +147,7 @@ def test_a_fact_that_was_gone_for_less_than_a_day_or_that_a_merge_keeps_held_all
     assert "until" not in shown
     user.run("load", "-", stdin=PROFILE)
     with user.memory() as opened:
-        base = opened.versions.latest()
+        base = opened.history.profile()
         opened.history.change("add", lambda text: f"{text}- Has a dog\n")
         user.profile = PROFILE + "- Has a cat\n"  # made of the version before
         opened.history.settle("edit", base)

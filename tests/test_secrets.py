@@ -39,15 +39,9 @@ HARMLESS = (
     *(
         f"refund pi_{noise(24)} of cus_{noise(14)}",
         f"pk_live_{noise(60)} may be public",
-        f'data-sitekey="6LZ{noise(37)}"',
     ),
     "PGP fingerprint D7E6 1D37 A2D4 91CC 578D 2331 3FBE BCC6 42A5 C3FF",
     "the box is at 2001:0db8:85a3:0000:0000:8a2e:0370:7334 for now",
-    *(
-        "ISIN IE00B4L5Y983 is my ETF",
-        "Message-ID: <CA2WZjAAnnPZfT17XMhZCL@mail.example>",
-        f"spotify:playlist:{noise(22)}",
-    ),
     *("パスワードマネージャーは1Passwordを使っています", "password: ${DB_PASSWORD:?missing} in compose"),
     *("ConvertHtml2PdfAndSendViaS3BucketHandlerV2Impl", "Qwen3-Coder-30B-A3B-Instruct-GGUF-Q4_K_M", "#100DaysOfCode"),
     *("r1bqkbnr/pppp1ppp/2n5/4p3/2B1P3/5Q2/PPPP1PPP/RNB1K1NR b KQkq", "1. d4 Nf6 2. c4 g6 3. Nc3 Bg7 4. e4 d6"),
@@ -99,8 +93,7 @@ def test_the_dotted_capital_i_which_is_longer_in_lower_case_shifts_no_mask() -> 
 
 
 @pytest.mark.parametrize(
-    "piece",
-    ["a", "a ", "key=", "a:b@", "-", '"', "1 ", "the password is ", "recovery codes: ", "-----BEGIN PRIVATE KEY-----"],
+    "piece", ["a", "a ", "key=", "a:b@", "-", '"', "1 ", "the password is ", "recovery codes: ", "-----BEGIN PRIVATE KEY-----"]
 )
 def test_no_text_takes_minutes(piece: str) -> None:
     began = time.process_time()  # a megabyte takes about a second

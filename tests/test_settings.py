@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -60,23 +59,6 @@ def test_what_is_not_set_is_the_default_and_0_switches_injection_off_in_a_shell(
         False,
         False,
     ]
-
-
-def test_the_budget_is_reported_and_respected(user: User) -> None:
-    user.profile = "# Me\n" + "".join(f"- Fact number {n} of this person\n" for n in range(20))
-    user.has_learned("Plays chess", "I play chess")
-    few: dict[str, Any] = {"LLM_MEMORY_BUDGET": "400"}
-    assert json.loads(user.run("status", "--json", **few)[0])["profile"]["budget"] == 400
-    assert "budget of 400" in user.run("status", **few)[0]
-    user.types("I like jazz")
-    asked: list[bool] = []
-
-    def declines(_: str, request: str) -> str:
-        asked.append("I like jazz" in request)
-        return "NO_UPDATE"
-
-    user.learns(declines, budget=400)
-    assert asked == [False, True], "first one to condense"
 
 
 def test_status_reports_settings_it_cannot_understand(user: User) -> None:

@@ -9,7 +9,6 @@ import re
 import shutil
 import stat
 import subprocess
-import time
 from typing import TYPE_CHECKING
 
 import click.testing
@@ -19,30 +18,14 @@ import pytest
 from conftest import BIN, PATIENCE, User, as_root, eventually, posix_only, state
 from hypothesis import given
 from hypothesis import strategies as st
-from llm_user_memory_shell import END, KINDS, START, Shell, find_shell, with_block, without_block
+from llm_user_memory_shell import END, KINDS, OWN, START, find_shell, with_block, without_block
 from shells import find
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 pytestmark = posix_only
 BLOCK = b"the lines\n"
-
-CONTENTS = {
-    "empty": b"",
-    "ordinary": b"export A=1\nalias x=y\n",
-    "no final newline": b"export A=1",
-    "CRLF": b"export A=1\r\nalias x=y\r\n",
-    "CRLF, no final newline": b"export A=1\r\nalias x=y",
-    "latin-1": b"# caf\xe9\nexport A=1\n",
-    "no text at all": b"\x00\xff\xfe\n\x80",
-    "blank lines at the end": b"a\n\n\n",
-    "one newline": b"\n",
-    "lone carriage return": b"a\rb\r",
-    "form feed and line separator": "a\x0cb\u2028c\n".encode(),
-    "byte order mark": b"\xef\xbb\xbfa\n",
-    "backslash at the end": b"echo a \\\n",
-}
 
 OLD = b"""
 # LLM Memory Plugin Integration
@@ -81,14 +64,11 @@ def test_a_file_that_install_made_is_gone_again_unless_something_was_added() -> 
     assert without_block(made + b"mine\n") == b"mine\n"
 
 
-def test_a_newer_block_replaces_an_older_one_where_it_stands() -> None:
+def test_a_newer_block_replaces_an_older_one_and_one_whose_line_ends_an_editor_changed_is_repaired() -> None:
     older = b"a\n" + with_block(b"b", b"old\n") + b"c\n"
     newer = with_block(older, b"new\n")
     assert newer == older.replace(b"old", b"new")
     assert without_block(newer) == b"a\nb\nc\n"
-
-
-def test_a_block_whose_line_ends_an_editor_changed_is_repaired_and_removed() -> None:
     crlf = with_block(b"a", BLOCK).replace(b"\n", b"\r\n")
     assert with_block(crlf, BLOCK) == b"a\r\n" + with_block(b"a", BLOCK)[2:]
     assert without_block(crlf) == b"a"
@@ -110,14 +90,18 @@ FIRST, LAST = START.decode(), END.decode()
     ],
     ids=["no end", "no start", "backwards", "twice", "two starts", "indented", "commented out"],
 )
-def test_damaged_markers_are_refused_with_their_lines_and_nothing_is_changed(home: Home, text: str, lines: str) -> None:
-    home.bashrc.write_text(text)
-    before = home.snapshot()
-    for command in ("install-shell", "uninstall-shell"):
-        said = home.fails(command, "--shell", "bash")
+def test_damaged_markers_are_refused_with_their_lines_and_other_shells_are_cleaned_all_the_same(
+    bare_home: Home, text: str, lines: str
+) -> None:
+    bare_home.bashrc.write_text(text)
+    before = bare_home.snapshot()
+    bare_home.install(shell="zsh")
+    for command in ("install-shell --shell bash", "uninstall-shell"):
+        said = bare_home.fails(*command.split())
         assert f"these markers are at {lines}." in said
         assert "~/.bashrc" in said
-    assert home.snapshot() == before
+    assert bare_home.snapshot() == before
+    assert "~/.bashrc: its block is damaged" in bare_home.run("status").stdout
 
 
 # Files
@@ -208,7 +192,9 @@ def test_install_and_uninstall_leave_no_trace_where_there_was_nothing(bare_home:
     text = (bare_home.folder / FILES[shell]).read_text()
     assert f"~/{FILES[shell]}" in said
     assert len(said.splitlines()) == 2
-    assert [line for line in text.splitlines() if line and line in said] == [], "one sentence and the file, not the code"
+    assert [line for line in text.splitlines() if line and line in said] == [], (
+        "one sentence and the file, not the code"
+    )
     assert "llm memory uninstall-shell" in text
     installed = bare_home.snapshot()
     assert "has it already" in bare_home.install(shell=shell)
@@ -239,31 +225,21 @@ def test_install_status_and_uninstall_as_a_person_runs_them(user: User) -> None:
     status = user.run("status")[0]
     assert "not active" in status
     assert "installed in ~/.bashrc; open a new bash, or run" in status
-    assert user.llm("memory", "status").stdout.startswith("Memory is on\n")
+    assert OWN["bash"] in status, "what a function of one's own needs"
+    assert user.llm("memory", "status").stdout.startswith("Memory is on")
     assert "Removed from ~/.bashrc." in user.llm("memory", "uninstall-shell", auto=None).stderr
     assert (bashrc.read_text(), list(user.home.iterdir())) == ("mine\n", [bashrc])
     assert "llm memory install-shell" in user.run("status")[0]
-
-
-@pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
-def test_install_and_uninstall_leave_a_file_as_it_was(bare_home: Home, content: bytes) -> None:
-    bare_home.bashrc.write_bytes(content)
-    bare_home.bashrc.chmod(0o640)
-    before = bare_home.snapshot()
-    bare_home.install()
-    assert bare_home.bashrc.read_bytes().startswith(content)
-    assert bare_home.bashrc.read_bytes().count(START) == 1
-    bare_home.uninstall("--shell", "bash")
-    assert bare_home.snapshot() == before
 
 
 def test_print_shows_what_would_be_written_and_writes_nothing(bare_home: Home) -> None:
     printed = bare_home.run("install-shell", "--shell", "bash", "--print")
     assert bare_home.snapshot() == {}
     assert "~/.bashrc" in printed.stderr
-    bare_home.bashrc.write_bytes(b"")
+    bare_home.bashrc.write_bytes(b"caf\xe9 \\")
     bare_home.install()
-    assert bare_home.bashrc.read_text() == printed.stdout
+    assert bare_home.bashrc.read_bytes().startswith(b"caf\xe9 \\\n")
+    assert printed.stdout.splitlines()[1:] == bare_home.bashrc.read_text("latin-1").splitlines()[2:]
 
 
 @pytest.mark.parametrize("there", ["file", "folder", "nothing"])
@@ -300,93 +276,71 @@ def test_a_full_disk_leaves_the_file_as_it_was(bare_home: Home) -> None:
     assert bare_home.bashrc.read_bytes() == before
 
 
-def test_anything_but_a_file_is_refused_with_an_error_in_words(bare_home: Home) -> None:
-    for target, words in (("/dev/null", "not a regular file"), (".bashrc", "Too many levels of symbolic links")):
-        bare_home.bashrc.symlink_to(target)
-        assert f"~/.bashrc: {words}" in bare_home.fails("install-shell").replace("it is ", "")
-        bare_home.bashrc.unlink()
+def put(home: Home, path: str, content: bytes) -> None:
+    (home.folder / path).parent.mkdir(parents=True, exist_ok=True)
+    (home.folder / path).write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("shell", "make", "words"),
+    [
+        ("bash", lambda home: home.bashrc.symlink_to("/dev/null"), "not a regular file"),
+        ("bash", lambda home: home.bashrc.symlink_to(".bashrc"), "Too many levels of symbolic links"),
+        ("bash", lambda home: home.bashrc.mkdir(), "Is a directory"),
+        ("powershell", lambda home: put(home, FILES["powershell"], "$x = 1\n".encode("utf-16")), "it is UTF-16"),
+        ("fish", lambda home: put(home, FILES["fish"], b"someone else's\n"), "not ours"),
+    ],
+)
+def test_what_can_not_be_edited_or_is_not_ours_is_refused_with_an_error_in_words(
+    bare_home: Home, shell: str, make: Callable[[Home], None], words: str
+) -> None:
+    make(bare_home)
+    before = bare_home.snapshot()
+    said = bare_home.fails("install-shell", "--shell", shell)
+    assert f"~/{FILES[shell]}: " in said
+    assert words in said
+    assert bare_home.snapshot() == before
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
-    bare_home.bashrc.mkdir()
-    assert "~/.bashrc: Is a directory" in bare_home.fails("install-shell")
-    assert list(bare_home.snapshot()) == [".bashrc"]
 
 
-def test_both_names_of_a_hard_link_stay_one_file(bare_home: Home) -> None:
+@pytest.mark.parametrize("mode", [0o600, 0o664, 0o755])
+def test_mode_and_hard_links_stay_and_the_backup_is_no_easier_to_read(bare_home: Home, mode: int) -> None:
     other = bare_home.folder / "other"
-    other.write_text("mine, and long enough to be cut\n")
+    other.write_text("SECRET=1, and long enough to be cut\n")
+    other.chmod(mode)
     bare_home.bashrc.hardlink_to(other)
     before = bare_home.snapshot()
     bare_home.install()
     assert other.samefile(bare_home.bashrc)
     assert START in other.read_bytes()
+    assert stat.S_IMODE(bare_home.bashrc.stat().st_mode) == mode
+    assert stat.S_IMODE((bare_home.folder / ".bashrc.before-llm-memory").stat().st_mode) == mode
     bare_home.uninstall()
     assert other.samefile(bare_home.bashrc)
     assert bare_home.snapshot() == before
-
-
-@pytest.mark.parametrize("mode", [0o600, 0o664, 0o755])
-def test_the_mode_stays_and_the_backup_is_no_easier_to_read(bare_home: Home, mode: int) -> None:
-    bare_home.bashrc.write_text("SECRET=1\n")
-    bare_home.bashrc.chmod(mode)
-    bare_home.install()
-    assert stat.S_IMODE(bare_home.bashrc.stat().st_mode) == mode
-    assert stat.S_IMODE((bare_home.folder / ".bashrc.before-llm-memory").stat().st_mode) == mode
 
 
 @as_root
 def test_the_owner_stays(bare_home: Home) -> None:
     bare_home.bashrc.write_text("mine\n")
     os.chown(bare_home.bashrc, 4321, 4322)
-    bare_home.install()
-    assert (bare_home.bashrc.stat().st_uid, bare_home.bashrc.stat().st_gid) == (4321, 4322)
-    bare_home.uninstall()
-    assert (bare_home.bashrc.stat().st_uid, bare_home.bashrc.stat().st_gid) == (4321, 4322)
+    for command in (bare_home.install, bare_home.uninstall):
+        command()
+        assert (bare_home.bashrc.stat().st_uid, bare_home.bashrc.stat().st_gid) == (4321, 4322)
 
 
 def test_a_read_only_file_is_an_error_that_names_it_and_nothing_is_changed(bare_home: Home) -> None:
     bare_home.bashrc.write_text("mine\n")
-    bare_home.bashrc.chmod(0o444)
-    before = bare_home.snapshot()
-    said = bare_home.fails("install-shell", "--shell", "bash")
-    assert "~/.bashrc: it is read-only" in said
-    assert "llm memory install-shell --shell bash --print" in said
-    assert bare_home.snapshot() == before
-    bare_home.bashrc.chmod(0o644)
-    bare_home.install()
-    bare_home.bashrc.chmod(0o444)
-    before = bare_home.snapshot()
-    assert "~/.bashrc: it is read-only" in bare_home.fails("uninstall-shell")
-    assert bare_home.snapshot() == before
+    for command in ("install-shell", "uninstall-shell"):
+        bare_home.bashrc.chmod(0o444)
+        before = bare_home.snapshot()
+        assert "~/.bashrc: it is read-only" in bare_home.fails(command, "--shell", "bash")
+        assert bare_home.snapshot() == before
+        bare_home.bashrc.chmod(0o644)
+        bare_home.install()
 
 
-@pytest.mark.parametrize(
-    ("shell", "content", "words"),
-    [
-        ("powershell", "$x = 1\n".encode("utf-16"), "it is UTF-16"),
-        ("fish", b"someone else's\n", "not ours"),
-        ("nushell", b"someone else's\n", "not ours"),
-    ],
-)
-def test_a_file_that_cannot_be_edited_or_is_not_ours_is_refused(
-    bare_home: Home, shell: str, content: bytes, words: str
-) -> None:
-    path = bare_home.folder / FILES[shell]
-    path.parent.mkdir(parents=True)
-    path.write_bytes(content)
-    before = bare_home.snapshot()
-    assert words in bare_home.fails("install-shell", "--shell", shell)
-    assert bare_home.uninstall() == "Nothing to remove.\n"
-    assert bare_home.snapshot() == before
-
-
-def test_folders_that_something_else_uses_meanwhile_stay(bare_home: Home) -> None:
-    bare_home.install(shell="fish")
-    (bare_home.folder / ".config/fish/config.fish").write_text("mine\n")
-    bare_home.uninstall()
-    assert set(bare_home.snapshot()) == {".config", ".config/fish", ".config/fish/config.fish"}
-
-
-def test_the_backup_is_kept_only_if_the_file_was_changed_since(bare_home: Home) -> None:
+def test_the_backup_is_kept_only_if_the_file_was_changed_since_and_folders_that_are_used_stay(bare_home: Home) -> None:
     bare_home.bashrc.write_text("mine\n")
     backup = bare_home.folder / ".bashrc.before-llm-memory"
     bare_home.install()
@@ -397,8 +351,10 @@ def test_the_backup_is_kept_only_if_the_file_was_changed_since(bare_home: Home) 
     bare_home.bashrc.write_bytes(b"more\n" + bare_home.bashrc.read_bytes())
     bare_home.uninstall()
     assert (bare_home.bashrc.read_text(), backup.read_text()) == ("more\nmine\n", "mine\n")
-    bare_home.install()
-    assert backup.read_text() == "more\nmine\n"
+    bare_home.install(shell="fish")
+    (bare_home.folder / ".config/fish/config.fish").write_text("mine\n")
+    bare_home.uninstall()
+    assert [path for path in bare_home.snapshot() if "fish" in path] == [".config/fish", ".config/fish/config.fish"]
 
 
 @pytest.fixture
@@ -448,20 +404,16 @@ def test_a_login_bash_that_does_not_read_bashrc_gets_the_command_that_changes_it
 
 
 def test_login_shells_are_not_mentioned_where_they_read_bashrc_or_this_is_none(in_login_bash: Home) -> None:
-    for name, text in ((".bash_profile", "source ~/.bashrc\n"), (".profile", '[ -f ~/.bashrc ] && . "$HOME/.bashrc"\n')):
+    for name, text in (
+        (".bash_profile", "source ~/.bashrc\n"),
+        (".profile", '[ -f ~/.bashrc ] && . "$HOME/.bashrc"\n'),
+    ):
         (in_login_bash.folder / name).write_text(text)
         assert "login shells" not in in_login_bash.install().casefold()
         (in_login_bash.folder / name).unlink()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "getppid", os.getpid)
         assert "login shells" not in in_login_bash.install().casefold()
-
-
-def test_one_damaged_file_does_not_keep_the_other_shells_from_being_cleaned(bare_home: Home) -> None:
-    bare_home.install(shell="zsh")
-    bare_home.bashrc.write_bytes(START + b"\n")
-    assert "~/.bashrc" in bare_home.fails("uninstall-shell")
-    assert list(bare_home.snapshot()) == [".bashrc"]
 
 
 # Which file
@@ -482,28 +434,9 @@ def test_zsh_is_asked_where_its_files_are(home: Home) -> None:
 def test_xdg_config_home_is_respected_if_it_is_absolute(
     bare_home: Home, shell: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(bare_home.folder / "elsewhere"))
-    expected = bare_home.folder / FILES[shell].replace(".config", "elsewhere")
-    assert find_shell(shell, os.environ).rc == expected
-    monkeypatch.setenv("XDG_CONFIG_HOME", "not/absolute")
-    assert find_shell(shell, os.environ).rc == bare_home.folder / FILES[shell]
-
-
-# A stand-in: PowerShell itself is on few of the machines that run this. It answers with what stands
-# in front of the `+` in a question, and a path behind it, escaped.
-POWERSHELL = (
-    "#!/bin/sh\nfor last; do :; done\neval \"printf '%s\\n' ${last%% +*}%2Fmoved%2FJ%C3%BCrgen%2Fprofile.ps1\"\n"
-)
-
-
-@pytest.mark.parametrize("program", ["pwsh", "powershell"])
-def test_powershell_is_asked_where_its_profile_is(
-    bare_home: Home, program: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (bare_home.folder / program).write_text(POWERSHELL)
-    (bare_home.folder / program).chmod(0o755)
-    monkeypatch.setenv("PATH", str(bare_home.folder))
-    assert find_shell("powershell", os.environ).rc == pathlib.Path("/moved/Jürgen/profile.ps1")
+    for config, folder in ((str(bare_home.folder / "elsewhere"), "elsewhere"), ("not/absolute", ".config")):
+        monkeypatch.setenv("XDG_CONFIG_HOME", config)
+        assert find_shell(shell, os.environ).rc == bare_home.folder / FILES[shell].replace(".config", folder)
 
 
 @pytest.mark.parametrize(
@@ -532,12 +465,6 @@ def test_an_unknown_shell_is_answered_with_what_to_type_and_no_pipe(
         assert "llm memory install-shell --shell bash" in said
         assert "|" not in said
         assert [name for name in KINDS if name not in said] == []
-
-
-def test_the_help_names_every_shell(bare_home: Home) -> None:
-    for command in ("install-shell", "uninstall-shell"):
-        words = " ".join(bare_home.run(command, "--help").stdout.split())
-        assert " ".join(KINDS).replace(" ", ", ").replace(", powershell", " or powershell") in words
 
 
 # What 0.1.1 left behind
@@ -603,25 +530,16 @@ def test_a_new_shell_is_asked_if_memory_is_active_in_it(
     assert ("LLM_MEMORY_AUTO=1 LLM_MEMORY_LINE=" in said) == (found != ACTIVE)
 
 
-def test_nushell_starts_only_in_a_terminal_and_is_not_asked(home: Home) -> None:
-    assert "To check, open a new nushell and run: llm memory status\n" in home.install(shell="nushell")
-
-
-def test_a_shell_that_hangs_at_its_start_is_killed(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(llm_user_memory_shell, "PATIENCE", 0.5)
-    home.bashrc.write_text('sleep 1000 & echo $! >"$HOME/pids"; echo $$ >>"$HOME/pids"; wait\n')
-    assert UNSEEN in home.install()
+@pytest.mark.parametrize(("rc", "found"), [("; wait", "could not be seen"), ("", "Checked: memory is active")])
+def test_a_shell_that_hangs_at_its_start_is_killed_and_so_is_what_it_leaves_running(
+    home: Home, monkeypatch: pytest.MonkeyPatch, rc: str, found: str
+) -> None:
+    if rc:
+        monkeypatch.setattr(llm_user_memory_shell, "PATIENCE", 0.5)
+    home.bashrc.write_text(f'echo $$ >"$HOME/pids"; sleep 1000 & echo $! >>"$HOME/pids"{rc}\n')
+    assert found in home.install()
     pids = [*map(int, (home.folder / "pids").read_text().split())]
-    eventually(lambda: not any(map(state, pids)), "the shell's end")
-
-
-def test_programs_that_start_up_files_leave_running_delay_nothing_and_are_killed(home: Home) -> None:
-    home.bashrc.write_text('sleep 1000 & echo $! >"$HOME/pid"\n')
-    started = time.monotonic()
-    assert ACTIVE in home.install()
-    assert time.monotonic() - started < PATIENCE
-    pid = int((home.folder / "pid").read_text())
-    eventually(lambda: not state(pid), "the end of what was left running")
+    eventually(lambda: not any(map(state, pids)), "their end")
 
 
 def test_status_starts_no_interactive_shell(bare_home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -633,18 +551,6 @@ def test_status_starts_no_interactive_shell(bare_home: Home, monkeypatch: pytest
     assert (bare_home.folder / "started").read_text() == "started\n"  # install does
     bare_home.run("status")
     assert (bare_home.folder / "started").read_text() == "started\n"
-
-
-def test_status_names_the_command_that_makes_it_active(bare_home: Home) -> None:
-    assert "llm memory install-shell" in bare_home.run("status").stdout
-    assert bare_home.status()["shell"] == {"installed": [], "active": False}
-    bare_home.install(shell="zsh")
-    assert bare_home.status()["shell"] == {"installed": ["~/.zshrc"], "active": False}
-    said = bare_home.run("status").stdout
-    assert "installed in ~/.zshrc; open a new zsh, or run" in said
-    assert "source ~/.zshrc" in said
-    (bare_home.folder / ".zshrc").write_bytes(START)
-    assert "~/.zshrc: its block is damaged" in bare_home.run("status").stdout
 
 
 # What is shipped
@@ -668,23 +574,6 @@ def test_the_function_of_bash_is_not_exported_to_scripts_unless_it_is_the_users_
     assert not any("LLM_MEMORY_AUTO" in line for line in lines)
     bare_home.bashrc.write_text("llm() { :; }\nexport -f llm\n" + bare_home.bashrc.read_text())
     assert asked("bash -c 'type -t llm'") == ["function"]
-
-
-def test_the_powershell_lines_contain_what_they_must() -> None:
-    # Read, not run: PowerShell can't be had everywhere. Where it can, the next test runs it.
-    lines = Shell("powershell", pathlib.Path("x")).lines.decode()
-    for needed in (
-        "function global:llm",
-        "Test-Path Function:llm",  # one's own function stays
-        "GetCommandLineArgs",  # not in scripts
-        "-CommandType Application",  # the program, not ourselves again
-        "finally",  # the variables do not stay behind
-        "$env:LLM_MEMORY_LINE = $null",
-        "GetFullScript()",  # what was typed, and not the line of a script that it runs
-    ):
-        assert needed in lines
-    assert lines.count("{") == lines.count("}")
-    assert lines.count("(") == lines.count(")")
 
 
 def test_the_lines_of_powershell_work_in_powershell(home: Home) -> None:

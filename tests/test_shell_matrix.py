@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -23,156 +24,99 @@ from conftest import posix_only, state
 from shells import Outcome, Place, Session, find, session
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from conftest import User
 
 pytestmark = posix_only
 ON, OFF, UNSET = "1", "0", "unset"
 
-# A line to type, and what LLM_MEMORY_AUTO is in the calls of llm that it makes,
-# in the order of their arguments.
-Lines = list[tuple[str, tuple[str, ...]]]
+# Lines to type, by what LLM_MEMORY_AUTO is in the calls of llm that each makes, in the order of their arguments.
+Lines = dict[tuple[str, ...], tuple[str, ...]]
 
-COMMON: Lines = [
-    ("llm", (ON,)),  # answered below
-    ("llm hello", (ON,)),
-    ("llm 'two  words' \"a b\"", (ON,)),
-    ("llm -m gpt -s 'be brief' -o temperature 0.5 hi", (ON,)),
-    ("llm -- -not-an-option", (ON,)),
-    ("llm --", (ON,)),
-    ("llm ''", (ON,)),
-    ("llm 😀 'ж ß 漢'", (ON,)),
-    ("llm -", (ON,)),
-    ("llm --option=value -abc -1 007 1.10 0x10 5kb 2026-11-20 a=b foo:bar", (ON,)),
-    ("llm true null NaN 1..3", (ON,)),
-    ("llm *.txt", (ON,)),
-    ("llm '*.txt' \"~/x\"", (ON,)),
-    ("llm ~/x", (ON,)),
-    ("llm --save t 'a template'", (ON,)),
-    ("llm -c and then", (ON,)),
-    ("llm --version", (ON,)),
-    ("llm --help", (ON,)),
-    ("llm -h", (ON,)),
-    ("llm logs -n 3", (ON,)),
-    ("llm models list", (ON,)),
-    ("llm memory show --json", (ON,)),
-    ("llm keys set name", (ON,)),
-    ("llm exit 0", (ON,)),
-    ("llm exit 1", (ON,)),
-    ("llm exit 2", (ON,)),
-    ("llm exit 130", (ON,)),
-    ("^PLAIN hello", (UNSET,)),
-    ("env llm hello", (UNSET,)),
-    ("sh -c 'llm hello'", (UNSET,)),
-    ("sh script.sh", (UNSET, UNSET)),
-    ("./script.sh", (UNSET, UNSET)),
-    ("printf 'a\\nb\\n' | xargs -n1 llm", (UNSET, UNSET)),
-    ("LLM_MEMORY_AUTO=0 llm off", (OFF,)),
-    ("LLM_MEMORY_AUTO=prompt llm here", ("prompt",)),
-    ("OTHER=1 llm hello", (ON,)),
-    ("llm hello", (ON,)),  # the settings before have left nothing behind
-    ("printf 'piped' | llm", (ON,)),
-    ("printf 'piped' | llm -s summarize", (ON,)),
-    ("llm a | cat", (ON,)),
-    ("llm a | llm b", (ON, ON)),
-    ("cat out | llm", (ON,)),
-    ("llm a; llm b", (ON, ON)),
-]
 
-NOT_NU: Lines = [
-    ("llm \"$(printf 'a\\nb\\n\\nc')\" 'it'\\''s \"quoted\"'", (ON,)),
-    ('llm a\\ b \\$HOME "$HOME"x', (ON,)),
-    ("llm </dev/null", (ON,)),
-    ("llm <a.txt", (ON,)),
-    ("llm <&-", (ON,)),
-    ("llm a >out", (ON,)),
-    ("llm fail 2>out", (ON,)),
-    ("llm fail >out 2>&1", (ON,)),
-    ("llm a >>out 2>/dev/null", (ON,)),
-    ("llm a | tee out", (ON,)),
-    ("llm fail 2>&1 | cat >out", (ON,)),
-    ("llm a && llm b", (ON, ON)),
-    ("llm exit 3 || llm b", (ON, ON)),
-    ("! llm exit 3", (ON,)),
-    ("llm exit 4 | cat", (ON,)),
-    ("cat a.txt | llm b | cat >out", (ON,)),
-    ("eval 'llm a'", (ON,)),
-    ("time llm exit 5", (ON,)),
-    ("nohup llm a >out 2>&1", (UNSET,)),
-]
-
-POSIX: Lines = [
-    ('x=$(llm a); printf %s "$x" >out', (ON,)),
-    ('printf %s "`llm a`" >out', (ON,)),
-    ("x=$(llm exit 6)", (ON,)),
-    ("(llm a)", (ON,)),
-    ("(llm exit 7)", (ON,)),
-    ("{ llm a; llm b; } >out", (ON, ON)),
-    ("for i in 1 2; do llm $i; done", (ON, ON)),
-    ("if llm exit 1; then llm yes; else llm no; fi", (ON, ON)),
-    ("ask() { llm asked \"$@\"; }; ask 'a b'", (ON,)),
-    ("llm a & wait", (ON,)),
-    ("llm a >out & wait $!", (ON,)),
-    ("llm exit 8 & wait $!", (ON,)),
-    ("(llm a &) | cat", (ON,)),
-    ("llm <<'END'\rhere\rEND", (ON,)),
-    ("llm <<<'a here string'", (ON,)),
-    ("cat <(llm a) >out", (ON,)),
-    ("set -o pipefail; llm exit 9 | cat; set +o pipefail", (ON,)),
-    ("bash -c 'llm a'", (UNSET,)),
-    ("export LLM_MEMORY_AUTO=0; llm a; unset LLM_MEMORY_AUTO", (OFF,)),
-    ("LLM_MEMORY_AUTO=0; llm a; unset LLM_MEMORY_AUTO", (OFF,)),
-    ("LLM_MEMORY_AUTO=; llm a; unset LLM_MEMORY_AUTO", (ON,)),
-]
-
-FISH: Lines = [
-    ("set x (llm a); printf %s $x >out", (ON,)),
-    ('printf %s "$(llm a)" >out', (ON,)),
-    ("set x (llm exit 6)", (ON,)),
-    ("begin; llm a; llm b; end >out", (ON, ON)),
-    ("for i in 1 2; llm $i; end", (ON, ON)),
-    ("if llm exit 1; llm yes; else; llm no; end", (ON, ON)),
-    ("function ask; llm asked $argv; end; ask 'a b'", (ON,)),
-    ("not llm exit 1; and llm b", (ON, ON)),
-    ("cat (llm a | psub) >out", (ON,)),
-    ("fish -c 'llm a'", (UNSET,)),
-    ("set -x LLM_MEMORY_AUTO 0; llm a; set -e LLM_MEMORY_AUTO", (OFF,)),
-    ("set LLM_MEMORY_AUTO 0; llm a; set -e LLM_MEMORY_AUTO", (OFF,)),
-    ("set LLM_MEMORY_AUTO ''; llm a; set -e LLM_MEMORY_AUTO", (ON,)),
-]
-
-NU: Lines = [
-    ('llm "a\\nb" `c d` a"b"c --x="y z"', (ON,)),
-    ('llm ...[x "y z"] $"sum (1 + 1)" (3 + 4)', (ON,)),
-    ("llm $env.LANG r#'raw'#", (ON,)),
-    ("llm a out> out", (ON,)),
-    ("llm fail err> out", (ON,)),
-    ("llm fail o+e> out", (ON,)),
-    ("llm fail o+e>| save -f out", (ON,)),
-    ("let x = (llm a); $x | save -f out", (ON,)),
-    ("llm a | str upcase | save -f out", (ON,)),
-    ("'typed' | llm | save -f out", (ON,)),
-    ("open a.txt | llm", (ON,)),
-    ("llm exit 3 | complete | get exit_code | save -f out", (ON,)),
-    ("try { llm exit 3 } catch { 'b' | llm b }", (ON, ON)),
-    ("(llm a)", (ON,)),
-    ("do { llm a; llm b }", (ON, ON)),
-    ("for i in 1..2 { llm $i }", (ON, ON)),
-    ("def ask [x] { llm asked $x }; ask 'a b'", (ON,)),
-    ("timeit { llm a } | describe | save -f out", (ON,)),
-    ("nu -c 'llm a'", (UNSET,)),
-    ("nu script.nu", (UNSET,)),
-    ("$env.LLM_MEMORY_AUTO = '0'; llm a", (OFF,)),
-    ("$env.LLM_MEMORY_AUTO = ''; llm a", (ON,)),
-]
+COMMON: Lines = {
+    (UNSET,): ("^PLAIN hello", "env llm hello", "sh -c 'llm hello'"),
+    (UNSET, UNSET): ("sh script.sh", "./script.sh", "printf 'a\\nb\\n' | xargs -n1 llm"),
+    (OFF,): ("LLM_MEMORY_AUTO=0 llm off",),
+    ("prompt",): ("LLM_MEMORY_AUTO=prompt llm here",),
+    (ON, ON): ("llm a | llm b", "llm a; llm b"),
+    (ON,): (
+        *("llm", "llm hello", "llm 'two  words' \"a b\"", "llm -m gpt -s 'be brief' -o temperature 0.5 hi"),
+        *("llm -- -not-an-option", "llm --", "llm ''", "llm 😀 'ж ß 漢'", "llm -"),
+        *("llm --option=value -abc -1 007 1.10 0x10 5kb 2026-11-20 a=b foo:bar", "llm true null NaN 1..3"),
+        *("llm *.txt", "llm '*.txt' \"~/x\"", "llm ~/x", "llm --save t 'a template'", "llm -c and then"),
+        *("llm --version", "llm --help", "llm -h", "llm logs -n 3", "llm models list", "llm memory show --json"),
+        *("llm keys set name", "llm exit 0", "llm exit 1", "llm exit 2", "llm exit 130", "OTHER=1 llm hello"),
+        *("llm hello", "printf 'piped' | llm", "printf 'piped' | llm -s summarize", "llm a | cat", "cat out | llm"),
+    ),
+}
+NOT_NU: Lines = {
+    (ON, ON): ("llm a && llm b", "llm exit 3 || llm b"),
+    (UNSET,): ("nohup llm a >out 2>&1",),
+    (ON,): (
+        *("llm \"$(printf 'a\\nb\\n\\nc')\" 'it'\\''s \"quoted\"'", 'llm a\\ b \\$HOME "$HOME"x', "llm </dev/null"),
+        *("llm <a.txt", "llm <&-", "llm a >out", "llm fail 2>out", "llm fail >out 2>&1", "llm a >>out 2>/dev/null"),
+        *("llm a | tee out", "llm fail 2>&1 | cat >out", "! llm exit 3", "llm exit 4 | cat"),
+        *("cat a.txt | llm b | cat >out", "eval 'llm a'", "time llm exit 5"),
+    ),
+}
+POSIX: Lines = {
+    (ON, ON): (
+        *("{ llm a; llm b; } >out", "for i in 1 2; do llm $i; done", "if llm exit 1; then llm yes; else llm no; fi"),
+    ),
+    (UNSET,): ("bash -c 'llm a'",),
+    (OFF,): (
+        "export LLM_MEMORY_AUTO=0; llm a; unset LLM_MEMORY_AUTO",
+        "LLM_MEMORY_AUTO=0; llm a; unset LLM_MEMORY_AUTO",
+    ),
+    (ON,): (
+        *('x=$(llm a); printf %s "$x" >out', 'printf %s "`llm a`" >out', "x=$(llm exit 6)", "(llm a)"),
+        *("(llm exit 7)", "ask() { llm asked \"$@\"; }; ask 'a b'", "llm a & wait", "llm a >out & wait $!"),
+        *("llm exit 8 & wait $!", "(llm a &) | cat", "llm <<'END'\rhere\rEND", "llm <<<'a here string'"),
+        *("cat <(llm a) >out", "set -o pipefail; llm exit 9 | cat; set +o pipefail"),
+        "LLM_MEMORY_AUTO=; llm a; unset LLM_MEMORY_AUTO",
+    ),
+}
+FISH: Lines = {
+    (ON, ON): (
+        *("begin; llm a; llm b; end >out", "for i in 1 2; llm $i; end", "if llm exit 1; llm yes; else; llm no; end"),
+        "not llm exit 1; and llm b",
+    ),
+    (UNSET,): ("fish -c 'llm a'",),
+    (OFF,): (
+        "set -x LLM_MEMORY_AUTO 0; llm a; set -e LLM_MEMORY_AUTO",
+        "set LLM_MEMORY_AUTO 0; llm a; set -e LLM_MEMORY_AUTO",
+    ),
+    (ON,): (
+        *("set x (llm a); printf %s $x >out", 'printf %s "$(llm a)" >out', "set x (llm exit 6)"),
+        *("function ask; llm asked $argv; end; ask 'a b'", "cat (llm a | psub) >out"),
+        "set LLM_MEMORY_AUTO ''; llm a; set -e LLM_MEMORY_AUTO",
+    ),
+}
+NU: Lines = {
+    (ON, ON): ("try { llm exit 3 } catch { 'b' | llm b }", "do { llm a; llm b }", "for i in 1..2 { llm $i }"),
+    (UNSET,): ("nu -c 'llm a'", "nu script.nu"),
+    (OFF,): ("$env.LLM_MEMORY_AUTO = '0'; llm a; hide-env LLM_MEMORY_AUTO",),
+    (ON,): (
+        *('llm "a\\nb" `c d` a"b"c --x="y z"', 'llm ...[x "y z"] $"sum (1 + 1)" (3 + 4)', "llm $env.LANG r#'raw'#"),
+        *("llm a out> out", "llm fail err> out", "llm fail o+e> out", "llm fail o+e>| save -f out"),
+        *("let x = (llm a); $x | save -f out", "llm a | str upcase | save -f out", "'typed' | llm | save -f out"),
+        *("open a.txt | llm", "llm exit 3 | complete | get exit_code | save -f out", "(llm a)"),
+        *("def ask [x] { llm asked $x }; ask 'a b'", "timeit { llm a } | describe | save -f out"),
+        "$env.LLM_MEMORY_AUTO = ''; llm a; hide-env LLM_MEMORY_AUTO",
+    ),
+}
 
 PLAIN = {"nushell": "^llm"}
 
 
-def lines_for(shell: str) -> Lines:
-    own = {"fish": NOT_NU + FISH, "nushell": NU}.get(shell, NOT_NU + POSIX)
+def lines_for(shell: str) -> list[tuple[str, tuple[str, ...]]]:
+    tables = {"fish": [COMMON, NOT_NU, FISH], "nushell": [COMMON, NU]}.get(shell, [COMMON, NOT_NU, POSIX])
     if shell in {"bash", "zsh"}:
-        own = [*own, ("(exec llm a)", (UNSET if shell == "bash" else ON,))]  # zsh's exec knows functions
-    return [(line.replace("^PLAIN", PLAIN.get(shell, "command llm")), autos) for line, autos in COMMON + own]
+        tables = [*tables, {(UNSET if shell == "bash" else ON,): ("(exec llm a)",)}]  # zsh's exec knows functions
+    rows = [(line, autos) for table in tables for autos, lines in table.items() for line in lines]
+    return [(line.replace("^PLAIN", PLAIN.get(shell, "command llm")), autos) for line, autos in rows]
 
 
 def furnish(place: Place) -> Place:
@@ -197,10 +141,10 @@ def without_and_with(tmp_path: pathlib.Path, shell: str, monkeypatch: pytest.Mon
     return plain, block
 
 
-def type_all(place: Place, lines: Lines) -> list[Outcome]:
+def type_all(place: Place, lines: Iterable[str]) -> list[Outcome]:
     outcomes = []
     with session(place) as shell:
-        for line, _ in lines:
+        for line in lines:
             if line == "llm":
                 shell.type("llm\r")
                 shell.until(lambda: "Type your prompt" in shell.shown, "llm's question")
@@ -224,7 +168,7 @@ def test_every_typed_line_calls_llm_just_as_without_the_block(
     plain, block = without_and_with(tmp_path, shell, monkeypatch)
     lines = lines_for(shell.partition(" ")[0])
     assert len(lines) >= 45
-    expected, found = type_all(plain, lines), type_all(block, lines)
+    expected, found = (type_all(place, [line for line, _ in lines]) for place in (plain, block))
     for (line, autos), before, after in zip(lines, expected, found, strict=True):
         assert before.records, f"{line!r} did not call llm at all"
         assert (after.code, after.records, after.out) == (before.code, before.records, before.out), line
@@ -481,64 +425,51 @@ json.dump(results, open(sys.argv[4], "w"))
 
 PROFILE = "# User Profile\n\n- Lives in Leeds\n"
 
-# Calls that ask a model, and so carry the profile.
-PROMPTS: list[tuple[list[str], str]] = [
-    (["hello"], "empty"),
-    ([], "typed"),
-    ([], "empty"),  # an empty prompt is one too
-    ([], "piped text"),
-    (["-s", "be brief", "two  words\nand 'quotes' \"too\" 😀"], "empty"),
-    (["summarize"], "piped text"),
-    (["prompt", "hello"], "empty"),
-    (["-m", "scripted-2", "-o", "temperature", "0.5", "hello"], "empty"),
-    (["-t", "brief", "hello"], "empty"),
-    (["-n", "hello"], "empty"),
-    (["--no-stream", "hello"], "empty"),
-    (["-x", "hello"], "empty"),
-    (["--schema", "answer str", "hello"], "empty"),
-    (["--async", "hello"], "empty"),
-    (["logs are nice"], "empty"),
-    (["chat"], "piped one"),
-]
-
+# Calls that ask a model, and so carry the profile; by what is on standard input.
+PROMPTS = {
+    "empty": (
+        *(
+            "hello",
+            "",
+            "prompt hello",
+            "-s 'be brief' \"two  words\nand 'quotes' too 😀\"",
+            "-t brief hello",
+            "-n hello",
+        ),
+        *("-m scripted-2 -o temperature 0.5 hello", "--no-stream hello", "-x hello", "--schema 'answer str' hello"),
+        *("--async hello", "'logs are nice'"),
+    ),
+    "typed": ("",),
+    "piped text": ("", "summarize", "chat"),
+}
 # Calls that ask no model, besides every subcommand: memory must not show in them at all.
-OTHERS: list[tuple[list[str], str]] = [
-    ([], "closed"),
-    (["hello"], "closed"),
-    (["--version"], "empty"),
-    (["--", "--version"], "empty"),
-    (["--help"], "empty"),
-    (["-h"], "empty"),
-    (["prompt", "--help"], "empty"),
-    (["chat", "-h"], "empty"),
-    (["--save", "t", "say $input"], "empty"),
-    (["--save", "t", "-s", "be brief", "-m", "scripted-2"], "empty"),
-    (["-m", "no-such-model", "hello"], "empty"),
-    (["--no-such-option"], "empty"),
-    (["-f", "no-such-fragment", "hello"], "empty"),
-    (["logs", "-n", "3"], "empty"),
-    (["logs", "--json"], "empty"),
-    (["logs", "list", "-q", "earlier"], "empty"),
-    (["models", "list", "--options"], "empty"),
-    (["templates", "show", "brief"], "empty"),
-    (["fragments", "show", "memory:auto"], "empty"),
-    (["keys", "set", "name", "--value", "x"], "empty"),
-    (["aliases", "set", "short", "scripted"], "empty"),
-    (["memory", "show"], "empty"),
-    (["memory", "show", "--json"], "empty"),
-    (["memory", "path"], "empty"),
-    (["memory", "no-such-command"], "empty"),
-]
+OTHERS = {
+    "closed": ("", "hello"),
+    "empty": (
+        *("--version", "-- --version", "--help", "-h", "prompt --help", "chat -h", "--save t 'say $input'"),
+        *("--save t -s 'be brief' -m scripted-2", "-m no-such-model hello", "--no-such-option", "-f no-such hello"),
+        *("logs -n 3", "logs --json", "logs list -q earlier", "models list --options", "templates show brief"),
+        *("fragments show memory:auto", "keys set name --value x", "aliases set short scripted", "memory show"),
+        *("memory show --json", "memory path", "memory no-such-command"),
+    ),
+}
 LISTING = {"--help", "-h", "plugins", "tools", "tools list", "fragments loaders", "templates loaders"}
 """Commands that list what is installed, this plugin as well."""
 
 
-def subcommands() -> list[tuple[list[str], str]]:
+Calls = list[tuple[list[str], str]]
+
+
+def calls_in(table: dict[str, tuple[str, ...]]) -> Calls:
+    return [(shlex.split(line), stdin) for stdin, lines in table.items() for line in lines]
+
+
+def subcommands() -> Calls:
     """Every subcommand that llm has, bare and asked for help."""
     import click
     from llm.cli import cli
 
-    found: list[tuple[list[str], str]] = []
+    found: Calls = []
     for name, command in sorted(cli.commands.items()):
         nested = sorted(command.commands) if isinstance(command, click.Group) and name != "memory" else []
         for words in [[name], *([name, each] for each in nested)]:
@@ -549,7 +480,7 @@ def subcommands() -> list[tuple[list[str], str]]:
     return found
 
 
-def drive(user: User, calls: list[tuple[list[str], str]], template: pathlib.Path, **env: str) -> Any:
+def drive(user: User, calls: Calls, template: pathlib.Path, **env: str) -> Any:
     """Run the real llm once for each of the calls, each in its own copy of a user directory."""
     answer = user.folder / "answer.json"
     command = [sys.executable, "-c", DRIVER, json.dumps(calls), str(template), str(user.user_dir), str(answer)]
@@ -578,7 +509,8 @@ def test_every_command_of_the_real_llm_is_the_same_but_for_what_prompts_carry(us
     (user.script / "calls.jsonl").unlink()
     template = user.folder / "template"
     shutil.copytree(user.user_dir, template)
-    calls = PROMPTS + OTHERS + subcommands()
+    prompts = calls_in(PROMPTS)
+    calls = prompts + calls_in(OTHERS) + subcommands()
     assert len(calls) >= 100
     without = drive(user, calls, template, LLM_LOAD_PLUGINS="llm-scripted")
     installed: dict[str, Any] = {"LLM_LOAD_PLUGINS": "llm-scripted,llm-user-memory"}
@@ -594,7 +526,7 @@ def test_every_command_of_the_real_llm_is_the_same_but_for_what_prompts_carry(us
             assert asked_before == asked_without, call
         carried = [_without_profile(each) for each in asked_after]
         assert [each for each, _ in carried] == asked_before, call
-        expected = (arguments, stdin) in PROMPTS
+        expected = (arguments, stdin) in prompts
         assert bool(asked_before) == expected, call
         assert all(carries for _, carries in carried) is True if expected else not carried, call
 
@@ -615,23 +547,6 @@ def _without_profile(asked: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     if rest:
         messages.insert(0, ["system", rest])
     return asked | {"system": rest, "messages": messages}, True
-
-
-def test_installed_from_inside_a_shell_and_loaded_there_it_is_active_as_status_says(
-    user: User, tmp_path: pathlib.Path
-) -> None:
-    place = Place(tmp_path / "place", "zsh")
-    place.write_rc()
-    (place.folder / "bin" / "llm").unlink()
-    env = {"PATH": user.env["PATH"], "LLM_USER_PATH": str(user.user_dir), "SHELL": "/bin/bash"}
-    with session(place, **env) as opened:
-        assert opened.run("llm memory install-shell --shell zsh 2>out").out is not None
-        said = (place.work / "out").read_text()
-        assert "~/.zshrc" in said
-        assert "in a new zsh" in said  # active, if the machine had time to say so
-        opened.run("source ~/.zshrc")
-        status = json.loads(opened.run("llm memory status --json >out").out or "{}")
-    assert status["shell"] == {"installed": ["~/.zshrc"], "active": True}
 
 
 # Linting: each shell reads its file without a word

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import pathlib
-import re
 import shlex
 import subprocess
 import sys
@@ -20,6 +18,8 @@ from shells import Place, Record, Session, session
 from llm_user_memory import is_written_in
 
 if TYPE_CHECKING:
+    import pathlib
+
     from conftest import User
 
 pytestmark = posix_only
@@ -29,86 +29,39 @@ SPY = "I am a spy"
 # Lines to type in a real shell. `ask` is a function that passes its words to llm, `q` an alias for llm.
 
 TYPED = [
-    "llm 'I live in Leeds'",
-    'llm "I live in Leeds, it\'s nice"',
-    "llm I\\ live\\ in\\ Leeds",
-    'llm "say \\"hi\\" for \\$5"',
-    "llm 'first\rsecond'",
-    'llm "first \\\rsecond, broken in the mid\\\rdle"',
-    "llm -m gpt -o temperature 0.5 'I live in Leeds'",
-    "llm -- '-5 degrees in Leeds'",
-    "llm '   blanks   around   '",
-    "llm 'ж ß 漢 😀'",
-    "llm 'what is $(date), `date` and $HOME?'",
-    "X=1 llm 'I live in Leeds'",
-    "q 'I live in Leeds'",
-    "ask 'I live in Leeds'",
-    "llm again",
-    "llm again",
-    "cat page | llm 'sum this up'",
-    "llm 'sum this up' <page",
-    "llm 'I live in Leeds' | llm 'say it in French'",
-    "llm one; llm two",
-    "eval 'llm one'",
-    "llm 'I live in Leeds' >/dev/null &",
+    *("llm 'I live in Leeds'", 'llm "I live in Leeds, it\'s nice"', "llm I\\ live\\ in\\ Leeds"),
+    *('llm "say \\"hi\\" for \\$5"', "llm 'first\rsecond'", 'llm "first \\\rsecond, broken in the mid\\\rdle"'),
+    *("llm -m gpt -o temperature 0.5 'I live in Leeds'", "llm -- '-5 degrees in Leeds'"),
+    *("llm '   blanks   around   '", "llm 'ж ß 漢 😀'", "llm 'what is $(date), `date` and $HOME?'"),
+    *("X=1 llm 'I live in Leeds'", "q 'I live in Leeds'", "ask 'I live in Leeds'", "llm again", "llm again"),
+    *("cat page | llm 'sum this up'", "llm 'sum this up' <page", "llm 'I live in Leeds' | llm 'say it in French'"),
+    *("llm one; llm two", "eval 'llm one'", "llm 'I live in Leeds' >/dev/null &"),
     "llm -s \"$(cat page)\" 'I live in Leeds'",
 ]
 NOT_TYPED = [
-    'llm "$(cat page)"',
-    'llm "Sum up: $(cat page)"',
-    'llm "$page"',
-    'llm "What of this: $page"',
-    'ask "$page"',
-    "llm pag*",
-    "llm ~",
-    "source ./script",
-    " llm 'I live in Leeds'",
+    *('llm "$(cat page)"', 'llm "Sum up: $(cat page)"', 'llm "$page"', 'llm "What of this: $page"', 'ask "$page"'),
+    *("llm pag*", "llm ~", "source ./script", " llm 'I live in Leeds'"),
 ]
 TYPED_POSIX = [
-    "llm 'it'\\''s \"quoted\"'",
-    "llm $'it\\'s\\tone\\nline'",
-    "llm 'sum this up' <<'END'\rhere\rEND",
-    "llm 'sum this up' <<<'a here string'",
-    "x=$(llm 'I live in Leeds')",
-    "echo `llm one`",
-    "cat <(llm one)",
-    "(llm 'I live in Leeds')",
-    "{ llm one; llm two; } >/dev/null",
-    "if true\rthen llm 'I live in Leeds'\rfi",
-    'for drink in tea coffee; do llm "$drink"; done',
-    "other() { llm 'I live in Leeds'; }; other",
-    "llm 'the same words'",
-    "!!",
-    "llm !$",
-    "!ll",
-    "fc -s",
+    *("llm 'it'\\''s \"quoted\"'", "llm $'it\\'s\\tone\\nline'", "llm 'sum this up' <<'END'\rhere\rEND"),
+    *("llm 'sum this up' <<<'a here string'", "x=$(llm 'I live in Leeds')", "echo `llm one`", "cat <(llm one)"),
+    *("(llm 'I live in Leeds')", "{ llm one; llm two; } >/dev/null", "if true\rthen llm 'I live in Leeds'\rfi"),
+    *('for drink in tea coffee; do llm "$drink"; done', "other() { llm 'I live in Leeds'; }; other"),
+    *("llm 'the same words'", "!!", "llm !$", "!ll", "fc -s"),
 ]
 NOT_TYPED_POSIX = [
-    'llm "Sum up: `cat page`"',
-    'llm "$(<page)"',
-    'llm "$((6 * 7)) apples"',
-    'for file in *; do llm "about $file"; done',
-    'while read -r line; do llm "$line"; done <page',
-    'read -r line <page; llm "$line"',
-    'x=$(cat page); llm "$x"',
-    ". ./script",
-    "other",
+    *('llm "Sum up: `cat page`"', 'llm "$(<page)"', 'llm "$((6 * 7)) apples"'),
+    *('for file in *; do llm "about $file"; done', 'while read -r line; do llm "$line"; done <page'),
+    *('read -r line <page; llm "$line"', 'x=$(cat page); llm "$x"', ". ./script", "other"),
 ]
 TYPED_FISH = [
-    "llm it\\'s\\tone\\nline",
-    "set x (llm 'I live in Leeds')",
-    "begin; llm one; llm two; end >/dev/null",
-    "if true\rllm 'I live in Leeds'\rend",
-    "for drink in tea coffee; llm $drink; end",
-    "function other; llm 'I live in Leeds'; end; other",
-    "lx 'I live in Leeds'",
+    *("llm it\\'s\\tone\\nline", "set x (llm 'I live in Leeds')", "begin; llm one; llm two; end >/dev/null"),
+    *("if true\rllm 'I live in Leeds'\rend", "for drink in tea coffee; llm $drink; end"),
+    *("function other; llm 'I live in Leeds'; end; other", "lx 'I live in Leeds'"),
 ]
 NOT_TYPED_FISH = [
-    'llm "Sum up: "(cat page)',
-    'for file in *; llm "about $file"; end',
-    'while read -l line; llm "$line"; end <page',
-    "read -l line <page; llm $line",
-    "set x (cat page); llm $x",
+    *('llm "Sum up: "(cat page)', 'for file in *; llm "about $file"; end'),
+    *('while read -l line; llm "$line"; end <page', "read -l line <page; llm $line", "set x (cat page); llm $x"),
     "other",
 ]
 START_UP = {
@@ -221,22 +174,15 @@ def test_a_call_from_a_real_shell_carries_the_profile_and_notes_whether_its_word
     assert ["Plays chess" in call["system"] for call in idle.calls()] == [True, True, False][: len(idle.calls())]
 
 
-README = pathlib.Path(__file__).parent.with_name("README.md").read_text("utf-8")
-OWN_FUNCTION = {
-    "bash": f"llm() {{ {OWN['bash']}; }}",
-    "zsh": f"llm() {{ {OWN['zsh']}; }}",
-    "fish": f"function llm; {OWN['fish']}; end",
-    "bash, as in the README": next(iter(re.findall(r"`(llm\(\) .*\})`", README)), ""),
-    "zsh, as in the README": next(iter(re.findall(r"`(llm\(\) .*\})`", README)), ""),
-}
+OWN_FUNCTION = {"bash": "llm() {{ {}; }}", "zsh": "llm() {{ {}; }}", "fish": "function llm; {}; end"}
 
 
 @pytest.mark.parametrize("shell", OWN_FUNCTION)
 def test_a_function_of_ones_own_carries_the_profile_with_the_line_that_it_is_given(
     shell: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = furnished(tmp_path / "place", shell.partition(",")[0], monkeypatch)
-    place.rc.write_text(f"{OWN_FUNCTION[shell]}\n{place.rc.read_text()}")
+    place = furnished(tmp_path / "place", shell, monkeypatch)
+    place.rc.write_text(f"{OWN_FUNCTION[shell].format(OWN[shell])}\n{place.rc.read_text()}")
     with session(place) as opened:
         for line in ("llm before", f"llm '{SAID}'", 'llm "$(cat page)"', f" llm '{SAID}'"):
             opened.run(line)
