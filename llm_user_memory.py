@@ -78,6 +78,8 @@ def register_commands(cli: click.Group) -> None:
 def __dir__() -> list[str]:
     """List the hooks alone: pluggy inspects every name that it is told of, and hundreds of them cost 5 ms."""
     return [name for name in globals() if name.startswith("register_")]
+
+
 # -- settings and places -----------------------------------------------------
 #
 # The environment, understood, and the paths of all files. Looking creates nothing.
@@ -355,6 +357,8 @@ def lock(home: Home, name: str, patience: float = 60.0) -> contextlib.AbstractCo
     except OSError as error:
         advice = f"see: ls -ld {for_shell(path.parent)} {for_shell(path)}"
         raise Problem(f"{tilde(path)} can't be opened: {error.strerror}; {advice}") from error
+
+
 # -- text --------------------------------------------------------------------
 #
 # Strings in, strings out: lines, how words are compared, which characters
@@ -369,15 +373,15 @@ _STRAIGHT = str.maketrans("‘’‚‛ʼ“”„‟«»‐‑‒–—−", '\
 _LETTERS = str.maketrans("ıłøđ", "ilod")  # variants that Unicode treats as letters of their own
 # Words that prove nothing: function words, words that report facts, and months.
 _LIGHT = """
-about all always and any are but can does for from has have how its just like likes live lives make more need never not
-only our out please prefer prefers she should that the their them they this use user uses want wants was were what when
-where which who why will with work works would you since until now again aber als auf aus das dass dem den der des die
-ein eine einen für habe seit hat ich immer ist kein keine mag mein mit möchte nicht nie oder sich und von wie wir wohnt
-zum avec dans est les mes pas plus pour que qui sur une veut depuis desde ahora con del las los mis muy para pero por
-prefiere quiere soy tengo tiene una che não tem uma non sono een het van voor niet sinds nu att har inte jag och som
-jest mam мне мой что как это для
-january february march april may june july august september october november december
-jan feb mar apr jun jul aug sep oct nov dec januar februar märz mai juni juli oktober dezember
+about all always and any are but can does for from has have how its just like likes live lives make more need never
+not only our out please prefer prefers she should that the their them they this use user uses want wants was were
+what when where which who why will with work works would you since until now again aber als auf aus das dass dem den
+der des die ein eine einen für habe seit hat ich immer ist kein keine mag mein mit möchte nicht nie oder sich und
+von wie wir wohnt zum avec dans est les mes pas plus pour que qui sur une veut depuis desde ahora con del las los
+mis muy para pero por prefiere quiere soy tengo tiene una che não tem uma non sono een het van voor niet sinds nu
+att har inte jag och som jest mam мне мой что как это для january february march april may june july august
+september october november december jan feb mar apr jun jul aug sep oct nov dec januar februar märz mai juni juli
+oktober dezember
 """
 
 
@@ -487,6 +491,8 @@ _HIDDEN = (
 
 def without_hidden(text: str) -> str:
     """Put a space in place of every character that a reader can't see; line ends and tabs stay."""
+    if text.isascii() and text.translate({9: None, 10: None, 13: None}).isprintable():
+        return text  # the common case in a call, which then need not compile the pattern
     visible = re.sub(_HIDDEN, " ", text)
     # What hung on a hidden character may be hidden now.
     return text if visible == text else without_hidden(visible)
@@ -568,6 +574,8 @@ def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") ->
     if moment.date() > today:
         raise Problem(f"{moment:%Y-%m-%d} is in the future; see: llm memory history")
     return moment
+
+
 # -- secrets -----------------------------------------------------------------
 #
 # A small table of shapes, because the libraries for it cost 0.3–5 s of import and found no more (measured).
@@ -584,13 +592,16 @@ _PUBLIC = r"""-----begin[ ](?:[a-z0-9 ]{0,30}public[ ]key|certificate)[^-]{0,20}
 # What a password is called, in the languages there are.
 _CALLED = r"""(?:(?<!1)pass(?:word|wort|phrase|code|wd|ord)|pwd|\bpw|\bmdp|kennwort|schlüssel|wachtwoord|senha
     |contrase[ñn]a|\bclave|mot[ ]de[ ]passe|lösenord|kodeord|adgangskode|salasana|jelszava?|jelszó|heslo|hasło|lozinka
-    |şifre|parolam?|mật[ ]khẩu|kata[ ]sandi|парол[ьа]|κωδικός|密[码碼](?!管理)|暗証番号|パスワード(?!マネ|管理)|비밀번호
-    |كلمة[ ](?:ال)?(?:مرور|سر)|رمز[ ]عبور|पासवर्ड|סיסמה|รหัสผ่าน|\b(?:wifi|wlan|wpa)[ -]key)(?:s|si|m|et)?(?![a-z0-9])"""
+    |şifre|parolam?|mật[ ]khẩu|kata[ ]sandi|парол[ьа]|κωδικός|密[码碼](?!管理)|暗証番号
+    |パスワード(?!マネ|管理)|비밀번호|비번
+    |كلمة[ ](?:ال)?(?:مرور|سر)|رمز[ ]عبور|पासवर्ड|סיסמה|รหัสผ่าน
+    |\bpsk|\b(?:wifi|wlan|wpa)[ -](?:key|code)|\bcode[ ]wi-?fi)(?:s|si|m|et)?(?![a-z0-9])"""
 # The code of a card, a phone or a door; no pin of a plug, no postal code.
 _CODE_OF = r"""(?:\bp(?:in|uk)(?:-?koden?)?(?![ ]\d|[ ]?code.{0,20}\d{5})|\b(?:phone|card)[ -]pin|пин(?:-?код)?
-    |\bcv[vc]2?|\b(?:door|alarm\w{0,8}|gate|unlock|safe|lock|tür|haus|port)(?:[ ][a-z]{1,8})?[ -]?[ck]ode[nt]?)"""
+    |\bcv[vc]2?|\b(?:safe|lock)[ ]combination
+    |\b(?:door|alarm\w{0,8}|gate|unlock|safe|lock|tür|haus|port)(?:[ ][a-z]{1,8})?[ -]?[ck]ode[nt]?)"""
 # Between a name and its secret: a word of another script, or some like "for the router is"; then, perhaps, a sign.
-_GAP = r"""(?:[^!-~\n]{0,16}|(?:[ ](?!(?:and|but|or|in|since|before|after)\b)[^\s\d:=.,!?;]{1,14}){0,5})["']?
+_GAP = r"""(?:[^!-~\n]{0,16}|(?:[ ](?!(?:and|but|or|in|since|before|after)\b)[^\s\d:=,!?;]{1,14}){0,5})["']?
     (?:\s?[:=—–]{1,2}>?\s{0,3}|[ ]|(?<![ -~]))["'`“„«「]?"""
 # No secret: a placeholder, code that fetches the value, or a word about it.
 _SAID = r"""(?:[<{%&\[]|[?+-][\w ]{0,30}\}|\$(?:[{(]|\w+(?!\S))|\*{3}|x{4}|your|[\w.]{0,40}[\w)][(\[<]
@@ -627,7 +638,7 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
         [\w+/=][^-]+(?:-(?!----)[^-]*)*(?:-----end[^-]{0,40}-----)?"""),
     # With a provider's prefix: ghp_…, sk-…, xoxb-…, GOCSPX-…, SG.…
     ("a key or token", _random, r"""\b(?:[a-z]\w{0,14}_|(?:[spr]k|x[a-z]{3,6}|gocspx|key|gl[a-z]{2,5})[.-]
-        |(?:ya29|s[gl]|dp\.\w\w)\.|1//0)[\w.+/~$-]{16,}"""),
+        |(?:ya29|s[gl]|dp\.\w\w)\.|1//0)[\w.+/~$-]{16,}|\b[0-9a-f]{32}-us\d\d?\b"""),
     # A long run of letters and digits, but no hash, path, ULID or coin address.
     ("a key or token", _random, r"""(?<![\w/+.~-])(?:\d{8,10}:)?(?=[\w+/~-]*\d)(?=[\w+/~-]*[g-z])(?=[\w+/~-]*[^\W_]{16})
         (?!/?\w{1,10}/|(?:[\w+/~-]*[_-])?i?[0-9a-f]{17,}\b|[0-7]\w{25}\b|[13]\w{25,33}\b|0x\w{40}\b
@@ -644,11 +655,12 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
     # A name with a sign, or "is"; then it may be a word or more.
     ("a password", bool, rf"""(?:{_CALLED}|(?:\b|_)pass|[a-z][_-](?:key|token|secret))["']?
         (?:\s?[:=：]{{1,2}}\s{{0,3}}|[ ](?:is|was)[ :])["'`“„「]?
-        ({_VALUE}(?:(?<=[a-z]{{4}})(?:[ ][a-z]{{4,12}}){{1,3}}(?=["'`”」.,\n]|\Z))?)"""),
+        ({_VALUE}(?:(?<=[a-z]{{4}})(?:[ ][a-z\d]{{4,12}}){{1,3}}(?=["'`”」.,\n]|\Z))?)"""),
     # Behind the user's name.
     ("a password", bool, rf"""\b(?:login|user(?:name)?)(?:[ ]is)?[ :="']{{1,3}}[\w.@-]{{1,40}}
-        (?:[ ]?[:/|,][ ]?|[ ](?:and|pass)[ ])["']?({_STRONG})"""),
-    ("a password", bool, rf"{_CODE_OF}{_GAP}((?!\d{{4}}-\d\d-)\d(?:[ -]?\d){{2,9}}(?![\w%]|[.,]\d))"),
+        (?:[ ]?[:/|,][ ]?|[ ](?:and|pass)[ ])["']?({_STRONG})
+        |\b(?:mysql|mongo|sshpass)\b[^\n|;]{{0,60}}?[ ]-p[ ]?["']?({_STRONG})"""),
+    ("a password", bool, rf"{_CODE_OF}{_GAP}[*#]?((?!\d{{4}}-\d\d-)\d(?:[ -]?\d){{2,9}}(?![\w%]|[.,]\d))"),
     # Recovery codes; and the words of a wallet, below a heading.
     ("a password", bool, rf"""(?:recovery|backup|rescue|one[- ]time|verification)[ -](?:code|key)s?
         (?:{_GAP}|:?\n|[^\n:]{{1,20}}:[ ])((?:[ ,;\n]{{0,2}}(?=[a-z-]{{0,12}}\d)[\w-]{{4,60}}){{1,20}})"""),
@@ -696,6 +708,8 @@ def without_masks(text: str) -> str:
 def why_secret(text: str) -> str:
     """Name the kind of secret in this text; ``""`` if none is seen."""
     return next((kind for _, _, kind in find_secrets(text)), "")
+
+
 # -- profile -----------------------------------------------------------------
 #
 # The Markdown document as a value: text in, text out. An *item* is a list entry. It can be edited if it is
@@ -936,6 +950,8 @@ def compare(before: Document, after: Document, came: Mapping[str, str]) -> list[
         if was[0] != text:  # else it was moved
             changed.append(Change(section, was[0], text))
     return [*added, *(Change(section, text, "") for text, section in removed), *changed]
+
+
 # -- store -------------------------------------------------------------------
 #
 # `memory.db`, and the history of the profile. `profile.md` is changed only by `History`, under the file
@@ -1216,12 +1232,13 @@ class Versions:
         """Record a version, and which lines came and went with it; return its number."""
         row = {"at": self.now().isoformat(), "author": author, "model": model, "undoes": "[]", "written": written}
         version = int(self.db["versions"].insert(row).last_pk)
-        known: dict[tuple[str, str], list[int]] = {}
-        for line in rows(self.db, "select id, text, section from lines where until is null order by id"):
-            known.setdefault((line["text"], line["section"]), []).append(line["id"])
+        known: dict[tuple[str, ...], list[int]] = {}
+        current = "select id, text, ifnull(fact, ''), section from lines where until is null order by id"
+        for id, *line in self.db.execute(current):
+            known.setdefault(tuple(line), []).append(id)
         ids = []
         for said, fact, section in Document(text).sayings():
-            if same := known.get((said, section)):
+            if same := known.get((said, fact, section)):
                 ids.append(same.pop(0))
                 continue
             line = {"text": said, "fact": fact or None, "section": section, "since": version, "until": None}
@@ -1284,7 +1301,7 @@ class Versions:
     def next_undo(self, count: int = 1) -> Sequence[int]:
         """Return the newest versions that are neither undone nor an undo. Raises ``Problem`` if there are fewer."""
         undone = self.undone()
-        sql = "select id from versions where author not in ('undo', 'forget') order by id desc"
+        sql = "select id from versions where author not in ('undo', 'forget', 'unknown') order by id desc"
         found = [row["id"] for row in rows(self.db, sql) if row["id"] not in undone]
         if len(found) < count:
             there = f"Only {counted(len(found), 'change')} can" if found else "There is no change that can"
@@ -1470,6 +1487,8 @@ def paused_since(home: Home) -> str:
     if not os.path.lexists(home.paused):
         return ""
     return dt.datetime.fromtimestamp(os.lstat(home.paused).st_mtime, dt.timezone.utc).isoformat()
+
+
 # -- edits -------------------------------------------------------------------
 #
 # A model's reply, and the judgement of it: pure. An edit is applied, held for
@@ -1614,8 +1633,8 @@ LONGEST_TASK = 80  # characters of a first paragraph that may say what to do wit
 def _is_typed_list(text: str) -> bool:
     """Tell whether a text is five or more lines, most of them short, as people note them; no code, no letter."""
     lines = [line for line in text.split("\n") if line.strip()]
-    short = [line for line in lines if len(line) <= 60]
-    return len(lines) >= 5 and 4 * len(short) >= 3 * len(lines) and not re.search(r"[;{}=<>\\]|,$", text, re.MULTILINE)
+    short = [line for line in lines if len(line) <= 100]
+    return len(lines) >= 5 and 3 * len(short) >= 2 * len(lines) and not re.search(r"[;{}=<>\\]|,$", text, re.MULTILINE)
 
 
 @functools.lru_cache(maxsize=100)
@@ -1892,6 +1911,8 @@ def judge(
             else:
                 document = document.replace(here, p.edit.fact) if p.edit.fact else document.remove(here)
     return Judgement(tuple(verdicts), document)
+
+
 # -- journal and log ---------------------------------------------------------
 #
 # The journal is ours: the turn's id, and the length and digest of the typed words,
@@ -1959,7 +1980,7 @@ def journal_entries(home: Home) -> list[dict[str, Any]]:
     for line in ((read_own(taken_journal(home)) or "") + (read_own(home.journal) or "")).splitlines():
         try:
             found.append(json.loads(line))
-        except ValueError:
+        except ValueError:  # noqa: PERF203 - a line that is broken spoils no other
             found.append({})
             # A full disk may have cut the line before short: this one then stands behind it.
             with contextlib.suppress(ValueError):
@@ -2006,6 +2027,8 @@ def take_in(memory: Memory) -> bool:
 def waiting_messages(memory: Memory) -> int:
     """Count the messages that wait to be learned from, those still in the journal among them."""
     return int(value(memory.db, "select count(*) from turns where state = 'pending'")) + len(new_notes(memory))
+
+
 # -- learning ----------------------------------------------------------------
 #
 # From noted turns to edits: build the request, ask the model, judge, commit.
@@ -2147,7 +2170,8 @@ def ask_model(model: str, request: str) -> Reply:
         raise ModelFailed(f"{model} has no key; to set one: llm keys set {llm.get_model(model).needs_key}") from reply
     if isinstance(reply, BaseException):
         if re.search(NO_ROOM, str(reply), re.IGNORECASE):
-            raise ModelFailed(f"the context of {model} is too small for learning; {ANOTHER_MODEL}", "hopeless") from reply
+            small = f"the context of {model} is too small for learning"
+            raise ModelFailed(f"{small}; {ANOTHER_MODEL}", "hopeless") from reply
         raise ModelFailed(f"{model}: {_said_by(reply, request)}") from reply
     return reply
 
@@ -2356,12 +2380,11 @@ class Learner:
             return text if past else document.text
 
         def record(version: int) -> None:
+            record_edits(memory, verdicts, batch.model, version, past=past)
             if past:
-                hold_past(memory, verdicts, batch.model)
                 read = [{"id": one.turn_id, "at": one.at, "state": "done"} for one in batch.messages]
                 memory.db["turns"].insert_all(read, ignore=True)
             else:
-                record_edits(memory, verdicts, batch.model, version, keep_refused=not condensing)
                 self._move(batch, "state = 'done', why = ''")
 
         made = memory.history.change(batch.author, make, record, model=batch.model)
@@ -2466,7 +2489,13 @@ def _first_note(home: Home) -> str:
 
 
 def past_messages(
-    memory: Memory, since: str | None, until: str | None, count: int | None, thread: str | None, skipped: Counter[str]
+    memory: Memory,
+    skipped: Counter[str],
+    *,
+    since: str | None,
+    until: str | None,
+    count: int | None,
+    thread: str | None,
 ) -> list[Message]:
     """Return the messages of llm's past log to learn from, oldest first; count the skipped ones. Raises ``Problem``."""
     now, utc = memory.now(), dt.timezone.utc
@@ -2521,6 +2550,8 @@ def learn_past(learner: Learner, model: str, messages: Sequence[Message]) -> boo
     except _Outdated:
         return False
     return True
+
+
 # -- review, forgetting, search ----------------------------------------------
 #
 # An edit is one row all its life: waiting, then applied (with its version),
@@ -2572,11 +2603,9 @@ def refused_edits(memory: Memory, since: str = "") -> list[EditRow]:
 def learned_lately(memory: Memory) -> list[tuple[str, str, str, str]]:
     """Return what learning has changed within a day: action, before, fact and quote, oldest first."""
     day_ago = (memory.now() - dt.timedelta(days=1)).isoformat()
-    sql = (
-        "select action, before, fact, quote from edits join versions on versions.id = version"
-        " where state = 'applied' and author = 'worker' and versions.at > ? order by edits.id"
-    )
-    return [tuple(row.values()) for row in rows(memory.db, sql, day_ago)]  # type: ignore[misc]
+    by_worker = "version in (select id from versions where author = 'worker' and at > ?)"
+    edits = edits_where(memory, f"state = 'applied' and {by_worker} order by id", day_ago)
+    return [(edit.action, edit.before, edit.fact, edit.quote) for edit in edits]
 
 
 def own_lines(memory: Memory, document: Document) -> frozenset[str]:
@@ -2585,82 +2614,55 @@ def own_lines(memory: Memory, document: Document) -> frozenset[str]:
     return frozenset(item.text for item in document.items if item.text not in learned)
 
 
-def _as_row(memory: Memory, verdict: Verdict, model: str) -> dict[str, Any]:
-    """Make the row of an edit from its verdict."""
-    edit, outcome, reason, said, item = verdict
-    return {
-        "state": {"apply": "applied", "hold": "waiting", "reject": "refused"}[outcome],
-        "at": memory.now().isoformat(),
-        "section": item.section if item else edit.target if edit.action == "ADD" else "",  # no id a model made up
-        "before": item.text if item else "",
-        **{"action": edit.action, "fact": edit.fact, "quote": edit.quote, "reason": reason, "model": model, "past": 0},
-        "turns": json.dumps([message.turn_id for message in said if message.turn_id]),  # condensing has none
-        "thread": said[0].thread_id if said else "",
-        "typed_at": said[0].at if said else "",
-    }
-
-
-def record_edits(
-    memory: Memory, verdicts: Iterable[Verdict], model: str, version: int, *, keep_refused: bool = True
-) -> None:
-    """Keep judged edits: as receipts, as questions for the user, or as refused."""
-    edits, room = memory.db["edits"], MOST_WAITING - sum(not edit.past for edit in waiting_edits(memory))
-    for verdict in verdicts:
-        row = _as_row(memory, verdict, model)
-        if verdict.outcome == "apply":
-            edits.insert(row | {"version": version})
-        elif verdict.outcome == "reject" and keep_refused:
-            secret = why_secret(row["fact"]) or why_secret(row["quote"])  # the fact may hold part of a quoted one
-            edits.insert(row | {"quote": "", "fact": f"[{secret}]" if secret else row["fact"][:LONGEST_FACT]})
-        elif verdict.outcome == "hold" and not _is_known(memory, row, "waiting"):
-            room -= 1
-            if room >= 0:
-                edits.insert(row)
+def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, version: int, *, past: bool = False) -> None:
+    """Keep judged edits: as receipts, as questions for the user (all that is ``past``, each once), or as refused."""
+    db = memory.db
+    answered = "('waiting', 'dropped', 'applied')" if past else "('waiting')"
+    is_known = f"select 1 from edits where action = ? and before = ? and fact = ? and state in {answered}"
+    for edit, outcome, reason, said, item in verdicts:
+        first = said[0] if said else Message("")  # condensing has none
+        row = {"at": memory.now().isoformat(), "model": model, "past": int(past), "reason": reason}
+        row |= {"action": edit.action, "fact": edit.fact, "quote": edit.quote}
+        row |= {"section": item.section if item else edit.target, "before": item.text if item else ""}
+        row |= {"turns": json.dumps([message.turn_id for message in said if message.turn_id])}
+        row |= {"thread": first.thread_id, "typed_at": first.at}
+        if outcome == "reject":
+            secret = why_secret(edit.fact) or why_secret(edit.quote)  # the fact may hold part of a quoted one
+            fact = f"[{secret}]" if secret else edit.fact[:LONGEST_FACT]
+            db["edits"].insert(row | {"state": "refused", "fact": fact, "quote": "", "section": ""})
+        elif outcome == "apply" and not past:
+            db["edits"].insert(row | {"state": "applied", "version": version})
+        elif not value(db, is_known, edit.action, row["before"], edit.fact):
+            found_in = first.thread_id if NOTES in first.turn_id else "your past conversations"
+            waits = {"state": "waiting", "reason": reason or f"it was found in {found_in}"}
+            if past or value(db, "select count(*) from edits where state = 'waiting' and not past") < MOST_WAITING:
+                db["edits"].insert(row | waits)
             else:  # told in `status`
-                set_state(memory.db, "no_room", int(get_state(memory.db, "no_room") or 0) + 1)
+                set_state(db, "no_room", int(get_state(db, "no_room") or 0) + 1)
     old = "select id from edits where state = 'refused' order by id desc limit -1 offset ?"
-    memory.db.execute(f"delete from edits where id in ({old})", [MOST_WAITING])
-
-
-def hold_past(memory: Memory, verdicts: Iterable[Verdict], model: str) -> None:
-    """Hold edits of the past for review, each offered once; corrections of what waits wait beside it."""
-    for verdict in verdicts:
-        row = _as_row(memory, verdict, model)
-        notes = row["thread"] if NOTES in row["turns"] else "your past conversations"
-        if verdict.outcome != "reject" and not _is_known(memory, row, "waiting", "dropped", "applied"):
-            reason = verdict.reason or f"it was found in {notes}"
-            memory.db["edits"].insert(row | {"state": "waiting", "reason": reason, "past": 1})
-
-
-def _is_known(memory: Memory, row: Mapping[str, Any], *states: str) -> bool:
-    """Tell whether the same edit is in one of these states."""
-    same = "action = ? and before = ? and fact = ? and state in (select value from json_each(?))"
-    found = (row["action"], row["before"], row["fact"], json.dumps(states))
-    return bool(value(memory.db, f"select 1 from edits where {same}", *found))
+    db.execute(f"delete from edits where id in ({old})", [MOST_WAITING])
 
 
 def with_found(memory: Memory, document: Document) -> Document:
-    """Return a profile with the facts that `learn` found and that still wait; the newest, each request carries them."""
-    room, found = BUDGET, dict[str, list[str]]()
-    for edit in reversed(waiting_edits(memory)):
-        room -= len(edit.fact) if edit.past else 0
-        if edit.past and edit.action == "ADD" and room > 0 and not document.has(edit.fact):
-            found.setdefault(edit.section, []).insert(0, edit.fact)
-    for section, facts in found.items():
-        document = document.add(section, *facts)
+    """Return a profile with the facts that `learn` found last and that still wait: each request carries them."""
+    found = edits_where(memory, "state = 'waiting' and past and action = 'ADD' order by id desc limit 200")
+    for edit in reversed(found):
+        if not document.has(edit.fact):
+            document = document.add(edit.section, edit.fact)
     return document
 
 
-def accept(memory: Memory, edits: Sequence[EditRow], fact: str = "") -> tuple[int, list[str]]:
-    """Make waiting edits in one version, reworded as ``fact`` if given; also return why some can't be made."""
+def review(
+    memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[EditRow] = (), fact: str = ""
+) -> tuple[int, list[str]]:
+    """Make waiting edits in one version, reworded as ``fact`` if given, or drop them; return it, and what failed."""
     made: list[EditRow] = []
     problems: list[str] = []
 
     def make(text: str) -> str:
-        document, new = Document(text), dict[str, str]()  # new facts, and their sections
+        document = Document(text)
         waiting = {edit.id for edit in waiting_edits(memory)}
-        for edit in edits:
-            words = fact or edit.fact
+        for edit in accepted:
             item = document.find(edit.before, edit.section) or document.find(edit.before)
             if edit.id not in waiting:
                 problems.append("This edit is no longer waiting; see: llm memory review")
@@ -2670,67 +2672,52 @@ def accept(memory: Memory, edits: Sequence[EditRow], fact: str = "") -> tuple[in
                 problems.append(f"The line to change is not there any more: {edit.before}\nTo drop the edit: {drop}")
                 continue
             made.append(edit)
-            new.pop(edit.before, None)  # corrected before it was there
-            if item and words and not document.has(words):
-                document = document.replace(item, words)
-            elif item:
-                document = document.remove(item)
-            elif words and not document.has(words):
-                new[words] = edit.section
-        for section in dict.fromkeys(new.values()):  # added at once: each change parses the text
-            document = document.add(section, *(words for words, its in new.items() if its == section))
+            words, others = fact or edit.fact, document.remove(item) if item else document
+            if not words or others.has(words):
+                document = others
+            else:
+                document = document.replace(item, words) if item else document.add(edit.section, words)
         return document.text
 
     def record(version: int) -> None:
         for edit in made:
-            reason = "reworded" if fact not in {"", edit.fact} else "accepted"
+            reason = "accepted" if fact in {"", edit.fact} else "reworded"
             row = {"state": "applied", "version": version, "reason": reason, "fact": fact or edit.fact}
             memory.db["edits"].update(edit.id, row)
-        _tell_reviewed(memory)
+        drop = "update edits set state = 'dropped', reason = 'you dropped it' where state = 'waiting'"
+        ids = json.dumps([edit.id for edit in dropped])
+        memory.db.execute(f"{drop} and id in (select value from json_each(?))", [ids])
+        if not waiting_edits(memory):  # take back the news that some do
+            set_state(memory.db, "no_room", 0)
+            news = (read_own(memory.home.news) or "").splitlines()
+            memory.home.news.unlink(missing_ok=True)
+            for line in news:
+                append_line(memory.home.news, json.loads(line) | {"review": 0})
 
-    models = ", ".join(sorted({edit.model for edit in edits} - {""}))
+    models = ", ".join(sorted({edit.model for edit in accepted} - {""}))
     return memory.history.change("review", make, record, model=models), problems
-
-
-def drop(memory: Memory, edits: Iterable[EditRow]) -> None:
-    """Drop waiting edits."""
-    ids = json.dumps([edit.id for edit in edits])
-    dropped = "update edits set state = 'dropped', reason = 'you dropped it' where state = 'waiting'"
-    memory.db.execute(f"{dropped} and id in (select value from json_each(?))", [ids])
-    _tell_reviewed(memory)
-
-
-def _tell_reviewed(memory: Memory) -> None:
-    """Take back the news that edits wait, when none does."""
-    if not waiting_edits(memory):
-        set_state(memory.db, "no_room", 0)
-        news = [json.loads(line) | {"review": 0} for line in (read_own(memory.home.news) or "").splitlines()]
-        memory.home.news.unlink(missing_ok=True)
-        for entry in news:
-            append_line(memory.home.news, entry)
 
 
 def propose(
     memory: Memory, settings: Settings, edit: Edit, messages: Sequence[Message], model: str
 ) -> tuple[Verdict, int]:
-    """Make an edit that a model asks for in a tool call, if the user typed it in these messages; else hold it."""
+    """Add a fact that a model asks for in a tool call, if the user typed it in these messages; else hold the edit."""
     verdict = Verdict(edit, "hold", "a model asked for it")
 
     def make(text: str) -> str:
         nonlocal verdict
-        now = Document(text)
+        now, review_all = Document(text), settings.review_all
         if edit.action == "REMOVE":
             verdict = verdict._replace(item=now.ids.get(edit.target))
             return text
-        judged = judge([edit], now, now, messages, review_all=settings.review_all, budget=settings.budget)
-        (verdict,) = judged.verdicts
+        (verdict,), document = judge([edit], now, now, messages, review_all=review_all, budget=settings.budget)
         if not (verdict.messages or why_unfit(edit.fact) or now.has(edit.fact)):
-            unheard = edit._replace(target=now.section(edit.target), quote="")
-            verdict = Verdict(unheard, "hold", "you did not type it in this conversation")
-        return judged.document.text
+            unquoted = verdict.edit._replace(quote="")
+            verdict = Verdict(unquoted, "hold", "you did not type it in this conversation")
+        return document.text
 
     def record(version: int) -> None:
-        record_edits(memory, [verdict], model, version, keep_refused=False)
+        record_edits(memory, [verdict], model, version)
 
     version = memory.history.change("tool", make, record, model=model)
     return verdict, version
@@ -2759,48 +2746,43 @@ def chain(memory: Memory, text: str) -> list[Said]:
         receipts = edits_where(memory, "state = 'applied' and fact = ? order by id desc", text)
         periods = memory.versions.periods(text)
         origin = memory.versions.get(periods[-1][0]) if periods else None
-        was = _reworded_from(text, origin) if origin and not receipts else ""
+        made_of = _made_of(text, origin) if origin else []
         is_old = origin is None or origin.author == "unknown"
-        found[text] = Said(text, None if is_old else origin, tuple(receipts), bool(was))
-        todo.append(was)
-        for receipt in receipts:
-            todo += [receipt.before, *_merged(memory, receipt)]
+        found[text] = Said(text, None if is_old else origin, tuple(receipts), bool(made_of))
+        todo += [*(receipt.before for receipt in receipts), *made_of]
     return list(found.values())
 
 
-def _merged(memory: Memory, receipt: EditRow) -> list[str]:
-    """Return the lines that condensing has removed for this one: those whose words it took over."""
-    if receipt.turns or not receipt.before:
-        return []
-    new = set(words(receipt.fact)) - set(words(receipt.before))
-    removed = edits_where(memory, "action = 'REMOVE' and version = ?", receipt.version)
-    return [other.before for other in removed if new & set(words(other.before))]
-
-
-def _reworded_from(text: str, origin: Version) -> str:
-    """Return the line that the user has reworded by hand, if most of its words are the same; else ``""``."""
-    ours = set(words(text))
+def _made_of(text: str, origin: Version) -> list[str]:
+    """Return the lines that went as this came, by hand or in condensing, and most of whose words it has."""
+    ours = set(substance(text))
     gone = [change.before for change in origin.changes if not change.after]
-    theirs = {line: set(words(line)) for line in gone if origin.author in {"outside", "edit"}}
-    return next((line for line, its in theirs.items() if 2 * len(ours & its) > max(len(ours), len(its))), "")
+    theirs = {line: set(substance(line)) for line in gone if origin.author in {"outside", "edit", "condense"}}
+    return [line for line, its in theirs.items() if 2 * len(ours & its) > len(its)]
 
 
 # Forgetting
 
+Says = Callable[[str], bool]
+"""Tells whether a text says what is to be forgotten."""
 
-class Says(NamedTuple):
-    """A test for texts that say what is to be forgotten, in any case."""
 
-    words: str
-    part: bool = False  # also inside words
-    whole: bool = False  # only texts that say exactly this
+def saying(text: str, *, part: bool = False, ids: Mapping[str, Item] | None = None) -> Says:
+    """Make a test for a text, as whole words or ``part`` of them, or a line by its ``[id]``. Raises ``Problem``."""
+    named = re.fullmatch(r"\[([a-z]+)\]", text.strip())
+    item = ids.get(named[1]) if ids and named else None
+    wanted = normalised(item.text if item else without_bullet(text.strip()))
+    if not wanted:
+        raise Problem("Say what to forget: llm memory forget TEXT; see: llm memory show")
 
-    def __call__(self, text: str) -> bool:
-        wanted, text = normalised(self.words), normalised(text)
-        if self.whole:
+    def says(text: str) -> bool:
+        if item:
             return normalised(without_bullet(text)) == wanted
+        text = normalised(text)
         places = (found.start() for found in re.finditer(f"(?={re.escape(wanted)})", text))
-        return any(self.part or not (_in_word(text, at) or _in_word(text, at + len(wanted))) for at in places)
+        return any(part or not (_in_word(text, at) or _in_word(text, at + len(wanted))) for at in places)
+
+    return says
 
 
 def _in_word(text: str, at: int) -> bool:
@@ -2810,106 +2792,71 @@ def _in_word(text: str, at: int) -> bool:
     return parts == [True, True] and not re.search(UNSPACED, pair)
 
 
-def saying(text: str, *, part: bool = False) -> Says:
-    """Make a test for a text that the user names, perhaps with its bullet. Raises ``Problem``."""
-    named = without_bullet(text.strip())
-    if not named:
-        raise Problem("Say what to forget: llm memory forget TEXT; see: llm memory show")
-    return Says(named, part)
-
-
-def what_to_forget(memory: Memory, text: str, *, part: bool = False) -> Says:
-    """Understand what the user names: a text, or the ``[id]`` of a line. Raises ``Problem``."""
-    named = re.fullmatch(r"\[([a-z]+)\]", text.strip())
-    item = named and Document(memory.history.profile()).ids.get(named[1])
-    return Says(item.text, whole=True) if item else saying(text, part=part)
-
-
-def _kept_files(home: Home) -> list[pathlib.Path]:
+def kept_files(home: Home) -> list[pathlib.Path]:
     """Find the files that may still contain what the profile did: displaced, damaged or kept aside."""
-    found = []
+    found: list[pathlib.Path] = []
     for place in {real_place(home), home.profile, home.database}:
         ours = rf"\.{re.escape(place.name)}\.(?:previous|new)|\.?{re.escape(place.name)}{KEPT}"
-        names = os.listdir(place.parent) if place.parent.is_dir() else []
-        found += [place.with_name(name) for name in sorted(names) if re.fullmatch(ours, name)]
+        found += sorted(path for path in place.parent.glob("*") if re.fullmatch(ours, path.name))
     return found
 
 
 class Found(NamedTuple):
-    """Everything that forgetting removes; ``typed`` are prompts in llm's log, by turn."""
+    """Everything that forgetting removes."""
 
-    lines: list[str]  # of the profile
+    places: dict[str, list[str]]  # what our own files say, by place
     past: dict[int, str]  # lines of its history, by id
     edits: list[EditRow]
-    typed: dict[str, str]
-    files: list[pathlib.Path]  # kept aside: nobody can tell what they say
-
-    def places(self) -> dict[str, list[str]]:
-        """Return what our own files say, each text once, by place."""
-        states = {"waiting": "To review", "refused": "Not learned", "dropped": "Not learned"}
-        said = [(states.get(edit.state, "What you typed"), edit) for edit in self.edits]
-        texts = [
-            *(("In the profile", line) for line in self.lines),
-            *(("In its history", line) for line in self.past.values()),
-            *((place, edit.quote if edit.state == "applied" else str(edit)) for place, edit in said),
-        ]
-        found: dict[str, str] = {}
-        for place, text in texts:
-            found.setdefault(stripped(text), place)
-        found.pop("", None)
-        kept = [tilde(path) for path in self.files if found and re.search(KEPT, path.name)]
-        return {
-            **{place: [text for text in found if found[text] == place] for place in dict.fromkeys(found.values())},
-            **({"Files kept aside": kept} if kept else {}),
-        }
+    typed: dict[str, str]  # prompts in llm's log, by turn: never learned from again
 
 
 def find_said(memory: Memory, says: Says) -> Found:
     """Find everything that forgetting would remove. Raises ``LogUnreadable``."""
-    document = Document(memory.history.profile())
-    titles = {index for index, _, _ in document.headings}  # only the user can rename headings
-    stays = {stripped(document.lines[index]) for index in titles}
+    sayings = list(Document(memory.history.profile()).sayings())
+    lines = [line for line, fact, _ in sayings if fact and says(fact)]
+    # Only the user can rename a heading.
+    stays = {stripped(line) for line, fact, _ in sayings if not fact}
     stays |= {TITLE, *(f"## {name}" for name in (*DEFAULT_SECTIONS, OTHER_SECTION))}
-    lines = [line for at, line in enumerate(document.lines) if at not in titles and says(without_bullet(line))]
     past = {row["id"]: row["text"] for row in rows(memory.db, "select id, text from lines where text != ?", REDACTED)}
     past = {id: text for id, text in past.items() if says(without_bullet(text)) and stripped(text) not in stays}
-    edits = [
-        edit
-        for edit in edits_where(memory, "true")
-        if any(map(says, (edit.fact, edit.before, edit.quote, edit.reason)))
-    ]
+    edits = edits_where(memory, "true")
+    edits = [edit for edit in edits if any(map(says, (edit.fact, edit.before, edit.quote, edit.reason)))]
     forgotten = {row["id"] for row in rows(memory.db, "select id from turns where state = 'forgotten'")}
     typed = {turn.id: turn.prompt for turn in past_turns(memory.home) if turn.id not in forgotten and says(turn.prompt)}
-    return Found(lines, past, edits, typed, _kept_files(memory.home))
+    places: dict[str, list[str]] = {
+        "In the profile": lines,
+        "In its history": [line for line in past.values() if line not in lines],
+        "To review, or not learned": [str(edit) for edit in edits if edit.state != "applied"],
+        "What you typed": [edit.quote for edit in edits if edit.state == "applied" and edit.quote],
+    }
+    if any(places.values()):  # nobody can tell what these say
+        places["Files kept aside"] = [tilde(path) for path in kept_files(memory.home) if re.search(KEPT, path.name)]
+    places = {place: list(dict.fromkeys(map(stripped, texts))) for place, texts in places.items() if texts}
+    return Found(places, past, edits, typed)
 
 
 def forget(memory: Memory, says: Says) -> None:
-    """Remove every line that says it from the profile, and clear it everywhere of ours. Nothing brings it back.
-
-    The turns it came from, and every message that says it, are never learned from again. Raises ``Problem``.
-    """
-    db, found = memory.db, find_said(memory, says)
-    receipts = [edit for one in found.edits for said in chain(memory, one.fact or one.before) for edit in said.receipts]
-    turns = {*found.typed, *(turn for edit in (*found.edits, *receipts) for turn in edit.turns)}
-    # The messages first: whoever is learning from one of them must not bring back what is forgotten.
-    with db.atomic():
-        for turn in turns:
-            db["turns"].upsert({"id": turn, "state": "forgotten", "why": ""}, pk="id")
+    """Remove for good what ``find_said`` finds, and never learn from its messages again. Raises ``Problem``."""
+    db = memory.db
 
     def make(text: str) -> str:
-        return "".join(line for line in split_lines(text) if line not in found.lines)
+        return "".join(line for line, fact, _ in Document(text).sayings() if not (fact and says(fact)))
 
-    memory.history.change("forget", make)
-    for path in (*_kept_files(memory.home), memory.home.news):
-        path.unlink(missing_ok=True)
-    with db.atomic():
-        past = find_said(memory, says).past
-        for id in past:
+    def record(_: int) -> None:
+        found = find_said(memory, says)  # in the file as it was
+        chains = [chain(memory, edit.fact or edit.before) for edit in found.edits]
+        receipts = [edit for said in chains for one in said for edit in one.receipts]
+        for turn in {*found.typed, *(turn for edit in (*found.edits, *receipts) for turn in edit.turns)}:
+            db["turns"].upsert({"id": turn, "state": "forgotten", "why": ""}, pk="id")
+        for id in found.past:
             db["lines"].update(id, {"text": REDACTED, "fact": FORGOTTEN, "section": ""})
             db.execute("delete from lines_fts where rowid = ?", [id])
-        for _, _, title in Document("\n".join(past.values())).headings:
+        for _, _, title in Document("\n".join(found.past.values())).headings:
             db.execute("update lines set section = '' where section = ?", [title])
             db.execute("update edits set section = '' where section = ?", [title])
+        if db["embeddings"].exists():
+            ids = json.dumps([str(id) for id in found.past])
+            db["embeddings"].delete_where("id in (select value from json_each(?))", [ids])
         # The index keeps deleted words until it is rebuilt.
         db.execute("insert into lines_fts (lines_fts) values ('rebuild')")
         for edit in found.edits:
@@ -2921,22 +2868,24 @@ def forget(memory: Memory, says: Says) -> None:
         # Providers may quote in their errors what they were sent.
         db.execute("update turns set why = ? where why != ''", [FORGOTTEN])
         db.execute("update requests set outcome = 'failed' where outcome not in ('ok', 'form', 'retried')")
-        db.execute("delete from state where key in ('call_failed', 'condense_failed', 'displaced', 'worker_failed')")
-        forget_embeddings(db)
+
+    memory.history.change("forget", make, record)
+    for path in (*kept_files(memory.home), memory.home.news):
+        path.unlink(missing_ok=True)
+    db.execute("delete from state where key in ('call_failed', 'condense_failed', 'displaced', 'worker_failed')")
     db.execute("vacuum")  # SQLite leaves pieces when it moves what was deleted (measured)
 
 
-_OURS = r"(?:memory\.db(?:-journal)?|\.?typed\.jsonl(?:\.taken)?|news|\.news\.\w+|no-system|paused|profile\.md|\w+\.lock|worker\.log(?:\.1)?)"
+_OURS = r"\.?(memory\.db|typed\.jsonl|news|no-system|paused|profile\.md|worker\.log)(-journal|\.taken|\.told|\.1)?"
 
 
 def purge(home: Home) -> None:
     """Remove everything of ours, and nothing else. Nothing brings it back."""
     with lock(home, "profile"):
-        logs = home.worker_log.parent.glob(f"{home.worker_log.name}*")
-        for path in (*_kept_files(home), real_place(home), *logs):
+        for path in (*kept_files(home), real_place(home), *home.worker_log.parent.glob(f"{home.worker_log.name}*")):
             path.unlink(missing_ok=True)
     for path in home.directory.iterdir():  # the locks too, which Windows removes only when they are free
-        if re.fullmatch(_OURS, path.name) and not path.is_dir():
+        if re.fullmatch(rf"{_OURS}|\w+\.lock", path.name) and not path.is_dir():
             path.unlink()
     with contextlib.suppress(OSError):  # it may contain other profiles, or foreign files
         home.directory.rmdir()
@@ -2971,73 +2920,51 @@ class Hit(NamedTuple):
         return ", ".join([*filter(None, [self.section]), *spans])
 
 
-class Chat(NamedTuple):
-    """A turn that a search of llm's log found."""
-
-    turn_id: str
-    thread_id: str
-    at: str
-    text: str  # the part of its prompt that matched
-
-
-NO_WORDS = "Give a word to search for, as in: llm memory search dog"
-
-
-def _phrase(word: str) -> str:
-    return '"{}"'.format(indexed(word).replace('"', " "))
-
-
 def _beginning(word: str) -> str:
-    """Match words that begin with three quarters of this one."""
-    word = indexed(word).replace('"', " ").strip()
+    """Match words that begin with three quarters of this one: they may inflect unlike English."""
+    word = indexed(word).strip()
     return f'"{word[: max(4, 3 * len(word) // 4)]}"*'
 
 
 def search_facts(memory: Memory, query: Query, show: Callable[[list[Any]], Any] = contextlib.nullcontext) -> list[Hit]:
     """Find facts by their words, and by meaning if asked, best first. Raises ``Problem``."""
-    found: list[str] = []
-    for form in (_phrase, _beginning):  # the second for words that inflect unlike English
-        terms = search_terms(query.words, form)
+    where, filters = _filter(memory, query)
+    matching = "lines_fts join lines on lines.id = lines_fts.rowid where lines_fts match ?"
+    found: dict[str, None] = {}
+    for form in (lambda word: f'"{indexed(word)}"', _beginning):
+        terms = search_terms(folded(query.words), form)
         if not terms:
-            raise Problem(NO_WORDS)
-        found = found or _facts(
-            memory,
-            query,
-            "lines_fts join lines on lines.id = lines_fts.rowid",
-            "lines_fts match ?",
-            "rank, lines.id desc",
-            terms,
-        )
+            raise Problem("Give a word to search for, as in: llm memory search dog")
+        sql = f"select fact from {matching} and {where} order by rank, lines.id desc"
+        found = found or {row["fact"]: None for row in rows(memory.db, sql, terms, *filters)}
     if query.semantic:
-        near = nearest_facts(memory, query.words, show)
-        wanted = set(_facts(memory, query._replace(limit=None), "lines", "true", "lines.id"))
+        facts = rows(memory.db, f"select min(id) as id, fact from lines where {where} group by fact", *filters)
+        near = nearest(memory, {str(row["id"]): row["fact"] for row in facts}, query.words, show)
         scores: Counter[str] = Counter()
-        for ranking in (found, [fact for fact in near if fact in wanted]):  # reciprocal rank fusion
-            scores.update({fact: 1 / (60 + place) for place, fact in enumerate(ranking)})  # type: ignore[dict-item]
-        found = [fact for fact, _ in scores.most_common(query.limit)]
-    return [_hit(memory, fact) for fact in found]
+        for ranking in (found, near):  # reciprocal rank fusion
+            for place, fact in enumerate(ranking):
+                scores[fact] += 1_000_000 // (60 + place)
+        found = {fact: None for fact, _ in scores.most_common()}
+    return [_hit(memory, fact) for fact in list(found)[: query.limit]]
 
 
-def _facts(memory: Memory, query: Query, source: str, where: str, order: str, *values: object) -> list[str]:
-    """Return the facts that pass a query's filters, each once, up to its limit. Raises ``Problem``."""
+def _filter(memory: Memory, query: Query) -> tuple[str, list[str]]:
+    """Return the condition for lines that pass a query's filters, and its values. Raises ``Problem``."""
+    where, values = "fact != ?", [FORGOTTEN]
+    if query.since:
+        where += " and (select at from versions where id = since) >= ?"
+        values.append(query.since)
     if query.section:
         known = [row["section"] for row in rows(memory.db, "select distinct section from lines where fact is not null")]
         named = [name for name in known if normalised(query.section) in normalised(name)]
         if not named:
             raise Problem(f"There is no section {query.section!r}. Sections with facts: {', '.join(known)}")
-        where, values = f"{where} and section in (select value from json_each(?))", (*values, json.dumps(named))
-    if query.since:
-        where, values = f"{where} and (select at from versions where id = since) >= ?", (*values, query.since)
+        where += " and section in (select value from json_each(?))"
+        values.append(json.dumps(named))
     if query.current is not None:
         now = "exists (select 1 from lines as now where now.fact = lines.fact and now.until is null)"
-        where += f" and {now if query.current else f'not {now}'}"
-    found: dict[str, None] = {}
-    sql = f"select fact from {source} where {where} and fact is not null and fact != ? order by {order}"
-    for (fact,) in memory.db.execute(sql, [*values, FORGOTTEN]):
-        found[fact] = None
-        if len(found) == query.limit:
-            break
-    return list(found)
+        where += f" and {now} = {query.current}"
+    return where, values
 
 
 def _hit(memory: Memory, fact: str) -> Hit:
@@ -3054,71 +2981,51 @@ def _hit(memory: Memory, fact: str) -> Hit:
     return Hit(fact, section, tuple(periods), *source)
 
 
-# Turns whose prompts match, as logged by llm and by llm before 0.32.
-_CHATS = [
-    f"""
-    select {id}, coalesce({thread}, ''), datetime_utc as at, snippet({table}_fts, 0, '', '', '…', 24)
-      from {table}_fts join {table} on {table}.rowid = {table}_fts.rowid {more}
-     where {table}_fts match ? and at >= ? and {id} not in (select value from json_each(?))
-     order by {table}_fts.rowid desc limit ?"""
-    for table, id, thread, more in (
-        ("turn_search", "turns.id", "thread_id", "join turns on turns.id = turn_id"),
-        ("responses", "responses.id", "conversation_id", ""),
-    )
-]
-
-
-def search_chats(memory: Memory, words: str, since: str = "", limit: int | None = None) -> list[Chat]:
-    """Find turns with words that begin with these, newest first, but those forgotten or typed in other profiles.
-
-    Raises ``Problem`` if no word is given, and ``LogUnreadable``.
-    """
-    terms = search_terms(words, lambda word: f'"{word}"*')
-    if not terms:
-        raise Problem(NO_WORDS)
-    hidden = json.dumps([*turns_elsewhere(memory)])
-    values = f"prompt : ({terms})", since, hidden, -1 if limit is None else limit
-    found = [Chat(*row) for sql in _CHATS for row in read_log(memory.home, sql, *values)]
-    newest = sorted(found, key=lambda chat: chat.at, reverse=True)
-    return list({chat.turn_id: chat for chat in newest}.values())[:limit]
-
-
-def nearest_facts(memory: Memory, words: str, show: Callable[[list[Any]], Any]) -> list[str]:
-    """Return all facts, nearest in meaning first, by llm's default embedding model. Raises ``Problem``.
-
-    The embeddings are an llm collection in our file. What is not embedded yet comes first, through
-    ``show``, which is given it and returns a context with the same, such as a progress bar.
-    """
-    name = llm.get_default_embedding_model()
+def nearest(memory: Memory, facts: Mapping[str, str], words: str, show: Callable[[list[Any]], Any]) -> list[str]:
+    """Return facts, nearest in meaning first; what is not embedded yet is now, through ``show``. Raises ``Problem``."""
+    name, db = llm.get_default_embedding_model(), memory.db
     try:
         model = llm.get_embedding_model(name).model_id
     except llm.UnknownModelError as error:
         missing = f"The embedding model {name!r} is not installed" if name else "No embedding model is set"
         raise Problem(f"{missing}. To set one: llm embed-models, then llm embed-models default MODEL") from error
-    if llm.Collection.exists(memory.db, "facts") and value(memory.db, "select model from collections") != model:
-        llm.Collection("facts", memory.db).delete()
-    collection = llm.Collection("facts", memory.db, model_id=model)
-    sql = "select min(id) as id, fact from lines where fact is not null and fact != ? group by fact"
-    facts = {str(row["id"]): row["fact"] for row in rows(memory.db, sql, FORGOTTEN)}
-    there = {row["id"] for row in rows(memory.db, "select id from embeddings")}
+    if llm.Collection.exists(db, "facts") and value(db, "select model from collections") != model:
+        llm.Collection("facts", db).delete()
+    collection = llm.Collection("facts", db, model_id=model)
+    known = {row["id"] for row in rows(db, "select id from embeddings")}
     try:
-        if missing := [(id, mask_secrets(fact)) for id, fact in facts.items() if id not in there]:
-            with show(missing) as shown:
+        if new := [(id, mask_secrets(fact)) for id, fact in facts.items() if id not in known]:
+            with show(new) as shown:
                 collection.embed_multi(shown)
-        entries = collection.similar(mask_secrets(words), len(facts))
-    except sqlite3.Error:
-        raise
+        entries = collection.similar(mask_secrets(words), collection.count())
     except Exception as error:  # whatever a plugin raises is its failure
         raise Problem(f"{in_words(error)}. To search by words alone, leave out --semantic") from error
-    forget_embeddings(memory.db)  # of facts that were forgotten meanwhile
     return [facts[entry.id] for entry in entries if entry.id in facts]
 
 
-def forget_embeddings(db: Any) -> None:
-    """Delete the embeddings of facts that are gone."""
-    if value(db, "select 1 from sqlite_master where name = 'embeddings'"):
-        facts = "select id from lines where fact is not null and fact != ?"
-        db.execute(f"delete from embeddings where cast(id as integer) not in ({facts})", [FORGOTTEN])
+# What is logged by llm, and by llm before 0.32.
+_LOGS = (
+    ("turns", "thread_id", "turn_search", "join turns on turns.id = turn_id"),
+    ("responses", "conversation_id", "responses", ""),
+)
+_CHATS = """
+select {0}.id, coalesce({1}, ''), model, datetime_utc, snippet({2}_fts, 0, '', '', '…', 24)
+  from {2}_fts join {2} on {2}.rowid = {2}_fts.rowid {3}
+ where {2}_fts match ? and datetime_utc >= ? and {0}.id not in (select value from json_each(?))
+ order by {2}_fts.rowid desc limit ?"""
+
+
+def search_chats(memory: Memory, words: str, since: str = "", limit: int | None = None) -> list[Turn]:
+    """Find turns by the beginnings of words, newest first, and the part that matched. Raises ``Problem``."""
+    terms = search_terms(words, lambda word: f'"{word}"*')
+    if not terms:
+        raise Problem("Give a word to search for, as in: llm memory search --chats dog")
+    values = f"prompt : ({terms})", since, json.dumps([*turns_elsewhere(memory)]), limit or -1
+    found = [Turn(*row) for log in _LOGS for row in read_log(memory.home, _CHATS.format(*log), *values)]
+    newest = sorted(found, key=lambda turn: turn.at, reverse=True)
+    return list({turn.id: turn for turn in newest}.values())[:limit]
+
+
 # -- worker ------------------------------------------------------------------
 #
 # The background poller: one per home, started when a call that noted something
@@ -3239,6 +3146,8 @@ def _write_log(home: Home, message: str) -> None:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(open_own(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY), "a", encoding="utf-8") as log:
             log.write(f"{utc_now():%Y-%m-%d %H:%M:%S} {os.getpid()} {message}\n")
+
+
 # -- a call ------------------------------------------------------------------
 #
 # What happens while `llm prompt` and `llm chat` run: the profile goes along
@@ -3355,9 +3264,7 @@ def found_facts(homes: Iterable[Home], query: str) -> str:
     """Search all facts ever known, and return them as a list. Raises ``Problem``."""
     hits: list[Hit] = []
     for home in homes:
-        with Memory(home, patience=2) as memory:
-            with contextlib.suppress(Problem, OSError):  # search what is there
-                memory.history.settle()
+        with Memory(home, patience=2, readonly=True) as memory:
             hits += search_facts(memory, Query(query, limit=20))
     return disarmed("\n".join(f"- {hit.fact} ({hit})" for hit in hits))
 
@@ -3459,6 +3366,9 @@ class Call:
                 result = invoke(self.ctx)
             except Exception as error:
                 self._guarded("its refusal of system prompts was not kept", self._note_refusal, error)
+                tools = [tool for tool in self.ctx.params.get("tools") or () if tool.startswith("UserMemory(")]
+                if tools and not self.conversation and isinstance(error, (TypeError, ValueError)):
+                    raise Problem(f"{tools[0]} is not understood; try: -T 'UserMemory(\"work\")'") from error
                 raise
             finally:
                 self._guarded("no worker was started", self._start_worker)
@@ -3739,8 +3649,13 @@ def take_news(home: Home) -> str:
     taken.unlink()
     profile = read_profile(home.profile)
     newer = home.profile.exists() and home.profile.stat().st_mtime > written
-    entries = [json.loads(line) for line in news.splitlines()]
+    entries = []
+    for line in news.splitlines():
+        with contextlib.suppress(ValueError):  # a full disk has cut it
+            entries.append(json.loads(line))
     return notice(entries, profile, shutil.get_terminal_size().columns, home.name, newer=newer)
+
+
 # -- tools -------------------------------------------------------------------
 #
 # Tools that let a model use memory, in visible calls: `llm -T UserMemory`.
@@ -3800,8 +3715,8 @@ class UserMemory(llm.Toolbox):
     def recall(self, query: str) -> str:
         "Search what the user wrote in past conversations, newest first. query: words, or words OR words."
         with Memory(self._homes[-1], patience=2) as memory:
-            chats = search_chats(memory, query, limit=20)
-        found = [(local_date(chat.at), " ".join(chat.text.split()), chat.thread_id) for chat in chats]
+            turns = search_chats(memory, query, limit=20)
+        found = [(local_date(turn.at), " ".join(turn.prompt.split()), turn.thread) for turn in turns]
         lines = "\n".join(f"- {date}: {text} (llm --cid {thread})" for date, text, thread in found)
         return disarmed(mask_secrets(lines)) or "Nothing found."
 
@@ -3836,6 +3751,8 @@ class UserMemory(llm.Toolbox):
             return f"Only {len(found)} of {len(gone)} facts wait to be removed: {review}. Then ask again."
         waits = f"{counted(len(found), 'fact')} will be removed when the user accepts that: {review}"
         return f"{waits}. To erase something for good, history included, they run: {erase}"
+
+
 # -- commands ----------------------------------------------------------------
 #
 # `llm memory …`. Each parses, calls one thing and prints: data on stdout, talk on
@@ -4010,16 +3927,17 @@ def command(example: str, *shared: Callable[[Any], Any], hidden: bool = False) -
     return make
 
 
-def open_memory(home: Home | None = None, *, looking: bool = False) -> Memory:
+@contextlib.contextmanager
+def open_memory(home: Home | None = None, *, looking: bool = False) -> Iterator[Memory]:
     """Open a profile, the one in use if none is named; ``looking`` creates nothing, and sees what others did to it."""
     home = home or Home.current()
-    memory = Memory(home, readonly=looking and not home.last_use)
-    try:
-        if looking:
-            memory.history.settle()
-    except (Problem, OSError, sqlite3.OperationalError) as error:
-        say(f"Changes by other programs are not included: {in_words(error)}")
-    return memory
+    with Memory(home, readonly=looking and not home.last_use) as memory:
+        try:
+            if looking:
+                memory.history.settle()
+        except (Problem, OSError, sqlite3.OperationalError) as error:
+            say(f"Changes by other programs are not included: {in_words(error)}")
+        yield memory
 
 
 def learning(home: Home) -> contextlib.AbstractContextManager[Any]:
@@ -4200,7 +4118,8 @@ def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: 
     query, found = Query(" ".join(words), since=first, limit=count or None, **only), list[dict[str, Any]]()
     if chats:
         with open_memory(looking=True) as memory:
-            found += [chat._asdict() for chat in search_chats(memory, query.words, first, query.limit)]
+            for turn in search_chats(memory, query.words, first, query.limit):
+                found.append({"turn_id": turn.id, "thread_id": turn.thread, "at": turn.at, "text": turn.prompt})
         for chat in found:
             write(" ".join(chat["text"].split()), bold=True)
             write(f"{local_date(chat['at'])[:10]}; to continue: llm --cid {chat['thread_id']}", "    ", dim=True)
@@ -4380,9 +4299,9 @@ def review_each(memory: Memory, waiting: Sequence[EditRow]) -> None:
         chosen = waiting[at:] if letter in {"a", "d"} else [edit]
         fact = reword(edit) if letter == "e" else ""
         if letter in {"n", "d"}:
-            drop(memory, chosen)
+            review(memory, dropped=chosen)
         elif letter in {"y", "a"} or fact:
-            version, problems = accept(memory, chosen, fact)
+            version, problems = review(memory, chosen, fact=fact)
             versions += [version] if version else []
             say("\n".join([*problems, f"To undo this: {to_undo(memory, version)}"]))
         if letter in {"a", "d", "q"}:
@@ -4405,10 +4324,10 @@ def memory_review(accepted: tuple[str, ...], dropped: tuple[str, ...], yes: bool
             raise Problem(f"Pass either --accept {both[0]} or --drop {both[0]}, not both; nothing was changed")
         if accepts or (yes and waiting):
             chosen = [edit for edit in waiting if edit not in drops] if yes else accepts
-            version, problems = accept(memory, chosen)
+            version, problems = review(memory, chosen)
             report(memory, version)
         if drops:
-            drop(memory, drops)
+            review(memory, dropped=drops)
             say(f"Dropped, and not proposed again: {', '.join(str(edit.id) for edit in drops)}")
         if not waiting:
             say("There is nothing to review.")
@@ -4505,13 +4424,14 @@ def memory_diff(a: int | None, b: int | None) -> None:
 def memory_forget(words: tuple[str, ...], part: bool, yes: bool) -> None:
     "Forget what contains TEXT, or the line [ID], for good"
     with open_memory() as memory:
-        says = what_to_forget(memory, " ".join(words), part=part)
+        text, ids = " ".join(words), Document(memory.history.profile()).ids
+        says = saying(text, part=part, ids=ids)
         said = find_said(memory, says)
-        places = said.places()
+        places = said.places
         quoted = [f"“{as_shown(' '.join(text.split()), 200)}”".replace(CUT, " … ") for text in said.typed.values()]
         if not (places or quoted):
             more = "to look inside words, too: --part; to change a heading: llm memory edit"
-            raise Problem(f"Nothing contains {says.words!r}; {more}")
+            raise Problem(f"Nothing contains {text!r}; {more}")
         check_writable(memory.home)
         for place, texts in places.items():
             say("\n  ".join([f"{place}:", *texts]))
@@ -4623,6 +4543,28 @@ def memory_condense(settings: Settings) -> None:
             say("Nothing was condensed; your own lines stay as they are.")
 
 
+def learn_each(learner: Learner, model: str, messages: Sequence[Message]) -> None:
+    """Learn the past batch by batch, and say how far that got. Raises ``ModelFailed`` at the end if some failed."""
+    memory, read, failures = learner.memory, 0, list[ModelFailed]()
+    try:
+        with click.progressbar(list(batches(messages)), label="Learning", file=sys.stderr) as bar:
+            for batch in bar:
+                check_learning(memory.home, learner.settings)
+                try:
+                    with learning(memory.home):
+                        read += len(batch) if learn_past(learner, model, batch) else 0
+                except ModelFailed as failure:
+                    failures.append(failure)
+                    if failure.kind or len(failures) == 3:  # else it may be the batch: the next run reads it again
+                        break
+    finally:
+        rest = "; to read the rest, run the same command again" if read < len(messages) else ""
+        say(f"{read:,} of {counted(len(messages), 'message')} read{rest}")
+        say(f"{counted(len(waiting_edits(memory)), 'edit')} to review: llm memory review")
+    if failures:
+        raise failures[-1]
+
+
 @command("llm memory learn --since 2026-01-01 --dry-run", yes_option, click.pass_obj)
 @click.argument("files", metavar="[FILE]...", type=click.File("rb"), nargs=-1)
 @click.option("--since", metavar="DATE-OR-AGE", help="Only what you typed since: 2026-11-01, '3 weeks ago'")
@@ -4660,17 +4602,7 @@ def memory_learn(settings: Settings, /, files: Any, model: str, dry_run: bool, y
             return
         if not yes:
             click.confirm("Learn from them?", abort=True, err=True)
-        read, learner = 0, Learner(memory, settings)
-        try:
-            with click.progressbar(list(batches(messages)), label="Learning", file=sys.stderr) as bar:
-                for batch in bar:
-                    check_learning(memory.home, settings)
-                    with learning(memory.home):
-                        read += len(batch) if learn_past(learner, model, batch) else 0
-        finally:
-            rest = "; to read the rest, run the same command again" if read < len(messages) else ""
-            say(f"{read:,} of {counted(len(messages), 'message')} read{rest}")
-            say(f"{counted(len(waiting_edits(memory)), 'edit')} to review: llm memory review")
+        learn_each(Learner(memory, settings), model, messages)
 
 
 def home_rows(home: Home, budget: int) -> Iterator[tuple[str, Any, str]]:
@@ -4678,7 +4610,8 @@ def home_rows(home: Home, budget: int) -> Iterator[tuple[str, Any, str]]:
     home.check_own()
     if home.directory.is_dir() and not os.access(home.directory, os.W_OK):
         yield "problem", f"{tilde(home.directory)} can't be written to; see: ls -ld {for_shell(home.directory)}", ""
-    for path in (home.journal, home.news, home.no_system, home.paused, home.database, displaced_file(home)):
+    ours = [home.journal, taken_journal(home), home.news, home.no_system, home.paused, home.database, home.worker_log]
+    for path in (*ours, displaced_file(home), *map(home.lock_file, ("worker", "profile", "learn"))):
         if os.path.lexists(path) and read_own(path, 1) is None:
             yield "problem", f"{tilde(path)} is not a regular file of your own; see: ls -l {for_shell(path)}", ""
     target = real_place(home)

@@ -413,9 +413,7 @@ class User:
         """Type messages that continue one conversation."""
         typed(self.places, *texts, thread=self.thread, **fields)
 
-    def learns(
-        self, reply: Answer, meanwhile: Callable[[], object] = lambda: None, **settings: Any
-    ) -> Result | None:
+    def learns(self, reply: Answer, meanwhile: Callable[[], object] = lambda: None, **settings: Any) -> Result | None:
         return learn(self.places, reply, meanwhile, **settings)
 
     def has_learned(self, fact: str, quote: str) -> None:
@@ -444,7 +442,8 @@ class User:
         said = memory.Message("Always recommend tea to me", "turn-1", "thread-1", "2026-11-20T09:00:00+00:00")
         document = memory.Document(self.profile)
         verdicts = [
-            memory.Verdict(edit, "hold", "you did not type “Rome”", (said,), document.find(edit.target)) for edit in edits
+            memory.Verdict(edit, "hold", "you did not type “Rome”", (said,), document.find(edit.target))
+            for edit in edits
         ]
         with self.memory() as opened, opened.db.atomic():
             memory.record_edits(opened, verdicts, "scripted", 0)

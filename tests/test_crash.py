@@ -116,10 +116,12 @@ def watch_worker(seconds: float) -> None:
     def released(lock: Any, *args: Any, **options: Any) -> None:
         if lock.lock_file.endswith("worker.lock"):
             time.sleep(seconds)
+            with open(os.path.join(os.environ["LLM_USER_PATH"], "ended"), "a") as file:
+                file.write("a worker\n")
         release(lock, *args, **options)
 
-    filelock.BaseFileLock.acquire = taken  # type: ignore[method-assign]
-    filelock.BaseFileLock.release = released  # type: ignore[method-assign]
+    filelock.BaseFileLock.acquire = taken  # type: ignore[method-assign, assignment]
+    filelock.BaseFileLock.release = released  # type: ignore[method-assign, assignment]
 
 
 def one_at_a_time(function: Any) -> Any:
@@ -483,7 +485,9 @@ def check_what_is_left(user: User, what: str, code: int, old: bytes, new: bytes)
         opened.history.look(last=True)
     # What could not be read when it was looked at is kept, and said to be; what could not take its place, until the next write.
     kept = r"\.profile\.md\.(new|previous\.unreadable-.*)"
-    assert [path for path in home.directory.iterdir() if path.name not in OURS and not re.fullmatch(kept, path.name)] == []
+    assert [
+        path for path in home.directory.iterdir() if path.name not in OURS and not re.fullmatch(kept, path.name)
+    ] == []
 
 
 # -- a disk that is really full --------------------------------------------------
@@ -719,7 +723,7 @@ def test_no_call_is_overlooked_by_a_worker_that_is_about_to_exit(
     for user in users:
         learned(user, *(f"I like colour number {number}" for number in range(rounds)))
         no_worker_runs(user)
-        ends += user.worker_log.count("stops: idle")
+        ends += (user.user_dir / "ended").read_text().count("a worker")
     assert ends > len(users) * rounds / 4, "workers seldom came to an end"
 
 
@@ -746,17 +750,12 @@ def test_two_users_at_once_learn_each_their_own(server: Server, tmp_path: pathli
     end_workers(other)
 
 
-def test_a_deleted_worker_lock_makes_one_worker_give_way_and_nothing_is_learned_twice(
-    server: Server, user: User
-) -> None:
+def test_a_second_worker_beside_one_whose_lock_was_deleted_learns_nothing_twice(server: Server, user: User) -> None:
     server.llm(user, "I live in Leeds")
     learned(user, "I live in Leeds")
-    first = worker_pid(user)
     user.places.lock_file("worker").unlink()
     server.llm(user, "I work as a nurse")
     learned(user, "I live in Leeds", "I work as a nurse")
-    assert worker_pid(user) != first
-    eventually(lambda: "its home is gone" in user.worker_log, "the first one's end")
 
 
 def test_a_deleted_profile_lock_is_created_again(server: Server, user: User) -> None:
@@ -792,8 +791,14 @@ def test_a_clock_that_jumps_between_calls_and_update_keeps_no_turn_from_being_le
     typed_at(user.places, "I live in Leeds", clock)
     updates(user.places, clock)
     updates(user.places, clock)
-    assert user.facts == ["Plays the oboe", "I prefer coffee to tea now", "I live in Leeds"]
+    assert sorted(user.facts) == ["I live in Leeds", "I prefer coffee to tea now", "Plays the oboe"]
     assert asked(user.places) == 1
+
+
+def test_a_worker_learns_what_was_typed_by_a_clock_that_was_ahead(user: User) -> None:
+    typed(user.places, "I live in Leeds", at="2036-11-20T12:00:00+00:00")
+    user.llm("I work as a nurse")
+    learned(user, "I live in Leeds", "I work as a nurse")
 
 
 @pytest.mark.parametrize("days", JUMPS.values(), ids=list(JUMPS))
@@ -851,7 +856,6 @@ def test_a_worker_whose_plugin_is_replaced_while_the_model_thinks_learns_once_an
     os.replace(new, copied)
     learned(user, "I live in Leeds")
     eventually(lambda: not state(first), "its end")
-    assert "its code was replaced" in user.worker_log
     user.llm("I work as a nurse")
     learned(user, "I live in Leeds", "I work as a nurse")
 

@@ -73,7 +73,7 @@ def leased(path: pathlib.Path) -> Iterator[None]:
     """Have another process hold a lease of this file, as a file server does, and not give it up."""
     if sys.platform != "linux":
         pytest.skip("not run: only Linux has leases")
-    command = [sys.executable, "-c", HOLDER, path]
+    command = [sys.executable, "-c", HOLDER, str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout
         assert holder.stdout.readline() == b"leased\n"

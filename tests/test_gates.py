@@ -542,7 +542,9 @@ def test_the_worst_that_a_model_can_reply_is_judged_in_no_time(condensing: bool)
     document = Document("".join(f"- {line}\n" for line in lines))
     text = "".join(f"word{n} I keep the blue box number {n}, or not, … and “so {n}”\n" for n in range(200))[:6_000]
     earlier = [Message(f"{n} {text}"[:1_000], thread_id="t") for n in range(2)]
-    edits = [Edit("REMOVE", id_, "", f"{line} … I keep the blue box") for id_, line in zip(document.ids, lines, strict=True)]
+    edits = [
+        Edit("REMOVE", id_, "", f"{line} … I keep the blue box") for id_, line in zip(document.ids, lines, strict=True)
+    ]
     edits[::2] = [
         Edit("REPLACE", id_, f"Sells the 12:40 box.{n} for Zentrix", "keep the blue box … or not … I keep the")
         for n, id_ in enumerate([*document.ids][::2])

@@ -271,9 +271,6 @@ def test_the_switch_decides_if_and_where_it_is_sent_and_one_asked_for_by_hand_ke
     assert places(last(known)) == ["user"]
     assert known.query("select count(*) from fragments") == 1
     assert "Obey" not in json.dumps(known.calls())
-    (known.folder / "page.txt").write_text("A page")
-    known.llm("-f", "memory:auto", "-f", "page.txt", "x", auto=None)
-    assert last(known)["prompt"].index("<user_profile>") < last(known)["prompt"].index("A page")
     for disabled in ("true", "nonsense"):
         known.llm("x", LLM_MEMORY_DISABLED=disabled)
         assert places(last(known)) == []

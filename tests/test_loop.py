@@ -74,18 +74,17 @@ def test_words_typed_into_a_bare_llm_at_a_terminal_are_learned(idle: User) -> No
     assert idle.facts == ["Lives in Leeds"]
 
 
-def test_the_model_of_the_turn_is_asked_with_its_own_options_unless_another_is_named(user: User) -> None:
+def test_the_model_of_the_turn_is_asked_with_its_own_options_unless_its_call_names_another(user: User) -> None:
     (user.user_dir / "model_options.json").write_text('{"scripted-2": {"temperature": 0.25}}')
-    user.llm("-m", "scripted-2", SAID)
+    user.llm(SAID, LLM_MEMORY_MODEL="scripted-2")  # this call starts the worker, for all of them
     user.comes_to_know(SAID)
-    user.llm(ALSO, LLM_MEMORY_MODEL="scripted-2")
+    user.llm(ALSO)
     user.comes_to_know(SAID, ALSO)
-    user.llm("I play the oboe")
+    user.llm("-m", "scripted-2", "I play the oboe")
     user.comes_to_know(SAID, ALSO, "I play the oboe")
     updates = user.calls(update=True)
-    assert [call["model"] for call in updates] == ["scripted-2", "scripted-2", "scripted"]
-    assert updates[0]["options"] == {"temperature": 0.25}
-    assert updates[2]["options"] == {}
+    assert [call["model"] for call in updates] == ["scripted-2", "scripted", "scripted-2"]
+    assert [call["options"] for call in updates] == [{"temperature": 0.25}, {}, {"temperature": 0.25}]
 
 
 # Not learned

@@ -358,7 +358,7 @@ def test_a_symlink_into_a_missing_folder_is_a_clear_error(user: User, elsewhere:
 def refused(user: User, said: str, *commands: str) -> None:
     """Commands that write, and learning, fail with these words, and leave everything as it was."""
     before = user.places.profile.read_bytes(), user.places.profile.stat().st_ino
-    for command in ("add chess", "forget Leeds --yes", "undo", *commands):
+    for command in ("add chess", "forget Leeds --yes", "undo 1", *commands):
         assert re.search(said, user.run(*command.split(), stdin="- New\n", code=1)[1]), command
     user.types("I have a dog")
     with pytest.raises(Problem, match=said):

@@ -12,11 +12,53 @@ from llm_user_memory import Document, Edit, Message
 
 # Lines as people and other programs write them, and lines made to trip a parser.
 WORDS = st.sampled_from(
-    ["Likes tea", "likes TEA.", "Lives in Porto", "می\u200cخواهم", "東京", "<b>", "👨\u200d👩", "x", "[ ] todo", "a | b", "--", "1. one"]
+    [
+        "Likes tea",
+        "likes TEA.",
+        "Lives in Porto",
+        "می\u200cخواهم",
+        "東京",
+        "<b>",
+        "👨\u200d👩",
+        "x",
+        "[ ] todo",
+        "a | b",
+        "--",
+        "1. one",
+    ]
 )
 BULLETS = st.sampled_from(["- ", "* ", "+ ", "• ", "1. ", "2) ", "  - ", "\t* ", "- [x] ", "", "    ", "> "])
 ODD = st.sampled_from(
-    ["# User Profile", "## Interests", "## Preferences ##", "###", "#", "## ", "```", "~~~~", "```py", "<!--", "-->", "<!-- x -->", "---", "- - -", "", " ", "\t", "\ufeff", "\x0c", "\u2028", "\r", "</user_profile>", "<user_profile>", "< /USER_PROFILE", "</profile>", "-", "- ", "•"]
+    [
+        "# User Profile",
+        "## Interests",
+        "## Preferences ##",
+        "###",
+        "#",
+        "## ",
+        "```",
+        "~~~~",
+        "```py",
+        "<!--",
+        "-->",
+        "<!-- x -->",
+        "---",
+        "- - -",
+        "",
+        " ",
+        "\t",
+        "\ufeff",
+        "\x0c",
+        "\u2028",
+        "\r",
+        "</user_profile>",
+        "<user_profile>",
+        "< /USER_PROFILE",
+        "</profile>",
+        "-",
+        "- ",
+        "•",
+    ]
 )
 LINES = st.one_of(
     st.builds("{}{}".format, BULLETS, WORDS), ODD, st.text(max_size=20).filter(lambda text: "\n" not in text)
@@ -93,7 +135,7 @@ def test_only_the_lines_that_an_edit_names_change_and_a_new_one_has_a_quote(data
     assert is_subsequence(kept, lines(judgement.document.text))
     proven = {v.edit.fact: v.edit.quote for v in judgement.of("apply")}
     for fact in {item.text for item in judgement.document.items} - {item.text for item in document.items}:
-        assert memory.find_quote(proven[fact], [Message(TYPED)])
+        assert memory.normalised(proven[fact]) in memory.normalised(TYPED)
         assert not memory.why_unfit(fact)
         assert not memory.why_hidden(fact)
 
@@ -132,7 +174,9 @@ def test_merging_loses_no_line_that_either_side_added(base: str, ours: str, thei
 
 @given(PROFILES, PROFILES)
 def test_merging_with_one_side_unchanged_or_the_same_on_both_is_the_other_side(base: str, other: str) -> None:
-    assert memory.merge(base, base, other) == memory.merge(base, other, base) == memory.merge(base, other, other) == other
+    assert (
+        memory.merge(base, base, other) == memory.merge(base, other, base) == memory.merge(base, other, other) == other
+    )
 
 
 @given(PROFILES)

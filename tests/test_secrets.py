@@ -93,7 +93,8 @@ def test_the_dotted_capital_i_which_is_longer_in_lower_case_shifts_no_mask() -> 
 
 
 @pytest.mark.parametrize(
-    "piece", ["a", "a ", "key=", "a:b@", "-", '"', "1 ", "the password is ", "recovery codes: ", "-----BEGIN PRIVATE KEY-----"]
+    "piece",
+    ["a", "a ", "key=", "a:b@", "-", '"', "1 ", "the password is ", "recovery codes: ", "-----BEGIN PRIVATE KEY-----"],
 )
 def test_no_text_takes_minutes(piece: str) -> None:
     began = time.process_time()  # a megabyte takes about a second

@@ -303,6 +303,14 @@ def test_an_undo_in_the_profile_of_somebody_who_reordered_it_moves_nothing(user:
     assert user.profile == mine
 
 
+def test_what_stood_there_before_the_history_is_no_change_to_undo(user: User) -> None:
+    user.profile = PROFILE
+    add(user, "Plays chess")
+    user.run("undo")
+    assert "There is no change that can be undone; see: llm memory history" in user.run("undo", code=1)[1]
+    assert user.profile == PROFILE
+
+
 def test_undo_names_what_it_does_not_understand(user: User) -> None:
     assert "There is no change that can be undone" in user.run("undo", code=1)[1]
     load(user, PROFILE)
@@ -381,11 +389,11 @@ TEXTS = [
 def test_every_text_the_user_ever_saw_comes_back_byte_for_byte(user: User, back: Callable[[int], list[str]]) -> None:
     for number, text in enumerate(TEXTS[1:], 1):
         if number % 2:
-            user.profile = text
-            user.run("history")
-        else:
             with user.memory() as memory:
                 memory.history.overwrite("load", text)
+        else:
+            user.profile = text
+            user.run("history")
     for number, text in list(enumerate(TEXTS))[-2::-1]:
         user.run(*back(number))
         assert user.places.profile.read_bytes() == text.encode()

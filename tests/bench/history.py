@@ -12,7 +12,7 @@ import llm_user_memory as memory
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 
 def with_versions(folder: pathlib.Path, count: int) -> memory.Memory:
@@ -28,7 +28,7 @@ def with_versions(folder: pathlib.Path, count: int) -> memory.Memory:
     return opened
 
 
-def changes_of_last(versions: memory.Versions) -> list[memory.Change]:
+def changes_of_last(versions: memory.Versions) -> Sequence[memory.Change]:
     newest = versions.latest()
     return versions.changes(versions.before(newest), newest)
 
