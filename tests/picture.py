@@ -92,8 +92,9 @@ def record(demo: Demo, home: pathlib.Path) -> str:
     bash.type(f'llm "{FIRST}"')
     bash.wait()
     demo.wait_for_worker()
-    bash.type(f'llm "{SECOND}"  # seconds later, in a new conversation')
-    bash.type("llm memory why")
+    bash.type(f'command llm "{SECOND}"  # seconds later, without memory')
+    bash.type(f'llm "{SECOND}"  # with it')
+    bash.type("llm memory undo")
     shown = bash.wait()
     os.close(bash.fd)
     if missing := [word for word in (*OWED.split("|"), "memory: ") if word not in shown.partition(SECOND)[2]]:
