@@ -553,6 +553,7 @@ def read_only(user: User) -> Iterator[None]:
 
 def test_a_home_that_cannot_be_written_to_changes_no_call_and_the_profile_is_still_sent(user: User) -> None:
     user.profile = OLD
+    user.run("add", "Plays chess")
     make_log(user.places)
     scripted = user.folder / "scripted"
     scripted.mkdir()
@@ -565,22 +566,14 @@ def test_a_home_that_cannot_be_written_to_changes_no_call_and_the_profile_is_sti
     with read_only(user):
         for args in (("I live in Leeds",), ("-n", "I live in Leeds")):
             assert said(*args, auto="1") == said(*args, auto=None)
-        assert user.run("show") == (OLD, "")
-        user.run("status")
-        assert "Read-only file system" in user.run("add", "Plays chess", code=1)[1]
-    calls = [json.loads(line) for line in (scripted / "calls.jsonl").read_text("utf-8").splitlines()]
-    assert sum("Plays the oboe" in str(call["system"]) for call in calls) == 2
-    assert user.profile == OLD
-
-
-def test_what_was_remembered_can_be_looked_up_where_nothing_can_be_written(user: User) -> None:
-    user.profile = OLD
-    user.run("add", "Plays chess")
-    with read_only(user):
         for words in ("history", "diff", "why", "search chess", "show"):
             assert "Plays chess" in user.run(*words.split())[0]
         user.run("status")
-        assert "chmod" not in user.run("edit", code=1, EDITOR="true")[1]
+        for words in ("add go", "edit", "undo"):
+            assert "can't be written to" in user.run(*words.split(), code=1, EDITOR="true")[1]
+    calls = [json.loads(line) for line in (scripted / "calls.jsonl").read_text("utf-8").splitlines()]
+    assert sum("Plays the oboe" in str(call["system"]) for call in calls) == 2
+    assert "Plays chess" in user.profile
 
 
 # -- the databases, handled as people and programs do ------------------------------
@@ -625,18 +618,10 @@ def execute(path: pathlib.Path, sql: str) -> None:
         db.execute(sql)
 
 
-def replaced_by_mv(path: pathlib.Path) -> None:
-    aside = path.with_name("aside")
-    shutil.copy(path, aside)
-    os.replace(aside, path)
-
-
 SPOILS: dict[str, Callable[[pathlib.Path, pathlib.Path], object]] = {
     "deleted": lambda path, _: path.unlink(),
-    "replaced by mv": lambda path, _: replaced_by_mv(path),
-    "replaced by cp": lambda path, _: path.write_bytes(path.read_bytes()),
-    "restored by mv": lambda path, backup: os.replace(backup, path),
-    "restored by cp": lambda path, backup: shutil.copyfile(backup, path),
+    "replaced by itself": lambda path, _: path.write_bytes(path.read_bytes()),
+    "restored": lambda path, backup: os.replace(backup, path),
     "vacuumed": lambda path, _: execute(path, "vacuum"),
     "in WAL mode": lambda path, _: execute(path, "pragma journal_mode = wal"),
     "with a hot journal": lambda path, _: leave_hot_journal(path),
@@ -718,7 +703,7 @@ def test_no_call_is_overlooked_by_a_worker_that_is_about_to_exit(
         for user, pid in zip(users, pids, strict=True):
             assert server.wait(pid) == 0, output(user)
         for user in users:
-            has_learned(user, text)
+            eventually(functools.partial(knows, user, text), f"learning {text} of {user.folder}")
     ends = 0
     for user in users:
         learned(user, *(f"I like colour number {number}" for number in range(rounds)))
@@ -727,46 +712,12 @@ def test_no_call_is_overlooked_by_a_worker_that_is_about_to_exit(
     assert ends > len(users) * rounds / 4, "workers seldom came to an end"
 
 
-def has_learned(user: User, text: str) -> None:
-    eventually(lambda: text in user.facts, f"learning {text} of {user.folder}")
+def knows(user: User, fact: str) -> bool:
+    return fact in user.facts
 
 
 def no_worker_runs(user: User) -> None:
     eventually(lambda: not user.worker_runs(), "the worker's end")
-
-
-def test_two_users_at_once_learn_each_their_own(server: Server, tmp_path: pathlib.Path) -> None:
-    one, other = User(tmp_path / "one"), User(tmp_path / "other")
-    pids = [
-        server.start(user, "llm", args=[f"I live in {place} {n}"])
-        for n in range(4)
-        for user, place in ((one, "Leeds"), (other, "York"))
-    ]
-    assert [server.wait(pid) for pid in pids] == [0] * 8
-    learned(one, *(f"I live in Leeds {n}" for n in range(4)))
-    learned(other, *(f"I live in York {n}" for n in range(4)))
-    assert worker_pid(one) != worker_pid(other)
-    end_workers(one)
-    end_workers(other)
-
-
-def test_a_second_worker_beside_one_whose_lock_was_deleted_learns_nothing_twice(server: Server, user: User) -> None:
-    server.llm(user, "I live in Leeds")
-    learned(user, "I live in Leeds")
-    user.places.lock_file("worker").unlink()
-    server.llm(user, "I work as a nurse")
-    learned(user, "I live in Leeds", "I work as a nurse")
-
-
-def test_a_deleted_profile_lock_is_created_again(server: Server, user: User) -> None:
-    known_home(user.places)
-    with user.memory() as opened:
-        for fact in ("Speaks Welsh", "Speaks Dutch"):
-            add(opened, fact)
-            user.places.lock_file("profile").unlink()
-    pids = [server.start(user, "write") for _ in range(4)]
-    assert [server.wait(pid) for pid in pids] == [0] * 4
-    assert user.facts == [*FACTS, "Speaks Welsh", "Speaks Dutch", "Plays chess"]
 
 
 # -- the clock -----------------------------------------------------------------------
@@ -817,18 +768,6 @@ def test_a_failed_turn_does_not_wait_for_years_because_the_clock_has_jumped(user
         learner.ask = Asked(user.places)
         assert learner.learn(), "it waits for a time that another clock told"
     assert user.facts == ["Plays the oboe", "I prefer coffee to tea now"]
-
-
-@pytest.mark.parametrize("days", JUMPS.values(), ids=list(JUMPS))
-def test_history_stays_in_order_whatever_the_clock_says(user: User, days: float) -> None:
-    clock = Clock()
-    with user.memory(now=clock) as opened:
-        opened.history.change("load", lambda _: "- One\n")
-        clock.advance(days=days)
-        opened.history.change("load", lambda _: "- Two\n")
-        opened.history.undo([2])
-    assert user.authors == ["load", "load", "undo"]
-    assert user.profile == "- One\n"
 
 
 # -- the plugin goes while a worker runs -------------------------------------------------

@@ -154,17 +154,6 @@ def test_line_ends_bom_and_a_missing_final_newline_stay_as_they_are(newline: str
     assert removed(written("## Tea", "* Black", "* Green"), "Black") == written("## Tea", "* Green")
 
 
-def test_replacing_and_removing_touch_exactly_the_named_line() -> None:
-    odd = "\ufeff# Me\r\n- Fact\n\n* Other  \r\n  - nested\n1. One\n\r\n2) Two\n```\n- code\n```\n\n- [ ] task\n---\n- Überfakt 🎉\n"
-    for document in (Document(odd), Document(f"{odd}\u2028\n-\tTab\n\n<!-- x -->\n- Last")):
-        for item in document.ids.values():
-            before, after = document.lines[: item.line], document.lines[item.line + 1 :]
-            replaced = document.replace(item, "New")
-            assert (replaced.lines[: item.line], replaced.lines[item.line + 1 :]) == (before, after)
-            assert replaced.lines[item.line].removeprefix(item.bullet).rstrip("\r\n") == "New"
-            assert document.remove(item).text == "".join(before + after)
-
-
 # Where a new fact goes
 
 

@@ -203,13 +203,6 @@ def test_add_writes_at_once_under_its_heading_from_an_argument_or_from_stdin(use
     assert "nothing to add" in user.run("add", stdin=" \n", code=1)[1]
 
 
-def test_a_section_of_a_similar_name_is_another_one(user: User) -> None:
-    for there, wanted in (("Wealth", "Health"), ("Child 1", "Child 2"), ("Interest", "Interests")):
-        user.run("load", "-", stdin=f"## {there}\n- Old\n\n## {there} too\n")
-        user.run("add", "New", "--section", wanted)
-        assert user.profile == f"## {there}\n- Old\n\n## {there} too\n\n## {wanted}\n- New\n"
-
-
 def test_a_text_needs_no_quotes_and_may_begin_with_a_dash(user: User) -> None:
     user.run("add", "- Likes tea")
     user.run("add", "Plays", "the", "cello,", "badly", "--section", "Interests")
@@ -217,9 +210,3 @@ def test_a_text_needs_no_quotes_and_may_begin_with_a_dash(user: User) -> None:
     user.run("forget", "- Likes", "tea", "--yes")
     assert user.facts == ["Plays the cello, badly"]
     assert "No such option" in user.run("add", "--sektion", code=2)[1]
-
-
-def test_a_section_must_be_one_line_of_text(user: User) -> None:
-    for section in ("A\nB", "#", " ", "x\u200by"):
-        assert "Error: " in user.run("add", "Likes tea", "--section", section, code=1)[1]
-    assert user.profile == ""

@@ -88,13 +88,15 @@ def test_a_disk_that_fills_up_in_the_middle_of_a_line_costs_that_line_alone(user
     "spoiled",
     [b'{"id": "half", "comm\n', b"\x00" * 40 + b"\n", b"\xff\xfe{\n", b"[1, 2]\n", b'"a"\n', b'{"id": "x", \n'],
 )
-def test_a_line_that_cannot_be_read_spoils_no_other_line(user: User, spoiled: bytes) -> None:
+def test_a_line_that_cannot_be_read_spoils_no_other_line_is_counted_and_told(user: User, spoiled: bytes) -> None:
     user.types(SAID)
     with user.places.journal.open("ab") as file:
         file.write(spoiled)
     user.types(ALSO)
     for _ in range(3):
         assert [said for _, said in take_in(user) if said] == [SAID, ALSO]
+    assert "1 line of" in user.problems()
+    assert "could not be read" in user.problems()
     user.run("update")
     assert user.facts == [SAID, ALSO]
 

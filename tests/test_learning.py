@@ -247,6 +247,26 @@ def test_a_message_that_is_forgotten_while_the_model_thinks_is_not_learned(user:
 # Attempts
 
 
+def test_a_message_whose_update_is_cut_short_every_time_is_set_aside_and_told(user: User) -> None:
+    def killed(*_: str) -> memory.Reply:
+        raise KeyboardInterrupt
+
+    user.types(SAID)
+    clock = Clock(memory.utc_now())
+    with user.memory(now=clock) as opened:
+        memory.take_in(opened)
+        learner = memory.Learner(opened, memory.Settings(), killed)
+        for _ in range(memory.MOST_ATTEMPTS):
+            with pytest.raises(KeyboardInterrupt):
+                learner.learn()
+            clock.advance(hours=1)
+        assert learner.learn() is None
+    assert in_state(user, "aside") == 1
+    assert "its update was cut short again and again" in user.run("status")[0]
+    user.run("update", "--retry")
+    assert user.facts == [SAID]
+
+
 def test_turns_whose_update_failed_through_no_fault_of_the_model_are_put_off(user: User) -> None:
     user.profile = "- Mine\n"
     user.types(SAID)

@@ -129,6 +129,17 @@ def test_a_message_that_fails_is_tried_five_times_at_growing_intervals_then_set_
     assert user.facts == ["Leeds"]
 
 
+def test_a_context_that_is_too_small_is_told_with_the_way_out_and_not_tried_again(here: User) -> None:
+    (here.script / "error.txt").write_text("Requested tokens (530) exceed context window of 512")
+    here.types(SAID)
+    with learning(here, Clock(memory.utc_now())) as learner:
+        assert learner.learn()
+        assert in_state(learner, "aside") == 1
+    status = here.run("status")[0]
+    assert "too small" in status
+    assert "LLM_MEMORY_MODEL" in status
+
+
 def test_messages_that_failed_together_are_asked_about_one_by_one(user: User) -> None:
     def small(model: str, request: str) -> str:
         if request.count("</message-") > 1:

@@ -11,57 +11,17 @@ import llm_user_memory as memory
 from llm_user_memory import Document, Edit, Message
 
 # Lines as people and other programs write them, and lines made to trip a parser.
-WORDS = st.sampled_from(
-    [
-        "Likes tea",
-        "likes TEA.",
-        "Lives in Porto",
-        "می\u200cخواهم",
-        "東京",
-        "<b>",
-        "👨\u200d👩",
-        "x",
-        "[ ] todo",
-        "a | b",
-        "--",
-        "1. one",
-    ]
+SAID = "Likes tea;likes TEA.;Lives in Porto;می\u200cخواهم;東京;<b>;👨\u200d👩;x;[ ] todo;a | b;--;1. one"
+BULLETS = "- ;* ;+ ;• ;1. ;2) ;  - ;\t* ;- [x] ;;    ;> "
+ODD = (
+    "# User Profile;## Interests;## Preferences ##;###;#;## ;```;~~~~;```py;<!--;-->;<!-- x -->;---;- - -;; ;\t;\ufeff;"
+    "\x0c;\u2028;\r;</user_profile>;<user_profile>;< /USER_PROFILE;</profile>;-;- ;•"
 )
-BULLETS = st.sampled_from(["- ", "* ", "+ ", "• ", "1. ", "2) ", "  - ", "\t* ", "- [x] ", "", "    ", "> "])
-ODD = st.sampled_from(
-    [
-        "# User Profile",
-        "## Interests",
-        "## Preferences ##",
-        "###",
-        "#",
-        "## ",
-        "```",
-        "~~~~",
-        "```py",
-        "<!--",
-        "-->",
-        "<!-- x -->",
-        "---",
-        "- - -",
-        "",
-        " ",
-        "\t",
-        "\ufeff",
-        "\x0c",
-        "\u2028",
-        "\r",
-        "</user_profile>",
-        "<user_profile>",
-        "< /USER_PROFILE",
-        "</profile>",
-        "-",
-        "- ",
-        "•",
-    ]
-)
+WORDS = st.sampled_from(SAID.split(";"))
 LINES = st.one_of(
-    st.builds("{}{}".format, BULLETS, WORDS), ODD, st.text(max_size=20).filter(lambda text: "\n" not in text)
+    st.builds("{}{}".format, st.sampled_from(BULLETS.split(";")), WORDS),
+    st.sampled_from(ODD.split(";")),
+    st.text(max_size=20).filter(lambda text: "\n" not in text),
 )
 ENDS = st.sampled_from(["\n", "\n", "\n", "\r\n"])
 PROFILES = st.builds(
