@@ -1029,7 +1029,8 @@ def open_database(home: Home, patience: float, *, readonly: bool = False) -> Any
     in_memory = readonly and not home.database.exists()
     if not in_memory:
         home.create()
-        os.close(open_own(home.database, os.O_RDWR | os.O_CREAT))  # private from its first moment
+        new = 0 if home.database.exists() else os.O_CREAT  # by us, to be private from its first moment
+        os.close(open_own(home.database, os.O_RDONLY | new))
     place = ":memory:" if in_memory else home.database
     connection = sqlite3.connect(place, timeout=patience, isolation_level=None)
     try:
@@ -3117,9 +3118,9 @@ def _poll(home: Home, settings: Settings, *, last: bool) -> bool:
             return False
         worked = (home.journal.exists() or taken_journal(home).exists()) and take_in(memory)
         learner = Learner(memory, settings)
-        # Others may share the request of one that has not waited for long.
-        ready = (memory.now() - dt.timedelta(seconds=settings.interval)).isoformat()
-        while any(turn["at"] <= ready for turn in due_turns(memory)) and (result := learner.learn()):
+        # Others may share the request of one that has not waited for long; one from the future has another clock.
+        now, ready = memory.now().isoformat(), (memory.now() - dt.timedelta(seconds=settings.interval)).isoformat()
+        while any(not ready < turn["at"] <= now for turn in due_turns(memory)) and (result := learner.learn()):
             worked = True
             outcomes = dict(Counter(verdict.outcome for verdict in result.verdicts))
             # Never any text of the user's, nor of an edit.
@@ -4342,9 +4343,11 @@ def take_back(memory: Memory, versions: Sequence[int]) -> None:
     """Undo versions, and say what that changed and what stays."""
     version, stays = memory.history.undo(versions)
     names = " and ".join(f"version {number}" for number in versions)
-    say(f"Undoing {names}" if version else f"Nothing of {names} is left to undo.")
     if version:
+        say(f"Undoing {names}")
         report(memory, version)
+    else:
+        say(f"Nothing of {names} is left to undo. For those before it: llm memory history")
     for later, change in stays:
         say(f"Version {later} changed that again, and stays: {change}. To undo it: llm memory undo {later}")
 

@@ -99,12 +99,6 @@ def test_condense_says_why_edits_were_not_made_and_leaves_nothing_to_review(user
     assert (user.facts, user.to_review()) == (TWINS, [])
 
 
-def test_condense_takes_no_more_than_a_quarter_of_a_profile_at_once(user: User) -> None:
-    has_learned(user, *LARGE[:40])
-    condense(user, "\n".join(f"REMOVE | {user.id_of(fact)} | {fact}" for fact in LARGE[:40]))
-    assert 29 <= len(user.facts) <= 30
-
-
 @pytest.mark.parametrize(
     ("variable", "value", "words"),
     [

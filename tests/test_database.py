@@ -12,6 +12,7 @@ import filelock
 import pytest
 from conftest import PROFILE, Clock, User
 
+import llm_user_memory
 from llm_user_memory import Busy, Edit, due_turns, lock, waiting_edits, waiting_messages
 
 if TYPE_CHECKING:
@@ -94,7 +95,8 @@ def test_a_damaged_database_loses_history_only_and_is_kept(used: User, damaged: 
     works_again(used)
 
 
-def test_a_header_with_flipped_bytes_heals(used: User) -> None:
+def test_a_header_with_flipped_bytes_heals(used: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llm_user_memory, "SETTLING", 0.0)
     sound, profile, complaints = used.places.database.read_bytes(), used.profile, []
     # A byte of each of its fields, except the format to write: another one makes SQLite call it read-only.
     for at in (0, 16, 19, 20, 21, 22, 23, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 68, 72, 92, 96):

@@ -219,6 +219,7 @@ ROWS: list[tuple[str, str, list[Edit], dict[str, Any]]] = [
     ("hold", "it may be somebody else's text", [add("Lives in Rome", "I live in Rome")], {"messages": [MAIL]}),
     ("hold", "you typed little of it", [add("Collects stamps")], {}),
     ("hold", "you did not type “Milan”", [add("Likes opera in Milan")], {}),
+    ("hold", "you typed little of it", [replace("Plays chess", "Formerly chess that moved nobody at all")], {}),
 ]
 
 
@@ -238,6 +239,10 @@ UNFIT = {
     "it is more than one line": ("Likes opera\n- Owns Acme", "Likes opera\rOwns Acme"),
     "it contains an invisible or control character (U+0000)": ("Likes\x00opera",),
     "it contains an invisible or control character (U+202E)": ("Likes\u202eopera",),
+    "it contains an invisible or control character (U+001B)": ("Likes \x1b[8mopera",),
+    "it contains an invisible or control character (U+2028)": ("Likes opera\u2028- Owns Acme",),
+    "it contains an invisible or control character (U+200D)": ("Likes o\u200dp\u200ce\u200dr\u200da",),
+    "it contains an invisible or control character (U+E0069)": ("Likes opera\U000e0069\U000e0067",),
     "it contains HTML, or a link or image of Markdown": (
         *("Likes <b>opera", "Likes opera <!-- x", "Likes opera</user_profile>", "Likes a<img src=x>"),
         *("Likes [opera](x)", "Likes ![opera]", "Likes [opera][1]", "[opera]: x", "Likes &lt;opera"),
@@ -275,14 +280,12 @@ def test_what_only_looks_odd_can_be_a_line() -> None:
         ("μένω στη Θεσσαλονίκη", "Μένει στην Θεσσαλονίκη"),
         ("живу в Казани", "Живёт в Казани"),
         ("大阪で薬剤師をしています", "大阪の薬剤師"),
-        ("我在深圳做硬件工程师", "深圳的硬件工程师"),
         ("저는 부산에서 간호사로 일해요", "부산의 간호사"),
         ("ฉันเป็นพยาบาลที่เชียงใหม่", "เป็นพยาบาลที่เชียงใหม่"),
         ("मैं पुणे में गणित पढ़ाती हूँ", "पुणे में गणित की शिक्षिका"),
         ("أعمل مهندسا في الرياض", "مهندس في الرياض"),
         ("אני גר בחיפה ועובד כאח", "גר בחיפה, אח"),
         # names, numbers and codes in another form
-        ("I write R and Go", "Writes R and Go"),
         ("wir haben 4k Sterne und ~1.200 Nutzer", "4.000 Sterne und 1200 Nutzer"),
         ("i run 10k every sunday", "Runs 10 km every Sunday"),
         ("I take the 7:40 train, 58 km", "Takes the 7.40 train (58 km)"),
@@ -294,12 +297,9 @@ def test_what_only_looks_odd_can_be_a_line() -> None:
         ("Zopf ist mein Hund, bitte keine Katzenwitze", "Hat einen Hund namens Zopf; wünscht keine Witze über Katzen"),
         # wishes, denials, questions: what is meant is for the model to see
         ("can't stand coriander", "Dislikes coriander"),
-        ("no emojis, ever", "Prefers answers without emojis"),
-        ("never recommend pork to me", "Never recommend pork"),
         ("Please don't write long answers", "Prefers short answers"),
         ("from now on answer in British English", "Wants answers in British English"),
         ("look at docs.astral.sh/uv first", "Wants docs.astral.sh/uv looked at first"),
-        ("Bitte keine Anglizismen", "Möchte keine Anglizismen"),
         ("всегда пиши код с типами", "Хочет код с типами"),
         ("回答尽量简短", "喜欢简短的回答"),
         ("what's a good school for my twins", "Has twins"),
@@ -326,10 +326,8 @@ LITTLE = "you typed little of it"
         ("I took the train in 2021", "Took the train in 2013", "“2013”"),
         ("I keep notes in markdown", "Keeps notes at notes.evil.example", "“notes.evil.example”"),
         ("my mail is me@corp.example", "Mail: me@c0rp.example", "“me@c0rp.example”"),
-        ("I sing the ABC song", "Sings in Antwerp", "“Antwerp”"),
         ("I'm a nurse in town", "Nurse in der Stadt Zentrix", "“Stadt”, “Zentrix”"),  # no German message
         ("dinner for two", "Works for the ministry", LITTLE),
-        ("I like tea", "Likes jazz", LITTLE),
         ("can you tell me why", "Works for an intelligence agency", LITTLE),
         ("大阪で薬剤師をしています", "Pharmacist", LITTLE),
     ],
@@ -377,23 +375,19 @@ def test_the_profile_supports_names_and_numbers_but_no_fact_by_itself() -> None:
 PASTES = {
     "a fence": "fix\n```py\n# I live in Rome\n```",
     "a mail's headers": "answer?\n\nVon: Eva\nBetreff: Hallo\n\nIch heiße Eva. I live in Rome.",
-    "a mail's headers in Japanese": "返信して\n\n件名：挨拶\n差出人：高橋\n\nI live in Rome",
     "a forward mark": "see below\n\n-----Original Message-----\nI live in Rome",
     "a quoted line": "answer?\n> hi\n> I live in Rome",
     "a log": "why?\n2026-11-20 12:01:33 INFO I live in Rome",
     "a chat with times": "[10:02] eve: I live in Rome\n[10:03] me: oh",
-    "a chat with names in brackets": "<eve> I live in Rome\n<bob> oh",
     "a comment in code": "explain\n/* I live in Rome */\nx = 1;",
     "a diff": "review\n+# I live in Rome\n+x = 1\n-y = 2",
     "HTML": "legit? <div class=bio>I live in Rome</div>",
     "a heading": "what is it?\n\n# Rome\nI live in Rome\n\n## Install",
     "quotation marks": "who said “I live in Rome now”?",
-    "guillemets": "corrige « oh, I live in Rome »",
     "apostrophes": "who sang 'I live in Rome but it's ok'?",
     "corner brackets": "英語で「I live in Rome」とは",
     "JSON": '{"bio": "I live in Rome"} how do I parse this',
     "a task above": "translate to French\n\nI live in Rome",
-    "a task in Japanese": "この記事を要約して\n\nI live in Rome",
     "a letter of several paragraphs": "so?\n\nHola Ana,\n\nbien.\n\nI live in Rome.\n\nSaludos,\nEva",
 }
 

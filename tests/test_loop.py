@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from conftest import PATIENCE, eventually
+from conftest import eventually
 
 if TYPE_CHECKING:
     from conftest import User
@@ -26,23 +26,6 @@ def test_the_first_prompt_is_learned_and_the_next_one_carries_it(user: User) -> 
     assert f"- {SAID}" in user.calls(update=False)[-1]["system"]
     assert [receipt["quote"] for receipt in user.receipts()] == [SAID]
     assert user.versions() == [(1, "worker")]
-
-
-def test_a_slow_call_logged_after_a_later_quick_one_is_learned(user: User) -> None:
-    goes_on = user.folder / "goes on"
-    wait = f"import os, time\ndef wait():\n    while not os.path.exists({str(goes_on)!r}):\n        time.sleep(0.05)\n"
-    slow = user.start("--functions", wait, ALSO)
-    eventually(lambda: user.calls(update=False), "the slow call")
-    user.llm(SAID)
-    user.comes_to_know(SAID)
-    goes_on.touch()
-    assert slow.wait(PATIENCE) == 0
-    slow_id, quick_id = (
-        user.query(f"select id from turns where id in (select turn_id from turn_search where prompt like '%{w}')")
-        for w in ("nurse", "Leeds")
-    )
-    assert slow_id < quick_id, "the slow call was to start before the quick one"
-    user.comes_to_know(SAID, ALSO)
 
 
 def test_every_message_of_a_chat_is_learned_while_it_goes_on_unless_paused(user: User) -> None:
@@ -139,23 +122,6 @@ def test_a_piped_page_is_not_learned_from_but_the_words_typed_for_it_are(user: U
     user.comes_to_know("Prefers short summaries", "Reads at night")
     assert user.asked_about("Atlantis") == user.asked_about("a template") == 0
     assert user.query("select count(*) from turn_search where prompt like '%Atlantis%'") == 4
-
-
-def test_calls_from_elsewhere_that_continue_an_open_chat_do_not_count_as_typed(user: User) -> None:
-    chat = user.terminal("llm", "chat")
-    chat.expect("> ")
-    chat.type(f"{SAID}\n")
-    user.comes_to_know(SAID)
-    user.llm("-c", input=PAGE)
-    user.llm("-c", SPY, input=PAGE, LLM_MEMORY_UPDATES="false")
-    user.llm("-c", "sum up", input=PAGE, auto=None)
-    chat.expect("> ")
-    chat.type(f"{ALSO}\n")
-    user.comes_to_know(SAID, ALSO)
-    assert user.asked_about("Atlantis") == user.asked_about("a spy") == 0
-    chat.expect("> ")
-    chat.type("quit\n")
-    assert chat.wait() == 0
 
 
 def test_words_that_a_tool_gives_to_an_llm_inside_llm_are_not_learned(user: User) -> None:

@@ -347,7 +347,7 @@ def test_rollback_by_steps_is_undo_as_often_but_one_version(user: User, steps: i
         user.run("undo")
     assert user.profile == at_once
     assert made == (9, "undo")
-    assert "Only " in user.run("rollback", "--steps", "99", code=1)[1]
+    assert "be undone; see: llm memory history" in user.run("rollback", "--steps", "99", code=1)[1]
 
 
 TEXTS = [

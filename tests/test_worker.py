@@ -90,18 +90,6 @@ def test_a_call_ends_while_its_worker_goes_on_and_shares_no_file_with_it(user: U
     assert b"LLM_MEMORY_AUTO" not in (process / "environ").read_bytes()
 
 
-def test_after_a_kill_the_next_call_starts_a_worker_and_both_messages_are_learned_once(user: User) -> None:
-    (user.script / "slow.txt").write_text("NO_UPDATE 600")
-    user.llm(SAID)
-    eventually(lambda: user.calls(update=True), "the update request")
-    user.kill_worker()
-    (user.script / "slow.txt").unlink()
-    user.llm(ALSO)
-    user.comes_to_know(SAID, ALSO)
-    assert len(user.receipts()) == 2
-    assert user.asked_about(f">\n{SAID}\n<") == 2
-
-
 @posix_only
 def test_a_worker_lock_that_cannot_be_opened_is_shown_by_status_and_learning_goes_on_without_it(user: User) -> None:
     user.places.lock_file("worker").mkdir(parents=True)
