@@ -629,6 +629,7 @@ def _luhn(number: str) -> bool:
 
 
 def _iban(number: str) -> bool:
+    number = number.lower()  # the sign for kelvin is no letter before
     return int("".join(str(int(char, 36)) for char in (number[4:] + number[:4]).replace(" ", ""))) % 97 == 1
 
 
@@ -998,8 +999,9 @@ class ProfileUnreadable(Problem):
 
 def damaged(error: BaseException) -> bool:
     """Tell whether an error says that the database file itself is broken, or another version's."""
-    is_ours = isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.ProgrammingError)
-    return is_ours and not re.search(_PASSING, str(error))
+    is_ours = isinstance(error, sqlite3.DatabaseError)
+    is_a_bug = isinstance(error, (sqlite3.ProgrammingError, sqlite3.IntegrityError))
+    return is_ours and not is_a_bug and not re.search(_PASSING, str(error))
 
 
 def in_words(error: BaseException) -> str:
@@ -2015,7 +2017,7 @@ def take_in(memory: Memory) -> bool:
             at = str(note.get("at") or turn.at)
             row = {"id": id, "at": at, "thread": turn.thread, "start": start, "length": length}
             row |= {"model": note.get("model") or turn.model, "review": int(bool(note.get("review")))}
-            db["turns"].insert(row | {"state": "gone" if start is None else "pending"})
+            db["turns"].insert(row | {"state": "gone" if start is None else "pending"}, ignore=True)
         set_state(db, "call_failed", call_failure(memory))
         if unreadable := journal_entries(home).count({}):
             set_state(db, "unreadable", unreadable)
@@ -2272,7 +2274,7 @@ def typed_in(memory: Memory, thread: str) -> list[Message]:
 
 def retry(memory: Memory) -> None:
     """Make all turns that were put off or set aside due again, and ask models that missed the form."""
-    set_state(memory.db, "condensed", "")
+    memory.db.execute("delete from state where key in ('condensed', 'unreadable')")
     memory.db.execute("update requests set outcome = 'retried' where outcome = 'form'")
     memory.db.execute("update turns set state = 'pending', attempts = 0, due = 0 where state in ('pending', 'aside')")
 
@@ -2454,7 +2456,7 @@ class Learner:
         return result.version, list(dict.fromkeys(one.reason for one in result.verdicts if one.outcome != "apply"))
 
     def _keep_within_budget(self, batch: Batch) -> None:
-        """Condense a profile that is over its budget; a text that was tried is not tried again."""
+        """Condense a profile that is over its budget; a text that was condensed is not asked about again."""
         db, text = self.memory.db, self.memory.history.profile()
         if len(text) > self.settings.budget and get_state(db, "condensed") != digest(text):
             with contextlib.suppress(ModelFailed):  # status says that it is over its budget
@@ -2693,7 +2695,8 @@ def review(
             news = (read_own(memory.home.news) or "").splitlines()
             memory.home.news.unlink(missing_ok=True)
             for line in news:
-                append_line(memory.home.news, json.loads(line) | {"review": 0})
+                with contextlib.suppress(ValueError):  # a full disk has cut it
+                    append_line(memory.home.news, json.loads(line) | {"review": 0})
 
     models = ", ".join(sorted({edit.model for edit in accepted} - {""}))
     return memory.history.change("review", make, record, model=models), problems
@@ -2812,7 +2815,7 @@ class Found(NamedTuple):
 
 
 def find_said(memory: Memory, says: Says) -> Found:
-    """Find everything that forgetting would remove. Raises ``LogUnreadable``."""
+    """Find everything that forgetting would remove. Raises ``Problem``."""
     sayings = list(Document(memory.history.profile()).sayings())
     lines = [line for line, fact, _ in sayings if fact and says(fact)]
     # Only the user can rename a heading.
@@ -2873,7 +2876,7 @@ def forget(memory: Memory, says: Says) -> None:
     memory.history.change("forget", make, record)
     for path in (*kept_files(memory.home), memory.home.news):
         path.unlink(missing_ok=True)
-    db.execute("delete from state where key in ('call_failed', 'condense_failed', 'displaced', 'worker_failed')")
+    db.execute("delete from state where key in ('call_failed', 'displaced', 'worker_failed')")
     db.execute("vacuum")  # SQLite leaves pieces when it moves what was deleted (measured)
 
 
@@ -3644,11 +3647,11 @@ def take_news(home: Home) -> str:
 
     if read_own(home.news) is None:  # not a file of ours
         return ""
+    profile = read_profile(home.profile)
     taken = home.directory / ".news.told"
     os.replace(home.news, taken)
     written, news = taken.stat().st_mtime, read_own(taken) or ""
     taken.unlink()
-    profile = read_profile(home.profile)
     newer = home.profile.exists() and home.profile.stat().st_mtime > written
     entries = []
     for line in news.splitlines():
@@ -4293,7 +4296,6 @@ def reword(edit: EditRow) -> str:
 
 def review_each(memory: Memory, waiting: Sequence[EditRow]) -> None:
     """Ask about one edit after the other, and do at once what is answered."""
-    versions: list[int] = []
     for at, edit in enumerate(waiting):
         say(f"\n({at + 1}/{len(waiting)}) {edit.section}", bold=True)
         letter = ask_about(edit, len(waiting) - at - 1)
@@ -4303,8 +4305,8 @@ def review_each(memory: Memory, waiting: Sequence[EditRow]) -> None:
             review(memory, dropped=chosen)
         elif letter in {"y", "a"} or fact:
             version, problems = review(memory, chosen, fact=fact)
-            versions += [version] if version else []
-            say("\n".join([*problems, f"To undo this: {to_undo(memory, version)}"]))
+            undo = [f"To undo this: {to_undo(memory, version)}"] if version else []
+            say("\n".join([*problems, *undo]))
         if letter in {"a", "d", "q"}:
             break
     say(f"{counted(len(waiting_edits(memory)), 'edit')} left to review.")
@@ -4368,7 +4370,7 @@ def memory_undo(versions: tuple[int, ...]) -> None:
 @command("llm memory rollback --to yesterday", never_asks)
 @click.argument("version", type=version_number, required=False)
 @click.option("--to", metavar="DATE-OR-AGE", help="2026-11-01, yesterday, 2h, '3 days ago'")
-@click.option("--steps", type=whole_number, metavar="N", help="Undo the last N changes")
+@click.option("--steps", type=click.IntRange(1, 999), metavar="N", help="Undo the last N changes")
 def memory_rollback(version: int | None, to: str | None, steps: int | None) -> None:
     "Bring back VERSION of the profile as a whole"
     if [version, to, steps].count(None) != 2:
