@@ -2332,6 +2332,8 @@ class Learner:
                 result = self.learn()
             if result:
                 tell(result)
+            if result and result.failure and result.failure.kind == "stuck":
+                return  # each further batch would wait as long
 
     def _move(self, batch: Batch, change: str, *values: object) -> None:
         ids = json.dumps([message.turn_id for message in batch.messages])
