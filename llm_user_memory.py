@@ -4657,8 +4657,8 @@ def memory_rows(memory: Memory) -> Iterator[tuple[str, Any, str]]:
     yield "refused", number, f"{counted(number, 'edit')} in the last 7 days; to see why: llm memory why --refused"
     sums = "select model, count(*) as requests, sum(read) as read, sum(written) as written from requests"
     costs = rows(db, f"{sums} where at >= ? group by model order by sum(read + written) desc", f"{now:%Y-%m}")
-    said = "this month {requests:,} requests to {model}, {read:,} tokens read, {written:,} written"
-    yield "costs", costs, "\n".join(said.format(**cost) for cost in costs)
+    said = "this month {} to {model}, {read:,} tokens read, {written:,} written"
+    yield "costs", costs, "\n".join(said.format(counted(cost["requests"], "request"), **cost) for cost in costs)
     whys = rows(db, "select distinct why from turns where state = 'pending' and why != ''")
     failed = [call_failure(memory), *(row["why"] for row in whys)]
     failed.append(get_state(db, "worker_failed").partition(" ")[2])
