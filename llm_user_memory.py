@@ -2333,7 +2333,10 @@ class Learner:
             if result:
                 tell(result)
             if result and result.failure and result.failure.kind == "stuck":
-                return  # each further batch would wait as long
+                # Each further batch would wait as long.
+                put_off = "update turns set due = ? where state = 'pending' and (model = ? or ?)"
+                due = self.memory.now().timestamp() + BACK_OFF[0]
+                self.memory.db.execute(put_off, [due, result.model, bool(self.settings.model)])
 
     def _move(self, batch: Batch, change: str, *values: object) -> None:
         ids = json.dumps([message.turn_id for message in batch.messages])
