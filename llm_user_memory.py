@@ -974,6 +974,7 @@ create table requests (id integer primary key, at text, model text, outcome text
 create table state (key text primary key, value text);
 create virtual table lines_fts using fts5 (words, tokenize = 'porter');
 create index versions_author on versions (author);
+create index versions_written on versions (written);
 create index lines_fact on lines (fact);
 create index lines_until on lines (until);
 create index edits_fact on edits (fact);
@@ -1369,7 +1370,7 @@ class History:
 
     def _adopt(self, author: str = "outside", base: str | None = None) -> str:
         """Make file and history agree, and return the text. Needs the lock."""
-        unwritten = value(self.db, "select id from versions where not written")
+        unwritten = value(self.db, "select id from versions where written = 0")
         if not unwritten:
             self._bring_in_displaced()
         latest = self.versions.latest()
