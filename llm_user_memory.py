@@ -1536,7 +1536,6 @@ class Verdict(NamedTuple):
 
     @property
     def before(self) -> str:
-        """The text of that line; ``""`` for an ``ADD``."""
         return self.item.text if self.item else ""
 
 
@@ -1550,33 +1549,25 @@ class Judgement(NamedTuple):
         return [verdict for verdict in self.verdicts if verdict.outcome == outcome]
 
 
-def _parse_edit(line: str) -> Edit | None:
-    action, _, rest = line.partition("|")
-    action = action.strip(" *_").upper()
-    target, bar, rest = rest.partition("|")
-    fact, quote = "", rest
-    if action in {"ADD", "REPLACE"} and bar:
-        fact, _, quote = rest.partition("|")
-    elif action != "REMOVE":
-        return None
-    target = target.strip() if action == "ADD" else target.strip("[]`* ").casefold()
-    return Edit(action, target, re.sub(r"^(?:[-*+•]\s+)+", "", fact.strip()), quote.strip(" \"'`“”„‘’«»"))
-
-
 def parse_reply(reply: str) -> list[Edit] | None:
     """Parse the edits of a reply, in whatever formatting: ``[]`` for ``NO_UPDATE``, ``None`` for neither."""
     reply = reply.encode("utf-8", "replace").decode()  # half of an emoji can't be kept
     # A reasoning model's thoughts end with a tag that not all of them also open.
-    answer = re.split(r"^[^|\n]*</think(?:ing)?>", reply, flags=re.MULTILINE | re.IGNORECASE)[-1][:LONGEST_REPLY]
+    answer = re.split(r"^[^|\n]*</think(?:ing)?>", reply, flags=re.MULTILINE | re.IGNORECASE)[-1]
     edits: list[Edit] = []
     declined = False
-    for line in split_lines(answer):
-        bare = re.sub(r"^\s*(?:(?:[-*+•>]|\d{1,3}[.)])\s+)*", "", line).strip().strip("`").strip()
-        if bare.startswith("|"):
-            bare = bare[1:].strip().removesuffix("|").rstrip()
+    for line in split_lines(answer[:LONGEST_REPLY]):
+        bare = re.sub(r"^\s*(?:(?:[-*+•>]|\d{1,3}[.)])\s+)*", "", line).strip("`| \t\r\n")
         declined = declined or bare.strip("*_. \"'").upper() in {NO_UPDATE, "NO UPDATE"}
-        if edit := _parse_edit(bare):
-            edits.append(edit)
+        action, *fields = (field.strip() for field in bare.split("|"))
+        action = action.strip("*_ ").upper()
+        before_quote = {"ADD": 2, "REPLACE": 2, "REMOVE": 1}.get(action, 99)
+        if len(fields) < before_quote:
+            continue
+        target = fields[0] if action == "ADD" else fields[0].strip("[]`* ").casefold()
+        fact = "" if action == "REMOVE" else re.sub(r"^(?:[-*+•]\s+)+", "", fields[1])
+        quote = " | ".join(fields[before_quote:]).strip(" \"'`“”„‘’«»")
+        edits.append(Edit(action, target, fact, quote))
     return list(dict.fromkeys(edits))[:MOST_EDITS] if edits or declined else None
 
 
@@ -1634,36 +1625,27 @@ _QUOTATION = r"""“[^”]*”|„[^“”]*[“”]|«[^»]*»|「[^」]*」|�
 LONGEST_TASK = 80  # characters of a first paragraph that may say what to do with the text below it
 
 
-def _is_typed_list(text: str) -> bool:
-    """Tell whether a text is five or more lines, most of them short, as people note them; no code, no letter."""
-    lines = [line for line in text.split("\n") if line.strip()]
-    short = [line for line in lines if len(line) <= 100]
-    return len(lines) >= 5 and 3 * len(short) >= 2 * len(lines) and not re.search(r"[;{}=<>\\]|,$", text, re.MULTILINE)
-
-
 @functools.lru_cache(maxsize=100)
 def own_words(text: str) -> str:
     """Return a typed message with ``CUT`` in place of what may be somebody else's text, but for quotations.
 
     A first paragraph of one short line is a task, and what stands below is what it is about, up to a last
-    paragraph of one line. It is no task if it ends like a greeting, or above a list or small letters:
-    people type like that, and hardly anything that is pasted is written so.
+    paragraph of one line. A greeting is no task; and what people note themselves is many short lines.
     """
-    first, *below = re.split(r"\n[ \t]*\n\s*", text.strip())
-    last = below[-1] if below and "\n" not in below[-1] else ""
     own = text.strip()
+    first, *below = re.split(r"\n[ \t]*\n\s*", own)
+    last = below[-1] if below and "\n" not in below[-1] else ""
     for shape in _FOREIGN:
         own = re.sub(shape, CUT, own, flags=re.MULTILINE)
     if own.startswith(CUT):  # what to do with it is said at the end
         return own + CUT + last
     if not below or "\n" in first or len(first) > LONGEST_TASK or first.endswith((",", "!", "，", "！")):
         return own
-    if _is_typed_list("\n".join(below)) or below[0].lstrip("-*• ")[:1].islower():
+    lines = [line for paragraph in below for line in paragraph.split("\n")]
+    long = [line for line in lines if len(line) > 100]
+    if len(lines) >= 5 and 3 * len(long) <= len(lines) and not re.search(r"(?m)[;{}=<>\\]|,$", "\n".join(lines)):
         return own
-    return own[: own.find("\n")] + CUT + (last if len(below) > 1 and own.endswith(last) else "")
-
-
-# A quote, and where its pieces stand in what was typed
+    return first + CUT + (last if len(below) > 1 and own.endswith(last) else "")
 
 
 @functools.lru_cache(maxsize=1_000)
@@ -1671,12 +1653,6 @@ def _spaced(text: str) -> str:
     """Put a space around each word and sign, so that "like tea" does not stand in "I dislike tea"."""
     signs = re.findall(rf"{UNSPACED}|(?:(?!{UNSPACED})[^\W_])+|[^\w\s]|_", normalised(text))
     return f" {' '.join(signs)} "
-
-
-def _says_enough(piece: str, text: str) -> bool:
-    """Tell whether a piece has two words or eight characters (wide ones count twice), or is the whole message."""
-    width = sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in piece)
-    return len(piece.split()) > 1 or width >= 8 or piece == normalised(text).strip(".!?。")
 
 
 def _is_own(piece: str, message: Message) -> bool:
@@ -1689,21 +1665,26 @@ def _is_own(piece: str, message: Message) -> bool:
     return _spaced(piece) in _spaced(own)
 
 
-def _find_pieces(quote: str, messages: Sequence[Message]) -> list[tuple[str, Message]]:
-    """Find each piece of a quote, and its message; nothing if one of them stands nowhere."""
-    whole = normalised(quote)
+def _find_pieces(quote: str, messages: Sequence[Message]) -> dict[str, Message]:
+    """Find the message of each piece of a quote; nothing if one of them stands nowhere, or says too little."""
+    whole, found = normalised(quote), dict[str, Message]()
     if without_masks(whole) != whole or normalised(CUT) in whole:  # the user typed neither
-        return []
+        return {}
     pieces = [whole] if any(_spaced(whole) in _spaced(m.text) for m in messages) else re.split(r"…|\.{3}", whole)
-    found: dict[str, Message] = {}
     for piece in sorted((piece.strip("\"' ") for piece in pieces), key=len, reverse=True):
-        there = [m for m in reversed(messages) if _spaced(piece) in _spaced(m.text)]  # the newest is the best receipt
-        # A piece too short to prove anything may stand in the message of a longer one.
-        there = [m for m in there if _says_enough(piece, m.text) or m in found.values()]
+        width = sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in piece)
+        says_enough = " " in piece or width >= 8
+        there = [
+            message
+            for message in reversed(messages)  # the newest is the best receipt
+            if _spaced(piece) in _spaced(message.text)
+            # A shorter piece may be the whole message, or stand in that of a longer one.
+            and (says_enough or piece == normalised(message.text).strip(".!?。") or message in found.values())
+        ]
         if not there:
-            return []
-        found[piece] = next((m for m in there if _is_own(piece, m)), there[0])
-    return list(found.items())
+            return {}
+        found[piece] = next((message for message in there if _is_own(piece, message)), there[0])
+    return found
 
 
 # The gates
@@ -1714,17 +1695,17 @@ class _Proposal(NamedTuple):
 
     edit: Edit
     item: Item | None  # its line, as the model was shown it
-    line: str  # that would go; "" for an ADD
-    pieces: Sequence[tuple[str, Message]]  # of its quote
+    line: str  # the text of that; "" for an ADD
+    pieces: Mapping[str, Message]  # of its quote
     typed: str  # in the threads of these messages
     shown: str  # the profile that the model was shown; in condensing, the line
     condensing: bool
     budget: int
     document: Document  # the profile with the edits before
-    gone: bool = False  # its line is no longer there, or another edit of this reply has changed it
-    alone: bool = False  # condensing would remove it, but the line that takes its words was not changed
-    too_many: bool = False  # edits in this reply
-    too_much: bool = False  # would be taken away within a day
+    gone: bool  # its line is no longer there, or another edit of this reply has changed it
+    alone: bool  # condensing would remove it, but the line that takes its words was not changed
+    too_many: bool  # edits in this reply
+    too_much: bool  # would be taken away within a day
 
 
 def _taken_away(changes: Iterable[tuple[str, str, str, str]]) -> int:
@@ -1741,12 +1722,14 @@ def _taken_away(changes: Iterable[tuple[str, str, str, str]]) -> int:
         elif was:
             mentioned.append(related(before, quote))
     kept = [[any(alike(word, other) for other in words(fact)) for word in words(was)] for fact, was in origin.items()]
-    lost = sum(2 * sum(same) < len(same) for same in kept)
-    return lost + len(mentioned) - min(5, sum(mentioned))
+    lost = [same for same in kept if 2 * same.count(True) < len(same)]
+    return len(lost) + len(mentioned) - min(5, mentioned.count(True))
 
 
-# Numbers, what stands in brackets, and a year with what belongs to it, such as the month: they need not be typed.
-_UNCOUNTED = r"\([^)]*\)|(?:\b[\w-]+ )?\b(?:19|20)\d\d\b|\d[\w.,:]*"
+# Need not be typed: what stands in brackets, a year with the month before it, a number with its unit.
+_UNCOUNTED = r"\([^)]*\)|(?:\b[\w-]+ )?\b(?:19|20)\d\d\b|\d[\w.,:]*(?: [^\W\d_]+)?"
+# "x" is a typed word. As much was added as three words in a row, or two at the end; characters say less than a word.
+_ADDED = rf"x(?: (?!x\b|{UNSPACED})\w+){{2}}(?:$| (?!x\b|{UNSPACED})\w)|x(?: {UNSPACED}+){{6}}"
 
 
 def _is_loose(p: _Proposal) -> bool:
@@ -1757,11 +1740,9 @@ def _is_loose(p: _Proposal) -> bool:
     typed = [word for word in new if has_form(word, p.typed)]
     if p.condensing:
         return len(new) > len(typed) + 1
-    few = len(new) > 2 and len(typed) < len(new) * (0.5 if p.line else 0.25)
-    # Or as much was added as three words in a row; two characters without spaces say less than a word.
-    row = " ".join("x" if word in typed else word for word in new)
-    added = re.search(rf"x(?: (?!x\b|{UNSPACED})\w+){{3}}|x(?: {UNSPACED}+){{6}}", row)
-    return few or bool(added) or not related(p.edit.fact, p.typed)
+    least = 0.5 if p.line else 0.25
+    added = re.search(_ADDED, " ".join("x" if word in typed else word for word in new))
+    return bool(added) or (len(new) > 2 and len(typed) < least * len(new)) or not related(p.edit.fact, p.typed)
 
 
 def _digits(text: str) -> set[str]:
@@ -1779,18 +1760,12 @@ def _follows(number: str, typed: set[str], years: Iterable[int]) -> bool:
     return any(abs(age) <= 3 or not typed or typed & {str(age - 1), str(age), str(age + 1)} for age in ages)
 
 
-def _has_name(name: str, text: str) -> bool:
-    """Tell whether a text has a name, in whatever spelling, or all parts of it in some form."""
-    together, parts = re.sub(r"\W", "", folded(name)), words(name)
-    return together in re.sub(r"\W", "", folded(text)) or all(has_form(part, text) for part in parts)
-
-
 @functools.lru_cache(maxsize=16)
 def _capitals_prove(text: str) -> bool:
     """Tell whether capitals mark names: not where many words inside sentences have them, as in German."""
     inside = re.findall(r"(?<=[^\W\d_] )[^\W\d_]\w+", re.sub(r"^#.*", "", text, flags=re.MULTILINE))
-    capitals: int = sum(word[0].isupper() for word in inside)
-    return capitals < 4 or 4 * capitals <= len(inside)
+    capitals = [word for word in inside if word[0].isupper()]
+    return len(capitals) < 4 or 4 * len(capitals) <= len(inside)
 
 
 _CODE = r"://|@|::|\w\w[._\\][^\W\d]|[^\W\d]\w[._\\]\w"
@@ -1804,15 +1779,19 @@ _TOKEN = (
 def _untyped(p: _Proposal) -> str:
     """Quote the names, numbers and addresses of a fact that nobody typed; ``""`` if there are none."""
     known = f"{p.typed}\n{p.shown}"
-    typed, shown = _digits(p.typed), _digits(p.shown)
-    years = [int(message.at[:4]) for _, message in p.pieces if message.at]
+    together = re.sub(r"\W", "", folded(known))
+    typed, numbers = _digits(p.typed), _digits(known)
+    years = [int(message.at[:4]) for message in p.pieces.values() if message.at]
     strange: list[str] = []
     for token in (found.strip(".,:;-/'’") for found in re.findall(_TOKEN, p.edit.fact)):
+        is_known = True
         if re.search(_CODE, token) or (token[0].isupper() and substance(token) and _capitals_prove(known)):
-            strange += [token] if not _has_name(token, known) else []
-        elif token[0].isdigit() and re.sub(r"\D", "", token) not in typed | shown:
-            strange += [token] if not _follows(token, typed, years) else []
-    return ", ".join(f"“{token}”" for token in strange[:3])
+            in_parts = all(has_form(part, known) for part in words(token))
+            is_known = in_parts or re.sub(r"\W", "", folded(token)) in together
+        elif token[0].isdigit():
+            is_known = re.sub(r"\D", "", token) in numbers or _follows(token, typed, years)
+        strange += [] if is_known else [f"“{token}”"]
+    return ", ".join(strange[:3])
 
 
 # The first that is true decides. A text that a test returns stands in place of {}.
@@ -1832,18 +1811,11 @@ GATES: tuple[tuple[str, str, Callable[[_Proposal], object]], ...] = (
     (
         "hold",
         "it may be somebody else's text",
-        lambda p: not p.condensing and not all(_is_own(*found) for found in p.pieces),
+        lambda p: not p.condensing and not all(_is_own(*found) for found in p.pieces.items()),
     ),
     ("hold", "you typed little of it", _is_loose),
     ("hold", "you did not type {}", _untyped),
 )
-
-
-def _decide(p: _Proposal) -> tuple[str, str]:
-    for outcome, reason, test in GATES:
-        if result := test(p):
-            return outcome, reason.format(result)
-    return "apply", ""
 
 
 def judge(
@@ -1868,52 +1840,55 @@ def judge(
     most_edits = 3 + sum(2 + 2 * (len(message.text.encode("utf-8", "replace")) // 400) for message in messages)
     a_day_ago = len(now.items) + sum({"ADD": -1, "REMOVE": 1}.get(action, 0) for action, *_ in lately)
     removed = [seen.ids[edit.target] for edit in edits if edit.action == "REMOVE" and edit.target in seen.ids]
-
-    def propose(edit: Edit) -> _Proposal:
+    found: list[tuple[Edit, Item | None, list[Message], dict[str, Message]]] = []
+    # What is merged comes before what goes for it.
+    for edit in sorted(edits, key=lambda edit: condensing and edit.action == "REMOVE"):
         item = None if edit.action == "ADD" else seen.ids.get(edit.target)
-        if edit.action == "ADD":  # to a heading of the profile or one of ours, never the model's own words
-            edit = edit._replace(target=now.section(edit.target))
-        line = item.text if item else ""
         sources = [*messages]
         if condensing:
             sources = [Message(one.text) for one in dict.fromkeys((item, *removed)) if one]
-        elif edit.fact and set(words(edit.fact)) <= set(words(line)):
+        elif item and edit.fact and set(words(edit.fact)) <= set(words(item.text)):
             # It only takes words away: the line's own date may have passed.
-            years = re.findall(r"\b(?:19|20)\d\d\b", line)
-            sources += [Message(line)] if any(year <= m.at[:4] for year in years for m in messages) else []
-        pieces = _find_pieces(edit.quote, sources)
-        threads = {message.thread_id for _, message in pieces}
-        typed = "\n".join(m.text for m in (*earlier, *sources) if m.thread_id in threads)
-        shown = line if condensing else seen.text
-        return _Proposal(edit, item, line, pieces, typed, shown, condensing, budget, now)
-
-    # What is merged comes before what goes for it.
-    proposals = [propose(edit) for edit in sorted(edits, key=lambda edit: condensing and edit.action == "REMOVE")]
-    too_many = not condensing and sum(bool(p.edit.fact and p.pieces) for p in proposals) > most_edits
+            years = re.findall(r"\b(?:19|20)\d\d\b", item.text)
+            sources += [Message(item.text)] if any(year <= m.at[:4] for year in years for m in messages) else []
+        found.append((edit, item, sources, _find_pieces(edit.quote, sources)))
+    proved = [edit for edit, _, _, pieces in found if edit.fact and pieces]
     document, day, verdicts = now, list(lately), list[Verdict]()
-    for p in proposals:
-        here = document.find(p.line, p.item.section, p.item.nth) if p.item else None
-        change = (p.edit.action, p.line, p.edit.fact, p.edit.quote)
-        taken = _taken_away([*day, change]) if p.item and not condensing else 0
+    for edit, item, sources, pieces in found:
+        if edit.action == "ADD":  # to a heading of the profile or one of ours, never the model's own words
+            edit = edit._replace(target=now.section(edit.target))  # noqa: PLW2901
+        line = item.text if item else ""
+        here = document.find(line, item.section) if item else None
+        threads = {message.thread_id for message in pieces.values()}
+        change = (edit.action, line, edit.fact, edit.quote)
+        taken = _taken_away([*day, change]) if item and not condensing else 0
         failed = [v.edit.fact for v in verdicts if v.outcome != "apply"]
-        changed = [v.item for v in verdicts if v.outcome == "apply"]
-        p = p._replace(  # noqa: PLW2901
+        p = _Proposal(
+            edit=edit,
+            item=item,
+            line=line,
+            pieces=pieces,
+            typed="\n".join(m.text for m in (*earlier, *sources) if m.thread_id in threads),
+            shown=line if condensing else seen.text,
+            condensing=condensing,
+            budget=budget,
             document=document,
-            gone=p.item is not None and (not here or p.item in changed),
-            alone=condensing and not p.edit.fact and any(related(p.line, fact) for fact in failed),
-            too_many=too_many,
+            gone=item is not None and (not here or item in [v.item for v in verdicts if v.outcome == "apply"]),
+            alone=condensing and not edit.fact and any(related(line, fact) for fact in failed),
+            too_many=not condensing and len(proved) > most_edits,
             too_much=taken > max(5, a_day_ago // 2, _taken_away(day)),
         )
-        outcome, reason = _decide(p)
+        results = ((outcome, reason.format(said)) for outcome, reason, test in GATES if (said := test(p)))
+        outcome, reason = next(results, ("apply", ""))
         if review_all and outcome != "reject":
             outcome, reason = "hold", "; ".join(filter(None, ("you review everything", reason)))
-        verdicts.append(Verdict(p.edit, outcome, reason, tuple(dict.fromkeys(m for _, m in p.pieces)), p.item))
+        verdicts.append(Verdict(edit, outcome, reason, tuple(dict.fromkeys(pieces.values())), item))
         if outcome == "apply":
             day.append(change)
             if not here:
-                document = document.add(p.edit.target, p.edit.fact)
+                document = document.add(edit.target, edit.fact)
             else:
-                document = document.replace(here, p.edit.fact) if p.edit.fact else document.remove(here)
+                document = document.replace(here, edit.fact) if edit.fact else document.remove(here)
     return Judgement(tuple(verdicts), document)
 
 
@@ -1980,17 +1955,15 @@ def taken_journal(home: Home) -> pathlib.Path:
 
 def journal_entries(home: Home) -> list[dict[str, Any]]:
     """Return the lines that no learner has taken in for good, oldest first; ``{}`` for what can't be read."""
-    found = []
-    for line in ((read_own(taken_journal(home)) or "") + (read_own(home.journal) or "")).splitlines():
+    text, found = (read_own(taken_journal(home)) or "") + (read_own(home.journal) or ""), list[dict[str, Any]]()
+    # Not at line ends alone: where a full disk has cut a line short, the next one stands behind it.
+    for part in filter(str.strip, re.split(r'\n|(?=\{")', text)):
         try:
-            found.append(json.loads(line))
-        except ValueError:  # noqa: PERF203 - a line that is broken spoils no other
-            found.append({})
-            # A full disk may have cut the line before short: this one then stands behind it.
-            with contextlib.suppress(ValueError):
-                found.append(json.loads('{"' + line.rpartition('{"')[2]))
-    entries = [entry if isinstance(entry, dict) else {} for entry in found]
-    return sorted(entries, key=lambda entry: str(entry.get("at")))
+            entry = json.loads(part)
+        except ValueError:
+            entry = {}
+        found.append(entry if isinstance(entry, dict) else {})
+    return sorted(found, key=lambda entry: str(entry.get("at")))
 
 
 def call_failure(memory: Memory) -> str:

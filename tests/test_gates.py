@@ -324,10 +324,11 @@ LITTLE = "you typed little of it"
         ("I pay 15k for my wedding", "Pays 150,000 for the wedding", "“150,000”"),
         ("I take the 7:40 train", "Takes the 9:40 train", "“9:40”"),
         ("I took the train in 2021", "Took the train in 2013", "“2013”"),
-        ("I keep notes in markdown", "Keeps notes at notes.evil.example", "“notes.evil.example”"),
+        ("I keep notes in markdown", "At notes.evil.example keeps notes", "“notes.evil.example”"),
         ("my mail is me@corp.example", "Mail: me@c0rp.example", "“me@c0rp.example”"),
-        ("I'm a nurse in town", "Nurse in der Stadt Zentrix", "“Stadt”, “Zentrix”"),  # no German message
+        ("I'm a nurse in town", "Nurse in der Stadt Zentrix in town", "“Stadt”, “Zentrix”"),  # no German message
         ("dinner for two", "Works for the ministry", LITTLE),
+        ("I run a bakery in Bonn", "Runs a bakery in Bonn, evades taxes", LITTLE),
         ("can you tell me why", "Works for an intelligence agency", LITTLE),
         ("大阪で薬剤師をしています", "Pharmacist", LITTLE),
     ],
@@ -357,7 +358,7 @@ def test_where_many_words_have_capitals_they_prove_nothing() -> None:
 def test_earlier_messages_of_the_thread_support_a_fact_but_cannot_be_quoted() -> None:
     earlier = [Message("I'm looking at flats in Turin", thread_id="a"), Message("I love Oslo", thread_id="b")]
     said = Message("no, the other one: we moved there in 2021", thread_id="a")
-    fact = add("Moved to a flat in Turin in 2021", "we moved there in 2021")
+    fact = add("Flat in Turin: moved there in 2021", "we moved there in 2021")
     assert outcome(fact, said, earlier=earlier) == ("apply", "")
     assert outcome(fact, said) == ("hold", "you did not type “Turin”")
     assert outcome(add("Moved to Oslo in 2021", "we moved there in 2021"), said, earlier=earlier)[0] == "hold"
