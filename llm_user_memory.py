@@ -41,6 +41,7 @@ import sqlite3
 import stat
 import sys
 import time
+import types
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -1534,20 +1535,6 @@ class Verdict(NamedTuple):
     messages: tuple[Message, ...] = ()  # that the pieces of its quote stand in
     item: Item | None = None  # the line that it replaces or removes, in the document that the model was shown
 
-    @property
-    def before(self) -> str:
-        return self.item.text if self.item else ""
-
-
-class Judgement(NamedTuple):
-    """All verdicts on a reply, and the document with the applied edits."""
-
-    verdicts: tuple[Verdict, ...]
-    document: Document
-
-    def of(self, outcome: str) -> list[Verdict]:
-        return [verdict for verdict in self.verdicts if verdict.outcome == outcome]
-
 
 def parse_reply(reply: str) -> list[Edit] | None:
     """Parse the edits of a reply, in whatever formatting: ``[]`` for ``NO_UPDATE``, ``None`` for neither."""
@@ -1690,7 +1677,7 @@ def _find_pieces(quote: str, messages: Sequence[Message]) -> dict[str, Message]:
 # The gates
 
 
-class _Proposal(NamedTuple):
+class _Proposal(types.SimpleNamespace):
     """An edit, and all that a gate may look at to judge it."""
 
     edit: Edit
@@ -1829,8 +1816,8 @@ def judge(
     review_all: bool = False,
     budget: int = 8_000,
     condensing: bool = False,
-) -> Judgement:
-    """Judge every edit on its own and apply the good ones.
+) -> tuple[tuple[Verdict, ...], Document]:
+    """Judge every edit on its own; return the verdicts, and the document with the good edits.
 
     ``seen`` is the profile that the model was shown, ``now`` as it is. ``earlier`` messages of a thread support
     its facts, but can't be quoted. ``lately`` is what learning applied within a day, oldest first: action,
@@ -1840,56 +1827,49 @@ def judge(
     most_edits = 3 + sum(2 + 2 * (len(message.text.encode("utf-8", "replace")) // 400) for message in messages)
     a_day_ago = len(now.items) + sum({"ADD": -1, "REMOVE": 1}.get(action, 0) for action, *_ in lately)
     removed = [seen.ids[edit.target] for edit in edits if edit.action == "REMOVE" and edit.target in seen.ids]
-    found: list[tuple[Edit, Item | None, list[Message], dict[str, Message]]] = []
+    proposals: list[_Proposal] = []
     # What is merged comes before what goes for it.
     for edit in sorted(edits, key=lambda edit: condensing and edit.action == "REMOVE"):
         item = None if edit.action == "ADD" else seen.ids.get(edit.target)
-        sources = [*messages]
-        if condensing:
-            sources = [Message(one.text) for one in dict.fromkeys((item, *removed)) if one]
-        elif item and edit.fact and set(words(edit.fact)) <= set(words(item.text)):
-            # It only takes words away: the line's own date may have passed.
-            years = re.findall(r"\b(?:19|20)\d\d\b", item.text)
-            sources += [Message(item.text)] if any(year <= m.at[:4] for year in years for m in messages) else []
-        found.append((edit, item, sources, _find_pieces(edit.quote, sources)))
-    proved = [edit for edit, _, _, pieces in found if edit.fact and pieces]
-    document, day, verdicts = now, list(lately), list[Verdict]()
-    for edit, item, sources, pieces in found:
         if edit.action == "ADD":  # to a heading of the profile or one of ours, never the model's own words
             edit = edit._replace(target=now.section(edit.target))  # noqa: PLW2901
-        line = item.text if item else ""
-        here = document.find(line, item.section) if item else None
+        line, sources = item.text if item else "", [*messages]
+        if condensing:
+            sources = [Message(one.text) for one in dict.fromkeys((item, *removed)) if one]
+        elif item and edit.fact and set(words(edit.fact)) <= set(words(line)):
+            # It only takes words away: the line's own date may have passed.
+            years = re.findall(r"\b(?:19|20)\d\d\b", line)
+            sources += [Message(line)] if any(year <= m.at[:4] for year in years for m in messages) else []
+        pieces = _find_pieces(edit.quote, sources)
         threads = {message.thread_id for message in pieces.values()}
-        change = (edit.action, line, edit.fact, edit.quote)
-        taken = _taken_away([*day, change]) if item and not condensing else 0
+        typed = "\n".join(m.text for m in (*earlier, *sources) if m.thread_id in threads)
+        given = {"shown": line if condensing else seen.text, "condensing": condensing, "budget": budget}
+        proposals.append(_Proposal(edit=edit, item=item, line=line, pieces=pieces, typed=typed, **given))
+    proved = [p for p in proposals if p.edit.fact and p.pieces]
+    document, day, verdicts = now, list(lately), list[Verdict]()
+    for p in proposals:
+        edit, here = p.edit, document.find(p.line, p.item.section) if p.item else None
+        change = (edit.action, p.line, edit.fact, edit.quote)
+        taken = _taken_away([*day, change]) if p.item and not condensing else 0
         failed = [v.edit.fact for v in verdicts if v.outcome != "apply"]
-        p = _Proposal(
-            edit=edit,
-            item=item,
-            line=line,
-            pieces=pieces,
-            typed="\n".join(m.text for m in (*earlier, *sources) if m.thread_id in threads),
-            shown=line if condensing else seen.text,
-            condensing=condensing,
-            budget=budget,
-            document=document,
-            gone=item is not None and (not here or item in [v.item for v in verdicts if v.outcome == "apply"]),
-            alone=condensing and not edit.fact and any(related(line, fact) for fact in failed),
-            too_many=not condensing and len(proved) > most_edits,
-            too_much=taken > max(5, a_day_ago // 2, _taken_away(day)),
-        )
+        changed = [v.item for v in verdicts if v.outcome == "apply"]
+        p.document = document
+        p.gone = p.item is not None and (not here or p.item in changed)
+        p.alone = condensing and not edit.fact and any(related(p.line, fact) for fact in failed)
+        p.too_many = not condensing and len(proved) > most_edits
+        p.too_much = taken > max(5, a_day_ago // 2, _taken_away(day))
         results = ((outcome, reason.format(said)) for outcome, reason, test in GATES if (said := test(p)))
         outcome, reason = next(results, ("apply", ""))
         if review_all and outcome != "reject":
             outcome, reason = "hold", "; ".join(filter(None, ("you review everything", reason)))
-        verdicts.append(Verdict(edit, outcome, reason, tuple(dict.fromkeys(pieces.values())), item))
+        verdicts.append(Verdict(edit, outcome, reason, tuple(dict.fromkeys(p.pieces.values())), p.item))
         if outcome == "apply":
             day.append(change)
             if not here:
                 document = document.add(edit.target, edit.fact)
             else:
                 document = document.replace(here, edit.fact) if edit.fact else document.remove(here)
-    return Judgement(tuple(verdicts), document)
+    return tuple(verdicts), document
 
 
 # -- journal and log ---------------------------------------------------------

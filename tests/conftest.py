@@ -21,7 +21,7 @@ import sysconfig
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import filelock
 import llm
@@ -221,6 +221,20 @@ def learn(
     with memory.Memory(home) as opened:
         memory.take_in(opened)
         return memory.Learner(opened, memory.Settings(**settings), answering(reply, meanwhile)).learn()
+
+
+class Judgement(NamedTuple):
+    """The verdicts on some edits, and the document with the good ones."""
+
+    verdicts: tuple[memory.Verdict, ...]
+    document: memory.Document
+
+    def of(self, outcome: str) -> list[memory.Verdict]:
+        return [verdict for verdict in self.verdicts if verdict.outcome == outcome]
+
+
+def judge(*what: Any, **options: Any) -> Judgement:
+    return Judgement(*memory.judge(*what, **options))
 
 
 def can_fork(environ: dict[str, str]) -> bool:

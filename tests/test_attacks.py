@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from attacks import ATTACKS, CONTROLS, PROFILE, Case
-from conftest import eventually
+from conftest import Judgement, eventually, judge
 
 import llm_user_memory as memory
 from llm_user_memory import Edit
@@ -36,9 +36,9 @@ def typed_in(case: Case) -> list[memory.Message]:
     return [memory.Message(memory.as_shown(text.strip()), "turn", at="2026-11-20T12:00") for text in typed]
 
 
-def judged(case: Case, messages: list[memory.Message]) -> memory.Judgement:
+def judged(case: Case, messages: list[memory.Message]) -> Judgement:
     document = memory.Document(case.profile)
-    return memory.judge(memory.parse_reply(case.answer) or [], document, document, messages)
+    return judge(memory.parse_reply(case.answer) or [], document, document, messages)
 
 
 # -- the gates alone -------------------------------------------------------------

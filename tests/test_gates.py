@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from attacks import INNOCENT, PROFILE
+from conftest import Judgement, judge
 
 import llm_user_memory as memory
-from llm_user_memory import Document, Edit, Message, judge, parse_reply
+from llm_user_memory import Document, Edit, Message, parse_reply
 
 NOW = Document(PROFILE)
 ID = {item.text: id_ for id_, item in NOW.ids.items()}
@@ -49,7 +50,7 @@ def says(text: str, fact: str) -> tuple[str, str]:
     return outcome(add(fact, text), Message(text, at="2026-11-20T12:00"))
 
 
-def outcomes(judgement: memory.Judgement) -> list[str]:
+def outcomes(judgement: Judgement) -> list[str]:
     return [found.outcome for found in judgement.verdicts]
 
 
@@ -469,7 +470,7 @@ def removed(document: Document, texts: list[str], quote: str, **given: Any) -> l
     ids = {item.text: id_ for id_, item in document.ids.items()}
     edits = [Edit("REMOVE", ids[text], "", quote) for text in texts]
     judgement = judge(edits, document, document, [Message(quote)], **given)
-    return [found.before for found in judgement.of("apply")]
+    return [found.item.text for found in judgement.of("apply") if found.item]
 
 
 def test_within_a_day_half_of_the_lines_may_be_removed_and_five_at_least() -> None:
@@ -552,7 +553,7 @@ def test_the_worst_that_a_model_can_reply_is_judged_in_no_time(condensing: bool)
 # Condensing
 
 
-def condensed(document: Document, *edits: Edit, **given: Any) -> memory.Judgement:
+def condensed(document: Document, *edits: Edit, **given: Any) -> Judgement:
     return judge(edits, document, document, [], condensing=True, **given)
 
 

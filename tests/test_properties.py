@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from conftest import judge
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -76,7 +77,7 @@ def test_any_reply_to_any_profile_is_judged_without_an_exception(profile: str, r
     document = Document(profile)
     found = memory.parse_reply(reply) or []
     assert not any("\n" in edit.fact + edit.target + edit.quote for edit in found)
-    judgement = memory.judge(found, document, document, [Message(TYPED)])
+    judgement = judge(found, document, document, [Message(TYPED)])
     assert len(judgement.verdicts) == len(found)
     assert {verdict.outcome for verdict in judgement.verdicts} <= {"apply", "hold", "reject"}
     assert all(verdict.reason for verdict in judgement.verdicts if verdict.outcome != "apply")
@@ -87,8 +88,8 @@ def test_any_reply_to_any_profile_is_judged_without_an_exception(profile: str, r
 @given(st.data(), PROFILES)
 def test_only_the_lines_that_an_edit_names_change_and_a_new_one_has_a_quote(data: st.DataObject, profile: str) -> None:
     document = Document(profile)
-    judgement = memory.judge(data.draw(edits(document)), document, document, [Message(TYPED)])
-    named = {verdict.before for verdict in judgement.of("apply") if verdict.before}
+    judgement = judge(data.draw(edits(document)), document, document, [Message(TYPED)])
+    named = {verdict.item.text for verdict in judgement.of("apply") if verdict.item}
     # An item may change or go whose text an edit names; every other line stays, byte for byte and in order.
     changed = {item.line for item in document.items if item.text in named and item.editable}
     kept = [line for index, line in enumerate(lines(profile)) if index not in changed]
@@ -104,10 +105,10 @@ def test_only_the_lines_that_an_edit_names_change_and_a_new_one_has_a_quote(data
 def test_an_added_fact_is_an_item_that_can_be_found_again(profile: str, section: str, fact: str) -> None:
     assume(not memory.why_unfit(fact))
     document = Document(profile)
-    after = memory.judge([Edit("ADD", section, fact, "I like tea")], document, document, [Message(TYPED)]).document
+    after = judge([Edit("ADD", section, fact, "I like tea")], document, document, [Message(TYPED)]).document
     if after.text != profile:
         assert fact in [item.text for item in after.items]
-        again = memory.judge([Edit("ADD", section, fact, "I like tea")], after, after, [Message(TYPED)])
+        again = judge([Edit("ADD", section, fact, "I like tea")], after, after, [Message(TYPED)])
         assert again.document.text == after.text
         assert Document(after.text).ids == after.ids
         if "\r" not in profile:

@@ -69,10 +69,10 @@ def costs(count: Callable[[str], int], turns: int) -> dict[str, tuple[int, int]]
     document = memory.Document(text)
     said = [memory.Message(message, at="2026-11-20T12:00:00+00:00") for message in TURNS[:turns]]
     reply = "\n".join(REPLY.splitlines()[:turns])
-    judged = memory.judge(memory.parse_reply(reply) or [], document, document, said)
-    assert len(judged.of("apply")) == turns
+    verdicts, after = memory.judge(memory.parse_reply(reply) or [], document, document, said)
+    assert [verdict.outcome for verdict in verdicts] == ["apply"] * turns
     ours = count(memory.build_request(document, said)), count(reply)
-    rewrite = count(REWRITE.format(text, "\n\n".join(TURNS[:turns]))), count(judged.document.text)
+    rewrite = count(REWRITE.format(text, "\n\n".join(TURNS[:turns]))), count(after.text)
     return {"ours": ours, "rewrite": rewrite, "none": (ours[0], count(memory.NO_UPDATE))}
 
 

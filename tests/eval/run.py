@@ -141,8 +141,8 @@ def main() -> None:
             print("".join(f"  {label}: {line}\n" for line in lines), end="")
         for verdict in verdicts:
             if verdict.outcome != "apply":
-                edit = verdict.edit
-                print(f"  {verdict.outcome}: {edit.action} {verdict.before} → {edit.fact}: {verdict.reason}")
+                edit, line = verdict.edit, verdict.item.text if verdict.item else ""
+                print(f"  {verdict.outcome}: {edit.action} {line} → {edit.fact}: {verdict.reason}")
         if options.verbose:
             print(profile)
         facts, found, wrong = facts + result.facts, found + result.found, wrong + len(result.wrong)
