@@ -299,9 +299,8 @@ def test_update_asks_about_each_message_once_even_if_its_model_fails(user: User)
         raise memory.ModelFailed("down")
 
     user.types(*(f"{SAID} and {n}" for n in range(10)))
-    results: list[memory.Result] = []
     with user.memory() as opened:
-        memory.Learner(opened, memory.Settings(), answering(down)).learn_waiting(results.append)
+        results = memory.Learner(opened, memory.Settings(), answering(down)).learn_waiting()
     assert sum(result.turns for result in results) <= 10
 
 
