@@ -2220,8 +2220,10 @@ def batches(messages: Iterable[Message]) -> list[list[Message]]:
 
 def due_turns(memory: Memory) -> list[dict[str, Any]]:
     """Return the turns to learn from now, oldest first, as rows of their table."""
-    sql = "select * from turns where state = 'pending' and due <= ? order by rowid"
-    return rows(memory.db, sql, memory.now().timestamp())
+    now = memory.now().timestamp()
+    # Further off than any back-off is a clock that was set back: due as well.
+    sql = "select * from turns where state = 'pending' and not (due > ? and due <= ?) order by rowid"
+    return rows(memory.db, sql, now, now + BACK_OFF[-1])
 
 
 def read_messages(home: Home, turns: Iterable[Mapping[str, Any]], longest: int = LONGEST_MESSAGE) -> list[Message]:
@@ -2427,12 +2429,8 @@ def known_turns(home: Home) -> list[dict[str, Any]]:
 def turns_elsewhere(memory: Memory) -> set[str]:
     """Return the turns that must not be found here: forgotten in any profile, or typed in one that is not in use."""
     in_use = {memory.home, *Home.in_use()}
-    return {
-        turn["id"]
-        for home in Home.all()
-        for turn in known_turns(home)
-        if turn["state"] == "forgotten" or home not in in_use
-    }
+    known = [(home, turn) for home in Home.all() for turn in known_turns(home)]
+    return {turn["id"] for home, turn in known if turn["state"] == "forgotten" or home not in in_use}
 
 
 def past_messages(
@@ -2995,42 +2993,41 @@ def spawn_worker(home: Home) -> Any:
 
 def run_worker(home: Home, settings: Settings) -> None:
     """Be the one worker of a profile, then end the process: a model's thread that hangs must not keep it alive."""
+    if settings.disabled or not settings.updates:
+        return
     os.umask(0o077)
     with contextlib.suppress(OSError, AttributeError):
         os.nice(10)
     # Each call has noted its own of these. Ours are not for what was typed in another terminal.
     settings = settings._replace(model="", review_all=False)
-    idle = settings.updates and not settings.disabled
-    with contextlib.suppress(Problem, OSError):  # another has the lock, or it can't be opened, which status says
-        while idle:
-            with lock(home, "worker", 1):  # longer than anyone takes to look whether a worker runs
-                idle = _serve(home, settings)
-            # A call that found the lock held started no worker. If it came while
-            # this one was making up its mind, its note is here now.
-            idle = idle and home.journal.exists() and not paused_since(home)
+    try:
+        held = lock(home, "worker", 1)  # longer than anyone takes to look whether a worker runs
+    except (Problem, OSError):  # another has it, or it can't be opened, which status says
+        return
+    code, at_work, idle = os.path.getmtime(__file__), time.monotonic(), False
+    with held:
+        while not idle:
+            time.sleep(min(settings.interval, DEFAULT_INTERVAL))
+            is_same_code = os.path.exists(__file__) and os.path.getmtime(__file__) == code
+            if not is_same_code or not home.lock_file("worker").exists():  # or its home is gone
+                os._exit(0)
+            idle = time.monotonic() - at_work >= IDLE_EXIT
+            try:
+                if _poll(home, settings, last=idle):
+                    at_work = time.monotonic()
+            except Busy:  # someone else learns, or has the profile open in an editor
+                pass
+            except Exception as error:  # noqa: BLE001 - a worker that dies of one bad moment learns nothing more
+                _write_log(home, in_words(error))
+                with contextlib.suppress(sqlite3.Error, OSError, Problem), Memory(home) as memory:
+                    set_state(memory.db, "worker_failed", f"{memory.now().isoformat()} {in_words(error)}")
+                if idle:
+                    os._exit(0)
+    # A call that found the lock held started no worker. If it came while this one was making up its mind,
+    # its note is here now.
+    if home.journal.exists() and not paused_since(home):
+        spawn_worker(home)
     os._exit(0)
-
-
-def _serve(home: Home, settings: Settings) -> bool:
-    """Poll until there is a reason to stop; tell whether it is that there was nothing to do. Raises ``OSError``."""
-    code, at_work = os.path.getmtime(__file__), time.monotonic()
-    while True:
-        time.sleep(min(settings.interval, DEFAULT_INTERVAL))
-        if os.path.getmtime(__file__) != code or not home.lock_file("worker").exists():  # or its home is gone
-            return False
-        idle, failed = time.monotonic() - at_work >= IDLE_EXIT, False
-        try:
-            if _poll(home, settings, last=idle):
-                at_work = time.monotonic()
-        except Busy:  # someone else learns, or has the profile open in an editor
-            pass
-        except Exception as error:  # noqa: BLE001 - a worker that dies of one bad moment learns nothing more
-            failed = True
-            _write_log(home, in_words(error))
-            with contextlib.suppress(sqlite3.Error, OSError, Problem), Memory(home) as memory:
-                set_state(memory.db, "worker_failed", f"{memory.now().isoformat()} {in_words(error)}")
-        if idle:
-            return not failed
 
 
 def _poll(home: Home, settings: Settings, *, last: bool) -> bool:
@@ -3041,9 +3038,9 @@ def _poll(home: Home, settings: Settings, *, last: bool) -> bool:
             return False
         worked = (home.journal.exists() or taken_journal(home).exists()) and take_in(memory)
         learner = Learner(memory, settings)
-        # Others may share the request of one that has not waited for long.
-        ready = (memory.now() - dt.timedelta(seconds=settings.interval)).isoformat()
-        while any(turn["at"] <= ready for turn in due_turns(memory)) and (result := learner.learn()):
+        # Others may share the request of one that has not waited for long; one from the future has another clock.
+        now, ready = memory.now().isoformat(), (memory.now() - dt.timedelta(seconds=settings.interval)).isoformat()
+        while any(not ready < turn["at"] <= now for turn in due_turns(memory)) and (result := learner.learn()):
             worked = True
             outcomes = dict(Counter(verdict.outcome for verdict in result.verdicts))
             # Never any text of the user's, nor of an edit.

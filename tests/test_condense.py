@@ -173,14 +173,6 @@ def test_a_profile_condensed_as_far_as_possible_is_left_alone(user: User) -> Non
     assert condensing(user, lambda: "Fact number 0") == ["condense", "update", "update"]
 
 
-def test_the_users_own_lines_above_the_budget_cost_no_request(user: User) -> None:
-    user.profile = "".join(f"- {fact}\n" for fact in LARGE)
-    user.types(SAID)
-    asked: list[str] = []
-    assert user.learns(lambda _, request: asked.append(request) or "NO_UPDATE")  # type: ignore[func-returns-value]
-    assert ["ADD |" in request for request in asked] == [True]
-
-
 def test_a_passing_failure_to_condense_is_tried_again(user: User) -> None:
     failures = ["the line was cut"]
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -333,20 +331,6 @@ def test_learning_from_the_past_stops_with_a_model_that_can_not_answer(
     assert "run the same command again" in said
     assert "it failed" in said
     assert len(asked) == requests
-
-
-def test_a_run_that_was_killed_continues_where_it_was(here: User) -> None:
-    logged(here, *(f"I like number {number}, not so much" for number in range(90)))
-    (here.script / "slow.txt").write_text("number 60 60")
-    run = here.start("memory", "learn", "--yes", auto=None)
-    eventually(lambda: len(here.calls(update=True)) == 3, "the third request")
-    os.killpg(run.pid, signal.SIGKILL)
-    run.wait()
-    (here.script / "slow.txt").unlink()
-    assert "60 already known" in learn(here)
-    assert [len(messages) for messages in asked(here)] == [30, 30, 30, 30]
-    assert asked(here)[2] == asked(here)[3]
-    assert len(found(here)) == 90
 
 
 def test_ctrl_c_says_how_far_it_got_and_how_to_go_on(here: User) -> None:
