@@ -2336,13 +2336,12 @@ class Learner:
         most = 1 if first["attempts"] else MESSAGES_AT_ONCE  # what failed before must not take others with it
         turns = [turn for turn in turns if (turn["model"], turn["review"]) == (first["model"], first["review"])]
         messages = batches(read_messages(memory.home, turns[:most]))[0]
-        before = (
-            "select * from turns where thread = nullif(?, '') and id < ? and model = ? and start is not null"
-            " and state != 'forgotten' order by id desc limit ?"
-        )
+        typed = "select * from turns where thread = nullif(?, '') and model = ? and start is not null"
+        before = f"{typed} and state != 'forgotten' and id < ? order by id desc limit ?"
+        first_of_thread = {turn["thread"]: turn["id"] for turn in reversed(turns[: len(messages)])}
         earlier = []
-        for turn in {turn["thread"]: turn for turn in reversed(turns[: len(messages)])}.values():
-            earlier += rows(memory.db, before, turn["thread"], turn["id"], turn["model"], EARLIER_MESSAGES)
+        for thread, id in first_of_thread.items():
+            earlier += rows(memory.db, before, thread, first["model"], id, EARLIER_MESSAGES)
         model, review_all = self.settings.model or first["model"], self.settings.review_all or bool(first["review"])
         return Batch("worker", model, messages, read_messages(memory.home, earlier, LONGEST_EARLIER), review_all)
 
@@ -2414,8 +2413,7 @@ class Learner:
         raise ModelFailed(f"{unfit}; to learn with another one: export LLM_MEMORY_MODEL=MODEL", "hopeless")
 
 
-# The past: llm's log from before there was a memory, and the user's own notes. In the log nobody can tell what
-# was typed from what was piped in, so everything found waits for review.
+# The past: the user's notes, and llm's log, where nobody can tell what was typed. All that is found waits for review.
 
 
 def known_turns(home: Home) -> list[dict[str, Any]]:
