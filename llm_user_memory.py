@@ -1989,10 +1989,7 @@ def waiting_messages(memory: Memory) -> int:
 # -- learning ----------------------------------------------------------------
 #
 # From noted turns to edits: build the request, ask the model, judge, commit.
-# The only place that calls a model. Whoever learns holds `learn.lock` for one
-# batch; a kill frees it.
-#
-# The states of a turn, and what moves it:
+# The only place that calls a model. The states of a turn, and what moves it:
 #
 #   (new) ── take_in: its words are in llm's log ──> pending; else ──> gone
 #   pending ── judged, nothing to learn, or typed before the last clear ──> done
@@ -2002,6 +1999,7 @@ def waiting_messages(memory: Memory) -> int:
 #   (unknown) ── read by `learn` ──> done
 
 MESSAGES_AT_ONCE = 8
+PAST_AT_ONCE = 30  # messages of the past
 CHARACTERS_AT_ONCE = 12_000
 EARLIER_MESSAGES = 2  # of the same thread, shown before the new ones to explain them
 LONGEST_EARLIER = 1_000  # characters
@@ -2009,9 +2007,6 @@ BACK_OFF = (5, 30, 120, 600)  # seconds before the second, third, … attempt at
 MOST_ATTEMPTS = 5
 MOST_MISSES = 6  # replies out of form, two to a turn, after which a model is asked only once a day
 MODEL_TIMEOUT = 120.0  # seconds after which a model that does not answer is given up
-
-# Of the past
-PAST_AT_ONCE = 30  # messages
 LONGEST_PAST = 1_000  # characters: a longer prompt of the past was probably not typed
 NOTES = "notes:"  # the ids of pieces of the user's own notes begin with it; their thread is the name of the file
 
@@ -2058,9 +2053,13 @@ class ModelFailed(Exception):
         self.kind = kind
 
 
+class Outdated(Problem):
+    """What a model was shown must not be learned from any more: ask again, or not at all."""
+
+
 class Reply(NamedTuple):
     text: str
-    read: int
+    read: int  # tokens
     written: int
 
 
@@ -2074,7 +2073,6 @@ class Batch(NamedTuple):
     model: str
     messages: Sequence[Message] = ()
     earlier: Sequence[Message] = ()  # typed before these in the same threads
-    attempts: int = 0  # before this one
     review_all: bool = False
 
 
@@ -2086,14 +2084,6 @@ class Result(NamedTuple):
     verdicts: tuple[Verdict, ...] = ()
     version: int = 0
     failure: ModelFailed | None = None
-
-
-class _Outdated(Problem):
-    """What the model was shown must not be learned from any more: ask again, or not at all."""
-
-
-ANOTHER_MODEL = "to learn with another one: export LLM_MEMORY_MODEL=MODEL"
-NO_ROOM = r"context (?:window|length|size)|maximum context|too many tokens|prompt is too long"
 
 
 def ask_model(model: str, request: str) -> Reply:
@@ -2121,26 +2111,17 @@ def ask_model(model: str, request: str) -> Reply:
     if not done:
         raise ModelFailed(f"{model} did not answer within {MODEL_TIMEOUT:g} s", "stuck")
     (reply,) = done
+    if isinstance(reply, Reply):
+        return reply
     if isinstance(reply, llm.UnknownModelError):  # a plugin may have been installed since
         raise ModelFailed(f"the model {model} is not installed; see: llm models", "stuck") from reply
-    if isinstance(reply, llm.NeedsKeyException):
-        raise ModelFailed(f"{model} has no key; to set one: llm keys set {llm.get_model(model).needs_key}") from reply
-    if isinstance(reply, BaseException):
-        if re.search(NO_ROOM, str(reply), re.IGNORECASE):
-            small = f"the context of {model} is too small for learning"
-            raise ModelFailed(f"{small}; {ANOTHER_MODEL}", "hopeless") from reply
-        raise ModelFailed(f"{model}: {_said_by(reply, request)}") from reply
-    return reply
-
-
-def _said_by(error: BaseException, request: str) -> str:
-    """Return what a plugin's error says; only its name if that quotes twelve characters in a row of what was sent."""
+    # An error that quotes twelve characters in a row of what was sent is only named.
     private = request.removeprefix(INSTRUCTIONS)
     sent = re.sub(r"[\W_]", "", private + json.dumps(private)).casefold()
-    said = re.sub(r"[\W_]", "", str(error)).casefold()
+    said = re.sub(r"[\W_]", "", str(reply)).casefold()
     if not said or any(said[at : at + 12] in sent for at in range(len(said) - 11)):
-        return type(error).__name__
-    return mask_secrets(" ".join(str(error).split()))[:300]
+        raise ModelFailed(f"{model}: {type(reply).__name__}") from reply
+    raise ModelFailed(f"{model}: {mask_secrets(' '.join(str(reply).split()))[:300]}") from reply
 
 
 def chosen_model(settings: Settings, named: str = "") -> str:
@@ -2178,17 +2159,16 @@ def build_request(
     return "\n".join([*parts, ""])
 
 
-def batches(messages: Iterable[Message], most: int = 0) -> Iterator[list[Message]]:
-    """Split messages into batches, one for each request, of so many or ``PAST_AT_ONCE``."""
-    batch: list[Message] = []
+def batches(messages: Iterable[Message]) -> list[list[Message]]:
+    """Split messages into batches, one for each request."""
+    found, room = list[list[Message]](), 0
     for message in messages:
-        size = sum(len(one.text) for one in (*batch, message))
-        if batch and (len(batch) == (most or PAST_AT_ONCE) or size > CHARACTERS_AT_ONCE):
-            yield batch
-            batch = []
-        batch.append(message)
-    if batch:
-        yield batch
+        if not found or len(found[-1]) == PAST_AT_ONCE or len(message.text) > room:
+            found.append([])
+            room = CHARACTERS_AT_ONCE
+        found[-1].append(message)
+        room -= len(message.text)
+    return found
 
 
 def due_turns(memory: Memory) -> list[dict[str, Any]]:
@@ -2197,15 +2177,6 @@ def due_turns(memory: Memory) -> list[dict[str, Any]]:
     # Further off than any back-off is a clock that was set back: due as well.
     sql = "select * from turns where state = 'pending' and not (due > ? and due <= ?) order by rowid"
     return rows(memory.db, sql, now, now + BACK_OFF[-1])
-
-
-def turns_before(memory: Memory, turn: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the last turns before this one in its thread, learned from by the same model."""
-    sql = (
-        "select * from turns where thread = nullif(?, '') and id < ? and model = ? and start is not null"
-        " and state != 'forgotten' order by id desc limit ?"
-    )
-    return rows(memory.db, sql, turn["thread"], turn["id"], turn["model"], EARLIER_MESSAGES)
 
 
 def read_messages(home: Home, turns: Iterable[Mapping[str, Any]], longest: int = LONGEST_MESSAGE) -> list[Message]:
@@ -2248,270 +2219,213 @@ class Learner:
 
     def learn(self) -> Result | None:
         """Make one request, for the oldest turns that are due; ``None`` if there are none, or if paused."""
+        memory, db = self.memory, self.memory.db
         cleared = "update turns set state = 'done' where state = 'pending' and at <= ?"
-        self.memory.db.execute(cleared, [get_state(self.memory.db, "cleared")])
-        again = "update turns set state = 'aside', why = 'its update was cut short again and again'"
-        self.memory.db.execute(f"{again} where state = 'pending' and attempts >= ?", [MOST_ATTEMPTS])
-        turns = due_turns(self.memory)
-        if not turns or paused_since(self.memory.home):
+        db.execute(cleared, [get_state(db, "cleared")])
+        cut_short = "update turns set state = 'aside', why = 'its update was cut short again and again'"
+        db.execute(f"{cut_short} where state = 'pending' and attempts >= ?", [MOST_ATTEMPTS])
+        turns = due_turns(memory)
+        if not turns or paused_since(memory.home):
             return None
-        batch = self._batch(turns)
+        batch, attempts = self._batch(turns), turns[0]["attempts"]
         if not batch.earlier and all(_says_little(message.text) for message in batch.messages):
             self._move(batch, "state = 'done'")
             return Result(batch.model)
-        self.memory.history.profile()  # better known before an attempt is counted: it may be unreadable
-        check_writable(self.memory.home)
+        profile = memory.history.profile()
+        check_writable(memory.home)
         # Counted before it is made: a full disk or a kill must not make it a free one.
-        due = self.memory.now().timestamp() + BACK_OFF[min(batch.attempts, len(BACK_OFF) - 1)]
+        due = memory.now().timestamp() + BACK_OFF[min(attempts, len(BACK_OFF) - 1)]
         self._move(batch, "attempts = attempts + 1, due = ?", due)
         try:
-            self._keep_within_budget(batch)
+            # A text that was condensed is not asked about again.
+            if len(profile) > self.settings.budget and get_state(db, "condensed") != digest(profile):
+                with contextlib.suppress(ModelFailed):  # status says that it is over its budget
+                    self._tell(self.propose(Batch("condense", batch.model, review_all=batch.review_all)))
+                    set_state(db, "condensed", digest(memory.history.profile()))
             result = self.propose(batch)
-        except ModelFailed as failure:
-            self._failed(batch, failure)
-            return Result(batch.model, len(batch.messages), failure=failure)
-        except _Outdated:
+        except Outdated:
             self._move(batch, "attempts = attempts - 1, due = 0")
             return Result(batch.model)
-        self._tell(result.version, held=any(verdict.outcome == "hold" for verdict in result.verdicts))
+        except ModelFailed as failure:
+            aside = failure.kind == "hopeless" or attempts + 1 >= MOST_ATTEMPTS
+            self._move(batch, "state = ?, why = ?", "aside" if aside else "pending", str(failure))
+            if failure.kind == "stuck":  # each further request would wait as long
+                put_off = "update turns set due = max(due, ?) where state = 'pending' and model = ?"
+                db.execute(put_off, [due, turns[0]["model"]])
+            result = Result(batch.model, len(batch.messages), failure=failure)
+            # A single failure usually passes; a lasting one is told, once until it is over.
+            if (attempts == 0 and not aside) or get_state(db, "failing"):
+                return result
+            set_state(db, "failing", 1)
+        self._tell(result)
         return result
 
-    def learn_waiting(self, tell: Callable[[Result], None]) -> None:
+    def learn_waiting(self) -> list[Result]:
         """Learn all that waits, due or not; a worker's batch is waited for. What fails is put off again."""
-        self.memory.db.execute("update turns set due = 0 where state = 'pending'")
-        result: Result | None = Result("")
-        while result:
-            with lock(self.memory.home, "learn", 5 * MODEL_TIMEOUT):
-                take_in(self.memory)
-                result = self.learn()
-            if result:
-                tell(result)
-            if result and result.failure and result.failure.kind == "stuck":
-                # Each further batch would wait as long.
-                put_off = "update turns set due = ? where state = 'pending' and (model = ? or ?)"
-                due = self.memory.now().timestamp() + BACK_OFF[0]
-                self.memory.db.execute(put_off, [due, result.model, bool(self.settings.model)])
+        with lock(self.memory.home, "learn", 5 * MODEL_TIMEOUT):
+            take_in(self.memory)
+            self.memory.db.execute("update turns set due = 0 where state = 'pending'")
+            return list(iter(self.learn, None))
 
     def _move(self, batch: Batch, change: str, *values: object) -> None:
         ids = json.dumps([message.turn_id for message in batch.messages])
         sql = f"update turns set {change} where state = 'pending' and id in (select value from json_each(?))"
         self.memory.db.execute(sql, [*values, ids])
 
+    def _tell(self, result: Result) -> None:
+        """Leave for the next prompt what learning changed, how many edits wait since, or that it fails."""
+        memory = self.memory
+        version = memory.versions.get(result.version)
+        changes = [{"before": one.before, "after": one.after} for one in version.changes] if version else []
+        held = any(verdict.outcome == "hold" for verdict in result.verdicts)
+        review, failing = len(waiting_edits(memory)) if held else 0, bool(result.failure)
+        if changes or review or failing:
+            news = {"version": result.version, "changes": changes, "review": review, "failing": failing}
+            append_line(memory.home.news, news)
+
     def _batch(self, turns: Sequence[Mapping[str, Any]]) -> Batch:
         """Take as many of the first turns, of one model, as one request holds."""
-        first, home = turns[0], self.memory.home
+        first, memory = turns[0], self.memory
         most = 1 if first["attempts"] else MESSAGES_AT_ONCE  # what failed before must not take others with it
         turns = [turn for turn in turns if (turn["model"], turn["review"]) == (first["model"], first["review"])]
-        messages = next(batches(read_messages(home, turns[:most]), most))
-        taken = {message.turn_id for message in messages}
-        before = [one for turn in turns if turn["id"] in taken for one in turns_before(self.memory, turn)]
-        earlier = read_messages(home, [one for one in before if one["id"] not in taken], LONGEST_EARLIER)
-        model = self.settings.model or first["model"]
-        review_all = self.settings.review_all or bool(first["review"])
-        return Batch("worker", model, messages, [*dict.fromkeys(earlier)], first["attempts"], review_all)
+        messages = batches(read_messages(memory.home, turns[:most]))[0]
+        typed = "select * from turns where thread = nullif(?, '') and model = ? and start is not null"
+        before = f"{typed} and state != 'forgotten' and id < ? order by id desc limit ?"
+        first_of_thread = {turn["thread"]: turn["id"] for turn in reversed(turns[: len(messages)])}
+        earlier = []
+        for thread, id in first_of_thread.items():
+            earlier += rows(memory.db, before, thread, first["model"], id, EARLIER_MESSAGES)
+        model, review_all = self.settings.model or first["model"], self.settings.review_all or bool(first["review"])
+        return Batch("worker", model, messages, read_messages(memory.home, earlier, LONGEST_EARLIER), review_all)
 
     def propose(self, batch: Batch) -> Result:
         """Have a model propose edits, and make them, or hold those of the past. Raises ``ModelFailed``, ``Problem``."""
         memory, verdicts = self.memory, tuple[Verdict, ...]()
         condensing, past = batch.author == "condense", batch.author == "past"
-        version = memory.versions.latest()
-        seen = Document(memory.history.profile())
-        budget = self.settings.budget
-        if condensing:
-            budget = min(budget, len(seen.text))
-        elif past:  # with what was found so far, so that it is found once; what of it to accept is up to the user
+        # It changes when the user forgets or clears anything: a fact may be made of all that the model was shown.
+        taken_back = (
+            "select count(*), (select max(id) from versions where author = 'forget'),"
+            " (select value from state where key = 'cleared') from turns where state = 'forgotten'"
+        )
+        known = rows(memory.db, taken_back)
+        seen, own, budget = Document(memory.history.profile()), frozenset[str](), self.settings.budget
+        if past:  # with what was found so far, so that it is found once; what of it to accept is up to the user
             seen, budget = with_found(memory, seen), sys.maxsize
-        own = own_lines(memory, seen) if condensing else frozenset[str]()
-        edits = self._edits(batch.model, build_request(seen, batch.messages, batch.earlier, own))
         if condensing:
-            learned = [id for id, item in seen.ids.items() if item.text not in own]
+            own, budget = own_lines(memory, seen), min(budget, len(seen.text))
+        learned = [id for id, item in seen.ids.items() if item.text not in own]
+        if condensing and not learned:
+            return Result(batch.model)
+        edits = self._ask_for_edits(batch.model, build_request(seen, batch.messages, batch.earlier, own))
+        if condensing:
             edits = [edit for edit in edits if edit.target in learned]
         options: dict[str, Any] = {"review_all": batch.review_all, "budget": budget, "condensing": condensing}
 
         def make(text: str) -> str:
             nonlocal verdicts
-            self._check_current(batch, version)
-            now = seen if past else Document(text)
-            lately = learned_lately(memory)
+            if rows(memory.db, taken_back) != known or paused_since(memory.home) or not memory.is_in_place():
+                raise Outdated("The profile was changed meanwhile, so nothing was done; try again")
+            now, lately = seen if past else Document(text), learned_lately(memory)
             verdicts, document = judge(
                 edits, seen, now, batch.messages, earlier=batch.earlier, lately=lately, **options
             )
             # The user has reworded a line that is to be changed: the model has to see that first.
             if any(v.item and not now.find(v.item.text, v.item.section) for v in verdicts):
-                raise _Outdated("A line was changed meanwhile; try again")
+                raise Outdated("A line was changed meanwhile; try again")
             return text if past else document.text
 
         def record(version: int) -> None:
             record_edits(memory, verdicts, batch.model, version, past=past)
+            self._move(batch, "state = 'done', why = ''")
             if past:
-                read = [{"id": one.turn_id, "at": one.at, "state": "done"} for one in batch.messages]
+                read = [{"id": message.turn_id, "at": message.at, "state": "done"} for message in batch.messages]
                 memory.db["turns"].insert_all(read, ignore=True)
-            else:
-                self._move(batch, "state = 'done', why = ''")
 
-        made = memory.history.change(batch.author, make, record, model=batch.model)
-        return Result(batch.model, len(batch.messages), verdicts, made)
+        version = memory.history.change(batch.author, make, record, model=batch.model)
+        return Result(batch.model, len(batch.messages), verdicts, version)
 
-    def _check_current(self, batch: Batch, version: int) -> None:
-        """Raise ``_Outdated`` if what the model was shown, this version too, must no longer be learned from."""
-        db = self.memory.db
-        # A fact may be made of anything the model was shown, even if forgotten or cleared since.
-        shown = json.dumps([message.turn_id for message in (*batch.messages, *batch.earlier)])
-        gone = "id in (select value from json_each(?)) and (state = 'forgotten' or (state = 'pending' and at <= ?))"
-        if (
-            value(db, f"select 1 from turns where {gone}", shown, get_state(db, "cleared"))
-            or value(db, "select 1 from versions where author = 'forget' and id > ?", version)
-            or paused_since(self.memory.home)
-            or not self.memory.is_in_place()
-        ):
-            raise _Outdated("The profile was changed meanwhile, so nothing was done; try again")
-
-    def _edits(self, model: str, request: str) -> list[Edit]:
+    def _ask_for_edits(self, model: str, request: str) -> list[Edit]:
         """Ask a model, and once more if it misses the form; count what it costs. Raises ``ModelFailed``."""
         db, now = self.memory.db, self.memory.now()
-        sql = "select at, outcome from requests where model = ? order by id desc limit ?"
-        last = rows(db, sql, model, MOST_MISSES)
-        is_unfit = [row["outcome"] for row in last] == ["form"] * MOST_MISSES
-        asked_today = bool(last) and last[0]["at"] > (now - dt.timedelta(days=1)).isoformat()
-        for _ in range(0 if is_unfit and asked_today else 2):
-            row = {"at": now.isoformat(), "model": model, "read": 0, "written": 0}
+        day_ago = (now - dt.timedelta(days=1)).isoformat()
+        last = "select * from requests where model = ? order by id desc limit ?"
+        misses = f"select count(*) from ({last}) where outcome = 'form' having max(at) > ?"
+        asked_enough = value(db, misses, model, MOST_MISSES, day_ago) == MOST_MISSES
+        for _ in range(0 if asked_enough else 2):
+            row = {"at": now.isoformat(), "model": model, "outcome": "failed", "read": 0, "written": 0}
             try:
                 text, row["read"], row["written"] = self.ask(model, request)
-            except ModelFailed as failure:
-                db["requests"].insert(row | {"outcome": str(failure)})
-                raise
-            edits = parse_reply(text)
-            db["requests"].insert(row | {"outcome": "form" if edits is None else "ok"})
+                edits = parse_reply(text)
+                row["outcome"] = "form" if edits is None else "ok"
+            finally:
+                db["requests"].insert(row)
             if edits is not None:
                 set_state(db, "failing", "")
                 return edits
         unfit = f"{model} can't keep a profile: it does not answer in the format it was asked for"
-        raise ModelFailed(f"{unfit}; {ANOTHER_MODEL}", "hopeless")
-
-    def _failed(self, batch: Batch, failure: ModelFailed) -> None:
-        """Keep why a batch failed. A single failure usually passes; a lasting one is told, once until it is over."""
-        aside = failure.kind == "hopeless" or batch.attempts + 1 >= MOST_ATTEMPTS
-        self._move(batch, "state = ?, why = ?", "aside" if aside else "pending", str(failure))
-        if (batch.attempts or aside) and not get_state(self.memory.db, "failing"):
-            set_state(self.memory.db, "failing", 1)
-            append_line(self.memory.home.news, {"version": 0, "changes": [], "review": 0, "failing": True})
-
-    def _tell(self, version: int, *, held: bool = False) -> None:
-        """Leave for the next prompt what a version changed, and that edits wait."""
-        found = self.memory.versions.get(version)
-        changes = [{"before": change.before, "after": change.after} for change in found.changes] if found else []
-        waiting = len(waiting_edits(self.memory)) if held else 0
-        if changes or waiting:
-            news = {"version": version, "changes": changes, "review": waiting, "failing": False}
-            append_line(self.memory.home.news, news)
-
-    def condense(self, model: str, *, review_all: bool = False) -> tuple[int, list[str]] | None:
-        """Have a model shorten what was learned, if anything; return the version, and why some of it was not done."""
-        document = Document(self.memory.history.profile())
-        own = own_lines(self.memory, document)
-        if all(item.text in own for item in document.items):
-            return None
-        result = self.propose(Batch("condense", model, review_all=review_all))
-        return result.version, list(dict.fromkeys(one.reason for one in result.verdicts if one.outcome != "apply"))
-
-    def _keep_within_budget(self, batch: Batch) -> None:
-        """Condense a profile that is over its budget; a text that was condensed is not asked about again."""
-        db, text = self.memory.db, self.memory.history.profile()
-        if len(text) > self.settings.budget and get_state(db, "condensed") != digest(text):
-            with contextlib.suppress(ModelFailed):  # status says that it is over its budget
-                condensed = self.condense(batch.model, review_all=batch.review_all)
-                self._tell(condensed[0] if condensed else 0)
-                set_state(db, "condensed", digest(self.memory.history.profile()))
+        raise ModelFailed(f"{unfit}; to learn with another one: export LLM_MEMORY_MODEL=MODEL", "hopeless")
 
 
-# The past: llm's log from before there was a memory, and the user's own notes. In the log nobody can tell what
-# was typed from what was piped in, so everything found waits for review.
+# The past: the user's notes, and llm's log, where nobody can tell what was typed. All that is found waits for review.
 
 
-def known_turns(memory: Memory) -> set[str]:
-    """Return the ids of all turns that were noted, read by `learn` or forgotten in this profile."""
-    return {row["id"] for row in rows(memory.db, "select id from turns")} | new_notes(memory).keys()
+def known_turns(home: Home) -> list[dict[str, Any]]:
+    """Return the turns that a profile noted, read with `learn` or forgot, as id, state and the time of the note."""
+    with Memory(home, readonly=True) as memory:
+        sql = "select id, state, case when length > 0 then at else '' end as noted from turns"
+        new = [{"id": id, "state": "", "noted": str(note.get("at"))} for id, note in new_notes(memory).items()]
+        return rows(memory.db, sql) + new
 
 
 def turns_elsewhere(memory: Memory) -> set[str]:
     """Return the turns that must not be found here: forgotten in any profile, or typed in one that is not in use."""
-    found, in_use = set[str](), {memory.home, *Home.in_use()}
-    for home in Home.all():
-        with Memory(home, readonly=True) as other:
-            forgotten = {row["id"] for row in rows(other.db, "select id from turns where state = 'forgotten'")}
-            found |= forgotten if home in in_use else known_turns(other)
-    return found
-
-
-def _first_note(home: Home) -> str:
-    """Return when a profile first noted a turn; ``""`` if it has not."""
-    with Memory(home, readonly=True) as memory:
-        first = value(memory.db, "select min(at) from turns where length > 0")
-        return min(filter(None, [first, *(str(note.get("at")) for note in new_notes(memory).values())]), default="")
+    in_use = {memory.home, *Home.in_use()}
+    known = [(home, turn) for home in Home.all() for turn in known_turns(home)]
+    return {turn["id"] for home, turn in known if turn["state"] == "forgotten" or home not in in_use}
 
 
 def past_messages(
-    memory: Memory,
-    skipped: Counter[str],
-    *,
-    since: str | None,
-    until: str | None,
-    count: int | None,
-    thread: str | None,
-) -> list[Message]:
-    """Return the messages of llm's past log to learn from, oldest first; count the skipped ones. Raises ``Problem``."""
+    memory: Memory, *, since: str | None, until: str | None, count: int | None, thread: str | None
+) -> tuple[list[Message], Counter[str]]:
+    """Return the messages of llm's log to learn from, oldest first, and why others are skipped. Raises ``Problem``."""
     now, utc = memory.now(), dt.timezone.utc
     first = parse_moment(since, now, "00:00").astimezone(utc).isoformat() if since else ""
     last = (parse_moment(until, now) if until else now).astimezone(utc).isoformat()
-    # A conversation the user names is wanted, even if memory was off then.
-    began = "" if thread else min(filter(None, map(_first_note, Home.all())), default="")
-    known, elsewhere = known_turns(memory), turns_elsewhere(memory)
     turns = [turn for turn in past_turns(memory.home) if not thread or turn.thread == thread]
     if thread and not turns:
         raise Problem(f"There is no conversation {thread} in llm's log; see: llm logs list")
-    found = []
+    known = [turn for home in Home.all() for turn in known_turns(home)]
+    ids = {turn["id"] for turn in known}
+    first_note = min((turn["noted"] for turn in known if turn["noted"]), default=last)
+    found, skipped = list[Message](), Counter[str]()
     for turn in turns:
-        at = turn.at.replace(" ", "T")
+        text, at = turn.prompt.strip(), turn.at.replace(" ", "T")
         reasons = {
-            "already known": turn.id in known,
-            "typed in another profile, or forgotten": turn.id in elsewhere,
-            "typed with memory off": began and at > began,
-            "too long to have been typed": len(turn.prompt) > LONGEST_PAST,
-            "with one word or none": _says_little(turn.prompt.strip()),
+            "already known to one of your profiles": turn.id in ids,
+            # A conversation the user names is wanted all the same.
+            "typed with memory off": at > first_note and not thread,
+            "too long to have been typed": len(text) > LONGEST_PAST,
+            "with one word or none": _says_little(text),
         }
         reason = next((reason for reason, holds in reasons.items() if holds), "")
         if first <= at <= last and reason:
             skipped[reason] += 1
         elif first <= at <= last:
-            found.append(Message(as_shown(turn.prompt.strip()), turn.id, turn.thread, at))
-    return found[-count:] if count else found
+            found.append(Message(as_shown(text), turn.id, turn.thread, at))
+    return found[-count:] if count else found, skipped
 
 
-def note_messages(memory: Memory, files: Iterable[tuple[str, str, str]], skipped: Counter[str]) -> list[Message]:
-    """Split the user's notes (name, text, time of the last change) at paragraphs and list entries into new messages."""
+def note_messages(memory: Memory, files: Iterable[tuple[str, str, str]]) -> tuple[list[Message], Counter[str]]:
+    """Split the user's notes (name, text, last change) into new messages: paragraphs and list entries."""
     found: dict[str, Message] = {}
     for name, text, at in files:
         for piece in re.split(r"\n\s*\n|\n(?=[ \t]*(?:[-*+•]|\d+[.)])[ \t])", text.replace("\r\n", "\n")):
             if piece.strip():
                 id = f"{NOTES}{digest(piece.strip())}"
                 found[id] = Message(as_shown(piece.strip()), id, name, at)
-    known = known_turns(memory)
-    skipped["already known"] += len(known & found.keys())
-    return [message for id, message in found.items() if id not in known]
-
-
-def estimated_tokens(messages: Iterable[Message], profile: str) -> int:
-    """Estimate what learning from these messages makes a model read, in tokens of four characters."""
-    return sum(len(build_request(Document(profile), batch)) // 4 for batch in batches(messages))
-
-
-def learn_past(learner: Learner, model: str, messages: Sequence[Message]) -> bool:
-    """Make one request and hold its edits; ``False`` if the user changed things meanwhile. Raises ``ModelFailed``."""
-    try:
-        learner.propose(Batch("past", model, messages))
-    except _Outdated:
-        return False
-    return True
+    known = found.keys() & {turn["id"] for turn in known_turns(memory.home)}
+    new = [message for id, message in found.items() if id not in known]
+    return new, Counter({"already known": len(known)})
 
 
 # -- review, forgetting, search ----------------------------------------------
@@ -3030,46 +2944,41 @@ def spawn_worker(home: Home) -> Any:
 
 def run_worker(home: Home, settings: Settings) -> None:
     """Be the one worker of a profile, then end the process: a model's thread that hangs must not keep it alive."""
+    if settings.disabled or not settings.updates:
+        return
     os.umask(0o077)
     with contextlib.suppress(OSError, AttributeError):
         os.nice(10)
     # Each call has noted its own of these. Ours are not for what was typed in another terminal.
     settings = settings._replace(model="", review_all=False)
-    idle = settings.updates and not settings.disabled
     try:
-        while idle:
-            with lock(home, "worker", 1):  # longer than anyone takes to look whether a worker runs
-                idle = _serve(home, settings)
-            # A call that found the lock held started no worker. If it came while
-            # this one was making up its mind, its note is here now.
-            idle = idle and home.journal.exists() and not paused_since(home)
-    except Busy:
-        pass
-    except (Problem, OSError) as error:
-        _report(home, error)
-    finally:
-        os._exit(0)
-
-
-def _serve(home: Home, settings: Settings) -> bool:
-    """Poll until there is a reason to stop; tell whether it is that there was nothing to do."""
-    code, at_work, failing = os.path.getmtime(__file__), time.monotonic(), False
-    while True:
-        time.sleep(min(settings.interval, DEFAULT_INTERVAL))
-        is_same_code = os.path.exists(__file__) and os.path.getmtime(__file__) == code
-        if not is_same_code or not home.lock_file("worker").exists():  # or its home is gone
-            return False
-        idle = time.monotonic() - at_work >= IDLE_EXIT
-        try:
-            at_work = time.monotonic() if _poll(home, settings, last=idle) else at_work
-            failing = False
-        except Busy:  # someone else learns, or has the profile open in an editor
-            pass
-        except Exception as error:  # noqa: BLE001 - a worker that dies of one bad moment learns nothing more
-            failing = True
-            _report(home, error)
-        if idle:
-            return not failing
+        held = lock(home, "worker", 1)  # longer than anyone takes to look whether a worker runs
+    except (Problem, OSError):  # another has it, or it can't be opened, which status says
+        return
+    code, at_work, idle = os.path.getmtime(__file__), time.monotonic(), False
+    with held:
+        while not idle:
+            time.sleep(min(settings.interval, DEFAULT_INTERVAL))
+            is_same_code = os.path.exists(__file__) and os.path.getmtime(__file__) == code
+            if not is_same_code or not home.lock_file("worker").exists():  # or its home is gone
+                os._exit(0)
+            idle = time.monotonic() - at_work >= IDLE_EXIT
+            try:
+                if _poll(home, settings, last=idle):
+                    at_work = time.monotonic()
+            except Busy:  # someone else learns, or has the profile open in an editor
+                pass
+            except Exception as error:  # noqa: BLE001 - a worker that dies of one bad moment learns nothing more
+                _write_log(home, in_words(error))
+                with contextlib.suppress(sqlite3.Error, OSError, Problem), Memory(home) as memory:
+                    set_state(memory.db, "worker_failed", f"{memory.now().isoformat()} {in_words(error)}")
+                if idle:
+                    os._exit(0)
+    # A call that found the lock held started no worker. If it came while this one was making up its mind,
+    # its note is here now.
+    if home.journal.exists() and not paused_since(home):
+        spawn_worker(home)
+    os._exit(0)
 
 
 def _poll(home: Home, settings: Settings, *, last: bool) -> bool:
@@ -3092,13 +3001,6 @@ def _poll(home: Home, settings: Settings, *, last: bool) -> bool:
                 os._exit(0)
         memory.db.execute("delete from state where key = 'worker_failed'")
     return worked
-
-
-def _report(home: Home, error: Exception) -> None:
-    """Keep what went wrong for `status`."""
-    _write_log(home, in_words(error))
-    with contextlib.suppress(sqlite3.Error, OSError, Problem), Memory(home) as memory:
-        set_state(memory.db, "worker_failed", f"{memory.now().isoformat()} {in_words(error)}")
 
 
 def _write_log(home: Home, message: str) -> None:
@@ -4458,7 +4360,6 @@ def memory_clear(for_good: bool, yes: bool) -> None:
 @click.option("--retry", "again", is_flag=True, help="Also retry what was set aside")
 def memory_update(settings: Settings, again: bool) -> None:
     "Learn now from what is waiting, and show what changed"
-    results: list[Result] = []
     with open_memory() as memory, learning(memory.home):
         check_learning(memory.home, settings)
         if again:
@@ -4466,7 +4367,7 @@ def memory_update(settings: Settings, again: bool) -> None:
         before = memory.versions.latest()
         if waiting := waiting_messages(memory):
             say(f"Learning from {counted(waiting, 'message')}…")
-        Learner(memory, settings).learn_waiting(results.append)
+        results = Learner(memory, settings).learn_waiting()
         learned = memory.versions.list(-1, "id > ? and author in ('worker', 'condense')", before)
         left = value(memory.db, "select count(*) from turns where state in ('pending', 'aside')")
     if learned:
@@ -4496,13 +4397,12 @@ def memory_condense(settings: Settings) -> None:
     with open_memory() as memory, learning(memory.home):
         check_learning(memory.home, settings)
         check_writable(memory.home)
-        learner = Learner(memory, settings, ask)
-        condensed = learner.condense(chosen_model(settings), review_all=settings.review_all)
-        version, reasons = condensed or (0, ["nothing was learned yet"])
-        for reason in reasons:
+        batch = Batch("condense", chosen_model(settings), review_all=settings.review_all)
+        result = Learner(memory, settings, ask).propose(batch)
+        for reason in dict.fromkeys(verdict.reason for verdict in result.verdicts if verdict.outcome != "apply"):
             say(f"Not condensed: {reason}")
-        if version:
-            report(memory, version)
+        if result.version:
+            report(memory, result.version)
         else:
             say("Nothing was condensed; your own lines stay as they are.")
 
@@ -4511,12 +4411,12 @@ def learn_each(learner: Learner, model: str, messages: Sequence[Message]) -> Non
     """Learn the past batch by batch, and say how far that got. Raises ``ModelFailed`` at the end if some failed."""
     memory, read, failures = learner.memory, 0, list[ModelFailed]()
     try:
-        with click.progressbar(list(batches(messages)), label="Learning", file=sys.stderr) as bar:
+        with click.progressbar(batches(messages), label="Learning", file=sys.stderr) as bar:
             for batch in bar:
                 check_learning(memory.home, learner.settings)
                 try:
-                    with learning(memory.home):
-                        read += len(batch) if learn_past(learner, model, batch) else 0
+                    with learning(memory.home), contextlib.suppress(Outdated):
+                        read += learner.propose(Batch("past", model, batch)).turns
                 except ModelFailed as failure:
                     failures.append(failure)
                     if failure.kind or len(failures) == 3:  # else it may be the batch: the next run reads it again
@@ -4546,22 +4446,22 @@ def memory_learn(settings: Settings, /, files: Any, model: str, dry_run: bool, y
     if files and any(which.values()):
         raise click.UsageError("--since, --until, --count and --conversation choose from llm's log, not from files")
     check_learning(Home.current(), settings)
-    model, skipped, notes = chosen_model(settings, model), Counter[str](), list[tuple[str, str, str]]()
+    model, notes = chosen_model(settings, model), list[tuple[str, str, str]]()
     for file in files:
         path = str(getattr(file, "name", "-"))  # of stdin it may be a number, with PYTHONUNBUFFERED
         changed = os.path.getmtime(path) if os.path.isfile(path) else time.time()
         at = dt.datetime.fromtimestamp(changed, dt.timezone.utc).isoformat()
         notes.append((os.path.basename(path), text_of(file).removeprefix("\ufeff"), at))
     with open_memory() as memory:
-        messages = note_messages(memory, notes, skipped) if files else past_messages(memory, skipped=skipped, **which)
+        messages, skipped = note_messages(memory, notes) if files else past_messages(memory, **which)
         if reasons := ", ".join(f"{count:,} {reason}" for reason, count in skipped.items() if count):
             say(f"Skipped: {reasons}")
         if not messages:
             say("There is nothing new to learn from.")
             return
-        requests = counted(len(list(batches(messages))), "request")
-        tokens = f"about {estimated_tokens(messages, memory.history.profile()):,} tokens"
-        say(f"To learn from: {counted(len(messages), 'message')} in {requests} to {model}, which will read {tokens}")
+        requests = [build_request(Document(memory.history.profile()), batch) for batch in batches(messages)]
+        asked = f"{counted(len(messages), 'message')} in {counted(len(requests), 'request')} to {model}"
+        say(f"To learn from: {asked}, which will read about {sum(map(len, requests)) // 4:,} tokens")
         if dry_run:
             return
         if not yes:

@@ -82,7 +82,6 @@ def test_the_users_own_line_is_shown_without_an_id_and_can_be_neither_changed_no
 def test_condense_asks_no_model_where_nothing_was_learned_and_says_so(user: User) -> None:
     user.profile = "- Speaks Czech\n- Speaks some Czech\n"
     said = condense(user)
-    assert "othing was learned yet" in said
     assert "your own lines stay as they are" in said
     assert user.calls() == []
     has_learned(user, "Plays the oboe")
@@ -126,12 +125,12 @@ def test_what_is_edited_while_it_is_condensed_stays_as_the_user_left_it(user: Us
 
     has_learned(user, *TWINS)
     with user.memory() as opened:
-        learner = memory.Learner(opened, memory.Settings(), answering(ask))
+        learner, batch = memory.Learner(opened, memory.Settings(), answering(ask)), memory.Batch("condense", "scripted")
         if line == "Plays the oboe":
             with pytest.raises(memory.Problem, match="try again"):
-                learner.condense("scripted")
+                learner.propose(batch)
         else:
-            assert learner.condense("scripted")
+            assert learner.propose(batch).version
     assert f"{line}, at times" in user.facts
     assert ("Plays the oboe" in user.facts) is False
 
@@ -172,14 +171,6 @@ def test_a_line_that_is_forgotten_while_the_profile_is_condensed_does_not_come_b
 
 def test_a_profile_condensed_as_far_as_possible_is_left_alone(user: User) -> None:
     assert condensing(user, lambda: "Fact number 0") == ["condense", "update", "update"]
-
-
-def test_the_users_own_lines_above_the_budget_cost_no_request(user: User) -> None:
-    user.profile = "".join(f"- {fact}\n" for fact in LARGE)
-    user.types(SAID)
-    asked: list[str] = []
-    assert user.learns(lambda _, request: asked.append(request) or "NO_UPDATE")  # type: ignore[func-returns-value]
-    assert ["ADD |" in request for request in asked] == [True]
 
 
 def test_a_passing_failure_to_condense_is_tried_again(user: User) -> None:

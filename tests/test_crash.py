@@ -179,7 +179,7 @@ def operate(what: str, home: memory.Home) -> None:
         elif what == "undo":
             opened.history.undo([opened.versions.latest()])
         else:
-            memory.Learner(opened, memory.Settings(), Asked(home)).learn_waiting(lambda _: None)
+            memory.Learner(opened, memory.Settings(), Asked(home)).learn_waiting()
 
 
 def add(opened: memory.Memory, fact: str) -> None:
@@ -312,7 +312,7 @@ def known_home(home: memory.Home) -> None:
 def updates(home: memory.Home, now: Callable[[], Any] = memory.utc_now) -> None:
     """The next `llm memory update`."""
     with memory.Memory(home, now=now) as opened:
-        memory.Learner(opened, memory.Settings(), Asked(home)).learn_waiting(lambda _: None)
+        memory.Learner(opened, memory.Settings(), Asked(home)).learn_waiting()
         opened.history.settle()
 
 

@@ -48,15 +48,6 @@ def test_every_message_of_a_chat_is_learned_while_it_goes_on_unless_paused(user:
     assert user.asked_about("a spy") == 0
 
 
-def test_words_typed_into_a_bare_llm_at_a_terminal_are_learned(idle: User) -> None:
-    terminal = idle.terminal("llm")
-    terminal.type(f"{SAID}\n")
-    terminal.end()
-    assert terminal.wait() == 0
-    assert idle.learns(f"ADD | Personal Information | Lives in Leeds | {SAID}")
-    assert idle.facts == ["Lives in Leeds"]
-
-
 def test_the_model_of_the_turn_is_asked_with_its_own_options_unless_its_call_names_another(user: User) -> None:
     (user.user_dir / "model_options.json").write_text('{"scripted-2": {"temperature": 0.25}}')
     user.llm(SAID, LLM_MEMORY_MODEL="scripted-2")  # this call starts the worker, for all of them

@@ -41,13 +41,6 @@ def in_state(learner: memory.Learner, state: str) -> int:
     return int(memory.value(learner.memory.db, "select count(*) from turns where state = ?", state))
 
 
-def failing(kind: str = "") -> memory.Ask:
-    def ask(model: str, request: str) -> memory.Reply:
-        raise memory.ModelFailed("the line was cut", kind)
-
-    return ask
-
-
 def about(request: str) -> str:
     """Return the one message of a request."""
     (text,) = re.findall(f"^{SAID} .*$", request, re.MULTILINE)
@@ -97,16 +90,6 @@ def test_a_model_that_fails_is_asked_again_later_and_does_not_hold_up_other_mode
     assert here.problems() == ""
 
 
-def test_a_missing_key_is_named_and_the_message_learned_once_there_is_one(here: User) -> None:
-    here.types(SAID, model="scripted-key")
-    assert here.learns(memory.ask_model)
-    status = here.run("status")[0]
-    for said in ("scripted-key has no key; to set one: llm keys set", "llm keys set", "1 message"):
-        assert said in status
-    here.run("update", SCRIPTED_KEY="abc")
-    assert here.facts == [SAID]
-
-
 def test_a_message_that_fails_is_tried_five_times_at_growing_intervals_then_set_aside(user: User) -> None:
     asked = []
 
@@ -129,35 +112,6 @@ def test_a_message_that_fails_is_tried_five_times_at_growing_intervals_then_set_
     assert user.facts == ["Leeds"]
 
 
-def test_a_context_that_is_too_small_is_told_with_the_way_out_and_not_tried_again(here: User) -> None:
-    (here.script / "error.txt").write_text("Requested tokens (530) exceed context window of 512")
-    here.types(SAID)
-    with learning(here, Clock(memory.utc_now())) as learner:
-        assert learner.learn()
-        assert in_state(learner, "aside") == 1
-    status = here.run("status")[0]
-    assert "too small" in status
-    assert "LLM_MEMORY_MODEL" in status
-
-
-def test_messages_that_failed_together_are_asked_about_one_by_one(user: User) -> None:
-    def small(model: str, request: str) -> str:
-        if request.count("</message-") > 1:
-            raise memory.ModelFailed("the request is too long")
-        return about(request)
-
-    texts = [f"{SAID} number {n}" for n in range(4)]
-    user.types(*texts)
-    clock = Clock(memory.utc_now())
-    with learning(user, clock, answering(small)) as learner:
-        assert learner.learn()
-        clock.advance(seconds=memory.BACK_OFF[0])
-        while learner.learn():
-            pass
-        assert in_state(learner, "done") == 4
-    assert user.facts == texts
-
-
 def test_a_message_that_a_model_never_takes_keeps_no_other_from_being_learned(user: User) -> None:
     def picky(model: str, request: str) -> str:
         if "number 0" in request:
@@ -168,7 +122,7 @@ def test_a_message_that_a_model_never_takes_keeps_no_other_from_being_learned(us
     user.types(*texts)
     for _ in range(2):
         with user.memory() as opened:
-            memory.Learner(opened, memory.Settings(), answering(picky)).learn_waiting(lambda _: None)
+            memory.Learner(opened, memory.Settings(), answering(picky)).learn_waiting()
     assert user.facts == texts[1:]
 
 
@@ -235,7 +189,7 @@ class Service:
         "<message>called Rex. My ca</message>",
     ],
 )
-def test_what_a_service_quotes_of_a_request_is_not_kept(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_service_says_is_kept_unless_it_quotes_the_request(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     document = memory.Document("## Family\n- Married to   Bluebird\n")
     request = memory.build_request(
         document, [memory.Message('My "dog" is called Rex.\nMy cat is called Zoë. Мою собаку зовут Рекс.')]
@@ -249,13 +203,8 @@ def test_what_a_service_quotes_of_a_request_is_not_kept(form: str, monkeypatch: 
     assert "RuntimeError" in str(failed.value)
     for word in ("Rex", "Zo", "Bluebird", "dog", "DOG", "\\u04"):
         assert word not in str(failed.value)
-
-
-def test_what_a_service_says_of_its_own_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    service = Service("Your credit balance is too low to access the Anthropic API.")
-    monkeypatch.setattr(llm, "get_model", lambda _: service)
-    request = memory.build_request(memory.Document(""), [memory.Message("I live in Leeds")])
-    with pytest.raises(memory.ModelFailed, match="Your credit balance is too low to access"):
+    service.words = "Your credit balance is too low to access the Anthropic API."
+    with pytest.raises(memory.ModelFailed, match=service.words):
         memory.ask_model("scripted", request)
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import re
-import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -106,7 +105,7 @@ def test_what_was_typed_while_memory_was_off_or_in_another_profile_is_not_the_pa
     assert [edit["fact"] for edit in here.to_review()] == ["I live in Leeds"]
     shown = here.run("learn", "--dry-run", LLM_MEMORY_PROFILE="work")[1]
     assert "nothing new to learn from" in shown
-    assert "2 typed in another profile, or forgotten" in shown
+    assert "2 already known to one of your profiles" in shown
     named = here.run("learn", "--dry-run", "--conversation", spy, LLM_MEMORY_PROFILE="work")[1]
     assert "1 message in 1 request" in named, "what is named is read"
 
@@ -228,7 +227,8 @@ def recalls(user: User, replies: Mapping[str, str], meanwhile: Callable[[], obje
         learner = memory.Learner(opened, memory.Settings(), answering(ask))
         for at, text in enumerate(replies, 1):
             message = memory.Message(text, f"turn-{at}", "thread-1", f"2026-01-0{at}T12:00:00+00:00")
-            assert memory.learn_past(learner, "scripted", [message]) == (meanwhile is int)
+            with contextlib.nullcontext() if meanwhile is int else pytest.raises(memory.Outdated):
+                learner.propose(memory.Batch("past", "scripted", [message]))
 
 
 def test_corrections_of_what_was_found_wait_beside_it_and_are_made_with_it(user: User) -> None:
@@ -331,20 +331,6 @@ def test_learning_from_the_past_stops_with_a_model_that_can_not_answer(
     assert "run the same command again" in said
     assert "it failed" in said
     assert len(asked) == requests
-
-
-def test_a_run_that_was_killed_continues_where_it_was(here: User) -> None:
-    logged(here, *(f"I like number {number}, not so much" for number in range(90)))
-    (here.script / "slow.txt").write_text("number 60 60")
-    run = here.start("memory", "learn", "--yes", auto=None)
-    eventually(lambda: len(here.calls(update=True)) == 3, "the third request")
-    os.killpg(run.pid, signal.SIGKILL)
-    run.wait()
-    (here.script / "slow.txt").unlink()
-    assert "60 already known" in learn(here)
-    assert [len(messages) for messages in asked(here)] == [30, 30, 30, 30]
-    assert asked(here)[2] == asked(here)[3]
-    assert len(found(here)) == 90
 
 
 def test_ctrl_c_says_how_far_it_got_and_how_to_go_on(here: User) -> None:

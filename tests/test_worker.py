@@ -192,21 +192,6 @@ def test_a_locked_log_is_reported_and_read_once_it_is_free(user: User) -> None:
     eventually(lambda: user.problems() == "", "the all-clear")
 
 
-def test_a_database_damaged_while_a_worker_runs_is_set_aside_and_no_fact_is_lost(user: User) -> None:
-    user.profile = "- Mine\n"
-    user.says("I play the oboe")
-    user.comes_to_know("Mine", "I play the oboe")
-    damage = b"This is no database. " * 1000
-    with locked_by_another_program(user.places.database):  # or a write that the worker has begun would mend it
-        user.places.database.write_bytes(damage)
-    user.says(SAID)
-    user.says(ALSO)
-    user.comes_to_know("Mine", "I play the oboe", SAID, ALSO)
-    (kept,) = user.places.directory.glob("memory.db.damaged-*")
-    assert kept.read_bytes() == damage
-    assert kept.name in user.problems()
-
-
 # Privacy
 
 
