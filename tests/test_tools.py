@@ -81,15 +81,15 @@ def test_while_learning_is_off_a_tool_writes_nothing(user: User) -> None:
 def test_what_a_tool_would_forget_waits_for_the_user(user: User) -> None:
     user.profile = KNOWN
     said = asks(user, "forget", text="Tom", said="Tom died")
-    assert "1 fact will be removed when the user accepts that: llm memory review" in said
+    assert "1 of 1 fact will be removed when the user accepts that: llm memory review" in said
     assert "Has a cat called Tom" in user.facts
     user.run("review", "--yes")
     assert user.facts == ["Lives in Leeds"]
 
 
-def test_a_model_is_told_how_many_facts_really_wait_to_be_removed(user: User) -> None:
+def test_a_model_is_told_how_many_facts_really_wait(user: User) -> None:
     user.profile = "".join(f"- Drinks tea number {n}\n" for n in range(120))
-    assert "Only 100 of 120 facts wait to be removed" in asks(user, "forget", text="tea", said="No tea any more")
+    assert "100 of 120 facts will be removed when" in asks(user, "forget", text="tea", said="No tea any more")
 
 
 def test_a_model_can_see_and_search_what_is_known(user: User) -> None:
