@@ -3391,9 +3391,12 @@ class Call:
         messages = self.conversation.loaded_messages
         if not messages and self.conversation.responses:
             messages = self.conversation.responses[-1].prompt.messages
-        told = [one for one in messages or () if one.role in {"system", "user"}]
-        texts = [(one.role, "".join(getattr(part, "text", None) or "" for part in one.parts)) for one in told]
-        return {role: profile_in(text) for role, text in texts if profile_in(text)}
+        carried: dict[str, str] = {}
+        for message in messages or ():
+            profile = profile_in("".join(getattr(part, "text", None) or "" for part in message.parts))
+            if profile and message.role in {"system", "user"}:
+                carried[message.role] = profile
+        return carried
 
     def _refuses_system(self) -> bool:
         model = self.conversation.model
@@ -3502,10 +3505,7 @@ def inject_into(cli: click.Group, settings: Settings) -> None:
 
 
 def take_news(home: Home) -> str:
-    """Take what learning has changed since the last notice, so that no other call tells it, and say it in one line.
-
-    Only what is still true of the profile is told; ``""`` if nothing is.
-    """
+    """Say in one line what learning has changed, untold and still true; ``""`` if nothing."""
     import shutil
 
     if read_own(home.news) is None:  # not a file of ours
@@ -3517,8 +3517,11 @@ def take_news(home: Home) -> str:
     taken.unlink()
     entries = [json.loads(line) for line in lines]
     facts = {fact for _, fact, _ in Document(profile).sayings() if fact}
-    made = [(entry["version"], one["before"], one["after"]) for entry in entries for one in entry["changes"]]
-    changes = [one for one in made if one[2] in facts or not (one[2] or one[1] in facts)]
+    changes = []
+    for entry in entries:
+        for before, after in ((one["before"], one["after"]) for one in entry["changes"]):
+            if after in facts or not (after or before in facts):
+                changes.append((entry["version"], before, after))
     told = {
         "learned": [f"“{after}”" for _, before, after in changes if not before],
         "removed": [f"“{before}”" for _, before, after in changes if not after],
@@ -3558,10 +3561,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def propose_edits(home: Home, edits: Iterable[Edit]) -> list[tuple[Verdict, int, bool]]:
-    """Have edits judged by what the user typed in this conversation. Raises ``Problem`` if nothing may be learned now.
-
-    Return each verdict, the version it made, or 0, and whether it waits for the user. From now on the call takes part.
-    """
+    """Propose what a tool asks for; return each verdict, its version (or 0), and if it waits. Raises ``Problem``."""
     settings, call = Settings.from_env(os.environ), Call.running
     if not (settings.updates and call and call.is_logged) or paused_since(home):
         raise Problem("Learning is off, or this conversation is not logged. For the user: llm memory status")

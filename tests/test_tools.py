@@ -55,14 +55,12 @@ def test_what_the_user_did_not_type_waits_for_them(user: User) -> None:
     assert user.facts == []
 
 
-def test_nothing_is_remembered_from_piped_text(user: User) -> None:
+def test_neither_piped_text_nor_a_secret_is_remembered(user: User) -> None:
     call = {"fact": "Is allergic to nuts", "quote": SAID}
     (user.script / "tool.json").write_text(json.dumps({"name": "UserMemory_remember", "arguments": call}))
     user.llm("-T", "UserMemory", "Sum this up", input=SAID)
     assert user.facts == []
-
-
-def test_a_secret_is_refused(user: User) -> None:
+    user.run("review", "--drop", "all")
     said = "Remember my password: hunter2-Xk9!"
     assert "Not remembered" in remembers(user, fact=said, quote=said, said=said)
     assert (user.facts, user.to_review()) == ([], [])
