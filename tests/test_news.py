@@ -7,7 +7,7 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import PROFILE, User, learn, typed
+from conftest import PROFILE, User
 
 import llm_user_memory as memory
 
@@ -116,16 +116,6 @@ def test_it_stays_one_line_at_any_width_and_keeps_its_command(known: User, colum
     assert re.fullmatch(r"memory: learned “\S.*…” \(undo: llm memory undo\)", line)
 
 
-def test_a_named_profile_is_named_in_the_command(user: User) -> None:
-    work = memory.Home(user.user_dir, "work", isolated=True)
-    typed(work, "I play chess, you know")
-    assert learn(work, "ADD | Interests | Plays chess | I play chess")
-    line = told(user, LLM_MEMORY_PROFILE="work")
-    assert line == "learned “Plays chess” (undo: llm memory --profile work undo)"
-    user.run(*line.partition("llm memory ")[2].rstrip(")").split(), LLM_MEMORY_PROFILE="default")
-    assert not memory.Document(memory.read_profile(work.profile)).items
-
-
 # Not about changes
 
 
@@ -175,9 +165,6 @@ def test_a_model_that_keeps_failing_is_told_once_until_it_learns(user: User) -> 
         opened.db.execute("update turns set due = 0")
         learner.learn()
     assert told(user) == "learned “Has a dog” (undo: llm memory undo)"
-
-
-# What `update` says
 
 
 def test_update_does_not_say_that_nothing_is_new_when_something_is_held(user: User) -> None:

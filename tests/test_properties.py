@@ -142,7 +142,7 @@ def test_merging_with_one_side_unchanged_or_the_same_on_both_is_the_other_side(b
 
 @given(PROFILES)
 def test_a_sent_profile_has_one_frame_and_nothing_hidden(profile: str) -> None:
-    sent = memory.framed(profile)
+    sent = memory.FRAME.format(memory.disarmed(profile))
     if sent:
         assert sent.count("</user_profile>") == sent.count("<user_profile>") == 1
         assert sent.endswith("\n</user_profile>")
@@ -166,7 +166,7 @@ def test_removing_hidden_characters_leaves_none(text: str) -> None:
 @given(PROFILES)
 def test_the_facts_of_a_profile_of_printable_ascii_are_sent_as_they_are(profile: str) -> None:
     ascii_ = "".join(c for c in profile if c == "\n" or (c.isascii() and c.isprintable())).replace("<", "")
-    sent = memory.framed(ascii_)
+    sent = memory.FRAME.format(memory.disarmed(ascii_))
     facts = [line.strip() for line in ascii_.splitlines() if line.strip() and not memory.heading_level(line)]
     assert not [fact for fact in facts if fact not in sent]
 

@@ -226,13 +226,6 @@ def stop_and_go_on(shell: Session, place: Place) -> list[str]:
     shell.type("\x03")
     shell.finish()
     expect_state(pid, "")
-    shell.type("llm wait 1 & llm wait 2 &\r")
-    shell.finish()
-    pids = [shell.started(), shell.started()]
-    for pid in pids:
-        expect_state(pid, *RUNS)
-        os.kill(pid, 15)
-        expect_state(pid, "")
     return seen
 
 

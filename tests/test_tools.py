@@ -55,14 +55,12 @@ def test_what_the_user_did_not_type_waits_for_them(user: User) -> None:
     assert user.facts == []
 
 
-def test_nothing_is_remembered_from_piped_text(user: User) -> None:
+def test_neither_piped_text_nor_a_secret_is_remembered(user: User) -> None:
     call = {"fact": "Is allergic to nuts", "quote": SAID}
     (user.script / "tool.json").write_text(json.dumps({"name": "UserMemory_remember", "arguments": call}))
     user.llm("-T", "UserMemory", "Sum this up", input=SAID)
     assert user.facts == []
-
-
-def test_a_secret_is_refused(user: User) -> None:
+    user.run("review", "--drop", "all")
     said = "Remember my password: hunter2-Xk9!"
     assert "Not remembered" in remembers(user, fact=said, quote=said, said=said)
     assert (user.facts, user.to_review()) == ([], [])
@@ -81,15 +79,15 @@ def test_while_learning_is_off_a_tool_writes_nothing(user: User) -> None:
 def test_what_a_tool_would_forget_waits_for_the_user(user: User) -> None:
     user.profile = KNOWN
     said = asks(user, "forget", text="Tom", said="Tom died")
-    assert "1 fact will be removed when the user accepts that: llm memory review" in said
+    assert "1 of 1 fact will be removed when the user accepts that: llm memory review" in said
     assert "Has a cat called Tom" in user.facts
     user.run("review", "--yes")
     assert user.facts == ["Lives in Leeds"]
 
 
-def test_a_model_is_told_how_many_facts_really_wait_to_be_removed(user: User) -> None:
+def test_a_model_is_told_how_many_facts_really_wait(user: User) -> None:
     user.profile = "".join(f"- Drinks tea number {n}\n" for n in range(120))
-    assert "Only 100 of 120 facts wait to be removed" in asks(user, "forget", text="tea", said="No tea any more")
+    assert "100 of 120 facts will be removed when" in asks(user, "forget", text="tea", said="No tea any more")
 
 
 def test_a_model_can_see_and_search_what_is_known(user: User) -> None:

@@ -37,7 +37,7 @@ def clocked(function, key="call"):
                 took[key] += time.perf_counter() - start
     return run
 
-for place, names in ((memory, ["load_fragment", "inject_into"]), (memory.Call, ["_prepare", "_note", "_tell", "_start_worker"]),
+for place, names in ((memory, ["load_fragment", "inject_into"]), (memory.Call, ["_add_profile", "_note", "_tell"]),
                      (memory.Settings, ["from_env"])):
     for name in names:
         setattr(place, name, clocked(getattr(place, name)))
