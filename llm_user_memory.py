@@ -2086,6 +2086,9 @@ class Result(NamedTuple):
     failure: ModelFailed | None = None
 
 
+ANOTHER_MODEL = "to learn with another one: export LLM_MEMORY_MODEL=MODEL"
+
+
 def ask_model(model: str, request: str) -> Reply:
     """Ask one of llm's models without logging it. Raises ``ModelFailed``."""
     import threading
@@ -2115,6 +2118,10 @@ def ask_model(model: str, request: str) -> Reply:
         return reply
     if isinstance(reply, llm.UnknownModelError):  # a plugin may have been installed since
         raise ModelFailed(f"the model {model} is not installed; see: llm models", "stuck") from reply
+    if re.search(
+        r"context (?:window|length|size)|maximum context|too many tokens|prompt is too long", str(reply), re.I
+    ):
+        raise ModelFailed(f"the context of {model} is too small for learning; {ANOTHER_MODEL}", "hopeless") from reply
     # An error that quotes twelve characters in a row of what was sent is only named.
     private = request.removeprefix(INSTRUCTIONS)
     sent = re.sub(r"[\W_]", "", private + json.dumps(private)).casefold()
@@ -2363,7 +2370,7 @@ class Learner:
                 set_state(db, "failing", "")
                 return edits
         unfit = f"{model} can't keep a profile: it does not answer in the format it was asked for"
-        raise ModelFailed(f"{unfit}; to learn with another one: export LLM_MEMORY_MODEL=MODEL", "hopeless")
+        raise ModelFailed(f"{unfit}; {ANOTHER_MODEL}", "hopeless")
 
 
 # The past: the user's notes, and llm's log, where nobody can tell what was typed. All that is found waits for review.

@@ -77,6 +77,17 @@ def test_messages_a_model_cannot_learn_from_are_set_aside_and_learned_with_anoth
     assert here.problems() == ""
 
 
+def test_a_context_that_is_too_small_is_told_with_the_way_out_and_not_tried_again(here: User) -> None:
+    (here.script / "error.txt").write_text("Requested tokens (530) exceed context window of 512")
+    here.types(SAID)
+    with learning(here, Clock(memory.utc_now())) as learner:
+        assert learner.learn()
+        assert in_state(learner, "aside") == 1
+    status = here.run("status")[0]
+    assert "too small" in status
+    assert "LLM_MEMORY_MODEL" in status
+
+
 def test_a_model_that_fails_is_asked_again_later_and_does_not_hold_up_other_models(here: User) -> None:
     here.types(SAID, model="scripted-dead")
     here.types(ALSO)
