@@ -2119,7 +2119,7 @@ def ask_model(model: str, request: str) -> Reply:
     if isinstance(reply, llm.UnknownModelError):  # a plugin may have been installed since
         raise ModelFailed(f"the model {model} is not installed; see: llm models", "stuck") from reply
     if re.search(
-        r"context (?:window|length|size)|maximum context|too many tokens|prompt is too long", str(reply), re.I
+        r"context (?:window|length|size)|maximum context|too many tokens|prompt is too long", str(reply), re.IGNORECASE
     ):
         raise ModelFailed(f"the context of {model} is too small for learning; {ANOTHER_MODEL}", "hopeless") from reply
     # An error that quotes twelve characters in a row of what was sent is only named.
@@ -3439,7 +3439,8 @@ def propose_edits(home: Home, edits: Iterable[Edit]) -> list[tuple[Verdict, int,
         model = str(conversation.model.model_id)
         made = [propose(memory, settings, edit, messages, model) for edit in edits]
         waiting = {(row.before, row.fact) for row in waiting_edits(memory)}
-    return [(verdict, version, (verdict.before, verdict.edit.fact) in waiting) for verdict, version in made]
+    lines = [verdict.item.text if verdict.item else "" for verdict, _ in made]
+    return [(*one, (line, one[0].edit.fact) in waiting) for one, line in zip(made, lines, strict=True)]
 
 
 class UserMemory(llm.Toolbox):
