@@ -66,7 +66,7 @@ def embedded(user: User) -> list[str]:
 
 def count_embeddings(user: User) -> int:
     with contextlib.closing(sqlite3.connect(user.places.database)) as db:
-        return int(llm.Collection("facts", sqlite_utils.Database(db), create=False).count())
+        return int(llm.Collection("scripted-embed", sqlite_utils.Database(db), create=False).count())
 
 
 # Words
@@ -164,7 +164,7 @@ def test_what_was_typed_is_found_with_the_conversation_to_continue(user: User) -
     user.make_log()
     with contextlib.closing(sqlite3.connect(user.places.logs)) as log:  # as llm before 0.32 logged
         log.execute("insert into conversations (id, name, model) values ('c1', 'Dogs', 'm')")
-        row = ("r1", "m", "My dog barks", "Why?", "c1", "2024-02-03T04:05:06")
+        row = ("01hnqxx0r00000000000000000", "m", "My dog barks", "Why?", "c1", "2024-02-03T04:05:06")
         names = "id, model, prompt, response, conversation_id, datetime_utc"
         log.execute(f"insert into responses ({names}) values (?, ?, ?, ?, ?, ?)", row)
         log.commit()
