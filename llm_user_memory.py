@@ -2659,32 +2659,31 @@ def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, versio
                 set_state(db, "no_room", int(get_state(db, "no_room") or 0) + 1)
 
 
-def review(
-    memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[EditRow] = (), fact: str = ""
-) -> tuple[int, list[str]]:
-    """Make waiting edits in one version, reworded as ``fact`` if given, or drop them; return it, and what failed."""
+def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[EditRow] = ()) -> tuple[int, list[str]]:
+    """Make waiting edits, whose facts may be reworded, in one version, or drop them; return it, and what failed."""
     failed: dict[int, str] = {}
 
     def make(text: str) -> str:
-        document, waiting = Document(text), waiting_edits(memory)
+        document, waiting = Document(text), {edit.id for edit in waiting_edits(memory)}
         for edit in accepted:
-            line, item = fact or edit.fact, document.find(edit.before, edit.section)
+            item = document.find(edit.before, edit.section)
             others = document.remove(item) if item else document
-            if edit not in waiting:
+            if edit.id not in waiting:
                 failed[edit.id] = "This edit is no longer waiting; see: llm memory review"
             elif edit.before and not item and not edit.past:
                 drop = f"To drop the edit: llm memory review --drop {edit.id}"
                 failed[edit.id] = f"The line to change is not there any more: {edit.before}\n{drop}"
-            elif not line or others.has(line):
+            elif not edit.fact or others.has(edit.fact):
                 document = others
             else:
-                document = document.replace(item, line) if item else document.add(edit.section, line)
+                document = document.replace(item, edit.fact) if item else document.add(edit.section, edit.fact)
         return document.text
 
     def record(version: int) -> None:
         for edit in [one for one in accepted if one.id not in failed]:
-            reason = "accepted" if fact in {"", edit.fact} else "reworded"
-            row = {"state": "applied", "version": version, "reason": reason, "fact": fact or edit.fact}
+            proposed = value(memory.db, "select fact from edits where id = ?", edit.id)
+            reason = "accepted" if edit.fact == proposed else "reworded"
+            row = {"state": "applied", "version": version, "reason": reason, "fact": edit.fact}
             memory.db["edits"].update(edit.id, row)
         drop = "update edits set state = 'dropped', reason = 'you dropped it' where id = ? and state = 'waiting'"
         memory.db.conn.executemany(drop, [[edit.id] for edit in dropped])
@@ -2749,9 +2748,7 @@ def chain(memory: Memory, text: str) -> list[Said]:
     return list(found.values())
 
 
-# Forgetting
-
-# What says it, in SQL, with the functions that `find_said` provides. Only the user can rename a heading.
+# Forgetting: what says it, in SQL, with the functions that `find_said` provides. Only the user can rename a heading.
 _SAID_LINES = "says(ifnull(fact, text)) and (fact is not null or not stays(section))"
 _SAID_EDITS = "(says(fact) or says(before) or says(quote) or says(reason))"
 _FORGET = f"""
@@ -2856,8 +2853,6 @@ def purge(home: Home) -> None:
 
 
 # Search
-
-
 class Hit(NamedTuple):
     """A fact that a search found."""
 
@@ -2914,13 +2909,10 @@ def search_facts(memory: Memory, query: Query) -> list[Hit]:
 
 
 def _hit(memory: Memory, fact: str) -> Hit:
-    at = functools.partial(value, memory.db, "select at from versions where id = ?")
-    periods: list[tuple[str, str]] = []
-    for since, until in memory.versions.periods(fact):
-        first, last = local_date(at(since))[:10], local_date(at(until))[:10] if until else ""
-        if periods and periods[-1][1] == first:  # it was gone for less than a day
-            first = periods.pop()[0]
-        periods.append((first, last))
+    def day(version: int) -> str:
+        return local_date(value(memory.db, "select at from versions where id = ?", version))[:10]
+
+    periods = [(day(since), day(until) if until else "") for since, until in memory.versions.periods(fact)]
     section = value(memory.db, "select section from lines where fact = ? order by id desc limit 1", fact)
     receipts = edits_where(memory, "state = 'applied' and fact = ? and turns != '[]' order by id desc limit 1", fact)
     source = (receipts[0].quote, receipts[0].typed_at, receipts[0].thread) if receipts else ("", "", "")
@@ -2932,19 +2924,19 @@ def nearest(memory: Memory, words: str) -> list[str]:
     db, model = memory.db, llm.get_default_embedding_model()
     if not model:
         raise Problem("No embedding model is set. To set one: llm embed-models, then llm embed-models default MODEL")
-    facts = rows(db, "select cast(min(id) as text) as id, fact from lines where fact != ? group by fact", FORGOTTEN)
+    first = "select cast(min(id) as text) as id, fact from lines where fact != ? group by fact"
+    facts = {row["id"]: row["fact"] for row in rows(db, first, FORGOTTEN)}
     try:
         collection = llm.Collection(model, db, model_id=model)
         known = {row["id"] for row in rows(db, "select id from embeddings where collection_id = ?", collection.id)}
-        if new := [(row["id"], mask_secrets(row["fact"])) for row in facts if row["id"] not in known]:
+        if new := [(id, mask_secrets(fact)) for id, fact in facts.items() if id not in known]:
             with click.progressbar(new, label="Embedding facts", file=sys.stderr) as shown:
                 collection.embed_multi(shown)
         near = collection.similar(mask_secrets(words), collection.count())
     except Exception as error:  # whatever a plugin raises is its failure
         advice = "To choose another model: llm embed-models default MODEL. To search by words, leave out --semantic"
         raise Problem(f"{in_words(error)}. {advice}") from error
-    now = (value(db, "select fact from lines where id = ?", entry.id) for entry in near)
-    return [fact for fact in now if fact != FORGOTTEN]
+    return [facts[entry.id] for entry in near if entry.id in facts]
 
 
 def search_chats(memory: Memory, words: str, since: str = "", limit: int | None = None) -> list[Turn]:
@@ -4235,7 +4227,7 @@ def review_each(memory: Memory, waiting: Sequence[EditRow]) -> None:
         if letter in {"n", "d"}:
             review(memory, dropped=chosen)
         elif letter in {"y", "a"} or fact:
-            version, problems = review(memory, chosen, fact=fact)
+            version, problems = review(memory, [one._replace(fact=fact or one.fact) for one in chosen])
             undo = [f"To undo this: {to_undo(memory, version)}"] if version else []
             say("\n".join([*problems, *undo]))
         if letter in {"a", "d", "q"}:
