@@ -2737,20 +2737,20 @@ def chain(memory: Memory, text: str) -> list[Said]:
         receipts = edits_where(memory, "state = 'applied' and fact = ? order by id desc", text)
         periods = memory.versions.periods(text)
         origin = memory.versions.get(periods[-1][0]) if periods else None
+        origin = None if origin and origin.author == "unknown" else origin
         reworded = []
         if origin and origin.author in {"outside", "edit", "condense"}:
             # Lines that went as this came, and most of whose words it has.
             gone = {change.before: set(substance(change.before)) for change in origin.changes if not change.after}
             reworded = [line for line, its in gone.items() if 2 * len(its.intersection(substance(text))) > len(its)]
-        is_old = origin is None or origin.author == "unknown"
-        found[text] = Said(text, None if is_old else origin, receipts, bool(reworded))
+        found[text] = Said(text, origin, receipts, bool(reworded))
         todo += [*(receipt.before for receipt in receipts), *reworded]
     return list(found.values())
 
 
 # Forgetting: what says it, in SQL, with the functions that `find_said` provides. Only the user can rename a heading.
 _SAID_LINES = "says(ifnull(fact, text)) and (fact is not null or not stays(section))"
-_SAID_EDITS = "(says(fact) or says(before) or says(quote) or says(reason))"
+_SAID_EDITS = "(says(fact) or says(before) or says(quote))"
 _FORGET = f"""
 update lines set text = '{REDACTED}', fact = '{FORGOTTEN}', section = '' where {_SAID_LINES};
 update lines set section = '' where says(section) and not stays(section);
@@ -2852,7 +2852,6 @@ def purge(home: Home) -> None:
         home.directory.rmdir()
 
 
-# Search
 class Hit(NamedTuple):
     """A fact that a search found."""
 
@@ -2886,9 +2885,11 @@ class Query(NamedTuple):
 
 def search_facts(memory: Memory, query: Query) -> list[Hit]:
     """Find facts by their words, and by meaning if asked, best first. Raises ``Problem``."""
-    sections = [row["section"] for row in rows(memory.db, "select distinct section from lines where fact is not null")]
-    if query.section and not any(normalised(query.section) in normalised(name) for name in sections):
-        raise Problem(f"There is no section {query.section!r}. Sections with facts: {', '.join(sections)}")
+    if query.section:
+        known = rows(memory.db, "select distinct section from lines where fact is not null")
+        sections = [row["section"] for row in known]
+        if not any(normalised(query.section) in normalised(name) for name in sections):
+            raise Problem(f"There is no section {query.section!r}. Sections with facts: {', '.join(sections)}")
 
     def beginning(word: str) -> str:  # three quarters of a word, which may inflect unlike English
         word = indexed(word).strip()

@@ -85,8 +85,6 @@ IN_ANY_FORM = {
     "Krimi": "Liest gern Krimis",
     "lodger": "Has a lodger",
     "“Rex”": "Has a dog called Rex",
-    "«Rex»": "Has a dog called Rex",
-    "＂Rex": "Has a dog called Rex",
     'dog "Rex': "Has a dog called Rex",
 }
 
