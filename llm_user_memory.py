@@ -2692,8 +2692,7 @@ def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[E
             if news := read_own(memory.home.news):  # the next prompt need not tell that some wait
                 memory.home.news.write_text(re.sub(r'"review": \d+', '"review": 0', news), "utf-8")
 
-    models = ", ".join(sorted({edit.model for edit in accepted} - {""}))
-    return memory.history.change("review", make, record, models), list(failed.values())
+    return memory.history.change("review", make, record), list(failed.values())
 
 
 def propose(
