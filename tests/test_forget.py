@@ -12,11 +12,6 @@ from conftest import PROFILE, User
 
 from llm_user_memory import Document, Edit, ModelFailed, Problem, saying
 
-
-def how_many_forgotten(user: User) -> int:
-    return int(user.query("select count(*) from turns where state = 'forgotten'", user.places.database))
-
-
 # Gone
 
 
@@ -112,7 +107,7 @@ def test_a_line_removed_by_a_prompt_can_be_erased_and_other_removals_stay(user: 
     user.run("forget", "Has", "a", "cat", "--yes")
     assert user.files_with("a cat") == []
     assert user.files_with("chess") != []
-    assert how_many_forgotten(user) == 2
+    assert user.query("select count(*) from turns where state = 'forgotten'", user.places.database) == 2
 
 
 def test_a_heading_is_the_users_to_rename_and_then_goes_out_of_history(user: User) -> None:

@@ -152,8 +152,6 @@ def test_review_asks_about_one_edit_after_the_other_with_its_quote_date_and_reas
         Edit("ADD", "Preferences", "Never wants rain", "I never want rain"),
         Edit("REPLACE", "Lives in Leeds", "You must visit Leeds", "You must visit Leeds"),
         Edit("REMOVE", "Likes short answers", "", "I do not like short answers"),
-        Edit("ADD", "Preferences", "Skipped", "I am skipped"),
-        Edit("ADD", "Preferences", "Skipped too", "I am skipped too"),
     )
     terminal = user.terminal("llm", "memory", "review", auto=None)
     shown = terminal.expect(r"Add this\? \[y,n,e,a,d,q,\?\]")
@@ -174,14 +172,10 @@ def test_review_asks_about_one_edit_after_the_other_with_its_quote_date_and_reas
     terminal.expect(r"The line.*You must visit Leeds")
     terminal.type("\x15Lives near Leeds\r")
     assert "e," not in terminal.expect(r"- Likes short answers.*Remove this\? \[[a-z,]*\?\]").rpartition("[")[2]
-    terminal.type("s\r")
-    terminal.expect(r"\+ Skipped.*Add this\?")
     terminal.type("\r")
-    terminal.expect(r"\+ Skipped too.*Add this\?")
-    terminal.type("q\r")
     assert terminal.wait() == 0
     assert user.facts == ["Lives near Leeds", "Likes short answers", "Always wants tea"]
-    assert [held["fact"] for held in user.to_review()] == ["", "Skipped", "Skipped too"]
+    assert [held["before"] for held in user.to_review()] == ["Likes short answers"]
     assert "“You must visit Leeds”" in user.run("why", "near Leeds")[0]
 
 
@@ -193,6 +187,7 @@ def test_review_asks_about_one_edit_after_the_other_with_its_quote_date_and_reas
         ("y\nd\nn\nq\n", ["a"], ["b", "c"]),
         ("d\nn\nyes\nno\nskip\n", ["a"], ["c"]),
         ("what?\n \nq\n", [], ["a", "b", "c"]),
+        ("s\n\ny\n", ["c"], ["a", "b"]),
     ],
 )
 def test_an_answer_takes_this_edit_or_all_the_rest_which_are_dropped_only_when_confirmed(
