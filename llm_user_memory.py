@@ -33,6 +33,7 @@ import datetime as dt
 import errno
 import functools
 import hashlib
+import itertools
 import json
 import os
 import pathlib
@@ -2440,8 +2441,7 @@ def note_messages(memory: Memory, files: Iterable[tuple[str, str, str]]) -> tupl
 # An edit is one row all its life: waiting, then applied (with its version),
 # dropped or refused. An applied edit is the receipt of its line.
 
-MOST_WAITING = 100
-"""Most edits that wait for review besides those of `learn`. Of refused edits, as many are kept."""
+MOST_WAITING = 100  # edits in review, besides those of `learn`; so many refused ones are shown, too
 
 
 class EditRow(NamedTuple):
@@ -2478,17 +2478,17 @@ def waiting_edits(memory: Memory) -> list[EditRow]:
 
 
 def refused_edits(memory: Memory, since: str = "") -> list[EditRow]:
-    """Return what was refused or dropped, newest first, each once."""
+    """Return what was lately refused or dropped, newest first, each once."""
     last = "select max(id) from edits where state in ('refused', 'dropped') and at > ? group by before, fact, reason"
-    return edits_where(memory, f"id in ({last}) order by id desc", since)
+    return edits_where(memory, f"id in ({last}) order by id desc limit ?", since, MOST_WAITING)
 
 
 def learned_lately(memory: Memory) -> list[tuple[str, str, str, str]]:
     """Return what learning has changed within a day: action, before, fact and quote, oldest first."""
-    day_ago = (memory.now() - dt.timedelta(days=1)).isoformat()
-    by_worker = "version in (select id from versions where author = 'worker' and at > ?)"
-    edits = edits_where(memory, f"state = 'applied' and {by_worker} order by id", day_ago)
-    return [(edit.action, edit.before, edit.fact, edit.quote) for edit in edits]
+    sql = """
+        select action, before, fact, quote from edits where state = 'applied'
+        and version in (select id from versions where author = 'worker' and at > ?) order by id"""
+    return list(memory.db.execute(sql, [(memory.now() - dt.timedelta(days=1)).isoformat()]))
 
 
 def own_lines(memory: Memory, document: Document) -> frozenset[str]:
@@ -2497,11 +2497,21 @@ def own_lines(memory: Memory, document: Document) -> frozenset[str]:
     return frozenset(item.text for item in document.items if item.text not in learned)
 
 
+def with_found(memory: Memory, document: Document) -> Document:
+    """Return a profile with the facts that `learn` found last and that still wait: each request carries them."""
+    found = edits_where(memory, "state = 'waiting' and past and action = 'ADD' order by id desc limit 200")
+    for edit in reversed(found):
+        if not document.has(edit.fact):
+            document = document.add(edit.section, edit.fact)
+    return document
+
+
 def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, version: int, *, past: bool = False) -> None:
     """Keep judged edits: as receipts, as questions for the user (all that is ``past``, each once), or as refused."""
     db = memory.db
     answered = "('waiting', 'dropped', 'applied')" if past else "('waiting')"
     is_known = f"select 1 from edits where action = ? and before = ? and fact = ? and state in {answered}"
+    waiting = "select count(*) from edits where state = 'waiting' and not past"
     for edit, outcome, reason, said, item in verdicts:
         first = said[0] if said else Message("")  # condensing has none
         row = {"at": memory.now().isoformat(), "model": model, "past": int(past), "reason": reason}
@@ -2516,98 +2526,68 @@ def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, versio
         elif outcome == "apply" and not past:
             db["edits"].insert(row | {"state": "applied", "version": version})
         elif not value(db, is_known, edit.action, row["before"], edit.fact):
-            found_in = first.thread_id if NOTES in first.turn_id else "your past conversations"
-            waits = {"state": "waiting", "reason": reason or f"it was found in {found_in}"}
-            if past or value(db, "select count(*) from edits where state = 'waiting' and not past") < MOST_WAITING:
-                db["edits"].insert(row | waits)
+            if past or value(db, waiting) < MOST_WAITING:
+                found_in = first.thread_id if NOTES in first.turn_id else "your past conversations"
+                db["edits"].insert(row | {"state": "waiting", "reason": reason or f"it was found in {found_in}"})
             else:  # told in `status`
                 set_state(db, "no_room", int(get_state(db, "no_room") or 0) + 1)
-    old = "select id from edits where state = 'refused' order by id desc limit -1 offset ?"
-    db.execute(f"delete from edits where id in ({old})", [MOST_WAITING])
 
 
-def with_found(memory: Memory, document: Document) -> Document:
-    """Return a profile with the facts that `learn` found last and that still wait: each request carries them."""
-    found = edits_where(memory, "state = 'waiting' and past and action = 'ADD' order by id desc limit 200")
-    for edit in reversed(found):
-        if not document.has(edit.fact):
-            document = document.add(edit.section, edit.fact)
-    return document
-
-
-def review(
-    memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[EditRow] = (), fact: str = ""
-) -> tuple[int, list[str]]:
-    """Make waiting edits in one version, reworded as ``fact`` if given, or drop them; return it, and what failed."""
-    made: list[EditRow] = []
-    problems: list[str] = []
+def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[EditRow] = ()) -> tuple[int, list[str]]:
+    """Make waiting edits, whose facts may be reworded, in one version, or drop them; return it, and what failed."""
+    failed: dict[int, str] = {}
 
     def make(text: str) -> str:
-        document = Document(text)
-        waiting = {edit.id for edit in waiting_edits(memory)}
+        document, waiting = Document(text), {edit.id for edit in waiting_edits(memory)}
         for edit in accepted:
-            item = document.find(edit.before, edit.section) or document.find(edit.before)
+            item = document.find(edit.before, edit.section)
+            others = document.remove(item) if item else document
             if edit.id not in waiting:
-                problems.append("This edit is no longer waiting; see: llm memory review")
-                continue
-            if edit.before and not item and not edit.past:
-                drop = f"llm memory review --drop {edit.id}"
-                problems.append(f"The line to change is not there any more: {edit.before}\nTo drop the edit: {drop}")
-                continue
-            made.append(edit)
-            words, others = fact or edit.fact, document.remove(item) if item else document
-            if not words or others.has(words):
+                failed[edit.id] = "This edit is no longer waiting; see: llm memory review"
+            elif edit.before and not item and not edit.past:
+                drop = f"To drop the edit: llm memory review --drop {edit.id}"
+                failed[edit.id] = f"The line to change is not there any more: {edit.before}\n{drop}"
+            elif not edit.fact or others.has(edit.fact):
                 document = others
             else:
-                document = document.replace(item, words) if item else document.add(edit.section, words)
+                document = document.replace(item, edit.fact) if item else document.add(edit.section, edit.fact)
         return document.text
 
     def record(version: int) -> None:
-        for edit in made:
-            reason = "accepted" if fact in {"", edit.fact} else "reworded"
-            row = {"state": "applied", "version": version, "reason": reason, "fact": fact or edit.fact}
+        for edit in [one for one in accepted if one.id not in failed]:
+            proposed = value(memory.db, "select fact from edits where id = ?", edit.id)
+            reason = "accepted" if edit.fact == proposed else "reworded"
+            row = {"state": "applied", "version": version, "reason": reason, "fact": edit.fact}
             memory.db["edits"].update(edit.id, row)
-        drop = "update edits set state = 'dropped', reason = 'you dropped it' where state = 'waiting'"
-        ids = json.dumps([edit.id for edit in dropped])
-        memory.db.execute(f"{drop} and id in (select value from json_each(?))", [ids])
-        if not waiting_edits(memory):  # take back the news that some do
+        drop = "update edits set state = 'dropped', reason = 'you dropped it' where id = ? and state = 'waiting'"
+        memory.db.conn.executemany(drop, [[edit.id] for edit in dropped])
+        if not waiting_edits(memory):
             set_state(memory.db, "no_room", 0)
-            news = (read_own(memory.home.news) or "").splitlines()
-            memory.home.news.unlink(missing_ok=True)
-            for line in news:
-                with contextlib.suppress(ValueError):  # a full disk has cut it
-                    append_line(memory.home.news, json.loads(line) | {"review": 0})
+            if news := read_own(memory.home.news):  # the next prompt need not tell that some wait
+                memory.home.news.write_text(re.sub(r'"review": \d+', '"review": 0', news), "utf-8")
 
-    models = ", ".join(sorted({edit.model for edit in accepted} - {""}))
-    return memory.history.change("review", make, record, model=models), problems
+    return memory.history.change("review", make, record), list(failed.values())
 
 
 def propose(
     memory: Memory, settings: Settings, edit: Edit, messages: Sequence[Message], model: str
 ) -> tuple[Verdict, int]:
     """Add a fact that a model asks for in a tool call, if the user typed it in these messages; else hold the edit."""
-    verdict = Verdict(edit, "hold", "a model asked for it")
+    verdict = Verdict(edit, "reject")
 
     def make(text: str) -> str:
         nonlocal verdict
         now, review_all = Document(text), settings.review_all
-        if edit.action == "REMOVE":
-            verdict = verdict._replace(item=now.ids.get(edit.target))
-            return text
         (verdict,), document = judge([edit], now, now, messages, review_all=review_all, budget=settings.budget)
-        if not (verdict.messages or why_unfit(edit.fact) or now.has(edit.fact)):
+        if verdict.item and not edit.fact:
+            verdict = verdict._replace(outcome="hold", reason="a model asked for it")
+        elif not (verdict.messages or why_unfit(edit.fact) or now.has(edit.fact)):
             unquoted = verdict.edit._replace(quote="")
             verdict = Verdict(unquoted, "hold", "you did not type it in this conversation")
         return document.text
 
-    def record(version: int) -> None:
-        record_edits(memory, [verdict], model, version)
-
-    version = memory.history.change("tool", make, record, model=model)
+    version = memory.history.change("tool", make, lambda new: record_edits(memory, [verdict], model, new), model)
     return verdict, version
-
-
-# Receipts
 
 
 class Said(NamedTuple):
@@ -2615,8 +2595,8 @@ class Said(NamedTuple):
 
     text: str
     origin: Version | None  # the version that brought it in; None if it is older than the history
-    receipts: tuple[EditRow, ...]  # newest first
-    reworded: bool = False  # by the user, from what follows in the chain
+    receipts: list[EditRow]  # newest first
+    reworded: bool  # by the user, from what follows in the chain
 
 
 def chain(memory: Memory, text: str) -> list[Said]:
@@ -2630,96 +2610,84 @@ def chain(memory: Memory, text: str) -> list[Said]:
         receipts = edits_where(memory, "state = 'applied' and fact = ? order by id desc", text)
         periods = memory.versions.periods(text)
         origin = memory.versions.get(periods[-1][0]) if periods else None
-        made_of = _made_of(text, origin) if origin else []
-        is_old = origin is None or origin.author == "unknown"
-        found[text] = Said(text, None if is_old else origin, tuple(receipts), bool(made_of))
-        todo += [*(receipt.before for receipt in receipts), *made_of]
+        origin = None if origin and origin.author == "unknown" else origin
+        reworded = []
+        if origin and origin.author in {"outside", "edit", "condense"}:
+            # Lines that went as this came, and most of whose words it has.
+            gone = {change.before: set(substance(change.before)) for change in origin.changes if not change.after}
+            reworded = [line for line, its in gone.items() if 2 * len(its.intersection(substance(text))) > len(its)]
+        found[text] = Said(text, origin, receipts, bool(reworded))
+        todo += [*(receipt.before for receipt in receipts), *reworded]
     return list(found.values())
 
 
-def _made_of(text: str, origin: Version) -> list[str]:
-    """Return the lines that went as this came, by hand or in condensing, and most of whose words it has."""
-    ours = set(substance(text))
-    gone = [change.before for change in origin.changes if not change.after]
-    theirs = {line: set(substance(line)) for line in gone if origin.author in {"outside", "edit", "condense"}}
-    return [line for line, its in theirs.items() if 2 * len(ours & its) > len(its)]
+# Forgetting: what says it, in SQL, with the functions that `find_said` provides. Only the user can rename a heading.
+_SAID_LINES = "says(ifnull(fact, text)) and (fact is not null or not stays(section))"
+_SAID_EDITS = "(says(fact) or says(before) or says(quote))"
+_FORGET = f"""
+update lines set text = '{REDACTED}', fact = '{FORGOTTEN}', section = '' where {_SAID_LINES};
+update lines set section = '' where says(section) and not stays(section);
+update edits set section = '' where says(section) and not stays(section);
+delete from lines_fts where rowid in (select id from lines where fact = '{FORGOTTEN}');
+insert into lines_fts (lines_fts) values ('rebuild'); -- or the index keeps deleted words
+delete from edits where says(ifnull(nullif(fact, ''), before)) or (state != 'applied' and {_SAID_EDITS});
+update edits set before = '{FORGOTTEN}' where says(before);
+update edits set quote = '{FORGOTTEN}' where says(quote);
+update turns set why = '{FORGOTTEN}' where why != ''; -- providers may quote in their errors what they were sent
+update requests set outcome = 'failed' where outcome not in ('ok', 'form', 'retried')
+"""
 
 
-# Forgetting
-
-Says = Callable[[str], bool]
-"""Tells whether a text says what is to be forgotten."""
-
-
-def saying(text: str, *, part: bool = False, ids: Mapping[str, Item] | None = None) -> Says:
+def saying(text: str, *, part: bool = False, ids: Mapping[str, Item] | None = None) -> Callable[[str], bool]:
     """Make a test for a text, as whole words or ``part`` of them, or a line by its ``[id]``. Raises ``Problem``."""
     named = re.fullmatch(r"\[([a-z]+)\]", text.strip())
     item = ids.get(named[1]) if ids and named else None
     wanted = normalised(item.text if item else without_bullet(text.strip()))
     if not wanted:
         raise Problem("Say what to forget: llm memory forget TEXT; see: llm memory show")
+    if item:
+        return lambda text: normalised(without_bullet(text)) == wanted
 
-    def says(text: str) -> bool:
-        if item:
-            return normalised(without_bullet(text)) == wanted
-        text = normalised(text)
-        places = (found.start() for found in re.finditer(f"(?={re.escape(wanted)})", text))
-        return any(part or not (_in_word(text, at) or _in_word(text, at + len(wanted))) for at in places)
+    def spaced(text: str) -> str:
+        return " ".join(["", *words(text), ""])
 
-    return says
-
-
-def _in_word(text: str, at: int) -> bool:
-    """Tell whether a place is inside a word, in scripts that have spaces between words."""
-    pair = text[at - 1 : at + 1] if at else ""
-    parts = [char.isalnum() or unicodedata.category(char)[0] == "M" for char in pair]
-    return parts == [True, True] and not re.search(UNSPACED, pair)
+    anywhere = part or re.search(UNSPACED, wanted) is not None
+    return lambda text: wanted in normalised(text) and (anywhere or spaced(wanted) in spaced(text))
 
 
 def kept_files(home: Home) -> list[pathlib.Path]:
     """Find the files that may still contain what the profile did: displaced, damaged or kept aside."""
-    found: list[pathlib.Path] = []
-    for place in {real_place(home), home.profile, home.database}:
-        ours = rf"\.{re.escape(place.name)}\.(?:previous|new)|\.?{re.escape(place.name)}{KEPT}"
-        found += sorted(path for path in place.parent.glob("*") if re.fullmatch(ours, path.name))
-    return found
+    target = real_place(home)
+    names = "|".join(re.escape(place.name) for place in (target, home.profile, home.database))
+    ours = rf"\.(?:{names})\.(?:previous|new)|\.?(?:{names}){KEPT}"
+    folders = {target.parent, home.directory}
+    return sorted(path for folder in folders for path in folder.glob("*") if re.fullmatch(ours, path.name))
 
 
-class Found(NamedTuple):
-    """Everything that forgetting removes."""
-
-    places: dict[str, list[str]]  # what our own files say, by place
-    past: dict[int, str]  # lines of its history, by id
-    edits: list[EditRow]
-    typed: dict[str, str]  # prompts in llm's log, by turn: never learned from again
-
-
-def find_said(memory: Memory, says: Says) -> Found:
-    """Find everything that forgetting would remove. Raises ``Problem``."""
-    sayings = list(Document(memory.history.profile()).sayings())
-    lines = [line for line, fact, _ in sayings if fact and says(fact)]
-    # Only the user can rename a heading.
-    stays = {stripped(line) for line, fact, _ in sayings if not fact}
-    stays |= {TITLE, *(f"## {name}" for name in (*DEFAULT_SECTIONS, OTHER_SECTION))}
-    past = {row["id"]: row["text"] for row in rows(memory.db, "select id, text from lines where text != ?", REDACTED)}
-    past = {id: text for id, text in past.items() if says(without_bullet(text)) and stripped(text) not in stays}
-    edits = edits_where(memory, "true")
-    edits = [edit for edit in edits if any(map(says, (edit.fact, edit.before, edit.quote, edit.reason)))]
-    forgotten = {row["id"] for row in rows(memory.db, "select id from turns where state = 'forgotten'")}
-    typed = {turn.id: turn.prompt for turn in past_turns(memory.home) if turn.id not in forgotten and says(turn.prompt)}
-    places: dict[str, list[str]] = {
+def find_said(memory: Memory, says: Callable[[str], bool]) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Find all that forgetting removes, by place, and the logged prompts that say it, by turn. Raises ``Problem``."""
+    db, document = memory.db, Document(memory.history.profile())
+    titles = {TITLE.strip("# "), *DEFAULT_SECTIONS, OTHER_SECTION, *(title for _, _, title in document.headings)}
+    db.register_function(lambda text: text not in {None, FORGOTTEN} and says(text), name="says", replace=True)
+    db.register_function(lambda title: title in titles, name="stays", replace=True)
+    lines = [line for line, fact, _ in document.sayings() if fact and says(fact)]
+    past = [row["text"] for row in rows(db, f"select text from lines where {_SAID_LINES}")]
+    edits = edits_where(memory, _SAID_EDITS)
+    places = {
         "In the profile": lines,
-        "In its history": [line for line in past.values() if line not in lines],
+        "In its history": [line for line in past if line not in lines],
         "To review, or not learned": [str(edit) for edit in edits if edit.state != "applied"],
         "What you typed": [edit.quote for edit in edits if edit.state == "applied" and edit.quote],
     }
     if any(places.values()):  # nobody can tell what these say
         places["Files kept aside"] = [tilde(path) for path in kept_files(memory.home) if re.search(KEPT, path.name)]
     places = {place: list(dict.fromkeys(map(stripped, texts))) for place, texts in places.items() if texts}
-    return Found(places, past, edits, typed)
+    forgotten = {row["id"] for row in rows(db, "select id from turns where state = 'forgotten'")}
+    turns = [turn for turn in past_turns(memory.home) if turn.id not in forgotten and says(turn.prompt)]
+    return places, {turn.id: turn.prompt for turn in turns}
 
 
-def forget(memory: Memory, says: Says) -> None:
+def forget(memory: Memory, says: Callable[[str], bool]) -> None:
     """Remove for good what ``find_said`` finds, and never learn from its messages again. Raises ``Problem``."""
     db = memory.db
 
@@ -2727,31 +2695,15 @@ def forget(memory: Memory, says: Says) -> None:
         return "".join(line for line, fact, _ in Document(text).sayings() if not (fact and says(fact)))
 
     def record(_: int) -> None:
-        found = find_said(memory, says)  # in the file as it was
-        chains = [chain(memory, edit.fact or edit.before) for edit in found.edits]
-        receipts = [edit for said in chains for one in said for edit in one.receipts]
-        for turn in {*found.typed, *(turn for edit in (*found.edits, *receipts) for turn in edit.turns)}:
+        typed = find_said(memory, says)[1]  # in the file as it was
+        learned = [turn for edit in edits_where(memory, _SAID_EDITS) for turn in edit.turns]
+        for turn in {*typed, *learned}:
             db["turns"].upsert({"id": turn, "state": "forgotten", "why": ""}, pk="id")
-        for id in found.past:
-            db["lines"].update(id, {"text": REDACTED, "fact": FORGOTTEN, "section": ""})
-            db.execute("delete from lines_fts where rowid = ?", [id])
-        for _, _, title in Document("\n".join(found.past.values())).headings:
-            db.execute("update lines set section = '' where section = ?", [title])
-            db.execute("update edits set section = '' where section = ?", [title])
+        for sql in _FORGET.split(";"):
+            db.execute(sql)
         if db["embeddings"].exists():
-            ids = json.dumps([str(id) for id in found.past])
-            db["embeddings"].delete_where("id in (select value from json_each(?))", [ids])
-        # The index keeps deleted words until it is rebuilt.
-        db.execute("insert into lines_fts (lines_fts) values ('rebuild')")
-        for edit in found.edits:
-            if edit.state != "applied" or says(edit.fact or edit.before):
-                db["edits"].delete(edit.id)
-            else:  # of the receipt of a line that stays, only the part that says it goes
-                parts = {name: FORGOTTEN for name in ("before", "quote") if says(getattr(edit, name))}
-                db["edits"].update(edit.id, parts)
-        # Providers may quote in their errors what they were sent.
-        db.execute("update turns set why = ? where why != ''", [FORGOTTEN])
-        db.execute("update requests set outcome = 'failed' where outcome not in ('ok', 'form', 'retried')")
+            known = "select cast(id as text) from lines where fact != ?"
+            db.execute(f"delete from embeddings where id not in ({known})", [FORGOTTEN])
 
     memory.history.change("forget", make, record)
     for path in (*kept_files(memory.home), memory.home.news):
@@ -2760,33 +2712,17 @@ def forget(memory: Memory, says: Says) -> None:
     db.execute("vacuum")  # SQLite leaves pieces when it moves what was deleted (measured)
 
 
-_OURS = r"\.?(memory\.db|typed\.jsonl|news|no-system|paused|profile\.md|worker\.log)(-journal|\.taken|\.told|\.1)?"
-
-
 def purge(home: Home) -> None:
     """Remove everything of ours, and nothing else. Nothing brings it back."""
+    ours = r"\.?(memory\.db|typed\.jsonl|news|no-system|paused|profile\.md)(-journal|\.taken|\.told)?|\w+\.lock"
     with lock(home, "profile"):
         for path in (*kept_files(home), real_place(home), *home.worker_log.parent.glob(f"{home.worker_log.name}*")):
             path.unlink(missing_ok=True)
     for path in home.directory.iterdir():  # the locks too, which Windows removes only when they are free
-        if re.fullmatch(rf"{_OURS}|\w+\.lock", path.name) and not path.is_dir():
+        if re.fullmatch(ours, path.name) and not path.is_dir():
             path.unlink()
     with contextlib.suppress(OSError):  # it may contain other profiles, or foreign files
         home.directory.rmdir()
-
-
-# Search
-
-
-class Query(NamedTuple):
-    """A search of the facts."""
-
-    words: str
-    section: str = ""  # part of its name
-    since: str = ""  # the UTC time after which they were added
-    current: bool | None = None
-    limit: int | None = 10
-    semantic: bool = False
 
 
 class Hit(NamedTuple):
@@ -2794,7 +2730,7 @@ class Hit(NamedTuple):
 
     fact: str
     section: str
-    periods: tuple[tuple[str, str], ...]  # local dates it held from and to ("" if it still does), oldest first
+    periods: list[tuple[str, str]]  # local dates it held from and to ("" if it still does), oldest first
     quote: str  # what the user typed; "" for what they wrote themselves
     at: str  # when they typed it
     thread_id: str
@@ -2804,99 +2740,77 @@ class Hit(NamedTuple):
         return ", ".join([*filter(None, [self.section]), *spans])
 
 
-def _beginning(word: str) -> str:
-    """Match words that begin with three quarters of this one: they may inflect unlike English."""
-    word = indexed(word).strip()
-    return f'"{word[: max(4, 3 * len(word) // 4)]}"*'
+class Query(NamedTuple):
+    """A search of the facts."""
+
+    words: str
+    section: str = ""  # part of its name
+    since: str = ""  # the UTC time after which they were added; their day counts
+    current: bool | None = None
+    limit: int | None = 10
+    semantic: bool = False
+
+    def admits(self, hit: Hit) -> bool:
+        is_in = normalised(self.section) in normalised(hit.section)
+        is_new = not self.since or hit.periods[-1][0] >= local_date(self.since)[:10]
+        return is_in and is_new and self.current in {None, hit.periods[-1][1] == ""}
 
 
-def search_facts(memory: Memory, query: Query, show: Callable[[list[Any]], Any] = contextlib.nullcontext) -> list[Hit]:
+def search_facts(memory: Memory, query: Query) -> list[Hit]:
     """Find facts by their words, and by meaning if asked, best first. Raises ``Problem``."""
-    where, filters = _filter(memory, query)
-    matching = "lines_fts join lines on lines.id = lines_fts.rowid where lines_fts match ?"
-    found: dict[str, None] = {}
-    for form in (lambda word: f'"{indexed(word)}"', _beginning):
+    if query.section:
+        known = rows(memory.db, "select distinct section from lines where fact is not null")
+        sections = [row["section"] for row in known]
+        if not any(normalised(query.section) in normalised(name) for name in sections):
+            raise Problem(f"There is no section {query.section!r}. Sections with facts: {', '.join(sections)}")
+
+    def beginning(word: str) -> str:  # three quarters of a word, which may inflect unlike English
+        word = indexed(word).strip()
+        return f'"{word[: max(4, 3 * len(word) // 4)]}"*'
+
+    matching = "select fact from lines_fts join lines on lines.id = lines_fts.rowid where lines_fts match ?"
+    near = nearest(memory, query.words) if query.semantic else []
+    found: list[str] = []
+    for form in (lambda word: f'"{indexed(word)}"', beginning):
         terms = search_terms(folded(query.words), form)
         if not terms:
             raise Problem("Give a word to search for, as in: llm memory search dog")
-        sql = f"select fact from {matching} and {where} order by rank, lines.id desc"
-        found = found or {row["fact"]: None for row in rows(memory.db, sql, terms, *filters)}
-    if query.semantic:
-        facts = rows(memory.db, f"select min(id) as id, fact from lines where {where} group by fact", *filters)
-        near = nearest(memory, {str(row["id"]): row["fact"] for row in facts}, query.words, show)
-        scores: Counter[str] = Counter()
-        for ranking in (found, near):  # reciprocal rank fusion
-            for place, fact in enumerate(ranking):
-                scores[fact] += 1_000_000 // (60 + place)
-        found = {fact: None for fact, _ in scores.most_common()}
-    return [_hit(memory, fact) for fact in list(found)[: query.limit]]
-
-
-def _filter(memory: Memory, query: Query) -> tuple[str, list[str]]:
-    """Return the condition for lines that pass a query's filters, and its values. Raises ``Problem``."""
-    where, values = "fact != ?", [FORGOTTEN]
-    if query.since:
-        where += " and (select at from versions where id = since) >= ?"
-        values.append(query.since)
-    if query.section:
-        known = [row["section"] for row in rows(memory.db, "select distinct section from lines where fact is not null")]
-        named = [name for name in known if normalised(query.section) in normalised(name)]
-        if not named:
-            raise Problem(f"There is no section {query.section!r}. Sections with facts: {', '.join(known)}")
-        where += " and section in (select value from json_each(?))"
-        values.append(json.dumps(named))
-    if query.current is not None:
-        now = "exists (select 1 from lines as now where now.fact = lines.fact and now.until is null)"
-        where += f" and {now} = {query.current}"
-    return where, values
+        ranked = rows(memory.db, f"{matching} order by rank, lines.id desc", terms)
+        found = found or [row["fact"] for row in ranked]
+    in_turn = (fact for pair in itertools.zip_longest(found, near) for fact in pair if fact)
+    hits = (_hit(memory, fact) for fact in dict.fromkeys(in_turn))
+    return list(itertools.islice(filter(query.admits, hits), query.limit))
 
 
 def _hit(memory: Memory, fact: str) -> Hit:
-    at = functools.partial(value, memory.db, "select at from versions where id = ?")
-    periods: list[tuple[str, str]] = []
-    for since, until in memory.versions.periods(fact):
-        first, last = local_date(at(since))[:10], local_date(at(until))[:10] if until else ""
-        if periods and periods[-1][1] == first:  # it was gone for less than a day
-            first = periods.pop()[0]
-        periods.append((first, last))
+    def day(version: int) -> str:
+        return local_date(value(memory.db, "select at from versions where id = ?", version))[:10]
+
+    periods = [(day(since), day(until) if until else "") for since, until in memory.versions.periods(fact)]
     section = value(memory.db, "select section from lines where fact = ? order by id desc limit 1", fact)
     receipts = edits_where(memory, "state = 'applied' and fact = ? and turns != '[]' order by id desc limit 1", fact)
     source = (receipts[0].quote, receipts[0].typed_at, receipts[0].thread) if receipts else ("", "", "")
-    return Hit(fact, section, tuple(periods), *source)
+    return Hit(fact, section, periods, *source)
 
 
-def nearest(memory: Memory, facts: Mapping[str, str], words: str, show: Callable[[list[Any]], Any]) -> list[str]:
-    """Return facts, nearest in meaning first; what is not embedded yet is now, through ``show``. Raises ``Problem``."""
-    name, db = llm.get_default_embedding_model(), memory.db
+def nearest(memory: Memory, words: str) -> list[str]:
+    """Return all facts, nearest in meaning first; what is not embedded yet is now. Raises ``Problem``."""
+    db, model = memory.db, llm.get_default_embedding_model()
+    if not model:
+        raise Problem("No embedding model is set. To set one: llm embed-models, then llm embed-models default MODEL")
+    first = "select cast(min(id) as text) as id, fact from lines where fact != ? group by fact"
+    facts = {row["id"]: row["fact"] for row in rows(db, first, FORGOTTEN)}
     try:
-        model = llm.get_embedding_model(name).model_id
-    except llm.UnknownModelError as error:
-        missing = f"The embedding model {name!r} is not installed" if name else "No embedding model is set"
-        raise Problem(f"{missing}. To set one: llm embed-models, then llm embed-models default MODEL") from error
-    if llm.Collection.exists(db, "facts") and value(db, "select model from collections") != model:
-        llm.Collection("facts", db).delete()
-    collection = llm.Collection("facts", db, model_id=model)
-    known = {row["id"] for row in rows(db, "select id from embeddings")}
-    try:
+        collection = llm.Collection(model, db, model_id=model)
+        known = {row["id"] for row in rows(db, "select id from embeddings where collection_id = ?", collection.id)}
         if new := [(id, mask_secrets(fact)) for id, fact in facts.items() if id not in known]:
-            with show(new) as shown:
+            with click.progressbar(new, label="Embedding facts", file=sys.stderr) as shown:
                 collection.embed_multi(shown)
-        entries = collection.similar(mask_secrets(words), collection.count())
+        near = collection.similar(mask_secrets(words), collection.count())
     except Exception as error:  # whatever a plugin raises is its failure
-        raise Problem(f"{in_words(error)}. To search by words alone, leave out --semantic") from error
-    return [facts[entry.id] for entry in entries if entry.id in facts]
-
-
-# What is logged by llm, and by llm before 0.32.
-_LOGS = (
-    ("turns", "thread_id", "turn_search", "join turns on turns.id = turn_id"),
-    ("responses", "conversation_id", "responses", ""),
-)
-_CHATS = """
-select {0}.id, coalesce({1}, ''), model, datetime_utc, snippet({2}_fts, 0, '', '', '…', 24)
-  from {2}_fts join {2} on {2}.rowid = {2}_fts.rowid {3}
- where {2}_fts match ? and datetime_utc >= ? and {0}.id not in (select value from json_each(?))
- order by {2}_fts.rowid desc limit ?"""
+        advice = "To choose another model: llm embed-models default MODEL. To search by words, leave out --semantic"
+        raise Problem(f"{in_words(error)}. {advice}") from error
+    return [facts[entry.id] for entry in near if entry.id in facts]
 
 
 def search_chats(memory: Memory, words: str, since: str = "", limit: int | None = None) -> list[Turn]:
@@ -2904,10 +2818,14 @@ def search_chats(memory: Memory, words: str, since: str = "", limit: int | None 
     terms = search_terms(words, lambda word: f'"{word}"*')
     if not terms:
         raise Problem("Give a word to search for, as in: llm memory search --chats dog")
-    values = f"prompt : ({terms})", since, json.dumps([*turns_elsewhere(memory)]), limit or -1
-    found = [Turn(*row) for log in _LOGS for row in read_log(memory.home, _CHATS.format(*log), *values)]
-    newest = sorted(found, key=lambda turn: turn.at, reverse=True)
-    return list({turn.id: turn for turn in newest}.values())[:limit]
+    found: dict[str, str] = {}
+    for table, id in (("responses", "id"), ("turn_search", "turn_id")):  # of llm before 0.32, and now
+        part = f"select {id}, snippet({table}_fts, 0, '', '', '…', 24) from {table}_fts"
+        sql = f"{part} join {table} on {table}.rowid = {table}_fts.rowid where {table}_fts match ?"
+        found |= dict(read_log(memory.home, sql, f"prompt : ({terms})"))
+    newest = sorted(found.keys() - turns_elsewhere(memory), reverse=True)[:limit]
+    turns = [turn for turn in logged(memory.home, newest).values() if turn.at >= since]
+    return sorted((turn._replace(prompt=found[turn.id]) for turn in turns), key=lambda turn: turn.at, reverse=True)
 
 
 # -- worker ------------------------------------------------------------------
@@ -3872,9 +3790,8 @@ def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: 
             write(" ".join(chat["text"].split()), bold=True)
             write(f"{local_date(chat['at'])[:10]}; to continue: llm --cid {chat['thread_id']}", "    ", dim=True)
     for home in () if chats else Home.in_use():
-        show = functools.partial(click.progressbar, label="Embedding facts", file=sys.stderr)
         with open_memory(home, looking=True) as memory:
-            hits = search_facts(memory, query, show)
+            hits = search_facts(memory, query)
         for hit in hits:
             periods = [{"since": since, "until": until or None} for since, until in hit.periods]
             found.append(hit._asdict() | {"periods": periods, "profile": home.name})
@@ -4048,7 +3965,7 @@ def review_each(memory: Memory, waiting: Sequence[EditRow]) -> None:
         if letter in {"n", "d"}:
             review(memory, dropped=chosen)
         elif letter in {"y", "a"} or fact:
-            version, problems = review(memory, chosen, fact=fact)
+            version, problems = review(memory, [one._replace(fact=fact or one.fact) for one in chosen])
             undo = [f"To undo this: {to_undo(memory, version)}"] if version else []
             say("\n".join([*problems, *undo]))
         if letter in {"a", "d", "q"}:
@@ -4175,9 +4092,8 @@ def memory_forget(words: tuple[str, ...], part: bool, yes: bool) -> None:
     with open_memory() as memory:
         text, ids = " ".join(words), Document(memory.history.profile()).ids
         says = saying(text, part=part, ids=ids)
-        said = find_said(memory, says)
-        places = said.places
-        quoted = [f"“{as_shown(' '.join(text.split()), 200)}”".replace(CUT, " … ") for text in said.typed.values()]
+        places, typed = find_said(memory, says)
+        quoted = [f"“{as_shown(' '.join(text.split()), 200)}”".replace(CUT, " … ") for text in typed.values()]
         if not (places or quoted):
             more = "to look inside words, too: --part; to change a heading: llm memory edit"
             raise Problem(f"Nothing contains {text!r}; {more}")

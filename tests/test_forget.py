@@ -12,11 +12,6 @@ from conftest import PROFILE, User
 
 from llm_user_memory import Document, Edit, ModelFailed, Problem, saying
 
-
-def how_many_forgotten(user: User) -> int:
-    return int(user.query("select count(*) from turns where state = 'forgotten'", user.places.database))
-
-
 # Gone
 
 
@@ -112,7 +107,7 @@ def test_a_line_removed_by_a_prompt_can_be_erased_and_other_removals_stay(user: 
     user.run("forget", "Has", "a", "cat", "--yes")
     assert user.files_with("a cat") == []
     assert user.files_with("chess") != []
-    assert how_many_forgotten(user) == 2
+    assert user.query("select count(*) from turns where state = 'forgotten'", user.places.database) == 2
 
 
 def test_a_heading_is_the_users_to_rename_and_then_goes_out_of_history(user: User) -> None:
@@ -211,19 +206,14 @@ def test_a_text_is_found_as_whole_words_in_any_case(text: str, goes: str, stays:
     assert (saying(text)(goes), saying(text)(stays)) == (True, False)
 
 
-def test_parts_of_words_are_forgotten_only_when_asked_for(user: User) -> None:
+def test_parts_of_words_are_forgotten_only_when_asked_for_and_nothing_never(user: User) -> None:
     user.run("load", "-", stdin="- Likes teatime\n- Likes TEAROOMS\n- Stays\n")
     assert "--part" in user.run("forget", "Tea", "--yes", code=1)[1]
+    for text in ("", "   ", "Timbuktu"):
+        assert "llm memory" in user.run("forget", text, "--yes", code=1)[1]
     user.run("forget", "--part", "Tea", "--yes")
     assert user.facts == ["Stays"]
     assert user.files_with("tea") == []
-
-
-def test_forgetting_what_is_not_there_is_an_error_and_forgets_nothing(user: User) -> None:
-    user.run("load", "-", stdin=PROFILE)
-    for text in ("", "   ", "Timbuktu"):
-        assert "llm memory" in user.run("forget", text, "--yes", code=1)[1]
-    assert user.text_of(1) == user.profile == PROFILE
 
 
 # Messages
@@ -254,15 +244,6 @@ def test_what_only_a_message_in_llms_log_says_is_shown_and_never_learned_from(us
         assert user.learns(f"ADD | Notes | Knows Bluebird | {message}") is None
 
 
-def test_forgetting_a_condensed_line_forgets_the_turns_of_the_lines_it_was_made_of(user: User) -> None:
-    user.has_learned("Lives in Leeds, a northern city", "I live in Leeds, a northern city")
-    user.reply(f"REPLACE | {user.id_of(user.facts[0])} | In a northern city | a northern city")
-    user.run("condense")
-    assert user.facts == ["In a northern city"]
-    user.run("forget", "northern city", "--yes")
-    assert how_many_forgotten(user) == 1
-
-
 # Meanwhile
 
 
@@ -291,7 +272,7 @@ def test_an_edit_that_is_forgotten_while_it_is_reviewed_is_not_made(user: User) 
 
 def test_nothing_is_called_forgotten_while_the_log_can_not_be_read(user: User) -> None:
     user.profile = PROFILE
-    user.types("I live in Leeds now")
+    user.make_log()
     with contextlib.closing(sqlite3.connect(user.places.logs, isolation_level=None)) as locked:
         locked.execute("begin exclusive")
         _, said = user.run("forget", "Leeds", "--yes", code=1)
@@ -299,55 +280,46 @@ def test_nothing_is_called_forgotten_while_the_log_can_not_be_read(user: User) -
     assert "can't be read now" in said
     assert "Forgotten." not in said
     assert "Lives in Leeds" in user.facts
-    user.run("forget", "Leeds", "--yes")
-    assert user.learns("ADD | Interests | Lives in Leeds | I live in Leeds") is None
-    assert user.facts == ["Likes short answers"]
 
 
 # Clear
 
 
-def test_what_a_model_is_thinking_about_when_the_profile_is_cleared_is_not_learned(user: User) -> None:
+@pytest.mark.parametrize("options", [(), ("--purge", "--yes")])
+def test_what_a_model_is_thinking_about_when_the_profile_is_cleared_is_not_learned(
+    user: User, options: tuple[str, ...]
+) -> None:
     user.has_learned("Has a dog", "I have a dog")
     user.types("I own Early Bird")
     reply = "ADD | Interests | Owns Early Bird | I own Early Bird"
-    user.learns(reply, lambda: user.run("clear"))
-    user.learns(reply)
-    assert (user.facts, user.pending()) == ([], 0)
-
-
-def test_a_purge_asks_and_leaves_nothing_of_ours(user: User) -> None:
-    user.run("load", "-", stdin=PROFILE)
-    user.types("Hello")
-    before = user.places.logs.read_bytes()
-    user.run("clear", "--purge", stdin="n\n", code=1)
-    assert user.profile == PROFILE
-    assert "logs.db" in user.run("clear", "--purge", "--yes")[1]
-    assert not user.places.directory.exists()
-    assert user.places.logs.read_bytes() == before
-    assert "Nothing is remembered" in user.run("show")[1]
-
-
-def test_a_purge_while_a_model_thinks_leaves_nothing_of_ours(user: User) -> None:
-    user.has_learned("Has a dog", "I have a dog")
-    user.types("I live in Leeds now")
-    with contextlib.suppress(Problem, sqlite3.Error):
-        user.learns("ADD | Interests | Lives in Leeds | I live in Leeds", lambda: user.run("clear", "--purge", "--yes"))
+    with contextlib.suppress(Problem, sqlite3.Error):  # there is no database any more
+        user.learns(reply, lambda: user.run("clear", *options))
+        user.learns(reply)
     assert user.facts == []
-    assert user.files_with("Leeds") + user.files_with("dog") == []
+    assert not options or user.files_with("Early Bird") + user.files_with("dog") == []
 
 
-def test_a_purge_follows_symlinks_to_what_is_ours_and_takes_nothing_else(user: User) -> None:
+def test_a_purge_asks_and_takes_what_is_ours_behind_symlinks_too_and_nothing_else(user: User) -> None:
     elsewhere, directory = user.folder / "dotfiles" / "me.md", user.folder / "elsewhere"
     elsewhere.parent.mkdir()
     elsewhere.with_name(".me.md.kate.swap").write_text("not ours")
     directory.mkdir(mode=0o700)
     user.places.directory.symlink_to(directory)
     user.places.profile.symlink_to(elsewhere)
+    user.types("Hello")
     user.run("add", "Plays chess")
     (directory / "notes.txt").write_text("not ours")
+    before = user.places.logs.read_bytes()
     assert str(elsewhere) in user.run("clear", "--purge", stdin="n\n", code=1)[1]
     assert "Plays chess" in elsewhere.read_text()
-    user.run("clear", "--purge", "--yes")
+    assert "logs.db" in user.run("clear", "--purge", "--yes")[1]
     assert [path.name for path in elsewhere.parent.iterdir()] == [".me.md.kate.swap"]
     assert [path.name for path in directory.iterdir()] == ["notes.txt"]
+    assert user.places.logs.read_bytes() == before
+
+
+def test_a_purge_leaves_no_folder(user: User) -> None:
+    user.run("load", "-", stdin=PROFILE)
+    user.run("clear", "--purge", "--yes")
+    assert not user.places.directory.exists()
+    assert "Nothing is remembered" in user.run("show")[1]

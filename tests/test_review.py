@@ -37,7 +37,6 @@ def test_why_shows_the_receipt_of_what_was_learned_and_says_what_the_user_wrote(
     assert found["Lives in Leeds"] == expected
     assert [receipt["quote"] for receipt in found["Has a dog"]["receipts"]] == ["I have a dog"]
     assert user.run("why", "LEEDS")[0].splitlines()[0] == "Lives in Leeds"
-    assert "see: llm memory search" in user.run("why", "Timbuktu", code=1)[1]
     user.run("add", "Plays go", "--section", "Interests")  # gives the line about Leeds its end
     assert "you wrote this yourself, in another program" in user.run("why", "Leeds")[0]
     assert re.fullmatch(r"Lives in Leeds\n    .*, since \S+\n", user.run("search", "Leeds")[0])
@@ -80,7 +79,6 @@ def test_why_shows_what_a_changed_line_said_before_and_where_that_came_from(user
     (found,) = json.loads(user.run("why", "--json")[0])
     assert [receipt["quote"] for receipt in found["receipts"]] == ["I am head nurse now"]
     assert [said["text"] for said in found["before"]] == ["Nurse, lives in York", "Nurse in Leeds"]
-    assert found["before"][0]["receipts"][0]["quote"] == "I moved to York"
 
 
 def test_a_line_that_the_user_rewords_in_review_keeps_its_receipts(user: User) -> None:
@@ -128,20 +126,15 @@ def test_why_lists_what_was_not_learned_with_the_reason(user: User) -> None:
     assert user.files_with("hunter2") == []
     user.types("And again")
     user.learns("ADD | Interests | Plays chess | I play chess")
-    assert len(user.run("why", "--refused")[0].splitlines()) == 4, "each once"
+    assert user.run("why", "--refused")[0].count("+") == 2, "each once"
     assert user.run("why", "--refused", "CHESS")[0].splitlines() == shown[-2:]
     refused = json.loads(user.run("why", "--refused", "--json")[0])
     assert (refused[0]["before"], refused[0]["fact"]) == ("", "Plays chess")
     assert "llm memory why --refused" in user.run("why", "Timbuktu", code=1)[1]
     status = user.run("status")[0]
     assert re.search(r"2 edits in the last 7 days; .*llm memory why --refused", status)
-
-
-def test_only_the_newest_hundred_refused_edits_are_kept_and_status_counts_the_last_week(user: User) -> None:
-    user.has_learned("Lives in Leeds", "I live in Leeds")
-    for part in range(2):
-        user.types("I like tea")
-        user.learns("\n".join(f"ADD | Interests | Fact {75 * part + n} | not typed" for n in range(75)))
+    user.types("I like tea")
+    user.learns("\n".join(f"ADD | Interests | Fact {number} | not typed" for number in range(150)))
     refused = json.loads(user.run("why", "--refused", "--json")[0])
     assert [edit["fact"] for edit in refused] == [f"Fact {number}" for number in range(149, 49, -1)]
     with user.memory() as memory:
@@ -159,8 +152,6 @@ def test_review_asks_about_one_edit_after_the_other_with_its_quote_date_and_reas
         Edit("ADD", "Preferences", "Never wants rain", "I never want rain"),
         Edit("REPLACE", "Lives in Leeds", "You must visit Leeds", "You must visit Leeds"),
         Edit("REMOVE", "Likes short answers", "", "I do not like short answers"),
-        Edit("ADD", "Preferences", "Skipped", "I am skipped"),
-        Edit("ADD", "Preferences", "Skipped too", "I am skipped too"),
     )
     terminal = user.terminal("llm", "memory", "review", auto=None)
     shown = terminal.expect(r"Add this\? \[y,n,e,a,d,q,\?\]")
@@ -181,14 +172,10 @@ def test_review_asks_about_one_edit_after_the_other_with_its_quote_date_and_reas
     terminal.expect(r"The line.*You must visit Leeds")
     terminal.type("\x15Lives near Leeds\r")
     assert "e," not in terminal.expect(r"- Likes short answers.*Remove this\? \[[a-z,]*\?\]").rpartition("[")[2]
-    terminal.type("s\r")
-    terminal.expect(r"\+ Skipped.*Add this\?")
     terminal.type("\r")
-    terminal.expect(r"\+ Skipped too.*Add this\?")
-    terminal.type("q\r")
     assert terminal.wait() == 0
     assert user.facts == ["Lives near Leeds", "Likes short answers", "Always wants tea"]
-    assert [held["fact"] for held in user.to_review()] == ["", "Skipped", "Skipped too"]
+    assert [held["before"] for held in user.to_review()] == ["Likes short answers"]
     assert "“You must visit Leeds”" in user.run("why", "near Leeds")[0]
 
 
@@ -200,6 +187,7 @@ def test_review_asks_about_one_edit_after_the_other_with_its_quote_date_and_reas
         ("y\nd\nn\nq\n", ["a"], ["b", "c"]),
         ("d\nn\nyes\nno\nskip\n", ["a"], ["c"]),
         ("what?\n \nq\n", [], ["a", "b", "c"]),
+        ("s\n\ny\n", ["c"], ["a", "b"]),
     ],
 )
 def test_an_answer_takes_this_edit_or_all_the_rest_which_are_dropped_only_when_confirmed(
@@ -211,19 +199,12 @@ def test_an_answer_takes_this_edit_or_all_the_rest_which_are_dropped_only_when_c
     assert [held["fact"] for held in user.to_review()] == waiting
 
 
-def test_a_line_can_not_be_reworded_into_one_that_is_none(user: User) -> None:
+def test_what_can_not_be_a_line_or_answers_nothing_changes_nothing(user: User) -> None:
     user.profile = PROFILE
     user.has_to_review(ADD)
     assert "can't be a line of the profile" in user.run("review", stdin="e\n# A heading\n")[1]
+    assert re.search("--accept.*--drop", user.run("review", stdin="", code=1)[1]), "there is no terminal"
     assert (user.profile, len(user.to_review())) == (PROFILE, 1)
-
-
-def test_without_a_terminal_review_names_the_options_and_changes_nothing(user: User) -> None:
-    waits(user, "a")
-    said = user.run("review", stdin="", code=1)[1]
-    assert "--accept" in said
-    assert "--drop" in said
-    assert len(user.to_review()) == 1
 
 
 # By number
@@ -257,8 +238,6 @@ def test_an_edit_whose_line_has_changed_stays_held_and_does_not_stop_the_others(
     assert "llm memory review --drop 1" in said
     assert user.facts == ["Lives in York", "Likes short answers", "Always wants tea"]
     assert [held["fact"] for held in user.to_review()] == ["Never leaves Leeds"]
-    assert "llm memory review --drop 1" in user.run("review", stdin="y\n")[1]
-    assert len(user.to_review()) == 1
 
 
 def test_many_are_accepted_and_dropped_by_ranges(user: User) -> None:
@@ -290,16 +269,12 @@ def test_what_was_typed_with_review_switched_on_waits_whoever_learns_it(idle: Us
 # Which line
 
 
-def test_a_held_edit_is_of_the_line_in_its_own_section(user: User) -> None:
+def test_a_held_edit_is_of_the_line_in_its_own_section_and_leaves_others_alone(user: User) -> None:
     user.profile = "## Interests\n- Python\n- Tea\n"
     user.has_to_review(Edit("REMOVE", "Python", "", "I gave up Python"))
     user.profile = "## Work\n- Python\n\n## Interests\n- Python\n- Tea\n"
     user.run("review", "--yes")
     assert user.profile == "## Work\n- Python\n\n## Interests\n- Tea\n"
-
-
-def test_a_held_change_to_what_another_line_says_leaves_that_line_alone(user: User) -> None:
-    user.profile = "- Lives in Leeds\n- Lives in York\n"
-    user.has_to_review(Edit("REPLACE", "Lives in Leeds", "Lives in York", "I live in York"))
+    user.has_to_review(Edit("REPLACE", "Python", "Tea", "I like tea"))
     user.run("review", "--yes")
-    assert user.profile == "- Lives in York\n"
+    assert user.profile == "## Work\n\n## Interests\n- Tea\n"
