@@ -1643,8 +1643,9 @@ def _spaced(text: str) -> str:
     return f" {' '.join(signs)} "
 
 
-def _is_own(piece: str, message: Message) -> bool:
-    """Tell whether a piece stands in a message among the user's own words, outside of quotation marks."""
+def _is_own(found: tuple[str, Message]) -> bool:
+    """Tell whether a piece stands in its message among the user's own words, outside of quotation marks."""
+    piece, message = found
     own = own_words(message.text)
     for quotation in re.findall(_QUOTATION, own):
         # One that is within the piece is spoken about: I hate answers that begin with "Certainly".
@@ -1671,7 +1672,7 @@ def _find_pieces(quote: str, messages: Sequence[Message]) -> dict[str, Message]:
         ]
         if not there:
             return {}
-        found[piece] = next((message for message in there if _is_own(piece, message)), there[0])
+        found[piece] = next((message for message in there if _is_own((piece, message))), there[0])
     return found
 
 
@@ -1796,11 +1797,7 @@ GATES: tuple[tuple[str, str, Callable[[_Proposal], object]], ...] = (
     ("hold", "too many at once", lambda p: p.edit.fact and p.too_many),
     ("hold", "it would take away too much", lambda p: p.too_much),
     ("hold", "the profile is full", lambda p: p.edit.action == "ADD" and len(p.document.text) > p.budget),
-    (
-        "hold",
-        "it may be somebody else's text",
-        lambda p: not p.condensing and not all(_is_own(*found) for found in p.pieces.items()),
-    ),
+    ("hold", "it may be somebody else's text", lambda p: not (p.condensing or all(map(_is_own, p.pieces.items())))),
     ("hold", "you typed little of it", _is_loose),
     ("hold", "you did not type {}", _untyped),
 )
@@ -1828,7 +1825,8 @@ def judge(
     most_edits = 3 + sum(2 + 2 * (len(message.text.encode("utf-8", "replace")) // 400) for message in messages)
     a_day_ago = len(now.items) + sum({"ADD": -1, "REMOVE": 1}.get(action, 0) for action, *_ in lately)
     removed = [seen.ids[edit.target] for edit in edits if edit.action == "REMOVE" and edit.target in seen.ids]
-    proposals: list[_Proposal] = []
+    proved = [edit for edit in edits if edit.fact and _find_pieces(edit.quote, messages)]
+    document, day, verdicts = now, list(lately), list[Verdict]()
     # What is merged comes before what goes for it.
     for edit in sorted(edits, key=lambda edit: condensing and edit.action == "REMOVE"):
         item = None if edit.action == "ADD" else seen.ids.get(edit.target)
@@ -1841,29 +1839,25 @@ def judge(
             # It only takes words away: the line's own date may have passed.
             years = re.findall(r"\b(?:19|20)\d\d\b", line)
             sources += [Message(line)] if any(year <= m.at[:4] for year in years for m in messages) else []
-        pieces = _find_pieces(edit.quote, sources)
-        threads = {message.thread_id for message in pieces.values()}
-        typed = "\n".join(m.text for m in (*earlier, *sources) if m.thread_id in threads)
-        given = {"shown": line if condensing else seen.text, "condensing": condensing, "budget": budget}
-        proposals.append(_Proposal(edit=edit, item=item, line=line, pieces=pieces, typed=typed, **given))
-    proved = [p for p in proposals if p.edit.fact and p.pieces]
-    document, day, verdicts = now, list(lately), list[Verdict]()
-    for p in proposals:
-        edit, here = p.edit, document.find(p.line, p.item.section) if p.item else None
-        change = (edit.action, p.line, edit.fact, edit.quote)
-        taken = _taken_away([*day, change]) if p.item and not condensing else 0
+        here = document.find(line, item.section) if item else None
+        change = (edit.action, line, edit.fact, edit.quote)
         failed = [v.edit.fact for v in verdicts if v.outcome != "apply"]
         changed = [v.item for v in verdicts if v.outcome == "apply"]
-        p.document = document
-        p.gone = p.item is not None and (not here or p.item in changed)
-        p.alone = condensing and not edit.fact and any(related(p.line, fact) for fact in failed)
+        p = _Proposal(edit=edit, item=item, line=line, document=document, condensing=condensing, budget=budget)
+        p.pieces = _find_pieces(edit.quote, sources)
+        threads = {message.thread_id for message in p.pieces.values()}
+        p.typed = "\n".join(message.text for message in (*earlier, *sources) if message.thread_id in threads)
+        p.shown = line if condensing else seen.text
+        p.gone = item is not None and (not here or item in changed)
+        p.alone = condensing and not edit.fact and any(related(line, fact) for fact in failed)
         p.too_many = not condensing and len(proved) > most_edits
+        taken = _taken_away([*day, change]) if item and not condensing else 0
         p.too_much = taken > max(5, a_day_ago // 2, _taken_away(day))
         results = ((outcome, reason.format(said)) for outcome, reason, test in GATES if (said := test(p)))
         outcome, reason = next(results, ("apply", ""))
         if review_all and outcome != "reject":
             outcome, reason = "hold", "; ".join(filter(None, ("you review everything", reason)))
-        verdicts.append(Verdict(edit, outcome, reason, tuple(dict.fromkeys(p.pieces.values())), p.item))
+        verdicts.append(Verdict(edit, outcome, reason, tuple(dict.fromkeys(p.pieces.values())), item))
         if outcome == "apply":
             day.append(change)
             if not here:
