@@ -1,4 +1,4 @@
-"""Where a file of ours should be stands a FIFO, a folder, a link, another user's file or one that is leased: nobody waits.
+"""Where a file of ours should be stands a FIFO, a folder, a link or another user's file: nobody waits.
 
 Calls go on, nothing is written through it, and status names it.
 """
@@ -8,8 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,22 +23,13 @@ if TYPE_CHECKING:
 pytestmark = posix_only
 NOBODY = 65534
 QUICK = min(PATIENCE, 30)
-"""Seconds that anything may take here: a lease would hold it for 45, and a FIFO for ever."""
-
-HOLDER = """
-import fcntl, os, signal, sys
-signal.signal(signal.SIGIO, signal.SIG_IGN)
-file = os.open(sys.argv[1], os.O_RDWR)
-fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-print("leased", flush=True)
-sys.stdin.read()
-"""
+"""Seconds that anything may take here: a FIFO would hold it for ever."""
 
 
-@pytest.fixture(params=["fifo", "folder", "link", "foreign", "leased"])
+@pytest.fixture(params=["fifo", "folder", "link", "foreign"])
 def put(request: pytest.FixtureRequest, user: User) -> Iterator[Callable[[str], pathlib.Path]]:
     """Put something of this kind in a file's place."""
-    kind, stack = request.param, contextlib.ExitStack()
+    kind = request.param
     victim = user.folder / "precious"
     victim.write_text("precious")
     if kind == "foreign" and os.geteuid():
@@ -59,26 +48,10 @@ def put(request: pytest.FixtureRequest, user: User) -> Iterator[Callable[[str], 
             path.write_text("")
         if kind == "foreign":
             os.chown(path, NOBODY, NOBODY)
-        if kind == "leased":
-            stack.enter_context(leased(path))
         return path
 
-    with stack:
-        yield put
-        assert victim.read_text() == "precious"
-
-
-@contextlib.contextmanager
-def leased(path: pathlib.Path) -> Iterator[None]:
-    """Have another process hold a lease of this file, as a file server does, and not give it up."""
-    if sys.platform != "linux":
-        pytest.skip("not run: only Linux has leases")
-    command = [sys.executable, "-c", HOLDER, str(path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
-        assert holder.stdout
-        assert holder.stdout.readline() == b"leased\n"
-        yield
-        holder.communicate()
+    yield put
+    assert victim.read_text() == "precious"
 
 
 class HungError(BaseException):
