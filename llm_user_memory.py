@@ -533,14 +533,14 @@ _PUBLIC = r"""-----begin[ ](?:[a-z0-9 ]{0,30}public[ ]key|certificate)[^-]{0,20}
     | \b(?:pk_(?:live|test)|cus|pi)_\w{14,} | \border[a-z .:#]{1,9}[\d -]{9,}
     | [?&](?!\w{0,30}(?:sig|token|key|secret|auth|pass|code|session))\w{1,30}=[^&\s]{1,300}"""
 # What a password is called, in the languages there are.
-_NAME = r"""(?:(?<!1)pass(?:word|wort|phrase|code|wd|ord)|pwd|\bpw|\bmdp|kennwort|schlüssel|wachtwoord|senha
+_NAME = r"""(?:(?<!1)pass(?:word|wort|[ ]?phrase|code|wd|ord)|pwd|\bpw|\bmdp|kennwort|schlüssel|wachtwoord|senha
     |contrase[ñn]a|\bclave|mot[ ]de[ ]passe|lösenord|kodeord|adgangskode|salasana|jelszava?|jelszó|heslo|hasło|lozinka
     |şifre|parolam?|mật[ ]khẩu|kata[ ]sandi|парол[ьа]|κωδικός|密[码碼](?!管理)|パスワード(?!マネ|管理)|비밀번호|비번
     |كلمة[ ](?:ال)?(?:مرور|سر)|رمز[ ]عبور|पासवर्ड|סיסמה|รหัสผ่าน|\bpsk
     |(?:\b(?:wifi|wlan|wpa)|recovery|backup|rescue|one-time|verification)[ -](?:key|code))(?:s|si|m|et)?(?![a-z0-9])"""
 # What a secret number is called: of a card, a phone, a door, a person; not the pin of a plug, no postal code.
 _DOOR = "(?:door|alarm|gate|unlock|safe|lock|tür|haus|port|entrée|immeuble|garage|puerta)"
-_NUMBER = rf"""(?:\bp(?:in|uk)(?:-?koden?|['’]s)?(?![ ]\d|[ ]?code.{{0,20}}\d{{5}})|пин(?:-?код)?
+_NUMBER = rf"""(?:\bp(?:in|uk)(?:-?[ck]oden?)?(?![ ]\d|[ ]?code.{{0,20}}\d{{5}})|пин(?:-?код)?
     |digicode|passcode|暗証番号|{_DOOR}\w{{0,8}}(?:[ ][a-z]{{1,8}})?[ -]?(?:combination|[ck]od[eo][nt]?)
     |\bc[oó]d(?:e|ice|igo)[ ](?:\w{{1,3}}['’ ]){{0,3}}{_DOOR}\w{{0,4}}
     |\b(?:ssn|social[ ]security|national[ ]insurance|pesel|dni|cpf|bsn))"""
@@ -608,7 +608,7 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
     ("a secret number", bool, rf"""{_NUMBER}{_GAP}[*#]?
         ((?!\d{{4}}-\d\d-)(?:[a-z]{{2}}[ ])?\d(?:[ .-]?\d|[a-f]){{3,11}}(?:[ ]?[a-z]\b)?(?![\w%]|[.,]\d)
         |(?:(?:zero|oh|one|two|three|four|five|six|seven|eight|nine)[ ,-]{{0,2}}\b){{4,8}})
-        |\bpin[ ](\d{{4,8}})(?=[,.;!?\n]|\Z) | \bcv[vc]2?(?:[ ]code)?(?:[ ]is)?[ :=]{{1,2}}(\d{{3,4}})\b
+        |\bpin(?:['’]s)?[ ](\d{{4,8}})(?=[,.;!?\n]|\Z) | \bcv[vc]2?(?:[ ]code)?(?:[ ]is)?[ :=]{{1,2}}(\d{{3,4}})\b
         |\b(\d{{3}}-\d\d-\d{{4}})(?![\w-])"""),
     # The words of a wallet, below a heading.
     ("a password", bool, r"""(?:phrase|frase|\bseed\b|(?:recovery|wallet)[ ]words)[^.\n]{0,30}?(?:[ ]is[ ]|:\s|\n)
