@@ -481,7 +481,10 @@ def parse_time(at: str) -> dt.datetime:
 
 
 def local_date(at: str, form: str = "%Y-%m-%d %A") -> str:
-    return parse_time(at).astimezone().strftime(form)
+    try:
+        return parse_time(at).astimezone().strftime(form)
+    except (ValueError, OverflowError):
+        return "unknown"
 
 
 def local_time(at: str) -> str:

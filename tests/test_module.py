@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from typing import Any
 
 import filelock
@@ -33,17 +32,6 @@ def test_what_llm_has_changed_is_told_by_status(user: User, monkeypatch: pytest.
         monkeypatch.setattr(llm.logs, "_conversation_name", another)
     assert unsupported() == ["llm.AsyncConversation.chain", "llm.logs._conversation_name"]
     assert "llm.AsyncConversation.chain" in user.problems()
-
-
-def test_importing_the_module_brings_nothing_heavy_with_it() -> None:
-    program = (
-        "import json, sys, llm.cli; before = set(sys.modules); import llm_user_memory;"
-        " print(json.dumps(sorted(set(sys.modules) - before)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], env={"LLM_LOAD_PLUGINS": ""}, capture_output=True, check=True, timeout=PATIENCE
-    )
-    assert set(json.loads(done.stdout)) <= {"llm_user_memory", "glob", "textwrap", "unicodedata"}
 
 
 WATCHED = """
