@@ -219,10 +219,8 @@ class Home:
     def check_own(self) -> None:
         """Raise ``Problem`` if the directory is another user's: its profile is not to be trusted."""
         if os.name == "posix" and self.directory.exists() and self.directory.stat().st_uid != os.geteuid():
-            raise Problem(
-                f"{tilde(self.directory)} belongs to another user, so memory does nothing."
-                f" If it is yours (perhaps after sudo llm): sudo chown -R $(id -un) {for_shell(self.directory)}"
-            )
+            wrong = "belongs to another user, so memory does nothing. If it is yours (perhaps after sudo llm)"
+            raise Problem(f"{tilde(self.directory)} {wrong}: sudo chown -R $(id -un) {for_shell(self.directory)}")
 
     def create(self) -> None:
         """Make the directory, readable by its owner only. Raises ``Problem`` if it is another user's."""
@@ -332,10 +330,7 @@ def lock(home: Home, name: str, patience: float = 60.0) -> contextlib.AbstractCo
 # nobody sees, and times as people write them.
 
 # Scripts without spaces between words, from Thai to Japanese; and Korean, which attaches particles to words.
-UNSPACED = (
-    r"[\u0e00-\u0eff\u1000-\u11ff\u1780-\u17ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc"
-    r"\U00020000-\U0003ffff]"
-)
+UNSPACED = r"[\u0e00-\u0eff\u1000-\u11ff\u1780-\u17ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff]"
 _STRAIGHT = str.maketrans("‘’‚‛ʼ“”„‟«»‐‑‒–—−", '\'\'\'\'\'""""""------')
 _LETTERS = str.maketrans("ıłøđ", "ilod")  # variants that Unicode treats as letters of their own
 # Words that prove nothing: function words, words that report facts, and months.
