@@ -10,24 +10,16 @@ One readable Markdown file about the user, sent with every prompt and kept true 
                  │                                │
                  └── history: lock, version <── gates
 
-An *edit* is one line of a model's reply (``ADD``, ``REPLACE``, ``REMOVE``) with a *quote*,
-which must stand word for word in something the user typed. The model never writes
-the file: code judges every edit, and changes only the lines that edits name.
+An *edit* is one line of a model's reply (``ADD``, ``REPLACE``, ``REMOVE``) with a *quote*, which must stand word for
+word in something the user typed. The model never writes the file: code judges every edit.
 
-Files, below ``llm.user_dir()/memory`` (``profiles/NAME`` has the same for a named profile):
-
-- ``profile.md``, the user's to edit; ``.profile.md.previous`` beside it, which our last write displaced.
-- ``memory.db``: versions, lines, edits, turns (SQLite), for learners and commands.
-- ``typed.jsonl``: the journal. A call appends one line for each logged turn.
-- ``paused``, ``news`` (changes that no prompt has told yet), ``no-system`` (models that refuse system prompts).
-- ``profile.lock``, held while the profile is changed; ``learn.lock``, while a batch is learned; ``worker.lock``.
-
-llm's own ``logs.db`` is only read. What concerns shells is in the package ``llm_user_memory_shell``.
+``Home`` names all files and locks. What concerns shells is in the package ``llm_user_memory_shell``.
 First comes what can be done to a profile, then who does it: the learner, a call, the tools, the commands.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import datetime as dt
 import errno
@@ -103,7 +95,6 @@ DEFAULT_INTERVAL: float = 5
 DEFAULT_PROFILE = "default"
 PROFILE_NAME = r"(?!(?:auto|search)\Z)[a-z0-9][a-z0-9_-]{0,31}"
 BUDGET = 8_000  # characters of profile above which facts are condensed before any is added
-_TRUTH = dict.fromkeys(["1", "true", "yes", "on"], True) | dict.fromkeys(["0", "false", "no", "off"], False)
 
 
 class Settings(NamedTuple):
@@ -127,43 +118,33 @@ class Settings(NamedTuple):
         """Read the settings; nonsense becomes the safe value and a complaint."""
         complaints: list[str] = []
 
-        def given(name: str) -> str:
-            return environ.get(f"LLM_MEMORY_{name}", "").strip()
+        def read(
+            name: str, default: Any = False, safe: Any = False, kind: Any = click.BOOL, wanted: str = "true or false"
+        ) -> Any:
+            value = environ.get(f"LLM_MEMORY_{name}", "").strip()
+            with contextlib.suppress(click.BadParameter):
+                converted = kind.convert(value, None, None) if value else default
+                if str(converted) != "nan":
+                    return converted
+            complaints.append(f"LLM_MEMORY_{name}={value!r} is not {wanted}; {str(safe).lower()} is used")
+            return safe
 
-        def complain(name: str, used: object, wanted: str) -> None:
-            complaints.append(f"LLM_MEMORY_{name}={given(name)!r} is not {wanted}; {str(used).lower()} is used")
-
-        def flag(name: str, *, default: bool, safe: bool) -> bool:
-            value = given(name).lower()
-            if value and value not in _TRUTH:
-                complain(name, safe, "true or false")
-            return _TRUTH.get(value, safe) if value else default
-
-        def number(name: str, default: float, least: float, most: float) -> float:
-            with contextlib.suppress(ValueError):
-                if least <= float(given(name) or default) <= most:
-                    return float(given(name) or default)
-            complain(name, f"{default:g}", f"a number from {least:g} to {most:g}")
-            return default
-
-        auto = given("AUTO").lower()
-        if auto not in {"system", "prompt"}:
-            auto = "system" if flag("AUTO", default=False, safe=False) else ""
-        review = given("REVIEW").lower()
-        if review not in {"", "all"}:
-            complain("REVIEW", "all", "“all”")
+        auto = given = read("AUTO", "", kind=click.STRING).lower()
+        if given not in {"system", "prompt"}:
+            auto = "system" if read("AUTO") else ""
+        seconds, characters = click.FloatRange(0.001, 86_400), click.IntRange(100, 9_999_999)
         return cls(
             auto=auto,
-            auto_off=not auto and bool(given("AUTO")),
+            auto_off=bool(given) and not auto,
             line=environ.get("LLM_MEMORY_LINE", ""),
-            disabled=flag("DISABLED", default=False, safe=True),
-            updates=flag("UPDATES", default=True, safe=False),
-            interval=number("UPDATE_INTERVAL", DEFAULT_INTERVAL, 0.001, 86_400),
-            model=given("MODEL"),
-            review_all=bool(review),
-            budget=int(number("BUDGET", BUDGET, 100, 9_999_999)),
-            debug=flag("DEBUG", default=False, safe=False),
-            notices=flag("NOTICES", default=True, safe=False),
+            disabled=read("DISABLED", safe=True),
+            updates=read("UPDATES", default=True),
+            interval=read("UPDATE_INTERVAL", DEFAULT_INTERVAL, DEFAULT_INTERVAL, seconds, "0.001 to 86,400 seconds"),
+            model=read("MODEL", "", kind=click.STRING),
+            review_all=bool(read("REVIEW", "", "all", click.Choice(["all"], case_sensitive=False), "“all”")),
+            budget=read("BUDGET", BUDGET, BUDGET, characters, "100 to 9,999,999 characters"),
+            debug=read("DEBUG"),
+            notices=read("NOTICES", default=True),
             complaints=tuple(complaints),
         )
 
@@ -178,25 +159,19 @@ class Home:
         self.isolated = isolated  # LLM_USER_PATH is set, so nothing may be kept outside user_dir
         self.folders = [base] if name == DEFAULT_PROFILE else [base, base / "profiles", base / "profiles" / name]
         self.directory = self.folders[-1]
-        self.profile = self.directory / "profile.md"
-        self.database = self.directory / "memory.db"
-        self.journal = self.directory / "typed.jsonl"
-        self.news = self.directory / "news"
-        self.paused = self.directory / "paused"
-        self.no_system = self.directory / "no-system"
-        self.logs = user_dir / "logs.db"  # llm's own
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Home) and self.directory == other.directory
-
-    def __hash__(self) -> int:
-        return hash(self.directory)
+        self.profile = self.directory / "profile.md"  # the user's to edit
+        self.database = self.directory / "memory.db"  # versions, lines, edits, turns: for learners and commands
+        self.journal = self.directory / "typed.jsonl"  # a call appends one line for each logged turn
+        self.news = self.directory / "news"  # changes that no prompt has told yet
+        self.paused = self.directory / "paused"  # since when; no file: not paused
+        self.no_system = self.directory / "no-system"  # ids of models that refuse system prompts
+        self.logs = user_dir / "logs.db"  # llm's own, which is only read
 
     @classmethod
     def named(cls, names: str) -> list[Home]:
         """Return the homes of one profile, or of several as in ``default+work``. Raises ``Problem``."""
         # Absolute, as the worker runs in another folder.
-        user_dir, isolated = pathlib.Path(llm.user_dir()).absolute(), bool(os.environ.get("LLM_USER_PATH"))
+        user_dir, isolated = llm.user_dir().absolute(), bool(os.environ.get("LLM_USER_PATH"))
         wanted = dict.fromkeys(name.strip() for name in (names or DEFAULT_PROFILE).casefold().split("+"))
         for name in wanted:
             if name != DEFAULT_PROFILE and not re.fullmatch(PROFILE_NAME, name):  # a regex costs a call 1 ms
@@ -240,16 +215,15 @@ class Home:
         return max((path.stat().st_mtime for path in files if path.exists()), default=None)
 
     def lock_file(self, name: str) -> pathlib.Path:
-        # Not in the runtime directory: cron and ssh see another one, and would start a second worker.
+        """Return the lock of the ``profile`` (held while it changes), of ``learn`` (a batch), or of the ``worker``."""
+        # Not in the runtime directory: cron and ssh see another one.
         return self.directory / f"{name}.lock"
 
     def check_own(self) -> None:
         """Raise ``Problem`` if the directory is another user's: its profile is not to be trusted."""
         if os.name == "posix" and self.directory.exists() and self.directory.stat().st_uid != os.geteuid():
-            raise Problem(
-                f"{tilde(self.directory)} belongs to another user, so memory does nothing."
-                f" If it is yours (perhaps after sudo llm): sudo chown -R $(id -un) {for_shell(self.directory)}"
-            )
+            wrong = "belongs to another user, so memory does nothing. If it is yours (perhaps after sudo llm)"
+            raise Problem(f"{tilde(self.directory)} {wrong}: sudo chown -R $(id -un) {for_shell(self.directory)}")
 
     def create(self) -> None:
         """Make the directory, readable by its owner only. Raises ``Problem`` if it is another user's."""
@@ -276,7 +250,6 @@ def tilde(path: pathlib.Path) -> str:
 
 
 def for_shell(path: pathlib.Path) -> str:
-    """Write a path as it can be pasted into a command, spaces and all."""
     import shlex
 
     return shlex.quote(str(path))
@@ -299,7 +272,7 @@ def plain() -> bool:
 def open_own(path: pathlib.Path, flags: int, *, follow: bool = False) -> int:
     """Open a regular file of the user's own, behind a symlink only with ``follow``. Raises ``Foreign``, ``OSError``.
 
-    It never waits: a FIFO, a device or a lease in its place must not hang a call.
+    It never waits: a FIFO or a lease in its place must not hang a call.
     """
     flags |= getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     if not follow:
@@ -314,7 +287,7 @@ def open_own(path: pathlib.Path, flags: int, *, follow: bool = False) -> int:
             wrong = "belongs to another user"
         os.close(file)
     except OSError as error:
-        if error.errno not in {errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.EAGAIN, errno.ENODEV}:
+        if error.errno not in {errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.EAGAIN}:
             raise
     raise Foreign(f"{tilde(path)} {wrong}; see: ls -l {for_shell(path)}")
 
@@ -330,11 +303,8 @@ def read_own(path: pathlib.Path, most: int = 10_000_000) -> str | None:
 
 def append_line(path: pathlib.Path, entry: Mapping[str, object]) -> None:
     """Append a line of JSON in one write, so that several calls may do this at once."""
-    file = open_own(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
-    try:
-        os.write(file, f"{json.dumps(entry)}\n".encode())
-    finally:
-        os.close(file)
+    with open(open_own(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY), "wb", buffering=0) as file:
+        file.write(f"{json.dumps(entry)}\n".encode())
 
 
 def write_private(path: pathlib.Path, content: bytes) -> None:
@@ -351,14 +321,11 @@ def lock(home: Home, name: str, patience: float = 60.0) -> contextlib.AbstractCo
 
     home.create()
     path = home.lock_file(name)
+    os.close(open_own(path, os.O_RDWR | os.O_CREAT))  # filelock would wait for whoever leases it
     try:
-        os.close(open_own(path, os.O_RDWR | os.O_CREAT))  # filelock would wait for whoever leases it
         return filelock.FileLock(path, mode=0o600, is_singleton=True).acquire(patience)
     except filelock.Timeout as error:
         raise Busy(f"{tilde(path)} is held by another process; see: llm memory status") from error
-    except OSError as error:
-        advice = f"see: ls -ld {for_shell(path.parent)} {for_shell(path)}"
-        raise Problem(f"{tilde(path)} can't be opened: {error.strerror}; {advice}") from error
 
 
 # -- text --------------------------------------------------------------------
@@ -367,10 +334,7 @@ def lock(home: Home, name: str, patience: float = 60.0) -> contextlib.AbstractCo
 # nobody sees, and times as people write them.
 
 # Scripts without spaces between words, from Thai to Japanese; and Korean, which attaches particles to words.
-UNSPACED = (
-    r"[\u0e00-\u0eff\u1000-\u11ff\u1780-\u17ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc"
-    r"\U00020000-\U0003ffff]"
-)
+UNSPACED = r"[\u0e00-\u0eff\u1000-\u11ff\u1780-\u17ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff]"
 _STRAIGHT = str.maketrans("‘’‚‛ʼ“”„‟«»‐‑‒–—−", '\'\'\'\'\'""""""------')
 _LETTERS = str.maketrans("ıłøđ", "ilod")  # variants that Unicode treats as letters of their own
 # Words that prove nothing: function words, words that report facts, and months.
@@ -404,8 +368,6 @@ def stripped(line: str) -> str:
 
 def letters(data: bytes) -> str:
     """Derive some forty letters from data. No digits: those are tokens of their own to a model."""
-    import base64
-
     return re.sub("[^a-z]", "", base64.b32encode(hashlib.sha256(data).digest()).decode().lower())
 
 
@@ -428,22 +390,19 @@ def normalised(text: str) -> str:
 def folded(text: str) -> str:
     """Return the text as its words are compared: without case, accents and umlauts (even if spelled with an e)."""
     text = unicodedata.normalize("NFKD", text.translate(_STRAIGHT)).casefold()
-    # Marks of the lowest classes make different letters: Indian viramas, Japanese voicing.
-    text = "".join(char for char in text if unicodedata.combining(char) < 10)
+    text = "".join(char for char in text if unicodedata.category(char)[0] != "M")
     return re.sub("(?<=[aou])e(?=[^\\Ws])", "", unicodedata.normalize("NFC", text).translate(_LETTERS))
 
 
 @functools.lru_cache(maxsize=1_000)
 def words(text: str) -> tuple[str, ...]:
     """Split a text into folded words; scripts without spaces into pairs of characters."""
-    spaced = "".join(c if c.isalnum() or unicodedata.category(c)[0] == "M" else " " for c in folded(text))
     found: list[str] = []
-    for word in re.sub(f"{UNSPACED}+", r" \g<0> ", spaced).split():
+    for word in re.findall(rf"(?:(?={UNSPACED})[^\W_])+|(?:(?!{UNSPACED})[^\W_])+", folded(text)):
         if re.match(UNSPACED, word):
             found += [word[at : at + 2] for at in range(max(1, len(word) - 1))]
         else:
-            # A doubled letter is what people mistype most.
-            found.append(word if len(word) < 6 else re.sub(r"([^\W\d_])\1+", r"\1", word))
+            found.append(word)
     return tuple(found)
 
 
@@ -477,37 +436,25 @@ def related(text: str, other: str) -> bool:
 
 # Controls, formats, surrogates, private use, fillers of scripts, selectors and tags; but line ends and tabs.
 _UNSEEN = (
-    r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f"
+    r"\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f"
     r"\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\uf8ff\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb"
     r"\U000e0000-\U000e0fff\U000f0000-\U0010ffff"
 )
-_SEEN = rf"[^\x00-\x7f\u200c\u200d{_UNSEEN}]"
-_HIDDEN = (
-    rf"[{_UNSEEN}]"
-    # Persian, Hindi and emoji are spelled with joiners, between two characters that are not ASCII.
-    rf"|(?<!{_SEEN})[\u200c\u200d]|[\u200c\u200d](?!{_SEEN})"
-    # A selector makes a picture of the symbol or digit before it.
-    rf"|(?<!{_SEEN}|[\d#*])[\ufe0e\ufe0f]|(?<=[\ufe0e\ufe0f])[\ufe0e\ufe0f]"
-)
-
-
-def without_hidden(text: str) -> str:
-    """Put a space in place of every character that a reader can't see; line ends and tabs stay."""
-    if text.isascii() and text.translate({9: None, 10: None, 13: None}).isprintable():
-        return text  # the common case in a call, which then need not compile the pattern
-    visible = re.sub(_HIDDEN, " ", text)
-    # What hung on a hidden character may be hidden now.
-    return text if visible == text else without_hidden(visible)
+_SEEN = rf"[^\x00-\x7f\u200c\u200d\ufe0e\ufe0f{_UNSEEN}]"
+# Persian, Hindi and emoji are spelled with joiners and selectors, beside a character that is not ASCII.
+_HIDDEN = rf"[{_UNSEEN}]|(?<!{_SEEN})[\u200c\u200d\ufe0e\ufe0f](?!{_SEEN})"
 
 
 def printable(text: str) -> str:
-    """Return the text as it may reach a terminal."""
-    return without_hidden(text).replace("\r", " ")
+    """Put a space in place of every character that a reader can't see; line ends and tabs stay."""
+    if text.isascii() and text.translate({9: None, 10: None}).isprintable():
+        return text  # the common case in a call, which then need not compile the pattern
+    return re.sub(_HIDDEN, " ", text.replace("\r\n", "\n"))
 
 
 def why_hidden(text: str) -> str:
     """Say which character a reader can't see, line ends and tabs included; ``""`` if they can see all."""
-    found = re.search(rf"{_HIDDEN}|[\t\r\n]", text)
+    found = re.search(rf"{_HIDDEN}|[\t\n]", text)
     return f"it contains an invisible or control character (U+{ord(found[0]):04X})" if found else ""
 
 
@@ -521,11 +468,8 @@ def search_terms(query: str, form: Callable[[str], str]) -> str:
 
     It matches all words, or all on one side of an ``or``.
     """
-    sides = re.split(r"\s+or\s+", without_hidden(query).replace('"', " "), flags=re.IGNORECASE)
-    terms = [
-        [form(word) for word in side.split() if any(map(str.isalnum, word)) and word.casefold() != "and"]
-        for side in sides
-    ]
+    sides = re.split(r"\s+or\s+", printable(query).replace('"', " "), flags=re.IGNORECASE)
+    terms = [[form(word) for word in re.findall(r"\S*[^\W_]\S*", side) if word.casefold() != "and"] for side in sides]
     return " OR ".join(f"({' AND '.join(side)})" for side in terms if side)
 
 
@@ -535,15 +479,15 @@ def parse_time(at: str) -> dt.datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=dt.timezone.utc)
 
 
-def local_date(at: str) -> str:
+def local_date(at: str, form: str = "%Y-%m-%d %A") -> str:
     try:
-        return parse_time(at).astimezone().strftime("%Y-%m-%d %A")
+        return parse_time(at).astimezone().strftime(form)
     except (ValueError, OverflowError):
         return "unknown"
 
 
 def local_time(at: str) -> str:
-    return parse_time(at).astimezone().strftime("%Y-%m-%d %H:%M")
+    return local_date(at, "%Y-%m-%d %H:%M")
 
 
 def span(seconds: float) -> str:
@@ -585,35 +529,36 @@ def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") ->
 # Repetitions are bounded, or start only once in a run of characters: a megabyte must not take minutes.
 
 # fmt: off
-# Random, but public, so it is not looked at: certificates, hashes, images, ids of services, parameters of addresses.
+# Random, but public, so it is not looked at: certificates, hashes, images, parameters of addresses.
 _PUBLIC = r"""-----begin[ ](?:[a-z0-9 ]{0,30}public[ ]key|certificate)[^-]{0,20}-----[^-]{0,9999}
     | (?:\baaaa[bce]|;base64,|\bsha\d{1,3}[:-]|\betag[: ]{1,2}(?:w/)?"?|\bpublic[ _-]?key\W{1,3}(?:is[ ])?)[\w/+=-]{10,}
-    | \b(?:pk_(?:live|test)|ch|cus|p[imor]|price|prod|sub|txn)_\w{14,}
-    | \b(?:order|parcel|part)[a-z .:#]{1,12}[\d -]{8,24}
+    | \b(?:pk_(?:live|test)|cus|pi)_\w{14,} | \border[a-z .:#]{1,9}[\d -]{9,}
     | [?&](?!\w{0,30}(?:sig|token|key|secret|auth|pass|code|session))\w{1,30}=[^&\s]{1,300}"""
 # What a password is called, in the languages there are.
-_CALLED = r"""(?:(?<!1)pass(?:word|wort|phrase|code|wd|ord)|pwd|\bpw|\bmdp|kennwort|schlüssel|wachtwoord|senha
+_NAME = r"""(?:(?<!1)pass(?:word|wort|[ ]?phrase|code|wd|ord)|pwd|\bpw|\bmdp|kennwort|schlüssel|wachtwoord|senha
     |contrase[ñn]a|\bclave|mot[ ]de[ ]passe|lösenord|kodeord|adgangskode|salasana|jelszava?|jelszó|heslo|hasło|lozinka
-    |şifre|parolam?|mật[ ]khẩu|kata[ ]sandi|парол[ьа]|κωδικός|密[码碼](?!管理)|暗証番号
-    |パスワード(?!マネ|管理)|비밀번호|비번
-    |كلمة[ ](?:ال)?(?:مرور|سر)|رمز[ ]عبور|पासवर्ड|סיסמה|รหัสผ่าน
-    |\bpsk|\b(?:wifi|wlan|wpa)[ -](?:key|code)|\bcode[ ]wi-?fi)(?:s|si|m|et)?(?![a-z0-9])"""
-# The code of a card, a phone or a door; no pin of a plug, no postal code.
-_CODE_OF = r"""(?:\bp(?:in|uk)(?:-?koden?)?(?![ ]\d|[ ]?code.{0,20}\d{5})|\b(?:phone|card)[ -]pin|пин(?:-?код)?
-    |\bcv[vc]2?|\b(?:safe|lock)[ ]combination
-    |\b(?:door|alarm\w{0,8}|gate|unlock|safe|lock|tür|haus|port)(?:[ ][a-z]{1,8})?[ -]?[ck]ode[nt]?)"""
+    |şifre|parolam?|mật[ ]khẩu|kata[ ]sandi|парол[ьа]|κωδικός|密[码碼](?!管理)|パスワード(?!マネ|管理)|비밀번호|비번
+    |كلمة[ ](?:ال)?(?:مرور|سر)|رمز[ ]عبور|पासवर्ड|סיסמה|รหัสผ่าน|\bpsk
+    |(?:\b(?:wifi|wlan|wpa)|recovery|backup|rescue|one-time|verification)[ -](?:key|code))(?:s|si|m|et)?(?![a-z0-9])"""
+# What a secret number is called: of a card, a phone, a door, a person; not the pin of a plug, no postal code.
+_DOOR = "(?:door|alarm|gate|unlock|safe|lock|tür|haus|port|entrée|immeuble|garage|puerta)"
+_NUMBER = rf"""(?:\bp(?:in|uk)(?:-?[ck]oden?)?(?![ ]\d|[ ]?code.{{0,20}}\d{{5}})|пин(?:-?код)?
+    |digicode|passcode|暗証番号|{_DOOR}\w{{0,8}}(?:[ ][a-z]{{1,8}})?[ -]?(?:combination|[ck]od[eo][nt]?)
+    |\bc[oó]d(?:e|ice|igo)[ ](?:\w{{1,3}}['’ ]){{0,3}}{_DOOR}\w{{0,4}}
+    |\b(?:ssn|social[ ]security|national[ ]insurance|pesel|dni|cpf|bsn))"""
 # Between a name and its secret: a word of another script, or some like "for the router is"; then, perhaps, a sign.
 _GAP = r"""(?:[^!-~\n]{0,16}|(?:[ ](?!(?:and|but|or|in|since|before|after)\b)[^\s\d:=,!?;]{1,14}){0,5})["']?
     (?:\s?[:=—–]{1,2}>?\s{0,3}|[ ]|(?<![ -~]))["'`“„«「]?"""
-# No secret: a placeholder, code that fetches the value, or a word about it.
-_SAID = r"""(?:[<{%&\[]|[?+-][\w ]{0,30}\}|\$(?:[{(]|\w+(?!\S))|\*{3}|x{4}|your|[\w.]{0,40}[\w)][(\[<]
-    |(?:in)?(?:correct|valid)(?![\w-]|[ ]\w)
+# A word of any signs; but no placeholder, and no code that fetches the value.
+_VALUE = r"""(?![<{%&\[]|[?+-][\w ]{0,30}\}|\$(?:[{(]|\w+(?!\S))|\*{3}|x{4}|your|[\w.]{0,40}[\w)][(\[<])
+    [!#-&(-_a-~À-ӿ]{4,100}(?<![,.;:?)\]}])"""
+# One with letters and digits, but no technique, version, time or date.
+_CODED = rf"""(?=[!-~à-ӿ]{{0,30}}\d)(?=[!-~à-ӿ]{{0,30}}[a-zà-ӿ])
+    (?!1pass|(?:sha|utf|base|aes|wpa|ipv|oauth|argon|python|windows)-?\d|\d{{1,4}}[:./-]\d){_VALUE}"""
+# What is said about passwords.
+_SAID = r"""(?:(?:in)?(?:correct|valid)(?![\w-]|[ ]\w)
     |(?:(?:my|1)?pass(?:word)?|guest|none|null|true|false|changeme|about|from|very|strong|short|long|wrong|easy|empty
       |safe|same|what|case|still|only|just|good|better|[a-z]{0,12}(?:ed|en|ing|[ai]ble|ory|ive|ly))(?![\w!@#-]))"""
-_VALUE = rf"(?!{_SAID})[!#-&(-_a-~À-ӿ]{{4,100}}(?<![,.;:?)\]}}])"
-# With letters and digits, but no technique, version, time or date.
-_STRONG = rf"""(?=[!-~à-ӿ]{{0,30}}\d)(?=[!-~à-ӿ]{{0,30}}[a-zà-ӿ])
-    (?!(?:sha|utf|base|aes|wpa|ipv|oauth|argon|python|windows)-?\d|\d{{1,4}}[:./-]\d){_VALUE}"""
 
 
 def _random(token: str) -> bool:
@@ -647,35 +592,33 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
         (?!/?\w{1,10}/|(?:[\w+/~-]*[_-])?i?[0-9a-f]{17,}\b|[0-7]\w{25}\b|[13]\w{25,33}\b|0x\w{40}\b
           |(?:bc|age|npub|addr)1|baf|qm)[\w+/~-]{20,}(?:\.[\w-]{4,}){0,4}={0,2}"""),
     # What is called a key, token or session; or stands in the address of a webhook.
-    ("a key or token", _random, rf"""(?:(?<!public[ _-])(?<!cache[ _-])(?:key|token|secret|credential|\bpat|auth
-        |\bsig|\blogin|bearer|basic|\bsession|\w{{0,9}}s(?:ession_?|es)?id)(?:_id)?s?{_GAP}([\w.~+/=%:-]{{12,}})
+    ("a key or token", _random, rf"""(?:(?<!public[ _-])(?<!cache[ _-])(?:key|token|secret|credential|\bpat|auth|\bsig
+        |\blogin|bearer|basic|\bsession|\w{{0,9}}s(?:ession_?|es)?id)(?:_id)?s?{_GAP}
+        ((?=\D{{0,30}}\d)[\w.~+/=%:-]{{10,}})
         |hooks?[./][\w./-]{{1,60}}/([\w-]{{20,}}))"""),
     # user:password@host, or a key as the user.
     ("a login in an address", bool, r"""://(?:[^\s/:@]{0,200}:(?!(?:[<{*[][^\s/]*|\$\w+|pass(?:word)?|guest)@)
         ([^\s/]{1,200})|([^\s/:@]{20,200}))@"""),
-    # What is called a password, and has letters and digits.
-    ("a password", bool, rf"(?:{_CALLED}|\bcl[ée]\b){_GAP}({_STRONG})"),
-    # A name with a sign, or "is"; then it may be a word or more.
-    ("a password", bool, rf"""(?:{_CALLED}|(?:\b|_)pass|[a-z][_-](?:key|token|secret))["']?
+    # Behind its name or the user's, with letters and digits.
+    ("a password", bool, rf"""(?:(?:{_NAME}|\bcl[ée]\b){_GAP}
+        |\b(?:log[ ]?in|user(?:name)?)(?:[ ](?:is|with))?[ :="']{{1,3}}[\w.@-]{{1,40}}(?:[ ]?[:/|,][ ]?|[ ]and[ ])["']?)
+        ({_CODED}(?:[ ,;\n]{{1,2}}{_CODED}){{0,20}})"""),
+    # Behind its name and a sign, or "is"; then it may be a word or more.
+    ("a password", bool, rf"""(?:{_NAME}|(?:\b|_)pass|[a-z][_-](?:key|token|secret))["']?
         (?:\s?[:=：]{{1,2}}\s{{0,3}}|[ ](?:is|was)[ :])["'`“„「]?
-        ({_VALUE}(?:(?<=[a-z]{{4}})(?:[ ][a-z\d]{{4,12}}){{1,3}}(?=["'`”」.,\n]|\Z))?)"""),
-    # Behind the user's name.
-    ("a password", bool, rf"""\b(?:login|user(?:name)?)(?:[ ]is)?[ :="']{{1,3}}[\w.@-]{{1,40}}
-        (?:[ ]?[:/|,][ ]?|[ ](?:and|pass)[ ])["']?({_STRONG})
-        |\b(?:mysql|mongo|sshpass)\b[^\n|;]{{0,60}}?[ ]-p[ ]?["']?({_STRONG})"""),
-    ("a password", bool, rf"{_CODE_OF}{_GAP}[*#]?((?!\d{{4}}-\d\d-)\d(?:[ -]?\d){{2,9}}(?![\w%]|[.,]\d))"),
-    # Recovery codes; and the words of a wallet, below a heading.
-    ("a password", bool, rf"""(?:recovery|backup|rescue|one[- ]time|verification)[ -](?:code|key)s?
-        (?:{_GAP}|:?\n|[^\n:]{{1,20}}:[ ])((?:[ ,;\n]{{0,2}}(?=[a-z-]{{0,12}}\d)[\w-]{{4,60}}){{1,20}})"""),
+        (?!{_SAID})({_VALUE}(?:(?<=[a-z]{{4}})(?:[ ][a-z\d]{{4,12}}){{1,3}}(?=["'`”」.,\n]|\Z))?)"""),
+    ("a secret number", bool, rf"""{_NUMBER}{_GAP}[*#]?
+        ((?!\d{{4}}-\d\d-)(?:[a-z]{{2}}[ ])?\d(?:[ .-]?\d|[a-f]){{3,11}}(?:[ ]?[a-z]\b)?(?![\w%]|[.,]\d)
+        |(?:(?:zero|oh|one|two|three|four|five|six|seven|eight|nine)[ ,-]{{0,2}}\b){{4,8}})
+        |\bpin(?:['’]s)?[ ](\d{{4,8}})(?=[,.;!?\n]|\Z) | \bcv[vc]2?(?:[ ]code)?(?:[ ]is)?[ :=]{{1,2}}(\d{{3,4}})\b
+        |\b(\d{{3}}-\d\d-\d{{4}})(?![\w-])"""),
+    # The words of a wallet, below a heading.
     ("a password", bool, r"""(?:phrase|frase|\bseed\b|(?:recovery|wallet)[ ]words)[^.\n]{0,30}?(?:[ ]is[ ]|:\s|\n)
         (?:1[.):]?[ ])?((?:[a-zà-ÿ]{3,8},?[ \n](?:\d\d?[.):]?[ ])?){5,23}[a-zà-ÿ]{3,8})"""),
     ("a card number", _luhn, r"""(?<![\w.+-])(?:[2-6]\d{3}(?:[ .-]?\d{4}){3}|3[0-46-9]\d\d[ .-]?\d{6}[ .-]?\d{4,5})
         (?![\w-]|[ .]\d{4})"""),
     ("a bank account number", _iban, r"""\b[a-z]{2}\d{2}(?:[ ]?[a-z0-9]{4}(?:[ ]?(?=[a-z]{0,3}\d)[a-z0-9]{1,4}){2,7}
         |[a-z0-9]{11,30})\b"""),
-    ("a national id number", bool, rf"""\b\d{{3}}-\d\d-\d{{4}}(?![\w-])
-        |\b(?:ssn|social[ ]security|national[ ]insurance|pesel|dni|cpf|bsn){_GAP}
-        ((?:[a-z]{{2}}[ ]?)?\d(?:[ .-]?\d){{5,11}}[ ]?[a-z]?\b)"""),
 )
 # fmt: on
 
@@ -703,9 +646,7 @@ def mask_secrets(text: str) -> str:
 
 def without_masks(text: str) -> str:
     """Return a text without the words that stand in place of secrets."""
-    for kind, _, _ in SECRETS:
-        text = text.replace(f"[{kind[2:]}]", "")
-    return text
+    return re.sub("|".join(rf"\[{kind[2:]}\]" for kind, _, _ in SECRETS), "", text)
 
 
 def why_secret(text: str) -> str:
@@ -2381,9 +2322,9 @@ def known_turns(home: Home) -> list[dict[str, Any]]:
 
 def turns_elsewhere(memory: Memory) -> set[str]:
     """Return the turns that must not be found here: forgotten in any profile, or typed in one that is not in use."""
-    in_use = {memory.home, *Home.in_use()}
-    known = [(home, turn) for home in Home.all() for turn in known_turns(home)]
-    return {turn["id"] for home, turn in known if turn["state"] == "forgotten" or home not in in_use}
+    in_use = {home.name for home in (memory.home, *Home.in_use())}
+    known = [(home.name, turn) for home in Home.all() for turn in known_turns(home)]
+    return {turn["id"] for name, turn in known if turn["state"] == "forgotten" or name not in in_use}
 
 
 def past_messages(
@@ -2989,7 +2930,7 @@ def without_chat_marks(text: str) -> str:
 
 def disarmed(text: str) -> str:
     """Take out what could break out of the frame: closing tags, chat marks and invisible characters."""
-    text = without_chat_marks(stripped(without_hidden(text)))
+    text = without_chat_marks(stripped(printable(text)))
     return without_tag(text, "user_(?:profile|facts)") if "<" in text else text
 
 
@@ -3041,7 +2982,7 @@ def load_fragment(argument: str) -> list[llm.Fragment]:
         return [llm.Fragment(FOUND.format(facts), f"memory:{name}")] if facts else []
     homes, call = homes_of(name), Call.running
     if call and not (call.conversation and call.homes):  # a conversation keeps those that it began with
-        call.homes = [*dict.fromkeys([*call.homes, *homes])]
+        call.homes = list({home.name: home for home in (*call.homes, *homes)}.values())
     return fragments_of(homes)
 
 
@@ -3207,7 +3148,7 @@ class Call:
         if not self.files:
             import difflib
 
-            names = [other.name for other in Home.all() if other != home]
+            names = [other.name for other in Home.all() if other.name != home.name]
             for near in difflib.get_close_matches(home.name, names, n=1, cutoff=0.7):
                 self.failures.append(f"“{home.name}” is a new profile; did you mean “{near}”? See: llm memory profiles")
             home.create()
@@ -3676,7 +3617,7 @@ def memory_profiles() -> None:
     "List profiles with their number of facts and last use"
     found: list[dict[str, Any]] = []
     for home in Home.all():
-        facts, in_use = None, home in Home.in_use()
+        facts, in_use = None, home.name in [one.name for one in Home.in_use()]
         with contextlib.suppress(Problem):
             facts = len(Document(read_profile(home.profile)).items)
         at = home.last_use and dt.datetime.fromtimestamp(home.last_use, dt.timezone.utc).isoformat()
@@ -3825,7 +3766,7 @@ def warnings_about(text: str, budget: int) -> list[str]:
     kinds = {text.count("\n", 0, start) + 1: kind for start, _, kind in reversed(find_secrets(text))}
     words = "The profile contains {} on line {}; it is sent with every prompt. See: llm memory edit"
     found = [words.format(kind, line) for line, kind in sorted(kinds.items())]
-    if disarmed(text) != stripped(text):
+    if disarmed(text) != stripped(text).replace("\r\n", "\n"):
         found.append("Invisible characters, a user_profile tag or marks of chat templates in the profile are not sent")
     if len(text) > budget:
         found.append(f"The profile is over its budget of {budget:,} characters; to shorten it: llm memory condense")

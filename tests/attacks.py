@@ -139,7 +139,7 @@ SECRETS: dict[str, tuple[str, str]] = {
     "client secret": ("client_secret: {}", "q1w2e3" + "r4t5y6"),
     "recovery codes": ("backup codes: {}", "4f8a1-9b2c7 77d01-aa3e9"),
     "recovery codes on lines": ("recovery codes:\n{}", "4f8a1-9b2c7\n77d01-aa3e9"),
-    "one recovery code": ("recovery codes, one left: {}, now what", "1fc04" + "-ab53e"),
+    "one recovery code": ("the last of my recovery codes is {}, now what", "1fc04" + "-ab53e"),
     "words of a wallet": ("seed phrase: {}", "legal winner thank year wave " + "sausage"),
     # Logins
     "login in an address": ("db at postgres://app:{}@db.local/prod", "Tr0ub" + "4dor"),
@@ -182,6 +182,9 @@ SECRETS: dict[str, tuple[str, str]] = {
     "alarm panel": ("alarm panel code {} again", "90" + "34"),
     "code of a Swedish door": ("portkoden är {}, skriv in den", "44" + "75#"),
     "PUK of a Swede": ("PUK-koden är {} men", "46719" + "896"),
+    "PIN in words": ("my pin is {}, don't tell", "four two " + "seven one"),
+    "code of a French door": ("le code de la porte est {}, puis à gauche", "59" + "B31"),
+    "a key like a word": ("key {} opens the archive", "blaue" + "Gans77"),
     "card code": ("exp 09/27 cvv {}", "7" + "37"),
     "card": ("my card {} expires in May", "4556" + " 7375 8689 9855"),
     "card without spaces": ("card {}", "4556" + "737586899855"),

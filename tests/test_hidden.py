@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from attacks import INNOCENT
 
-from llm_user_memory import printable, why_hidden, without_hidden
+from llm_user_memory import printable, why_hidden
 
 HIDDEN = {
     "control characters": "\x00 \x1b \x7f \x85",
@@ -29,9 +29,9 @@ SEEN = {
 }
 
 ALONE = {
-    "a joiner at an end": ("\u200dtea", "tea\u200d", "👨\u200d"),
-    "a joiner between ASCII characters": ("c\u200do\u200cr\u200dn", "1\u200d2", "é\u200dx"),
-    "two non-joiners": ("می\u200c\u200cخواهم",),
+    "a joiner at an end": ("\u200dtea", "tea\u200d"),
+    "a joiner between ASCII characters": ("c\u200do\u200cr\u200dn", "1\u200d2"),
+    "a row of joiners": ("می\u200c\u200d\u200cخواهم",),
     "two selectors": ("❤\ufe0f\ufe0f",),
     "a selector behind a letter": ("tea\ufe0f", "é\U000e0100"),
     "tags": ("🏴\U000e0075\U000e0073\U000e007f",),
@@ -42,27 +42,26 @@ ALONE = {
 @pytest.mark.parametrize("char", "".join(HIDDEN.values()).replace(" ", ""), ids=lambda char: f"U+{ord(char):04X}")
 def test_a_character_nobody_sees_is_found_between_letters(char: str) -> None:
     assert f"(U+{ord(char):04X})" in why_hidden(f"a{char}b")
-    assert without_hidden(f"a{char}b") == printable(f"a{char}b") == "a b"
+    assert printable(f"a{char}b") == "a b"
 
 
 @pytest.mark.parametrize("kind", SEEN)
 def test_a_character_is_seen_in_the_company_it_belongs_to(kind: str) -> None:
     for text in SEEN[kind]:
-        assert why_hidden(text) == ""
-        assert without_hidden(text) == text
+        assert (why_hidden(text), printable(text)) == ("", text)
 
 
 @pytest.mark.parametrize("kind", ALONE)
 def test_the_same_characters_anywhere_else_are_hidden_text(kind: str) -> None:
     for text in ALONE[kind]:
         assert why_hidden(text), ascii(text)
-        assert not why_hidden(without_hidden(text))
+        assert not why_hidden(printable(text))
 
 
 def test_a_text_in_any_script_stays_as_it_is() -> None:
-    assert [text for text in INNOCENT if not without_hidden(text) == printable(text) == text] == []
+    assert [text for text in INNOCENT if printable(text) != text] == []
 
 
-def test_line_ends_and_tabs_stay_but_a_return_does_not_reach_a_terminal() -> None:
-    assert without_hidden("a\r\n\tb\u200b\n") == "a\r\n\tb \n"
+def test_line_ends_and_tabs_stay_but_a_return_does_not() -> None:
+    assert printable("a\r\n\tb\u200b\n") == "a\n\tb \n"
     assert printable("a\r\x1b[2Kb") == "a  [2Kb"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import os
 import pathlib
 import random
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import sqlite_utils
-from conftest import Listener, note
+from conftest import Listener, make_log, note
 from hypothesis import seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -33,7 +32,6 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from llm.migrations import migrate
 
 import llm_user_memory as memory
 from llm_user_memory import REDACTED, Document, Home, Learner, Memory, Query, Reply, Settings, saying
@@ -51,13 +49,6 @@ FAST = "/dev/shm" if os.path.isdir("/dev/shm") else None
 ENDS = ["\n", "\r\n", ""]
 OURS = {"memory.db", "memory.db-journal", "typed.jsonl", ".typed.jsonl.taken", "paused", "news"}
 OURS |= {"profile.md", ".profile.md.previous", "profile.lock", "learn.lock"}
-
-
-@functools.cache
-def empty_log() -> pathlib.Path:
-    path = pathlib.Path(tempfile.mkdtemp(dir=FAST)) / "logs.db"
-    migrate(sqlite_utils.Database(path))
-    return path
 
 
 def bare(line: str) -> str:
@@ -117,7 +108,7 @@ class People(RuleBasedStateMachine):
         self.folder = pathlib.Path(tempfile.mkdtemp(dir=FAST))
         self.home = Home(self.folder / "llm", isolated=True)
         self.home.create()
-        shutil.copy(empty_log(), self.home.logs)
+        make_log(self.home).close()
         self.memory = Memory(self.home)
         self.undone = contextlib.ExitStack()
         self.count = 0

@@ -38,8 +38,13 @@ def test_a_switch_understands_every_way_to_write_yes_and_no(texts: list[str], ex
     ("name", "field", "understood", "safe", "nonsense"),
     [
         ("AUTO", "auto", {"system": "system", " Prompt": "prompt", "0": "", "": ""}, "", ["perhaps"]),
-        ("UPDATE_INTERVAL", "interval", {"0.5": 0.5, "30": 30.0, " 2 ": 2.0, "86400": 86400.0}, 5.0, ["0", "-1", "5s"]),
-        ("UPDATE_INTERVAL", "interval", {"": 5.0}, 5.0, ["soon", "inf", "nan", "86401"]),
+        (
+            "UPDATE_INTERVAL",
+            "interval",
+            {"0.5": 0.5, " 2 ": 2.0, "86400": 86400.0, "": 5.0},
+            5.0,
+            ["0", "5s", "nan", "86401"],
+        ),
         ("REVIEW", "review_all", {"all": True, " ALL ": True, "": False}, True, ["some"]),
         ("BUDGET", "budget", {"500": 500, " 20000 ": 20_000, "": 8_000}, 8_000, ["0", "99", "-500", "8k", "10000000"]),
     ],
@@ -54,11 +59,8 @@ def test_nonsense_becomes_the_safe_value_and_a_complaint(
 
 def test_what_is_not_set_is_the_default_and_0_switches_injection_off_in_a_shell() -> None:
     assert Settings.from_env({}) == Settings()
-    assert [Settings.from_env({"LLM_MEMORY_AUTO": text}).auto_off for text in ("0", "", "system")] == [
-        True,
-        False,
-        False,
-    ]
+    off = {text: Settings.from_env({"LLM_MEMORY_AUTO": text}).auto_off for text in ("0", "", "system")}
+    assert off == {"0": True, "": False, "system": False}
 
 
 def test_status_reports_settings_it_cannot_understand(user: User) -> None:
