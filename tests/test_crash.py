@@ -482,7 +482,7 @@ def check_what_is_left(user: User, what: str, code: int, old: bytes, new: bytes)
         assert home.profile.read_bytes() == new
     with user.memory() as opened:
         memory.set_state(opened.db, "a write", "")  # SQLite clears a dead journal away when it next writes
-        opened.history.look(last=True)
+        opened.history.settle(last=True)
     # What could not be read when it was looked at is kept, and said to be; what could not take its place, until the next write.
     kept = r"\.profile\.md\.(new|previous\.unreadable-.*)"
     assert [

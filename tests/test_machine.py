@@ -223,7 +223,7 @@ class People(RuleBasedStateMachine):
                 file.truncate()
                 file.write(text)
             file.write("\n" * (not text.endswith("\n")) + f"- Wrote slowly {token}\n")
-        self.memory.history.look() if shows_up == "at a poll" else self.adds("Interests")
+        self.memory.history.settle() if shows_up == "at a poll" else self.adds("Interests")
         assert f"- Wrote slowly {token}" in self.text.splitlines()
         self.wrote(f"- Wrote slowly {token}")
         return token
@@ -269,7 +269,7 @@ class People(RuleBasedStateMachine):
         self.save("".join([*lines, f"- Edited {token}{end}"]))
         self.memory.history.settle("edit", seen)
         if meanwhile == "forget":  # the editor has saved it once more; what it saved is displaced until all is quiet
-            self.memory.history.look(last=True)
+            self.memory.history.settle(last=True)
         now = [line.strip() for line in self.text.splitlines()]
         assert f"- Edited {token}" in now
         once = seen.splitlines().count(dropped.rstrip("\r\n")) == 1
@@ -433,11 +433,11 @@ class People(RuleBasedStateMachine):
                 self.save(f"{seen}\n- Edited {added} before the crash\n")
                 history.settle("edit", seen)
             elif what == "look":
-                history.look(last=True)
+                history.settle(last=True)
 
     @rule()
     def looks(self) -> None:
-        self.memory.history.look(last=True)
+        self.memory.history.settle(last=True)
         assert self.memory.versions.text(self.memory.versions.latest()) == self.text
         assert not list(self.folder.rglob(".profile.md.*"))
         tokens = re.findall(r"zq\d+x", self.text)

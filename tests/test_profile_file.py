@@ -33,7 +33,7 @@ def beside(user: User) -> list[str]:
 def look(user: User, *, last: bool = False) -> None:
     """Do what a worker does at each poll, and before it goes."""
     with user.memory() as opened:
-        opened.history.look(last=last)
+        opened.history.settle(last=last)
 
 
 def begun(user: User) -> None:

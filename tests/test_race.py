@@ -170,7 +170,7 @@ def command(home: Home, chance: random.Random, stop: Stop) -> int:
                 threading.Event().wait(0.02)
                 history.settle("edit", seen)
             elif what == 4:
-                history.look(last=chance.choice([True, False]))
+                history.settle(last=chance.choice([True, False]))
             else:
                 history.change("add", lambda text, fact=fact: Document(text).add("Interests", fact).text)  # type: ignore[misc]
             changes += versions.latest() - before
@@ -240,7 +240,7 @@ def race(folder: pathlib.Path, layout: str, saves: int) -> int:
 
 def check(home: Home, saves: int) -> None:
     with Memory(home) as opened:
-        opened.history.look(last=True)
+        opened.history.settle(last=True)
         texts = [opened.versions.text(version) for version in range(opened.versions.latest() + 1)]
         assert texts[-1] == opened.history.profile()
     lines = {line for text in texts for line in memory.split_lines(text)}
