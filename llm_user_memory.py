@@ -893,21 +893,6 @@ def merge(base: str, ours: str, theirs: str) -> str:
     return text if ended.endswith("\n") or not ended else text.removesuffix("\n")
 
 
-def compare(before: Document, after: Document, came: Mapping[str, str]) -> list[Change]:
-    """Find the facts that were added, removed or changed, but not moved; ``came`` maps a new text to the old one."""
-    old, new = (Counter((fact, section) for _, fact, section in d.sayings() if fact) for d in (before, after))
-    removed = list((old - new).elements())
-    changes = []
-    for fact, section in (new - old).elements():
-        was = next((line for said in (fact, came.get(fact)) for line in removed if line[0] == said), None)
-        if was:
-            removed.remove(was)
-        if not was or was[0] != fact:  # else it was moved
-            changes.append(Change(section, was[0] if was else "", fact))
-    changes += [Change(section, fact, "") for fact, section in removed]
-    return sorted(changes, key=lambda change: (change.before != "", change.after != ""))  # what is new comes first
-
-
 # -- store -------------------------------------------------------------------
 #
 # `memory.db`, and the history of the profile. `profile.md` is changed only by `History`, under the file
@@ -944,7 +929,6 @@ REDACTED = f"- {FORGOTTEN}\n"
 KEPT = r"(?:\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"  # the end of the names that keep_as gives
 # What SQLite says of a file that may be as sound as ever.
 _PASSING = r"locked|busy|disk I/O|is full|unable to open|readonly|interrupted|out of memory|too big|transaction"
-
 
 Clock = Callable[[], dt.datetime]
 
@@ -1128,37 +1112,38 @@ class Versions:
     def latest(self) -> int:
         return int(value(self.db, "select max(id) from versions") or 0)
 
-    def text(self, version: int) -> str:
-        """Return the profile as it was in this version."""
+    def _lines(self, version: int) -> list[dict[str, Any]]:
+        """Return the lines of a version, in their order."""
         sql = (
-            "select lines.text from versions, json_each(versions.lines) as line join lines on lines.id = line.value"
-            " where versions.id = ? order by line.key"
+            "select text, fact, section from versions, json_each(versions.lines) as line"
+            " join lines on lines.id = line.value where versions.id = ? order by line.key"
         )
-        return "".join(row["text"] for row in rows(self.db, sql, version))
+        return rows(self.db, sql, version)
+
+    def text(self, version: int) -> str:
+        return "".join(line["text"] for line in self._lines(version))
 
     def restorable(self, version: int) -> str:
         """Return the text of a version without the marks of lines that were forgotten since."""
-        return "".join(line for line in split_lines(self.text(version)) if line != REDACTED)
+        return "".join(line["text"] for line in self._lines(version) if line["text"] != REDACTED)
 
     def add(self, author: str, text: str, model: str = "", *, written: bool = False) -> int:
         """Record a version, and which lines came and went with it; return its number."""
         row = {"at": self.now().isoformat(), "author": author, "model": model, "undoes": "[]", "written": written}
         version = int(self.db["versions"].insert(row).last_pk)
-        known: dict[tuple[str, ...], list[int]] = {}
-        current = "select id, text, ifnull(fact, ''), section from lines where until is null order by id"
-        for id, *line in self.db.execute(current):
-            known.setdefault(tuple(line), []).append(id)
+        current = "select id, text, fact, section from lines where until is null"
+        gone = {row.pop("id"): row for row in rows(self.db, current)}
         ids = []
         for said, fact, section in Document(text).sayings():
-            if same := known.get((said, fact, section)):
-                ids.append(same.pop(0))
-                continue
-            line = {"text": said, "fact": fact or None, "section": section, "since": version, "until": None}
-            ids.append(int(self.db["lines"].insert(line).last_pk))
-            if fact:
-                self.db.execute("insert into lines_fts (rowid, words) values (?, ?)", [ids[-1], indexed(fact)])
-        gone = json.dumps([id for left in known.values() for id in left])
-        self.db.execute("update lines set until = ? where id in (select value from json_each(?))", [version, gone])
+            line = {"text": said, "fact": fact or None, "section": section}
+            id = next((id for id, row in gone.items() if row == line), 0)
+            if not gone.pop(id, None):
+                id = int(self.db["lines"].insert(line | {"since": version}).last_pk)
+                if fact:
+                    self.db.execute("insert into lines_fts (rowid, words) values (?, ?)", [id, indexed(fact)])
+            ids.append(id)
+        for id in gone:
+            self.db.execute("update lines set until = ? where id = ?", [version, id])
         self.db.execute("update versions set lines = ? where id = ?", [json.dumps(ids), version])
         return version
 
@@ -1176,17 +1161,30 @@ class Versions:
         return next(iter(self.list(1, "id = ?", number)), None)
 
     def changes(self, older: int, newer: int) -> Sequence[Change]:
-        """Return the changes from one version to another; old and new are paired by the edits, never guessed."""
+        """Return the facts that were added, removed or changed, but not moved, from one version to another."""
         if older > newer:
             return [Change(section, after, before) for section, before, after in self.changes(newer, older)]
+        # Old and new are paired by the edits, never guessed.
         came: dict[str, str] = {}
         edits = "select before, fact from edits where state = 'applied' and before != '' and fact != ''"
         for row in rows(self.db, f"{edits} and version > ? and version <= ? order by id", older, newer):
             came[row["fact"]] = came.pop(row["before"], row["before"])
-        gone = "select fact from lines where until > ? and until <= ?"
-        for row in rows(self.db, f"{edits} and fact in ({gone})", older, newer):
-            came.setdefault(row["before"], row["fact"])  # an edit that was taken back
-        return compare(Document(self.text(older)), Document(self.text(newer)), came)
+        undone = "fact in (select fact from lines where until > ? and until <= ?)"
+        for row in rows(self.db, f"{edits} and {undone}", older, newer):
+            came.setdefault(row["before"], row["fact"])
+        old, new = (
+            Counter((line["fact"], line["section"]) for line in self._lines(version) if line["fact"])
+            for version in (older, newer)
+        )
+        removed, changes = list((old - new).elements()), []
+        for fact, section in (new - old).elements():
+            was = next((line for said in (fact, came.get(fact)) for line in removed if line[0] == said), ("", ""))
+            if was in removed:
+                removed.remove(was)
+            if was[0] != fact:  # else it was moved
+                changes.append(Change(section, was[0], fact))
+        changes += [Change(section, fact, "") for fact, section in removed]
+        return sorted(changes, key=lambda change: (change.before != "", change.after != ""))  # what is new comes first
 
     def find(self, *, number: int | None = None, to: str | None = None) -> int:
         """Return the version of this number, or of a time. Raises ``Problem``."""
@@ -1196,10 +1194,11 @@ class Versions:
             return number or 0
         moment = parse_moment(to, self.now())
         at = moment.astimezone(dt.timezone.utc).isoformat()
-        if found := value(self.db, "select max(id) from versions where at <= ?", at):
-            return int(found)
-        zero = "To go back to the empty profile before the first one: llm memory rollback 0"
-        raise Problem(f"There is no version as old as {moment:%Y-%m-%d %H:%M}. {zero}")
+        found = value(self.db, "select max(id) from versions where at <= ?", at)
+        if not found:
+            zero = "To go back to the empty profile before the first one: llm memory rollback 0"
+            raise Problem(f"There is no version as old as {moment:%Y-%m-%d %H:%M}. {zero}")
+        return int(found)
 
     def undone(self) -> set[int]:
         """Return the versions that are undone: while an undo of them stands."""
@@ -1249,7 +1248,7 @@ class History:
         with lock(self.home, "profile"):
             text = self._adopt()
             version = self._write(author, text, make(text), record, model)
-            self._adopt()  # what an editor saved since we looked: the exchange has displaced it
+            self._adopt()
         return version
 
     def overwrite(self, author: str, text: str) -> tuple[int, pathlib.Path | None]:
@@ -1264,10 +1263,7 @@ class History:
             return self.change(author, lambda _: text), kept
 
     def settle(self, author: str = "outside", base: str | None = None, *, last: bool = False) -> None:
-        """Record what others made of the profile, or of an earlier text, and finish what a crash cut short.
-
-        At a ``last`` look, when all is quiet, the displaced file goes too.
-        """
+        """Record what others made of the profile, or of a text before; a ``last`` time removes the displaced file."""
         if self.home.last_use:
             with lock(self.home, "profile"):
                 self._adopt(author, base)
@@ -1277,39 +1273,35 @@ class History:
 
     def _adopt(self, author: str = "outside", base: str | None = None) -> str:
         """Make file and history agree, and return the text. Needs the lock."""
+        place = displaced_file(self.home)
         while True:
             latest = self.versions.latest()
             known = self.versions.text(latest)
             text = self.profile() if author == "edit" else read_settled(real_place(self.home), known)
             displaced = value(self.db, "select value from state where key = 'displaced'")
             cut_short = value(self.db, "select written from versions where id = ?", latest) == 0
-            if cut_short:  # by a crash, before the exchange or right behind it: what is beside may be our own
-                wanted = merge(displaced, known, text)
+            if cut_short:  # by a crash, before the exchange or right behind it: the file beside may be our own
+                wanted = merge(displaced or "", known, text)
             else:
                 wanted = merge(known if base is None else base, known, text)
-                wanted = wanted if displaced is None else self._with_displaced(wanted, displaced)
+            if displaced is not None and not cut_short and place.exists():
+                try:  # an editor that had the old file open has perhaps saved into that
+                    wanted = merge(displaced, wanted, read_settled(place, displaced) or displaced)
+                except ProfileUnreadable:
+                    keep_as(place, "unreadable")
             if wanted == known == text and not cut_short:
                 return text
             self._write("unknown" if not latest and author == "outside" else author, text, wanted)
-            author, base = "outside", None  # an editor may have saved once more
-
-    def _with_displaced(self, text: str, displaced: str) -> str:
-        """Return a text with what somebody saved into the file that our last write displaced."""
-        place = displaced_file(self.home)
-        try:
-            return merge(displaced, text, read_settled(place, displaced)) if place.exists() else text
-        except ProfileUnreadable:
-            keep_as(place, "unreadable")
-            return text
+            author, base = "outside", None  # an editor may have saved meanwhile
 
     def _write(
         self, author: str, text: str, new: str, record: Callable[[int], None] | None = None, model: str = ""
     ) -> int:
         """Record a version, and exchange the file, which has ``text``, for the new one. Needs the lock."""
+        version = 0
         if new != text:
             self.db.execute("delete from state where key = 'displaced'")  # what stands there now will be our own
             write_aside(self.home, new)
-        version = 0
         with self.db.atomic():
             if new != self.versions.text(self.versions.latest()):
                 version = self.versions.add(author, new, model, written=new == text)
@@ -1317,7 +1309,7 @@ class History:
                 set_state(self.db, "displaced", text)
             if record:
                 record(version)
-        if new != text:
+        if new != text:  # what is saved between our last look and this is displaced, and found there
             exchange(real_place(self.home), displaced_file(self.home))
         self.db.execute("update versions set written = 1 where id = ?", [self.versions.latest()])
         return version
@@ -1363,10 +1355,7 @@ class History:
 
 
 class Memory:
-    """One profile with its database and history. Close it, or use it in ``with``.
-
-    A missing database is made; for who is ``readonly`` it is empty. A broken one is kept aside, and begun anew.
-    """
+    """One profile with its database, which is made unless ``readonly``. Close it, or use it in ``with``."""
 
     def __init__(self, home: Home, patience: float = 10, readonly: bool = False, now: Clock = utc_now) -> None:
         self.home = home
