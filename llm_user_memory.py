@@ -973,7 +973,9 @@ def create_tables(db: Any) -> None:
         for statement in TABLES.split(";"):
             db.execute(statement)
 
+    db.execute("begin immediate")  # two processes may be the first
     migrations.apply(db)
+    db.execute("commit")
 
 
 def rows(db: Any, sql: str, *values: object) -> list[dict[str, Any]]:
@@ -1080,7 +1082,8 @@ def exchange(target: pathlib.Path, aside: pathlib.Path) -> None:
         else:
             swapped = library.renameat2(-100, new, -100, old, 2) == 0  # AT_FDCWD, RENAME_EXCHANGE
     if not swapped:
-        os.replace(aside, between := aside.with_name(f".{target.name}.new"))
+        between = aside.with_name(f".{target.name}.new")
+        os.replace(aside, between)
         with contextlib.suppress(OSError):  # there is no profile yet, or the file system has no hard links
             os.link(target, aside)
         os.replace(between, target)
@@ -1162,27 +1165,23 @@ class Versions:
 
     def changes(self, older: int, newer: int) -> Sequence[Change]:
         """Return the facts that were added, removed or changed, but not moved, from one version to another."""
-        if older > newer:
-            return [Change(section, after, before) for section, before, after in self.changes(newer, older)]
-        # Old and new are paired by the edits, never guessed.
-        came: dict[str, str] = {}
-        edits = "select before, fact from edits where state = 'applied' and before != '' and fact != ''"
-        for row in rows(self.db, f"{edits} and version > ? and version <= ? order by id", older, newer):
-            came[row["fact"]] = came.pop(row["before"], row["before"])
-        undone = "fact in (select fact from lines where until > ? and until <= ?)"
-        for row in rows(self.db, f"{edits} and {undone}", older, newer):
-            came.setdefault(row["before"], row["fact"])
         old, new = (
             Counter((line["fact"], line["section"]) for line in self._lines(version) if line["fact"])
             for version in (older, newer)
         )
-        removed, changes = list((old - new).elements()), []
-        for fact, section in (new - old).elements():
-            was = next((line for said in (fact, came.get(fact)) for line in removed if line[0] == said), ("", ""))
-            if was in removed:
-                removed.remove(was)
-            if was[0] != fact:  # else it was moved
-                changes.append(Change(section, was[0], fact))
+        removed, added = list((old - new).elements()), list((new - old).elements())
+        # Old and new are paired by the edits, also by one that is undone here, and never guessed.
+        facts = json.dumps([fact for fact, _ in (*removed, *added)])
+        edits = "select before, fact from edits where state = 'applied' and fact in (select value from json_each(?))"
+        pairs = {frozenset(row.values()) for row in rows(self.db, edits, facts)}
+        changes = []
+        for fact, section in added:
+            same = [line for line in removed if line[0] == fact]
+            was = same or [line for line in removed if {line[0], fact} in pairs]
+            if was:
+                removed.remove(was[0])
+            if not same:  # else it was moved
+                changes.append(Change(section, was[0][0] if was else "", fact))
         changes += [Change(section, fact, "") for fact, section in removed]
         return sorted(changes, key=lambda change: (change.before != "", change.after != ""))  # what is new comes first
 
@@ -1344,9 +1343,8 @@ class History:
             elif item:
                 now = now.remove(item)
             elif change.after:
-                left = value(
-                    self.db, "select min(until) from lines where fact = ? and until > ?", change.after, version
-                )
+                sql = "select min(until) from lines where fact = ? and until > ?"
+                left = value(self.db, sql, change.after, version)
                 later = self.versions.changes(left - 1, left) if left else ()
                 stays += [(left, again) for again in later if again.before == change.after]
             elif not now.has(change.before):
@@ -1355,51 +1353,35 @@ class History:
 
 
 class Memory:
-    """One profile with its database, which is made unless ``readonly``. Close it, or use it in ``with``."""
+    """One profile with its database, which is made unless ``readonly``. Close it, or use it in ``with``.
+
+    A database that turns out to be broken is kept aside; the next to open it begins a new one.
+    """
 
     def __init__(self, home: Home, patience: float = 10, readonly: bool = False, now: Clock = utc_now) -> None:
+        import sqlite_utils
+
         self.home = home
         self.now = now
         self._inode = 0
-        try:
-            self.db = self._open(patience, readonly=readonly)
-        except sqlite3.DatabaseError as error:
-            self._begin_anew(error)
-            self.db = self._open(patience)
-        self.versions = Versions(self.db, now)
-        self.history = History(home, self.versions)
-
-    def _open(self, patience: float, *, readonly: bool = False) -> Any:
-        import sqlite_utils
-
-        place: Any = self.home.database
+        place: Any = home.database
         if readonly and not place.exists():
             place = ":memory:"
         else:
-            self.home.create()
+            home.create()
             os.close(open_own(place, os.O_RDONLY | os.O_CREAT))  # by us, to be private from its first moment
             self._inode = os.stat(place).st_ino
         connection = sqlite3.connect(place, timeout=patience, isolation_level=None)
+        self.db: Any = sqlite_utils.Database(connection, recursive_triggers=False, execute_plugins=False)
         try:
-            db = sqlite_utils.Database(connection, recursive_triggers=False, execute_plugins=False)
-            db.execute("pragma secure_delete = on")
-            if value(db, "pragma user_version") != SCHEMA:
-                db.execute("begin immediate")  # two processes may be the first
-                create_tables(db)
-                db.execute("commit")
-        except BaseException:
-            connection.close()
+            self.db.execute("pragma secure_delete = on")
+            if value(self.db, "pragma user_version") != SCHEMA:
+                create_tables(self.db)
+        except BaseException as error:
+            self.__exit__(None, error, None)
             raise
-        return db
-
-    def _begin_anew(self, error: BaseException) -> None:
-        """Keep a broken database aside, unless another process was faster. Raises any other error again."""
-        if not damaged(error):
-            raise error
-        with lock(self.home, "profile"):
-            if self.is_in_place():
-                keep_as(self.home.database, "damaged")
-                self.home.database.with_name("memory.db-journal").unlink(missing_ok=True)
+        self.versions = Versions(self.db, now)
+        self.history = History(home, self.versions)
 
     def is_in_place(self) -> bool:
         """Tell whether the database is still the one that was opened: nothing may be written for a purged one."""
@@ -1411,7 +1393,10 @@ class Memory:
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self.db.close()
         if error is not None and damaged(error):
-            self._begin_anew(error)
+            with lock(self.home, "profile"):
+                if self.is_in_place():  # else another process was faster
+                    keep_as(self.home.database, "damaged")
+                    self.home.database.with_name("memory.db-journal").unlink(missing_ok=True)
 
 
 def paused_since(home: Home) -> str:

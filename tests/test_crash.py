@@ -592,40 +592,15 @@ def learned(user: User, *expected: str, times: int = 1) -> None:
         )
 
 
-def leave_hot_journal(path: pathlib.Path) -> None:
-    """Leave the database as a program does that is killed in the middle of a commit."""
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
-        db.execute("pragma cache_size = 1")
-        db.execute("begin")
-        table = "turn_search" if path.name == "logs.db" else "lines"
-        column = "response" if path.name == "logs.db" else "text"
-        db.execute("create table heap (junk)")
-        db.execute("insert into heap select zeroblob(3000) from sqlite_master")
-        db.execute(f"update {table} set {column} = 'half written'")
-        db.execute("insert into heap select zeroblob(3000) from sqlite_master")
-        halves = [
-            (each, each.with_name(f"{each.name}.half")) for each in (path, path.with_name(f"{path.name}-journal"))
-        ]
-        for each, half in halves:
-            shutil.copy(each, half)
-        db.execute("rollback")
-    for each, half in reversed(halves):
-        os.replace(half, each)
-    assert b"half written" in path.read_bytes(), "nothing to roll back"
-
-
-def execute(path: pathlib.Path, sql: str) -> None:
+def in_wal_mode(path: pathlib.Path) -> None:
     with contextlib.closing(sqlite3.connect(path)) as db:
-        db.execute(sql)
+        db.execute("pragma journal_mode = wal")
 
 
 SPOILS: dict[str, Callable[[pathlib.Path, pathlib.Path], object]] = {
     "deleted": lambda path, _: path.unlink(),
-    "replaced by itself": lambda path, _: path.write_bytes(path.read_bytes()),
     "restored": lambda path, backup: os.replace(backup, path),
-    "vacuumed": lambda path, _: execute(path, "vacuum"),
-    "in WAL mode": lambda path, _: execute(path, "pragma journal_mode = wal"),
-    "with a hot journal": lambda path, _: leave_hot_journal(path),
+    "in WAL mode": lambda path, _: in_wal_mode(path),
 }
 """What people and programs do to a database, of which there is a backup."""
 

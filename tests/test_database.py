@@ -141,6 +141,7 @@ def test_a_database_of_another_version_is_set_aside_and_said(user: User, version
         db.execute("create table versions (id integer primary key, text text)")
         db.execute(f"pragma user_version = {version}")
     older = user.places.database.read_bytes()
+    assert "try again" in user.run("add", "Plays chess", code=1)[1]
     user.run("add", "Plays chess")
     assert kept(user) == [older]
     assert is_set_aside(user)
