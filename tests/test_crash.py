@@ -722,12 +722,6 @@ def test_a_clock_that_jumps_between_calls_and_update_keeps_no_turn_from_being_le
     assert asked(user.places) == 1
 
 
-def test_a_worker_learns_what_was_typed_by_a_clock_that_was_ahead(user: User) -> None:
-    typed(user.places, "I live in Leeds", at="2036-11-20T12:00:00+00:00")
-    user.llm("I work as a nurse")
-    learned(user, "I live in Leeds", "I work as a nurse")
-
-
 @pytest.mark.parametrize("days", JUMPS.values(), ids=list(JUMPS))
 def test_a_failed_turn_does_not_wait_for_years_because_the_clock_has_jumped(user: User, days: float) -> None:
     def fail(model: str, request: str) -> memory.Reply:

@@ -290,15 +290,6 @@ def test_undoing_the_fact_that_a_heading_came_with_leaves_the_others_below_it(us
     assert user.profile.count("## Work") == 1
 
 
-def test_an_undo_in_the_profile_of_somebody_who_reordered_it_moves_nothing(user: User) -> None:
-    load(user, "## A\n- One\n- Two\n\n## B\n- Three\n")
-    add(user, "Four", section="A")
-    user.profile = mine = "## B\n- Three\n\n## A\n- Two\n- One\n"
-    user.profile += "- Four\n"
-    user.run("undo", "2")
-    assert user.profile == mine
-
-
 def test_what_stood_there_before_the_history_is_no_change_to_undo(user: User) -> None:
     user.profile = PROFILE
     add(user, "Plays chess")
