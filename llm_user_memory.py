@@ -925,7 +925,6 @@ pragma user_version = {SCHEMA}
 LARGEST_PROFILE = 100_000  # bytes above which it is not read: a model could take no more, and a call has no time
 SETTLING = 1.0  # seconds that a file which others are changing is left alone: editors write in pieces
 FORGOTTEN = "[forgotten]"
-REDACTED = f"- {FORGOTTEN}\n"
 KEPT = r"(?:\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"  # the end of the names that keep_as gives
 # What SQLite says of a file that may be as sound as ever.
 _PASSING = r"locked|busy|disk I/O|is full|unable to open|readonly|interrupted|out of memory|too big|transaction"
@@ -1124,11 +1123,8 @@ class Versions:
         return rows(self.db, sql, version)
 
     def text(self, version: int) -> str:
+        """Return the profile as it was in this version, without the lines that were forgotten since."""
         return "".join(line["text"] for line in self._lines(version))
-
-    def restorable(self, version: int) -> str:
-        """Return the text of a version without the marks of lines that were forgotten since."""
-        return "".join(line["text"] for line in self._lines(version) if line["text"] != REDACTED)
 
     def add(self, author: str, text: str, model: str = "", *, written: bool = False) -> int:
         """Record a version, and which lines came and went with it; return its number."""
@@ -1330,7 +1326,7 @@ class History:
     def _without(self, version: int, text: str, stays: list[tuple[int, Change]]) -> str:
         """Return a text without what a version changed; what was changed again ``stays``."""
         now = Document(text)
-        old, new = (Document(self.versions.restorable(number)) for number in (version - 1, version))
+        old, new = (Document(self.versions.text(number)) for number in (version - 1, version))
         if text == new.text:
             return old.text
         items = {old.lines[item.line] for item in old.items}
@@ -2740,7 +2736,7 @@ def find_said(memory: Memory, says: Says) -> Found:
     # Only the user can rename a heading.
     stays = {stripped(line) for line, fact, _ in sayings if not fact}
     stays |= {TITLE, *(f"## {name}" for name in (*DEFAULT_SECTIONS, OTHER_SECTION))}
-    past = {row["id"]: row["text"] for row in rows(memory.db, "select id, text from lines where text != ?", REDACTED)}
+    past = {row["id"]: row["text"] for row in rows(memory.db, "select id, text from lines")}
     past = {id: text for id, text in past.items() if says(without_bullet(text)) and stripped(text) not in stays}
     edits = edits_where(memory, "true")
     edits = [edit for edit in edits if any(map(says, (edit.fact, edit.before, edit.quote, edit.reason)))]
@@ -2772,7 +2768,7 @@ def forget(memory: Memory, says: Says) -> None:
         for turn in {*found.typed, *(turn for edit in (*found.edits, *receipts) for turn in edit.turns)}:
             db["turns"].upsert({"id": turn, "state": "forgotten", "why": ""}, pk="id")
         for id in found.past:
-            db["lines"].update(id, {"text": REDACTED, "fact": FORGOTTEN, "section": ""})
+            db["lines"].update(id, {"text": "", "fact": FORGOTTEN, "section": ""})
             db.execute("delete from lines_fts where rowid = ?", [id])
         for _, _, title in Document("\n".join(found.past.values())).headings:
             db.execute("update lines set section = '' where section = ?", [title])
@@ -4303,7 +4299,7 @@ def memory_rollback(version: int | None, to: str | None, steps: int | None) -> N
         restored = memory.versions.get(found)
         name = f"version {found} from {local_time(restored.at)}" if restored else "the empty profile before version 1"
         say(f"Bringing back {name}")
-        report(memory, *memory.history.overwrite("rollback", memory.versions.restorable(found)))
+        report(memory, *memory.history.overwrite("rollback", memory.versions.text(found)))
 
 
 @command("llm memory history -n 5", json_option)

@@ -140,7 +140,7 @@ def command(home: Home, chance: random.Random, stop: Stop) -> int:
             before, what, fact = versions.latest(), chance.randrange(8), f"Added {changes}."
             if what == 0 and changes:
                 # Never to an empty file, which says nothing of what was saved.
-                history.overwrite("rollback", versions.restorable(max(1, before - 1)))
+                history.overwrite("rollback", versions.text(max(1, before - 1)))
             elif what == 1 and before > 2:
                 history.undo([before])
             elif what == 2:
