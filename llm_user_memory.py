@@ -771,14 +771,17 @@ class Document:
         self.headings: list[tuple[int, int, str]] = []  # line, level and title
         self.items: list[Item] = []
         section, closed = "", -1
+        unclosed: set[str] = set()
         for index, line in enumerate(self.lines):
             if index <= closed:
                 continue
             if opening := re.match(_OPENING, line):
                 mark = opening[1]
                 closing = ".*-->" if mark == "<!--" else rf"[ \t]*{mark}{mark[0]}*\s*$"
-                below = range(index + 1, len(self.lines))
-                closed = next((at for at in below if re.match(closing, self.lines[at])), -1)  # none: it is just text
+                below = range(index + 1, 0 if closing in unclosed else len(self.lines))
+                closed = next((at for at in below if re.match(closing, self.lines[at])), -1)
+                if closed < 0:  # then it is just text
+                    unclosed.add(closing)
             elif heading := re.match(_HEADING, line):
                 section = re.sub(r"(?:^|[ \t])#+$", "", heading[2] or "").rstrip()
                 self.headings.append((index, len(heading[1]), section))
@@ -846,9 +849,11 @@ class Document:
             end = 1 + max(index for index in range(start, end) if index == start or self.lines[index].strip())
         else:
             marks = "#" if [level for _, level, _ in self.headings].count(1) > 1 else "##"
-            above = [""] if self.lines and self.lines[-1].strip() else []
-            above = above if stripped(self.text) else [TITLE, ""]
-            lines = [*above, f"{marks} {name}", *lines]
+            lines = [f"{marks} {name}", *lines]
+            if not stripped(self.text):
+                lines = [TITLE, "", *lines]
+            elif self.lines[-1].strip():
+                lines = ["", *lines]
         newline = "\r\n" if self.lines and self.lines[0].endswith("\r\n") else "\n"
         text = newline.join((*lines, ""))
         if end and not self.lines[end - 1].endswith("\n"):
@@ -1168,16 +1173,21 @@ class Versions:
         removed, added = list((old - new).elements()), list((new - old).elements())
         # Old and new are paired by the edits, also by one that is undone here, and never guessed.
         facts = json.dumps([fact for fact, _ in (*removed, *added)])
-        edits = "select before, fact from edits where state = 'applied' and fact in (select value from json_each(?))"
-        pairs = {frozenset(row.values()) for row in rows(self.db, edits, facts)}
+        among = "in (select value from json_each(?))"
+        edits = (
+            f"select before, fact from edits where state = 'applied' and fact {among} and before {among} order by id"
+        )
+        pairs: dict[str, str] = {}
+        for row in rows(self.db, edits, facts, facts):
+            pairs |= {row["fact"]: row["before"], row["before"]: row["fact"]}
+        gone = {line[0]: line for line in removed}
         changes = []
         for fact, section in added:
-            same = [line for line in removed if line[0] == fact]
-            was = same or [line for line in removed if {line[0], fact} in pairs]
+            was = gone.pop(fact, None) or gone.pop(pairs.get(fact, ""), None)
             if was:
-                removed.remove(was[0])
-            if not same:  # else it was moved
-                changes.append(Change(section, was[0][0] if was else "", fact))
+                removed.remove(was)
+            if not was or was[0] != fact:  # else it was moved
+                changes.append(Change(section, was[0] if was else "", fact))
         changes += [Change(section, fact, "") for fact, section in removed]
         return sorted(changes, key=lambda change: (change.before != "", change.after != ""))  # what is new comes first
 
