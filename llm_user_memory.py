@@ -666,8 +666,8 @@ TITLE = "# User Profile"
 # Not compiled here: that costs each start of llm 1 ms.
 _HEADING = r"\ufeff? {0,3}(#{1,6})(?:[ \t]+(\S(?:.*\S)?))?\s*$"
 _ITEM = r"(\ufeff?[ \t]*(?:[-*+•]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?)(\S(?:.*\S)?)\s*$"
-_RULE = r"[ \t]*([-*_])(?:[ \t]*\1){2,}[ \t]*$|\s*<!--.*"  # or a comment of one line
-_FENCE = r"[ \t]*(`{3,}(?=[^`]*$)|~{3,})"
+_RULE = r"[ \t]*([-*_])(?:[ \t]*\1){2,}\s*$|\s*<!--.*"  # or a comment of one line
+_OPENING = r"[ \t]*(`{3,}(?=[^`]*$)|~{3,}|<!--(?!.*-->))"  # of a code fence, or of a comment of several lines
 
 
 class Item(NamedTuple):
@@ -675,7 +675,6 @@ class Item(NamedTuple):
     section: str
     bullet: str
     text: str
-    nth: int  # how many items of this section say the same above it
     editable: bool
 
 
@@ -692,12 +691,6 @@ class Change(NamedTuple):
         return f"- {self.before}" if self.before else f"+ {self.after}"
 
 
-def heading_level(line: str) -> int:
-    """Return the level of a heading, 1 to 6; 0 for any other line."""
-    match = "#" in line and re.match(_HEADING, line)
-    return len(match[1]) if match else 0
-
-
 def without_bullet(line: str) -> str:
     item = re.match(_ITEM, line)
     return item[2] if item else stripped(line)
@@ -705,23 +698,11 @@ def without_bullet(line: str) -> str:
 
 def says_nothing(text: str) -> bool:
     """Tell whether a profile is nothing but headings and blank lines."""
-    return all(not stripped(line) or heading_level(line) for line in split_lines(text))
+    return all(not stripped(line) or re.match(_HEADING, line) for line in split_lines(text))
 
 
 def _indent(line: str) -> int:
     return len(line.expandtabs(4)) - len(line.expandtabs(4).lstrip())
-
-
-def _fact_key(text: str) -> str:
-    return normalised(text).rstrip(".!;, ")
-
-
-def _closing(line: str) -> str:
-    """Return the pattern that ends the code fence or comment which opens here; ``""`` if none does."""
-    if line.lstrip().startswith("<!--"):
-        return "" if "-->" in line else ".*-->"
-    fence = re.match(_FENCE, line)
-    return rf"[ \t]*{fence[1][0]}{{{len(fence[1])},}}\s*$" if fence else ""
 
 
 class Document:
@@ -732,51 +713,51 @@ class Document:
         self.lines = split_lines(text)
         self.headings: list[tuple[int, int, str]] = []  # line, level and title
         self.items: list[Item] = []
-        self._end = len(self.lines)  # before a code fence or comment that never closes
-        section = closing = ""
-        twins: Counter[tuple[str, str]] = Counter()
+        section, closed = "", -1
+        unclosed: set[str] = set()
         for index, line in enumerate(self.lines):
-            bare = line.rstrip("\r\n")
-            if closing:
-                if re.match(closing, bare):
-                    closing, self._end = "", len(self.lines)
-            elif closing := _closing(bare):
-                self._end = index
-            elif heading := re.match(_HEADING, bare):
+            if index <= closed:
+                continue
+            if opening := re.match(_OPENING, line):
+                mark = opening[1]
+                closing = ".*-->" if mark == "<!--" else rf"[ \t]*{mark}{mark[0]}*\s*$"
+                below = range(index + 1, 0 if closing in unclosed else len(self.lines))
+                closed = next((at for at in below if re.match(closing, self.lines[at])), -1)
+                if closed < 0:  # then it is just text
+                    unclosed.add(closing)
+            elif heading := re.match(_HEADING, line):
                 section = re.sub(r"(?:^|[ \t])#+$", "", heading[2] or "").rstrip()
                 self.headings.append((index, len(heading[1]), section))
-            elif re.match(_RULE, bare):
+            elif re.match(_RULE, line):
                 continue
-            elif entry := re.match(_ITEM, bare):
-                below = next((line for line in self.lines[index + 1 :] if line.strip()), "")
-                is_whole = _indent(below) <= _indent(entry[1])
-                self.items.append(Item(index, section, entry[1], entry[2], twins[section, entry[2]], is_whole))
-                twins[section, entry[2]] += is_whole
-            elif stripped(bare) and self.items and self.items[-1].line == index - 1:
+            elif entry := re.match(_ITEM, line):
+                following = next((line for line in self.lines[index + 1 :] if line.strip()), "")
+                is_whole = _indent(following) <= _indent(entry[1])
+                self.items.append(Item(index, section, entry[1], entry[2], is_whole))
+            elif stripped(line) and self.items and self.items[-1].line == index - 1:
                 self.items[-1] = self.items[-1]._replace(editable=False)  # its text goes on
 
     @functools.cached_property
     def ids(self) -> dict[str, Item]:
-        """The editable items by id: 3 letters derived from the text, more on collision."""
+        """The editable items by id: 3 letters derived from the text, more on collision. A line said twice has one."""
         ids: dict[str, Item] = {}
-        twins: Counter[str] = Counter()
+        known: set[str] = set()
         for item in self.items:
-            if item.editable:
-                name = letters((item.text + "\0" * twins[item.text]).encode("utf-8", "surrogatepass"))
-                length = next(n for n in range(3, len(name)) if name[:n] not in ids)
-                ids[name[:length]] = item
-                twins[item.text] += 1
+            if item.editable and item.text not in known:
+                name = letters(item.text.encode("utf-8", "surrogatepass"))
+                ids[next(name[:n] for n in range(3, len(name)) if name[:n] not in ids)] = item
+                known.add(item.text)
         return ids
 
-    def find(self, text: str, section: str = "", nth: int = 0) -> Item | None:
-        """Return the editable item with exactly this text; of several, the nth in this section if it has one."""
+    def find(self, text: str, section: str = "") -> Item | None:
+        """Return the first editable item with exactly this text, in this section if there is one."""
         same = [item for item in self.items if item.editable and item.text == text]
-        same = [item for item in same if item.section == section] or same
-        return same[min(nth, len(same) - 1)] if same else None
+        return next((item for item in same if item.section == section), same[0] if same else None)
 
     def has(self, fact: str) -> bool:
-        """Tell whether a line says this already."""
-        return _fact_key(fact) in map(_fact_key, (item.text for item in self.items))
+        """Tell whether an item says this already, but for case, spacing, quotes and a full stop."""
+        wanted = normalised(fact).rstrip(".!;, ")
+        return any(normalised(item.text).rstrip(".!;, ") == wanted for item in self.items)
 
     def sayings(self) -> Iterator[tuple[str, str, str]]:
         """Yield each line, what it says without its bullet (``""`` for headings and blanks), and its section."""
@@ -794,26 +775,33 @@ class Document:
     def remove(self, item: Item) -> Document:
         return self._splice(item.line, item.line + 1, "")
 
-    def add(self, section: str, *facts: str, new_section: bool = False) -> Document:
-        """Return the document with items added at the end of a section, which is created if missing."""
-        name = self.section(section, new=new_section)
-        start = next((index for index, _, title in self.headings if title == name), None)
-        if start is None:
-            return self._add_section(name, facts)
-        end = next((index for index, _, _ in self.headings if index > start), self._end)
-        last = max(i for i in range(start, end) if i == start or self.lines[i].strip())
-        return self._insert(last + 1, *(self._bullet(start, end) + fact for fact in facts))
-
     def section(self, wanted: str, *, new: bool = False) -> str:
         """Return the heading for a fact filed under ``wanted``; an unknown one is Notes unless it may be ``new``."""
-        own = [title for _, _, title in reversed(self._sections()) if title]
+        has_title = len(self.headings) > 1 and self.headings[0][1] == 1 < self.headings[1][1]
+        own = [title for _, _, title in reversed(self.headings[1:] if has_title else self.headings) if title]
         names = {normalised(name): name for name in (*DEFAULT_SECTIONS, OTHER_SECTION, *own)}
         return names.get(normalised(wanted.strip(" #*:[]")), wanted if new else OTHER_SECTION)
 
-    def _sections(self) -> list[tuple[int, int, str]]:
-        """Return the headings without the title of the whole document."""
-        titled = len(self.headings) > 1 and self.headings[0][1] == 1 < self.headings[1][1]
-        return self.headings[1:] if titled else self.headings
+    def add(self, section: str, *facts: str, new_section: bool = False) -> Document:
+        """Return the document with items added at the end of a section, which is created if missing."""
+        name = self.section(section, new=new_section)
+        start = next((index for index, _, title in self.headings if title == name), len(self.lines))
+        end = next((index for index, _, _ in self.headings if index > start), len(self.lines))
+        lines = [self._bullet(start, end) + fact for fact in facts]
+        if start < end:
+            end = 1 + max(index for index in range(start, end) if index == start or self.lines[index].strip())
+        else:
+            marks = "#" if [level for _, level, _ in self.headings].count(1) > 1 else "##"
+            lines = [f"{marks} {name}", *lines]
+            if not stripped(self.text):
+                lines = [TITLE, "", *lines]
+            elif self.lines[-1].strip():
+                lines = ["", *lines]
+        newline = "\r\n" if self.lines and self.lines[0].endswith("\r\n") else "\n"
+        text = newline.join((*lines, ""))
+        if end and not self.lines[end - 1].endswith("\n"):
+            text = newline.join(("", *lines))  # the last line lacks its newline: so will the new last line
+        return self._splice(end, end, text)
 
     def _bullet(self, start: int, end: int) -> str:
         """Return the bullet for one more entry among these lines: as the last has it, and counting on."""
@@ -822,78 +810,35 @@ class Document:
         bullet = re.sub(r"\[[ xX]\][ \t]+$", "", min(reversed(bullets), key=_indent)).lstrip("\ufeff")
         return re.sub(r"\d+", lambda number: str(int(number[0]) + 1) if inside else "1", bullet)
 
-    def _add_section(self, name: str, facts: Iterable[str]) -> Document:
-        level = min(level for _, level, _ in self._sections()) if len(self.headings) > 1 else 2
-        block = [f"{'#' * level} {name}", *(self._bullet(0, 0) + fact for fact in facts)]
-        if not any(stripped(line) for line in self.lines[: self._end]):
-            block = [TITLE, "", *block]
-        elif self.lines[self._end - 1].strip():
-            block = ["", *block]
-        if self._end < len(self.lines):
-            block.append("")
-        return self._insert(self._end, *block)
-
-    def _insert(self, at: int, *lines: str) -> Document:
-        newline = "\r\n" if self.lines and self.lines[0].endswith("\r\n") else "\n"
-        text = newline.join((*lines, ""))
-        if at and not self.lines[at - 1].endswith("\n"):
-            text = newline.join(("", *lines))  # the last line lacks its newline: so will the new last line
-        return self._splice(at, at, text)
-
     def _splice(self, start: int, end: int, text: str) -> Document:
         return Document("".join((*self.lines[:start], text, *self.lines[end:])))
 
 
-def _edits_of(base: list[str], other: list[str]) -> tuple[set[int], dict[int, list[str]]]:
-    """Find the lines of ``base`` that stay, and what was written before which of them."""
-    import difflib
-
-    stay: set[int] = set()
-    written: dict[int, list[str]] = {}
-    for tag, start, end, first, last in difflib.SequenceMatcher(None, base, other, autojunk=False).get_opcodes():
-        if tag == "equal":
-            stay.update(range(start, end))
-        else:
-            written[start] = other[first:last]
-    return stay, written
-
-
 def merge(base: str, ours: str, theirs: str) -> str:
     """Merge two descendants of a text line by line. Where both changed the same lines, both stay."""
+    import difflib
+
     if base in {ours, theirs}:
         return theirs if base == ours else ours
     lines, mine, other = ([line.removesuffix("\n") + "\n" for line in split_lines(t)] for t in (base, ours, theirs))
-    (my_stay, my_lines), (other_stay, other_lines) = _edits_of(lines, mine), _edits_of(lines, other)
+    kept = set(range(len(lines)))  # by both
+    written: list[list[tuple[bool, str]]] = [[] for _ in range(len(lines) + 1)]  # before each line: is it mine?
+    for side in (mine, other):
+        for tag, start, end, first, last in difflib.SequenceMatcher(None, lines, side, autojunk=False).get_opcodes():
+            if tag != "equal":
+                kept -= set(range(start, end))
+                written[start] += [(side is mine, line) for line in side[first:last]]
     merged: list[str] = []
-    written: list[tuple[str, str]] = []  # by whom, and what, since the last line that both kept
-    for at in range(len(lines) + 1):
-        written += [("mine", line) for line in my_lines.get(at, [])]
-        written += [("other", line) for line in other_lines.get(at, [])]
-        if at in my_stay & other_stay or at == len(lines):
-            merged += [line for who, line in written if who == "mine" or ("mine", line) not in written]
+    new: list[tuple[bool, str]] = []  # since the last line that both kept
+    for at, here in enumerate(written):
+        new += here
+        if at in kept or at == len(lines):
+            merged += [line for is_mine, line in new if is_mine or (True, line) not in new]
             merged += lines[at : at + 1]
-            written = []
+            new = []
     ended = ours if base.endswith("\n") == theirs.endswith("\n") else theirs
     text = "".join(merged)
     return text if ended.endswith("\n") or not ended else text.removesuffix("\n")
-
-
-def compare(before: Document, after: Document, came: Mapping[str, str]) -> list[Change]:
-    """Find the facts that were added, removed or changed, but not moved; ``came`` maps a new text to the old one."""
-    old, new = (Counter((fact, section) for _, fact, section in d.sayings() if fact) for d in (before, after))
-    removed = list((old - new).elements())
-    gone = {line[0]: line for line in removed}
-    added: list[Change] = []
-    changed: list[Change] = []
-    for text, section in (new - old).elements():
-        was = gone.pop(text, None) or gone.pop(came.get(text, ""), None)
-        if not was:
-            added.append(Change(section, "", text))
-            continue
-        removed.remove(was)
-        if was[0] != text:  # else it was moved
-            changed.append(Change(section, was[0], text))
-    return [*added, *(Change(section, text, "") for text, section in removed), *changed]
 
 
 # -- store -------------------------------------------------------------------
@@ -903,7 +848,7 @@ def compare(before: Document, after: Document, came: Mapping[str, str]) -> list[
 # after a crash in between, the next one to take the lock finishes the write.
 
 SCHEMA = 10
-TABLES = """
+TABLES = f"""
 create table versions (
     id integer primary key, at text, author text, model text, undoes text, lines text, written integer);
 create table lines (id integer primary key, text text, fact text, section text, since integer, until integer);
@@ -917,22 +862,20 @@ create table requests (id integer primary key, at text, model text, outcome text
 create table state (key text primary key, value text);
 create virtual table lines_fts using fts5 (words, tokenize = 'porter');
 create index versions_author on versions (author);
-create index versions_written on versions (written);
 create index lines_fact on lines (fact);
 create index lines_until on lines (until);
 create index edits_fact on edits (fact);
 create index edits_version on edits (version);
 create index edits_state on edits (state, at);
-create index turns_state on turns (state, due)
+create index turns_state on turns (state, due);
+pragma user_version = {SCHEMA}
 """
 LARGEST_PROFILE = 100_000  # bytes above which it is not read: a model could take no more, and a call has no time
 SETTLING = 1.0  # seconds that a file which others are changing is left alone: editors write in pieces
 FORGOTTEN = "[forgotten]"
-REDACTED = f"- {FORGOTTEN}\n"
 KEPT = r"(?:\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"  # the end of the names that keep_as gives
 # What SQLite says of a file that may be as sound as ever.
 _PASSING = r"locked|busy|disk I/O|is full|unable to open|readonly|interrupted|out of memory|too big|transaction"
-
 
 Clock = Callable[[], dt.datetime]
 
@@ -943,9 +886,8 @@ class ProfileUnreadable(Problem):
 
 def damaged(error: BaseException) -> bool:
     """Tell whether an error says that the database file itself is broken, or another version's."""
-    is_ours = isinstance(error, sqlite3.DatabaseError)
     is_a_bug = isinstance(error, (sqlite3.ProgrammingError, sqlite3.IntegrityError))
-    return is_ours and not is_a_bug and not re.search(_PASSING, str(error))
+    return isinstance(error, sqlite3.DatabaseError) and not is_a_bug and not re.search(_PASSING, str(error))
 
 
 def in_words(error: BaseException) -> str:
@@ -962,61 +904,25 @@ def in_words(error: BaseException) -> str:
 
 
 def keep_as(path: pathlib.Path, kind: str) -> pathlib.Path:
-    """Move a file aside under a name that says what it is, and return that."""
+    """Move a file aside under a name that says what it is, and return that. ``status`` tells of it."""
     kept = path.with_name(f"{path.name}.{kind}-{utc_now():%Y%m%dT%H%M%S}-{os.urandom(2).hex()}")
     os.replace(path, kept)
     return kept
 
 
-def open_database(home: Home, patience: float, *, readonly: bool = False) -> Any:
-    """Open ``memory.db`` as a ``sqlite_utils.Database``; a missing one is made, or empty for who is ``readonly``."""
-    import sqlite_utils
-
-    in_memory = readonly and not home.database.exists()
-    if not in_memory:
-        home.create()
-        new = 0 if home.database.exists() else os.O_CREAT  # by us, to be private from its first moment
-        os.close(open_own(home.database, os.O_RDONLY | new))
-    place = ":memory:" if in_memory else home.database
-    connection = sqlite3.connect(place, timeout=patience, isolation_level=None)
-    try:
-        db = sqlite_utils.Database(connection, recursive_triggers=False, execute_plugins=False)
-        db.execute("pragma secure_delete = on")
-        if value(db, "pragma user_version") != SCHEMA:
-            with contextlib.nullcontext() if in_memory else lock(home, "profile"):
-                create_tables(db)
-    except BaseException as error:
-        connection.close()
-        if not damaged(error):
-            raise
-        begin_anew(home, os.stat(home.database).st_ino)
-        return open_database(home, patience)
-    return db
-
-
 def create_tables(db: Any) -> None:
-    """Create the tables of an empty database. Raises ``sqlite3.DatabaseError`` if it has those of another version."""
     from sqlite_utils.migrations import Migrations
 
     migrations = Migrations("llm-user-memory")
 
-    @migrations(name="m001_tables")
-    def _(db: Any) -> None:
+    @migrations()
+    def m001_tables(db: Any) -> None:
         for statement in TABLES.split(";"):
             db.execute(statement)
-        db.execute(f"pragma user_version = {SCHEMA}")
 
-    if value(db, "pragma user_version") not in {0, SCHEMA}:
-        raise sqlite3.DatabaseError("another version")
+    db.execute("begin immediate")  # two processes may be the first
     migrations.apply(db)
-
-
-def begin_anew(home: Home, inode: int) -> None:
-    """Move a database aside that can't be used, unless another process was here first; ``status`` tells of it."""
-    with lock(home, "profile"):
-        if os.stat(home.database).st_ino == inode:
-            keep_as(home.database, "damaged")
-            home.database.with_name("memory.db-journal").unlink(missing_ok=True)
+    db.execute("commit")
 
 
 def rows(db: Any, sql: str, *values: object) -> list[dict[str, Any]]:
@@ -1061,14 +967,12 @@ def read_profile(path: pathlib.Path, *, follow: bool = True) -> str:
 
 def read_settled(path: pathlib.Path, known: str) -> str:
     """Read a profile; one that others have just changed or removed is left for a second first."""
-    started = there = time.monotonic()
-    while (text := read_profile(path, follow=False)) != known and time.monotonic() - started < 5 * SETTLING:
-        try:
+    started = time.monotonic()
+    while (text := read_profile(path, follow=False)) != known:
+        age = waited = time.monotonic() - started
+        with contextlib.suppress(FileNotFoundError):
             age = abs(time.time() - path.stat().st_mtime)
-            there = time.monotonic()
-        except FileNotFoundError:
-            age = time.monotonic() - there
-        if age >= SETTLING:
+        if age >= SETTLING or waited >= 5 * SETTLING:
             break
         time.sleep(0.02)
     return text
@@ -1099,7 +1003,7 @@ def check_writable(home: Home) -> None:
 def write_aside(home: Home, text: str) -> None:
     """Write a text beside the profile, with its mode and group, to be exchanged with it. Raises ``Problem``."""
     check_writable(home)
-    data = text.encode("utf-8", "replace")
+    data = text.encode()
     if len(data) > LARGEST_PROFILE:
         raise Problem(f"This is too large for a profile ({len(data):,} bytes; at most {LARGEST_PROFILE:,})")
     aside = displaced_file(home)
@@ -1116,20 +1020,20 @@ def exchange(target: pathlib.Path, aside: pathlib.Path) -> None:
     """Swap the profile and the file beside it; where that takes two steps, a save in between is lost."""
     import ctypes
 
-    paths = os.fsencode(aside), os.fsencode(target)
+    new, old = os.fsencode(aside), os.fsencode(target)
     swapped = False
     with contextlib.suppress(OSError, TypeError, AttributeError):
         library = ctypes.CDLL(None)
         if sys.platform == "darwin":
-            swapped = library.renamex_np(*paths, 2) == 0  # RENAME_SWAP
+            swapped = library.renamex_np(new, old, 2) == 0  # RENAME_SWAP
         else:
-            swapped = library.renameat2(-100, paths[0], -100, paths[1], 2) == 0  # AT_FDCWD, RENAME_EXCHANGE
+            swapped = library.renameat2(-100, new, -100, old, 2) == 0  # AT_FDCWD, RENAME_EXCHANGE
     if not swapped:
-        new = aside.with_name(f".{target.name}.new")
-        os.replace(aside, new)
+        between = aside.with_name(f".{target.name}.new")
+        os.replace(aside, between)
         with contextlib.suppress(OSError):  # there is no profile yet, or the file system has no hard links
             os.link(target, aside)
-        os.replace(new, target)
+        os.replace(between, target)
     if os.name == "posix":
         directory = os.open(target.parent, os.O_RDONLY)
         os.fsync(directory)  # it must outlive a power cut if what is recorded next does
@@ -1149,51 +1053,44 @@ class Version(NamedTuple):
 
 
 class Versions:
-    """All versions of the profile, as they stand in the database. Raises ``sqlite3.Error``."""
+    """All versions of the profile, numbered from 1 without a gap; 0 is the empty profile. Raises ``sqlite3.Error``."""
 
     def __init__(self, db: Any, now: Clock) -> None:
         self.db = db
         self.now = now
 
     def latest(self) -> int:
-        """Return the number of the newest version; 0 if there is none."""
         return int(value(self.db, "select max(id) from versions") or 0)
 
-    def before(self, version: int) -> int:
-        """Return the number of the version before this one; 0 is the empty profile."""
-        return int(value(self.db, "select max(id) from versions where id < ?", version) or 0)
+    def _lines(self, version: int) -> list[dict[str, Any]]:
+        """Return the lines of a version, in their order."""
+        sql = (
+            "select text, fact, section from versions, json_each(versions.lines) as line"
+            " join lines on lines.id = line.value where versions.id = ? order by line.key"
+        )
+        return rows(self.db, sql, version)
 
     def text(self, version: int) -> str:
-        """Return the profile as it was in this version; ``""`` for version 0."""
-        sql = (
-            "select lines.text from versions, json_each(versions.lines) as line join lines on lines.id = line.value"
-            " where versions.id = ? order by line.key"
-        )
-        return "".join(row["text"] for row in rows(self.db, sql, version))
-
-    def restorable(self, version: int) -> str:
-        """Return the text of a version without the marks of lines that were forgotten since."""
-        return "".join(line for line in split_lines(self.text(version)) if line != REDACTED)
+        """Return the profile as it was in this version, without the lines that were forgotten since."""
+        return "".join(line["text"] for line in self._lines(version))
 
     def add(self, author: str, text: str, model: str = "", *, written: bool = False) -> int:
         """Record a version, and which lines came and went with it; return its number."""
         row = {"at": self.now().isoformat(), "author": author, "model": model, "undoes": "[]", "written": written}
         version = int(self.db["versions"].insert(row).last_pk)
-        known: dict[tuple[str, ...], list[int]] = {}
-        current = "select id, text, ifnull(fact, ''), section from lines where until is null order by id"
-        for id, *line in self.db.execute(current):
-            known.setdefault(tuple(line), []).append(id)
+        current = "select id, text, fact, section from lines where until is null"
+        gone = {row.pop("id"): row for row in rows(self.db, current)}
         ids = []
         for said, fact, section in Document(text).sayings():
-            if same := known.get((said, fact, section)):
-                ids.append(same.pop(0))
-                continue
-            line = {"text": said, "fact": fact or None, "section": section, "since": version, "until": None}
-            ids.append(int(self.db["lines"].insert(line).last_pk))
-            if fact:
-                self.db.execute("insert into lines_fts (rowid, words) values (?, ?)", [ids[-1], indexed(fact)])
-        gone = json.dumps([id for left in known.values() for id in left])
-        self.db.execute("update lines set until = ? where id in (select value from json_each(?))", [version, gone])
+            line = {"text": said, "fact": fact or None, "section": section}
+            id = next((id for id, row in gone.items() if row == line), 0)
+            if not gone.pop(id, None):
+                id = int(self.db["lines"].insert(line | {"since": version}).last_pk)
+                if fact:
+                    self.db.execute("insert into lines_fts (rowid, words) values (?, ?)", [id, indexed(fact)])
+            ids.append(id)
+        for id in gone:
+            self.db.execute("update lines set until = ? where id = ?", [version, id])
         self.db.execute("update versions set lines = ? where id = ?", [json.dumps(ids), version])
         return version
 
@@ -1202,9 +1099,8 @@ class Versions:
         sql = f"select id, at, author, model, undoes from versions where {where} order by id desc limit ?"
         found, undone = [], self.undone()
         for row in rows(self.db, sql, *values, limit):
-            row["undoes"] = tuple(json.loads(row["undoes"]))
-            changes = tuple(self.changes(self.before(row["id"]), row["id"]))
-            found.append(Version(**row, undone=row["id"] in undone, changes=changes))
+            id, row["undoes"] = row["id"], tuple(json.loads(row["undoes"]))
+            found.append(Version(**row, undone=id in undone, changes=tuple(self.changes(id - 1, id))))
         return found
 
     def get(self, number: int) -> Version | None:
@@ -1212,30 +1108,45 @@ class Versions:
         return next(iter(self.list(1, "id = ?", number)), None)
 
     def changes(self, older: int, newer: int) -> Sequence[Change]:
-        """Return the changes from one version to another; old and new are paired by the edits, never guessed."""
-        if older > newer:
-            return [Change(section, after, before) for section, before, after in self.changes(newer, older)]
-        came: dict[str, str] = {}
-        edits = "select before, fact from edits where state = 'applied' and before != '' and fact != ''"
-        for row in rows(self.db, f"{edits} and version > ? and version <= ? order by id", older, newer):
-            came[row["fact"]] = came.pop(row["before"], row["before"])
-        gone = "select fact from lines where until > ? and until <= ?"
-        for row in rows(self.db, f"{edits} and fact in ({gone})", older, newer):
-            came.setdefault(row["before"], row["fact"])  # an edit that was taken back
-        return compare(Document(self.text(older)), Document(self.text(newer)), came)
+        """Return the facts that were added, removed or changed, but not moved, from one version to another."""
+        old, new = (
+            Counter((line["fact"], line["section"]) for line in self._lines(version) if line["fact"])
+            for version in (older, newer)
+        )
+        removed, added = list((old - new).elements()), list((new - old).elements())
+        # Old and new are paired by the edits, also by one that is undone here, and never guessed.
+        facts = json.dumps([fact for fact, _ in (*removed, *added)])
+        among = "in (select value from json_each(?))"
+        edits = (
+            f"select before, fact from edits where state = 'applied' and fact {among} and before {among} order by id"
+        )
+        pairs: dict[str, str] = {}
+        for row in rows(self.db, edits, facts, facts):
+            pairs |= {row["fact"]: row["before"], row["before"]: row["fact"]}
+        gone = {line[0]: line for line in removed}
+        changes = []
+        for fact, section in added:
+            was = gone.pop(fact, None) or gone.pop(pairs.get(fact, ""), None)
+            if was:
+                removed.remove(was)
+            if not was or was[0] != fact:  # else it was moved
+                changes.append(Change(section, was[0] if was else "", fact))
+        changes += [Change(section, fact, "") for fact, section in removed]
+        return sorted(changes, key=lambda change: (change.before != "", change.after != ""))  # what is new comes first
 
     def find(self, *, number: int | None = None, to: str | None = None) -> int:
-        """Return the version of this number, or of a time; 0 is the state before the first. Raises ``Problem``."""
+        """Return the version of this number, or of a time. Raises ``Problem``."""
         if to is None:
-            if number and not value(self.db, "select 1 from versions where id = ?", number):
+            if not 0 <= (number or 0) <= self.latest():
                 raise Problem(f"There is no version {number}; see: llm memory history")
             return number or 0
         moment = parse_moment(to, self.now())
         at = moment.astimezone(dt.timezone.utc).isoformat()
-        if found := value(self.db, "select max(id) from versions where at <= ?", at):
-            return int(found)
-        zero = "To go back to the empty profile before the first one: llm memory rollback 0"
-        raise Problem(f"There is no version as old as {moment:%Y-%m-%d %H:%M}. {zero}")
+        found = value(self.db, "select max(id) from versions where at <= ?", at)
+        if not found:
+            zero = "To go back to the empty profile before the first one: llm memory rollback 0"
+            raise Problem(f"There is no version as old as {moment:%Y-%m-%d %H:%M}. {zero}")
+        return int(found)
 
     def undone(self) -> set[int]:
         """Return the versions that are undone: while an undo of them stands."""
@@ -1284,7 +1195,9 @@ class History:
         """Change the text, and ``record`` more in the same transaction; return the version, 0 if the text stays."""
         with lock(self.home, "profile"):
             text = self._adopt()
-            return self._put(author, make(text), text, record, model)
+            version = self._write(author, text, make(text), record, model)
+            self._adopt()
+        return version
 
     def overwrite(self, author: str, text: str) -> tuple[int, pathlib.Path | None]:
         """Put a text in the profile's place; return the version, and where one that can't be read is kept."""
@@ -1297,44 +1210,46 @@ class History:
                 kept = keep_as(real_place(self.home), "unreadable")
             return self.change(author, lambda _: text), kept
 
-    def settle(self, author: str = "outside", base: str | None = None) -> None:
-        """Record what others made of the profile, or of an earlier text, and finish what a crash cut short."""
+    def settle(self, author: str = "outside", base: str | None = None, *, last: bool = False) -> None:
+        """Record what others made of the profile, or of a text before; a ``last`` time removes the displaced file."""
         if self.home.last_use:
             with lock(self.home, "profile"):
                 self._adopt(author, base)
-
-    def look(self, *, last: bool = False) -> None:
-        """Bring in what others saved, into the displaced file too; a ``last`` look, when all is quiet, removes that."""
-        with lock(self.home, "profile"):
-            self._adopt()
-            if last:
-                displaced_file(self.home).unlink(missing_ok=True)
-                self.db.execute("delete from state where key = 'displaced'")
+                if last:
+                    self.db.execute("delete from state where key = 'displaced'")
+                    displaced_file(self.home).unlink(missing_ok=True)
 
     def _adopt(self, author: str = "outside", base: str | None = None) -> str:
         """Make file and history agree, and return the text. Needs the lock."""
-        unwritten = value(self.db, "select id from versions where written = 0")
-        if not unwritten:
-            self._bring_in_displaced()
-        latest = self.versions.latest()
-        known = wanted = self.versions.text(latest)
-        text = self.profile() if author == "edit" else read_settled(real_place(self.home), known)
-        if unwritten:  # after a crash
-            wanted = merge(self.versions.text(self.versions.before(latest)), known, text)
-        elif text != known:
-            wanted = text if base is None else merge(base, known, text)
-        if unwritten or text != known:
-            self._put("unknown" if not latest and author == "outside" else author, wanted, text)
-        return self.versions.text(self.versions.latest())
+        place = displaced_file(self.home)
+        while True:
+            latest = self.versions.latest()
+            known = self.versions.text(latest)
+            text = self.profile() if author == "edit" else read_settled(real_place(self.home), known)
+            displaced = value(self.db, "select value from state where key = 'displaced'")
+            cut_short = value(self.db, "select written from versions where id = ?", latest) == 0
+            if cut_short:  # by a crash, before the exchange or right behind it: the file beside may be our own
+                wanted = merge(displaced or "", known, text)
+            else:
+                wanted = merge(known if base is None else base, known, text)
+            if displaced is not None and not cut_short and place.exists():
+                try:  # an editor that had the old file open has perhaps saved into that
+                    wanted = merge(displaced, wanted, read_settled(place, displaced) or displaced)
+                except ProfileUnreadable:
+                    keep_as(place, "unreadable")
+            if wanted == known == text and not cut_short:
+                return text
+            self._write("unknown" if not latest and author == "outside" else author, text, wanted)
+            author, base = "outside", None  # an editor may have saved meanwhile
 
-    def _put(
-        self, author: str, new: str, text: str, record: Callable[[int], None] | None = None, model: str = ""
+    def _write(
+        self, author: str, text: str, new: str, record: Callable[[int], None] | None = None, model: str = ""
     ) -> int:
         """Record a version, and exchange the file, which has ``text``, for the new one. Needs the lock."""
+        version = 0
         if new != text:
             self.db.execute("delete from state where key = 'displaced'")  # what stands there now will be our own
             write_aside(self.home, new)
-        version = 0
         with self.db.atomic():
             if new != self.versions.text(self.versions.latest()):
                 version = self.versions.add(author, new, model, written=new == text)
@@ -1342,25 +1257,10 @@ class History:
                 set_state(self.db, "displaced", text)
             if record:
                 record(version)
-        if new != text:
+        if new != text:  # what is saved between our last look and this is displaced, and found there
             exchange(real_place(self.home), displaced_file(self.home))
-        self.db.execute("update versions set written = 1 where written = 0")
-        self._bring_in_displaced()  # what was saved in the instant of the exchange
+        self.db.execute("update versions set written = 1 where id = ?", [self.versions.latest()])
         return version
-
-    def _bring_in_displaced(self) -> None:
-        """Merge what somebody saved into the displaced file, or into the profile just before our write."""
-        displaced, now = displaced_file(self.home), self.versions.text(self.versions.latest())
-        base = value(self.db, "select value from state where key = 'displaced'")
-        if base is None or not displaced.exists():
-            return
-        try:
-            merged = merge(base, now, read_settled(displaced, base))
-        except ProfileUnreadable:
-            keep_as(displaced, "unreadable")  # which status tells of
-            return
-        if merged != now:
-            self._put("outside", merged, now)
 
     def undo(self, versions: Sequence[int]) -> tuple[int, list[tuple[int, Change]]]:
         """Take back what these versions changed; return the new one, 0 if nothing was left, and later changes."""
@@ -1378,43 +1278,59 @@ class History:
 
     def _without(self, version: int, text: str, stays: list[tuple[int, Change]]) -> str:
         """Return a text without what a version changed; what was changed again ``stays``."""
-        before, now = self.versions.before(version), Document(text)
-        old, new = (Document(self.versions.restorable(number)) for number in (before, version))
+        now = Document(text)
+        old, new = (Document(self.versions.text(number)) for number in (version - 1, version))
         if text == new.text:
             return old.text
         items = {old.lines[item.line] for item in old.items}
         if set(old.lines) - items - set(new.lines):  # headings or prose went: it was cleared, loaded or rolled back
             return merge(new.text, text, old.text)
-        for change in self.versions.changes(before, version):
+        for change in self.versions.changes(version - 1, version):
             item = now.find(change.after, change.section)
             if item and change.before and not now.has(change.before):
                 now = now.replace(item, change.before)
             elif item:
                 now = now.remove(item)
             elif change.after:
-                stays += self._changed_again(change.after, version)
+                sql = "select min(until) from lines where fact = ? and until > ?"
+                left = value(self.db, sql, change.after, version)
+                later = self.versions.changes(left - 1, left) if left else ()
+                stays += [(left, again) for again in later if again.before == change.after]
             elif not now.has(change.before):
                 now = now.add(change.section, change.before, new_section=True)
         return now.text
 
-    def _changed_again(self, fact: str, version: int) -> list[tuple[int, Change]]:
-        """Find what a fact was changed to after a version, and with which."""
-        sql = "select min(until) from lines where fact = ? and until > ?"
-        later = int(value(self.db, sql, fact, version) or 0)
-        changes = self.versions.changes(self.versions.before(later), later)
-        return [(later, change) for change in changes if change.before == fact]
-
 
 class Memory:
-    """One profile with its database and history. Close it, or use it in ``with``."""
+    """One profile with its database, which is made unless ``readonly``. Close it, or use it in ``with``.
+
+    A database that turns out to be broken is kept aside; the next to open it begins a new one.
+    """
 
     def __init__(self, home: Home, patience: float = 10, readonly: bool = False, now: Clock = utc_now) -> None:
+        import sqlite_utils
+
         self.home = home
         self.now = now
-        self.db = open_database(home, patience, readonly=readonly)
+        self._inode = 0
+        place: Any = home.database
+        if readonly and not place.exists():
+            place = ":memory:"
+        else:
+            home.create()
+            os.close(open_own(place, os.O_RDONLY | os.O_CREAT))  # by us, to be private from its first moment
+            self._inode = os.stat(place).st_ino
+        connection = sqlite3.connect(place, timeout=patience, isolation_level=None)
+        self.db: Any = sqlite_utils.Database(connection, recursive_triggers=False, execute_plugins=False)
+        try:
+            self.db.execute("pragma secure_delete = on")
+            if value(self.db, "pragma user_version") != SCHEMA:
+                create_tables(self.db)
+        except BaseException as error:
+            self.__exit__(None, error, None)
+            raise
         self.versions = Versions(self.db, now)
         self.history = History(home, self.versions)
-        self._inode = os.stat(home.database).st_ino if home.database.exists() else 0
 
     def is_in_place(self) -> bool:
         """Tell whether the database is still the one that was opened: nothing may be written for a purged one."""
@@ -1426,7 +1342,10 @@ class Memory:
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self.db.close()
         if error is not None and damaged(error):
-            begin_anew(self.home, self._inode)
+            with lock(self.home, "profile"):
+                if self.is_in_place():  # else another process was faster
+                    keep_as(self.home.database, "damaged")
+                    self.home.database.with_name("memory.db-journal").unlink(missing_ok=True)
 
 
 def paused_since(home: Home) -> str:
@@ -2560,7 +2479,7 @@ def chain(memory: Memory, text: str) -> list[Said]:
 _SAID_LINES = "says(ifnull(fact, text)) and (fact is not null or not stays(section))"
 _SAID_EDITS = "(says(fact) or says(before) or says(quote))"
 _FORGET = f"""
-update lines set text = '{REDACTED}', fact = '{FORGOTTEN}', section = '' where {_SAID_LINES};
+update lines set text = '', fact = '{FORGOTTEN}', section = '' where {_SAID_LINES};
 update lines set section = '' where says(section) and not stays(section);
 update edits set section = '' where says(section) and not stays(section);
 delete from lines_fts where rowid in (select id from lines where fact = '{FORGOTTEN}');
@@ -2844,7 +2763,7 @@ def run_worker(home: Home, settings: Settings) -> None:
 def _poll(home: Home, settings: Settings, *, last: bool) -> bool:
     """Bring in what was saved, take in what was noted, and learn what is due; tell whether there was anything."""
     with lock(home, "learn", 0), Memory(home) as memory:
-        memory.history.look(last=last)
+        memory.history.settle(last=last)
         if paused_since(home):
             return False
         worked = (home.journal.exists() or taken_journal(home).exists()) and take_in(memory)
@@ -3602,7 +3521,7 @@ def memory_show(settings: Settings, ids: bool) -> None:
             continue
         marks = {item.line: f"[{id}] " for id, item in document.ids.items()} if ids else {}
         for at, line in enumerate(document.lines):
-            write(marks.get(at, "") + line.removesuffix("\n"), bold=bool(heading_level(line)))
+            write(marks.get(at, "") + line.removesuffix("\n"), bold=bool(re.match(_HEADING, line)))
     write_json(found[-1] | {"also_sent": found[:-1]})
 
 
@@ -3980,7 +3899,7 @@ def memory_rollback(version: int | None, to: str | None, steps: int | None) -> N
         restored = memory.versions.get(found)
         name = f"version {found} from {local_time(restored.at)}" if restored else "the empty profile before version 1"
         say(f"Bringing back {name}")
-        report(memory, *memory.history.overwrite("rollback", memory.versions.restorable(found)))
+        report(memory, *memory.history.overwrite("rollback", memory.versions.text(found)))
 
 
 @command("llm memory history -n 5", json_option)
@@ -3995,7 +3914,7 @@ def memory_history(count: int) -> None:
             write(by, f"{version.id:>4}  {local_time(version.at)}  ", bold=True)
             for change in version.changes or ["no fact changed"]:
                 write(str(change), "      ", fg=colour_of(change), dim=version.undone)
-            more = {"base": memory.versions.before(version.id), "summary": "; ".join(map(str, version.changes))}
+            more = {"base": version.id - 1, "summary": "; ".join(map(str, version.changes))}
             found.append(version._asdict() | more | {"changes": [change._asdict() for change in version.changes]})
     if not found:
         say("There is no history yet.")
@@ -4009,7 +3928,7 @@ def memory_diff(a: int | None, b: int | None) -> None:
     "Show the last change, or all since version A, up to B"
     with open_memory(looking=True) as memory:
         newest = memory.versions.latest() if b is None else memory.versions.find(number=b)
-        oldest = memory.versions.before(newest) if a is None else memory.versions.find(number=a)
+        oldest = max(newest - 1, 0) if a is None else memory.versions.find(number=a)
         changes = memory.versions.changes(oldest, newest)
     for section in dict.fromkeys(change.section for change in changes):
         write(section or "(no section)", bold=True)

@@ -482,7 +482,7 @@ def check_what_is_left(user: User, what: str, code: int, old: bytes, new: bytes)
         assert home.profile.read_bytes() == new
     with user.memory() as opened:
         memory.set_state(opened.db, "a write", "")  # SQLite clears a dead journal away when it next writes
-        opened.history.look(last=True)
+        opened.history.settle(last=True)
     # What could not be read when it was looked at is kept, and said to be; what could not take its place, until the next write.
     kept = r"\.profile\.md\.(new|previous\.unreadable-.*)"
     assert [
@@ -592,40 +592,15 @@ def learned(user: User, *expected: str, times: int = 1) -> None:
         )
 
 
-def leave_hot_journal(path: pathlib.Path) -> None:
-    """Leave the database as a program does that is killed in the middle of a commit."""
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
-        db.execute("pragma cache_size = 1")
-        db.execute("begin")
-        table = "turn_search" if path.name == "logs.db" else "lines"
-        column = "response" if path.name == "logs.db" else "text"
-        db.execute("create table heap (junk)")
-        db.execute("insert into heap select zeroblob(3000) from sqlite_master")
-        db.execute(f"update {table} set {column} = 'half written'")
-        db.execute("insert into heap select zeroblob(3000) from sqlite_master")
-        halves = [
-            (each, each.with_name(f"{each.name}.half")) for each in (path, path.with_name(f"{path.name}-journal"))
-        ]
-        for each, half in halves:
-            shutil.copy(each, half)
-        db.execute("rollback")
-    for each, half in reversed(halves):
-        os.replace(half, each)
-    assert b"half written" in path.read_bytes(), "nothing to roll back"
-
-
-def execute(path: pathlib.Path, sql: str) -> None:
+def in_wal_mode(path: pathlib.Path) -> None:
     with contextlib.closing(sqlite3.connect(path)) as db:
-        db.execute(sql)
+        db.execute("pragma journal_mode = wal")
 
 
 SPOILS: dict[str, Callable[[pathlib.Path, pathlib.Path], object]] = {
     "deleted": lambda path, _: path.unlink(),
-    "replaced by itself": lambda path, _: path.write_bytes(path.read_bytes()),
     "restored": lambda path, backup: os.replace(backup, path),
-    "vacuumed": lambda path, _: execute(path, "vacuum"),
-    "in WAL mode": lambda path, _: execute(path, "pragma journal_mode = wal"),
-    "with a hot journal": lambda path, _: leave_hot_journal(path),
+    "in WAL mode": lambda path, _: in_wal_mode(path),
 }
 """What people and programs do to a database, of which there is a backup."""
 
@@ -745,12 +720,6 @@ def test_a_clock_that_jumps_between_calls_and_update_keeps_no_turn_from_being_le
     updates(user.places, clock)
     assert sorted(user.facts) == ["I live in Leeds", "I prefer coffee to tea now", "Plays the oboe"]
     assert asked(user.places) == 1
-
-
-def test_a_worker_learns_what_was_typed_by_a_clock_that_was_ahead(user: User) -> None:
-    typed(user.places, "I live in Leeds", at="2036-11-20T12:00:00+00:00")
-    user.llm("I work as a nurse")
-    learned(user, "I live in Leeds", "I work as a nurse")
 
 
 @pytest.mark.parametrize("days", JUMPS.values(), ids=list(JUMPS))

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import shlex
 import sqlite3
 from typing import TYPE_CHECKING
 
 import filelock
 import pytest
-from conftest import PROFILE, Clock, User
+from conftest import PROFILE, User
 
-import llm_user_memory
-from llm_user_memory import Busy, Edit, due_turns, lock, waiting_edits, waiting_messages
+from llm_user_memory import Busy, Edit, lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,24 +47,6 @@ def is_set_aside(user: User) -> bool:
     return "memory.db.damaged-" in user.problems()
 
 
-# Looking
-
-
-@pytest.mark.parametrize("years", [-2, 2])
-def test_a_wrong_clock_drops_nothing_and_stops_no_learning(used: User, years: int) -> None:
-    clock = Clock(dt.datetime.now(dt.timezone.utc) + dt.timedelta(days=365 * years))
-    used.types("I have a cat")
-    with used.memory(now=clock) as memory:
-        memory.history.settle()
-        assert len(waiting_edits(memory)) == 1
-        assert len(memory.versions.list()) == 2
-        assert waiting_messages(memory) == 1
-        due_turns(memory)
-    assert [held["fact"] for held in used.to_review()] == ["Always wants tea"]
-    assert used.learns("ADD | Interests | Has a cat | I have a cat")
-    assert used.facts[-1] == "Has a cat"
-
-
 # Damage
 
 
@@ -95,44 +75,7 @@ def test_a_damaged_database_loses_history_only_and_is_kept(used: User, damaged: 
     works_again(used)
 
 
-def test_a_header_with_flipped_bytes_heals(used: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(llm_user_memory, "SETTLING", 0.0)
-    sound, profile, complaints = used.places.database.read_bytes(), used.profile, []
-    # A byte of each of its fields, except the format to write: another one makes SQLite call it read-only.
-    for at in (0, 16, 19, 20, 21, 22, 23, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 68, 72, 92, 96):
-        used.places.database.write_bytes(sound[:at] + bytes([sound[at] ^ 0xFF]) + sound[at + 1 :])
-        used.profile = profile
-        used.run("status")
-        with contextlib.suppress(AssertionError):
-            used.run("add", "Plays chess")
-        try:
-            used.run("add", "Plays go")
-            assert len(used.versions()) > 1
-        except (AssertionError, sqlite3.Error) as error:
-            complaints.append((at, str(error)))
-    assert complaints == []
-
-
-LACKING = [
-    "alter table versions drop column model",
-    "alter table edits rename column quote to words",
-    *(f"drop table {name}" for name in ("versions", "lines", "turns", "state")),
-]
-
-
-@pytest.mark.parametrize("sql", LACKING)
-def test_a_database_that_lacks_something_heals(used: User, sql: str) -> None:
-    with contextlib.closing(sqlite3.connect(used.places.database)) as db:
-        db.execute(sql)
-    used.run("status")
-    for command in ("history", "add go", "why"):
-        with contextlib.suppress(AssertionError):
-            used.run(*command.split())
-    assert is_set_aside(used)
-    works_again(used)
-
-
-@pytest.mark.parametrize("version", [1, 2, 99])
+@pytest.mark.parametrize("version", [2, 99])
 def test_a_database_of_another_version_is_set_aside_and_said(user: User, version: int) -> None:
     """As the first house left one: its tables have our names and other columns."""
     user.profile = PROFILE
@@ -141,6 +84,7 @@ def test_a_database_of_another_version_is_set_aside_and_said(user: User, version
         db.execute("create table versions (id integer primary key, text text)")
         db.execute(f"pragma user_version = {version}")
     older = user.places.database.read_bytes()
+    assert "try again" in user.run("add", "Plays chess", code=1)[1]
     user.run("add", "Plays chess")
     assert kept(user) == [older]
     assert is_set_aside(user)

@@ -74,7 +74,6 @@ def test_a_list_entry_of_any_style_is_an_item_and_keeps_its_bullet(bullet: str) 
         "   ````\n- In a fence\n```\n- Still\n````",
         "<!--\n- In a comment\n-->",
         "<!-- - In a comment -->",
-        "```\n- In a fence that never closes",
         "1.5 litres a day",
         "-",
         "- ",
@@ -98,6 +97,7 @@ def test_prose_headings_rules_fences_and_comments_contain_no_items(text: str) ->
         ("- A\n## Next\n- B\n", "A, B"),
         ("- A\n***\n- B\n", "A, B"),
         ("``` ```inline``` is code\n\n- B\n", "B"),
+        ("- A\n```\n- Nothing closes it\n<!--\n- C\n", "A, Nothing closes it, C"),
     ],
 )
 def test_only_entries_of_one_line_are_editable(text: str, expected: str) -> None:
@@ -120,7 +120,7 @@ def test_each_item_has_an_id_of_its_own_that_comes_from_its_text_and_stays_when_
     assert ids[0] == ids[1]
     assert re.fullmatch("[a-z]{3,4}", ids[0])
     many = Document("".join(f"- Fact {n % 1500}\n" for n in range(3000)))
-    assert {item.line for item in many.ids.values()} == set(range(3000))
+    assert [item.line for item in many.ids.values()] == list(range(1500)), "one id for what is said twice"
 
 
 # Bytes that stay

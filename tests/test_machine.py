@@ -34,7 +34,7 @@ from hypothesis.stateful import (
 )
 
 import llm_user_memory as memory
-from llm_user_memory import REDACTED, Document, Home, Learner, Memory, Query, Reply, Settings, saying
+from llm_user_memory import Document, Home, Learner, Memory, Query, Reply, Settings, saying
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -214,7 +214,7 @@ class People(RuleBasedStateMachine):
                 file.truncate()
                 file.write(text)
             file.write("\n" * (not text.endswith("\n")) + f"- Wrote slowly {token}\n")
-        self.memory.history.look() if shows_up == "at a poll" else self.adds("Interests")
+        self.memory.history.settle() if shows_up == "at a poll" else self.adds("Interests")
         assert f"- Wrote slowly {token}" in self.text.splitlines()
         self.wrote(f"- Wrote slowly {token}")
         return token
@@ -260,7 +260,7 @@ class People(RuleBasedStateMachine):
         self.save("".join([*lines, f"- Edited {token}{end}"]))
         self.memory.history.settle("edit", seen)
         if meanwhile == "forget":  # the editor has saved it once more; what it saved is displaced until all is quiet
-            self.memory.history.look(last=True)
+            self.memory.history.settle(last=True)
         now = [line.strip() for line in self.text.splitlines()]
         assert f"- Edited {token}" in now
         once = seen.splitlines().count(dropped.rstrip("\r\n")) == 1
@@ -292,15 +292,15 @@ class People(RuleBasedStateMachine):
         self.forgotten.add(token)
         for version, text in self.known.items():
             lines = re.findall(r"[^\n]*\n|[^\n]+", text)
-            self.known[version] = "".join(REDACTED if token in line else line for line in lines)
+            self.known[version] = "".join(line for line in lines if token not in line)
 
     @precondition(lambda self: self.known)
     @rule(data=st.data(), whole=st.booleans())
     def goes_back(self, data: st.DataObject, whole: bool) -> None:
         version = data.draw(st.sampled_from(sorted(self.known)))
         if whole:
-            self.memory.history.overwrite("rollback", self.memory.versions.restorable(version))
-            assert self.text == self.known[version].replace(REDACTED, "")
+            self.memory.history.overwrite("rollback", self.memory.versions.text(version))
+            assert self.text == self.known[version]
         else:
             self.memory.history.undo([version])
 
@@ -424,11 +424,11 @@ class People(RuleBasedStateMachine):
                 self.save(f"{seen}\n- Edited {added} before the crash\n")
                 history.settle("edit", seen)
             elif what == "look":
-                history.look(last=True)
+                history.settle(last=True)
 
     @rule()
     def looks(self) -> None:
-        self.memory.history.look(last=True)
+        self.memory.history.settle(last=True)
         assert self.memory.versions.text(self.memory.versions.latest()) == self.text
         assert not list(self.folder.rglob(".profile.md.*"))
         tokens = re.findall(r"zq\d+x", self.text)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import inspect
 import json
 import subprocess
-from typing import Any
+from typing import TYPE_CHECKING
 
 import filelock
 import llm.logs
-import pytest
 from conftest import BIN, PATIENCE, User
 
 from llm_user_memory import unsupported
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_this_version_of_llm_has_all_that_is_wrapped() -> None:

@@ -33,7 +33,7 @@ def beside(user: User) -> list[str]:
 def look(user: User, *, last: bool = False) -> None:
     """Do what a worker does at each poll, and before it goes."""
     with user.memory() as opened:
-        opened.history.look(last=last)
+        opened.history.settle(last=last)
 
 
 def begun(user: User) -> None:
@@ -175,28 +175,6 @@ def test_a_file_that_others_are_still_writing_is_given_a_second(
     user.run("add", "Has a dog")
     assert user.facts == ["Lives in Leeds", "Has a dog", "Likes short answers", "Plays chess"]
     assert user.authors == ["load", "outside", "add"], "and no half of it is a version"
-
-
-def test_a_save_into_the_displaced_file_that_is_still_going_on_is_given_a_second(
-    user: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun(user)
-    with user.places.profile.open("w") as file:
-        user.places.profile.with_name("copy").write_text(PROFILE)
-        os.replace(user.places.profile.with_name("copy"), user.places.profile)  # as we do, but it is not ours
-    with user.places.profile.open("r+") as file:
-        user.run("add", "Plays chess")
-        file.write(f"{PROFILE}- Sav")
-        file.flush()
-
-        def goes_on() -> None:
-            file.write("ed by hand\n")
-            file.flush()
-            long_saved(user.places.directory / ".profile.md.previous")
-
-        in_the_moment(monkeypatch, time, "sleep", goes_on)
-        look(user)
-    assert user.facts == ["Lives in Leeds", "Plays chess", "Likes short answers", "Saved by hand"]
 
 
 @pytest.mark.parametrize("age", [3600, -3600])

@@ -30,7 +30,7 @@ def with_versions(folder: pathlib.Path, count: int) -> memory.Memory:
 
 def changes_of_last(versions: memory.Versions) -> Sequence[memory.Change]:
     newest = versions.latest()
-    return versions.changes(versions.before(newest), newest)
+    return versions.changes(newest - 1, newest)
 
 
 def run(quick: bool, folder: pathlib.Path) -> tuple[str, list[Row]]:
