@@ -245,12 +245,12 @@ def test_corrections_of_what_was_found_wait_beside_it_and_are_made_with_it(user:
         "We gave the dog and the cat away": (
             "REMOVE | {Has a dog} | We gave the dog\nREMOVE | {Has a cat} | and the cat away"
         ),
-        "My boat is old": "ADD | Notes | Has a boat called Bluebird | My boat is old",
+        "My boat is old": "ADD | Notes | Has a boat, Bluebird | My boat is old",
     }
     recalls(user, replies)
     assert found(user) == [
         *("+ Has a dog", "+ Had a house in York", "+ Plays chess", "Lives in Rome → Lives in Leeds"),
-        *("Had a house in York → No house in York", "- Has a dog", "- Has a cat", "+ Has a boat called Bluebird"),
+        *("Had a house in York → No house in York", "- Has a dog", "- Has a cat", "+ Has a boat, Bluebird"),
     ]
     assert user.to_review()[-1]["reason"] == "you did not type “Bluebird”"
     user.run("review", "--drop", str(user.to_review()[-1]["id"]))
