@@ -3875,6 +3875,12 @@ def _choose_profile(_: click.Context, __: click.Parameter, name: str | None) -> 
         os.environ["LLM_MEMORY_PROFILE"] = "+".join(home.name for home in Home.named(name))
 
 
+def version_number(text: str) -> int:
+    if not re.fullmatch(r"\d{1,9}", text):
+        raise Problem(f"{text!r} is not the number of a version; see: llm memory history")
+    return int(text)
+
+
 profile_option = click.option(
     "--profile", metavar="NAME", expose_value=False, is_eager=True, callback=_choose_profile, help="Use this profile"
 )
@@ -4286,7 +4292,7 @@ def take_back(memory: Memory, versions: Sequence[int] = (), steps: int = 1) -> N
 
 
 @command("llm memory undo", never_asks)
-@click.argument("versions", type=whole_number, nargs=-1, metavar="[VERSION]...")
+@click.argument("versions", type=version_number, nargs=-1, metavar="[VERSION]...")
 def memory_undo(versions: tuple[int, ...]) -> None:
     """
     Take back the last change, or that of VERSION
@@ -4298,7 +4304,7 @@ def memory_undo(versions: tuple[int, ...]) -> None:
 
 
 @command("llm memory rollback --to yesterday", never_asks)
-@click.argument("version", type=whole_number, required=False)
+@click.argument("version", type=version_number, required=False)
 @click.option("--to", metavar="DATE-OR-AGE", help="2026-11-01, yesterday, 2h, '3 days ago'")
 @click.option("--steps", type=click.IntRange(1, 999), metavar="N", help="Undo the last N changes")
 def memory_rollback(version: int | None, to: str | None, steps: int | None) -> None:
@@ -4310,7 +4316,6 @@ def memory_rollback(version: int | None, to: str | None, steps: int | None) -> N
             take_back(memory, steps=steps)
         else:
             found = memory.versions.find(number=version, to=to)
-            say(f"Bringing back version {found}")
             report(memory, *memory.history.overwrite("rollback", memory.versions.restorable(found)))
 
 
@@ -4334,8 +4339,8 @@ def memory_history(count: int) -> Any:
 
 
 @command("llm memory diff 12", json_option)
-@click.argument("a", type=whole_number, required=False)
-@click.argument("b", type=whole_number, required=False)
+@click.argument("a", type=version_number, required=False)
+@click.argument("b", type=version_number, required=False)
 def memory_diff(a: int | None, b: int | None) -> Any:
     "Show the last change, or all since version A, up to B"
     with open_memory(looking=True) as memory:
@@ -4385,11 +4390,9 @@ def memory_pause() -> None:
     "Learn nothing from what you type until you resume"
     home = Home.current()
     home.create()
-    if since := paused_since(home):
-        say(f"Already paused, since {local_time(since)}.")
-    else:
+    if not paused_since(home):
         write_private(home.paused, f"{utc_now().isoformat()}\n".encode())
-        say("Paused; the profile is still sent.")
+    say("Paused; the profile is still sent.")
     say("What you type until you resume will never be learned. To learn again: llm memory resume")
 
 

@@ -59,32 +59,21 @@ def test_show_says_on_a_first_day_what_is_going_on_and_what_to_do(user: User) ->
     assert SAID in user.run("show", **ON)[0]
 
 
-@pytest.mark.parametrize(
-    ("typed", "meant"),
-    [
-        ("list", "show"),
-        ("rm", "forget"),
-        ("delete", "forget"),
-        ("remember", "add"),
-        ("import", "learn FILE"),
-        ("export", "show"),
-        ("off", "pause"),
-        ("on", "resume"),
-        ("udno", "undo"),
-        ("serach", "search"),
-        ("xyzzy", "--help"),
-    ],
-)
-def test_an_unknown_command_is_answered_with_the_one_that_was_meant(user: User, typed: str, meant: str) -> None:
-    done = user.llm("memory", typed, "x", auto=None, check=False)
-    assert (done.returncode, done.stdout) in {(1, ""), (2, "")}
-    assert f"llm memory {meant}" in done.stderr
+MEANT = {"list": "show", "rm": "forget", "remember": "add", "import": "learn FILE", "export": "show", "off": "pause"}
+
+
+def test_an_unknown_command_is_answered_with_the_one_that_was_meant(user: User) -> None:
+    for typed, meant in {**MEANT, "on": "resume", "udno": "undo", "serach": "search", "xyzzy": "--help"}.items():
+        out, said = user.run(typed, "x", code=1)
+        assert (out, f"llm memory {meant}" in said) == ("", True)
 
 
 @pytest.mark.parametrize("command", ["add", "forget", "why", "search"])
-def test_a_text_needs_no_quotes_and_an_unknown_option_is_none(user: User, command: str) -> None:
-    user.run("add", "Plays chess on Sundays")
-    words = ["Plays", "chess", "on", "Sundays"]
+def test_a_text_needs_no_quotes_and_may_begin_with_a_bullet_and_an_unknown_option_is_none(
+    user: User, command: str
+) -> None:
+    user.run("add", "- Plays chess on Sundays")
+    words = ["- Plays", "chess", "on", "Sundays"]
     user.run(command, *words, *(["--yes"] if command == "forget" else []))
     assert user.facts == ([] if command == "forget" else ["Plays chess on Sundays"])
     assert "--nonsense" in user.run(command, *words, "--nonsense", code=2)[1]
@@ -105,12 +94,7 @@ def test_load_takes_a_file_byte_for_byte_and_show_gives_it_back(user: User) -> N
     user.run("load", "-", "--yes", stdin="- From a pipe")
     assert user.run("show")[0] == "- From a pipe\n"
     assert user.profile == "- From a pipe"
-
-
-def test_load_says_when_the_profile_is_over_its_budget(user: User) -> None:
-    few: dict[str, Any] = {"LLM_MEMORY_BUDGET": "100"}
-    assert "llm memory condense" in user.run("load", "-", stdin="- Likes a long walk\n" * 9, **few)[1]
-    assert "condense" not in user.run("load", "-", stdin="- Likes tea\n", **few)[1]
+    assert "llm memory condense" in user.run("load", "-", stdin="- A long walk\n" * 9, LLM_MEMORY_BUDGET="100")[1]
 
 
 def test_loaded_secrets_stay_and_load_and_status_name_their_lines_without_showing_them(user: User) -> None:
@@ -220,10 +204,12 @@ def test_ctrl_c_in_a_question_ends_its_line_and_without_a_terminal_the_option_is
     assert user.facts == ["Plays chess"]
 
 
-@pytest.mark.parametrize("args", ["rollback", "undo", "diff", "rollback --steps", "history -n"])
-def test_a_number_that_is_none_is_an_error_in_words(user: User, args: str) -> None:
+def test_a_number_that_is_none_is_an_error_in_words(user: User) -> None:
     for number in ("abc", "99999999999999999999"):
-        assert "--help" in user.run(*args.split(), number, code=2)[1]
+        for command in ("rollback", "undo", "diff"):
+            assert "llm memory history" in user.run(command, number, code=1)[1]
+        for option in ("rollback --steps", "history -n"):
+            assert "--help" in user.run(*option.split(), number, code=2)[1]
 
 
 def test_commands_say_what_they_have_done_even_if_it_is_nothing(user: User) -> None:
@@ -231,8 +217,6 @@ def test_commands_say_what_they_have_done_even_if_it_is_nothing(user: User) -> N
     assert "Nothing was changed" in user.run("clear")[1]
     user.run("add", "Plays chess")
     assert "Nothing was changed" in user.run("add", "Plays chess")[1]
-    user.run("pause", "--yes")
-    assert "Already paused" in user.run("pause")[1]
     assert "not paused" in user.run("resume", "--yes")[1] + user.run("resume")[1]
 
 
@@ -338,13 +322,6 @@ def test_the_status_for_a_bug_report_contains_no_fact_and_no_path_below_the_home
         assert "Leeds" not in text
         assert str(user.folder) not in text
     assert "Lives in Leeds" in user.run("status")[0]
-
-
-def test_status_counts_messages_that_wait_even_if_no_learner_has_seen_them(user: User) -> None:
-    user.types(SAID, "I play chess")
-    assert status_of(user)["pending"] == 2
-    user.run("update")
-    assert status_of(user)["pending"] == 0
 
 
 def test_status_does_not_claim_to_know_what_it_can_not_see(user: User) -> None:
