@@ -82,7 +82,7 @@ def test_a_text_needs_no_quotes_and_may_begin_with_a_bullet_and_an_unknown_optio
 # The profile
 
 
-def test_load_takes_a_file_byte_for_byte_and_show_gives_it_back(user: User) -> None:
+def test_load_takes_a_file_byte_for_byte_show_gives_it_back_and_clearing_it_is_undone(user: User) -> None:
     path = user.folder / "mine.md"
     path.write_bytes(PROFILE.encode())
     out, said = user.run("load", str(path))
@@ -91,6 +91,12 @@ def test_load_takes_a_file_byte_for_byte_and_show_gives_it_back(user: User) -> N
     found = json.loads(user.run("show", "--json")[0])
     assert (found["path"], found["text"]) == (str(user.places.profile), PROFILE)
     assert [(fact["section"], fact["text"]) for fact in found["facts"]] == [("Work", "Nurse"), ("Work", "Leeds")]
+    out, said = user.run("clear")
+    assert (out, user.profile, "logs.db" in said) == ("", "", True)
+    undo = re.search(r"llm memory (undo.*)", said)
+    assert undo
+    user.run(*undo[1].split())
+    assert user.places.profile.read_bytes() == PROFILE.encode()
     user.run("load", "-", "--yes", stdin="- From a pipe")
     assert user.run("show")[0] == "- From a pipe\n"
     assert user.profile == "- From a pipe"
@@ -122,17 +128,6 @@ def test_input_that_is_not_text_or_not_there_is_an_error_in_words_and_changes_no
         done = user.llm("memory", *command.split(), input=b"caf\xe9", check=False)
         assert (done.returncode, "UTF-8" in done.stderr) == (1, True)
     assert user.profile == PROFILE
-
-
-def test_clear_names_llms_log_and_is_undone_by_the_command_it_names(user: User) -> None:
-    user.profile = PROFILE
-    out, said = user.run("clear")
-    assert (out, user.profile) == ("", "")
-    assert "logs.db" in said
-    undo = re.search(r"llm memory (undo.*)", said)
-    assert undo
-    user.run(*undo[1].split())
-    assert user.places.profile.read_bytes() == PROFILE.encode()
 
 
 def test_an_editor_that_is_not_there_or_fails_is_an_error_in_words(user: User) -> None:
@@ -235,6 +230,8 @@ def test_pause_and_resume_persist_and_show_in_status(user: User) -> None:
     assert "llm memory resume" in user.run("update", code=1)[1]
     user.run("resume")
     assert status_of(user)["paused_since"] is None
+    (user.user_dir / "logs-off").touch()
+    assert "llm logs on" in user.run("status", **ON)[0], "nothing can be learned then"
     user.places.paused.touch()
     assert status_of(user)["paused_since"], "a pause made by hand"
 
@@ -288,11 +285,6 @@ def test_status_begins_with_one_coloured_verdict_and_then_the_problems(
     assert words in " ".join(verdict.split())
     assert "LLM_MEMORY_BUDGET='few'" in rest
     assert not re.search(r"\bworker\b|outside", re.sub(r"\S*/\S*", "", terminal.shown)), "no jargon"
-
-
-def test_status_says_so_while_llms_log_is_off_as_nothing_can_be_learned_then(user: User) -> None:
-    (user.user_dir / "logs-off").touch()
-    assert "llm logs on" in user.run("status", **ON)[0]
 
 
 @pytest.mark.parametrize(("model", "words"), [("scripted-key", "llm keys set scripted"), ("nosuch", "llm models")])
