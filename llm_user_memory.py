@@ -3284,7 +3284,6 @@ GROUPS = {
     "Learning and files": "update learn condense load path",
     "Setting up": "install-shell uninstall-shell profiles",
 }
-"""The commands as ``llm memory --help`` lists them."""
 _SYNONYMS = {
     "list ls cat": "show",
     "rm delete remove": "forget",
@@ -3303,46 +3302,28 @@ q  quit; the rest keeps waiting"""
 LLM_KEEPS = "llm's own log, {}, still has your conversations and the profiles sent with them, which llm -c sends again."
 
 
-def for_current_profile(text: str) -> str:
-    """Name the profile in a message's commands: the next one may be typed where another is in use."""
-    with contextlib.suppress(Problem):  # its name is not valid: that is the message
-        text = for_profile(text, Home.current().name)
-    return text
-
-
-def wrapped(line: str, lead: str = "") -> str:
-    """Wrap a line that stands behind ``lead`` to fit the terminal; further lines align with where it began."""
+def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None:
+    """Print a line, unless JSON is wanted; for a terminal wrapped, coloured and without control characters."""
     import shutil
     import textwrap
 
-    if re.match(r"LLM_MEMORY_AUTO=|printf |\$env:", line):  # code, to be copied as it is
-        return line
-    width = min(shutil.get_terminal_size().columns, 100)  # longer lines are hard to read
-    begin = len(lead) + len(line) - len(line.lstrip(" -*+•"))
-    wrapper = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
-    wrapper.subsequent_indent = " " * (begin if begin < width / 2 else 4)
-    return wrapper.fill(lead + line)[len(lead) :]
+    text = lead + line
+    if at_terminal(sys.stderr if err else sys.stdout):
+        text = printable(text)
+        width = min(shutil.get_terminal_size().columns, 100)  # longer lines are hard to read
+        further = " " * (len(lead) + 2)
+        if not re.match(r"LLM_MEMORY_AUTO=|\$env:", line):  # code, to be copied as it is
+            text = textwrap.fill(text, width, subsequent_indent=further, break_long_words=False, break_on_hyphens=False)
+    if err or not click.get_current_context().meta.get("json"):
+        click.secho(text, err=err, reset=bool(style), **style)
 
 
 def say(message: str, **style: Any) -> None:
     """Talk to the person, on stderr."""
-    for line in printable(for_current_profile(message)).splitlines():
-        click.secho(wrapped(line) if at_terminal(sys.stderr) else line, err=True, reset=bool(style), **style)
-
-
-def write(line: str, lead: str = "", **style: Any) -> None:
-    """Print a line of data unless JSON is wanted; for a terminal wrapped, coloured and without control characters."""
-    if at_terminal(sys.stdout):
-        line = click.style(wrapped(printable(line), lead), reset=bool(style), **style)
-    if not click.get_current_context().meta.get("json"):
-        click.echo(lead + line, color=None if at_terminal(sys.stdout) else True)  # True: strip nothing
-
-
-def write_json(data: object) -> None:
-    """Print data if JSON is wanted."""
-    text = json.dumps(data, indent=2, ensure_ascii=False)
-    if click.get_current_context().meta.get("json"):
-        click.echo(printable(text) if at_terminal(sys.stdout) else text, color=True)
+    with contextlib.suppress(Problem):  # the profile's name is not valid: that is the message
+        message = for_profile(message, Home.current().name)
+    for line in printable(message).splitlines():
+        write(line, err=True, **style)
 
 
 def colour_of(change: object) -> str:
@@ -3376,7 +3357,11 @@ class _Group(click.Group):
         with contextlib.suppress(AttributeError):  # of a stream that is closed
             sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
         try:
-            return super().invoke(ctx)
+            data = super().invoke(ctx)
+            if ctx.meta.get("json"):
+                text = json.dumps(data, indent=2, ensure_ascii=False)
+                click.echo(printable(text) if at_terminal(sys.stdout) else text)
+            ctx.exit()
         except (Problem, ModelFailed) as error:
             message = str(error)
         except click.Abort:
@@ -3385,12 +3370,14 @@ class _Group(click.Group):
                 raise
             options = "--accept IDS, or --drop IDS" if ctx.invoked_subcommand == "review" else "--yes"
             message = f"Can't ask without a terminal; use: llm memory {ctx.invoked_subcommand} {options}"
+        except UnicodeDecodeError:
+            message = "This is not valid UTF-8; save it as UTF-8, then try again"
         except BrokenPipeError:
             raise
         except (sqlite3.Error, OSError) as error:
             message = f"{in_words(error)}; see: llm memory status"
         say(f"Error: {message}")
-        raise click.exceptions.Exit(1)
+        ctx.exit(1)
 
 
 def _choose_profile(_: click.Context, __: click.Parameter, name: str | None) -> None:
@@ -3398,27 +3385,24 @@ def _choose_profile(_: click.Context, __: click.Parameter, name: str | None) -> 
         os.environ["LLM_MEMORY_PROFILE"] = "+".join(home.name for home in Home.named(name))
 
 
-def _choose_json(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    ctx.meta["json"] = wanted
+def version_number(text: str) -> int:
+    if not re.fullmatch(r"\d{1,9}", text):
+        raise Problem(f"{text!r} is not the number of a version; see: llm memory history")
+    return int(text)
 
 
 profile_option = click.option(
     "--profile", metavar="NAME", expose_value=False, is_eager=True, callback=_choose_profile, help="Use this profile"
 )
-json_option = click.option(
-    "json_", "--json", is_flag=True, expose_value=False, callback=_choose_json, help="Output as JSON"
+own_flag = functools.partial(click.option, is_flag=True, expose_value=False)  # which the function is not given
+json_option = own_flag(
+    "json_", "--json", callback=lambda ctx, _, given: ctx.meta.update(json=given), help="Output as JSON"
 )
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask")
-never_asks = click.option("--yes", "-y", is_flag=True, expose_value=False, help="For scripts; this never asks")
-text_argument = click.argument("words", metavar="[TEXT]...", nargs=-1)
+never_asks = own_flag("--yes", "-y", help="For scripts; this never asks")
+text_argument = click.argument("text", metavar="[TEXT]...", nargs=-1, callback=lambda _, __, words: " ".join(words))
 shell_option = click.option("--shell", "name", metavar="NAME", help="bash, zsh, fish, nushell or powershell")
 whole_number = click.IntRange(0, 999_999_999)
-
-
-def version_number(text: str) -> int:
-    if not re.fullmatch(r"\d{1,9}", text):
-        raise Problem(f"{text!r} is not the number of a version; see: llm memory history")
-    return int(text)
 
 
 @click.group(name="memory", cls=_Group)
@@ -3437,10 +3421,9 @@ def command(example: str, *shared: Callable[[Any], Any], hidden: bool = False) -
 
     def make(function: Any) -> Any:
         name = function.__name__.removeprefix("memory_").replace("_", "-")
-        epilog = f"\b\nExample:\n  {example}"
         for decorate in shared:
             function = decorate(function)
-        made = memory_group.command(name, epilog=epilog, hidden=hidden)(function)
+        made = memory_group.command(name, epilog=f"\b\nExample:\n  {example}", hidden=hidden)(function)
         made.params.sort(key=lambda param: param.name in {"yes", "json_"})  # which its help lists behind its own
         return profile_option(made)
 
@@ -3469,60 +3452,64 @@ def learning(home: Home) -> contextlib.AbstractContextManager[Any]:
         return lock(home, "learn", 5 * MODEL_TIMEOUT)
 
 
+def each_in_use() -> Iterator[Home]:
+    """Go through the profiles in use, each one's name above what is shown of it if there are several."""
+    for home in Home.in_use():
+        if len(Home.in_use()) > 1:
+            write(f"{home.name}:", underline=True)
+        yield home
+
+
 def verdict(home: Home, settings: Settings, *, failing: bool = False) -> tuple[str, str, str]:
     """Tell in a word, a colour and a sentence whether memory is on here, and what would turn it on."""
     from llm_user_memory_shell import how_to_activate, survey
 
-    since, no = paused_since(home), "Memory is on, but nothing is learned"
+    since, quiet = paused_since(home), "Memory is on, but nothing is learned"
     paused = f"Learning has been paused since {local_time(since)}; to go on: llm memory resume" if since else ""
     here = "on" if settings.auto else how_to_activate(survey(os.environ)[0])
     states = (
         (settings.disabled, "disabled", "red", "Memory is disabled; to turn it on: unset LLM_MEMORY_DISABLED"),
         (settings.auto_off, "off here", "red", "Memory is off in this shell; to turn it on: unset LLM_MEMORY_AUTO"),
         (not settings.auto, "off here", "red", f"Memory is {here}"),
-        (paused, "paused", "yellow", paused),
-        (not settings.updates, "not learning", "yellow", f"{no}; to change that: unset LLM_MEMORY_UPDATES"),
-        (home.logging_off, "not learning", "yellow", f"{no} while llm's log is off; to turn it on: llm logs on"),
+        (since, "paused", "yellow", paused),
+        (not settings.updates, "not learning", "yellow", f"{quiet}; to change that: unset LLM_MEMORY_UPDATES"),
+        (home.logging_off, "not learning", "yellow", f"{quiet} while llm's log is off; to turn it on: llm logs on"),
         (failing, "not learning", "yellow", "Memory is on, but can't learn right now"),
         (True, "on", "green", "Memory is on: every prompt carries your profile, and what you type is learned"),
     )
     return next((word, colour, sentence) for holds, word, colour, sentence in states if holds)
 
 
-def why_empty(home: Home, settings: Settings) -> str:
-    """Say why a profile says nothing yet, and what to do."""
-    state, _, sentence = verdict(home, settings)
-    with open_memory(home, looking=True) as memory:
-        waiting, to_review = waiting_messages(memory), len(waiting_edits(memory))
-        if waiting and state in {"on", "off here"}:
-            return f"Learning from {counted(waiting, 'message')}; try again in a few seconds, or see: llm memory status"
-        if to_review:
-            return f"Nothing is remembered yet; {counted(to_review, 'edit')} to review: llm memory review"
-        last = memory.versions.get(memory.versions.latest())
-        if last and last.author != "forget":
-            return f"The profile was emptied {ago(last.at, memory.now())}. To undo that: {to_undo(memory, last.id)}"
-    begin = "To begin, tell llm about yourself, or: llm memory add 'Works as a nurse in Leeds'"
-    return f"Nothing is remembered yet. {begin if state == 'on' else sentence}"
-
-
 @command("llm memory show --ids", json_option, click.pass_obj)
 @click.option("--ids", is_flag=True, help="Show the id of each line, for llm memory forget")
-def memory_show(settings: Settings, ids: bool) -> None:
+def memory_show(settings: Settings, ids: bool) -> Any:
     "Show the profile"
     found: list[dict[str, Any]] = []
-    for home in Home.in_use():
+    for home in each_in_use():
         document = Document(read_profile(home.profile))
         facts = [{"id": id, "section": item.section, "text": item.text} for id, item in document.ids.items()]
         found.append({"profile": home.name, "path": str(home.profile), "text": document.text, "facts": facts})
-        if len(Home.in_use()) > 1:
-            write(f"{home.name}:", underline=True)
         if says_nothing(document.text):
-            say(for_profile(why_empty(home, settings), home.name))
+            state, _, sentence = verdict(home, settings)
+            begin = "To begin, tell llm about yourself, or: llm memory add 'Works as a nurse in Leeds'"
+            wait = "try again in a few seconds, or see: llm memory status"
+            why = f"Nothing is remembered yet. {begin if state == 'on' else sentence}"
+            with open_memory(home, looking=True) as memory:
+                last = memory.versions.get(memory.versions.latest())
+                if (waiting := waiting_messages(memory)) and state in {"on", "off here"}:
+                    why = f"Learning from {counted(waiting, 'message')}; {wait}"
+                elif to_review := len(waiting_edits(memory)):
+                    why = f"Nothing is remembered yet; {counted(to_review, 'edit')} to review: llm memory review"
+                elif last and last.author != "forget":
+                    why = (
+                        f"The profile was emptied {ago(last.at, memory.now())}. To undo that: llm memory undo {last.id}"
+                    )
+            say(for_profile(why, home.name))
             continue
         marks = {item.line: f"[{id}] " for id, item in document.ids.items()} if ids else {}
         for at, line in enumerate(document.lines):
             write(marks.get(at, "") + line.removesuffix("\n"), bold=bool(re.match(_HEADING, line)))
-    write_json(found[-1] | {"also_sent": found[:-1]})
+    return found[-1] | {"also_sent": found[:-1]}
 
 
 @command('cat "$(llm memory path)"')
@@ -3532,25 +3519,24 @@ def memory_path() -> None:
 
 
 @command("LLM_MEMORY_PROFILE=work llm memory profiles", json_option)
-def memory_profiles() -> None:
+def memory_profiles() -> Any:
     "List profiles with their number of facts and last use"
     found: list[dict[str, Any]] = []
     for home in Home.all():
-        facts, in_use = None, home.name in [one.name for one in Home.in_use()]
+        in_use, facts = home.name in [one.name for one in Home.in_use()], None
         with contextlib.suppress(Problem):
             facts = len(Document(read_profile(home.profile)).items)
         at = home.last_use and dt.datetime.fromtimestamp(home.last_use, dt.timezone.utc).isoformat()
         found.append({"name": home.name, "in_use": in_use, "facts": facts, "last_use": at})
-        size = "can't be read" if facts is None else counted(facts, "fact")
         used = f"used {ago(at, utc_now())}" if at else "never used"
+        size = "can't be read" if facts is None else counted(facts, "fact")
         write(f"{'*' if in_use else ' '} {home.name:<12}  {size}, {used}")
-    write_json(found)
+    return found
 
 
 def edit_data(edit: EditRow) -> dict[str, Any]:
-    turn = edit.turns[0] if edit.turns else ""
-    names = {"held_at": edit.at, "at": edit.typed_at, "turn_id": turn, "thread_id": edit.thread}
-    return edit._asdict() | names
+    turn = next(iter(edit.turns), "")
+    return edit._asdict() | {"held_at": edit.at, "at": edit.typed_at, "turn_id": turn, "thread_id": edit.thread}
 
 
 def heard(edit: EditRow) -> tuple[str, str]:
@@ -3561,60 +3547,52 @@ def heard(edit: EditRow) -> tuple[str, str]:
     return f"{how}: “{edit.quote}”", f"llm logs -c {edit.thread}"
 
 
-def explained(said: Said) -> Iterator[str]:
-    """Say where a text of the profile comes from."""
+def show_said(said: Said, lead: str = "") -> dict[str, Any]:
+    """Show a text of the profile, and below where it comes from; return that as data."""
+    write(f"before that: {said.text}" if lead else said.text, lead, bold=not lead, dim=bool(lead))
+    explain = functools.partial(write, lead=f"{lead}    ", dim=True)
     for edit in said.receipts:
         accepted = f"proposed by {edit.model}, accepted by you"
         by = {"accepted": accepted, "reworded": "worded by you in llm memory review"}.get(edit.reason)
         if edit.turns:
             quoted, source = heard(edit)
-            yield from (quoted, f"{local_date(edit.typed_at)}, {by or f'learned with {edit.model}'}; {source}")
+            explain(quoted)
+            explain(f"{local_date(edit.typed_at)}, {by or f'learned with {edit.model}'}; {source}")
         else:
-            yield f"you had not typed it: {by}" if by else f"condensed with {edit.model}"
+            explain(f"you had not typed it: {by}" if by else f"condensed with {edit.model}")
     origin = said.origin
     if not said.receipts and origin and origin.author not in {"worker", "condense", "review"}:
         how = "in another program" if origin.author == "outside" else f"with llm memory {origin.author}"
-        yield f"you {'reworded' if said.reworded else 'wrote'} this yourself, {how}, {local_date(origin.at)}"
+        explain(f"you {'reworded' if said.reworded else 'wrote'} this yourself, {how}, {local_date(origin.at)}")
     elif not said.receipts:
-        yield "there is no receipt for this line: it is older than the history"
-
-
-def show_chain(chain: Sequence[Said]) -> dict[str, Any]:
-    """Show where a line comes from, and below that what it said before; return that as data."""
-    found = []
-    for depth, said in enumerate(chain):
-        write(f"    before that: {said.text}" if depth else said.text, bold=not depth, dim=depth > 0)
-        for line in explained(said):
-            write(line, "        " if depth else "    ", dim=True)
-        receipts = [edit_data(edit) for edit in said.receipts]
-        found.append({"text": said.text, "by": said.origin and said.origin.author, "receipts": receipts})
-    return found[0] | {"before": found[1:]}
+        explain("there is no receipt for this line: it is older than the history")
+    receipts = [edit_data(edit) for edit in said.receipts]
+    return {"text": said.text, "by": origin and origin.author, "receipts": receipts}
 
 
 @command("llm memory why nurse", text_argument, json_option)
 @click.option("--refused", is_flag=True, help="Show what was recently refused or dropped, and why")
-def memory_why(words: tuple[str, ...], refused: bool) -> None:
+def memory_why(text: str, refused: bool) -> Any:
     "Show where each line, or each containing TEXT, came from"
-    text, found = " ".join(words), list[dict[str, Any]]()
-    for home in Home.in_use():
-        if len(Home.in_use()) > 1:
-            write(f"{home.name}:", underline=True)
+    found: list[dict[str, Any]] = []
+    for home in each_in_use():
         with open_memory(home, looking=True) as memory:
-            sayings = dict.fromkeys(fact for _, fact, _ in Document(memory.history.profile()).sayings())
-            lines = [fact for fact in sayings if re.search(r"\w", fact) and normalised(text) in normalised(fact)]
-            chains = [] if refused else [chain(memory, line) for line in lines]
-            edits = refused_edits(memory) if refused else []
-        found += [{"profile": home.name, **show_chain(one)} for one in chains]
-        for edit in edits:
-            if normalised(text) in normalised(edit.fact or edit.before):
-                found.append({"profile": home.name, **edit_data(edit)})
-                write(str(edit), fg=colour_of(edit))
-                write(f"{local_date(edit.at)}: {edit.reason}", "    ", dim=True)
+            facts = dict.fromkeys(fact for _, fact, _ in Document(memory.history.profile()).sayings())
+            for fact in facts:
+                if not refused and re.search(r"\w", fact) and normalised(text) in normalised(fact):
+                    said, *before = chain(memory, fact)
+                    shown = {"profile": home.name, **show_said(said)}
+                    found.append(shown | {"before": [show_said(one, "    ") for one in before]})
+            for edit in refused_edits(memory) if refused else ():
+                if normalised(text) in normalised(edit.fact or edit.before):
+                    found.append({"profile": home.name, **edit_data(edit)})
+                    write(str(edit), fg=colour_of(edit))
+                    write(f"{local_date(edit.at)}: {edit.reason}", "    ", dim=True)
     if text and not found and not refused:
         raise Problem(f"No line contains {text!r}; see: llm memory search, or llm memory why --refused")
     if not found:
         say("Nothing of this kind was refused." if refused else "Nothing is remembered yet.")
-    write_json(found)
+    return found
 
 
 @command("llm memory search dog", json_option)
@@ -3625,7 +3603,7 @@ def memory_why(words: tuple[str, ...], refused: bool) -> None:
 @click.option("-n", "--count", type=whole_number, default=10, show_default=True, help="0 for all")
 @click.option("--chats", is_flag=True, help="Search your prompts in llm's log instead")
 @click.option("--semantic", is_flag=True, help="Also search by meaning, with llm's default embedding model")
-def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: bool, **only: Any) -> None:
+def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: bool, **only: Any) -> Any:
     """
     Search all facts that the profile has or ever had
 
@@ -3638,44 +3616,36 @@ def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: 
     query, found = Query(" ".join(words), since=first, limit=count or None, **only), list[dict[str, Any]]()
     if chats:
         with open_memory(looking=True) as memory:
-            for turn in search_chats(memory, query.words, first, query.limit):
-                found.append({"turn_id": turn.id, "thread_id": turn.thread, "at": turn.at, "text": turn.prompt})
-        for chat in found:
-            write(" ".join(chat["text"].split()), bold=True)
-            write(f"{local_date(chat['at'])[:10]}; to continue: llm --cid {chat['thread_id']}", "    ", dim=True)
-    for home in () if chats else Home.in_use():
+            turns = search_chats(memory, query.words, first, query.limit)
+        for turn in turns:
+            found.append({"turn_id": turn.id, "thread_id": turn.thread, "at": turn.at, "text": turn.prompt})
+            write(" ".join(turn.prompt.split()), bold=True)
+            write(f"{local_date(turn.at)[:10]}; to continue: llm --cid {turn.thread}", "    ", dim=True)
+    for home in () if chats else each_in_use():
         with open_memory(home, looking=True) as memory:
             hits = search_facts(memory, query)
         for hit in hits:
             periods = [{"since": since, "until": until or None} for since, until in hit.periods]
             found.append(hit._asdict() | {"periods": periods, "profile": home.name})
             write(hit.fact, bold=True)
-            write(f"{hit}, in {home.name}" if len(Home.in_use()) > 1 else str(hit), "    ", dim=True)
+            write(str(hit), "    ", dim=True)
             if hit.quote:
                 write(f"“{hit.quote}”", "    ", dim=True)
     if not found:
         say("Nothing was found." + ("" if chats else " To search your prompts: llm memory search --chats QUERY"))
-    write_json(found)
+    return found
 
 
-def to_undo(memory: Memory, *versions: int) -> str:
-    """Return the command that takes versions back, without their numbers where it means them anyway."""
-    with contextlib.suppress(Problem):
-        if memory.versions.next_undo() == [*versions]:
-            return "llm memory undo"
-    return f"llm memory undo {' '.join(map(str, versions))}"
-
-
-def report(memory: Memory, version: int, kept: pathlib.Path | None = None, most: int = 12) -> None:
+def report(memory: Memory, version: int, kept: pathlib.Path | None = None) -> None:
     """Say what a command changed, and how to undo it."""
     if kept:
         say(f"The profile that could not be read is kept as {tilde(kept)}")
     if found := memory.versions.get(version):
-        for change in found.changes[:most]:
+        is_next = version == memory.versions.latest() and found.author != "undo"
+        undo = "llm memory undo" if is_next else f"llm memory undo {version}"
+        for change in found.changes:
             say(mask_secrets(str(change)), fg=colour_of(change))
-        if len(found.changes) > most:
-            say(f"and {len(found.changes) - most:,} more; to see all: llm memory diff")
-        say(f"{'' if found.changes else 'No fact has changed. '}To undo this: {to_undo(memory, version)}")
+        say(f"{'' if found.changes else 'No fact has changed. '}To undo this: {undo}")
     elif not kept:
         say("Nothing was changed; the profile is like that already.")
 
@@ -3692,32 +3662,19 @@ def warnings_about(text: str, budget: int) -> list[str]:
     return found
 
 
-def text_of(file: Any) -> str:
-    """Read a file that the user named. Raises ``Problem`` if it is not text."""
-    try:
-        return str(file.read().decode())
-    except UnicodeDecodeError as error:
-        raise Problem(f"{file.name} is not valid UTF-8; save it as UTF-8, then try again") from error
-
-
 @command("EDITOR=nano llm memory edit", never_asks, click.pass_obj)
 def memory_edit(settings: Settings) -> None:
     "Edit the profile in your editor"
-    home = Home.current()
-    check_writable(home)
-    with open_memory() as memory, learning(home):  # nothing is learned while the editor is open
+    with open_memory() as memory, learning(memory.home):  # nothing is learned while the editor is open
+        check_writable(memory.home)
         with contextlib.suppress(ProfileUnreadable):  # to be mended in the editor
             memory.history.settle()
         base = memory.versions.latest()
         text = memory.versions.text(base)
         with contextlib.suppress(FileExistsError):
-            write_private(home.profile, b"")
-        try:
-            click.edit(filename=str(home.profile))
-        except (click.ClickException, ValueError) as error:
-            raise Problem(f"{error}. To use another editor: export VISUAL=nano EDITOR=nano") from error
-        finally:
-            memory.history.settle("edit", text)
+            write_private(memory.home.profile, b"")
+        click.edit(filename=str(memory.home.profile))
+        memory.history.settle("edit", text)
         # Not what another command has written meanwhile.
         made = memory.versions.list(1, "id > ? and author in ('edit', 'outside')", base)
         report(memory, made[0].id if made else 0)
@@ -3728,7 +3685,7 @@ def memory_edit(settings: Settings) -> None:
 @click.argument("file", type=click.File("rb"))
 def memory_load(settings: Settings, file: Any) -> None:
     "Replace the profile with FILE (- for stdin)"
-    text = text_of(file)
+    text = file.read().decode()
     with open_memory() as memory:
         report(memory, *memory.history.overwrite("load", text))
     say("\n".join(warnings_about(text, settings.budget)), fg="yellow")
@@ -3737,17 +3694,17 @@ def memory_load(settings: Settings, file: Any) -> None:
 @command("llm memory add 'Prefers metric units' --section Preferences", text_argument, never_asks)
 @click.option("--section", default=DEFAULT_SECTIONS[0], show_default=True, help="The heading to put it under")
 @click.option("--force", is_flag=True, help="Also add what looks like a password or a key")
-def memory_add(words: tuple[str, ...], section: str, force: bool) -> None:
+def memory_add(text: str, section: str, force: bool) -> None:
     "Add TEXT to the profile as is; - reads stdin"
-    from_stdin = words == ("-",) or (not words and not at_terminal(sys.stdin))
-    text = text_of(sys.stdin.buffer) if from_stdin and sys.stdin else " ".join(words)
+    if sys.stdin and (text == "-" or (not text and not sys.stdin.isatty())):
+        text = sys.stdin.buffer.read().decode()
     facts = [fact for line in text.splitlines() if (fact := re.sub(r"^\s*[-*+•]\s", "", line).strip())]
     section = section.strip(" \t#")
     if not (section and facts):
         raise Problem("There is nothing to add; try: llm memory add 'Works as a nurse in Leeds'")
-    if reason := next(filter(None, map(why_hidden, (section, *facts))), ""):
+    if reason := why_hidden(" ".join([section, *facts])):
         raise Problem(f"This is not added: {reason}")
-    if (kind := next(filter(None, map(why_secret, facts)), "")) and not force:
+    if (kind := why_secret("\n".join(facts))) and not force:
         raise Problem(f"This looks like {kind}, and every prompt would carry it. To add it all the same: --force")
 
     def make(profile: str) -> str:
@@ -3759,69 +3716,48 @@ def memory_add(words: tuple[str, ...], section: str, force: bool) -> None:
         report(memory, memory.history.change("add", make))
 
 
-def parse_ids(text: str, waiting: Sequence[EditRow]) -> list[EditRow]:
+def parse_ids(texts: Iterable[str], waiting: Sequence[EditRow]) -> list[EditRow]:
     """Find the waiting edits that the user names: ``3``, ``1-5,8`` or ``all``. Raises ``Problem``."""
     chosen: dict[int, EditRow] = {}
-    for part in text.split(","):
+    for part in (part for text in texts for part in text.split(",")):
         found = re.fullmatch(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?", part.replace("all", "0-999999999"))
         if not found:
-            raise Problem(f"{text!r} is not a list of edits; try 3, 1-5,8 or all")
+            raise Problem(f"{part!r} is not a list of edits; try 3, 1-5,8 or all")
         named = {edit.id: edit for edit in waiting if int(found[1]) <= edit.id <= int(found[2] or found[1])}
         if not (named or "all" in part):
-            ids = ", ".join(str(edit.id) for edit in waiting[:20]) or "none"
-            raise Problem(f"No edit {part.strip()} is waiting. Those that are: {ids}")
+            raise Problem(f"No edit {part.strip()} is waiting; see: llm memory review")
         chosen |= named
     return list(chosen.values())
-
-
-def ask_about(edit: EditRow, following: int) -> str:
-    """Show an edit and ask what to do with it; return the letter of the answer."""
-    quoted, source = heard(edit)
-    say(str(edit), fg=colour_of(edit))
-    if edit.quote:
-        say(f"    {quoted} ({local_date(edit.typed_at)}; {source})", dim=True)
-    say(f"    proposed by {edit.model}; it waits because: {edit.reason}", dim=True)
-    answers = "yneadq" if edit.fact else "ynadq"
-    verb = "Remove" if not edit.fact else "Change" if edit.before else "Add"
-    prompt = click.style(f"{verb} this? [{','.join(answers)},?]", fg="blue", bold=True)
-    while True:
-        said = str(click.prompt(prompt, default="s", show_default=False, prompt_suffix=" ", err=True))
-        letter = said.strip().casefold()[:1] or "s"
-        if letter not in f"{answers}s":
-            say(REVIEW_HELP)
-        elif letter != "d" or not following or click.confirm(f"Drop all {following + 1}?", err=True):
-            return letter
-
-
-def reword(edit: EditRow) -> str:
-    """Ask for another wording of an edit; ``""`` if it can't be a line of the profile."""
-    with contextlib.suppress(ImportError):  # Windows has none
-        import readline
-
-        def fill_in() -> None:
-            readline.insert_text(edit.fact)
-            readline.set_startup_hook()  # only this once
-
-        readline.set_startup_hook(fill_in)
-    fact = str(click.prompt("The line", default=edit.fact, show_default=False)).strip()
-    if reason := why_unfit(fact):
-        say(f"This can't be a line of the profile: {reason}. The edit keeps waiting.")
-    return "" if reason else fact
 
 
 def review_each(memory: Memory, waiting: Sequence[EditRow]) -> None:
     """Ask about one edit after the other, and do at once what is answered."""
     for at, edit in enumerate(waiting):
+        rest, (quoted, source) = waiting[at:], heard(edit)
         say(f"\n({at + 1}/{len(waiting)}) {edit.section}", bold=True)
-        letter = ask_about(edit, len(waiting) - at - 1)
-        chosen = waiting[at:] if letter in {"a", "d"} else [edit]
-        fact = reword(edit) if letter == "e" else ""
-        if letter in {"n", "d"}:
-            review(memory, dropped=chosen)
-        elif letter in {"y", "a"} or fact:
-            version, problems = review(memory, [one._replace(fact=fact or one.fact) for one in chosen])
-            undo = [f"To undo this: {to_undo(memory, version)}"] if version else []
-            say("\n".join([*problems, *undo]))
+        say(str(edit), fg=colour_of(edit))
+        if edit.quote:
+            say(f"    {quoted} ({local_date(edit.typed_at)}; {source})", dim=True)
+        say(f"    proposed by {edit.model}; it waits because: {edit.reason}", dim=True)
+        verb = {"ADD": "Add", "REPLACE": "Change", "REMOVE": "Remove"}[edit.action]
+        letters = "yneadq" if edit.fact else "ynadq"
+        question = click.style(f"{verb} this? [{','.join(letters)},?]", fg="blue", bold=True)
+        while True:
+            answer = click.prompt(question, default="s", show_default=False, prompt_suffix=" ", err=True)
+            letter = str(answer).strip().casefold()[:1] or "s"
+            if letter not in f"{letters}s":
+                say(REVIEW_HELP)
+            elif letter != "d" or len(rest) == 1 or click.confirm(f"Drop all {len(rest)}?", err=True):
+                break
+        fact = str(click.prompt("The line", default=edit.fact, err=True)).strip() if letter == "e" else ""
+        if letter == "e" and (reason := why_unfit(fact)):
+            say(f"This can't be a line of the profile: {reason}. The edit keeps waiting.")
+        elif letter in {"y", "a", "e"}:
+            version, problems = review(memory, rest if letter == "a" else [edit._replace(fact=fact or edit.fact)])
+            report(memory, version)
+            say("\n".join(problems))
+        elif letter in {"n", "d"}:
+            review(memory, dropped=rest if letter == "d" else [edit])
         if letter in {"a", "d", "q"}:
             break
     say(f"{counted(len(waiting_edits(memory)), 'edit')} left to review.")
@@ -3831,33 +3767,31 @@ def review_each(memory: Memory, waiting: Sequence[EditRow]) -> None:
 @click.option("--accept", "accepted", multiple=True, metavar="IDS", help="Accept these edits: 3, 1-5,8 or all")
 @click.option("--drop", "dropped", multiple=True, metavar="IDS", help="Drop these edits")
 @click.option("--yes", "-y", is_flag=True, help="Accept all without asking")
-def memory_review(accepted: tuple[str, ...], dropped: tuple[str, ...], yes: bool) -> None:
+def memory_review(accepted: tuple[str, ...], dropped: tuple[str, ...], yes: bool) -> Any:
     "Accept, drop or reword the edits that wait for you"
-    problems: list[str] = []
     with open_memory(looking=True) as memory:
         waiting = waiting_edits(memory)
-        drops = parse_ids(",".join(dropped), waiting) if dropped else []
-        accepts = parse_ids(",".join(accepted), waiting) if accepted else []
-        if both := [edit.id for edit in accepts if edit in drops]:
-            raise Problem(f"Pass either --accept {both[0]} or --drop {both[0]}, not both; nothing was changed")
-        if accepts or (yes and waiting):
-            chosen = [edit for edit in waiting if edit not in drops] if yes else accepts
-            version, problems = review(memory, chosen)
-            report(memory, version)
+        drops = parse_ids(dropped, waiting)
+        accepts = [edit for edit in (waiting if yes else parse_ids(accepted, waiting)) if edit not in drops]
         if drops:
             review(memory, dropped=drops)
             say(f"Dropped, and not proposed again: {', '.join(str(edit.id) for edit in drops)}")
+        if accepts:
+            version, problems = review(memory, accepts)
+            report(memory, version)
+            if problems:
+                raise Problem("\n".join(problems))
         if not waiting:
             say("There is nothing to review.")
-        elif not (accepts or drops or yes or click.get_current_context().meta["json"]):
+        elif not (accepts or drops or click.get_current_context().meta["json"]):
             review_each(memory, waiting)
-        write_json([edit_data(edit) for edit in waiting_edits(memory)])
-    if problems:
-        raise Problem("\n".join(problems))
+        return [edit_data(edit) for edit in waiting_edits(memory)]
 
 
-def take_back(memory: Memory, versions: Sequence[int]) -> None:
-    """Undo versions, and say what that changed and what stays."""
+def take_back(memory: Memory, versions: Sequence[int] = (), steps: int = 1) -> None:
+    """Undo versions, or the newest changes, and say what that changed and what stays."""
+    memory.history.settle()
+    versions = versions or memory.versions.next_undo(steps)
     version, stays = memory.history.undo(versions)
     names = " and ".join(f"version {number}" for number in versions)
     if version:
@@ -3878,8 +3812,7 @@ def memory_undo(versions: tuple[int, ...]) -> None:
     What came since stays. To take back the change before as well, undo again.
     """
     with open_memory() as memory:
-        memory.history.settle()
-        take_back(memory, versions or memory.versions.next_undo())
+        take_back(memory, versions)
 
 
 @command("llm memory rollback --to yesterday", never_asks)
@@ -3891,20 +3824,16 @@ def memory_rollback(version: int | None, to: str | None, steps: int | None) -> N
     if [version, to, steps].count(None) != 2:
         raise Problem("Name one target: llm memory rollback VERSION, or --to DATE-OR-AGE, or --steps N")
     with open_memory() as memory:
-        if steps is not None:
-            memory.history.settle()
-            take_back(memory, memory.versions.next_undo(steps))
-            return
-        found = memory.versions.find(number=version, to=to)
-        restored = memory.versions.get(found)
-        name = f"version {found} from {local_time(restored.at)}" if restored else "the empty profile before version 1"
-        say(f"Bringing back {name}")
-        report(memory, *memory.history.overwrite("rollback", memory.versions.text(found)))
+        if steps:
+            take_back(memory, steps=steps)
+        else:
+            found = memory.versions.find(number=version, to=to)
+            report(memory, *memory.history.overwrite("rollback", memory.versions.text(found)))
 
 
 @command("llm memory history -n 5", json_option)
 @click.option("-n", "--count", type=whole_number, default=20, show_default=True, help="0 for all versions")
-def memory_history(count: int) -> None:
+def memory_history(count: int) -> Any:
     "Show changes to the profile, newest first"
     found: list[dict[str, Any]] = []
     with open_memory(looking=True) as memory:
@@ -3918,13 +3847,13 @@ def memory_history(count: int) -> None:
             found.append(version._asdict() | more | {"changes": [change._asdict() for change in version.changes]})
     if not found:
         say("There is no history yet.")
-    write_json(found)
+    return found
 
 
 @command("llm memory diff 12", json_option)
 @click.argument("a", type=version_number, required=False)
 @click.argument("b", type=version_number, required=False)
-def memory_diff(a: int | None, b: int | None) -> None:
+def memory_diff(a: int | None, b: int | None) -> Any:
     "Show the last change, or all since version A, up to B"
     with open_memory(looking=True) as memory:
         newest = memory.versions.latest() if b is None else memory.versions.find(number=b)
@@ -3936,29 +3865,27 @@ def memory_diff(a: int | None, b: int | None) -> None:
             write(str(change), "  ", fg=colour_of(change))
     if not changes:
         say("No fact has changed." if newest else "There is no history yet.")
-    write_json({"from": oldest, "to": newest, "changes": [change._asdict() for change in changes]})
+    return {"from": oldest, "to": newest, "changes": [change._asdict() for change in changes]}
 
 
 @command("llm memory forget my old job", text_argument, yes_option)
 @click.option("--part", is_flag=True, help="Also match TEXT inside words")
-def memory_forget(words: tuple[str, ...], part: bool, yes: bool) -> None:
+def memory_forget(text: str, part: bool, yes: bool) -> None:
     "Forget what contains TEXT, or the line [ID], for good"
     with open_memory() as memory:
-        text, ids = " ".join(words), Document(memory.history.profile()).ids
-        says = saying(text, part=part, ids=ids)
+        says = saying(text, part=part, ids=Document(memory.history.profile()).ids)
         places, typed = find_said(memory, says)
-        quoted = [f"“{as_shown(' '.join(text.split()), 200)}”".replace(CUT, " … ") for text in typed.values()]
+        quoted = [f"“{as_shown(' '.join(prompt.split()), 200)}”".replace(CUT, " … ") for prompt in typed.values()]
         if not (places or quoted):
-            more = "to look inside words, too: --part; to change a heading: llm memory edit"
-            raise Problem(f"Nothing contains {text!r}; {more}")
-        check_writable(memory.home)
+            raise Problem(
+                f"Nothing contains {text!r}; to look inside words: --part; to change a heading: llm memory edit"
+            )
         for place, texts in places.items():
             say("\n  ".join([f"{place}:", *texts]))
         if places:
             say("All this will be removed for good, history included.")
         if quoted:
-            does = "One message you typed does" if len(quoted) == 1 else f"{len(quoted):,} messages you typed do"
-            what = "Never learned from again" if places else f"No fact contains it. {does}"
+            what = "Never learned from again" if places else "No fact contains it, but what you typed does"
             say("\n  ".join([f"{what}:", *quoted]))
         if not yes:
             click.confirm("Forget it?" if places else "Never learn from it?", abort=True, err=True)
@@ -3975,10 +3902,9 @@ def memory_pause() -> None:
     "Learn nothing from what you type until you resume"
     home = Home.current()
     home.create()
-    since = paused_since(home)
-    if not since:
+    if not paused_since(home):
         write_private(home.paused, f"{utc_now().isoformat()}\n".encode())
-    say(f"Already paused, since {local_time(since)}." if since else "Paused; the profile is still sent.")
+    say("Paused; the profile is still sent.")
     say("What you type until you resume will never be learned. To learn again: llm memory resume")
 
 
@@ -4042,18 +3968,14 @@ def memory_update(settings: Settings, again: bool) -> None:
 @command("LLM_MEMORY_MODEL=gpt-5.6 llm memory condense", never_asks, click.pass_obj)
 def memory_condense(settings: Settings) -> None:
     "Have a model shorten what was learned, not your own lines"
-
-    def ask(model: str, request: str) -> Reply:
-        say(f"Condensing with {model}…")
-        return ask_model(model, request)
-
     with open_memory() as memory, learning(memory.home):
         check_learning(memory.home, settings)
         check_writable(memory.home)
-        batch = Batch("condense", chosen_model(settings), review_all=settings.review_all)
-        result = Learner(memory, settings, ask).propose(batch)
-        for reason in dict.fromkeys(verdict.reason for verdict in result.verdicts if verdict.outcome != "apply"):
-            say(f"Not condensed: {reason}")
+        model = chosen_model(settings)
+        say(f"Condensing with {model}…")
+        result = Learner(memory, settings).propose(Batch("condense", model, review_all=settings.review_all))
+        reasons = dict.fromkeys(verdict.reason for verdict in result.verdicts if verdict.outcome != "apply")
+        say("\n".join(f"Not condensed: {reason}" for reason in reasons))
         if result.version:
             report(memory, result.version)
         else:
@@ -4104,7 +4026,7 @@ def memory_learn(settings: Settings, /, files: Any, model: str, dry_run: bool, y
         path = str(getattr(file, "name", "-"))  # of stdin it may be a number, with PYTHONUNBUFFERED
         changed = os.path.getmtime(path) if os.path.isfile(path) else time.time()
         at = dt.datetime.fromtimestamp(changed, dt.timezone.utc).isoformat()
-        notes.append((os.path.basename(path), text_of(file).removeprefix("\ufeff"), at))
+        notes.append((os.path.basename(path), file.read().decode().removeprefix("\ufeff"), at))
     with open_memory() as memory:
         messages, skipped = note_messages(memory, notes) if files else past_messages(memory, **which)
         if reasons := ", ".join(f"{count:,} {reason}" for reason, count in skipped.items() if count):
@@ -4115,124 +4037,108 @@ def memory_learn(settings: Settings, /, files: Any, model: str, dry_run: bool, y
         requests = [build_request(Document(memory.history.profile()), batch) for batch in batches(messages)]
         asked = f"{counted(len(messages), 'message')} in {counted(len(requests), 'request')} to {model}"
         say(f"To learn from: {asked}, which will read about {sum(map(len, requests)) // 4:,} tokens")
-        if dry_run:
-            return
-        if not yes:
+        if not (yes or dry_run):
             click.confirm("Learn from them?", abort=True, err=True)
-        learn_each(Learner(memory, settings), model, messages)
+        if not dry_run:
+            learn_each(Learner(memory, settings), model, messages)
 
 
-def home_rows(home: Home, budget: int) -> Iterator[tuple[str, Any, str]]:
-    """Tell of the profile, and of files that are not ours to use or were kept aside. Raises ``Problem``."""
-    home.check_own()
-    if home.directory.is_dir() and not os.access(home.directory, os.W_OK):
-        yield "problem", f"{tilde(home.directory)} can't be written to; see: ls -ld {for_shell(home.directory)}", ""
-    ours = [home.journal, taken_journal(home), home.news, home.no_system, home.paused, home.database, home.worker_log]
-    for path in (*ours, displaced_file(home), *map(home.lock_file, ("worker", "profile", "learn"))):
-        if os.path.lexists(path) and read_own(path, 1) is None:
-            yield "problem", f"{tilde(path)} is not a regular file of your own; see: ls -l {for_shell(path)}", ""
-    target = real_place(home)
-    for path in (*home.directory.glob("memory.db.*"), *target.parent.glob(f"*{target.name}.*")):
-        if re.search(f"{KEPT}$", path.name):
-            what = "The history was damaged" if path.name.startswith("memory") else "The profile could not be read"
-            yield "problem", f"{what}. The old file is kept; if you don't need it: rm {for_shell(path)}", ""
-    found = {"path": str(home.profile), "characters": None, "budget": budget, "facts": None}
-    yield "profile", found, ""  # all that is known, if it can't be read
-    text = read_profile(home.profile)
-    facts = len(Document(text).items)
-    size = f"{counted(facts, 'fact')}, {len(text):,} of {budget:,} characters"
-    yield "profile", found | {"characters": len(text), "facts": facts}, f"{tilde(home.profile)} ({size})"
-    yield from (("problem", warning, "") for warning in warnings_about(text, budget))
-
-
-def memory_rows(memory: Memory) -> Iterator[tuple[str, Any, str]]:
-    """Tell what was learned, what waits, what failed, and what that costs."""
-    db, now = memory.db, memory.now()
-    last = next(iter(memory.versions.list(1, "author = 'worker'")), None)
-    told = f"{ago(last.at, now)}: {'; '.join(map(str, last.changes))}" if last else ""
-    yield "last_learned", {"at": last.at, "version": last.id} if last else None, told
-    pending = waiting_messages(memory)
-    due = value(db, "select min(due) from turns where state = 'pending' and due > ?", now.timestamp())
-    again = f"; next try in {span(max(due - now.timestamp(), 1))}" if due else ""
-    yield "pending", pending, f"{counted(pending, 'message')}{again}"
-    yield "next_try", dt.datetime.fromtimestamp(due, dt.timezone.utc).isoformat() if due else None, ""
-    aside = rows(db, "select why as reason, model, count(*) as turns from turns where state = 'aside' group by 1, 2")
-    lines = [f"{counted(row['turns'], 'message')}: {row['reason']}" for row in aside]
-    yield "set_aside", aside, "\n".join([*lines, "To try again: llm memory update --retry"])
-    to_review, gone = len(waiting_edits(memory)), int(get_state(db, "no_room") or 0)
-    yield "to_review", to_review, f"{counted(to_review, 'edit')}: llm memory review"
-    yield "no_room", gone, f"{counted(gone, 'more edit')} found no room in review, and were not kept"
-    refused = refused_edits(memory, (now - dt.timedelta(days=7)).isoformat())
-    number = sum(edit.state == "refused" for edit in refused)
-    yield "refused", number, f"{counted(number, 'edit')} in the last 7 days; to see why: llm memory why --refused"
-    sums = "select model, count(*) as requests, sum(read) as read, sum(written) as written from requests"
-    costs = rows(db, f"{sums} where at >= ? group by model order by sum(read + written) desc", f"{now:%Y-%m}")
-    said = "this month {} to {model}, {read:,} tokens read, {written:,} written"
-    yield "costs", costs, "\n".join(said.format(counted(cost["requests"], "request"), **cost) for cost in costs)
-    whys = rows(db, "select distinct why from turns where state = 'pending' and why != ''")
-    failed = [call_failure(memory), *(row["why"] for row in whys)]
-    failed.append(get_state(db, "worker_failed").partition(" ")[2])
-    yield from (("problem", failure, "") for failure in failed if failure)
-    if unreadable := int(get_state(db, "unreadable") or 0):
-        yield "problem", f"{counted(unreadable, 'line')} of {tilde(memory.home.journal)} could not be read", ""
-    yield "failing", bool(get_state(db, "failing")), ""
-
-
-def status_rows(home: Home, settings: Settings) -> Iterator[tuple[str, Any, str]]:
-    """Tell everything about memory, as names with a value for JSON and a text for people; also each "problem"."""
+def setup_rows(home: Home, settings: Settings, problems: list[str]) -> Iterator[tuple[str, Any, str]]:
+    """Tell of shells, settings and the worker, of files that are not ours to use or were kept, and of the profile."""
     from llm_user_memory_shell import survey
 
-    installed, problems = survey(os.environ)
-    problems += [*settings.complaints, *(f"This version of llm has no {name}" for name in unsupported())]
-    yield from (("problem", problem, "") for problem in problems)
+    installed, damaged = survey(os.environ)
+    problems += [*damaged, *settings.complaints, *(f"This version of llm has no {name}" for name in unsupported())]
     yield "shell", {"installed": [str(shell.rc) for shell in installed], "active": bool(settings.auto)}, ""
-    try:
-        model = llm.get_model(chosen_model(settings))
-        if model.needs_key and not llm.get_key(alias=model.needs_key, env=model.key_env_var):
-            yield "problem", f"{model.model_id} has no key; to set one: llm keys set {model.needs_key}", ""
-    except Problem as problem:
-        yield "problem", problem.message, ""
-    try:
-        yield from home_rows(home, settings.budget)
-    except (OSError, Problem) as error:
-        yield "problem", in_words(error), ""
-    try:
-        with open_memory(home, looking=True) as memory:
-            yield from memory_rows(memory)
-    except (sqlite3.Error, OSError, Problem) as error:
-        yield "problem", in_words(error), ""
     names = [one.name for one in Home.in_use()]
-    both = f"{' and '.join(names)} are sent; new facts go into {names[-1]}" if len(names) > 1 else ""
-    yield "profiles", names, both
+    yield "profiles", names, f"{' and '.join(names)} are sent; new facts go into {names[-1]}" if names[1:] else ""
     yield "paused_since", paused_since(home) or None, ""
     yield "model", settings.model or None, f"{settings.model}, in place of the one of each conversation"
-    running, models = worker_runs(home), (read_own(home.no_system) or "").split()
+    running, refusing = worker_runs(home), (read_own(home.no_system) or "").split()
     learner = f"{'running now' if running else 'starts after your next prompt'}; its log: {tilde(home.worker_log)}"
     yield "worker", {"running": running, "log": str(home.worker_log)}, learner
     yield "llm_logging", not home.logging_off, ""
-    yield "profile_in_prompt", models, f"{', '.join(models)}: takes no system prompt"
+    yield "profile_in_prompt", refusing, f"{', '.join(refusing)}: takes no system prompt"
+    ours = [home.journal, taken_journal(home), home.news, home.no_system, home.paused, home.database, home.worker_log]
+    ours += [displaced_file(home), *map(home.lock_file, ("worker", "profile", "learn"))]
+    foreign = [path for path in ours if os.path.lexists(path) and read_own(path, 1) is None]
+    problems += [f"{tilde(path)} is not a regular file of your own; see: ls -l {for_shell(path)}" for path in foreign]
+    for path in kept_files(home):
+        if re.search(KEPT, path.name):
+            what = "The history was damaged" if path.name.startswith("memory") else "The profile could not be read"
+            problems.append(f"{what}. The old file is kept; if you don't need it: rm {for_shell(path)}")
+    found = {"path": str(home.profile), "characters": None, "budget": settings.budget, "facts": None}
+    yield "profile", found, ""  # all that is known, if it can't be read
+    text = read_profile(home.profile)
+    facts = len(Document(text).items)
+    size = f"{counted(facts, 'fact')}, {len(text):,} of {settings.budget:,} characters"
+    yield "profile", found | {"characters": len(text), "facts": facts}, f"{tilde(home.profile)} ({size})"
+    problems += warnings_about(text, settings.budget)
+    if home.directory.is_dir():
+        check_writable(home)
+
+
+def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterator[tuple[str, Any, str]]:
+    """Tell what was learned, what waits, what failed, and what that costs."""
+    with open_memory(home, looking=True) as memory:
+        db, now = memory.db, memory.now()
+        last = next(iter(memory.versions.list(1, "author = 'worker'")), None)
+        told = f"{ago(last.at, now)}: {'; '.join(map(str, last.changes))}" if last else ""
+        yield "last_learned", {"at": last.at, "version": last.id} if last else None, told
+        pending = waiting_messages(memory)
+        due = value(db, "select min(due) from turns where state = 'pending' and due > ?", now.timestamp())
+        again = f"; next try in {span(max(due - now.timestamp(), 1))}" if due else ""
+        yield "pending", pending, f"{counted(pending, 'message')}{again}"
+        yield "next_try", dt.datetime.fromtimestamp(due, dt.timezone.utc).isoformat() if due else None, ""
+        counts = "select why as reason, model, count(*) as turns from turns"
+        aside = rows(db, f"{counts} where state = 'aside' group by why, model")
+        lines = [f"{counted(row['turns'], 'message')}: {row['reason']}" for row in aside]
+        yield "set_aside", aside, "\n".join([*lines, "To try again: llm memory update --retry"])
+        to_review, gone = len(waiting_edits(memory)), int(get_state(db, "no_room") or 0)
+        yield "to_review", to_review, f"{counted(to_review, 'edit')}: llm memory review"
+        yield "no_room", gone, f"{counted(gone, 'more edit')} found no room in review, and were not kept"
+        refused = len(refused_edits(memory, (now - dt.timedelta(days=7)).isoformat()))
+        yield "refused", refused, f"{counted(refused, 'edit')} in the last 7 days; to see why: llm memory why --refused"
+        sums = "select model, count(*) as requests, sum(read) as read, sum(written) as written from requests"
+        costs = rows(db, f"{sums} where at >= ? group by model order by sum(read + written) desc", f"{now:%Y-%m}")
+        said = "this month {} to {model}, {read:,} tokens read, {written:,} written"
+        yield "costs", costs, "\n".join(said.format(counted(cost["requests"], "request"), **cost) for cost in costs)
+        problems += [row["why"] for row in rows(db, "select distinct why from turns where state = 'pending'")]
+        problems += [call_failure(memory), get_state(db, "worker_failed").partition(" ")[2]]
+        if unreadable := int(get_state(db, "unreadable") or 0):
+            problems.append(f"{counted(unreadable, 'line')} of {tilde(home.journal)} could not be read")
+        yield "failing", bool(get_state(db, "failing")), ""
+        model = llm.get_model(chosen_model(settings))
+        if model.needs_key and not llm.get_key(alias=model.needs_key, env=model.key_env_var):
+            problems.append(f"{model.model_id} has no key; to set one: llm keys set {model.needs_key}")
 
 
 @command("llm memory status", json_option, click.pass_obj)
-def memory_status(settings: Settings) -> None:
+def memory_status(settings: Settings) -> Any:
     "Show whether memory is active here, and what is wrong"
-    home, found = Home.current(), list(status_rows(Home.current(), settings))
-    data = {name: value for name, value, _ in found if name != "problem"}
-    problems = dict.fromkeys(value for name, value, _ in found if name == "problem")
+    home, problems = Home.current(), list[str]()
+    found: list[tuple[str, Any, str]] = []  # a name, its value for JSON, and a text that is shown if there is a value
+    for rows_of in (setup_rows, learning_rows):
+        try:
+            found.extend(rows_of(home, settings, problems))  # keeps what comes before an error
+        except (sqlite3.Error, OSError, Problem) as error:  # noqa: PERF203
+            problems.append(in_words(error))
+    problems = list(dict.fromkeys(filter(None, problems)))
+    data = {name: value for name, value, _ in found}
     state, colour, sentence = verdict(home, settings, failing=data.get("failing", False))
-    for line in for_current_profile(sentence).splitlines():
+    for line in for_profile(sentence, home.name).splitlines():
         write(line, fg=colour, bold=True)
     for problem in problems:
-        write(for_current_profile(problem), "Problem      ", fg="red")
+        write(for_profile(problem, home.name), "Problem      ", fg="red")
     labels = {"last_learned": "Learned", "pending": "Waiting", "costs": "Cost", "worker": "Background"}
     for name, value, text in found:
         label = labels.get(name, name.replace("_", " ").capitalize())
         for at, line in enumerate(text.splitlines() if value else ()):
-            write(for_current_profile(line), f"{'' if at else label:<13}")
-    text = json.dumps({"state": state, "here": sentence, **data, "problems": [*problems]})
+            write(for_profile(line, home.name), f"{'' if at else label:<13}")
+    text = json.dumps({"state": state, "here": sentence, **data, "problems": problems})
     for path in (os.path.expanduser("~"), os.path.realpath(os.path.expanduser("~"))):  # fit for publishing
         text = re.sub(re.escape(json.dumps(path)[1:-1]) + r"(?![\w-])", "~", text)
-    write_json(json.loads(text))
+    return json.loads(text)
 
 
 @command("llm memory install-shell --shell fish", shell_option, never_asks)

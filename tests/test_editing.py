@@ -75,16 +75,6 @@ def test_nothing_is_learned_while_the_editor_is_open(user: User) -> None:
     user.comes_to_know("I live in Leeds")
 
 
-def test_a_secret_written_in_the_editor_stays_and_brings_a_warning(user: User) -> None:
-    user.run("load", "-", stdin=PROFILE)
-    said = edit(user, """echo '- Wifi password is hunter2secret9' >> "$1" """)
-    assert user.facts[-1] == "Wifi password is hunter2secret9"
-    line = len(user.profile.splitlines())
-    assert f"contains a password on line {line}; it is sent with every prompt. See: llm memory edit" in said
-    assert "hunter2" not in said
-    assert "The profile contains" not in user.run("add", "Has a dog")[1]
-
-
 def test_a_new_profile_is_private_and_leaves_no_version_unless_edited(user: User) -> None:
     assert "Nothing was changed" in edit(user, """cp "$1" seen""")
     assert (user.profile, user.versions()) == ("", [])
@@ -156,12 +146,6 @@ def test_edit_says_that_it_waits_for_a_model_and_opens_the_editor_then(user: Use
     assert (process.returncode, (user.folder / "open").exists()) == (0, True)
 
 
-def test_editing_leaves_line_ends_byte_order_mark_and_missing_newline_as_they_are(user: User) -> None:
-    user.profile = text = "\ufeff# Me\r\n\r\n- Lives in Leeds\r\n- Likes tea"
-    edit(user, """sed -i 's/Leeds/York/' "$1" """)
-    assert user.places.profile.read_bytes() == text.replace("Leeds", "York").encode()
-
-
 def test_an_editor_that_deletes_the_profile_empties_it_and_that_can_be_undone(user: User) -> None:
     user.run("load", "-", stdin=PROFILE)
     assert "To undo this: llm memory undo\n" in edit(user, 'rm "$1"')
@@ -201,12 +185,3 @@ def test_add_writes_at_once_under_its_heading_from_an_argument_or_from_stdin(use
     )
     assert "Nothing was changed" in user.run("add", "lives in leeds.")[1]
     assert "nothing to add" in user.run("add", stdin=" \n", code=1)[1]
-
-
-def test_a_text_needs_no_quotes_and_may_begin_with_a_dash(user: User) -> None:
-    user.run("add", "- Likes tea")
-    user.run("add", "Plays", "the", "cello,", "badly", "--section", "Interests")
-    assert user.facts == ["Likes tea", "Plays the cello, badly"]
-    user.run("forget", "- Likes", "tea", "--yes")
-    assert user.facts == ["Plays the cello, badly"]
-    assert "No such option" in user.run("add", "--sektion", code=2)[1]
