@@ -3275,8 +3275,7 @@ class UserMemory(llm.Toolbox):
 
 # -- commands ----------------------------------------------------------------
 #
-# `llm memory …`. Each parses, calls one thing and prints: data on stdout, talk on
-# stderr. Errors become words in one place, the group's `invoke`.
+# Data goes to stdout, talk to stderr. Errors become words in one place, the group's `invoke`.
 
 GROUPS = {
     "Every day": "show why search add edit review status",
@@ -3327,7 +3326,6 @@ def say(message: str, **style: Any) -> None:
 
 
 def colour_of(change: object) -> str:
-    """Return the colour of a change as it is written: what comes is green, what goes red, what changes yellow."""
     return {"+ ": "green", "- ": "red"}.get(str(change)[:2], "yellow")
 
 
@@ -3370,8 +3368,6 @@ class _Group(click.Group):
                 raise
             options = "--accept IDS, or --drop IDS" if ctx.invoked_subcommand == "review" else "--yes"
             message = f"Can't ask without a terminal; use: llm memory {ctx.invoked_subcommand} {options}"
-        except UnicodeDecodeError:
-            message = "This is not valid UTF-8; save it as UTF-8, then try again"
         except BrokenPipeError:
             raise
         except (sqlite3.Error, OSError) as error:
@@ -3444,7 +3440,6 @@ def open_memory(home: Home | None = None, *, looking: bool = False) -> Iterator[
 
 
 def learning(home: Home) -> contextlib.AbstractContextManager[Any]:
-    """Take the lock of whoever learns, and say so if that takes a while."""
     try:
         return lock(home, "learn", 0.5)
     except Busy:
@@ -3453,7 +3448,6 @@ def learning(home: Home) -> contextlib.AbstractContextManager[Any]:
 
 
 def each_in_use() -> Iterator[Home]:
-    """Go through the profiles in use, each one's name above what is shown of it if there are several."""
     for home in Home.in_use():
         if len(Home.in_use()) > 1:
             write(f"{home.name}:", underline=True)
@@ -3662,6 +3656,13 @@ def warnings_about(text: str, budget: int) -> list[str]:
     return found
 
 
+def text_of(file: Any) -> str:
+    try:
+        return str(file.read().decode()).removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise Problem(f"{file.name} is not valid UTF-8; save it as UTF-8, then try again") from error
+
+
 @command("EDITOR=nano llm memory edit", never_asks, click.pass_obj)
 def memory_edit(settings: Settings) -> None:
     "Edit the profile in your editor"
@@ -3673,8 +3674,12 @@ def memory_edit(settings: Settings) -> None:
         text = memory.versions.text(base)
         with contextlib.suppress(FileExistsError):
             write_private(memory.home.profile, b"")
-        click.edit(filename=str(memory.home.profile))
-        memory.history.settle("edit", text)
+        try:
+            click.edit(filename=str(memory.home.profile))
+        except (click.ClickException, ValueError) as error:
+            raise Problem(f"{error}. To use another editor: export VISUAL=nano EDITOR=nano") from error
+        finally:
+            memory.history.settle("edit", text)
         # Not what another command has written meanwhile.
         made = memory.versions.list(1, "id > ? and author in ('edit', 'outside')", base)
         report(memory, made[0].id if made else 0)
@@ -3685,7 +3690,7 @@ def memory_edit(settings: Settings) -> None:
 @click.argument("file", type=click.File("rb"))
 def memory_load(settings: Settings, file: Any) -> None:
     "Replace the profile with FILE (- for stdin)"
-    text = file.read().decode()
+    text = text_of(file)
     with open_memory() as memory:
         report(memory, *memory.history.overwrite("load", text))
     say("\n".join(warnings_about(text, settings.budget)), fg="yellow")
@@ -3697,7 +3702,7 @@ def memory_load(settings: Settings, file: Any) -> None:
 def memory_add(text: str, section: str, force: bool) -> None:
     "Add TEXT to the profile as is; - reads stdin"
     if sys.stdin and (text == "-" or (not text and not sys.stdin.isatty())):
-        text = sys.stdin.buffer.read().decode()
+        text = text_of(sys.stdin.buffer)
     facts = [fact for line in text.splitlines() if (fact := re.sub(r"^\s*[-*+•]\s", "", line).strip())]
     section = section.strip(" \t#")
     if not (section and facts):
@@ -3731,7 +3736,6 @@ def parse_ids(texts: Iterable[str], waiting: Sequence[EditRow]) -> list[EditRow]
 
 
 def review_each(memory: Memory, waiting: Sequence[EditRow]) -> None:
-    """Ask about one edit after the other, and do at once what is answered."""
     for at, edit in enumerate(waiting):
         rest, (quoted, source) = waiting[at:], heard(edit)
         say(f"\n({at + 1}/{len(waiting)}) {edit.section}", bold=True)
@@ -3789,7 +3793,6 @@ def memory_review(accepted: tuple[str, ...], dropped: tuple[str, ...], yes: bool
 
 
 def take_back(memory: Memory, versions: Sequence[int] = (), steps: int = 1) -> None:
-    """Undo versions, or the newest changes, and say what that changed and what stays."""
     memory.history.settle()
     versions = versions or memory.versions.next_undo(steps)
     version, stays = memory.history.undo(versions)
@@ -3983,7 +3986,6 @@ def memory_condense(settings: Settings) -> None:
 
 
 def learn_each(learner: Learner, model: str, messages: Sequence[Message]) -> None:
-    """Learn the past batch by batch, and say how far that got. Raises ``ModelFailed`` at the end if some failed."""
     memory, read, failures = learner.memory, 0, list[ModelFailed]()
     try:
         with click.progressbar(batches(messages), label="Learning", file=sys.stderr) as bar:
@@ -4026,7 +4028,7 @@ def memory_learn(settings: Settings, /, files: Any, model: str, dry_run: bool, y
         path = str(getattr(file, "name", "-"))  # of stdin it may be a number, with PYTHONUNBUFFERED
         changed = os.path.getmtime(path) if os.path.isfile(path) else time.time()
         at = dt.datetime.fromtimestamp(changed, dt.timezone.utc).isoformat()
-        notes.append((os.path.basename(path), file.read().decode().removeprefix("\ufeff"), at))
+        notes.append((os.path.basename(path), text_of(file), at))
     with open_memory() as memory:
         messages, skipped = note_messages(memory, notes) if files else past_messages(memory, **which)
         if reasons := ", ".join(f"{count:,} {reason}" for reason, count in skipped.items() if count):
@@ -4044,7 +4046,6 @@ def memory_learn(settings: Settings, /, files: Any, model: str, dry_run: bool, y
 
 
 def setup_rows(home: Home, settings: Settings, problems: list[str]) -> Iterator[tuple[str, Any, str]]:
-    """Tell of shells, settings and the worker, of files that are not ours to use or were kept, and of the profile."""
     from llm_user_memory_shell import survey
 
     installed, damaged = survey(os.environ)
@@ -4079,7 +4080,6 @@ def setup_rows(home: Home, settings: Settings, problems: list[str]) -> Iterator[
 
 
 def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterator[tuple[str, Any, str]]:
-    """Tell what was learned, what waits, what failed, and what that costs."""
     with open_memory(home, looking=True) as memory:
         db, now = memory.db, memory.now()
         last = next(iter(memory.versions.list(1, "author = 'worker'")), None)
