@@ -1357,9 +1357,8 @@ def paused_since(home: Home) -> str:
 
 # -- edits -------------------------------------------------------------------
 #
-# A model's reply, and the judgement of it: pure. An edit is applied, held for
-# the user to review, or rejected, each with a reason in the user's words. A
-# reason may quote the edit, so reasons are never logged.
+# A model's reply, and the judgement of it: pure. An edit is applied, held for the user to review, or
+# rejected, with a reason in the user's words. A reason may quote the edit, so reasons are never logged.
 
 NO_UPDATE = "NO_UPDATE"
 LONGEST_FACT = 200
@@ -1729,8 +1728,7 @@ def judge(
 
 # -- journal and log ---------------------------------------------------------
 #
-# The journal is ours: the turn's id, and the length and digest of the typed words,
-# never the words. The log is llm's: the prompt, typed words and piped text in one.
+# Our journal has the length and digest of the typed words, llm's log the prompt: typed words and piped text in one.
 
 
 class Turn(NamedTuple):
@@ -1776,13 +1774,6 @@ def past_turns(home: Home) -> Iterator[Turn]:
         yield from sorted(logged(home, ids[at : at + 500]).values())
 
 
-def find_typed(prompt: str, length: int, sha256: str) -> int | None:
-    """Find where in a logged prompt the words begin that have this length and digest; ``None`` if nowhere."""
-    end = len(prompt) - length
-    first = 0 if len(prompt) <= 20_000 else end  # a template may have put words of its own behind them
-    return next((at for at in range(end, first - 1, -1) if digest(prompt[at : at + length]) == sha256), None)
-
-
 def taken_journal(home: Home) -> pathlib.Path:
     """Return the file that is being taken in, and kept until no call can still be writing to it."""
     return home.journal.with_name(".typed.jsonl.taken")
@@ -1821,8 +1812,11 @@ def take_in(memory: Memory) -> bool:
     with db.atomic():
         for id, note in notes.items():
             turn = turns.get(id, Turn(id, "", "", "", ""))
-            length = int(note.get("length") or 0)
-            start = find_typed(turn.prompt, length, str(note.get("sha256")))
+            length, prompt = int(note.get("length") or 0), turn.prompt
+            end = len(prompt) - length
+            first = 0 if len(prompt) <= 20_000 else end  # a template may have put words of its own behind them
+            places = (at for at in range(end, first - 1, -1) if digest(prompt[at : at + length]) == note.get("sha256"))
+            start = next(places, None)
             at = str(note.get("at") or turn.at)
             row = {"id": id, "at": at, "thread": turn.thread, "start": start, "length": length}
             row |= {"model": note.get("model") or turn.model, "review": int(bool(note.get("review")))}
@@ -3658,7 +3652,7 @@ def warnings_about(text: str, budget: int) -> list[str]:
 
 def text_of(file: Any) -> str:
     try:
-        return str(file.read().decode()).removeprefix("\ufeff")
+        return str(file.read().decode())
     except UnicodeDecodeError as error:
         raise Problem(f"{file.name} is not valid UTF-8; save it as UTF-8, then try again") from error
 
@@ -4028,7 +4022,7 @@ def memory_learn(settings: Settings, /, files: Any, model: str, dry_run: bool, y
         path = str(getattr(file, "name", "-"))  # of stdin it may be a number, with PYTHONUNBUFFERED
         changed = os.path.getmtime(path) if os.path.isfile(path) else time.time()
         at = dt.datetime.fromtimestamp(changed, dt.timezone.utc).isoformat()
-        notes.append((os.path.basename(path), text_of(file), at))
+        notes.append((os.path.basename(path), text_of(file).removeprefix("\ufeff"), at))
     with open_memory() as memory:
         messages, skipped = note_messages(memory, notes) if files else past_messages(memory, **which)
         if reasons := ", ".join(f"{count:,} {reason}" for reason, count in skipped.items() if count):
