@@ -1419,11 +1419,8 @@ def parse_reply(reply: str) -> list[Edit] | None:
 
 
 _MARKUP = (
-    r"<[!/?]"  # comments, closing tags, declarations
-    r"|<[a-z][\w:-]*[\s/][^<>]*="  # a tag with attributes
-    r"|(?<![\w>])<[a-z]"  # any other tag; "List<String>" is a type
+    r"<[!/?]|<[a-z][\w:-]*[\s/][^<>]*=|(?<![\w>])<[a-z]|&#\w|&[a-z]{2,8};"  # HTML; "List<String>" is a type
     r"|\]\(|!\[|(?<![\w\]])\[[^\]]*\]\s?\[|^\[[^\]]*\]:"  # links and images of Markdown, inline and by reference
-    r"|&#\w|&[a-z]{2,8};"
 )
 _BLOCK = r"(?:#{1,6}|>|[-*+•]|\[[ xX]?\])(?:\s|$)|`{3}|~{3}"
 
@@ -1700,7 +1697,6 @@ def judge(
             sources += [Message(line)] if any(year <= m.at[:4] for year in years for m in messages) else []
         here = document.find(line, item.section) if item else None
         change = (edit.action, line, edit.fact, edit.quote)
-        failed = [v.edit.fact for v in verdicts if v.outcome != "apply"]
         changed = [v.item for v in verdicts if v.outcome == "apply"]
         p = _Proposal(edit=edit, item=item, line=line, document=document, condensing=condensing, budget=budget)
         p.pieces = _find_pieces(edit.quote, sources)
@@ -1708,7 +1704,9 @@ def judge(
         p.typed = "\n".join(message.text for message in (*earlier, *sources) if message.thread_id in threads)
         p.shown = line if condensing else seen.text
         p.gone = item is not None and (not here or item in changed)
-        p.alone = condensing and not edit.fact and any(related(line, fact) for fact in failed)
+        p.alone = (
+            condensing and not edit.fact and any(related(line, v.edit.fact) for v in verdicts if v.outcome != "apply")
+        )
         p.too_many = not condensing and len(proved) > most_edits
         taken = _taken_away([*day, change]) if item and not condensing else 0
         p.too_much = taken > max(5, a_day_ago // 2, _taken_away(day))
