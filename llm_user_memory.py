@@ -11,10 +11,8 @@ One readable Markdown file about the user, sent with every prompt and kept true 
                  └── history: lock, version <── gates
 
 An *edit* is one line of a model's reply (``ADD``, ``REPLACE``, ``REMOVE``) with a *quote*, which must stand word for
-word in something the user typed. The model never writes the file: code judges every edit.
-
-``Home`` names all files and locks. What concerns shells is in the package ``llm_user_memory_shell``.
-First comes what can be done to a profile, then who does it: the learner, a call, the tools, the commands.
+word in something the user typed. The model never writes the file: code judges every edit. ``Home`` names all files and
+locks. First comes what can be done to a profile, then who does it: the learner, a call, the tools, the commands.
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ def register_tools(register: Callable[[Any], None]) -> None:
 
 @llm.hookimpl
 def register_commands(cli: click.Group) -> None:
-    settings = Settings.from_env(os.environ)
+    settings = Settings(os.environ)
     for name in ("LLM_MEMORY_AUTO", "LLM_MEMORY_LINE"):
         os.environ.pop(name, None)  # or a tool or editor that llm starts would pass it on to an llm of its own
     memory_group.context_settings["obj"] = settings
@@ -87,66 +85,39 @@ class Busy(Problem):
     """Another process holds the lock."""
 
 
-class Foreign(Problem):
-    """Something that is not a file of the user's own stands where one of ours should be."""
-
-
-DEFAULT_INTERVAL: float = 5
 DEFAULT_PROFILE = "default"
 PROFILE_NAME = r"(?!(?:auto|search)\Z)[a-z0-9][a-z0-9_-]{0,31}"
-BUDGET = 8_000  # characters of profile above which facts are condensed before any is added
 
 
-class Settings(NamedTuple):
-    """The environment variables ``LLM_MEMORY_*``, understood."""
+class Settings:
+    """The environment variables ``LLM_MEMORY_*``, understood; nonsense becomes the safe value and a complaint."""
 
-    auto: str = ""  # where to send the profile automatically: "system", "prompt" or not at all ("")
-    auto_off: bool = False  # the shell function is there, but switched off for this call
-    line: str = ""  # the command line as the user typed it; "" where the shell keeps none
-    disabled: bool = False
-    updates: bool = True
-    interval: float = DEFAULT_INTERVAL  # seconds between two looks at the journal
-    model: str = ""
-    review_all: bool = False
-    budget: int = BUDGET
-    debug: bool = False
-    notices: bool = True
-    complaints: tuple[str, ...] = ()  # values that make no sense, and what is used instead
+    def __init__(self, environ: Mapping[str, str] = types.MappingProxyType({})) -> None:
+        self.complaints: list[str] = []  # values that make no sense, and what is used instead
 
-    @classmethod
-    def from_env(cls, environ: Mapping[str, str]) -> Settings:
-        """Read the settings; nonsense becomes the safe value and a complaint."""
-        complaints: list[str] = []
-
-        def read(
-            name: str, default: Any = False, safe: Any = False, kind: Any = click.BOOL, wanted: str = "true or false"
-        ) -> Any:
+        def read(name: str, default: Any, safe: Any, kind: Any = click.BOOL, wanted: str = "true or false") -> Any:
             value = environ.get(f"LLM_MEMORY_{name}", "").strip()
             with contextlib.suppress(click.BadParameter):
-                converted = kind.convert(value, None, None) if value else default
-                if str(converted) != "nan":
-                    return converted
-            complaints.append(f"LLM_MEMORY_{name}={value!r} is not {wanted}; {str(safe).lower()} is used")
+                return kind.convert(value, None, None) if value else default
+            self.complaints.append(f"LLM_MEMORY_{name}={value!r} is not {wanted}; {str(safe).lower()} is used")
             return safe
 
-        auto = given = read("AUTO", "", kind=click.STRING).lower()
+        # Where to send the profile automatically: "system", "prompt" or not at all ("").
+        self.auto = given = environ.get("LLM_MEMORY_AUTO", "").strip().lower()
         if given not in {"system", "prompt"}:
-            auto = "system" if read("AUTO") else ""
-        seconds, characters = click.FloatRange(0.001, 86_400), click.IntRange(100, 9_999_999)
-        return cls(
-            auto=auto,
-            auto_off=bool(given) and not auto,
-            line=environ.get("LLM_MEMORY_LINE", ""),
-            disabled=read("DISABLED", safe=True),
-            updates=read("UPDATES", default=True),
-            interval=read("UPDATE_INTERVAL", DEFAULT_INTERVAL, DEFAULT_INTERVAL, seconds, "0.001 to 86,400 seconds"),
-            model=read("MODEL", "", kind=click.STRING),
-            review_all=bool(read("REVIEW", "", "all", click.Choice(["all"], case_sensitive=False), "“all”")),
-            budget=read("BUDGET", BUDGET, BUDGET, characters, "100 to 9,999,999 characters"),
-            debug=read("DEBUG"),
-            notices=read("NOTICES", default=True),
-            complaints=tuple(complaints),
-        )
+            self.auto = "system" if read("AUTO", False, False) else ""
+        self.auto_off = bool(given) and not self.auto  # the shell function is there, but switched off for this call
+        self.line = environ.get("LLM_MEMORY_LINE", "")  # as the user typed it; "" where the shell keeps none
+        self.disabled: bool = read("DISABLED", False, True)
+        self.updates: bool = read("UPDATES", True, False)
+        seconds = click.FloatRange(0.001, 86_400)  # between two looks at the journal
+        self.interval: float = read("UPDATE_INTERVAL", 5.0, 5.0, seconds, "0.001 to 86,400 seconds")
+        self.model = environ.get("LLM_MEMORY_MODEL", "").strip()
+        self.review_all = bool(read("REVIEW", "", "all", click.Choice(["all"], case_sensitive=False), "“all”"))
+        characters = click.IntRange(100, 9_999_999)  # of profile; above it facts are condensed before any is added
+        self.budget: int = read("BUDGET", 8_000, 8_000, characters, "100 to 9,999,999 characters")
+        self.debug: bool = read("DEBUG", False, False)
+        self.notices: bool = read("NOTICES", True, False)
 
 
 class Home:
@@ -170,8 +141,8 @@ class Home:
     @classmethod
     def named(cls, names: str) -> list[Home]:
         """Return the homes of one profile, or of several as in ``default+work``. Raises ``Problem``."""
-        # Absolute, as the worker runs in another folder.
-        user_dir, isolated = llm.user_dir().absolute(), bool(os.environ.get("LLM_USER_PATH"))
+        user_dir = llm.user_dir().absolute()  # as the worker runs in another folder
+        isolated = bool(os.environ.get("LLM_USER_PATH"))
         wanted = dict.fromkeys(name.strip() for name in (names or DEFAULT_PROFILE).casefold().split("+"))
         for name in wanted:
             if name != DEFAULT_PROFILE and not re.fullmatch(PROFILE_NAME, name):  # a regex costs a call 1 ms
@@ -191,8 +162,7 @@ class Home:
     @classmethod
     def all(cls) -> list[Home]:
         """Return the homes of all existing profiles, the default one first."""
-        (default,) = cls.named(DEFAULT_PROFILE)
-        paths = sorted((default.directory / "profiles").glob("*"))
+        paths = sorted((llm.user_dir() / "memory" / "profiles").glob("*"))
         names = [path.name for path in paths if path.is_dir() and re.fullmatch(PROFILE_NAME, path.name)]
         return cls.named("+".join([DEFAULT_PROFILE, *names]))
 
@@ -216,8 +186,7 @@ class Home:
 
     def lock_file(self, name: str) -> pathlib.Path:
         """Return the lock of the ``profile`` (held while it changes), of ``learn`` (a batch), or of the ``worker``."""
-        # Not in the runtime directory: cron and ssh see another one.
-        return self.directory / f"{name}.lock"
+        return self.directory / f"{name}.lock"  # not in the runtime directory: cron and ssh see another one
 
     def check_own(self) -> None:
         """Raise ``Problem`` if the directory is another user's: its profile is not to be trusted."""
@@ -226,7 +195,6 @@ class Home:
             raise Problem(f"{tilde(self.directory)} {wrong}: sudo chown -R $(id -un) {for_shell(self.directory)}")
 
     def create(self) -> None:
-        """Make the directory, readable by its owner only. Raises ``Problem`` if it is another user's."""
         self.check_own()
         self.user_dir.mkdir(parents=True, exist_ok=True)
         for folder in self.folders:
@@ -243,7 +211,6 @@ def for_profile(text: str, name: str) -> str:
 
 
 def tilde(path: pathlib.Path) -> str:
-    """Write a path as a person does, with ``~`` for their home."""
     with contextlib.suppress(ValueError, RuntimeError):
         return str(pathlib.Path("~") / path.relative_to(pathlib.Path.home()))
     return str(path)
@@ -265,31 +232,24 @@ def at_terminal(*streams: Any) -> bool:
 
 
 def plain() -> bool:
-    """Tell whether colours are unwelcome."""
     return "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
 
 
 def open_own(path: pathlib.Path, flags: int, *, follow: bool = False) -> int:
-    """Open a regular file of the user's own, behind a symlink only with ``follow``. Raises ``Foreign``, ``OSError``.
-
-    It never waits: a FIFO or a lease in its place must not hang a call.
-    """
-    flags |= getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    """Open a regular file of the user's own, behind a symlink only with ``follow``. Raises ``Problem``, ``OSError``."""
+    flags |= getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # a FIFO or a lease must not hang a call
     if not follow:
         flags |= getattr(os, "O_NOFOLLOW", 0)
-    wrong = "is not a regular file"
     try:
         file = os.open(path, flags, 0o600)
         status = os.fstat(file)
-        if stat.S_ISREG(status.st_mode):
-            if os.name != "posix" or status.st_uid == os.geteuid():
-                return file
-            wrong = "belongs to another user"
+        if stat.S_ISREG(status.st_mode) and (os.name != "posix" or status.st_uid == os.geteuid()):
+            return file
         os.close(file)
     except OSError as error:
         if error.errno not in {errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.EAGAIN}:
             raise
-    raise Foreign(f"{tilde(path)} {wrong}; see: ls -l {for_shell(path)}")
+    raise Problem(f"{tilde(path)} is not a regular file of your own; see: ls -l {for_shell(path)}")
 
 
 def read_own(path: pathlib.Path, most: int = 10_000_000) -> str | None:
@@ -297,7 +257,7 @@ def read_own(path: pathlib.Path, most: int = 10_000_000) -> str | None:
     try:
         with open(open_own(path, os.O_RDONLY), "rb") as file:
             return file.read(most).decode("utf-8", "replace")
-    except (FileNotFoundError, NotADirectoryError, Foreign):
+    except (FileNotFoundError, NotADirectoryError, Problem):
         return None
 
 
@@ -330,8 +290,7 @@ def lock(home: Home, name: str, patience: float = 60.0) -> contextlib.AbstractCo
 
 # -- text --------------------------------------------------------------------
 #
-# Strings in, strings out: lines, how words are compared, which characters
-# nobody sees, and times as people write them.
+# Strings in, strings out: lines, how words are compared, which characters nobody sees, times as people write them.
 
 # Scripts without spaces between words, from Thai to Japanese; and Korean, which attaches particles to words.
 UNSPACED = r"[\u0e00-\u0eff\u1000-\u11ff\u1780-\u17ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff]"
@@ -356,13 +315,11 @@ def counted(number: int, noun: str) -> str:
 
 
 def split_lines(text: str) -> tuple[str, ...]:
-    """Split a text into its lines, with their ends."""
-    # Not str.splitlines: it also splits at form feeds, U+2028 and their like.
+    """Split a text into its lines, with their ends; not at form feeds, U+2028 and their like."""
     return tuple(re.findall(r"[^\n]*\n|[^\n]+", text))
 
 
 def stripped(line: str) -> str:
-    """Return a line without byte order mark, blanks and line end."""
     return line.strip("\ufeff \t\r\n")
 
 
@@ -376,7 +333,6 @@ def digest(text: str) -> str:
 
 
 def without_tag(text: str, tag: str) -> str:
-    """Disarm a tag: the text can neither open nor close it."""
     return re.sub(rf"<(?=[\s/]*{tag})", "&lt;", text, flags=re.IGNORECASE)
 
 
@@ -424,9 +380,7 @@ def alike(one: str, other: str) -> bool:
 
 @functools.lru_cache(maxsize=10_000)
 def has_form(word: str, text: str) -> bool:
-    """Tell whether a text has a folded word in some form."""
-    others = frozenset(substance(text))
-    return word in others or any(alike(word, other) for other in others)
+    return any(alike(word, other) for other in substance(text))
 
 
 def related(text: str, other: str) -> bool:
@@ -464,10 +418,7 @@ def indexed(text: str) -> str:
 
 
 def search_terms(query: str, form: Callable[[str], str]) -> str:
-    """Write a query in SQLite's full-text syntax, with each word formatted by ``form``; ``""`` without words.
-
-    It matches all words, or all on one side of an ``or``.
-    """
+    """Ask SQLite's full-text search for all words, or all on one side of an ``or``; ``""`` without words."""
     sides = re.split(r"\s+or\s+", printable(query).replace('"', " "), flags=re.IGNORECASE)
     terms = [[form(word) for word in re.findall(r"\S*[^\W_]\S*", side) if word.casefold() != "and"] for side in sides]
     return " OR ".join(f"({' AND '.join(side)})" for side in terms if side)
@@ -491,10 +442,9 @@ def local_time(at: str) -> str:
 
 
 def span(seconds: float) -> str:
-    for size, unit in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
-        if seconds >= size:
-            return counted(int(seconds // size), unit)
-    return counted(int(seconds), "second")
+    sizes = {"day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
+    unit = next((unit for unit, size in sizes.items() if seconds >= size), "second")
+    return counted(int(seconds // sizes[unit]), unit)
 
 
 def ago(at: str, now: dt.datetime) -> str:
@@ -503,10 +453,7 @@ def ago(at: str, now: dt.datetime) -> str:
 
 
 def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") -> dt.datetime:
-    """Read a time the user names: ``2h``, ``3 days ago``, ``yesterday``, ``2026-11-01``, ``2026-11-01 14:30``.
-
-    A day without a time means its end, or the given time of day. Raises ``Problem``.
-    """
+    """Read ``2h``, ``3 days ago``, ``yesterday``, ``2026-11-01 14:30``, or a day, at ``clock``. Raises ``Problem``."""
     text, today = text.strip().casefold(), now.astimezone().date()
     text = {"today": str(today), "yesterday": str(today - dt.timedelta(1))}.get(text, text)
     units = {unit[0]: unit for unit in ("weeks", "days", "hours", "minutes", "seconds")}
@@ -524,9 +471,8 @@ def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") ->
 
 # -- secrets -----------------------------------------------------------------
 #
-# A small table of shapes, because the libraries for it cost 0.3–5 s of import and found no more (measured).
-# Patterns match text in lower case; a group marks the secret part, and a check sees it as it was typed.
-# Repetitions are bounded, or start only once in a run of characters: a megabyte must not take minutes.
+# A table of shapes; libraries cost 0.3–5 s of import and found no more (measured). Patterns match text in lower case, a
+# group marks the secret, a check sees it as typed. Repetitions are bounded: a megabyte must not take minutes.
 
 # fmt: off
 # Random, but public, so it is not looked at: certificates, hashes, images, parameters of addresses.
@@ -635,7 +581,6 @@ def find_secrets(text: str) -> list[tuple[int, int, str]]:
 
 
 def mask_secrets(text: str) -> str:
-    """Replace every secret by a word saying what was there."""
     kept, at = "", 0
     for start, end, kind in find_secrets(text):
         if start >= at:
@@ -645,7 +590,6 @@ def mask_secrets(text: str) -> str:
 
 
 def without_masks(text: str) -> str:
-    """Return a text without the words that stand in place of secrets."""
     return re.sub("|".join(rf"\[{kind[2:]}\]" for kind, _, _ in SECRETS), "", text)
 
 
@@ -954,7 +898,7 @@ def read_profile(path: pathlib.Path, *, follow: bool = True) -> str:
         wrong = f"is too large (more than {LARGEST_PROFILE:,} bytes); shorten it: llm memory edit"
     except FileNotFoundError:
         return ""
-    except Foreign as problem:
+    except Problem as problem:
         raise ProfileUnreadable(problem.message) from problem
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
@@ -2696,7 +2640,7 @@ def worker_runs(home: Home) -> bool:
         return False
     import fcntl
 
-    with contextlib.suppress(OSError, Foreign), open(open_own(home.lock_file("worker"), os.O_RDWR), "rb") as file:
+    with contextlib.suppress(OSError, Problem), open(open_own(home.lock_file("worker"), os.O_RDWR), "rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # for an instant: a starting worker waits longer
         except BlockingIOError:
@@ -2729,7 +2673,7 @@ def run_worker(home: Home, settings: Settings) -> None:
     with contextlib.suppress(OSError, AttributeError):
         os.nice(10)
     # Each call has noted its own of these. Ours are not for what was typed in another terminal.
-    settings = settings._replace(model="", review_all=False)
+    settings.model, settings.review_all = "", False
     try:
         held = lock(home, "worker", 1)  # longer than anyone takes to look whether a worker runs
     except (Problem, OSError):  # another has it, or it can't be opened, which status says
@@ -2737,7 +2681,7 @@ def run_worker(home: Home, settings: Settings) -> None:
     code, at_work, idle = os.path.getmtime(__file__), time.monotonic(), False
     with held:
         while not idle:
-            time.sleep(min(settings.interval, DEFAULT_INTERVAL))
+            time.sleep(min(settings.interval, 5))
             is_same_code = os.path.exists(__file__) and os.path.getmtime(__file__) == code
             if not is_same_code or not home.lock_file("worker").exists():  # or its home is gone
                 os._exit(0)
@@ -2785,7 +2729,7 @@ def _poll(home: Home, settings: Settings, *, last: bool) -> bool:
 def _write_log(home: Home, message: str) -> None:
     """Add a line to the worker's log, if there is a place for it."""
     path = home.worker_log
-    with contextlib.suppress(OSError, Foreign):
+    with contextlib.suppress(OSError, Problem):
         if not home.isolated:  # else it is in our folder, which must not come back when its user has removed it
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(open_own(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY), "a", encoding="utf-8") as log:
@@ -2889,7 +2833,7 @@ def found_facts(homes: Iterable[Home], query: str) -> str:
 
 def load_fragment(argument: str) -> list[llm.Fragment]:
     """Your profile: memory:auto, or memory:NAME for a named one. All facts it ever had: memory:search:QUERY"""
-    if Settings.from_env(os.environ).disabled:
+    if Settings(os.environ).disabled:
         return []
     name = argument.removesuffix("\0")
     if name.startswith("search:"):
@@ -3196,7 +3140,7 @@ def _cut(text: str, width: int) -> str:
 
 def propose_edits(home: Home, edits: Iterable[Edit]) -> list[tuple[Verdict, int, bool]]:
     """Propose what a tool asks for; return each verdict, its version (or 0), and if it waits. Raises ``Problem``."""
-    settings, call = Settings.from_env(os.environ), Call.running
+    settings, call = Settings(os.environ), Call.running
     if not (settings.updates and call and call.is_logged) or paused_since(home):
         raise Problem("Learning is off, or this conversation is not logged. For the user: llm memory status")
     call.take_part()
@@ -3224,7 +3168,7 @@ class UserMemory(llm.Toolbox):
 
     @property
     def _homes(self) -> list[Home]:
-        if Settings.from_env(os.environ).disabled:
+        if Settings(os.environ).disabled:
             raise Problem("The user has switched memory off (LLM_MEMORY_DISABLED)")
         asked_for = Call.running.homes if Call.running and self._profile == "auto" else []
         return asked_for or homes_of(self._profile)
