@@ -17,6 +17,7 @@ locks. First comes what can be done to a profile, then who does it: the learner,
 
 from __future__ import annotations
 
+# Heavy modules (filelock, platformdirs, sqlite_utils, …) are imported where they are used: every llm call loads this.
 import base64
 import contextlib
 import datetime as dt
@@ -40,9 +41,6 @@ from typing import Any, NamedTuple
 
 import click
 import llm
-
-# Heavy modules (filelock, platformdirs, sqlite_utils, …) are imported where they are used: every llm call loads this.
-
 
 # -- hooks, called by llm ----------------------------------------------------
 
@@ -73,8 +71,6 @@ def __dir__() -> list[str]:
 
 
 # -- settings and places -----------------------------------------------------
-#
-# The environment, understood, and the paths of all files. Looking creates nothing.
 
 
 class Problem(click.ClickException):
@@ -102,26 +98,23 @@ class Settings:
             self.complaints.append(f"LLM_MEMORY_{name}={value!r} is not {wanted}; {str(safe).lower()} is used")
             return safe
 
-        # Where to send the profile automatically: "system", "prompt" or not at all ("").
-        self.auto = given = environ.get("LLM_MEMORY_AUTO", "").strip().lower()
+        self.auto = given = environ.get("LLM_MEMORY_AUTO", "").strip().lower()  # "system", "prompt" or "": not sent
         if given not in {"system", "prompt"}:
             self.auto = "system" if read("AUTO", False, False) else ""
         self.auto_off = bool(given) and not self.auto  # the shell function is there, but switched off for this call
         self.line = environ.get("LLM_MEMORY_LINE", "")  # as the user typed it; "" where the shell keeps none
         self.disabled: bool = read("DISABLED", False, True)
         self.updates: bool = read("UPDATES", True, False)
-        seconds = click.FloatRange(0.001, 86_400)  # between two looks at the journal
-        self.interval: float = read("UPDATE_INTERVAL", 5.0, 5.0, seconds, "0.001 to 86,400 seconds")
+        self.interval: float = read("UPDATE_INTERVAL", 5, 5, click.FloatRange(0.001, 86_400), "0.001 to 86,400 seconds")
         self.model = environ.get("LLM_MEMORY_MODEL", "").strip()
         self.review_all = bool(read("REVIEW", "", "all", click.Choice(["all"], case_sensitive=False), "“all”"))
-        characters = click.IntRange(100, 9_999_999)  # of profile; above it facts are condensed before any is added
-        self.budget: int = read("BUDGET", 8_000, 8_000, characters, "100 to 9,999,999 characters")
+        self.budget: int = read("BUDGET", 8_000, 8_000, click.IntRange(100, 9_999_999), "100 to 9,999,999 characters")
         self.debug: bool = read("DEBUG", False, False)
         self.notices: bool = read("NOTICES", True, False)
 
 
 class Home:
-    """Paths of all files of one profile, below one llm user directory."""
+    """Paths of all files of one profile, below one llm user directory. Looking creates nothing."""
 
     def __init__(self, user_dir: pathlib.Path, name: str = DEFAULT_PROFILE, *, isolated: bool = False) -> None:
         base = user_dir / "memory"
@@ -137,18 +130,18 @@ class Home:
         self.paused = self.directory / "paused"  # since when; no file: not paused
         self.no_system = self.directory / "no-system"  # ids of models that refuse system prompts
         self.logs = user_dir / "logs.db"  # llm's own, which is only read
+        self.logs_off = user_dir / "logs-off"  # llm's own; no file: it logs
 
     @classmethod
     def named(cls, names: str) -> list[Home]:
         """Return the homes of one profile, or of several as in ``default+work``. Raises ``Problem``."""
         user_dir = llm.user_dir().absolute()  # as the worker runs in another folder
-        isolated = bool(os.environ.get("LLM_USER_PATH"))
         wanted = dict.fromkeys(name.strip() for name in (names or DEFAULT_PROFILE).casefold().split("+"))
         for name in wanted:
             if name != DEFAULT_PROFILE and not re.fullmatch(PROFILE_NAME, name):  # a regex costs a call 1 ms
                 allowed = "Use up to 32 letters a-z, digits, - and _, as in: export LLM_MEMORY_PROFILE=work"
                 raise Problem(f"{name!r} can't be a profile's name. {allowed}")
-        return [cls(user_dir, name, isolated=isolated) for name in wanted]
+        return [cls(user_dir, name, isolated=bool(os.environ.get("LLM_USER_PATH"))) for name in wanted]
 
     @classmethod
     def in_use(cls) -> list[Home]:
@@ -161,14 +154,9 @@ class Home:
 
     @classmethod
     def all(cls) -> list[Home]:
-        """Return the homes of all existing profiles, the default one first."""
         paths = sorted((llm.user_dir() / "memory" / "profiles").glob("*"))
         names = [path.name for path in paths if path.is_dir() and re.fullmatch(PROFILE_NAME, path.name)]
         return cls.named("+".join([DEFAULT_PROFILE, *names]))
-
-    @property
-    def logging_off(self) -> bool:
-        return (self.user_dir / "logs-off").exists()
 
     @property
     def worker_log(self) -> pathlib.Path:
@@ -181,8 +169,8 @@ class Home:
     @property
     def last_use(self) -> float | None:
         """Return when one of its files was last written, in seconds since 1970; ``None`` if it has none."""
-        files = (self.profile, self.database, self.journal)
-        return max((path.stat().st_mtime for path in files if path.exists()), default=None)
+        paths = filter(os.path.exists, (self.profile, self.database, self.journal))
+        return max(map(os.path.getmtime, paths), default=None)
 
     def lock_file(self, name: str) -> pathlib.Path:
         """Return the lock of the ``profile`` (held while it changes), of ``learn`` (a batch), or of the ``worker``."""
@@ -205,9 +193,8 @@ class Home:
 
 def for_profile(text: str, name: str) -> str:
     """Add ``--profile`` to the ``llm memory`` commands in a message, unless it is about the default profile."""
-    if name == DEFAULT_PROFILE:
-        return text
-    return re.sub(r"\bllm memory (?=[a-z])(?!profiles|\w*install-)", f"llm memory --profile {name} ", text)
+    option = "" if name == DEFAULT_PROFILE else f"--profile {name} "
+    return re.sub(r"\bllm memory (?=[a-z])(?!profiles|\w*install-)", f"llm memory {option}", text)
 
 
 def tilde(path: pathlib.Path) -> str:
@@ -238,8 +225,7 @@ def plain() -> bool:
 def open_own(path: pathlib.Path, flags: int, *, follow: bool = False) -> int:
     """Open a regular file of the user's own, behind a symlink only with ``follow``. Raises ``Problem``, ``OSError``."""
     flags |= getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # a FIFO or a lease must not hang a call
-    if not follow:
-        flags |= getattr(os, "O_NOFOLLOW", 0)
+    flags |= 0 if follow else getattr(os, "O_NOFOLLOW", 0)
     try:
         file = os.open(path, flags, 0o600)
         status = os.fstat(file)
@@ -289,8 +275,6 @@ def lock(home: Home, name: str, patience: float = 60.0) -> contextlib.AbstractCo
 
 
 # -- text --------------------------------------------------------------------
-#
-# Strings in, strings out: lines, how words are compared, which characters nobody sees, times as people write them.
 
 # Scripts without spaces between words, from Thai to Japanese; and Korean, which attaches particles to words.
 UNSPACED = r"[\u0e00-\u0eff\u1000-\u11ff\u1780-\u17ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff]"
@@ -298,15 +282,14 @@ _STRAIGHT = str.maketrans("‘’‚‛ʼ“”„‟«»‐‑‒–—−", '\
 _LETTERS = str.maketrans("ıłøđ", "ilod")  # variants that Unicode treats as letters of their own
 # Words that prove nothing: function words, words that report facts, and months.
 _LIGHT = """
-about all always and any are but can does for from has have how its just like likes live lives make more need never
-not only our out please prefer prefers she should that the their them they this use user uses want wants was were
-what when where which who why will with work works would you since until now again aber als auf aus das dass dem den
-der des die ein eine einen für habe seit hat ich immer ist kein keine mag mein mit möchte nicht nie oder sich und
-von wie wir wohnt zum avec dans est les mes pas plus pour que qui sur une veut depuis desde ahora con del las los
-mis muy para pero por prefiere quiere soy tengo tiene una che não tem uma non sono een het van voor niet sinds nu
-att har inte jag och som jest mam мне мой что как это для january february march april may june july august
-september october november december jan feb mar apr jun jul aug sep oct nov dec januar februar märz mai juni juli
-oktober dezember
+about all always and any are but can does for from has have how its just like likes live lives make more need never not
+only our out please prefer prefers she should that the their them they this use user uses want wants was were what when
+where which who why will with work works would you since until now again aber als auf aus das dass dem den der des die
+ein eine einen für habe seit hat ich immer ist kein keine mag mein mit möchte nicht nie oder sich und von wie wir wohnt
+zum avec dans est les mes pas plus pour que qui sur une veut depuis desde ahora con del las los mis muy para pero por
+prefiere quiere soy tengo tiene una che não tem uma non sono een het van voor niet sinds nu att har inte jag och som
+jest mam мне мой что как это для january february march april may june july august september october november december
+jan feb mar apr jun jul aug sep oct nov dec januar februar märz mai juni juli oktober dezember
 """
 
 
@@ -355,10 +338,8 @@ def words(text: str) -> tuple[str, ...]:
     """Split a text into folded words; scripts without spaces into pairs of characters."""
     found: list[str] = []
     for word in re.findall(rf"(?:(?={UNSPACED})[^\W_])+|(?:(?!{UNSPACED})[^\W_])+", folded(text)):
-        if re.match(UNSPACED, word):
-            found += [word[at : at + 2] for at in range(max(1, len(word) - 1))]
-        else:
-            found.append(word)
+        pairs = [word[at : at + 2] for at in range(max(1, len(word) - 1))]
+        found += pairs if re.match(UNSPACED, word) else [word]
     return tuple(found)
 
 
@@ -384,15 +365,13 @@ def has_form(word: str, text: str) -> bool:
 
 
 def related(text: str, other: str) -> bool:
-    """Tell whether another text has, in some form, a meaningful word of this one."""
     return any(has_form(word, other) for word in substance(text))
 
 
 # Controls, formats, surrogates, private use, fillers of scripts, selectors and tags; but line ends and tabs.
 _UNSEEN = (
     r"\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f"
-    r"\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\uf8ff\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb"
-    r"\U000e0000-\U000e0fff\U000f0000-\U0010ffff"
+    r"\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\uf8ff\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U0010ffff"
 )
 _SEEN = rf"[^\x00-\x7f\u200c\u200d\ufe0e\ufe0f{_UNSEEN}]"
 # Persian, Hindi and emoji are spelled with joiners and selectors, beside a character that is not ASCII.
@@ -424,15 +403,11 @@ def search_terms(query: str, form: Callable[[str], str]) -> str:
     return " OR ".join(f"({' AND '.join(side)})" for side in terms if side)
 
 
-def parse_time(at: str) -> dt.datetime:
-    """Read an ISO 8601 time as llm logs it; without an offset it is UTC."""
-    moment = dt.datetime.fromisoformat(at)
-    return moment if moment.tzinfo else moment.replace(tzinfo=dt.timezone.utc)
-
-
 def local_date(at: str, form: str = "%Y-%m-%d %A") -> str:
+    """Write an ISO 8601 time as the user's clock shows it; without an offset it is UTC, as llm logs it."""
     try:
-        return parse_time(at).astimezone().strftime(form)
+        moment = dt.datetime.fromisoformat(at)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=dt.timezone.utc)).astimezone().strftime(form)
     except (ValueError, OverflowError):
         return "unknown"
 
@@ -448,7 +423,7 @@ def span(seconds: float) -> str:
 
 
 def ago(at: str, now: dt.datetime) -> str:
-    seconds = (now - parse_time(at)).total_seconds()
+    seconds = (now - dt.datetime.fromisoformat(at)).total_seconds()
     return f"{span(seconds)} ago" if seconds >= 60 else "just now"
 
 
@@ -475,10 +450,9 @@ def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") ->
 # group marks the secret, a check sees it as typed. Repetitions are bounded: a megabyte must not take minutes.
 
 # fmt: off
-# Random, but public, so it is not looked at: certificates, hashes, images, parameters of addresses.
-_PUBLIC = r"""-----begin[ ](?:[a-z0-9 ]{0,30}public[ ]key|certificate)[^-]{0,20}-----[^-]{0,9999}
-    | (?:\baaaa[bce]|;base64,|\bsha\d{1,3}[:-]|\betag[: ]{1,2}(?:w/)?"?|\bpublic[ _-]?key\W{1,3}(?:is[ ])?)[\w/+=-]{10,}
-    | \b(?:pk_(?:live|test)|cus|pi)_\w{14,} | \border[a-z .:#]{1,9}[\d -]{9,}
+# Random, but public, so it is not looked at: public keys, hashes, images, parameters of addresses.
+_PUBLIC = r"""(?:\baaaa[bce]|;base64,|\bsha\d{1,3}[:-]|\betag[: ]{1,2}(?:w/)?"?|\bpublic[ _-]?key\W{1,3}(?:is[ ])?)
+    [\w/+=-]{10,} | \b(?:pk_(?:live|test)|cus|pi)_\w{14,} | \border[a-z .:#]{1,9}[\d -]{9,}
     | [?&](?!\w{0,30}(?:sig|token|key|secret|auth|pass|code|session))\w{1,30}=[^&\s]{1,300}"""
 # What a password is called, in the languages there are.
 _NAME = r"""(?:(?<!1)pass(?:word|wort|[ ]?phrase|code|wd|ord)|pwd|\bpw|\bmdp|kennwort|schlüssel|wachtwoord|senha
@@ -488,10 +462,9 @@ _NAME = r"""(?:(?<!1)pass(?:word|wort|[ ]?phrase|code|wd|ord)|pwd|\bpw|\bmdp|ken
     |(?:\b(?:wifi|wlan|wpa)|recovery|backup|rescue|one-time|verification)[ -](?:key|code))(?:s|si|m|et)?(?![a-z0-9])"""
 # What a secret number is called: of a card, a phone, a door, a person; not the pin of a plug, no postal code.
 _DOOR = "(?:door|alarm|gate|unlock|safe|lock|tür|haus|port|entrée|immeuble|garage|puerta)"
-_NUMBER = rf"""(?:\bp(?:in|uk)(?:-?[ck]oden?)?(?![ ]\d|[ ]?code.{{0,20}}\d{{5}})|пин(?:-?код)?
-    |digicode|passcode|暗証番号|{_DOOR}\w{{0,8}}(?:[ ][a-z]{{1,8}})?[ -]?(?:combination|[ck]od[eo][nt]?)
-    |\bc[oó]d(?:e|ice|igo)[ ](?:\w{{1,3}}['’ ]){{0,3}}{_DOOR}\w{{0,4}}
-    |\b(?:ssn|social[ ]security|national[ ]insurance|pesel|dni|cpf|bsn))"""
+_NUMBER = rf"""(?:\bp(?:in|uk)(?:-?[ck]oden?)?(?![ ]\d|[ ]?code.{{0,20}}\d{{5}})|пин(?:-?код)?|digicode
+    |passcode|暗証番号|{_DOOR}\w{{0,8}}(?:[ ][a-z]{{1,8}})?[ -]?(?:combination|[ck]od[eo][nt]?)|\b(?:ssn|pesel|dni
+    |cpf|bsn|social[ ]security|national[ ]insurance)|\bc[oó]d(?:e|ice|igo)[ ](?:\w{{1,3}}['’ ]){{0,3}}{_DOOR}\w{{0,4}})"""
 # Between a name and its secret: a word of another script, or some like "for the router is"; then, perhaps, a sign.
 _GAP = r"""(?:[^!-~\n]{0,16}|(?:[ ](?!(?:and|but|or|in|since|before|after)\b)[^\s\d:=,!?;]{1,14}){0,5})["']?
     (?:\s?[:=—–]{1,2}>?\s{0,3}|[ ]|(?<![ -~]))["'`“„«「]?"""
@@ -522,12 +495,10 @@ def _luhn(number: str) -> bool:
 
 
 def _iban(number: str) -> bool:
-    number = number.lower()  # the sign for kelvin is no letter before
     return int("".join(str(int(char, 36)) for char in (number[4:] + number[:4]).replace(" ", ""))) % 97 == 1
 
 
-# Kind, check and pattern.
-SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
+SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (  # kind, check and pattern
     ("a private key", bool, r"""-----begin[ ][a-z ]{0,30}private[ ]key[^-]{0,9}-----(?:\s|\\[rn])*
         [\w+/=][^-]+(?:-(?!----)[^-]*)*(?:-----end[^-]{0,40}-----)?"""),
     # With a provider's prefix: ghp_…, sk-…, xoxb-…, GOCSPX-…, SG.…
@@ -540,9 +511,7 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
     # What is called a key, token or session; or stands in the address of a webhook.
     ("a key or token", _random, rf"""(?:(?<!public[ _-])(?<!cache[ _-])(?:key|token|secret|credential|\bpat|auth|\bsig
         |\blogin|bearer|basic|\bsession|\w{{0,9}}s(?:ession_?|es)?id)(?:_id)?s?{_GAP}
-        ((?=\D{{0,30}}\d)[\w.~+/=%:-]{{10,}})
-        |hooks?[./][\w./-]{{1,60}}/([\w-]{{20,}}))"""),
-    # user:password@host, or a key as the user.
+        ((?=\D{{0,30}}\d)[\w.~+/=%:-]{{10,}}) | hooks?[./][\w./-]{{1,60}}/([\w-]{{20,}}))"""),
     ("a login in an address", bool, r"""://(?:[^\s/:@]{0,200}:(?!(?:[<{*[][^\s/]*|\$\w+|pass(?:word)?|guest)@)
         ([^\s/]{1,200})|([^\s/:@]{20,200}))@"""),
     # Behind its name or the user's, with letters and digits.
@@ -571,7 +540,7 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
 
 def find_secrets(text: str) -> list[tuple[int, int, str]]:
     """Find the start, end and kind of every secret, in text order; one may be inside another."""
-    text = text.replace("İ", "I")  # the only letter that is longer in lower case
+    text = text.replace("İ", "I").replace("\u212a", "K")  # in lower case one is longer, and one is another letter
     low = re.sub(f"(?ax){_PUBLIC}", lambda found: "\n" * len(found[0]), text.lower())
     found: list[tuple[int, int, str]] = []
     for kind, check, row in SECRETS:
@@ -2925,7 +2894,7 @@ class Call:
     @property
     def is_logged(self) -> bool:
         """The turn goes into llm's own log, as its user wants: ``chat`` logs even where logging is off."""
-        params, off = self.ctx.params, Home.current().logging_off
+        params, off = self.ctx.params, Home.current().logs_off.exists()
         return not (params.get("no_log") or params.get("database") or (off and not params.get("log")))
 
     def _typed_words(self) -> str:
@@ -3426,7 +3395,7 @@ def verdict(home: Home, settings: Settings, *, failing: bool = False) -> tuple[s
         (not settings.auto, "off here", "red", f"Memory is {here}"),
         (paused, "paused", "yellow", paused),
         (not settings.updates, "not learning", "yellow", f"{no}; to change that: unset LLM_MEMORY_UPDATES"),
-        (home.logging_off, "not learning", "yellow", f"{no} while llm's log is off; to turn it on: llm logs on"),
+        (home.logs_off.exists(), "not learning", "yellow", f"{no} while llm's log is off; to turn it on: llm logs on"),
         (failing, "not learning", "yellow", "Memory is on, but can't learn right now"),
         (True, "on", "green", "Memory is on: every prompt carries your profile, and what you type is learned"),
     )
@@ -4153,7 +4122,7 @@ def status_rows(home: Home, settings: Settings) -> Iterator[tuple[str, Any, str]
     running, models = worker_runs(home), (read_own(home.no_system) or "").split()
     learner = f"{'running now' if running else 'starts after your next prompt'}; its log: {tilde(home.worker_log)}"
     yield "worker", {"running": running, "log": str(home.worker_log)}, learner
-    yield "llm_logging", not home.logging_off, ""
+    yield "llm_logging", not home.logs_off.exists(), ""
     yield "profile_in_prompt", models, f"{', '.join(models)}: takes no system prompt"
 
 
