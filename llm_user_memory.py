@@ -462,9 +462,9 @@ _NAME = r"""(?:(?<!1)pass(?:word|wort|[ ]?phrase|code|wd|ord)|pwd|\bpw|\bmdp|ken
     |(?:\b(?:wifi|wlan|wpa)|recovery|backup|rescue|one-time|verification)[ -](?:key|code))(?:s|si|m|et)?(?![a-z0-9])"""
 # What a secret number is called: of a card, a phone, a door, a person; not the pin of a plug, no postal code.
 _DOOR = "(?:door|alarm|gate|unlock|safe|lock|tür|haus|port|entrée|immeuble|garage|puerta)"
-_NUMBER = rf"""(?:\bp(?:in|uk)(?:-?[ck]oden?)?(?![ ]\d|[ ]?code.{{0,20}}\d{{5}})|пин(?:-?код)?|digicode
-    |passcode|暗証番号|{_DOOR}\w{{0,8}}(?:[ ][a-z]{{1,8}})?[ -]?(?:combination|[ck]od[eo][nt]?)|\b(?:ssn|pesel|dni
-    |cpf|bsn|social[ ]security|national[ ]insurance)|\bc[oó]d(?:e|ice|igo)[ ](?:\w{{1,3}}['’ ]){{0,3}}{_DOOR}\w{{0,4}})"""
+_NUMBER = rf"""(?:\bp(?:in|uk)(?:-?[ck]oden?)?(?![ ]\d|[ ]?code.{{0,20}}\d{{5}})|пин(?:-?код)?|digicode|passcode
+    |暗証番号|{_DOOR}\w{{0,8}}(?:[ ][a-z]{{1,8}})?[ -]?(?:combination|[ck]od[eo][nt]?)|\b(?:ssn|pesel|dni|cpf
+    |bsn|social[ ]security|national[ ]insurance)|\bc[oó]d(?:e|ice|igo)[ ](?:\w{{1,3}}['’ ]){{0,3}}{_DOOR}\w{{0,4}})"""
 # Between a name and its secret: a word of another script, or some like "for the router is"; then, perhaps, a sign.
 _GAP = r"""(?:[^!-~\n]{0,16}|(?:[ ](?!(?:and|but|or|in|since|before|after)\b)[^\s\d:=,!?;]{1,14}){0,5})["']?
     (?:\s?[:=—–]{1,2}>?\s{0,3}|[ ]|(?<![ -~]))["'`“„«「]?"""
