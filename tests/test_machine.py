@@ -136,8 +136,6 @@ class People(RuleBasedStateMachine):
         self.undone.close()
         shutil.rmtree(self.folder)
 
-    # What happens
-
     def token(self) -> str:
         self.count += 1
         return f"zq{self.count:03}x"
@@ -185,9 +183,8 @@ class People(RuleBasedStateMachine):
 
     @rule(target=tokens, end=st.sampled_from(ENDS), form=st.sampled_from(FORMS), top=st.booleans())
     def saves_in_another_program(self, end: str, form: str, top: bool) -> str:
-        token = self.token()
+        token, text = self.token(), self.text
         line = form.format(f"Wrote {token}") + end
-        text = self.text
         self.save(line + "\n" + text if top else text + "\n" * (not text.endswith("\n")) + line)
         self.wrote(line)
         return token
@@ -266,11 +263,6 @@ class People(RuleBasedStateMachine):
         assert self.text == text
         self.wrote(text)
         return token
-
-    @rule()
-    def clears(self) -> None:
-        self.memory.history.overwrite("clear", "")
-        assert self.text == ""
 
     @rule(token=tokens)
     def forgets(self, token: str) -> None:
@@ -416,8 +408,6 @@ class People(RuleBasedStateMachine):
         said = {text for _, text, _ in Document(self.text).sayings()}
         facts = {hit.fact for hit in memory.search_facts(self.memory, query)}
         assert facts == {text for text in said if re.search(r"zq\d+x", text)}
-
-    # What must hold
 
     def files(self) -> list[pathlib.Path]:
         return [*self.home.directory.iterdir(), *(self.folder / "dotfiles").iterdir()]
