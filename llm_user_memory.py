@@ -11,14 +11,13 @@ One readable Markdown file about the user, sent with every prompt and kept true 
                  └── history: lock, version <── gates
 
 An *edit* is one line of a model's reply (``ADD``, ``REPLACE``, ``REMOVE``) with a *quote*, which must stand word for
-word in something the user typed. The model never writes the file: code judges every edit.
-
-``Home`` names all files and locks. What concerns shells is in the package ``llm_user_memory_shell``.
-First comes what can be done to a profile, then who does it: the learner, a call, the tools, the commands.
+word in something the user typed. The model never writes the file: code judges every edit. ``Home`` names all files and
+locks. First comes what can be done to a profile, then who does it: the learner, a call, the tools, the commands.
 """
 
 from __future__ import annotations
 
+# Heavy modules (filelock, platformdirs, sqlite_utils, …) are imported where they are used: every llm call loads this.
 import base64
 import contextlib
 import datetime as dt
@@ -43,9 +42,6 @@ from typing import Any, NamedTuple
 import click
 import llm
 
-# Heavy modules (filelock, platformdirs, sqlite_utils, …) are imported where they are used: every llm call loads this.
-
-
 # -- hooks, called by llm ----------------------------------------------------
 
 
@@ -61,7 +57,7 @@ def register_tools(register: Callable[[Any], None]) -> None:
 
 @llm.hookimpl
 def register_commands(cli: click.Group) -> None:
-    settings = Settings.from_env(os.environ)
+    settings = Settings(os.environ)
     for name in ("LLM_MEMORY_AUTO", "LLM_MEMORY_LINE"):
         os.environ.pop(name, None)  # or a tool or editor that llm starts would pass it on to an llm of its own
     memory_group.context_settings["obj"] = settings
@@ -75,8 +71,6 @@ def __dir__() -> list[str]:
 
 
 # -- settings and places -----------------------------------------------------
-#
-# The environment, understood, and the paths of all files. Looking creates nothing.
 
 
 class Problem(click.ClickException):
@@ -87,70 +81,40 @@ class Busy(Problem):
     """Another process holds the lock."""
 
 
-class Foreign(Problem):
-    """Something that is not a file of the user's own stands where one of ours should be."""
-
-
-DEFAULT_INTERVAL: float = 5
 DEFAULT_PROFILE = "default"
 PROFILE_NAME = r"(?!(?:auto|search)\Z)[a-z0-9][a-z0-9_-]{0,31}"
-BUDGET = 8_000  # characters of profile above which facts are condensed before any is added
 
 
-class Settings(NamedTuple):
-    """The environment variables ``LLM_MEMORY_*``, understood."""
+class Settings:
+    """The environment variables ``LLM_MEMORY_*``, understood; nonsense becomes the safe value and a complaint."""
 
-    auto: str = ""  # where to send the profile automatically: "system", "prompt" or not at all ("")
-    auto_off: bool = False  # the shell function is there, but switched off for this call
-    line: str = ""  # the command line as the user typed it; "" where the shell keeps none
-    disabled: bool = False
-    updates: bool = True
-    interval: float = DEFAULT_INTERVAL  # seconds between two looks at the journal
-    model: str = ""
-    review_all: bool = False
-    budget: int = BUDGET
-    debug: bool = False
-    notices: bool = True
-    complaints: tuple[str, ...] = ()  # values that make no sense, and what is used instead
+    def __init__(self, environ: Mapping[str, str] = types.MappingProxyType({})) -> None:
+        self.complaints: list[str] = []  # values that make no sense, and what is used instead
 
-    @classmethod
-    def from_env(cls, environ: Mapping[str, str]) -> Settings:
-        """Read the settings; nonsense becomes the safe value and a complaint."""
-        complaints: list[str] = []
-
-        def read(
-            name: str, default: Any = False, safe: Any = False, kind: Any = click.BOOL, wanted: str = "true or false"
-        ) -> Any:
+        def read(name: str, default: Any, safe: Any, kind: Any = click.BOOL, wanted: str = "true or false") -> Any:
             value = environ.get(f"LLM_MEMORY_{name}", "").strip()
             with contextlib.suppress(click.BadParameter):
-                converted = kind.convert(value, None, None) if value else default
-                if str(converted) != "nan":
-                    return converted
-            complaints.append(f"LLM_MEMORY_{name}={value!r} is not {wanted}; {str(safe).lower()} is used")
+                return kind.convert(value, None, None) if value else default
+            self.complaints.append(f"LLM_MEMORY_{name}={value!r} is not {wanted}; {str(safe).lower()} is used")
             return safe
 
-        auto = given = read("AUTO", "", kind=click.STRING).lower()
+        self.auto = given = environ.get("LLM_MEMORY_AUTO", "").strip().lower()  # "system", "prompt" or "": not sent
         if given not in {"system", "prompt"}:
-            auto = "system" if read("AUTO") else ""
-        seconds, characters = click.FloatRange(0.001, 86_400), click.IntRange(100, 9_999_999)
-        return cls(
-            auto=auto,
-            auto_off=bool(given) and not auto,
-            line=environ.get("LLM_MEMORY_LINE", ""),
-            disabled=read("DISABLED", safe=True),
-            updates=read("UPDATES", default=True),
-            interval=read("UPDATE_INTERVAL", DEFAULT_INTERVAL, DEFAULT_INTERVAL, seconds, "0.001 to 86,400 seconds"),
-            model=read("MODEL", "", kind=click.STRING),
-            review_all=bool(read("REVIEW", "", "all", click.Choice(["all"], case_sensitive=False), "“all”")),
-            budget=read("BUDGET", BUDGET, BUDGET, characters, "100 to 9,999,999 characters"),
-            debug=read("DEBUG"),
-            notices=read("NOTICES", default=True),
-            complaints=tuple(complaints),
-        )
+            self.auto = "system" if read("AUTO", False, False) else ""
+        self.auto_off = bool(given) and not self.auto  # the shell function is there, but switched off for this call
+        self.line = environ.get("LLM_MEMORY_LINE", "")  # as the user typed it; "" where the shell keeps none
+        self.disabled: bool = read("DISABLED", False, True)
+        self.updates: bool = read("UPDATES", True, False)
+        self.interval: float = read("UPDATE_INTERVAL", 5, 5, click.FloatRange(0.001, 86_400), "0.001 to 86,400 seconds")
+        self.model = environ.get("LLM_MEMORY_MODEL", "").strip()
+        self.review_all = bool(read("REVIEW", "", "all", click.Choice(["all"], case_sensitive=False), "“all”"))
+        self.budget: int = read("BUDGET", 8_000, 8_000, click.IntRange(100, 9_999_999), "100 to 9,999,999 characters")
+        self.debug: bool = read("DEBUG", False, False)
+        self.notices: bool = read("NOTICES", True, False)
 
 
 class Home:
-    """Paths of all files of one profile, below one llm user directory."""
+    """Paths of all files of one profile, below one llm user directory. Looking creates nothing."""
 
     def __init__(self, user_dir: pathlib.Path, name: str = DEFAULT_PROFILE, *, isolated: bool = False) -> None:
         base = user_dir / "memory"
@@ -166,18 +130,18 @@ class Home:
         self.paused = self.directory / "paused"  # since when; no file: not paused
         self.no_system = self.directory / "no-system"  # ids of models that refuse system prompts
         self.logs = user_dir / "logs.db"  # llm's own, which is only read
+        self.logs_off = user_dir / "logs-off"  # llm's own; no file: it logs
 
     @classmethod
     def named(cls, names: str) -> list[Home]:
         """Return the homes of one profile, or of several as in ``default+work``. Raises ``Problem``."""
-        # Absolute, as the worker runs in another folder.
-        user_dir, isolated = llm.user_dir().absolute(), bool(os.environ.get("LLM_USER_PATH"))
+        user_dir = llm.user_dir().absolute()  # as the worker runs in another folder
         wanted = dict.fromkeys(name.strip() for name in (names or DEFAULT_PROFILE).casefold().split("+"))
         for name in wanted:
             if name != DEFAULT_PROFILE and not re.fullmatch(PROFILE_NAME, name):  # a regex costs a call 1 ms
                 allowed = "Use up to 32 letters a-z, digits, - and _, as in: export LLM_MEMORY_PROFILE=work"
                 raise Problem(f"{name!r} can't be a profile's name. {allowed}")
-        return [cls(user_dir, name, isolated=isolated) for name in wanted]
+        return [cls(user_dir, name, isolated=bool(os.environ.get("LLM_USER_PATH"))) for name in wanted]
 
     @classmethod
     def in_use(cls) -> list[Home]:
@@ -190,15 +154,9 @@ class Home:
 
     @classmethod
     def all(cls) -> list[Home]:
-        """Return the homes of all existing profiles, the default one first."""
-        (default,) = cls.named(DEFAULT_PROFILE)
-        paths = sorted((default.directory / "profiles").glob("*"))
+        paths = sorted((llm.user_dir() / "memory" / "profiles").glob("*"))
         names = [path.name for path in paths if path.is_dir() and re.fullmatch(PROFILE_NAME, path.name)]
         return cls.named("+".join([DEFAULT_PROFILE, *names]))
-
-    @property
-    def logging_off(self) -> bool:
-        return (self.user_dir / "logs-off").exists()
 
     @property
     def worker_log(self) -> pathlib.Path:
@@ -211,13 +169,12 @@ class Home:
     @property
     def last_use(self) -> float | None:
         """Return when one of its files was last written, in seconds since 1970; ``None`` if it has none."""
-        files = (self.profile, self.database, self.journal)
-        return max((path.stat().st_mtime for path in files if path.exists()), default=None)
+        paths = filter(os.path.exists, (self.profile, self.database, self.journal))
+        return max(map(os.path.getmtime, paths), default=None)
 
     def lock_file(self, name: str) -> pathlib.Path:
         """Return the lock of the ``profile`` (held while it changes), of ``learn`` (a batch), or of the ``worker``."""
-        # Not in the runtime directory: cron and ssh see another one.
-        return self.directory / f"{name}.lock"
+        return self.directory / f"{name}.lock"  # not in the runtime directory: cron and ssh see another one
 
     def check_own(self) -> None:
         """Raise ``Problem`` if the directory is another user's: its profile is not to be trusted."""
@@ -226,7 +183,6 @@ class Home:
             raise Problem(f"{tilde(self.directory)} {wrong}: sudo chown -R $(id -un) {for_shell(self.directory)}")
 
     def create(self) -> None:
-        """Make the directory, readable by its owner only. Raises ``Problem`` if it is another user's."""
         self.check_own()
         self.user_dir.mkdir(parents=True, exist_ok=True)
         for folder in self.folders:
@@ -237,13 +193,11 @@ class Home:
 
 def for_profile(text: str, name: str) -> str:
     """Add ``--profile`` to the ``llm memory`` commands in a message, unless it is about the default profile."""
-    if name == DEFAULT_PROFILE:
-        return text
-    return re.sub(r"\bllm memory (?=[a-z])(?!profiles|\w*install-)", f"llm memory --profile {name} ", text)
+    option = "" if name == DEFAULT_PROFILE else f"--profile {name} "
+    return re.sub(r"\bllm memory (?=[a-z])(?!profiles|\w*install-)", f"llm memory {option}", text)
 
 
 def tilde(path: pathlib.Path) -> str:
-    """Write a path as a person does, with ``~`` for their home."""
     with contextlib.suppress(ValueError, RuntimeError):
         return str(pathlib.Path("~") / path.relative_to(pathlib.Path.home()))
     return str(path)
@@ -265,31 +219,23 @@ def at_terminal(*streams: Any) -> bool:
 
 
 def plain() -> bool:
-    """Tell whether colours are unwelcome."""
     return "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
 
 
 def open_own(path: pathlib.Path, flags: int, *, follow: bool = False) -> int:
-    """Open a regular file of the user's own, behind a symlink only with ``follow``. Raises ``Foreign``, ``OSError``.
-
-    It never waits: a FIFO or a lease in its place must not hang a call.
-    """
-    flags |= getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    if not follow:
-        flags |= getattr(os, "O_NOFOLLOW", 0)
-    wrong = "is not a regular file"
+    """Open a regular file of the user's own, behind a symlink only with ``follow``. Raises ``Problem``, ``OSError``."""
+    flags |= getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # a FIFO or a lease must not hang a call
+    flags |= 0 if follow else getattr(os, "O_NOFOLLOW", 0)
     try:
         file = os.open(path, flags, 0o600)
         status = os.fstat(file)
-        if stat.S_ISREG(status.st_mode):
-            if os.name != "posix" or status.st_uid == os.geteuid():
-                return file
-            wrong = "belongs to another user"
+        if stat.S_ISREG(status.st_mode) and (os.name != "posix" or status.st_uid == os.geteuid()):
+            return file
         os.close(file)
     except OSError as error:
         if error.errno not in {errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.EAGAIN}:
             raise
-    raise Foreign(f"{tilde(path)} {wrong}; see: ls -l {for_shell(path)}")
+    raise Problem(f"{tilde(path)} is not a regular file of your own; see: ls -l {for_shell(path)}")
 
 
 def read_own(path: pathlib.Path, most: int = 10_000_000) -> str | None:
@@ -297,7 +243,7 @@ def read_own(path: pathlib.Path, most: int = 10_000_000) -> str | None:
     try:
         with open(open_own(path, os.O_RDONLY), "rb") as file:
             return file.read(most).decode("utf-8", "replace")
-    except (FileNotFoundError, NotADirectoryError, Foreign):
+    except (FileNotFoundError, NotADirectoryError, Problem):
         return None
 
 
@@ -329,9 +275,6 @@ def lock(home: Home, name: str, patience: float = 60.0) -> contextlib.AbstractCo
 
 
 # -- text --------------------------------------------------------------------
-#
-# Strings in, strings out: lines, how words are compared, which characters
-# nobody sees, and times as people write them.
 
 # Scripts without spaces between words, from Thai to Japanese; and Korean, which attaches particles to words.
 UNSPACED = r"[\u0e00-\u0eff\u1000-\u11ff\u1780-\u17ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff]"
@@ -339,15 +282,14 @@ _STRAIGHT = str.maketrans("‘’‚‛ʼ“”„‟«»‐‑‒–—−", '\
 _LETTERS = str.maketrans("ıłøđ", "ilod")  # variants that Unicode treats as letters of their own
 # Words that prove nothing: function words, words that report facts, and months.
 _LIGHT = """
-about all always and any are but can does for from has have how its just like likes live lives make more need never
-not only our out please prefer prefers she should that the their them they this use user uses want wants was were
-what when where which who why will with work works would you since until now again aber als auf aus das dass dem den
-der des die ein eine einen für habe seit hat ich immer ist kein keine mag mein mit möchte nicht nie oder sich und
-von wie wir wohnt zum avec dans est les mes pas plus pour que qui sur une veut depuis desde ahora con del las los
-mis muy para pero por prefiere quiere soy tengo tiene una che não tem uma non sono een het van voor niet sinds nu
-att har inte jag och som jest mam мне мой что как это для january february march april may june july august
-september october november december jan feb mar apr jun jul aug sep oct nov dec januar februar märz mai juni juli
-oktober dezember
+about all always and any are but can does for from has have how its just like likes live lives make more need never not
+only our out please prefer prefers she should that the their them they this use user uses want wants was were what when
+where which who why will with work works would you since until now again aber als auf aus das dass dem den der des die
+ein eine einen für habe seit hat ich immer ist kein keine mag mein mit möchte nicht nie oder sich und von wie wir wohnt
+zum avec dans est les mes pas plus pour que qui sur une veut depuis desde ahora con del las los mis muy para pero por
+prefiere quiere soy tengo tiene una che não tem uma non sono een het van voor niet sinds nu att har inte jag och som
+jest mam мне мой что как это для january february march april may june july august september october november december
+jan feb mar apr jun jul aug sep oct nov dec januar februar märz mai juni juli oktober dezember
 """
 
 
@@ -356,13 +298,11 @@ def counted(number: int, noun: str) -> str:
 
 
 def split_lines(text: str) -> tuple[str, ...]:
-    """Split a text into its lines, with their ends."""
-    # Not str.splitlines: it also splits at form feeds, U+2028 and their like.
+    """Split a text into its lines, with their ends; not at form feeds, U+2028 and their like."""
     return tuple(re.findall(r"[^\n]*\n|[^\n]+", text))
 
 
 def stripped(line: str) -> str:
-    """Return a line without byte order mark, blanks and line end."""
     return line.strip("\ufeff \t\r\n")
 
 
@@ -376,7 +316,6 @@ def digest(text: str) -> str:
 
 
 def without_tag(text: str, tag: str) -> str:
-    """Disarm a tag: the text can neither open nor close it."""
     return re.sub(rf"<(?=[\s/]*{tag})", "&lt;", text, flags=re.IGNORECASE)
 
 
@@ -399,10 +338,8 @@ def words(text: str) -> tuple[str, ...]:
     """Split a text into folded words; scripts without spaces into pairs of characters."""
     found: list[str] = []
     for word in re.findall(rf"(?:(?={UNSPACED})[^\W_])+|(?:(?!{UNSPACED})[^\W_])+", folded(text)):
-        if re.match(UNSPACED, word):
-            found += [word[at : at + 2] for at in range(max(1, len(word) - 1))]
-        else:
-            found.append(word)
+        pairs = [word[at : at + 2] for at in range(max(1, len(word) - 1))]
+        found += pairs if re.match(UNSPACED, word) else [word]
     return tuple(found)
 
 
@@ -424,21 +361,17 @@ def alike(one: str, other: str) -> bool:
 
 @functools.lru_cache(maxsize=10_000)
 def has_form(word: str, text: str) -> bool:
-    """Tell whether a text has a folded word in some form."""
-    others = frozenset(substance(text))
-    return word in others or any(alike(word, other) for other in others)
+    return any(alike(word, other) for other in substance(text))
 
 
 def related(text: str, other: str) -> bool:
-    """Tell whether another text has, in some form, a meaningful word of this one."""
     return any(has_form(word, other) for word in substance(text))
 
 
 # Controls, formats, surrogates, private use, fillers of scripts, selectors and tags; but line ends and tabs.
 _UNSEEN = (
     r"\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f"
-    r"\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\uf8ff\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb"
-    r"\U000e0000-\U000e0fff\U000f0000-\U0010ffff"
+    r"\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\uf8ff\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U0010ffff"
 )
 _SEEN = rf"[^\x00-\x7f\u200c\u200d\ufe0e\ufe0f{_UNSEEN}]"
 # Persian, Hindi and emoji are spelled with joiners and selectors, beside a character that is not ASCII.
@@ -464,24 +397,17 @@ def indexed(text: str) -> str:
 
 
 def search_terms(query: str, form: Callable[[str], str]) -> str:
-    """Write a query in SQLite's full-text syntax, with each word formatted by ``form``; ``""`` without words.
-
-    It matches all words, or all on one side of an ``or``.
-    """
+    """Ask SQLite's full-text search for all words, or all on one side of an ``or``; ``""`` without words."""
     sides = re.split(r"\s+or\s+", printable(query).replace('"', " "), flags=re.IGNORECASE)
     terms = [[form(word) for word in re.findall(r"\S*[^\W_]\S*", side) if word.casefold() != "and"] for side in sides]
     return " OR ".join(f"({' AND '.join(side)})" for side in terms if side)
 
 
-def parse_time(at: str) -> dt.datetime:
-    """Read an ISO 8601 time as llm logs it; without an offset it is UTC."""
-    moment = dt.datetime.fromisoformat(at)
-    return moment if moment.tzinfo else moment.replace(tzinfo=dt.timezone.utc)
-
-
 def local_date(at: str, form: str = "%Y-%m-%d %A") -> str:
+    """Write an ISO 8601 time as the user's clock shows it; without an offset it is UTC, as llm logs it."""
     try:
-        return parse_time(at).astimezone().strftime(form)
+        moment = dt.datetime.fromisoformat(at)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=dt.timezone.utc)).astimezone().strftime(form)
     except (ValueError, OverflowError):
         return "unknown"
 
@@ -491,22 +417,18 @@ def local_time(at: str) -> str:
 
 
 def span(seconds: float) -> str:
-    for size, unit in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
-        if seconds >= size:
-            return counted(int(seconds // size), unit)
-    return counted(int(seconds), "second")
+    sizes = {"day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
+    unit = next((unit for unit, size in sizes.items() if seconds >= size), "second")
+    return counted(int(seconds // sizes[unit]), unit)
 
 
 def ago(at: str, now: dt.datetime) -> str:
-    seconds = (now - parse_time(at)).total_seconds()
+    seconds = (now - dt.datetime.fromisoformat(at)).total_seconds()
     return f"{span(seconds)} ago" if seconds >= 60 else "just now"
 
 
 def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") -> dt.datetime:
-    """Read a time the user names: ``2h``, ``3 days ago``, ``yesterday``, ``2026-11-01``, ``2026-11-01 14:30``.
-
-    A day without a time means its end, or the given time of day. Raises ``Problem``.
-    """
+    """Read ``2h``, ``3 days ago``, ``yesterday``, ``2026-11-01 14:30``, or a day, at ``clock``. Raises ``Problem``."""
     text, today = text.strip().casefold(), now.astimezone().date()
     text = {"today": str(today), "yesterday": str(today - dt.timedelta(1))}.get(text, text)
     units = {unit[0]: unit for unit in ("weeks", "days", "hours", "minutes", "seconds")}
@@ -524,15 +446,13 @@ def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") ->
 
 # -- secrets -----------------------------------------------------------------
 #
-# A small table of shapes, because the libraries for it cost 0.3–5 s of import and found no more (measured).
-# Patterns match text in lower case; a group marks the secret part, and a check sees it as it was typed.
-# Repetitions are bounded, or start only once in a run of characters: a megabyte must not take minutes.
+# A table of shapes; libraries cost 0.3–5 s of import and found no more (measured). Patterns match text in lower case, a
+# group marks the secret, a check sees it as typed. Repetitions are bounded: a megabyte must not take minutes.
 
 # fmt: off
-# Random, but public, so it is not looked at: certificates, hashes, images, parameters of addresses.
-_PUBLIC = r"""-----begin[ ](?:[a-z0-9 ]{0,30}public[ ]key|certificate)[^-]{0,20}-----[^-]{0,9999}
-    | (?:\baaaa[bce]|;base64,|\bsha\d{1,3}[:-]|\betag[: ]{1,2}(?:w/)?"?|\bpublic[ _-]?key\W{1,3}(?:is[ ])?)[\w/+=-]{10,}
-    | \b(?:pk_(?:live|test)|cus|pi)_\w{14,} | \border[a-z .:#]{1,9}[\d -]{9,}
+# Random, but public, so it is not looked at: public keys, hashes, images, parameters of addresses.
+_PUBLIC = r"""(?:\baaaa[bce]|;base64,|\bsha\d{1,3}[:-]|\betag[: ]{1,2}(?:w/)?"?|\bpublic[ _-]?key\W{1,3}(?:is[ ])?)
+    [\w/+=-]{10,} | \b(?:pk_(?:live|test)|cus|pi)_\w{14,} | \border[a-z .:#]{1,9}[\d -]{9,}
     | [?&](?!\w{0,30}(?:sig|token|key|secret|auth|pass|code|session))\w{1,30}=[^&\s]{1,300}"""
 # What a password is called, in the languages there are.
 _NAME = r"""(?:(?<!1)pass(?:word|wort|[ ]?phrase|code|wd|ord)|pwd|\bpw|\bmdp|kennwort|schlüssel|wachtwoord|senha
@@ -542,10 +462,9 @@ _NAME = r"""(?:(?<!1)pass(?:word|wort|[ ]?phrase|code|wd|ord)|pwd|\bpw|\bmdp|ken
     |(?:\b(?:wifi|wlan|wpa)|recovery|backup|rescue|one-time|verification)[ -](?:key|code))(?:s|si|m|et)?(?![a-z0-9])"""
 # What a secret number is called: of a card, a phone, a door, a person; not the pin of a plug, no postal code.
 _DOOR = "(?:door|alarm|gate|unlock|safe|lock|tür|haus|port|entrée|immeuble|garage|puerta)"
-_NUMBER = rf"""(?:\bp(?:in|uk)(?:-?[ck]oden?)?(?![ ]\d|[ ]?code.{{0,20}}\d{{5}})|пин(?:-?код)?
-    |digicode|passcode|暗証番号|{_DOOR}\w{{0,8}}(?:[ ][a-z]{{1,8}})?[ -]?(?:combination|[ck]od[eo][nt]?)
-    |\bc[oó]d(?:e|ice|igo)[ ](?:\w{{1,3}}['’ ]){{0,3}}{_DOOR}\w{{0,4}}
-    |\b(?:ssn|social[ ]security|national[ ]insurance|pesel|dni|cpf|bsn))"""
+_NUMBER = rf"""(?:\bp(?:in|uk)(?:-?[ck]oden?)?(?![ ]\d|[ ]?code.{{0,20}}\d{{5}})|пин(?:-?код)?|digicode|passcode
+    |暗証番号|{_DOOR}\w{{0,8}}(?:[ ][a-z]{{1,8}})?[ -]?(?:combination|[ck]od[eo][nt]?)|\b(?:ssn|pesel|dni|cpf
+    |bsn|social[ ]security|national[ ]insurance)|\bc[oó]d(?:e|ice|igo)[ ](?:\w{{1,3}}['’ ]){{0,3}}{_DOOR}\w{{0,4}})"""
 # Between a name and its secret: a word of another script, or some like "for the router is"; then, perhaps, a sign.
 _GAP = r"""(?:[^!-~\n]{0,16}|(?:[ ](?!(?:and|but|or|in|since|before|after)\b)[^\s\d:=,!?;]{1,14}){0,5})["']?
     (?:\s?[:=—–]{1,2}>?\s{0,3}|[ ]|(?<![ -~]))["'`“„«「]?"""
@@ -576,12 +495,10 @@ def _luhn(number: str) -> bool:
 
 
 def _iban(number: str) -> bool:
-    number = number.lower()  # the sign for kelvin is no letter before
     return int("".join(str(int(char, 36)) for char in (number[4:] + number[:4]).replace(" ", ""))) % 97 == 1
 
 
-# Kind, check and pattern.
-SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
+SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (  # kind, check and pattern
     ("a private key", bool, r"""-----begin[ ][a-z ]{0,30}private[ ]key[^-]{0,9}-----(?:\s|\\[rn])*
         [\w+/=][^-]+(?:-(?!----)[^-]*)*(?:-----end[^-]{0,40}-----)?"""),
     # With a provider's prefix: ghp_…, sk-…, xoxb-…, GOCSPX-…, SG.…
@@ -594,9 +511,7 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
     # What is called a key, token or session; or stands in the address of a webhook.
     ("a key or token", _random, rf"""(?:(?<!public[ _-])(?<!cache[ _-])(?:key|token|secret|credential|\bpat|auth|\bsig
         |\blogin|bearer|basic|\bsession|\w{{0,9}}s(?:ession_?|es)?id)(?:_id)?s?{_GAP}
-        ((?=\D{{0,30}}\d)[\w.~+/=%:-]{{10,}})
-        |hooks?[./][\w./-]{{1,60}}/([\w-]{{20,}}))"""),
-    # user:password@host, or a key as the user.
+        ((?=\D{{0,30}}\d)[\w.~+/=%:-]{{10,}}) | hooks?[./][\w./-]{{1,60}}/([\w-]{{20,}}))"""),
     ("a login in an address", bool, r"""://(?:[^\s/:@]{0,200}:(?!(?:[<{*[][^\s/]*|\$\w+|pass(?:word)?|guest)@)
         ([^\s/]{1,200})|([^\s/:@]{20,200}))@"""),
     # Behind its name or the user's, with letters and digits.
@@ -625,7 +540,7 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
 
 def find_secrets(text: str) -> list[tuple[int, int, str]]:
     """Find the start, end and kind of every secret, in text order; one may be inside another."""
-    text = text.replace("İ", "I")  # the only letter that is longer in lower case
+    text = text.replace("İ", "I").replace("\u212a", "K")  # in lower case one is longer, and one is another letter
     low = re.sub(f"(?ax){_PUBLIC}", lambda found: "\n" * len(found[0]), text.lower())
     found: list[tuple[int, int, str]] = []
     for kind, check, row in SECRETS:
@@ -635,7 +550,6 @@ def find_secrets(text: str) -> list[tuple[int, int, str]]:
 
 
 def mask_secrets(text: str) -> str:
-    """Replace every secret by a word saying what was there."""
     kept, at = "", 0
     for start, end, kind in find_secrets(text):
         if start >= at:
@@ -645,7 +559,6 @@ def mask_secrets(text: str) -> str:
 
 
 def without_masks(text: str) -> str:
-    """Return a text without the words that stand in place of secrets."""
     return re.sub("|".join(rf"\[{kind[2:]}\]" for kind, _, _ in SECRETS), "", text)
 
 
@@ -954,7 +867,7 @@ def read_profile(path: pathlib.Path, *, follow: bool = True) -> str:
         wrong = f"is too large (more than {LARGEST_PROFILE:,} bytes); shorten it: llm memory edit"
     except FileNotFoundError:
         return ""
-    except Foreign as problem:
+    except Problem as problem:
         raise ProfileUnreadable(problem.message) from problem
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
@@ -2688,7 +2601,7 @@ def worker_runs(home: Home) -> bool:
         return False
     import fcntl
 
-    with contextlib.suppress(OSError, Foreign), open(open_own(home.lock_file("worker"), os.O_RDWR), "rb") as file:
+    with contextlib.suppress(OSError, Problem), open(open_own(home.lock_file("worker"), os.O_RDWR), "rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # for an instant: a starting worker waits longer
         except BlockingIOError:
@@ -2721,7 +2634,7 @@ def run_worker(home: Home, settings: Settings) -> None:
     with contextlib.suppress(OSError, AttributeError):
         os.nice(10)
     # Each call has noted its own of these. Ours are not for what was typed in another terminal.
-    settings = settings._replace(model="", review_all=False)
+    settings.model, settings.review_all = "", False
     try:
         held = lock(home, "worker", 1)  # longer than anyone takes to look whether a worker runs
     except (Problem, OSError):  # another has it, or it can't be opened, which status says
@@ -2729,7 +2642,7 @@ def run_worker(home: Home, settings: Settings) -> None:
     code, at_work, idle = os.path.getmtime(__file__), time.monotonic(), False
     with held:
         while not idle:
-            time.sleep(min(settings.interval, DEFAULT_INTERVAL))
+            time.sleep(min(settings.interval, 5))
             is_same_code = os.path.exists(__file__) and os.path.getmtime(__file__) == code
             if not is_same_code or not home.lock_file("worker").exists():  # or its home is gone
                 os._exit(0)
@@ -2777,7 +2690,7 @@ def _poll(home: Home, settings: Settings, *, last: bool) -> bool:
 def _write_log(home: Home, message: str) -> None:
     """Add a line to the worker's log, if there is a place for it."""
     path = home.worker_log
-    with contextlib.suppress(OSError, Foreign):
+    with contextlib.suppress(OSError, Problem):
         if not home.isolated:  # else it is in our folder, which must not come back when its user has removed it
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(open_own(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY), "a", encoding="utf-8") as log:
@@ -2881,7 +2794,7 @@ def found_facts(homes: Iterable[Home], query: str) -> str:
 
 def load_fragment(argument: str) -> list[llm.Fragment]:
     """Your profile: memory:auto, or memory:NAME for a named one. All facts it ever had: memory:search:QUERY"""
-    if Settings.from_env(os.environ).disabled:
+    if Settings(os.environ).disabled:
         return []
     name = argument.removesuffix("\0")
     if name.startswith("search:"):
@@ -2973,7 +2886,7 @@ class Call:
     @property
     def is_logged(self) -> bool:
         """The turn goes into llm's own log, as its user wants: ``chat`` logs even where logging is off."""
-        params, off = self.ctx.params, Home.current().logging_off
+        params, off = self.ctx.params, Home.current().logs_off.exists()
         return not (params.get("no_log") or params.get("database") or (off and not params.get("log")))
 
     def _typed_words(self) -> str:
@@ -3188,7 +3101,7 @@ def _cut(text: str, width: int) -> str:
 
 def propose_edits(home: Home, edits: Iterable[Edit]) -> list[tuple[Verdict, int, bool]]:
     """Propose what a tool asks for; return each verdict, its version (or 0), and if it waits. Raises ``Problem``."""
-    settings, call = Settings.from_env(os.environ), Call.running
+    settings, call = Settings(os.environ), Call.running
     if not (settings.updates and call and call.is_logged) or paused_since(home):
         raise Problem("Learning is off, or this conversation is not logged. For the user: llm memory status")
     call.take_part()
@@ -3216,7 +3129,7 @@ class UserMemory(llm.Toolbox):
 
     @property
     def _homes(self) -> list[Home]:
-        if Settings.from_env(os.environ).disabled:
+        if Settings(os.environ).disabled:
             raise Problem("The user has switched memory off (LLM_MEMORY_DISABLED)")
         asked_for = Call.running.homes if Call.running and self._profile == "auto" else []
         return asked_for or homes_of(self._profile)
@@ -3459,7 +3372,12 @@ def verdict(home: Home, settings: Settings, *, failing: bool = False) -> tuple[s
         (not settings.auto, "off here", "red", f"Memory is {here}"),
         (since, "paused", "yellow", paused),
         (not settings.updates, "not learning", "yellow", f"{quiet}; to change that: unset LLM_MEMORY_UPDATES"),
-        (home.logging_off, "not learning", "yellow", f"{quiet} while llm's log is off; to turn it on: llm logs on"),
+        (
+            home.logs_off.exists(),
+            "not learning",
+            "yellow",
+            f"{quiet} while llm's log is off; to turn it on: llm logs on",
+        ),
         (failing, "not learning", "yellow", "Memory is on, but can't learn right now"),
         (True, "on", "green", "Memory is on: every prompt carries your profile, and what you type is learned"),
     )
@@ -4050,7 +3968,7 @@ def setup_rows(home: Home, settings: Settings, problems: list[str]) -> Iterator[
     running, refusing = worker_runs(home), (read_own(home.no_system) or "").split()
     learner = f"{'running now' if running else 'starts after your next prompt'}; its log: {tilde(home.worker_log)}"
     yield "worker", {"running": running, "log": str(home.worker_log)}, learner
-    yield "llm_logging", not home.logging_off, ""
+    yield "llm_logging", not home.logs_off.exists(), ""
     yield "profile_in_prompt", refusing, f"{', '.join(refusing)}: takes no system prompt"
     ours = [home.journal, taken_journal(home), home.news, home.no_system, home.paused, home.database, home.worker_log]
     ours += [displaced_file(home), *map(home.lock_file, ("worker", "profile", "learn"))]

@@ -214,13 +214,11 @@ def answering(reply: Answer, meanwhile: Callable[[], object] = lambda: None) -> 
     return ask
 
 
-def learn(
-    home: memory.Home, reply: Answer, meanwhile: Callable[[], object] = lambda: None, **settings: Any
-) -> memory.Result | None:
+def learn(home: memory.Home, reply: Answer, meanwhile: Callable[[], object] = lambda: None) -> memory.Result | None:
     """Learn one batch of what was typed, with a model that answers so, while something else happens."""
     with memory.Memory(home) as opened:
         memory.take_in(opened)
-        return memory.Learner(opened, memory.Settings(**settings), answering(reply, meanwhile)).learn()
+        return memory.Learner(opened, memory.Settings(), answering(reply, meanwhile)).learn()
 
 
 class Judgement(NamedTuple):
@@ -415,7 +413,7 @@ class User:
 
     def run(self, *args: str, stdin: str | bytes | None = None, code: int = 0, **env: str) -> tuple[str, str]:
         """Run a command of memory's in this process, which is quicker: what it printed and what it said."""
-        settings = memory.Settings.from_env(env)
+        settings = memory.Settings(env)
         done = CliRunner(env=self.env | env).invoke(memory.memory_group, args, input=stdin, obj=settings)
         assert done.exit_code == code, (done.output, done.exception)
         return done.stdout, done.stderr
@@ -427,8 +425,8 @@ class User:
         """Type messages that continue one conversation."""
         typed(self.places, *texts, thread=self.thread, **fields)
 
-    def learns(self, reply: Answer, meanwhile: Callable[[], object] = lambda: None, **settings: Any) -> Result | None:
-        return learn(self.places, reply, meanwhile, **settings)
+    def learns(self, reply: Answer, meanwhile: Callable[[], object] = lambda: None) -> Result | None:
+        return learn(self.places, reply, meanwhile)
 
     def has_learned(self, fact: str, quote: str) -> None:
         """Learn a fact from a message, at once."""

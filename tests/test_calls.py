@@ -154,7 +154,7 @@ def wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
     """llm's `prompt` in this process, with memory."""
     for command in (llm.cli.cli.commands["prompt"], llm.cli.cli.commands["chat"]):
         monkeypatch.setattr(command, "invoke", functools.partial(click.Command.invoke, command))
-    memory.inject_into(llm.cli.cli, memory.Settings(auto="system"))
+    memory.inject_into(llm.cli.cli, memory.Settings({"LLM_MEMORY_AUTO": "system"}))
     monkeypatch.setattr("sys.argv", ["llm", "hello"])
 
 

@@ -155,7 +155,7 @@ def fork_worker(home: memory.Home) -> Any:
         return Forked()
     os.setsid()
     try:
-        memory.run_worker(home, memory.Settings.from_env(os.environ))
+        memory.run_worker(home, memory.Settings(os.environ))
     finally:
         os._exit(0)
 

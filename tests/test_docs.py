@@ -38,7 +38,7 @@ def test_every_setting_is_in_the_readme_and_the_readme_names_no_other() -> None:
             asked.add(name)
             return default
 
-    memory.Settings.from_env(Environment())
+    memory.Settings(Environment())
     assert set(re.findall(r"LLM_MEMORY_[A-Z_]*[A-Z]\b", README)) == asked
 
 

@@ -7,61 +7,41 @@ from attacks import INNOCENT
 
 from llm_user_memory import printable, why_hidden
 
-HIDDEN = {
-    "control characters": "\x00 \x1b \x7f \x85",
-    "format characters": "\u00ad \u061c \u200b \u200e \u200f \u202a \u202e \u2060 \u2066 \ufeff \ufff9",
-    "line and paragraph separators": "\u2028 \u2029",
-    "surrogates and private use": "\ud800 \ue000",
-    "tags": "\U000e0001 \U000e0041 \U000e007f",
-    "fillers of scripts": "\u034f \u115f \u1160 \u17b4 \u17b5 \u180e \u3164 \uffa0",
-    "the blank Braille cell": "\u2800",
-    "reserved code points": "\u2065 \ufff0",
-    "joiners": "\u200c \u200d",
-    "selectors of Mongolian": "\u180b \u180d \u180f",
-    "variation selectors": "\ufe00 \ufe0e \ufe0f \U000e0100 \U000e01ef",
-}
+HIDDEN = (
+    "\x00\x1b\x7f\x85"  # control characters
+    "\u00ad\u061c\u200b\u200e\u200f\u202a\u202e\u2060\u2066\ufeff\ufff9\u2028\u2029"  # of format, and separators
+    "\ud800\ue000\u2065\ufff0"  # surrogates, private use, reserved
+    "\U000e0001\U000e0041\U000e007f\ufe00\ufe0e\ufe0f\U000e0100\U000e01ef"  # tags and selectors
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180d\u180e\u180f\u2800\u3164\uffa0\u200c\u200d"  # of scripts
+)
 
-SEEN = {
-    "a joiner between letters": ("क्\u200dष", "ශ්\u200dරී"),
-    "a joiner between pictures": ("👩\u200d👧", "❤\ufe0f\u200d🔥", "🏳\ufe0f\u200d🌈"),
-    "a non-joiner behind a letter": ("می\u200cکند",),
-    "the presentation of a picture or a digit": ("☀\ufe0f", "☀\ufe0e", "1\ufe0f⃣", "#\ufe0f⃣", "‼\ufe0f", "ℹ\ufe0f"),
-}
+# Joiners between letters and between pictures, and the presentation of a picture or a digit.
+SEEN = ["क्\u200dष", "ශ්\u200dරී", "می\u200cکند", "👩\u200d👧", "❤\ufe0f\u200d🔥", "🏳\ufe0f\u200d🌈"]
+SEEN += ["☀\ufe0f", "☀\ufe0e", "1\ufe0f⃣", "#\ufe0f⃣", "‼\ufe0f", "ℹ\ufe0f"]
 
-ALONE = {
-    "a joiner at an end": ("\u200dtea", "tea\u200d"),
-    "a joiner between ASCII characters": ("c\u200do\u200cr\u200dn", "1\u200d2"),
-    "a row of joiners": ("می\u200c\u200d\u200cخواهم",),
-    "two selectors": ("❤\ufe0f\ufe0f",),
-    "a selector behind a letter": ("tea\ufe0f", "é\U000e0100"),
-    "tags": ("🏴\U000e0075\U000e0073\U000e007f",),
-    "what hangs on a character that is taken out": ("a\ufe0f\u200d❤", "\u200b\ufe0f"),
-}
+# Joiners at an end, between ASCII characters or in a row; selectors behind a letter or another; tags; what hangs on these.
+ALONE = ["\u200dtea", "tea\u200d", "c\u200do\u200cr\u200dn", "1\u200d2", "می\u200c\u200d\u200cخواهم", "❤\ufe0f\ufe0f"]
+ALONE += ["tea\ufe0f", "é\U000e0100", "🏴\U000e0075\U000e0073\U000e007f", "a\ufe0f\u200d❤", "\u200b\ufe0f"]
 
 
-@pytest.mark.parametrize("char", "".join(HIDDEN.values()).replace(" ", ""), ids=lambda char: f"U+{ord(char):04X}")
+@pytest.mark.parametrize("char", HIDDEN, ids=lambda char: f"U+{ord(char):04X}")
 def test_a_character_nobody_sees_is_found_between_letters(char: str) -> None:
     assert f"(U+{ord(char):04X})" in why_hidden(f"a{char}b")
     assert printable(f"a{char}b") == "a b"
 
 
-@pytest.mark.parametrize("kind", SEEN)
-def test_a_character_is_seen_in_the_company_it_belongs_to(kind: str) -> None:
-    for text in SEEN[kind]:
-        assert (why_hidden(text), printable(text)) == ("", text)
+@pytest.mark.parametrize("text", SEEN)
+def test_a_character_is_seen_in_the_company_it_belongs_to(text: str) -> None:
+    assert (why_hidden(text), printable(text)) == ("", text)
 
 
-@pytest.mark.parametrize("kind", ALONE)
-def test_the_same_characters_anywhere_else_are_hidden_text(kind: str) -> None:
-    for text in ALONE[kind]:
-        assert why_hidden(text), ascii(text)
-        assert not why_hidden(printable(text))
+@pytest.mark.parametrize("text", ALONE, ids=ascii)
+def test_the_same_characters_anywhere_else_are_hidden_text(text: str) -> None:
+    assert why_hidden(text)
+    assert not why_hidden(printable(text))
 
 
-def test_a_text_in_any_script_stays_as_it_is() -> None:
+def test_a_text_in_any_script_stays_as_it_is_and_of_line_ends_all_but_a_return() -> None:
     assert [text for text in INNOCENT if printable(text) != text] == []
-
-
-def test_line_ends_and_tabs_stay_but_a_return_does_not() -> None:
     assert printable("a\r\n\tb\u200b\n") == "a\n\tb \n"
     assert printable("a\r\x1b[2Kb") == "a  [2Kb"

@@ -47,6 +47,8 @@ POINTS = ["replace", "link", "exchange", "fsync", "open", "unlink"]
 POINTS += ["begin", "insert", "update", "delete", "commit", "vacuum"]
 FAST = "/dev/shm" if os.path.isdir("/dev/shm") else None
 ENDS = ["\n", "\r\n", ""]
+FORMS = ["- {}", "{} as prose", "  * {}", "```\n{}\n```"]
+EDITS = st.lists(st.tuples(st.sampled_from(["ADD", "REPLACE", "REMOVE"]), st.integers(0, 9), st.booleans()), max_size=3)
 OURS = {"memory.db", "memory.db-journal", "typed.jsonl", ".typed.jsonl.taken", "paused", "news"}
 OURS |= {"profile.md", ".profile.md.previous", "profile.lock", "learn.lock"}
 
@@ -134,8 +136,6 @@ class People(RuleBasedStateMachine):
         self.undone.close()
         shutil.rmtree(self.folder)
 
-    # What happens
-
     def token(self) -> str:
         self.count += 1
         return f"zq{self.count:03}x"
@@ -150,10 +150,6 @@ class People(RuleBasedStateMachine):
     @property
     def text(self) -> str:
         return self.memory.history.profile()
-
-    def reopen(self) -> None:
-        self.memory.db.close()
-        self.memory = Memory(self.home)
 
     @rule(target=tokens, fate=st.sampled_from(["learn", "learn", "learn", "not to learn", "killed", "torn"]))
     def says(self, fate: str) -> str:
@@ -185,16 +181,10 @@ class People(RuleBasedStateMachine):
         assert fact in self.text
         self.wrote(f"- {fact}")
 
-    @rule(
-        target=tokens,
-        end=st.sampled_from(ENDS),
-        form=st.sampled_from(["- {}", "{} as prose", "  * {}", "```\n{}\n```"]),
-        top=st.booleans(),
-    )
+    @rule(target=tokens, end=st.sampled_from(ENDS), form=st.sampled_from(FORMS), top=st.booleans())
     def saves_in_another_program(self, end: str, form: str, top: bool) -> str:
-        token = self.token()
+        token, text = self.token(), self.text
         line = form.format(f"Wrote {token}") + end
-        text = self.text
         self.save(line + "\n" + text if top else text + "\n" * (not text.endswith("\n")) + line)
         self.wrote(line)
         return token
@@ -225,12 +215,8 @@ class People(RuleBasedStateMachine):
         text = self.text
         lines = text.splitlines(keepends=True)
         chance.shuffle(lines)
-        texts = {
-            "\r\n": text.replace("\r\n", "\n").replace("\n", "\r\n"),
-            "bom": "\ufeff" + text.removeprefix("\ufeff"),
-            "no end": text.rstrip("\n"),
-            "shuffled": "".join(lines),
-        }
+        crlf, bom = text.replace("\r\n", "\n").replace("\n", "\r\n"), "\ufeff" + text.removeprefix("\ufeff")
+        texts = {"\r\n": crlf, "bom": bom, "no end": text.rstrip("\n"), "shuffled": "".join(lines)}
         self.save(texts.get(style, ""))
         if style == "gone":
             self.home.profile.resolve().unlink()
@@ -278,11 +264,6 @@ class People(RuleBasedStateMachine):
         self.wrote(text)
         return token
 
-    @rule()
-    def clears(self) -> None:
-        self.memory.history.overwrite("clear", "")
-        assert self.text == ""
-
     @rule(token=tokens)
     def forgets(self, token: str) -> None:
         memory.forget(self.memory, saying(token))
@@ -304,18 +285,12 @@ class People(RuleBasedStateMachine):
         else:
             self.memory.history.undo([version])
 
-    @rule()
-    def pauses(self) -> None:
-        self.home.paused.touch()
-
-    @rule()
-    def resumes(self) -> None:
-        self.home.paused.unlink(missing_ok=True)
+    @rule(on=st.booleans())
+    def pauses(self, on: bool) -> None:
+        self.home.paused.touch() if on else self.home.paused.unlink(missing_ok=True)
 
     @rule(
-        edits=st.lists(
-            st.tuples(st.sampled_from(["ADD", "REPLACE", "REMOVE"]), st.integers(0, 9), st.booleans()), max_size=3
-        ),
+        edits=EDITS,
         meanwhile=st.sampled_from(["nothing", "nothing", "save", "add", "forget", "pause", "clear"]),
         older=tokens,
     )
@@ -347,16 +322,14 @@ class People(RuleBasedStateMachine):
         """Something another process does, with a memory of its own."""
         with Memory(self.home) as other:
             if what == "save":
-                line = f"- Typed meanwhile {self.token()}\n"
-                self.save(self.text + "\n" + line)
-                self.wrote(line)
+                self.save_line("Typed meanwhile")
             elif what == "add":
                 self.add(other, f"Added meanwhile {self.token()}")
             elif what == "forget":
                 memory.forget(other, saying(token))
                 self.has_forgotten(token)
             elif what == "pause":
-                self.pauses()
+                self.home.paused.touch()
             elif what == "clear":
                 other.history.overwrite("clear", "")
 
@@ -369,7 +342,7 @@ class People(RuleBasedStateMachine):
     )
     def crashes(self, point: str, nth: int, what: str, token: str, saves_after: bool) -> None:
         """A command or the worker is killed on its way; perhaps the user saves before anything else runs."""
-        self.reopen()
+        self.memory.db.close()
         self.save_line("Wrote before the crash")
         with Memory(self.home) as other:
             other.history.settle()
@@ -379,7 +352,7 @@ class People(RuleBasedStateMachine):
             self.wrote(next(line for line in self.text.splitlines() if added in line))
         if saves_after:
             self.save_line("Wrote after the crash")
-        self.reopen()
+        self.memory = Memory(self.home)
         self.memory.history.settle()
         self.is_whole(what, added)
         if what == "forget":  # it did not say that it was done, so the user says it again
@@ -392,8 +365,7 @@ class People(RuleBasedStateMachine):
 
     def is_whole(self, what: str, added: str) -> None:
         """What was recorded before the crash is also done: all of it or nothing, and with its receipts."""
-        last = next(iter(self.memory.versions.list(1, "author != 'outside'")), None)
-        text = self.text
+        last, text = next(iter(self.memory.versions.list(1, "author != 'outside'")), None), self.text
         if what == "add" and last and any(added in change.after for change in last.changes):
             assert added in text
         learned = "select fact from edits where state = 'applied' and action = 'ADD' and version = ?"
@@ -437,15 +409,11 @@ class People(RuleBasedStateMachine):
         facts = {hit.fact for hit in memory.search_facts(self.memory, query)}
         assert facts == {text for text in said if re.search(r"zq\d+x", text)}
 
-    # What must hold
-
     def files(self) -> list[pathlib.Path]:
         return [*self.home.directory.iterdir(), *(self.folder / "dotfiles").iterdir()]
 
     def texts(self) -> dict[int, str]:
-        versions = self.memory.versions
-        ids = [row["id"] for row in memory.rows(self.memory.db, "select id from versions")]
-        return {version: versions.text(version) for version in ids}
+        return {version.id: self.memory.versions.text(version.id) for version in self.memory.versions.list(-1)}
 
     @invariant()
     def nothing_the_user_wrote_is_lost(self) -> None:

@@ -42,13 +42,12 @@ runpy.run_module("llm", run_name="__main__")
 """
 
 
-def watched_call(user: User, **env: str) -> tuple[set[str], list[str]]:
+def watched_call(user: User, plugins: str) -> tuple[set[str], list[str]]:
     """Modules that a call of llm has loaded, and files of ours that it opened."""
+    env = user.env | {"LLM_LOAD_PLUGINS": plugins, "LLM_MEMORY_AUTO": "1"}
     command = [str(BIN / "python"), "-c", WATCHED]
-    done = subprocess.run(
-        command, env=user.env | env, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=PATIENCE
-    )
-    modules, opened = json.loads(done.stderr.decode().splitlines()[-1])
+    done = subprocess.run(command, env=env, input="", capture_output=True, check=True, timeout=PATIENCE, text=True)
+    modules, opened = json.loads(done.stderr.splitlines()[-1])
     ours = f"{user.places.directory}/"
     return set(modules), [path.removeprefix(ours) for path in opened if path.startswith(ours)]
 
@@ -56,8 +55,8 @@ def watched_call(user: User, **env: str) -> tuple[set[str], list[str]]:
 def test_a_call_loads_nothing_heavy_opens_no_database_and_reads_each_file_once(user: User) -> None:
     user.has_learned("Prefers metric units", "I prefer metric units")
     with filelock.FileLock(user.places.lock_file("worker")):  # or the call would start one
-        modules, opened = watched_call(user, LLM_LOAD_PLUGINS="llm-scripted,llm-user-memory", LLM_MEMORY_AUTO="1")
-        without, _ = watched_call(user, LLM_LOAD_PLUGINS="llm-scripted")
+        modules, opened = watched_call(user, "llm-scripted,llm-user-memory")
+        without, _ = watched_call(user, "llm-scripted")
     assert "Prefers metric units" in user.calls()[-2]["system"]
     assert sorted(opened) == ["profile.md", "typed.jsonl", "worker.lock"]
     assert modules - without <= {"llm_user_memory", "unicodedata"}

@@ -19,11 +19,8 @@ ODD = (
     "\x0c;\u2028;\r;</user_profile>;<user_profile>;< /USER_PROFILE;</profile>;-;- ;•"
 )
 WORDS = st.sampled_from(SAID.split(";"))
-LINES = st.one_of(
-    st.builds("{}{}".format, st.sampled_from(BULLETS.split(";")), WORDS),
-    st.sampled_from(ODD.split(";")),
-    st.text(max_size=20).filter(lambda text: "\n" not in text),
-)
+LINES = st.builds("{}{}".format, st.sampled_from(BULLETS.split(";")), WORDS) | st.sampled_from(ODD.split(";"))
+LINES |= st.text(max_size=20).filter(lambda text: "\n" not in text)
 ENDS = st.sampled_from(["\n", "\n", "\n", "\r\n"])
 PROFILES = st.builds(
     lambda bom, lines, last: bom + "".join(line + end for line, end in lines) + last,
@@ -31,16 +28,12 @@ PROFILES = st.builds(
     st.lists(st.tuples(LINES, ENDS), max_size=14),
     st.one_of(st.just(""), LINES),
 )
-SECTIONS = st.one_of(
-    st.sampled_from(["Interests", "preferences", "Notes", "User Profile", "", "**Interest**"]), st.text(max_size=10)
-)
-FACTS = st.one_of(
-    WORDS, st.builds("Likes {}".format, st.text(max_size=20)), st.text(max_size=30), st.just("x" * 201)
-).map(str.strip)
+SECTIONS = st.sampled_from(["Interests", "preferences", "Notes", "User Profile", "", "**Interest**"])
+SECTIONS |= st.text(max_size=10)
+FACTS = WORDS | st.builds("Likes {}".format, st.text(max_size=20)) | st.text(max_size=30) | st.just("x" * 201)
+FACTS = FACTS.map(str.strip)
 TYPED = "I like tea and I live in Porto since 2019, 東京に住む before"
-QUOTES = st.one_of(
-    st.sampled_from(["I like tea", "live in porto", "東京に住む", "like", "I hate tea", ""]), st.text(max_size=15)
-)
+QUOTES = st.sampled_from(["I like tea", "live in porto", "東京に住む", "like", "I hate tea", ""]) | st.text(max_size=15)
 EDIT_LINES = st.one_of(
     st.builds("ADD | {} | {} | {}".format, SECTIONS, FACTS, QUOTES),
     st.builds("- **add** |{}| {} |“{}”".format, SECTIONS, FACTS, QUOTES),
@@ -137,34 +130,24 @@ def test_merging_loses_no_line_that_either_side_added_and_takes_the_other_side_o
 
 
 @given(PROFILES)
-def test_a_sent_profile_has_one_frame_and_nothing_hidden(profile: str) -> None:
+def test_a_sent_profile_has_one_frame_and_nothing_hidden_and_facts_in_ascii_as_they_are(profile: str) -> None:
     sent = memory.FRAME.format(memory.disarmed(profile))
-    if sent:
-        assert sent.count("</user_profile>") == sent.count("<user_profile>") == 1
-        assert sent.endswith("\n</user_profile>")
-        assert not memory.why_hidden(sent.translate({9: " ", 10: " ", 13: " "}))
+    assert sent.count("</user_profile>") == sent.count("<user_profile>") == 1
+    assert sent.endswith("\n</user_profile>")
+    assert not memory.why_hidden(sent.translate({9: " ", 10: " ", 13: " "}))
+    ascii_ = "".join(c for c in profile if c == "\n" or (c.isascii() and c.isprintable())).replace("<", "")
+    sent = memory.FRAME.format(memory.disarmed(ascii_))
+    assert [line for line in ascii_.splitlines() if not memory.says_nothing(line) and line.strip() not in sent] == []
 
 
-@given(
-    st.text(
-        st.one_of(
-            st.sampled_from("a\u200c\u200d\ufe0f\u17b4\u2800❤👩\u0645東\U000e0100\U0001f3f4\U000e0067"), st.characters()
-        ),
-        max_size=12,
-    )
-)
+RARE = st.sampled_from("a\u200c\u200d\ufe0f\u17b4\u2800❤👩\u0645東\U000e0100\U0001f3f4\U000e0067")
+
+
+@given(st.text(RARE | st.characters(), max_size=12))
 def test_removing_hidden_characters_leaves_none(text: str) -> None:
     visible = memory.printable(text.translate({9: None, 10: None, 13: None}))
     assert memory.why_hidden(visible) == ""
     assert memory.printable(visible) == visible
-
-
-@given(PROFILES)
-def test_the_facts_of_a_profile_of_printable_ascii_are_sent_as_they_are(profile: str) -> None:
-    ascii_ = "".join(c for c in profile if c == "\n" or (c.isascii() and c.isprintable())).replace("<", "")
-    sent = memory.FRAME.format(memory.disarmed(ascii_))
-    facts = [line.strip() for line in ascii_.splitlines() if not memory.says_nothing(line)]
-    assert not [fact for fact in facts if fact not in sent]
 
 
 @given(st.text())

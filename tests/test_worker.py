@@ -32,7 +32,7 @@ import llm.cli
 import llm_user_memory as memory
 memory.IDLE_EXIT, memory.MODEL_TIMEOUT = map(float, sys.argv[1:3])
 memory.BACK_OFF = (0.1,)
-memory.run_worker(memory.Home.current(), memory.Settings.from_env(os.environ))
+memory.run_worker(memory.Home.current(), memory.Settings(os.environ))
 """
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pathlib
 
 TELL_SIZE = "import psutil; print(psutil.Process().memory_info().rss / 2**20)"
-POLLS_AN_HOUR = 3_600 / memory.DEFAULT_INTERVAL
+POLLS_AN_HOUR = 3_600 / memory.Settings().interval
 
 
 def fabricated(user_dir: pathlib.Path, turns: int) -> memory.Home:
