@@ -121,16 +121,6 @@ def test_a_worker_with_nothing_to_do_exits_and_loses_nothing(user: User, interva
     assert user.facts == [SAID]
 
 
-def test_a_worker_that_can_only_fail_exits(user: User) -> None:
-    user.profile = "- A\n"
-    user.places.profile.chmod(0o444)
-    user.types(SAID)
-    with impatient_worker(user, idle=0.3, LLM_MEMORY_UPDATE_INTERVAL="0.05"):
-        pass
-    assert user.pending() == 1
-    assert "read-only" in user.problems()
-
-
 def test_a_worker_exits_when_its_home_vanishes_and_does_not_recreate_it(user: User) -> None:
     user.llm(SAID, LLM_MEMORY_UPDATE_INTERVAL="3600")
     pid = user.worker_pid()
