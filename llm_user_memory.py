@@ -2162,15 +2162,13 @@ class Learner(NamedTuple):
         def make(text: str) -> str:
             nonlocal verdicts
             now, lately = seen if past else Document(text), learned_lately(memory)
-            verdicts, document = judge(
-                edits, seen, now, batch.messages, earlier=batch.earlier, lately=lately, **options
-            )
+            verdicts, after = judge(edits, seen, now, batch.messages, earlier=batch.earlier, lately=lately, **options)
             off = paused_since(memory.home) or not memory.is_in_place()
             # If the user has reworded a line that is to be changed, the model has to see that first.
             reworded = any(v.item and not now.find(v.item.text, v.item.section) for v in verdicts)
             if off or reworded or rows(memory.db, taken_back) != known:
                 raise Outdated("The profile was changed meanwhile, so nothing was done; try again")
-            return text if past else document.text
+            return text if past else after.text
 
         def record(version: int) -> None:
             record_edits(memory, verdicts, batch.model, version, past=past)
@@ -2722,8 +2720,7 @@ def run_worker(home: Home, settings: Settings) -> None:
                     set_state(memory.db, "worker_failed", f"{memory.now().isoformat()} {in_words(error)}")
                 if idle:
                     os._exit(0)
-    # A call that found the lock held started no worker. If it came while this one was making up its mind,
-    # its note is here now.
+    # A call that came while this one was making up its mind has found the lock held, and started no worker.
     if home.journal.exists() and not paused_since(home):
         spawn_worker(home)
     os._exit(0)

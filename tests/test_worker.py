@@ -141,33 +141,6 @@ def test_a_model_that_hangs_ends_the_worker_and_a_fresh_one_takes_over(user: Use
     user.comes_to_know(SAID, ALSO)
 
 
-LATE = """
-import llm
-from llm_scripted import Scripted
-
-@llm.hookimpl
-def register_models(register):
-    register(Scripted("late"))
-"""
-
-
-def test_a_model_installed_while_a_worker_runs_is_found_by_a_fresh_one(user: User) -> None:
-    plugins = user.folder / "plugins"
-    plugins.mkdir()
-    user.env["PYTHONPATH"] = os.pathsep.join([str(plugins), *filter(None, [user.env.get("PYTHONPATH")])])
-    with impatient_worker(user):
-        eventually(user.worker_runs, "a worker")
-        (plugins / "llm_late.py").write_text(LATE)
-        (plugins / "llm_late-1.dist-info").mkdir()
-        (plugins / "llm_late-1.dist-info" / "METADATA").write_text(
-            "Metadata-Version: 2.1\nName: llm-late\nVersion: 1\n"
-        )
-        (plugins / "llm_late-1.dist-info" / "entry_points.txt").write_text("[llm]\nlate = llm_late\n")
-        user.says(SAID, "-m", "late")
-    user.comes_to_know(SAID)
-    assert user.calls(update=True)[-1]["model"] == "late"
-
-
 # Faults
 
 
