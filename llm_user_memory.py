@@ -1750,7 +1750,6 @@ def waiting_messages(memory: Memory) -> int:
 #
 # From noted turns to edits: build the request, ask the model, judge, commit.
 # The only place that calls a model. The states of a turn, and what moves it:
-#
 #   (new) ── take_in: its words are in llm's log ──> pending; else ──> gone
 #   pending ── judged, nothing to learn, or typed before the last clear ──> done
 #   pending ── failed, due again later ──> pending; the fifth time, or a model that can't keep a profile ──> aside
@@ -1768,6 +1767,7 @@ MOST_ATTEMPTS = 5
 MOST_MISSES = 6  # replies out of form, two to a turn, after which a model is asked only once a day
 MODEL_TIMEOUT = 120.0  # seconds after which a model that does not answer is given up
 LONGEST_PAST = 1_000  # characters: a longer prompt of the past was probably not typed
+ANOTHER_MODEL = "to learn with another one: export LLM_MEMORY_MODEL=MODEL"
 NOTES = "notes:"  # the ids of pieces of the user's own notes begin with it; their thread is the name of the file
 
 # Stable text first, so that prompt caches hit. Paid for on every request: at most 500 tokens.
@@ -1827,26 +1827,19 @@ Ask = Callable[[str, str], Reply]  # model id and request in, reply out; raises 
 
 
 class Batch(NamedTuple):
-    """Everything in one request; to condense the profile, there are no messages."""
-
     author: str  # of the version it makes: "worker", "condense"; or "past", which makes none
     model: str
-    messages: Sequence[Message] = ()
+    messages: Sequence[Message] = ()  # none, to condense the profile
     earlier: Sequence[Message] = ()  # typed before these in the same threads
     review_all: bool = False
 
 
 class Result(NamedTuple):
-    """What came of one request, and the number of turns it dealt with."""
-
     model: str
-    turns: int = 0
+    turns: int = 0  # that the request dealt with
     verdicts: tuple[Verdict, ...] = ()
     version: int = 0
     failure: ModelFailed | None = None
-
-
-ANOTHER_MODEL = "to learn with another one: export LLM_MEMORY_MODEL=MODEL"
 
 
 def ask_model(model: str, request: str) -> Reply:
@@ -1861,14 +1854,12 @@ def ask_model(model: str, request: str) -> Reply:
         try:
             found = llm.get_model(model)
             response = found.prompt(request, stream=False, **get_model_options(found.model_id))
-            text, usage = response.text(), response.usage()
-            # Four characters are about a token, if the model counts none.
+            text, usage = response.text(), response.usage()  # four characters are a token, if it counts none
             done.append(Reply(text, usage.input or len(request) // 4, usage.output or len(text) // 4))
         except BaseException as error:  # noqa: BLE001 - whatever a plugin raises is its failure, not ours
             done.append(error)
 
-    # A daemon thread: a call that hangs can't be stopped, only left behind.
-    thread = threading.Thread(target=ask, daemon=True)
+    thread = threading.Thread(target=ask, daemon=True)  # a call that hangs can't be stopped, only left behind
     thread.start()
     thread.join(MODEL_TIMEOUT)
     if not done:
@@ -1878,17 +1869,15 @@ def ask_model(model: str, request: str) -> Reply:
         return reply
     if isinstance(reply, llm.UnknownModelError):  # a plugin may have been installed since
         raise ModelFailed(f"the model {model} is not installed; see: llm models", "stuck") from reply
-    if re.search(
-        r"context (?:window|length|size)|maximum context|too many tokens|prompt is too long", str(reply), re.IGNORECASE
-    ):
+    too_small = r"context (?:window|length|size)|maximum context|too many tokens|prompt is too long"
+    if re.search(too_small, str(reply), re.IGNORECASE):
         raise ModelFailed(f"the context of {model} is too small for learning; {ANOTHER_MODEL}", "hopeless") from reply
     # An error that quotes twelve characters in a row of what was sent is only named.
     private = request.removeprefix(INSTRUCTIONS)
-    sent = re.sub(r"[\W_]", "", private + json.dumps(private)).casefold()
-    said = re.sub(r"[\W_]", "", str(reply)).casefold()
-    if not said or any(said[at : at + 12] in sent for at in range(len(said) - 11)):
-        raise ModelFailed(f"{model}: {type(reply).__name__}") from reply
-    raise ModelFailed(f"{model}: {mask_secrets(' '.join(str(reply).split()))[:300]}") from reply
+    sent, said = (re.sub(r"[\W_]", "", text).casefold() for text in (private + json.dumps(private), str(reply)))
+    quotes = any(said[at : at + 12] in sent for at in range(len(said) - 11))
+    words = type(reply).__name__ if quotes or not said else mask_secrets(" ".join(str(reply).split()))[:300]
+    raise ModelFailed(f"{model}: {words}") from reply
 
 
 def chosen_model(settings: Settings, named: str = "") -> str:
@@ -1901,7 +1890,6 @@ def chosen_model(settings: Settings, named: str = "") -> str:
 
 
 def check_learning(home: Home, settings: Settings) -> None:
-    """Raise ``Problem`` if learning is switched off."""
     if settings.disabled or not settings.updates:
         switch = "LLM_MEMORY_DISABLED" if settings.disabled else "LLM_MEMORY_UPDATES"
         raise Problem(f"Learning is off in this shell; to turn it on: unset {switch}")
@@ -1927,7 +1915,6 @@ def build_request(
 
 
 def batches(messages: Iterable[Message]) -> list[list[Message]]:
-    """Split messages into batches, one for each request."""
     found, room = list[list[Message]](), 0
     for message in messages:
         if not found or len(found[-1]) == PAST_AT_ONCE or len(message.text) > room:
@@ -1939,11 +1926,8 @@ def batches(messages: Iterable[Message]) -> list[list[Message]]:
 
 
 def due_turns(memory: Memory) -> list[dict[str, Any]]:
-    """Return the turns to learn from now, oldest first, as rows of their table."""
-    now = memory.now().timestamp()
-    # Further off than any back-off is a clock that was set back: due as well.
-    sql = "select * from turns where state = 'pending' and not (due > ? and due <= ?) order by rowid"
-    return rows(memory.db, sql, now, now + BACK_OFF[-1])
+    sql = "select * from turns where state = 'pending' and due <= ? order by rowid"
+    return rows(memory.db, sql, memory.now().timestamp())
 
 
 def read_messages(home: Home, turns: Iterable[Mapping[str, Any]], longest: int = LONGEST_MESSAGE) -> list[Message]:
@@ -1957,7 +1941,6 @@ def read_messages(home: Home, turns: Iterable[Mapping[str, Any]], longest: int =
 
 
 def typed_in(memory: Memory, thread: str) -> list[Message]:
-    """Return the messages typed in a thread so far, oldest first."""
     with contextlib.suppress(Busy), lock(memory.home, "learn", 0):
         take_in(memory)
     sql = "select * from turns where thread = ? and state in ('pending', 'done') and start is not null order by rowid"
@@ -1976,25 +1959,21 @@ def _says_little(text: str) -> bool:
     return len(text.split()) < 2 and len(text.encode("utf-8", "replace")) < 8  # by bytes, as an ideograph says more
 
 
-class Learner:
-    """Learns what was typed, one batch at a time."""
-
-    def __init__(self, memory: Memory, settings: Settings, ask: Ask = ask_model) -> None:
-        self.memory = memory
-        self.settings = settings
-        self.ask = ask
+class Learner(NamedTuple):
+    memory: Memory
+    settings: Settings
+    ask: Ask = ask_model
 
     def learn(self) -> Result | None:
         """Make one request, for the oldest turns that are due; ``None`` if there are none, or if paused."""
         memory, db = self.memory, self.memory.db
-        cleared = "update turns set state = 'done' where state = 'pending' and at <= ?"
-        db.execute(cleared, [get_state(db, "cleared")])
+        db.execute("update turns set state = 'done' where state = 'pending' and at <= ?", [get_state(db, "cleared")])
         cut_short = "update turns set state = 'aside', why = 'its update was cut short again and again'"
         db.execute(f"{cut_short} where state = 'pending' and attempts >= ?", [MOST_ATTEMPTS])
         turns = due_turns(memory)
         if not turns or paused_since(memory.home):
             return None
-        batch, attempts = self._batch(turns), turns[0]["attempts"]
+        batch, attempts = self._next_batch(turns), turns[0]["attempts"]
         if not batch.earlier and all(_says_little(message.text) for message in batch.messages):
             self._move(batch, "state = 'done'")
             return Result(batch.model)
@@ -2007,7 +1986,7 @@ class Learner:
             # A text that was condensed is not asked about again.
             if len(profile) > self.settings.budget and get_state(db, "condensed") != digest(profile):
                 with contextlib.suppress(ModelFailed):  # status says that it is over its budget
-                    self._tell(self.propose(Batch("condense", batch.model, review_all=batch.review_all)))
+                    self._leave_news(self.propose(Batch("condense", batch.model, review_all=batch.review_all)))
                     set_state(db, "condensed", digest(memory.history.profile()))
             result = self.propose(batch)
         except Outdated:
@@ -2024,7 +2003,7 @@ class Learner:
             if (attempts == 0 and not aside) or get_state(db, "failing"):
                 return result
             set_state(db, "failing", 1)
-        self._tell(result)
+        self._leave_news(result)
         return result
 
     def learn_waiting(self) -> list[Result]:
@@ -2039,8 +2018,7 @@ class Learner:
         sql = f"update turns set {change} where state = 'pending' and id in (select value from json_each(?))"
         self.memory.db.execute(sql, [*values, ids])
 
-    def _tell(self, result: Result) -> None:
-        """Leave for the next prompt what learning changed, how many edits wait since, or that it fails."""
+    def _leave_news(self, result: Result) -> None:
         memory = self.memory
         version = memory.versions.get(result.version)
         changes = [{"before": one.before, "after": one.after} for one in version.changes] if version else []
@@ -2050,8 +2028,7 @@ class Learner:
             news = {"version": result.version, "changes": changes, "review": review, "failing": failing}
             append_line(memory.home.news, news)
 
-    def _batch(self, turns: Sequence[Mapping[str, Any]]) -> Batch:
-        """Take as many of the first turns, of one model, as one request holds."""
+    def _next_batch(self, turns: Sequence[Mapping[str, Any]]) -> Batch:
         first, memory = turns[0], self.memory
         most = 1 if first["attempts"] else MESSAGES_AT_ONCE  # what failed before must not take others with it
         turns = [turn for turn in turns if (turn["model"], turn["review"]) == (first["model"], first["review"])]
@@ -2080,39 +2057,34 @@ class Learner:
             seen, budget = with_found(memory, seen), sys.maxsize
         if condensing:
             own, budget = own_lines(memory, seen), min(budget, len(seen.text))
-        learned = [id for id, item in seen.ids.items() if item.text not in own]
-        if condensing and not learned:
-            return Result(batch.model)
+            if own == {item.text for item in seen.items}:
+                return Result(batch.model)
         edits = self._ask_for_edits(batch.model, build_request(seen, batch.messages, batch.earlier, own))
         if condensing:
-            edits = [edit for edit in edits if edit.target in learned]
+            edits = [edit for edit in edits if edit.target in seen.ids and seen.ids[edit.target].text not in own]
         options: dict[str, Any] = {"review_all": batch.review_all, "budget": budget, "condensing": condensing}
 
         def make(text: str) -> str:
             nonlocal verdicts
-            if rows(memory.db, taken_back) != known or paused_since(memory.home) or not memory.is_in_place():
-                raise Outdated("The profile was changed meanwhile, so nothing was done; try again")
             now, lately = seen if past else Document(text), learned_lately(memory)
-            verdicts, document = judge(
-                edits, seen, now, batch.messages, earlier=batch.earlier, lately=lately, **options
-            )
-            # The user has reworded a line that is to be changed: the model has to see that first.
-            if any(v.item and not now.find(v.item.text, v.item.section) for v in verdicts):
-                raise Outdated("A line was changed meanwhile; try again")
-            return text if past else document.text
+            verdicts, after = judge(edits, seen, now, batch.messages, earlier=batch.earlier, lately=lately, **options)
+            off = paused_since(memory.home) or not memory.is_in_place()
+            # If the user has reworded a line that is to be changed, the model has to see that first.
+            reworded = any(v.item and not now.find(v.item.text, v.item.section) for v in verdicts)
+            if off or reworded or rows(memory.db, taken_back) != known:
+                raise Outdated("The profile was changed meanwhile, so nothing was done; try again")
+            return text if past else after.text
 
         def record(version: int) -> None:
             record_edits(memory, verdicts, batch.model, version, past=past)
             self._move(batch, "state = 'done', why = ''")
-            if past:
-                read = [{"id": message.turn_id, "at": message.at, "state": "done"} for message in batch.messages]
-                memory.db["turns"].insert_all(read, ignore=True)
+            read = [{"id": message.turn_id, "at": message.at, "state": "done"} for message in batch.messages]
+            memory.db["turns"].insert_all(read, ignore=True)  # only those of the past are new to it
 
         version = memory.history.change(batch.author, make, record, model=batch.model)
         return Result(batch.model, len(batch.messages), verdicts, version)
 
     def _ask_for_edits(self, model: str, request: str) -> list[Edit]:
-        """Ask a model, and once more if it misses the form; count what it costs. Raises ``ModelFailed``."""
         db, now = self.memory.db, self.memory.now()
         day_ago = (now - dt.timedelta(days=1)).isoformat()
         last = "select * from requests where model = ? order by id desc limit ?"
@@ -2120,12 +2092,10 @@ class Learner:
         asked_enough = value(db, misses, model, MOST_MISSES, day_ago) == MOST_MISSES
         for _ in range(0 if asked_enough else 2):
             row = {"at": now.isoformat(), "model": model, "outcome": "failed", "read": 0, "written": 0}
-            try:
-                text, row["read"], row["written"] = self.ask(model, request)
-                edits = parse_reply(text)
-                row["outcome"] = "form" if edits is None else "ok"
-            finally:
-                db["requests"].insert(row)
+            id = db["requests"].insert(row).last_pk
+            text, read, written = self.ask(model, request)
+            edits = parse_reply(text)
+            db["requests"].update(id, {"outcome": "form" if edits is None else "ok", "read": read, "written": written})
             if edits is not None:
                 set_state(db, "failing", "")
                 return edits
@@ -2134,8 +2104,6 @@ class Learner:
 
 
 # The past: the user's notes, and llm's log, where nobody can tell what was typed. All that is found waits for review.
-
-
 def known_turns(home: Home) -> list[dict[str, Any]]:
     """Return the turns that a profile noted, read with `learn` or forgot, as id, state and the time of the note."""
     with Memory(home, readonly=True) as memory:
@@ -2161,23 +2129,22 @@ def past_messages(
     turns = [turn for turn in past_turns(memory.home) if not thread or turn.thread == thread]
     if thread and not turns:
         raise Problem(f"There is no conversation {thread} in llm's log; see: llm logs list")
-    known = [turn for home in Home.all() for turn in known_turns(home)]
-    ids = {turn["id"] for turn in known}
-    first_note = min((turn["noted"] for turn in known if turn["noted"]), default=last)
+    known = {turn["id"]: turn["noted"] for home in Home.all() for turn in known_turns(home)}
+    first_note = min(filter(None, known.values()), default=last)
     found, skipped = list[Message](), Counter[str]()
     for turn in turns:
         text, at = turn.prompt.strip(), turn.at.replace(" ", "T")
-        reasons = {
-            "already known to one of your profiles": turn.id in ids,
-            # A conversation the user names is wanted all the same.
-            "typed with memory off": at > first_note and not thread,
-            "too long to have been typed": len(text) > LONGEST_PAST,
-            "with one word or none": _says_little(text),
-        }
-        reason = next((reason for reason, holds in reasons.items() if holds), "")
-        if first <= at <= last and reason:
-            skipped[reason] += 1
-        elif first <= at <= last:
+        if not first <= at <= last:
+            continue
+        if turn.id in known:
+            skipped["already known to one of your profiles"] += 1
+        elif at > first_note and not thread:  # a conversation the user names is wanted all the same
+            skipped["typed with memory off"] += 1
+        elif len(text) > LONGEST_PAST:
+            skipped["too long to have been typed"] += 1
+        elif _says_little(text):
+            skipped["with one word or none"] += 1
+        else:
             found.append(Message(as_shown(text), turn.id, turn.thread, at))
     return found[-count:] if count else found, skipped
 
@@ -2658,8 +2625,7 @@ def run_worker(home: Home, settings: Settings) -> None:
                     set_state(memory.db, "worker_failed", f"{memory.now().isoformat()} {in_words(error)}")
                 if idle:
                     os._exit(0)
-    # A call that found the lock held started no worker. If it came while this one was making up its mind,
-    # its note is here now.
+    # A call that came while this one was making up its mind has found the lock held, and started no worker.
     if home.journal.exists() and not paused_since(home):
         spawn_worker(home)
     os._exit(0)
@@ -2688,7 +2654,6 @@ def _poll(home: Home, settings: Settings, *, last: bool) -> bool:
 
 
 def _write_log(home: Home, message: str) -> None:
-    """Add a line to the worker's log, if there is a place for it."""
     path = home.worker_log
     with contextlib.suppress(OSError, Problem):
         if not home.isolated:  # else it is in our folder, which must not come back when its user has removed it

@@ -9,7 +9,7 @@ import re
 import sqlite3
 
 import pytest
-from conftest import Clock, User, answering, eventually, make_log
+from conftest import Clock, User, eventually, make_log
 
 import llm_user_memory as memory
 
@@ -47,7 +47,7 @@ def in_state(user: User, state: str) -> int:
 # One request
 
 
-def test_a_request_is_about_at_most_eight_messages_of_one_model_oldest_first(user: User) -> None:
+def test_a_request_is_about_at_most_eight_messages_or_12000_characters_of_one_model_oldest_first(user: User) -> None:
     texts = [f"{SAID} and {n}" for n in range(10)]
     user.types(*texts[:4])
     user.types(ALSO, model="scripted-2")
@@ -57,15 +57,10 @@ def test_a_request_is_about_at_most_eight_messages_of_one_model_oldest_first(use
         pass
     assert asked.batches == [("scripted", texts[:8]), ("scripted-2", [ALSO]), ("scripted", texts[8:])]
     assert in_state(user, "done") == 11
-
-
-def test_long_messages_are_asked_about_in_several_requests(user: User) -> None:
     user.types(*(f"{n} {'I walk. ' * 400}" for n in range(8)))
-    asked = Asked()
     while user.learns(asked):
         pass
-    assert [len(messages) for _, messages in asked.batches] == [3, 3, 2]
-    assert all(sum(map(len, messages)) <= memory.CHARACTERS_AT_ONCE for _, messages in asked.batches)
+    assert [len(messages) for _, messages in asked.batches[3:]] == [3, 3, 2]
 
 
 def test_messages_too_short_to_prove_anything_or_gone_from_the_log_cost_no_request(user: User) -> None:
@@ -143,15 +138,10 @@ def test_a_long_earlier_message_is_shown_by_its_ends_with_secrets_masked(user: U
     assert password not in request
 
 
-def test_messages_typed_with_learning_off_or_to_another_model_are_not_shown_as_earlier_ones(user: User) -> None:
+def test_what_was_typed_with_learning_off_to_another_model_or_was_forgotten_is_not_shown(user: User) -> None:
     user.thread.prompt("I am a spy").log_to_db(make_log(user.places))
     user.types_on(ALSO, model="scripted-2")
     user.learns("NO_UPDATE")
-    (request,) = learned_in_turn(user, SAID)
-    assert shown("earlier", request) == []
-
-
-def test_a_forgotten_earlier_message_is_never_shown_and_nothing_made_of_it_is_learned(user: User) -> None:
     learned_in_turn(user, "My ex is called Bluebird")
     user.types_on("She moved to Leeds")
     reply = "ADD | Notes | Bluebird moved to Leeds | She moved to Leeds"
@@ -209,22 +199,14 @@ def test_what_was_typed_while_everything_is_reviewed_waits_and_nothing_else_does
 # Meanwhile
 
 
-def test_a_request_during_which_learning_is_paused_does_not_count_and_its_turns_wait(user: User) -> None:
+def test_what_is_paused_or_forgotten_while_the_model_thinks_is_not_learned_and_does_not_count(user: User) -> None:
     user.types(SAID, ALSO)
-    result = user.learns(LEEDS, lambda: user.run("pause"))
-    assert result
-    assert result.turns == 0
+    assert user.learns(LEEDS, lambda: user.run("pause"))
     assert user.learns(LEEDS) is None
     user.run("resume")
     with user.memory() as opened:
         assert [turn["attempts"] for turn in memory.due_turns(opened)] == [0, 0]
     assert user.facts == []
-    assert user.learns(LEEDS)
-    assert user.facts == ["Leeds"]
-
-
-def test_a_message_that_is_forgotten_while_the_model_thinks_is_not_learned(user: User) -> None:
-    user.types(SAID, ALSO)
     assert user.learns(f"{LEEDS}\nADD | Work | Nurse | {ALSO}", lambda: user.run("forget", SAID, "--yes"))
     assert user.facts == []
     assert user.learns(f"{LEEDS}\nADD | Work | Nurse | {ALSO}")
@@ -267,17 +249,9 @@ def test_update_learns_all_that_waits_in_the_foreground_and_says_what_changed(us
     done = user.llm("memory", "update", auto=None)
     assert SAID in done.stdout
     assert user.facts == texts
+    (cost,) = json.loads(user.run("status", "--json")[0])["costs"]
+    assert cost["read"] > len(memory.INSTRUCTIONS) // 4, "estimated, as this model counts no tokens"
     assert user.run("update") == ("", "Nothing new to remember.\n")
-
-
-def test_update_asks_about_each_message_once_even_if_its_model_fails(user: User) -> None:
-    def down(model: str, request: str) -> str:
-        raise memory.ModelFailed("down")
-
-    user.types(*(f"{SAID} and {n}" for n in range(10)))
-    with user.memory() as opened:
-        results = memory.Learner(opened, memory.Settings(), answering(down)).learn_waiting()
-    assert sum(result.turns for result in results) <= 10
 
 
 def test_an_update_that_fails_exits_1_and_names_status(user: User) -> None:
@@ -324,11 +298,3 @@ def test_status_says_what_learning_cost_this_month_for_each_model(user: User) ->
         {"model": "two", "requests": 2, "read": 20, "written": 8},
     ]
     assert "this month 2 requests to one, 2,400 tokens read, 4 written" in user.run("status")[0]
-
-
-def test_tokens_that_a_model_does_not_count_are_estimated(user: User) -> None:
-    user.types(SAID)
-    user.run("update")
-    (cost,) = json.loads(user.run("status", "--json")[0])["costs"]
-    assert (cost["model"], cost["requests"]) == ("scripted", 1)
-    assert cost["read"] > len(memory.INSTRUCTIONS) // 4

@@ -55,12 +55,16 @@ def about(request: str) -> str:
     [
         ("scripted-garbage", "does not answer in the format", 2),
         ("uninstalled", "the model uninstalled is not installed", 0),
+        ("scripted", "too small for learning; to learn with another one: export LLM_MEMORY_MODEL", 1),
     ],
 )
 def test_messages_a_model_cannot_learn_from_are_set_aside_and_learned_with_another(
     here: User, model: str, words: str, requests: int
 ) -> None:
     here.profile = "- Mine\n"
+    error = here.script / "error.txt"
+    if model == "scripted":
+        error.write_text("Requested tokens (530) exceed context window of 512")
     here.types(SAID, model=model)
     clock = Clock(memory.utc_now())
     with learning(here, clock) as learner:
@@ -72,20 +76,10 @@ def test_messages_a_model_cannot_learn_from_are_set_aside_and_learned_with_anoth
     for said in (words, "1 message", "llm memory update --retry"):
         assert said in status
     assert here.profile == "- Mine\n"
+    error.unlink(missing_ok=True)
     assert SAID in here.run("update", "--retry", LLM_MEMORY_MODEL="scripted")[0]
     assert here.facts == ["Mine", SAID]
     assert here.problems() == ""
-
-
-def test_a_context_that_is_too_small_is_told_with_the_way_out_and_not_tried_again(here: User) -> None:
-    (here.script / "error.txt").write_text("Requested tokens (530) exceed context window of 512")
-    here.types(SAID)
-    with learning(here, Clock(memory.utc_now())) as learner:
-        assert learner.learn()
-        assert in_state(learner, "aside") == 1
-    status = here.run("status")[0]
-    assert "too small" in status
-    assert "LLM_MEMORY_MODEL" in status
 
 
 def test_a_model_that_fails_is_asked_again_later_and_does_not_hold_up_other_models(here: User) -> None:
@@ -167,12 +161,15 @@ def test_a_model_that_does_not_answer_in_the_form_is_asked_once_a_day_or_after_a
 # Words of models and their services
 
 
-def test_a_model_that_does_not_answer_is_given_up(here: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "MODEL_TIMEOUT", 0.1)
+def test_a_model_that_does_not_answer_or_is_unknown_is_left_to_a_fresh_worker(
+    here: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (here.script / "slow.txt").write_text("hang 3")
-    with pytest.raises(memory.ModelFailed, match=r"did not answer within 0\.1 s") as failed:
-        memory.ask_model("scripted", "hang")
-    assert failed.value.kind == "stuck"
+    for model, timeout, words in (("scripted", 0.1, r"did not answer within 0\.1 s"), ("late", 60, "not installed")):
+        monkeypatch.setattr(memory, "MODEL_TIMEOUT", timeout)
+        with pytest.raises(memory.ModelFailed, match=words) as failed:
+            memory.ask_model(model, "hang")
+        assert failed.value.kind == "stuck"
 
 
 class Service:

@@ -161,7 +161,7 @@ def test_a_model_that_keeps_failing_is_told_once_until_it_learns(user: User) -> 
         status = user.run("status")[0]
         assert re.search("Waiting +1 message; next try in [12] minutes?", status)
         assert "no credit" in status
-        learner.ask = lambda *_: memory.Reply("ADD | Interests | Has a dog | I have a dog", 1, 1)
+        learner = learner._replace(ask=lambda *_: memory.Reply("ADD | Interests | Has a dog | I have a dog", 1, 1))
         opened.db.execute("update turns set due = 0")
         learner.learn()
     assert told(user) == "learned “Has a dog” (undo: llm memory undo)"

@@ -294,7 +294,7 @@ def test_however_much_is_found_in_the_past_none_of_it_or_of_what_learning_holds_
 def one_by_one(here: User, monkeypatch: pytest.MonkeyPatch) -> Callable[[memory.Ask], None]:
     """Send one message in a request; the function given sets who is asked."""
     monkeypatch.setattr(memory, "PAST_AT_ONCE", 1)
-    return lambda ask: monkeypatch.setattr(memory.Learner.__init__, "__defaults__", (ask,))
+    return lambda ask: monkeypatch.setattr(memory.Learner.__new__, "__defaults__", (ask,))
 
 
 def test_a_request_that_fails_is_left_for_the_next_run(here: User, one_by_one: Callable[[memory.Ask], None]) -> None:

@@ -121,16 +121,6 @@ def test_a_worker_with_nothing_to_do_exits_and_loses_nothing(user: User, interva
     assert user.facts == [SAID]
 
 
-def test_a_worker_that_can_only_fail_exits(user: User) -> None:
-    user.profile = "- A\n"
-    user.places.profile.chmod(0o444)
-    user.types(SAID)
-    with impatient_worker(user, idle=0.3, LLM_MEMORY_UPDATE_INTERVAL="0.05"):
-        pass
-    assert user.pending() == 1
-    assert "read-only" in user.problems()
-
-
 def test_a_worker_exits_when_its_home_vanishes_and_does_not_recreate_it(user: User) -> None:
     user.llm(SAID, LLM_MEMORY_UPDATE_INTERVAL="3600")
     pid = user.worker_pid()
@@ -149,33 +139,6 @@ def test_a_model_that_hangs_ends_the_worker_and_a_fresh_one_takes_over(user: Use
     assert "did not answer within 0.5 s" in user.worker_log
     user.types(ALSO)
     user.comes_to_know(SAID, ALSO)
-
-
-LATE = """
-import llm
-from llm_scripted import Scripted
-
-@llm.hookimpl
-def register_models(register):
-    register(Scripted("late"))
-"""
-
-
-def test_a_model_installed_while_a_worker_runs_is_found_by_a_fresh_one(user: User) -> None:
-    plugins = user.folder / "plugins"
-    plugins.mkdir()
-    user.env["PYTHONPATH"] = os.pathsep.join([str(plugins), *filter(None, [user.env.get("PYTHONPATH")])])
-    with impatient_worker(user):
-        eventually(user.worker_runs, "a worker")
-        (plugins / "llm_late.py").write_text(LATE)
-        (plugins / "llm_late-1.dist-info").mkdir()
-        (plugins / "llm_late-1.dist-info" / "METADATA").write_text(
-            "Metadata-Version: 2.1\nName: llm-late\nVersion: 1\n"
-        )
-        (plugins / "llm_late-1.dist-info" / "entry_points.txt").write_text("[llm]\nlate = llm_late\n")
-        user.says(SAID, "-m", "late")
-    user.comes_to_know(SAID)
-    assert user.calls(update=True)[-1]["model"] == "late"
 
 
 # Faults
