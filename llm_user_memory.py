@@ -94,7 +94,9 @@ class Settings:
         def read(name: str, default: Any, safe: Any, kind: Any = click.BOOL, wanted: str = "true or false") -> Any:
             value = environ.get(f"LLM_MEMORY_{name}", "").strip()
             with contextlib.suppress(click.BadParameter):
-                return kind.convert(value, None, None) if value else default
+                converted = kind.convert(value, None, None) if value else default
+                if str(converted) != "nan":
+                    return converted
             self.complaints.append(f"LLM_MEMORY_{name}={value!r} is not {wanted}; {str(safe).lower()} is used")
             return safe
 
@@ -1926,8 +1928,10 @@ def batches(messages: Iterable[Message]) -> list[list[Message]]:
 
 
 def due_turns(memory: Memory) -> list[dict[str, Any]]:
-    sql = "select * from turns where state = 'pending' and due <= ? order by rowid"
-    return rows(memory.db, sql, memory.now().timestamp())
+    now = memory.now().timestamp()
+    # Further off than any back-off is a clock that was set back: due as well.
+    sql = "select * from turns where state = 'pending' and not (due > ? and due <= ?) order by rowid"
+    return rows(memory.db, sql, now, now + BACK_OFF[-1])
 
 
 def read_messages(home: Home, turns: Iterable[Mapping[str, Any]], longest: int = LONGEST_MESSAGE) -> list[Message]:

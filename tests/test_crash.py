@@ -722,6 +722,23 @@ def test_a_clock_that_jumps_between_calls_and_update_keeps_no_turn_from_being_le
     assert asked(user.places) == 1
 
 
+@pytest.mark.parametrize("days", JUMPS.values(), ids=list(JUMPS))
+def test_a_failed_turn_does_not_wait_for_years_because_the_clock_has_jumped(user: User, days: float) -> None:
+    def fail(model: str, request: str) -> memory.Reply:
+        raise memory.ModelFailed("down")
+
+    known_home(user.places)
+    clock = Clock()
+    typed_at(user.places, "I prefer coffee to tea now", clock)
+    with user.memory(now=clock) as opened:
+        memory.take_in(opened)
+        assert memory.Learner(opened, memory.Settings(), fail).learn()
+        clock.advance(days=days, minutes=61)
+        learner = memory.Learner(opened, memory.Settings(), Asked(user.places))
+        assert learner.learn(), "it waits for a time that another clock told"
+    assert user.facts == ["Plays the oboe", "I prefer coffee to tea now"]
+
+
 # -- the plugin goes while a worker runs -------------------------------------------------
 
 
