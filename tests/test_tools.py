@@ -85,11 +85,6 @@ def test_what_a_tool_would_forget_waits_for_the_user(user: User) -> None:
     assert user.facts == ["Lives in Leeds"]
 
 
-def test_a_model_is_told_how_many_facts_really_wait(user: User) -> None:
-    user.profile = "".join(f"- Drinks tea number {n}\n" for n in range(120))
-    assert "100 of 120 facts will be removed when" in asks(user, "forget", text="tea", said="No tea any more")
-
-
 def test_a_model_can_see_and_search_what_is_known(user: User) -> None:
     user.profile = KNOWN
     user.run("history")
