@@ -3019,8 +3019,7 @@ class Call:
         return says_so or silent or model.model_id in (known or "").splitlines()
 
     def _note_refusal(self, error: Exception) -> None:
-        refusal = r"(?i)(?:system|developer)[ _-]?(?:role|message|prompt|instruction)"
-        if self.in_system and re.search(refusal, str(error)):
+        if self.in_system and re.search(r"(?i)(system|developer)[ _-]?(role|message|prompt|instruction)", str(error)):
             model, home = self.conversation.model.model_id, self.homes[-1]
             home.create()
             with open(open_own(home.no_system, os.O_CREAT | os.O_APPEND | os.O_WRONLY), "a", encoding="utf-8") as file:
