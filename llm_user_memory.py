@@ -2820,10 +2820,7 @@ _CHAT_MARKS = (
 
 # Functions of llm, and what stands in for each while a call runs; status tells which of them this llm lacks.
 _STAND_INS = (
-    ("Conversation", "prompt", "on_send"),
-    ("Conversation", "chain", "on_send"),
-    ("AsyncConversation", "prompt", "on_send"),
-    ("AsyncConversation", "chain", "on_send"),
+    *((kind, name, "on_send") for kind in ("Conversation", "AsyncConversation") for name in ("prompt", "chain")),
     ("Response", "log_to_db", "on_logged"),
     ("cli", "resolve_fragments", "on_fragments"),
     ("cli", "load_template", "on_template"),
@@ -2965,8 +2962,7 @@ class Call:
         self.homes = self.homes or homes_of("auto")
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             self.files = set(os.listdir(self.homes[-1].directory))
-        typed = self._typed_words()
-        if typed and self.settings.updates and "paused" not in self.files and self.is_logged:
+        if (typed := self._typed_words()) and self.settings.updates and "paused" not in self.files and self.is_logged:
             self.typed = Message(typed, thread_id=self.conversation.id, at=utc_now().isoformat())
 
     @property
