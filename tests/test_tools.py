@@ -53,6 +53,8 @@ def test_what_the_user_did_not_type_waits_for_them(user: User) -> None:
         assert held["fact"] == fact
         assert reason in held["reason"]
     assert user.facts == []
+    user.run("review", "--yes")
+    assert "you had not typed it: proposed by scripted, accepted by you" in user.run("why", "nuts")[0]
 
 
 def test_neither_piped_text_nor_a_secret_is_remembered(user: User) -> None:
@@ -85,11 +87,6 @@ def test_what_a_tool_would_forget_waits_for_the_user(user: User) -> None:
     assert user.facts == ["Lives in Leeds"]
 
 
-def test_a_model_is_told_how_many_facts_really_wait(user: User) -> None:
-    user.profile = "".join(f"- Drinks tea number {n}\n" for n in range(120))
-    assert "100 of 120 facts will be removed when" in asks(user, "forget", text="tea", said="No tea any more")
-
-
 def test_a_model_can_see_and_search_what_is_known(user: User) -> None:
     user.profile = KNOWN
     user.run("history")
@@ -117,9 +114,3 @@ def test_a_tool_that_writes_where_memory_is_off_sends_no_profile(user: User) -> 
     (user.script / "tool.json").write_text(json.dumps(call))
     user.llm("chat", "-T", "UserMemory", auto=None, input="I play chess\nsecond\nquit\n")
     assert "user_profile" not in json.dumps(user.calls())
-
-
-def test_why_says_that_the_user_had_not_typed_what_a_tool_proposed(user: User) -> None:
-    remembers(user, fact="Is rich", quote="I am very rich")
-    user.run("review", "--yes")
-    assert "you had not typed it: proposed by scripted, accepted by you" in user.run("why", "rich")[0]
