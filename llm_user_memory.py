@@ -2292,15 +2292,12 @@ def note_messages(memory: Memory, files: Iterable[tuple[str, str, str]]) -> tupl
 
 # -- review, forgetting, search ----------------------------------------------
 #
-# An edit is one row all its life: waiting, then applied (with its version),
-# dropped or refused. An applied edit is the receipt of its line.
+# An edit is one row all its life: waiting, then applied, dropped or refused. An applied one is its line's receipt.
 
 MOST_WAITING = 100  # edits in review, besides those of `learn`; so many refused ones are shown, too
 
 
 class EditRow(NamedTuple):
-    """An edit as it is kept."""
-
     id: int
     state: str  # waiting, applied, dropped or refused
     at: str
@@ -2327,7 +2324,6 @@ def edits_where(memory: Memory, where: str, *values: object) -> list[EditRow]:
 
 
 def waiting_edits(memory: Memory) -> list[EditRow]:
-    """Return the edits that wait for the user, oldest first."""
     return edits_where(memory, "state = 'waiting' order by id")
 
 
@@ -2338,11 +2334,9 @@ def refused_edits(memory: Memory, since: str = "") -> list[EditRow]:
 
 
 def learned_lately(memory: Memory) -> list[tuple[str, str, str, str]]:
-    """Return what learning has changed within a day: action, before, fact and quote, oldest first."""
-    sql = """
-        select action, before, fact, quote from edits where state = 'applied'
-        and version in (select id from versions where author = 'worker' and at > ?) order by id"""
-    return list(memory.db.execute(sql, [(memory.now() - dt.timedelta(days=1)).isoformat()]))
+    day_ago = (memory.now() - dt.timedelta(days=1)).isoformat()
+    lately = "version in (select id from versions where author = 'worker' and at > ?) order by id"
+    return [(edit.action, edit.before, edit.fact, edit.quote) for edit in edits_where(memory, lately, day_ago)]
 
 
 def own_lines(memory: Memory, document: Document) -> frozenset[str]:
@@ -2353,10 +2347,8 @@ def own_lines(memory: Memory, document: Document) -> frozenset[str]:
 
 def with_found(memory: Memory, document: Document) -> Document:
     """Return a profile with the facts that `learn` found last and that still wait: each request carries them."""
-    found = edits_where(memory, "state = 'waiting' and past and action = 'ADD' order by id desc limit 200")
-    for edit in reversed(found):
-        if not document.has(edit.fact):
-            document = document.add(edit.section, edit.fact)
+    for edit in edits_where(memory, "state = 'waiting' and past and action = 'ADD' order by id desc limit 200"):
+        document = document.add(edit.section, edit.fact)
     return document
 
 
@@ -2423,21 +2415,18 @@ def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[E
     return memory.history.change("review", make, record), list(failed.values())
 
 
-def propose(
-    memory: Memory, settings: Settings, edit: Edit, messages: Sequence[Message], model: str
-) -> tuple[Verdict, int]:
+def propose(memory: Memory, settings: Settings, edit: Edit, said: Sequence[Message], model: str) -> tuple[Verdict, int]:
     """Add a fact that a model asks for in a tool call, if the user typed it in these messages; else hold the edit."""
     verdict = Verdict(edit, "reject")
 
     def make(text: str) -> str:
         nonlocal verdict
-        now, review_all = Document(text), settings.review_all
-        (verdict,), document = judge([edit], now, now, messages, review_all=review_all, budget=settings.budget)
+        now = Document(text)
+        (verdict,), document = judge([edit], now, now, said, review_all=settings.review_all, budget=settings.budget)
         if verdict.item and not edit.fact:
             verdict = verdict._replace(outcome="hold", reason="a model asked for it")
         elif not (verdict.messages or why_unfit(edit.fact) or now.has(edit.fact)):
-            unquoted = verdict.edit._replace(quote="")
-            verdict = Verdict(unquoted, "hold", "you did not type it in this conversation")
+            verdict = Verdict(verdict.edit._replace(quote=""), "hold", "you did not type it in this conversation")
         return document.text
 
     version = memory.history.change("tool", make, lambda new: record_edits(memory, [verdict], model, new), model)
@@ -2462,9 +2451,8 @@ def chain(memory: Memory, text: str) -> list[Said]:
         if text in found or text in {"", FORGOTTEN}:
             continue
         receipts = edits_where(memory, "state = 'applied' and fact = ? order by id desc", text)
-        periods = memory.versions.periods(text)
-        origin = memory.versions.get(periods[-1][0]) if periods else None
-        origin = None if origin and origin.author == "unknown" else origin
+        came = [0, *(since for since, _ in memory.versions.periods(text))]
+        origin = next(iter(memory.versions.list(1, "id = ? and author != 'unknown'", came[-1])), None)
         reworded = []
         if origin and origin.author in {"outside", "edit", "condense"}:
             # Lines that went as this came, and most of whose words it has.
@@ -2494,19 +2482,16 @@ update requests set outcome = 'failed' where outcome not in ('ok', 'form', 'retr
 
 def saying(text: str, *, part: bool = False, ids: Mapping[str, Item] | None = None) -> Callable[[str], bool]:
     """Make a test for a text, as whole words or ``part`` of them, or a line by its ``[id]``. Raises ``Problem``."""
-    named = re.fullmatch(r"\[([a-z]+)\]", text.strip())
-    item = ids.get(named[1]) if ids and named else None
+    item = next((item for id, item in (ids or {}).items() if text.strip() == f"[{id}]"), None)
     wanted = normalised(item.text if item else without_bullet(text.strip()))
     if not wanted:
         raise Problem("Say what to forget: llm memory forget TEXT; see: llm memory show")
     if item:
         return lambda text: normalised(without_bullet(text)) == wanted
-
-    def spaced(text: str) -> str:
-        return " ".join(["", *words(text), ""])
-
-    anywhere = part or re.search(UNSPACED, wanted) is not None
-    return lambda text: wanted in normalised(text) and (anywhere or spaced(wanted) in spaced(text))
+    if part or re.search(UNSPACED, wanted):
+        return lambda text: wanted in normalised(text)
+    whole = f" {' '.join(words(wanted))} "
+    return lambda text: wanted in normalised(text) and whole in f" {' '.join(words(text))} "
 
 
 def kept_files(home: Home) -> list[pathlib.Path]:
@@ -2551,8 +2536,7 @@ def forget(memory: Memory, says: Callable[[str], bool]) -> None:
     def record(_: int) -> None:
         typed = find_said(memory, says)[1]  # in the file as it was
         learned = [turn for edit in edits_where(memory, _SAID_EDITS) for turn in edit.turns]
-        for turn in {*typed, *learned}:
-            db["turns"].upsert({"id": turn, "state": "forgotten", "why": ""}, pk="id")
+        db["turns"].upsert_all([{"id": id, "state": "forgotten", "why": ""} for id in {*typed, *learned}], pk="id")
         for sql in _FORGET.split(";"):
             db.execute(sql)
         if db["embeddings"].exists():
@@ -2580,8 +2564,6 @@ def purge(home: Home) -> None:
 
 
 class Hit(NamedTuple):
-    """A fact that a search found."""
-
     fact: str
     section: str
     periods: list[tuple[str, str]]  # local dates it held from and to ("" if it still does), oldest first
@@ -2595,8 +2577,6 @@ class Hit(NamedTuple):
 
 
 class Query(NamedTuple):
-    """A search of the facts."""
-
     words: str
     section: str = ""  # part of its name
     since: str = ""  # the UTC time after which they were added; their day counts
@@ -2612,11 +2592,10 @@ class Query(NamedTuple):
 
 def search_facts(memory: Memory, query: Query) -> list[Hit]:
     """Find facts by their words, and by meaning if asked, best first. Raises ``Problem``."""
-    if query.section:
-        known = rows(memory.db, "select distinct section from lines where fact is not null")
-        sections = [row["section"] for row in known]
-        if not any(normalised(query.section) in normalised(name) for name in sections):
-            raise Problem(f"There is no section {query.section!r}. Sections with facts: {', '.join(sections)}")
+    known = rows(memory.db, "select distinct section from lines where fact is not null")
+    sections = [row["section"] for row in known]
+    if query.section and not any(normalised(query.section) in normalised(name) for name in sections):
+        raise Problem(f"There is no section {query.section!r}. Sections with facts: {', '.join(sections)}")
 
     def beginning(word: str) -> str:  # three quarters of a word, which may inflect unlike English
         word = indexed(word).strip()
