@@ -2439,27 +2439,24 @@ class Said(NamedTuple):
     text: str
     origin: Version | None  # the version that brought it in; None if it is older than the history
     receipts: list[EditRow]  # newest first
-    reworded: bool  # by the user, from what follows in the chain
 
 
-def chain(memory: Memory, text: str) -> list[Said]:
+def chain(memory: Memory, line: str) -> list[Said]:
     """Return what a line says, and then all that it said before it was changed, reworded or condensed."""
     found: dict[str, Said] = {}
-    todo = [text]
-    while todo:
-        text = todo.pop(0)
+    todo = [line]
+    for text in todo:  # it grows meanwhile
         if text in found or text in {"", FORGOTTEN}:
             continue
         receipts = edits_where(memory, "state = 'applied' and fact = ? order by id desc", text)
         came = [0, *(since for since, _ in memory.versions.periods(text))]
         origin = next(iter(memory.versions.list(1, "id = ? and author != 'unknown'", came[-1])), None)
-        reworded = []
+        found[text] = Said(text, origin, receipts)
+        todo += [receipt.before for receipt in receipts]
         if origin and origin.author in {"outside", "edit", "condense"}:
             # Lines that went as this came, and most of whose words it has.
             gone = {change.before: set(substance(change.before)) for change in origin.changes if not change.after}
-            reworded = [line for line, its in gone.items() if 2 * len(its.intersection(substance(text))) > len(its)]
-        found[text] = Said(text, origin, receipts, bool(reworded))
-        todo += [*(receipt.before for receipt in receipts), *reworded]
+            todo += [was for was, its in gone.items() if 2 * len(its.intersection(substance(text))) > len(its)]
     return list(found.values())
 
 
@@ -2592,8 +2589,7 @@ class Query(NamedTuple):
 
 def search_facts(memory: Memory, query: Query) -> list[Hit]:
     """Find facts by their words, and by meaning if asked, best first. Raises ``Problem``."""
-    known = rows(memory.db, "select distinct section from lines where fact is not null")
-    sections = [row["section"] for row in known]
+    sections = [name for (name,) in memory.db.execute("select distinct section from lines where fact is not null")]
     if query.section and not any(normalised(query.section) in normalised(name) for name in sections):
         raise Problem(f"There is no section {query.section!r}. Sections with facts: {', '.join(sections)}")
 
@@ -2616,10 +2612,9 @@ def search_facts(memory: Memory, query: Query) -> list[Hit]:
 
 
 def _hit(memory: Memory, fact: str) -> Hit:
-    def day(version: int) -> str:
-        return local_date(value(memory.db, "select at from versions where id = ?", version))[:10]
-
-    periods = [(day(since), day(until) if until else "") for since, until in memory.versions.periods(fact)]
+    times = "select versions.id, at from lines join versions on versions.id in (since, until) where fact = ?"
+    days = {version: local_date(at)[:10] for version, at in memory.db.execute(times, [fact])}
+    periods = [(days[since], days.get(until, "")) for since, until in memory.versions.periods(fact)]
     section = value(memory.db, "select section from lines where fact = ? order by id desc limit 1", fact)
     receipts = edits_where(memory, "state = 'applied' and fact = ? and turns != '[]' order by id desc limit 1", fact)
     source = (receipts[0].quote, receipts[0].typed_at, receipts[0].thread) if receipts else ("", "", "")
@@ -3553,7 +3548,7 @@ def explained(said: Said) -> Iterator[str]:
     origin = said.origin
     if not said.receipts and origin and origin.author not in {"worker", "condense", "review"}:
         how = "in another program" if origin.author == "outside" else f"with llm memory {origin.author}"
-        yield f"you {'reworded' if said.reworded else 'wrote'} this yourself, {how}, {local_date(origin.at)}"
+        yield f"you wrote this yourself, {how}, {local_date(origin.at)}"
     elif not said.receipts:
         yield "there is no receipt for this line: it is older than the history"
 
