@@ -2169,15 +2169,12 @@ def note_messages(memory: Memory, files: Iterable[tuple[str, str, str]]) -> tupl
 
 # -- review, forgetting, search ----------------------------------------------
 #
-# An edit is one row all its life: waiting, then applied (with its version),
-# dropped or refused. An applied edit is the receipt of its line.
+# An edit is one row all its life: waiting, then applied, dropped or refused. An applied one is its line's receipt.
 
 MOST_WAITING = 100  # edits in review, besides those of `learn`; so many refused ones are shown, too
 
 
 class EditRow(NamedTuple):
-    """An edit as it is kept."""
-
     id: int
     state: str  # waiting, applied, dropped or refused
     at: str
@@ -2204,7 +2201,6 @@ def edits_where(memory: Memory, where: str, *values: object) -> list[EditRow]:
 
 
 def waiting_edits(memory: Memory) -> list[EditRow]:
-    """Return the edits that wait for the user, oldest first."""
     return edits_where(memory, "state = 'waiting' order by id")
 
 
@@ -2215,11 +2211,9 @@ def refused_edits(memory: Memory, since: str = "") -> list[EditRow]:
 
 
 def learned_lately(memory: Memory) -> list[tuple[str, str, str, str]]:
-    """Return what learning has changed within a day: action, before, fact and quote, oldest first."""
-    sql = """
-        select action, before, fact, quote from edits where state = 'applied'
-        and version in (select id from versions where author = 'worker' and at > ?) order by id"""
-    return list(memory.db.execute(sql, [(memory.now() - dt.timedelta(days=1)).isoformat()]))
+    day_ago = (memory.now() - dt.timedelta(days=1)).isoformat()
+    lately = "version in (select id from versions where author = 'worker' and at > ?) order by id"
+    return [(edit.action, edit.before, edit.fact, edit.quote) for edit in edits_where(memory, lately, day_ago)]
 
 
 def own_lines(memory: Memory, document: Document) -> frozenset[str]:
@@ -2230,10 +2224,8 @@ def own_lines(memory: Memory, document: Document) -> frozenset[str]:
 
 def with_found(memory: Memory, document: Document) -> Document:
     """Return a profile with the facts that `learn` found last and that still wait: each request carries them."""
-    found = edits_where(memory, "state = 'waiting' and past and action = 'ADD' order by id desc limit 200")
-    for edit in reversed(found):
-        if not document.has(edit.fact):
-            document = document.add(edit.section, edit.fact)
+    for edit in edits_where(memory, "state = 'waiting' and past and action = 'ADD' order by id desc limit 200"):
+        document = document.add(edit.section, edit.fact)
     return document
 
 
@@ -2300,21 +2292,18 @@ def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[E
     return memory.history.change("review", make, record), list(failed.values())
 
 
-def propose(
-    memory: Memory, settings: Settings, edit: Edit, messages: Sequence[Message], model: str
-) -> tuple[Verdict, int]:
+def propose(memory: Memory, settings: Settings, edit: Edit, said: Sequence[Message], model: str) -> tuple[Verdict, int]:
     """Add a fact that a model asks for in a tool call, if the user typed it in these messages; else hold the edit."""
     verdict = Verdict(edit, "reject")
 
     def make(text: str) -> str:
         nonlocal verdict
-        now, review_all = Document(text), settings.review_all
-        (verdict,), document = judge([edit], now, now, messages, review_all=review_all, budget=settings.budget)
+        now = Document(text)
+        (verdict,), document = judge([edit], now, now, said, review_all=settings.review_all, budget=settings.budget)
         if verdict.item and not edit.fact:
             verdict = verdict._replace(outcome="hold", reason="a model asked for it")
         elif not (verdict.messages or why_unfit(edit.fact) or now.has(edit.fact)):
-            unquoted = verdict.edit._replace(quote="")
-            verdict = Verdict(unquoted, "hold", "you did not type it in this conversation")
+            verdict = Verdict(verdict.edit._replace(quote=""), "hold", "you did not type it in this conversation")
         return document.text
 
     version = memory.history.change("tool", make, lambda new: record_edits(memory, [verdict], model, new), model)
@@ -2327,28 +2316,24 @@ class Said(NamedTuple):
     text: str
     origin: Version | None  # the version that brought it in; None if it is older than the history
     receipts: list[EditRow]  # newest first
-    reworded: bool  # by the user, from what follows in the chain
 
 
-def chain(memory: Memory, text: str) -> list[Said]:
+def chain(memory: Memory, line: str) -> list[Said]:
     """Return what a line says, and then all that it said before it was changed, reworded or condensed."""
     found: dict[str, Said] = {}
-    todo = [text]
-    while todo:
-        text = todo.pop(0)
+    todo = [line]
+    for text in todo:  # it grows meanwhile
         if text in found or text in {"", FORGOTTEN}:
             continue
         receipts = edits_where(memory, "state = 'applied' and fact = ? order by id desc", text)
-        periods = memory.versions.periods(text)
-        origin = memory.versions.get(periods[-1][0]) if periods else None
-        origin = None if origin and origin.author == "unknown" else origin
-        reworded = []
+        came = [0, *(since for since, _ in memory.versions.periods(text))]
+        origin = next(iter(memory.versions.list(1, "id = ? and author != 'unknown'", came[-1])), None)
+        found[text] = Said(text, origin, receipts)
+        todo += [receipt.before for receipt in receipts]
         if origin and origin.author in {"outside", "edit", "condense"}:
             # Lines that went as this came, and most of whose words it has.
             gone = {change.before: set(substance(change.before)) for change in origin.changes if not change.after}
-            reworded = [line for line, its in gone.items() if 2 * len(its.intersection(substance(text))) > len(its)]
-        found[text] = Said(text, origin, receipts, bool(reworded))
-        todo += [*(receipt.before for receipt in receipts), *reworded]
+            todo += [was for was, its in gone.items() if 2 * len(its.intersection(substance(text))) > len(its)]
     return list(found.values())
 
 
@@ -2371,19 +2356,16 @@ update requests set outcome = 'failed' where outcome not in ('ok', 'form', 'retr
 
 def saying(text: str, *, part: bool = False, ids: Mapping[str, Item] | None = None) -> Callable[[str], bool]:
     """Make a test for a text, as whole words or ``part`` of them, or a line by its ``[id]``. Raises ``Problem``."""
-    named = re.fullmatch(r"\[([a-z]+)\]", text.strip())
-    item = ids.get(named[1]) if ids and named else None
+    item = next((item for id, item in (ids or {}).items() if text.strip() == f"[{id}]"), None)
     wanted = normalised(item.text if item else without_bullet(text.strip()))
     if not wanted:
         raise Problem("Say what to forget: llm memory forget TEXT; see: llm memory show")
     if item:
         return lambda text: normalised(without_bullet(text)) == wanted
-
-    def spaced(text: str) -> str:
-        return " ".join(["", *words(text), ""])
-
-    anywhere = part or re.search(UNSPACED, wanted) is not None
-    return lambda text: wanted in normalised(text) and (anywhere or spaced(wanted) in spaced(text))
+    if part or re.search(UNSPACED, wanted):
+        return lambda text: wanted in normalised(text)
+    whole = f" {' '.join(words(wanted))} "
+    return lambda text: wanted in normalised(text) and whole in f" {' '.join(words(text))} "
 
 
 def kept_files(home: Home) -> list[pathlib.Path]:
@@ -2428,8 +2410,7 @@ def forget(memory: Memory, says: Callable[[str], bool]) -> None:
     def record(_: int) -> None:
         typed = find_said(memory, says)[1]  # in the file as it was
         learned = [turn for edit in edits_where(memory, _SAID_EDITS) for turn in edit.turns]
-        for turn in {*typed, *learned}:
-            db["turns"].upsert({"id": turn, "state": "forgotten", "why": ""}, pk="id")
+        db["turns"].upsert_all([{"id": id, "state": "forgotten", "why": ""} for id in {*typed, *learned}], pk="id")
         for sql in _FORGET.split(";"):
             db.execute(sql)
         if db["embeddings"].exists():
@@ -2457,8 +2438,6 @@ def purge(home: Home) -> None:
 
 
 class Hit(NamedTuple):
-    """A fact that a search found."""
-
     fact: str
     section: str
     periods: list[tuple[str, str]]  # local dates it held from and to ("" if it still does), oldest first
@@ -2472,8 +2451,6 @@ class Hit(NamedTuple):
 
 
 class Query(NamedTuple):
-    """A search of the facts."""
-
     words: str
     section: str = ""  # part of its name
     since: str = ""  # the UTC time after which they were added; their day counts
@@ -2489,11 +2466,9 @@ class Query(NamedTuple):
 
 def search_facts(memory: Memory, query: Query) -> list[Hit]:
     """Find facts by their words, and by meaning if asked, best first. Raises ``Problem``."""
-    if query.section:
-        known = rows(memory.db, "select distinct section from lines where fact is not null")
-        sections = [row["section"] for row in known]
-        if not any(normalised(query.section) in normalised(name) for name in sections):
-            raise Problem(f"There is no section {query.section!r}. Sections with facts: {', '.join(sections)}")
+    sections = [name for (name,) in memory.db.execute("select distinct section from lines where fact is not null")]
+    if query.section and not any(normalised(query.section) in normalised(name) for name in sections):
+        raise Problem(f"There is no section {query.section!r}. Sections with facts: {', '.join(sections)}")
 
     def beginning(word: str) -> str:  # three quarters of a word, which may inflect unlike English
         word = indexed(word).strip()
@@ -2514,10 +2489,9 @@ def search_facts(memory: Memory, query: Query) -> list[Hit]:
 
 
 def _hit(memory: Memory, fact: str) -> Hit:
-    def day(version: int) -> str:
-        return local_date(value(memory.db, "select at from versions where id = ?", version))[:10]
-
-    periods = [(day(since), day(until) if until else "") for since, until in memory.versions.periods(fact)]
+    times = "select versions.id, at from lines join versions on versions.id in (since, until) where fact = ?"
+    days = {version: local_date(at)[:10] for version, at in memory.db.execute(times, [fact])}
+    periods = [(days[since], days.get(until, "")) for since, until in memory.versions.periods(fact)]
     section = value(memory.db, "select section from lines where fact = ? order by id desc limit 1", fact)
     receipts = edits_where(memory, "state = 'applied' and fact = ? and turns != '[]' order by id desc limit 1", fact)
     source = (receipts[0].quote, receipts[0].typed_at, receipts[0].thread) if receipts else ("", "", "")
@@ -3389,7 +3363,7 @@ def show_said(said: Said, lead: str = "") -> dict[str, Any]:
     origin = said.origin
     if not said.receipts and origin and origin.author not in {"worker", "condense", "review"}:
         how = "in another program" if origin.author == "outside" else f"with llm memory {origin.author}"
-        explain(f"you {'reworded' if said.reworded else 'wrote'} this yourself, {how}, {local_date(origin.at)}")
+        explain(f"you wrote this yourself, {how}, {local_date(origin.at)}")
     elif not said.receipts:
         explain("there is no receipt for this line: it is older than the history")
     receipts = [edit_data(edit) for edit in said.receipts]

@@ -191,14 +191,11 @@ def test_forget_takes_an_id_in_brackets_for_that_line_alone(user: User) -> None:
         ("frank", "Frank’s colleague", "Is from Frankfurt"),
         ("mia's", "Is Mia’s mother", "Is Mia"),
         ("Zoë", "Is Zoe\u0308's mother", "Is Zoëlla"),
-        ("straße", "Lives in the Bahnhof-Straße", "Lives in the Bahnhofstraße"),
         ("C++", "Writes C++", "Writes C"),
-        (".com", "Works at acme.com", "Works at acme.company"),
         ("東京", "東京都に住んでいる", "京都に住んでいる"),
         ("Leeds", "Leedsに住んでいる", "Leedsonに住んでいる"),
         ("กรุงเทพ", "อยู่กรุงเทพมานาน", "อยู่เชียงใหม่"),
         ("राम", "राम से मिला", "रामायण पढ़ता है"),
-        ("علي", "أخوه علي", "علينا السفر"),
         ("a b a", "Says x a b a b a", "Says a b ab"),
     ],
 )
@@ -316,10 +313,3 @@ def test_a_purge_asks_and_takes_what_is_ours_behind_symlinks_too_and_nothing_els
     assert [path.name for path in elsewhere.parent.iterdir()] == [".me.md.kate.swap"]
     assert [path.name for path in directory.iterdir()] == ["notes.txt"]
     assert user.places.logs.read_bytes() == before
-
-
-def test_a_purge_leaves_no_folder(user: User) -> None:
-    user.run("load", "-", stdin=PROFILE)
-    user.run("clear", "--purge", "--yes")
-    assert not user.places.directory.exists()
-    assert "Nothing is remembered" in user.run("show")[1]

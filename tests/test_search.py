@@ -8,9 +8,7 @@ import re
 import sqlite3
 
 import filelock
-import llm
 import pytest
-import sqlite_utils
 from conftest import PROFILE, Clock, User
 
 import llm_user_memory as memory
@@ -20,7 +18,6 @@ LIFE = """\
 
 ## Personal Information
 - Runs every morning with the Müllers
-- Works in Zürich
 - 住在北京市
 - 서울에 산다
 - พูดภาษาไทยได้
@@ -64,8 +61,7 @@ def embedded(user: User) -> list[str]:
 
 
 def count_embeddings(user: User) -> int:
-    with contextlib.closing(sqlite3.connect(user.places.database)) as db:
-        return int(llm.Collection("scripted-embed", sqlite_utils.Database(db), create=False).count())
+    return int(user.query("select count(*) from embeddings", user.places.database))
 
 
 # Words
@@ -75,7 +71,6 @@ IN_ANY_FORM = {
     "running": "Runs every morning with the Müllers",
     "muller RUN": "Runs every morning with the Müllers",
     "mueller and runs": "Runs every morning with the Müllers",
-    "zurich": "Works in Zürich",
     "北京": "住在北京市",
     "서울": "서울에 산다",
     "ไทย": "พูดภาษาไทยได้",
@@ -85,7 +80,6 @@ IN_ANY_FORM = {
     "Krimi": "Liest gern Krimis",
     "lodger": "Has a lodger",
     "“Rex”": "Has a dog called Rex",
-    'dog "Rex': "Has a dog called Rex",
 }
 
 
@@ -134,17 +128,6 @@ def test_each_hit_has_its_section_when_it_held_and_what_was_typed(user: User) ->
     assert (hit["quote"], hit["thread_id"]) == ("I have a horse", user.query("select thread_id from turns"))
 
 
-def test_a_fact_that_a_merge_keeps_held_all_the_time(lived: User) -> None:
-    with lived.memory() as opened:
-        base = opened.history.profile()
-        opened.history.change("add", lambda text: f"{text}- Has a horse\n")
-        lived.profile = PROFILE + "- Has a bird\n"  # made of the version before
-        opened.history.settle("edit", base)
-        assert {"Has a horse", "Has a bird"} <= set(lived.facts)
-        (hit,) = memory.search_facts(opened, memory.Query("horse"))
-    assert len(hit.periods) == 1
-
-
 # Past chats
 
 
@@ -163,9 +146,8 @@ def test_what_was_typed_is_found_with_the_conversation_to_continue(user: User) -
         r"My dog barks\n    2024-02-03; to continue: llm --cid c1\n",
         shown,
     )
-    assert [hit["text"] for hit in json.loads(user.run("search", "--chats", "dog", "-n", "1", "--json")[0])] == [
-        "How do I teach a dog to fetch?"
-    ]
+    (hit,) = json.loads(user.run("search", "--chats", "dog", "-n", "1", "--json")[0])
+    assert hit["text"] == "How do I teach a dog to fetch?"
     assert user.run("search", "--chats", "dog", "--since", "yesterday")[0].count("--cid") == 1
     assert user.run("search", "--chats", "why")[0] == "", "what a model answered is not searched"
     assert "--chats takes no" in user.run("search", "--chats", "dog", "--past", code=2)[1]
@@ -271,9 +253,6 @@ def test_a_call_goes_on_without_a_search_that_fails(lived: User) -> None:
     with contextlib.closing(sqlite3.connect(lived.places.database, isolation_level=None)) as db:
         db.execute("begin exclusive")
         assert "memory: the search failed" in said()
-    lived.places.database.write_bytes(b"This is no database.\n")
-    said()
-    assert "damaged" in lived.problems()
     lived.places.database.unlink()
     assert said() == ""
     assert not lived.places.database.exists()

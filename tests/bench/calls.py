@@ -38,7 +38,7 @@ def clocked(function, key="call"):
     return run
 
 for place, names in ((memory, ["load_fragment", "inject_into"]), (memory.Call, ["_add_profile", "_note", "_tell"]),
-                     (memory.Settings, ["from_env"])):
+                     (memory.Settings, ["__init__"])):
     for name in names:
         setattr(place, name, clocked(getattr(place, name)))
 memory.spawn_worker = clocked(memory.spawn_worker, "spawn")
