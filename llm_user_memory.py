@@ -666,7 +666,7 @@ TITLE = "# User Profile"
 # Not compiled here: that costs each start of llm 1 ms.
 _HEADING = r"\ufeff? {0,3}(#{1,6})(?:[ \t]+(\S(?:.*\S)?))?\s*$"
 _ITEM = r"(\ufeff?[ \t]*(?:[-*+•]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?)(\S(?:.*\S)?)\s*$"
-_RULE = r"[ \t]*([-*_])(?:[ \t]*\1){2,}\s*$|\s*<!--.*"  # or a comment of one line
+_RULE = r"[ \t]*([-*_])(?:[ \t]*\1){2,}\s*$|\s*<!--.*-->"  # or a comment of one line
 _OPENING = r"[ \t]*(`{3,}(?=[^`]*$)|~{3,}|<!--(?!.*-->))"  # of a code fence, or of a comment of several lines
 
 
@@ -714,22 +714,17 @@ class Document:
         self.headings: list[tuple[int, int, str]] = []  # line, level and title
         self.items: list[Item] = []
         section, closed = "", -1
-        unclosed: set[str] = set()
         for index, line in enumerate(self.lines):
-            if index <= closed:
+            if index <= closed or re.match(_RULE, line):
                 continue
             if opening := re.match(_OPENING, line):
                 mark = opening[1]
                 closing = ".*-->" if mark == "<!--" else rf"[ \t]*{mark}{mark[0]}*\s*$"
-                below = range(index + 1, 0 if closing in unclosed else len(self.lines))
-                closed = next((at for at in below if re.match(closing, self.lines[at])), -1)
-                if closed < 0:  # then it is just text
-                    unclosed.add(closing)
+                below = range(index + 1, len(self.lines))
+                closed = next((at for at in below if re.match(closing, self.lines[at])), -1)  # or else it is just text
             elif heading := re.match(_HEADING, line):
                 section = re.sub(r"(?:^|[ \t])#+$", "", heading[2] or "").rstrip()
                 self.headings.append((index, len(heading[1]), section))
-            elif re.match(_RULE, line):
-                continue
             elif entry := re.match(_ITEM, line):
                 following = next((line for line in self.lines[index + 1 :] if line.strip()), "")
                 is_whole = _indent(following) <= _indent(entry[1])
@@ -791,8 +786,7 @@ class Document:
         if start < end:
             end = 1 + max(index for index in range(start, end) if index == start or self.lines[index].strip())
         else:
-            marks = "#" if [level for _, level, _ in self.headings].count(1) > 1 else "##"
-            lines = [f"{marks} {name}", *lines]
+            lines = [f"## {name}", *lines]
             if not stripped(self.text):
                 lines = [TITLE, "", *lines]
             elif self.lines[-1].strip():
@@ -804,7 +798,6 @@ class Document:
         return self._splice(end, end, text)
 
     def _bullet(self, start: int, end: int) -> str:
-        """Return the bullet for one more entry among these lines: as the last has it, and counting on."""
         inside = [item.bullet for item in self.items if start < item.line < end]
         bullets = inside or [item.bullet for item in self.items] or ["- "]
         bullet = re.sub(r"\[[ xX]\][ \t]+$", "", min(reversed(bullets), key=_indent)).lstrip("\ufeff")
@@ -843,9 +836,8 @@ def merge(base: str, ours: str, theirs: str) -> str:
 
 # -- store -------------------------------------------------------------------
 #
-# `memory.db`, and the history of the profile. `profile.md` is changed only by `History`, under the file
-# lock, and every change is a version. The version is recorded first and the file exchanged second:
-# after a crash in between, the next one to take the lock finishes the write.
+# `memory.db` and `profile.md`, which only `History` changes, under its lock, each change a version. That is recorded
+# first and the file exchanged second: after a crash in between, the next one to take the lock finishes the write.
 
 SCHEMA = 10
 TABLES = f"""
@@ -861,7 +853,6 @@ create table turns (
 create table requests (id integer primary key, at text, model text, outcome text, read integer, written integer);
 create table state (key text primary key, value text);
 create virtual table lines_fts using fts5 (words, tokenize = 'porter');
-create index versions_author on versions (author);
 create index lines_fact on lines (fact);
 create index lines_until on lines (until);
 create index edits_fact on edits (fact);
@@ -877,17 +868,9 @@ KEPT = r"(?:\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"  # the
 # What SQLite says of a file that may be as sound as ever.
 _PASSING = r"locked|busy|disk I/O|is full|unable to open|readonly|interrupted|out of memory|too big|transaction"
 
-Clock = Callable[[], dt.datetime]
-
 
 class ProfileUnreadable(Problem):
     """``profile.md`` is there, but can't be read as text. It is never overwritten."""
-
-
-def damaged(error: BaseException) -> bool:
-    """Tell whether an error says that the database file itself is broken, or another version's."""
-    is_a_bug = isinstance(error, (sqlite3.ProgrammingError, sqlite3.IntegrityError))
-    return isinstance(error, sqlite3.DatabaseError) and not is_a_bug and not re.search(_PASSING, str(error))
 
 
 def in_words(error: BaseException) -> str:
@@ -1055,7 +1038,7 @@ class Version(NamedTuple):
 class Versions:
     """All versions of the profile, numbered from 1 without a gap; 0 is the empty profile. Raises ``sqlite3.Error``."""
 
-    def __init__(self, db: Any, now: Clock) -> None:
+    def __init__(self, db: Any, now: Callable[[], dt.datetime]) -> None:
         self.db = db
         self.now = now
 
@@ -1063,7 +1046,6 @@ class Versions:
         return int(value(self.db, "select max(id) from versions") or 0)
 
     def _lines(self, version: int) -> list[dict[str, Any]]:
-        """Return the lines of a version, in their order."""
         sql = (
             "select text, fact, section from versions, json_each(versions.lines) as line"
             " join lines on lines.id = line.value where versions.id = ? order by line.key"
@@ -1076,8 +1058,7 @@ class Versions:
 
     def add(self, author: str, text: str, model: str = "", *, written: bool = False) -> int:
         """Record a version, and which lines came and went with it; return its number."""
-        row = {"at": self.now().isoformat(), "author": author, "model": model, "undoes": "[]", "written": written}
-        version = int(self.db["versions"].insert(row).last_pk)
+        version = self.latest() + 1
         current = "select id, text, fact, section from lines where until is null"
         gone = {row.pop("id"): row for row in rows(self.db, current)}
         ids = []
@@ -1091,7 +1072,8 @@ class Versions:
             ids.append(id)
         for id in gone:
             self.db.execute("update lines set until = ? where id = ?", [version, id])
-        self.db.execute("update versions set lines = ? where id = ?", [json.dumps(ids), version])
+        row = {"id": version, "at": self.now().isoformat(), "author": author, "model": model, "written": written}
+        self.db["versions"].insert(row | {"undoes": "[]", "lines": json.dumps(ids)})
         return version
 
     def list(self, limit: int = -1, where: str = "true", *values: object) -> Sequence[Version]:
@@ -1104,7 +1086,6 @@ class Versions:
         return found
 
     def get(self, number: int) -> Version | None:
-        """Return one version; ``None`` if there is none of this number."""
         return next(iter(self.list(1, "id = ?", number)), None)
 
     def changes(self, older: int, newer: int) -> Sequence[Change]:
@@ -1216,7 +1197,6 @@ class History:
             with lock(self.home, "profile"):
                 self._adopt(author, base)
                 if last:
-                    self.db.execute("delete from state where key = 'displaced'")
                     displaced_file(self.home).unlink(missing_ok=True)
 
     def _adopt(self, author: str = "outside", base: str | None = None) -> str:
@@ -1229,9 +1209,8 @@ class History:
             displaced = value(self.db, "select value from state where key = 'displaced'")
             cut_short = value(self.db, "select written from versions where id = ?", latest) == 0
             if cut_short:  # by a crash, before the exchange or right behind it: the file beside may be our own
-                wanted = merge(displaced or "", known, text)
-            else:
-                wanted = merge(known if base is None else base, known, text)
+                base = displaced or ""
+            wanted = merge(known if base is None else base, known, text)
             if displaced is not None and not cut_short and place.exists():
                 try:  # an editor that had the old file open has perhaps saved into that
                     wanted = merge(displaced, wanted, read_settled(place, displaced) or displaced)
@@ -1280,10 +1259,9 @@ class History:
         """Return a text without what a version changed; what was changed again ``stays``."""
         now = Document(text)
         old, new = (Document(self.versions.text(number)) for number in (version - 1, version))
-        if text == new.text:
-            return old.text
         items = {old.lines[item.line] for item in old.items}
-        if set(old.lines) - items - set(new.lines):  # headings or prose went: it was cleared, loaded or rolled back
+        # If headings or prose went, it was cleared, loaded or rolled back.
+        if text == new.text or set(old.lines) - items - set(new.lines):
             return merge(new.text, text, old.text)
         for change in self.versions.changes(version - 1, version):
             item = now.find(change.after, change.section)
@@ -1307,7 +1285,9 @@ class Memory:
     A database that turns out to be broken is kept aside; the next to open it begins a new one.
     """
 
-    def __init__(self, home: Home, patience: float = 10, readonly: bool = False, now: Clock = utc_now) -> None:
+    def __init__(
+        self, home: Home, patience: float = 10, readonly: bool = False, now: Callable[[], dt.datetime] = utc_now
+    ) -> None:
         import sqlite_utils
 
         self.home = home
@@ -1341,7 +1321,8 @@ class Memory:
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self.db.close()
-        if error is not None and damaged(error):
+        is_a_bug = isinstance(error, (sqlite3.ProgrammingError, sqlite3.IntegrityError))
+        if isinstance(error, sqlite3.DatabaseError) and not is_a_bug and not re.search(_PASSING, str(error)):
             with lock(self.home, "profile"):
                 if self.is_in_place():  # else another process was faster
                     keep_as(self.home.database, "damaged")
