@@ -88,7 +88,7 @@ class Busy(Problem):
 
 
 class Foreign(Problem):
-    """Something that is not a file of the user's own stands where one of ours should be."""
+    """What stands in the place of a file of ours is none of the user's own, or no text. It is never overwritten."""
 
 
 DEFAULT_INTERVAL: float = 5
@@ -727,8 +727,8 @@ class Document:
                 self.headings.append((index, len(heading[1]), section))
             elif entry := re.match(_ITEM, line):
                 following = next((line for line in self.lines[index + 1 :] if line.strip()), "")
-                is_whole = _indent(following) <= _indent(entry[1])
-                self.items.append(Item(index, section, entry[1], entry[2], is_whole))
+                editable = _indent(following) <= _indent(entry[1])
+                self.items.append(Item(index, section, entry[1], entry[2], editable))
             elif stripped(line) and self.items and self.items[-1].line == index - 1:
                 self.items[-1] = self.items[-1]._replace(editable=False)  # its text goes on
 
@@ -782,7 +782,11 @@ class Document:
         name = self.section(section, new=new_section)
         start = next((index for index, _, title in self.headings if title == name), len(self.lines))
         end = next((index for index, _, _ in self.headings if index > start), len(self.lines))
-        lines = [self._bullet(start, end) + fact for fact in facts]
+        inside = [item.bullet for item in self.items if start < item.line < end]
+        bullets = inside or [item.bullet for item in self.items] or ["- "]
+        bullet = re.sub(r"\[[ xX]\][ \t]+$", "", min(reversed(bullets), key=_indent)).lstrip("\ufeff")
+        bullet = re.sub(r"\d+", lambda number: str(int(number[0]) + 1) if inside else "1", bullet)  # it counts on
+        lines = [bullet + fact for fact in facts]
         if start < end:
             end = 1 + max(index for index in range(start, end) if index == start or self.lines[index].strip())
         else:
@@ -796,12 +800,6 @@ class Document:
         if end and not self.lines[end - 1].endswith("\n"):
             text = newline.join(("", *lines))  # the last line lacks its newline: so will the new last line
         return self._splice(end, end, text)
-
-    def _bullet(self, start: int, end: int) -> str:
-        inside = [item.bullet for item in self.items if start < item.line < end]
-        bullets = inside or [item.bullet for item in self.items] or ["- "]
-        bullet = re.sub(r"\[[ xX]\][ \t]+$", "", min(reversed(bullets), key=_indent)).lstrip("\ufeff")
-        return re.sub(r"\d+", lambda number: str(int(number[0]) + 1) if inside else "1", bullet)
 
     def _splice(self, start: int, end: int, text: str) -> Document:
         return Document("".join((*self.lines[:start], text, *self.lines[end:])))
@@ -854,9 +852,7 @@ create table requests (id integer primary key, at text, model text, outcome text
 create table state (key text primary key, value text);
 create virtual table lines_fts using fts5 (words, tokenize = 'porter');
 create index lines_fact on lines (fact);
-create index lines_until on lines (until);
 create index edits_fact on edits (fact);
-create index edits_version on edits (version);
 create index edits_state on edits (state, at);
 create index turns_state on turns (state, due);
 pragma user_version = {SCHEMA}
@@ -867,10 +863,6 @@ FORGOTTEN = "[forgotten]"
 KEPT = r"(?:\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"  # the end of the names that keep_as gives
 # What SQLite says of a file that may be as sound as ever.
 _PASSING = r"locked|busy|disk I/O|is full|unable to open|readonly|interrupted|out of memory|too big|transaction"
-
-
-class ProfileUnreadable(Problem):
-    """``profile.md`` is there, but can't be read as text. It is never overwritten."""
 
 
 def in_words(error: BaseException) -> str:
@@ -928,7 +920,7 @@ def set_state(db: Any, key: str, kept: object) -> None:
 
 
 def read_profile(path: pathlib.Path, *, follow: bool = True) -> str:
-    """Read the profile; ``""`` if there is no file. Needs no lock: writes are atomic. Raises ``ProfileUnreadable``."""
+    """Read the profile; ``""`` if there is no file. Needs no lock: writes are atomic. Raises ``Foreign``."""
     try:
         with open(open_own(path, os.O_RDONLY, follow=follow), "rb") as file:
             data = file.read(LARGEST_PROFILE + 1)
@@ -937,15 +929,13 @@ def read_profile(path: pathlib.Path, *, follow: bool = True) -> str:
         wrong = f"is too large (more than {LARGEST_PROFILE:,} bytes); shorten it: llm memory edit"
     except FileNotFoundError:
         return ""
-    except Foreign as problem:
-        raise ProfileUnreadable(problem.message) from problem
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         mend = "Save it as UTF-8, or put a good version back: llm memory history, then llm memory rollback VERSION"
         wrong = f"is not valid UTF-8 (line {line}); it is left as it is. {mend}"
     except OSError as error:
         wrong = f"can't be read: {error.strerror}; see: ls -l {for_shell(path)}"
-    raise ProfileUnreadable(f"{tilde(path)} {wrong}")
+    raise Foreign(f"{tilde(path)} {wrong}")
 
 
 def read_settled(path: pathlib.Path, known: str) -> str:
@@ -1035,21 +1025,129 @@ class Version(NamedTuple):
     changes: tuple[Change, ...]  # since the version before
 
 
-class Versions:
-    """All versions of the profile, numbered from 1 without a gap; 0 is the empty profile. Raises ``sqlite3.Error``."""
+Clock = Callable[[], dt.datetime]
+Record = Callable[[int], None]  # what is to be recorded together with a version, of which it gets the number
 
-    def __init__(self, db: Any, now: Callable[[], dt.datetime]) -> None:
+
+class History:
+    """``profile.md``, which is changed under its lock, and its versions, numbered from 1; 0 is the empty profile."""
+
+    def __init__(self, home: Home, db: Any, now: Clock) -> None:
+        self.home = home
         self.db = db
         self.now = now
+
+    def profile(self) -> str:
+        return read_profile(self.home.profile)
+
+    def change(self, author: str, make: Callable[[str], str], record: Record | None = None, model: str = "") -> int:
+        """Change the text, and ``record`` more in the same transaction; return the version, 0 if the text stays."""
+        with lock(self.home, "profile"):
+            text = self._adopt()
+            version = self._write(author, text, make(text), record, model)
+            self._adopt()
+        return version
+
+    def overwrite(self, author: str, text: str) -> tuple[int, pathlib.Path | None]:
+        """Put a text in the profile's place; return the version, and where one that can't be read is kept."""
+        kept = None
+        with lock(self.home, "profile"):
+            try:
+                self.profile()
+            except Foreign:
+                check_writable(self.home)
+                kept = keep_as(real_place(self.home), "unreadable")
+            return self.change(author, lambda _: text), kept
+
+    def settle(self, author: str = "outside", base: str | None = None, *, last: bool = False) -> None:
+        """Record what others made of the profile, or of a text before; a ``last`` time removes the displaced file."""
+        if self.home.last_use:
+            with lock(self.home, "profile"):
+                self._adopt(author, base)
+                if last:
+                    displaced_file(self.home).unlink(missing_ok=True)
+
+    def _adopt(self, author: str = "outside", base: str | None = None) -> str:
+        """Make file and history agree, and return the text. Needs the lock."""
+        place = displaced_file(self.home)
+        while True:
+            latest = self.latest()
+            known = self.text(latest)
+            text = self.profile() if author == "edit" else read_settled(real_place(self.home), known)
+            displaced = value(self.db, "select value from state where key = 'displaced'")
+            cut_short = value(self.db, "select written from versions where id = ?", latest) == 0
+            if cut_short:  # by a crash, before the exchange or right behind it: the file beside may be our own
+                base = displaced or ""
+            wanted = merge(known if base is None else base, known, text)
+            if displaced is not None and not cut_short and place.exists():
+                try:  # an editor that had the old file open has perhaps saved into that
+                    wanted = merge(displaced, wanted, read_settled(place, displaced) or displaced)
+                except Foreign:
+                    keep_as(place, "unreadable")
+            if wanted == known == text and not cut_short:
+                return text
+            self._write("unknown" if not latest and author == "outside" else author, text, wanted)
+            author, base = "outside", None  # an editor may have saved meanwhile
+
+    def _write(self, author: str, text: str, new: str, record: Record | None = None, model: str = "") -> int:
+        """Record a version, and exchange the file, which has ``text``, for the new one. Needs the lock."""
+        version = 0
+        if new != text:
+            self.db.execute("delete from state where key = 'displaced'")  # what stands there now will be our own
+            write_aside(self.home, new)
+        with self.db.atomic():
+            if new != self.text(self.latest()):
+                version = self.add(author, new, model, written=new == text)
+            if new != text:
+                set_state(self.db, "displaced", text)
+            if record:
+                record(version)
+        if new != text:  # what is saved between our last look and this is displaced, and found there
+            exchange(real_place(self.home), displaced_file(self.home))
+        self.db.execute("update versions set written = 1 where id = ?", [self.latest()])
+        return version
+
+    def undo(self, versions: Sequence[int]) -> tuple[int, list[tuple[int, Change]]]:
+        """Take back what these versions changed; return the new one, 0 if nothing was left, and later changes."""
+        stays: list[tuple[int, Change]] = []
+
+        def make(text: str) -> str:
+            for version in sorted(versions, reverse=True):
+                text = self._without(self.find(number=version), text, stays)
+            return text
+
+        sql = "update versions set undoes = ? where id = ?"
+        version = self.change("undo", make, lambda new: self.db.execute(sql, [json.dumps(versions), new]))
+        return version, stays
+
+    def _without(self, version: int, text: str, stays: list[tuple[int, Change]]) -> str:
+        """Return a text without what a version changed; what was changed again ``stays``."""
+        now = Document(text)
+        old, new = (Document(self.text(number)) for number in (version - 1, version))
+        items = {old.lines[item.line] for item in old.items}
+        # If headings or prose went, it was cleared, loaded or rolled back.
+        if text == new.text or set(old.lines) - items - set(new.lines):
+            return merge(new.text, text, old.text)
+        for change in self.changes(version - 1, version):
+            item = now.find(change.after, change.section)
+            if item and change.before and not now.has(change.before):
+                now = now.replace(item, change.before)
+            elif item:
+                now = now.remove(item)
+            elif change.after:
+                left = next((until for _, until in self.periods(change.after) if until and until > version), 0)
+                later = self.changes(left - 1, left) if left else ()
+                stays += [(left, again) for again in later if again.before == change.after]
+            elif not now.has(change.before):
+                now = now.add(change.section, change.before, new_section=True)
+        return now.text
 
     def latest(self) -> int:
         return int(value(self.db, "select max(id) from versions") or 0)
 
     def _lines(self, version: int) -> list[dict[str, Any]]:
-        sql = (
-            "select text, fact, section from versions, json_each(versions.lines) as line"
-            " join lines on lines.id = line.value where versions.id = ? order by line.key"
-        )
+        its_lines = "versions, json_each(versions.lines) as line join lines on lines.id = line.value"
+        sql = f"select text, fact, section from {its_lines} where versions.id = ? order by line.key"
         return rows(self.db, sql, version)
 
     def text(self, version: int) -> str:
@@ -1096,14 +1194,12 @@ class Versions:
         )
         removed, added = list((old - new).elements()), list((new - old).elements())
         # Old and new are paired by the edits, also by one that is undone here, and never guessed.
-        facts = json.dumps([fact for fact, _ in (*removed, *added)])
-        among = "in (select value from json_each(?))"
-        edits = (
-            f"select before, fact from edits where state = 'applied' and fact {among} and before {among} order by id"
-        )
+        facts = [fact for fact, _ in (*removed, *added)]
+        edits = "select before, fact from edits where state = 'applied' and fact in (select value from json_each(?))"
         pairs: dict[str, str] = {}
-        for row in rows(self.db, edits, facts, facts):
-            pairs |= {row["fact"]: row["before"], row["before"]: row["fact"]}
+        for row in rows(self.db, f"{edits} order by id", json.dumps(facts)):
+            if row["before"] in facts:
+                pairs |= {row["fact"]: row["before"], row["before"]: row["fact"]}
         gone = {line[0]: line for line in removed}
         changes = []
         for fact, section in added:
@@ -1122,8 +1218,8 @@ class Versions:
                 raise Problem(f"There is no version {number}; see: llm memory history")
             return number or 0
         moment = parse_moment(to, self.now())
-        at = moment.astimezone(dt.timezone.utc).isoformat()
-        found = value(self.db, "select max(id) from versions where at <= ?", at)
+        sql = "select max(id) from versions where at <= ?"
+        found = value(self.db, sql, moment.astimezone(dt.timezone.utc).isoformat())
         if not found:
             zero = "To go back to the empty profile before the first one: llm memory rollback 0"
             raise Problem(f"There is no version as old as {moment:%Y-%m-%d %H:%M}. {zero}")
@@ -1159,135 +1255,10 @@ class Versions:
         return found
 
 
-class History:
-    """``profile.md`` as it is changed: under its lock, each change a version."""
+class Memory(contextlib.AbstractContextManager["Memory"]):
+    """One profile with its database, which is made unless ``readonly``, and kept aside if broken. For a ``with``."""
 
-    def __init__(self, home: Home, versions: Versions) -> None:
-        self.home = home
-        self.versions = versions
-        self.db = versions.db
-
-    def profile(self) -> str:
-        return read_profile(self.home.profile)
-
-    def change(
-        self, author: str, make: Callable[[str], str], record: Callable[[int], None] | None = None, model: str = ""
-    ) -> int:
-        """Change the text, and ``record`` more in the same transaction; return the version, 0 if the text stays."""
-        with lock(self.home, "profile"):
-            text = self._adopt()
-            version = self._write(author, text, make(text), record, model)
-            self._adopt()
-        return version
-
-    def overwrite(self, author: str, text: str) -> tuple[int, pathlib.Path | None]:
-        """Put a text in the profile's place; return the version, and where one that can't be read is kept."""
-        kept = None
-        with lock(self.home, "profile"):
-            try:
-                self.profile()
-            except ProfileUnreadable:
-                check_writable(self.home)
-                kept = keep_as(real_place(self.home), "unreadable")
-            return self.change(author, lambda _: text), kept
-
-    def settle(self, author: str = "outside", base: str | None = None, *, last: bool = False) -> None:
-        """Record what others made of the profile, or of a text before; a ``last`` time removes the displaced file."""
-        if self.home.last_use:
-            with lock(self.home, "profile"):
-                self._adopt(author, base)
-                if last:
-                    displaced_file(self.home).unlink(missing_ok=True)
-
-    def _adopt(self, author: str = "outside", base: str | None = None) -> str:
-        """Make file and history agree, and return the text. Needs the lock."""
-        place = displaced_file(self.home)
-        while True:
-            latest = self.versions.latest()
-            known = self.versions.text(latest)
-            text = self.profile() if author == "edit" else read_settled(real_place(self.home), known)
-            displaced = value(self.db, "select value from state where key = 'displaced'")
-            cut_short = value(self.db, "select written from versions where id = ?", latest) == 0
-            if cut_short:  # by a crash, before the exchange or right behind it: the file beside may be our own
-                base = displaced or ""
-            wanted = merge(known if base is None else base, known, text)
-            if displaced is not None and not cut_short and place.exists():
-                try:  # an editor that had the old file open has perhaps saved into that
-                    wanted = merge(displaced, wanted, read_settled(place, displaced) or displaced)
-                except ProfileUnreadable:
-                    keep_as(place, "unreadable")
-            if wanted == known == text and not cut_short:
-                return text
-            self._write("unknown" if not latest and author == "outside" else author, text, wanted)
-            author, base = "outside", None  # an editor may have saved meanwhile
-
-    def _write(
-        self, author: str, text: str, new: str, record: Callable[[int], None] | None = None, model: str = ""
-    ) -> int:
-        """Record a version, and exchange the file, which has ``text``, for the new one. Needs the lock."""
-        version = 0
-        if new != text:
-            self.db.execute("delete from state where key = 'displaced'")  # what stands there now will be our own
-            write_aside(self.home, new)
-        with self.db.atomic():
-            if new != self.versions.text(self.versions.latest()):
-                version = self.versions.add(author, new, model, written=new == text)
-            if new != text:
-                set_state(self.db, "displaced", text)
-            if record:
-                record(version)
-        if new != text:  # what is saved between our last look and this is displaced, and found there
-            exchange(real_place(self.home), displaced_file(self.home))
-        self.db.execute("update versions set written = 1 where id = ?", [self.versions.latest()])
-        return version
-
-    def undo(self, versions: Sequence[int]) -> tuple[int, list[tuple[int, Change]]]:
-        """Take back what these versions changed; return the new one, 0 if nothing was left, and later changes."""
-        stays: list[tuple[int, Change]] = []
-
-        def make(text: str) -> str:
-            for version in sorted(versions, reverse=True):
-                text = self._without(self.versions.find(number=version), text, stays)
-            return text
-
-        def record(version: int) -> None:
-            self.db.execute("update versions set undoes = ? where id = ?", [json.dumps(versions), version])
-
-        return self.change("undo", make, record), stays
-
-    def _without(self, version: int, text: str, stays: list[tuple[int, Change]]) -> str:
-        """Return a text without what a version changed; what was changed again ``stays``."""
-        now = Document(text)
-        old, new = (Document(self.versions.text(number)) for number in (version - 1, version))
-        items = {old.lines[item.line] for item in old.items}
-        # If headings or prose went, it was cleared, loaded or rolled back.
-        if text == new.text or set(old.lines) - items - set(new.lines):
-            return merge(new.text, text, old.text)
-        for change in self.versions.changes(version - 1, version):
-            item = now.find(change.after, change.section)
-            if item and change.before and not now.has(change.before):
-                now = now.replace(item, change.before)
-            elif item:
-                now = now.remove(item)
-            elif change.after:
-                sql = "select min(until) from lines where fact = ? and until > ?"
-                left = value(self.db, sql, change.after, version)
-                later = self.versions.changes(left - 1, left) if left else ()
-                stays += [(left, again) for again in later if again.before == change.after]
-            elif not now.has(change.before):
-                now = now.add(change.section, change.before, new_section=True)
-        return now.text
-
-
-class Memory:
-    """One profile with its database, which is made unless ``readonly``. Close it, or use it in ``with``.
-
-    A database that turns out to be broken is kept aside; the next to open it begins a new one.
-    """
-
-    def __init__(
-        self, home: Home, patience: float = 10, readonly: bool = False, now: Callable[[], dt.datetime] = utc_now
-    ) -> None:
+    def __init__(self, home: Home, patience: float = 10, readonly: bool = False, now: Clock = utc_now) -> None:
         import sqlite_utils
 
         self.home = home
@@ -1309,15 +1280,11 @@ class Memory:
         except BaseException as error:
             self.__exit__(None, error, None)
             raise
-        self.versions = Versions(self.db, now)
-        self.history = History(home, self.versions)
+        self.versions = self.history = History(home, self.db, now)
 
     def is_in_place(self) -> bool:
         """Tell whether the database is still the one that was opened: nothing may be written for a purged one."""
         return self.home.database.exists() and os.stat(self.home.database).st_ino == self._inode
-
-    def __enter__(self) -> Memory:  # noqa: PYI034 - it has no heirs
-        return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self.db.close()
@@ -2842,7 +2809,7 @@ def profile_in(text: str) -> str:
 
 
 def fragments_of(homes: Iterable[Home]) -> list[llm.Fragment]:
-    """Return the profiles as one fragment, or none if they say nothing. Raises ``ProfileUnreadable``."""
+    """Return the profiles as one fragment, or none if they say nothing. Raises ``Foreign``."""
     texts = [read_profile(home.profile) for home in homes]
     text = disarmed("\n\n".join(text for text in texts if not says_nothing(text)))
     return [llm.Fragment(FRAME.format(text), _SOURCE)] if text else []
@@ -3687,7 +3654,7 @@ def memory_edit(settings: Settings) -> None:
     home = Home.current()
     check_writable(home)
     with open_memory() as memory, learning(home):  # nothing is learned while the editor is open
-        with contextlib.suppress(ProfileUnreadable):  # to be mended in the editor
+        with contextlib.suppress(Foreign):  # to be mended in the editor
             memory.history.settle()
         base = memory.versions.latest()
         text = memory.versions.text(base)

@@ -28,7 +28,7 @@ def with_versions(folder: pathlib.Path, count: int) -> memory.Memory:
     return opened
 
 
-def changes_of_last(versions: memory.Versions) -> Sequence[memory.Change]:
+def changes_of_last(versions: memory.History) -> Sequence[memory.Change]:
     newest = versions.latest()
     return versions.changes(newest - 1, newest)
 
