@@ -861,6 +861,8 @@ LARGEST_PROFILE = 100_000  # bytes above which it is not read: a model could tak
 SETTLING = 1.0  # seconds that a file which others are changing is left alone: editors write in pieces
 FORGOTTEN = "[forgotten]"
 KEPT = r"(?:\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"  # the end of the names that keep_as gives
+Clock = Callable[[], dt.datetime]
+Record = Callable[[int], None]  # what is to be recorded together with a version, of which it gets the number
 # What SQLite says of a file that may be as sound as ever.
 _PASSING = r"locked|busy|disk I/O|is full|unable to open|readonly|interrupted|out of memory|too big|transaction"
 
@@ -958,8 +960,7 @@ def real_place(home: Home) -> pathlib.Path:
 
 def displaced_file(home: Home) -> pathlib.Path:
     """Return the place of the file that our last write displaced; before that, of its new text."""
-    target = real_place(home)
-    return target.with_name(f".{target.name}.previous")
+    return real_place(home).with_name(f".{real_place(home).name}.previous")
 
 
 def check_writable(home: Home) -> None:
@@ -1025,10 +1026,6 @@ class Version(NamedTuple):
     changes: tuple[Change, ...]  # since the version before
 
 
-Clock = Callable[[], dt.datetime]
-Record = Callable[[int], None]  # what is to be recorded together with a version, of which it gets the number
-
-
 class History:
     """``profile.md``, which is changed under its lock, and its versions, numbered from 1; 0 is the empty profile."""
 
@@ -1091,12 +1088,12 @@ class History:
 
     def _write(self, author: str, text: str, new: str, record: Record | None = None, model: str = "") -> int:
         """Record a version, and exchange the file, which has ``text``, for the new one. Needs the lock."""
-        version = 0
+        version, is_known = 0, new == self.text(self.latest())
         if new != text:
             self.db.execute("delete from state where key = 'displaced'")  # what stands there now will be our own
             write_aside(self.home, new)
-        with self.db.atomic():
-            if new != self.text(self.latest()):
+        with self.db.atomic():  # it begins with a write: after a read, SQLite would not wait for another's write
+            if not is_known:
                 version = self.add(author, new, model, written=new == text)
             if new != text:
                 set_state(self.db, "displaced", text)
@@ -1156,7 +1153,8 @@ class History:
 
     def add(self, author: str, text: str, model: str = "", *, written: bool = False) -> int:
         """Record a version, and which lines came and went with it; return its number."""
-        version = self.latest() + 1
+        row = {"at": self.now().isoformat(), "author": author, "model": model, "undoes": "[]", "written": written}
+        version = int(self.db["versions"].insert(row).last_pk)
         current = "select id, text, fact, section from lines where until is null"
         gone = {row.pop("id"): row for row in rows(self.db, current)}
         ids = []
@@ -1170,8 +1168,7 @@ class History:
             ids.append(id)
         for id in gone:
             self.db.execute("update lines set until = ? where id = ?", [version, id])
-        row = {"id": version, "at": self.now().isoformat(), "author": author, "model": model, "written": written}
-        self.db["versions"].insert(row | {"undoes": "[]", "lines": json.dumps(ids)})
+        self.db.execute("update versions set lines = ? where id = ?", [json.dumps(ids), version])
         return version
 
     def list(self, limit: int = -1, where: str = "true", *values: object) -> Sequence[Version]:
@@ -1221,8 +1218,7 @@ class History:
         sql = "select max(id) from versions where at <= ?"
         found = value(self.db, sql, moment.astimezone(dt.timezone.utc).isoformat())
         if not found:
-            zero = "To go back to the empty profile before the first one: llm memory rollback 0"
-            raise Problem(f"There is no version as old as {moment:%Y-%m-%d %H:%M}. {zero}")
+            raise Problem(f"There is no version as old as {moment:%Y-%m-%d %H:%M}; see: llm memory history")
         return int(found)
 
     def undone(self) -> set[int]:
