@@ -82,6 +82,10 @@ class Busy(Problem):
     """Another process holds the lock."""
 
 
+class Unreadable(Problem):
+    """A file of ours is no regular file of the user's own, or the profile no text. It is never overwritten."""
+
+
 DEFAULT_PROFILE = "default"
 PROFILE_NAME = r"(?!(?:auto|search)\Z)[a-z0-9][a-z0-9_-]{0,31}"
 
@@ -226,7 +230,7 @@ def plain() -> bool:
 
 
 def open_own(path: pathlib.Path, flags: int, *, follow: bool = False) -> int:
-    """Open a regular file of the user's own, behind a symlink only with ``follow``. Raises ``Problem``, ``OSError``."""
+    """Open a regular file of the user's own, behind a symlink only with ``follow``. Raises ``Unreadable``."""
     flags |= getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # a FIFO or a lease must not hang a call
     flags |= 0 if follow else getattr(os, "O_NOFOLLOW", 0)
     try:
@@ -238,7 +242,7 @@ def open_own(path: pathlib.Path, flags: int, *, follow: bool = False) -> int:
     except OSError as error:
         if error.errno not in {errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.EAGAIN}:
             raise
-    raise Problem(f"{tilde(path)} is not a regular file of your own; see: ls -l {for_shell(path)}")
+    raise Unreadable(f"{tilde(path)} is not a regular file of your own; see: ls -l {for_shell(path)}")
 
 
 def read_own(path: pathlib.Path, most: int = 10_000_000) -> str | None:
@@ -246,7 +250,7 @@ def read_own(path: pathlib.Path, most: int = 10_000_000) -> str | None:
     try:
         with open(open_own(path, os.O_RDONLY), "rb") as file:
             return file.read(most).decode("utf-8", "replace")
-    except (FileNotFoundError, NotADirectoryError, Problem):
+    except (FileNotFoundError, NotADirectoryError, Unreadable):
         return None
 
 
@@ -582,7 +586,7 @@ TITLE = "# User Profile"
 # Not compiled here: that costs each start of llm 1 ms.
 _HEADING = r"\ufeff? {0,3}(#{1,6})(?:[ \t]+(\S(?:.*\S)?))?\s*$"
 _ITEM = r"(\ufeff?[ \t]*(?:[-*+•]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?)(\S(?:.*\S)?)\s*$"
-_RULE = r"[ \t]*([-*_])(?:[ \t]*\1){2,}\s*$|\s*<!--.*"  # or a comment of one line
+_RULE = r"[ \t]*([-*_])(?:[ \t]*\1){2,}\s*$|\s*<!--.*-->"  # or a comment of one line
 _OPENING = r"[ \t]*(`{3,}(?=[^`]*$)|~{3,}|<!--(?!.*-->))"  # of a code fence, or of a comment of several lines
 
 
@@ -630,26 +634,21 @@ class Document:
         self.headings: list[tuple[int, int, str]] = []  # line, level and title
         self.items: list[Item] = []
         section, closed = "", -1
-        unclosed: set[str] = set()
         for index, line in enumerate(self.lines):
-            if index <= closed:
+            if index <= closed or re.match(_RULE, line):
                 continue
             if opening := re.match(_OPENING, line):
                 mark = opening[1]
                 closing = ".*-->" if mark == "<!--" else rf"[ \t]*{mark}{mark[0]}*\s*$"
-                below = range(index + 1, 0 if closing in unclosed else len(self.lines))
-                closed = next((at for at in below if re.match(closing, self.lines[at])), -1)
-                if closed < 0:  # then it is just text
-                    unclosed.add(closing)
+                below = range(index + 1, len(self.lines))
+                closed = next((at for at in below if re.match(closing, self.lines[at])), -1)  # or else it is just text
             elif heading := re.match(_HEADING, line):
                 section = re.sub(r"(?:^|[ \t])#+$", "", heading[2] or "").rstrip()
                 self.headings.append((index, len(heading[1]), section))
-            elif re.match(_RULE, line):
-                continue
             elif entry := re.match(_ITEM, line):
                 following = next((line for line in self.lines[index + 1 :] if line.strip()), "")
-                is_whole = _indent(following) <= _indent(entry[1])
-                self.items.append(Item(index, section, entry[1], entry[2], is_whole))
+                editable = _indent(following) <= _indent(entry[1])
+                self.items.append(Item(index, section, entry[1], entry[2], editable))
             elif stripped(line) and self.items and self.items[-1].line == index - 1:
                 self.items[-1] = self.items[-1]._replace(editable=False)  # its text goes on
 
@@ -703,12 +702,15 @@ class Document:
         name = self.section(section, new=new_section)
         start = next((index for index, _, title in self.headings if title == name), len(self.lines))
         end = next((index for index, _, _ in self.headings if index > start), len(self.lines))
-        lines = [self._bullet(start, end) + fact for fact in facts]
+        inside = [item.bullet for item in self.items if start < item.line < end]
+        bullets = inside or [item.bullet for item in self.items] or ["- "]
+        bullet = re.sub(r"\[[ xX]\][ \t]+$", "", min(reversed(bullets), key=_indent)).lstrip("\ufeff")
+        bullet = re.sub(r"\d+", lambda number: str(int(number[0]) + 1) if inside else "1", bullet)  # it counts on
+        lines = [bullet + fact for fact in facts]
         if start < end:
             end = 1 + max(index for index in range(start, end) if index == start or self.lines[index].strip())
         else:
-            marks = "#" if [level for _, level, _ in self.headings].count(1) > 1 else "##"
-            lines = [f"{marks} {name}", *lines]
+            lines = [f"## {name}", *lines]
             if not stripped(self.text):
                 lines = [TITLE, "", *lines]
             elif self.lines[-1].strip():
@@ -718,13 +720,6 @@ class Document:
         if end and not self.lines[end - 1].endswith("\n"):
             text = newline.join(("", *lines))  # the last line lacks its newline: so will the new last line
         return self._splice(end, end, text)
-
-    def _bullet(self, start: int, end: int) -> str:
-        """Return the bullet for one more entry among these lines: as the last has it, and counting on."""
-        inside = [item.bullet for item in self.items if start < item.line < end]
-        bullets = inside or [item.bullet for item in self.items] or ["- "]
-        bullet = re.sub(r"\[[ xX]\][ \t]+$", "", min(reversed(bullets), key=_indent)).lstrip("\ufeff")
-        return re.sub(r"\d+", lambda number: str(int(number[0]) + 1) if inside else "1", bullet)
 
     def _splice(self, start: int, end: int, text: str) -> Document:
         return Document("".join((*self.lines[:start], text, *self.lines[end:])))
@@ -759,9 +754,8 @@ def merge(base: str, ours: str, theirs: str) -> str:
 
 # -- store -------------------------------------------------------------------
 #
-# `memory.db`, and the history of the profile. `profile.md` is changed only by `History`, under the file
-# lock, and every change is a version. The version is recorded first and the file exchanged second:
-# after a crash in between, the next one to take the lock finishes the write.
+# `memory.db` and `profile.md`, which only `History` changes, under its lock, each change a version. That is recorded
+# first and the file exchanged second: after a crash in between, the next one to take the lock finishes the write.
 
 SCHEMA = 10
 TABLES = f"""
@@ -777,11 +771,8 @@ create table turns (
 create table requests (id integer primary key, at text, model text, outcome text, read integer, written integer);
 create table state (key text primary key, value text);
 create virtual table lines_fts using fts5 (words, tokenize = 'porter');
-create index versions_author on versions (author);
 create index lines_fact on lines (fact);
-create index lines_until on lines (until);
 create index edits_fact on edits (fact);
-create index edits_version on edits (version);
 create index edits_state on edits (state, at);
 create index turns_state on turns (state, due);
 pragma user_version = {SCHEMA}
@@ -790,20 +781,10 @@ LARGEST_PROFILE = 100_000  # bytes above which it is not read: a model could tak
 SETTLING = 1.0  # seconds that a file which others are changing is left alone: editors write in pieces
 FORGOTTEN = "[forgotten]"
 KEPT = r"(?:\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"  # the end of the names that keep_as gives
+Clock = Callable[[], dt.datetime]
+Record = Callable[[int], None]  # what is to be recorded together with a version, of which it gets the number
 # What SQLite says of a file that may be as sound as ever.
 _PASSING = r"locked|busy|disk I/O|is full|unable to open|readonly|interrupted|out of memory|too big|transaction"
-
-Clock = Callable[[], dt.datetime]
-
-
-class ProfileUnreadable(Problem):
-    """``profile.md`` is there, but can't be read as text. It is never overwritten."""
-
-
-def damaged(error: BaseException) -> bool:
-    """Tell whether an error says that the database file itself is broken, or another version's."""
-    is_a_bug = isinstance(error, (sqlite3.ProgrammingError, sqlite3.IntegrityError))
-    return isinstance(error, sqlite3.DatabaseError) and not is_a_bug and not re.search(_PASSING, str(error))
 
 
 def in_words(error: BaseException) -> str:
@@ -861,7 +842,7 @@ def set_state(db: Any, key: str, kept: object) -> None:
 
 
 def read_profile(path: pathlib.Path, *, follow: bool = True) -> str:
-    """Read the profile; ``""`` if there is no file. Needs no lock: writes are atomic. Raises ``ProfileUnreadable``."""
+    """Read the profile; ``""`` if there is no file. Needs no lock: writes are atomic. Raises ``Unreadable``."""
     try:
         with open(open_own(path, os.O_RDONLY, follow=follow), "rb") as file:
             data = file.read(LARGEST_PROFILE + 1)
@@ -870,15 +851,13 @@ def read_profile(path: pathlib.Path, *, follow: bool = True) -> str:
         wrong = f"is too large (more than {LARGEST_PROFILE:,} bytes); shorten it: llm memory edit"
     except FileNotFoundError:
         return ""
-    except Problem as problem:
-        raise ProfileUnreadable(problem.message) from problem
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         mend = "Save it as UTF-8, or put a good version back: llm memory history, then llm memory rollback VERSION"
         wrong = f"is not valid UTF-8 (line {line}); it is left as it is. {mend}"
     except OSError as error:
         wrong = f"can't be read: {error.strerror}; see: ls -l {for_shell(path)}"
-    raise ProfileUnreadable(f"{tilde(path)} {wrong}")
+    raise Unreadable(f"{tilde(path)} {wrong}")
 
 
 def read_settled(path: pathlib.Path, known: str) -> str:
@@ -901,8 +880,7 @@ def real_place(home: Home) -> pathlib.Path:
 
 def displaced_file(home: Home) -> pathlib.Path:
     """Return the place of the file that our last write displaced; before that, of its new text."""
-    target = real_place(home)
-    return target.with_name(f".{target.name}.previous")
+    return real_place(home).with_name(f".{real_place(home).name}.previous")
 
 
 def check_writable(home: Home) -> None:
@@ -968,22 +946,125 @@ class Version(NamedTuple):
     changes: tuple[Change, ...]  # since the version before
 
 
-class Versions:
-    """All versions of the profile, numbered from 1 without a gap; 0 is the empty profile. Raises ``sqlite3.Error``."""
+class History:
+    """``profile.md``, which is changed under its lock, and its versions, numbered from 1; 0 is the empty profile."""
 
-    def __init__(self, db: Any, now: Clock) -> None:
+    def __init__(self, home: Home, db: Any, now: Clock) -> None:
+        self.home = home
         self.db = db
         self.now = now
+
+    def profile(self) -> str:
+        return read_profile(self.home.profile)
+
+    def change(self, author: str, make: Callable[[str], str], record: Record | None = None, model: str = "") -> int:
+        """Change the text, and ``record`` more in the same transaction; return the version, 0 if the text stays."""
+        with lock(self.home, "profile"):
+            text = self._adopt()
+            version = self._write(author, text, make(text), record, model)
+            self._adopt()
+        return version
+
+    def overwrite(self, author: str, text: str) -> tuple[int, pathlib.Path | None]:
+        """Put a text in the profile's place; return the version, and where one that can't be read is kept."""
+        kept = None
+        with lock(self.home, "profile"):
+            try:
+                self.profile()
+            except Unreadable:
+                check_writable(self.home)
+                kept = keep_as(real_place(self.home), "unreadable")
+            return self.change(author, lambda _: text), kept
+
+    def settle(self, author: str = "outside", base: str | None = None, *, last: bool = False) -> None:
+        """Record what others made of the profile, or of a text before; a ``last`` time removes the displaced file."""
+        if self.home.last_use:
+            with lock(self.home, "profile"):
+                self._adopt(author, base)
+                if last:
+                    displaced_file(self.home).unlink(missing_ok=True)
+
+    def _adopt(self, author: str = "outside", base: str | None = None) -> str:
+        """Make file and history agree, and return the text. Needs the lock."""
+        place = displaced_file(self.home)
+        while True:
+            latest = self.latest()
+            known = self.text(latest)
+            text = self.profile() if author == "edit" else read_settled(real_place(self.home), known)
+            displaced = value(self.db, "select value from state where key = 'displaced'")
+            cut_short = value(self.db, "select written from versions where id = ?", latest) == 0
+            if cut_short:  # by a crash, before the exchange or right behind it: the file beside may be our own
+                base = displaced or ""
+            wanted = merge(known if base is None else base, known, text)
+            if displaced is not None and not cut_short and place.exists():
+                try:  # an editor that had the old file open has perhaps saved into that
+                    wanted = merge(displaced, wanted, read_settled(place, displaced) or displaced)
+                except Unreadable:
+                    keep_as(place, "unreadable")
+            if wanted == known == text and not cut_short:
+                return text
+            self._write("unknown" if not latest and author == "outside" else author, text, wanted)
+            author, base = "outside", None  # an editor may have saved meanwhile
+
+    def _write(self, author: str, text: str, new: str, record: Record | None = None, model: str = "") -> int:
+        """Record a version, and exchange the file, which has ``text``, for the new one. Needs the lock."""
+        version, is_known = 0, new == self.text(self.latest())
+        if new != text:
+            self.db.execute("delete from state where key = 'displaced'")  # what stands there now will be our own
+            write_aside(self.home, new)
+        with self.db.atomic():  # it begins with a write: after a read, SQLite would not wait for another's write
+            if not is_known:
+                version = self.add(author, new, model, written=new == text)
+            if new != text:
+                set_state(self.db, "displaced", text)
+            if record:
+                record(version)
+        if new != text:  # what is saved between our last look and this is displaced, and found there
+            exchange(real_place(self.home), displaced_file(self.home))
+        self.db.execute("update versions set written = 1 where id = ?", [self.latest()])
+        return version
+
+    def undo(self, versions: Sequence[int]) -> tuple[int, list[tuple[int, Change]]]:
+        """Take back what these versions changed; return the new one, 0 if nothing was left, and later changes."""
+        stays: list[tuple[int, Change]] = []
+
+        def make(text: str) -> str:
+            for version in sorted(versions, reverse=True):
+                text = self._without(self.find(number=version), text, stays)
+            return text
+
+        sql = "update versions set undoes = ? where id = ?"
+        version = self.change("undo", make, lambda new: self.db.execute(sql, [json.dumps(versions), new]))
+        return version, stays
+
+    def _without(self, version: int, text: str, stays: list[tuple[int, Change]]) -> str:
+        """Return a text without what a version changed; what was changed again ``stays``."""
+        now = Document(text)
+        old, new = (Document(self.text(number)) for number in (version - 1, version))
+        items = {old.lines[item.line] for item in old.items}
+        # If headings or prose went, it was cleared, loaded or rolled back.
+        if text == new.text or set(old.lines) - items - set(new.lines):
+            return merge(new.text, text, old.text)
+        for change in self.changes(version - 1, version):
+            item = now.find(change.after, change.section)
+            if item and change.before and not now.has(change.before):
+                now = now.replace(item, change.before)
+            elif item:
+                now = now.remove(item)
+            elif change.after:
+                left = next((until for _, until in self.periods(change.after) if until and until > version), 0)
+                later = self.changes(left - 1, left) if left else ()
+                stays += [(left, again) for again in later if again.before == change.after]
+            elif not now.has(change.before):
+                now = now.add(change.section, change.before, new_section=True)
+        return now.text
 
     def latest(self) -> int:
         return int(value(self.db, "select max(id) from versions") or 0)
 
     def _lines(self, version: int) -> list[dict[str, Any]]:
-        """Return the lines of a version, in their order."""
-        sql = (
-            "select text, fact, section from versions, json_each(versions.lines) as line"
-            " join lines on lines.id = line.value where versions.id = ? order by line.key"
-        )
+        its_lines = "versions, json_each(versions.lines) as line join lines on lines.id = line.value"
+        sql = f"select text, fact, section from {its_lines} where versions.id = ? order by line.key"
         return rows(self.db, sql, version)
 
     def text(self, version: int) -> str:
@@ -1020,7 +1101,6 @@ class Versions:
         return found
 
     def get(self, number: int) -> Version | None:
-        """Return one version; ``None`` if there is none of this number."""
         return next(iter(self.list(1, "id = ?", number)), None)
 
     def changes(self, older: int, newer: int) -> Sequence[Change]:
@@ -1031,14 +1111,12 @@ class Versions:
         )
         removed, added = list((old - new).elements()), list((new - old).elements())
         # Old and new are paired by the edits, also by one that is undone here, and never guessed.
-        facts = json.dumps([fact for fact, _ in (*removed, *added)])
-        among = "in (select value from json_each(?))"
-        edits = (
-            f"select before, fact from edits where state = 'applied' and fact {among} and before {among} order by id"
-        )
+        facts = [fact for fact, _ in (*removed, *added)]
+        edits = "select before, fact from edits where state = 'applied' and fact in (select value from json_each(?))"
         pairs: dict[str, str] = {}
-        for row in rows(self.db, edits, facts, facts):
-            pairs |= {row["fact"]: row["before"], row["before"]: row["fact"]}
+        for row in rows(self.db, f"{edits} order by id", json.dumps(facts)):
+            if row["before"] in facts:
+                pairs |= {row["fact"]: row["before"], row["before"]: row["fact"]}
         gone = {line[0]: line for line in removed}
         changes = []
         for fact, section in added:
@@ -1057,11 +1135,10 @@ class Versions:
                 raise Problem(f"There is no version {number}; see: llm memory history")
             return number or 0
         moment = parse_moment(to, self.now())
-        at = moment.astimezone(dt.timezone.utc).isoformat()
-        found = value(self.db, "select max(id) from versions where at <= ?", at)
+        sql = "select max(id) from versions where at <= ?"
+        found = value(self.db, sql, moment.astimezone(dt.timezone.utc).isoformat())
         if not found:
-            zero = "To go back to the empty profile before the first one: llm memory rollback 0"
-            raise Problem(f"There is no version as old as {moment:%Y-%m-%d %H:%M}. {zero}")
+            raise Problem(f"There is no version as old as {moment:%Y-%m-%d %H:%M}; see: llm memory history")
         return int(found)
 
     def undone(self) -> set[int]:
@@ -1094,134 +1171,8 @@ class Versions:
         return found
 
 
-class History:
-    """``profile.md`` as it is changed: under its lock, each change a version."""
-
-    def __init__(self, home: Home, versions: Versions) -> None:
-        self.home = home
-        self.versions = versions
-        self.db = versions.db
-
-    def profile(self) -> str:
-        return read_profile(self.home.profile)
-
-    def change(
-        self, author: str, make: Callable[[str], str], record: Callable[[int], None] | None = None, model: str = ""
-    ) -> int:
-        """Change the text, and ``record`` more in the same transaction; return the version, 0 if the text stays."""
-        with lock(self.home, "profile"):
-            text = self._adopt()
-            version = self._write(author, text, make(text), record, model)
-            self._adopt()
-        return version
-
-    def overwrite(self, author: str, text: str) -> tuple[int, pathlib.Path | None]:
-        """Put a text in the profile's place; return the version, and where one that can't be read is kept."""
-        kept = None
-        with lock(self.home, "profile"):
-            try:
-                self.profile()
-            except ProfileUnreadable:
-                check_writable(self.home)
-                kept = keep_as(real_place(self.home), "unreadable")
-            return self.change(author, lambda _: text), kept
-
-    def settle(self, author: str = "outside", base: str | None = None, *, last: bool = False) -> None:
-        """Record what others made of the profile, or of a text before; a ``last`` time removes the displaced file."""
-        if self.home.last_use:
-            with lock(self.home, "profile"):
-                self._adopt(author, base)
-                if last:
-                    self.db.execute("delete from state where key = 'displaced'")
-                    displaced_file(self.home).unlink(missing_ok=True)
-
-    def _adopt(self, author: str = "outside", base: str | None = None) -> str:
-        """Make file and history agree, and return the text. Needs the lock."""
-        place = displaced_file(self.home)
-        while True:
-            latest = self.versions.latest()
-            known = self.versions.text(latest)
-            text = self.profile() if author == "edit" else read_settled(real_place(self.home), known)
-            displaced = value(self.db, "select value from state where key = 'displaced'")
-            cut_short = value(self.db, "select written from versions where id = ?", latest) == 0
-            if cut_short:  # by a crash, before the exchange or right behind it: the file beside may be our own
-                wanted = merge(displaced or "", known, text)
-            else:
-                wanted = merge(known if base is None else base, known, text)
-            if displaced is not None and not cut_short and place.exists():
-                try:  # an editor that had the old file open has perhaps saved into that
-                    wanted = merge(displaced, wanted, read_settled(place, displaced) or displaced)
-                except ProfileUnreadable:
-                    keep_as(place, "unreadable")
-            if wanted == known == text and not cut_short:
-                return text
-            self._write("unknown" if not latest and author == "outside" else author, text, wanted)
-            author, base = "outside", None  # an editor may have saved meanwhile
-
-    def _write(
-        self, author: str, text: str, new: str, record: Callable[[int], None] | None = None, model: str = ""
-    ) -> int:
-        """Record a version, and exchange the file, which has ``text``, for the new one. Needs the lock."""
-        version = 0
-        if new != text:
-            self.db.execute("delete from state where key = 'displaced'")  # what stands there now will be our own
-            write_aside(self.home, new)
-        with self.db.atomic():
-            if new != self.versions.text(self.versions.latest()):
-                version = self.versions.add(author, new, model, written=new == text)
-            if new != text:
-                set_state(self.db, "displaced", text)
-            if record:
-                record(version)
-        if new != text:  # what is saved between our last look and this is displaced, and found there
-            exchange(real_place(self.home), displaced_file(self.home))
-        self.db.execute("update versions set written = 1 where id = ?", [self.versions.latest()])
-        return version
-
-    def undo(self, versions: Sequence[int]) -> tuple[int, list[tuple[int, Change]]]:
-        """Take back what these versions changed; return the new one, 0 if nothing was left, and later changes."""
-        stays: list[tuple[int, Change]] = []
-
-        def make(text: str) -> str:
-            for version in sorted(versions, reverse=True):
-                text = self._without(self.versions.find(number=version), text, stays)
-            return text
-
-        def record(version: int) -> None:
-            self.db.execute("update versions set undoes = ? where id = ?", [json.dumps(versions), version])
-
-        return self.change("undo", make, record), stays
-
-    def _without(self, version: int, text: str, stays: list[tuple[int, Change]]) -> str:
-        """Return a text without what a version changed; what was changed again ``stays``."""
-        now = Document(text)
-        old, new = (Document(self.versions.text(number)) for number in (version - 1, version))
-        if text == new.text:
-            return old.text
-        items = {old.lines[item.line] for item in old.items}
-        if set(old.lines) - items - set(new.lines):  # headings or prose went: it was cleared, loaded or rolled back
-            return merge(new.text, text, old.text)
-        for change in self.versions.changes(version - 1, version):
-            item = now.find(change.after, change.section)
-            if item and change.before and not now.has(change.before):
-                now = now.replace(item, change.before)
-            elif item:
-                now = now.remove(item)
-            elif change.after:
-                sql = "select min(until) from lines where fact = ? and until > ?"
-                left = value(self.db, sql, change.after, version)
-                later = self.versions.changes(left - 1, left) if left else ()
-                stays += [(left, again) for again in later if again.before == change.after]
-            elif not now.has(change.before):
-                now = now.add(change.section, change.before, new_section=True)
-        return now.text
-
-
-class Memory:
-    """One profile with its database, which is made unless ``readonly``. Close it, or use it in ``with``.
-
-    A database that turns out to be broken is kept aside; the next to open it begins a new one.
-    """
+class Memory(contextlib.AbstractContextManager["Memory"]):
+    """One profile with its database, which is made unless ``readonly``, and kept aside if broken. For a ``with``."""
 
     def __init__(self, home: Home, patience: float = 10, readonly: bool = False, now: Clock = utc_now) -> None:
         import sqlite_utils
@@ -1245,19 +1196,16 @@ class Memory:
         except BaseException as error:
             self.__exit__(None, error, None)
             raise
-        self.versions = Versions(self.db, now)
-        self.history = History(home, self.versions)
+        self.history = History(home, self.db, now)
 
     def is_in_place(self) -> bool:
         """Tell whether the database is still the one that was opened: nothing may be written for a purged one."""
         return self.home.database.exists() and os.stat(self.home.database).st_ino == self._inode
 
-    def __enter__(self) -> Memory:  # noqa: PYI034 - it has no heirs
-        return self
-
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self.db.close()
-        if error is not None and damaged(error):
+        is_a_bug = isinstance(error, (sqlite3.ProgrammingError, sqlite3.IntegrityError))
+        if isinstance(error, sqlite3.DatabaseError) and not is_a_bug and not re.search(_PASSING, str(error)):
             with lock(self.home, "profile"):
                 if self.is_in_place():  # else another process was faster
                     keep_as(self.home.database, "damaged")
@@ -2025,7 +1973,7 @@ class Learner(NamedTuple):
 
     def _leave_news(self, result: Result) -> None:
         memory = self.memory
-        version = memory.versions.get(result.version)
+        version = memory.history.get(result.version)
         changes = [{"before": one.before, "after": one.after} for one in version.changes] if version else []
         held = any(verdict.outcome == "hold" for verdict in result.verdicts)
         review, failing = len(waiting_edits(memory)) if held else 0, bool(result.failure)
@@ -2326,8 +2274,8 @@ def chain(memory: Memory, line: str) -> list[Said]:
         if text in found or text in {"", FORGOTTEN}:
             continue
         receipts = edits_where(memory, "state = 'applied' and fact = ? order by id desc", text)
-        came = [0, *(since for since, _ in memory.versions.periods(text))]
-        origin = next(iter(memory.versions.list(1, "id = ? and author != 'unknown'", came[-1])), None)
+        came = [0, *(since for since, _ in memory.history.periods(text))]
+        origin = next(iter(memory.history.list(1, "id = ? and author != 'unknown'", came[-1])), None)
         found[text] = Said(text, origin, receipts)
         todo += [receipt.before for receipt in receipts]
         if origin and origin.author in {"outside", "edit", "condense"}:
@@ -2491,7 +2439,7 @@ def search_facts(memory: Memory, query: Query) -> list[Hit]:
 def _hit(memory: Memory, fact: str) -> Hit:
     times = "select versions.id, at from lines join versions on versions.id in (since, until) where fact = ?"
     days = {version: local_date(at)[:10] for version, at in memory.db.execute(times, [fact])}
-    periods = [(days[since], days.get(until, "")) for since, until in memory.versions.periods(fact)]
+    periods = [(days[since], days.get(until, "")) for since, until in memory.history.periods(fact)]
     section = value(memory.db, "select section from lines where fact = ? order by id desc limit 1", fact)
     receipts = edits_where(memory, "state = 'applied' and fact = ? and turns != '[]' order by id desc limit 1", fact)
     source = (receipts[0].quote, receipts[0].typed_at, receipts[0].thread) if receipts else ("", "", "")
@@ -2698,7 +2646,7 @@ def profile_in(text: str) -> str:
 
 
 def fragments_of(homes: Iterable[Home]) -> list[llm.Fragment]:
-    """Return the profiles as one fragment, or none if they say nothing. Raises ``ProfileUnreadable``."""
+    """Return the profiles as one fragment, or none if they say nothing. Raises ``Unreadable``."""
     texts = [read_profile(home.profile) for home in homes]
     text = disarmed("\n\n".join(text for text in texts if not says_nothing(text)))
     return [llm.Fragment(FRAME.format(text), _SOURCE)] if text else []
@@ -3295,7 +3243,7 @@ def memory_show(settings: Settings, ids: bool) -> Any:
             wait = "try again in a few seconds, or see: llm memory status"
             why = f"Nothing is remembered yet. {begin if state == 'on' else sentence}"
             with open_memory(home, looking=True) as memory:
-                last = memory.versions.get(memory.versions.latest())
+                last = memory.history.get(memory.history.latest())
                 if (waiting := waiting_messages(memory)) and state in {"on", "off here"}:
                     why = f"Learning from {counted(waiting, 'message')}; {wait}"
                 elif to_review := len(waiting_edits(memory)):
@@ -3440,8 +3388,8 @@ def report(memory: Memory, version: int, kept: pathlib.Path | None = None) -> No
     """Say what a command changed, and how to undo it."""
     if kept:
         say(f"The profile that could not be read is kept as {tilde(kept)}")
-    if found := memory.versions.get(version):
-        is_next = version == memory.versions.latest() and found.author != "undo"
+    if found := memory.history.get(version):
+        is_next = version == memory.history.latest() and found.author != "undo"
         undo = "llm memory undo" if is_next else f"llm memory undo {version}"
         for change in found.changes:
             say(mask_secrets(str(change)), fg=colour_of(change))
@@ -3474,10 +3422,10 @@ def memory_edit(settings: Settings) -> None:
     "Edit the profile in your editor"
     with open_memory() as memory, learning(memory.home):  # nothing is learned while the editor is open
         check_writable(memory.home)
-        with contextlib.suppress(ProfileUnreadable):  # to be mended in the editor
+        with contextlib.suppress(Unreadable):  # to be mended in the editor
             memory.history.settle()
-        base = memory.versions.latest()
-        text = memory.versions.text(base)
+        base = memory.history.latest()
+        text = memory.history.text(base)
         with contextlib.suppress(FileExistsError):
             write_private(memory.home.profile, b"")
         try:
@@ -3487,7 +3435,7 @@ def memory_edit(settings: Settings) -> None:
         finally:
             memory.history.settle("edit", text)
         # Not what another command has written meanwhile.
-        made = memory.versions.list(1, "id > ? and author in ('edit', 'outside')", base)
+        made = memory.history.list(1, "id > ? and author in ('edit', 'outside')", base)
         report(memory, made[0].id if made else 0)
         say("\n".join(warnings_about(memory.history.profile(), settings.budget)), fg="yellow")
 
@@ -3600,7 +3548,7 @@ def memory_review(accepted: tuple[str, ...], dropped: tuple[str, ...], yes: bool
 
 def take_back(memory: Memory, versions: Sequence[int] = (), steps: int = 1) -> None:
     memory.history.settle()
-    versions = versions or memory.versions.next_undo(steps)
+    versions = versions or memory.history.next_undo(steps)
     version, stays = memory.history.undo(versions)
     names = " and ".join(f"version {number}" for number in versions)
     if version:
@@ -3636,8 +3584,8 @@ def memory_rollback(version: int | None, to: str | None, steps: int | None) -> N
         if steps:
             take_back(memory, steps=steps)
         else:
-            found = memory.versions.find(number=version, to=to)
-            report(memory, *memory.history.overwrite("rollback", memory.versions.text(found)))
+            found = memory.history.find(number=version, to=to)
+            report(memory, *memory.history.overwrite("rollback", memory.history.text(found)))
 
 
 @command("llm memory history -n 5", json_option)
@@ -3646,7 +3594,7 @@ def memory_history(count: int) -> Any:
     "Show changes to the profile, newest first"
     found: list[dict[str, Any]] = []
     with open_memory(looking=True) as memory:
-        for version in memory.versions.list(count or -1):
+        for version in memory.history.list(count or -1):
             undoes = f" of {', '.join(map(str, version.undoes))}" if version.undoes else ""
             by = f"{_AUTHORS.get(version.author, version.author)}{undoes}{', undone' if version.undone else ''}"
             write(by, f"{version.id:>4}  {local_time(version.at)}  ", bold=True)
@@ -3665,9 +3613,9 @@ def memory_history(count: int) -> Any:
 def memory_diff(a: int | None, b: int | None) -> Any:
     "Show the last change, or all since version A, up to B"
     with open_memory(looking=True) as memory:
-        newest = memory.versions.latest() if b is None else memory.versions.find(number=b)
-        oldest = max(newest - 1, 0) if a is None else memory.versions.find(number=a)
-        changes = memory.versions.changes(oldest, newest)
+        newest = memory.history.latest() if b is None else memory.history.find(number=b)
+        oldest = max(newest - 1, 0) if a is None else memory.history.find(number=a)
+        changes = memory.history.changes(oldest, newest)
     for section in dict.fromkeys(change.section for change in changes):
         write(section or "(no section)", bold=True)
         for change in (change for change in changes if change.section == section):
@@ -3752,11 +3700,11 @@ def memory_update(settings: Settings, again: bool) -> None:
         check_learning(memory.home, settings)
         if again:
             retry(memory)
-        before = memory.versions.latest()
+        before = memory.history.latest()
         if waiting := waiting_messages(memory):
             say(f"Learning from {counted(waiting, 'message')}…")
         results = Learner(memory, settings).learn_waiting()
-        learned = memory.versions.list(-1, "id > ? and author in ('worker', 'condense')", before)
+        learned = memory.history.list(-1, "id > ? and author in ('worker', 'condense')", before)
         left = value(memory.db, "select count(*) from turns where state in ('pending', 'aside')")
     if learned:
         memory.home.news.unlink(missing_ok=True)  # told here
@@ -3888,7 +3836,7 @@ def setup_rows(home: Home, settings: Settings, problems: list[str]) -> Iterator[
 def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterator[tuple[str, Any, str]]:
     with open_memory(home, looking=True) as memory:
         db, now = memory.db, memory.now()
-        last = next(iter(memory.versions.list(1, "author = 'worker'")), None)
+        last = next(iter(memory.history.list(1, "author = 'worker'")), None)
         told = f"{ago(last.at, now)}: {'; '.join(map(str, last.changes))}" if last else ""
         yield "last_learned", {"at": last.at, "version": last.id} if last else None, told
         pending = waiting_messages(memory)

@@ -472,7 +472,7 @@ class User:
     def versions(self) -> list[tuple[int, str]]:
         """Number and author of every version, oldest first."""
         with self.memory() as opened:
-            return [(version.id, version.author) for version in opened.versions.list()][::-1]
+            return [(version.id, version.author) for version in opened.history.list()][::-1]
 
     @property
     def authors(self) -> list[str]:
@@ -481,7 +481,7 @@ class User:
 
     def text_of(self, version: int) -> str:
         with self.memory() as opened:
-            return opened.versions.text(version)
+            return opened.history.text(version)
 
     def files_with(self, word: str) -> list[str]:
         """Our files in which this word can be read."""

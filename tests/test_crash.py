@@ -177,7 +177,7 @@ def operate(what: str, home: memory.Home) -> None:
         if what.startswith("write"):
             add(opened, "Plays chess")
         elif what == "undo":
-            opened.history.undo([opened.versions.latest()])
+            opened.history.undo([opened.history.latest()])
         else:
             memory.Learner(opened, memory.Settings(), Asked(home)).learn_waiting()
 
@@ -466,7 +466,7 @@ def check_what_is_left(user: User, what: str, code: int, old: bytes, new: bytes)
         settled = home.profile.read_bytes()
         assert settled in {old, new}
         assert settled == new or left == old, "what was there has gone"
-        texts = [opened.versions.text(number).encode() for number in range(1, opened.versions.latest() + 1)]
+        texts = [opened.history.text(number).encode() for number in range(1, opened.history.latest() + 1)]
         assert texts[-1] == settled, "history knows another text"
         assert old in texts, "the old text can't be brought back"
         assert len(texts) == len(set(texts)) or what == "undo", "a version twice"
@@ -627,11 +627,11 @@ def test_what_is_typed_after_a_database_was_tampered_with_is_learned_and_nothing
     with user.memory() as opened:
         if ours:
             opened.history.settle()
-            assert opened.versions.text(opened.versions.latest()) == user.profile
+            assert opened.history.text(opened.history.latest()) == user.profile
             assert user.query("pragma integrity_check", path) == "ok"
         else:
             assert worker_pid(user) == pid, "the worker did not survive it"
-            assert "I work as a nurse" in opened.versions.text(opened.versions.latest() - 1)
+            assert "I work as a nurse" in opened.history.text(opened.history.latest() - 1)
 
 
 # -- many at once ------------------------------------------------------------------
@@ -710,19 +710,6 @@ def typed_at(home: memory.Home, text: str, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("days", JUMPS.values(), ids=list(JUMPS))
-def test_a_clock_that_jumps_between_calls_and_update_keeps_no_turn_from_being_learned(user: User, days: float) -> None:
-    known_home(user.places)
-    clock = Clock()
-    typed_at(user.places, "I prefer coffee to tea now", clock)
-    clock.advance(days=days)
-    typed_at(user.places, "I live in Leeds", clock)
-    updates(user.places, clock)
-    updates(user.places, clock)
-    assert sorted(user.facts) == ["I live in Leeds", "I prefer coffee to tea now", "Plays the oboe"]
-    assert asked(user.places) == 1
-
-
-@pytest.mark.parametrize("days", JUMPS.values(), ids=list(JUMPS))
 def test_a_failed_turn_does_not_wait_for_years_because_the_clock_has_jumped(user: User, days: float) -> None:
     def fail(model: str, request: str) -> memory.Reply:
         raise memory.ModelFailed("down")
@@ -766,17 +753,3 @@ def test_a_worker_whose_plugin_is_replaced_while_the_model_thinks_learns_once_an
     eventually(lambda: not state(first), "its end")
     user.llm("I work as a nurse")
     learned(user, "I live in Leeds", "I work as a nurse")
-
-
-def test_a_worker_whose_plugin_is_uninstalled_ends_and_what_it_left_is_learned_after_the_next_install(
-    user: User, copied: pathlib.Path
-) -> None:
-    user.env["LLM_MEMORY_UPDATE_INTERVAL"] = "1"
-    user.llm("I live in Leeds")
-    user.worker_pid()
-    copied.unlink()
-    eventually(lambda: not user.worker_runs(), "the worker's end")
-    del user.env["PYTHONPATH"]
-    user.llm("I work as a nurse")
-    learned(user, "I live in Leeds", "I work as a nurse")
-    assert "Traceback" not in user.worker_log

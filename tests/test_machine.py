@@ -280,7 +280,7 @@ class People(RuleBasedStateMachine):
     def goes_back(self, data: st.DataObject, whole: bool) -> None:
         version = data.draw(st.sampled_from(sorted(self.known)))
         if whole:
-            self.memory.history.overwrite("rollback", self.memory.versions.text(version))
+            self.memory.history.overwrite("rollback", self.memory.history.text(version))
             assert self.text == self.known[version]
         else:
             self.memory.history.undo([version])
@@ -297,7 +297,7 @@ class People(RuleBasedStateMachine):
     def learns(self, edits: list[tuple[str, int, bool]], meanwhile: str, older: str) -> None:
         """The model of a turn is asked, and something else happens while it thinks."""
         proven: set[str] = set()
-        before, versions = self.text, self.memory.versions.latest()
+        before, versions = self.text, self.memory.history.latest()
         paused = bool(memory.paused_since(self.home))
 
         def ask(model: str, request: str) -> Reply:
@@ -312,7 +312,7 @@ class People(RuleBasedStateMachine):
             if memory.paused_since(self.home):
                 break
         if paused or (meanwhile == "pause" and memory.paused_since(self.home)):
-            made = self.memory.versions.list(-1, "id > ?", versions)
+            made = self.memory.history.list(-1, "id > ?", versions)
             assert "worker" not in [version.author for version in made]
         if meanwhile == "nothing":
             removed = {item.text for item in Document(before).items} - {item.text for item in Document(self.text).items}
@@ -365,7 +365,7 @@ class People(RuleBasedStateMachine):
 
     def is_whole(self, what: str, added: str) -> None:
         """What was recorded before the crash is also done: all of it or nothing, and with its receipts."""
-        last, text = next(iter(self.memory.versions.list(1, "author != 'outside'")), None), self.text
+        last, text = next(iter(self.memory.history.list(1, "author != 'outside'")), None), self.text
         if what == "add" and last and any(added in change.after for change in last.changes):
             assert added in text
         learned = "select fact from edits where state = 'applied' and action = 'ADD' and version = ?"
@@ -388,7 +388,7 @@ class People(RuleBasedStateMachine):
             elif what == "load":
                 history.overwrite("load", PROFILE)
             elif what == "undo":
-                history.undo([opened.versions.latest()])
+                history.undo([opened.history.latest()])
             elif what == "forget":
                 memory.forget(opened, saying(token))
             elif what == "edit":
@@ -401,7 +401,7 @@ class People(RuleBasedStateMachine):
     @rule()
     def looks(self) -> None:
         self.memory.history.settle(last=True)
-        assert self.memory.versions.text(self.memory.versions.latest()) == self.text
+        assert self.memory.history.text(self.memory.history.latest()) == self.text
         assert not list(self.folder.rglob(".profile.md.*"))
         tokens = re.findall(r"zq\d+x", self.text)
         query = Query(" or ".join(["x", *tokens, *self.forgotten]), current=True, limit=None)
@@ -413,7 +413,7 @@ class People(RuleBasedStateMachine):
         return [*self.home.directory.iterdir(), *(self.folder / "dotfiles").iterdir()]
 
     def texts(self) -> dict[int, str]:
-        return {version.id: self.memory.versions.text(version.id) for version in self.memory.versions.list(-1)}
+        return {version.id: self.memory.history.text(version.id) for version in self.memory.history.list(-1)}
 
     @invariant()
     def nothing_the_user_wrote_is_lost(self) -> None:

@@ -135,7 +135,7 @@ def command(home: Home, chance: random.Random, stop: Stop) -> int:
     """Do what the commands do: add, edit, undo, load, look."""
     changes = 0
     with Memory(home) as opened:
-        history, versions = opened.history, opened.versions
+        history = versions = opened.history
         while not stop():
             before, what, fact = versions.latest(), chance.randrange(8), f"Added {changes}."
             if what == 0 and changes:
@@ -221,7 +221,7 @@ def race(folder: pathlib.Path, layout: str, saves: int) -> int:
 def check(home: Home, saves: int) -> None:
     with Memory(home) as opened:
         opened.history.settle(last=True)
-        texts = [opened.versions.text(version) for version in range(opened.versions.latest() + 1)]
+        texts = [opened.history.text(version) for version in range(opened.history.latest() + 1)]
         assert texts[-1] == opened.history.profile()
     lines = {line for text in texts for line in memory.split_lines(text)}
     assert {number for number in range(saves) if f"- Saved {number}.\n" not in lines} == set(), "lost"

@@ -389,7 +389,7 @@ def test_rollback_says_what_it_needs(user: User) -> None:
         ("1 --steps 1", "Name one target"),
         ("--to 2h 1", "Name one target"),
         ("--to soon", "'soon' is not a time"),
-        ("--to yesterday", "To go back to the empty profile before the first one: llm memory rollback 0"),
+        ("--to yesterday", "; see: llm memory history"),
         ("99", "There is no version 99; see: llm memory history"),
         ("abc", "'abc' is not the number of a version; see: llm memory history"),
     ):
@@ -429,10 +429,10 @@ def test_rollback_goes_to_what_the_profile_was_at_a_time(user: User) -> None:
             "30s": "An hour ago",
             "1 w": "Last month",
         }.items():
-            assert memory.versions.text(memory.versions.find(to=to)) == expected, to
+            assert memory.history.text(memory.history.find(to=to)) == expected, to
         for to in ("9999 days", "1999-01-01"):
             with pytest.raises(Problem, match="There is no version as old as"):
-                memory.versions.find(to=to)
+                memory.history.find(to=to)
 
 
 NO_TIMES = ["", "soon", "-2h", "2026-13-45", "2.11.2026", "1.5h", "12", "999999 weeks ago", "1e9", "2026-11-01 xx"]

@@ -23,12 +23,12 @@ def with_versions(folder: pathlib.Path, count: int) -> memory.Memory:
         for version in range(count):
             lines[version % len(lines)] = f"- Fact number {version} of version {version}, of an ordinary length"
             text = "# User Profile\n\n## Notes\n" + "\n".join(lines) + "\n"
-            opened.versions.add("worker", text, written=True)
+            opened.history.add("worker", text, written=True)
     opened.home.profile.write_text(text)
     return opened
 
 
-def changes_of_last(versions: memory.Versions) -> Sequence[memory.Change]:
+def changes_of_last(versions: memory.History) -> Sequence[memory.Change]:
     newest = versions.latest()
     return versions.changes(newest - 1, newest)
 
@@ -41,11 +41,11 @@ def run(quick: bool, folder: pathlib.Path) -> tuple[str, list[Row]]:
     facts = [doc.items[(count - 1) % 60] for doc, count in zip(documents, (many, few), strict=True)]
     # Back and forth between two texts that both have: what the versions between hold is no matter.
     other = "# User Profile\n\n## Notes\n- One line\n"
-    first = {id(each): each.versions.text(1) for each in memories}
+    first = {id(each): each.history.text(1) for each in memories}
 
     things: dict[str, Callable[..., Any]] = {
-        "history": lambda each, _: each.versions.list(10),
-        "diff": lambda each, _: changes_of_last(each.versions),
+        "history": lambda each, _: each.history.list(10),
+        "diff": lambda each, _: changes_of_last(each.history),
         "why": lambda each, fact: memory.chain(each, fact.text),
         "rollback": lambda each, _: each.history.overwrite(
             "rollback", other if len(each.history.profile()) > 99 else first[id(each)]
