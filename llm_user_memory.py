@@ -982,6 +982,7 @@ class History:
             with lock(self.home, "profile"):
                 self._adopt(author, base)
                 if last:
+                    self.db.execute("delete from state where key = 'displaced'")
                     displaced_file(self.home).unlink(missing_ok=True)
 
     def _adopt(self, author: str = "outside", base: str | None = None) -> str:
