@@ -32,7 +32,10 @@ import re
 import shutil
 import sqlite3
 import stat
+import subprocess
 import sys
+import textwrap
+import threading
 import time
 import types
 import unicodedata
@@ -133,6 +136,7 @@ class Home:
         self.profile = self.directory / "profile.md"  # the user's to edit
         self.database = self.directory / "memory.db"  # versions, lines, edits, turns: for learners and commands
         self.journal = self.directory / "typed.jsonl"  # a call appends one line for each logged turn
+        self.taken = self.directory / ".typed.jsonl.taken"  # the one before: a call may still be writing to it
         self.news = self.directory / "news"  # changes that no prompt has told yet
         self.paused = self.directory / "paused"  # since when; no file: not paused
         self.no_system = self.directory / "no-system"  # ids of models that refuse system prompts
@@ -152,7 +156,6 @@ class Home:
 
     @classmethod
     def in_use(cls) -> list[Home]:
-        """Return the homes of the profiles to send, the one that takes new facts last. Raises ``Problem``."""
         return cls.named(os.environ.get("LLM_MEMORY_PROFILE", ""))
 
     @classmethod
@@ -301,7 +304,7 @@ jan feb mar apr jun jul aug sep oct nov dec januar februar märz mai juni juli o
 
 
 def counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' * (number != 1)}"
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def split_lines(text: str) -> tuple[str, ...]:
@@ -320,10 +323,6 @@ def letters(data: bytes) -> str:
 
 def digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def without_tag(text: str, tag: str) -> str:
-    return re.sub(rf"<(?=[\s/]*{tag})", "&lt;", text, flags=re.IGNORECASE)
 
 
 @functools.lru_cache(maxsize=1_000)
@@ -404,10 +403,15 @@ def indexed(text: str) -> str:
 
 
 def search_terms(query: str, form: Callable[[str], str]) -> str:
-    """Ask SQLite's full-text search for all words, or all on one side of an ``or``; ``""`` without words."""
+    """Ask SQLite's full-text search for all words, or all on one side of an ``or``. Raises ``Problem`` without any."""
     sides = re.split(r"\s+or\s+", printable(query).replace('"', " "), flags=re.IGNORECASE)
     terms = [[form(word) for word in re.findall(r"\S*[^\W_]\S*", side) if word.casefold() != "and"] for side in sides]
+    if not any(terms):
+        raise Problem("Give a word to search for, as in: llm memory search dog")
     return " OR ".join(f"({' AND '.join(side)})" for side in terms if side)
+
+
+TO_THE_MINUTE = "%Y-%m-%d %H:%M"
 
 
 def local_date(at: str, form: str = "%Y-%m-%d %A") -> str:
@@ -417,10 +421,6 @@ def local_date(at: str, form: str = "%Y-%m-%d %A") -> str:
         return (moment if moment.tzinfo else moment.replace(tzinfo=dt.timezone.utc)).astimezone().strftime(form)
     except (ValueError, OverflowError):
         return "unknown"
-
-
-def local_time(at: str) -> str:
-    return local_date(at, "%Y-%m-%d %H:%M")
 
 
 def span(seconds: float) -> str:
@@ -452,7 +452,6 @@ def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") ->
 
 
 # -- secrets -----------------------------------------------------------------
-#
 # A table of shapes; libraries cost 0.3–5 s of import and found no more (measured). Patterns match text in lower case, a
 # group marks the secret, a check sees it as typed. Repetitions are bounded: a megabyte must not take minutes.
 
@@ -570,12 +569,10 @@ def without_masks(text: str) -> str:
 
 
 def why_secret(text: str) -> str:
-    """Name the kind of secret in this text; ``""`` if none is seen."""
     return next((kind for _, _, kind in find_secrets(text)), "")
 
 
 # -- profile -----------------------------------------------------------------
-#
 # The Markdown document as a value: text in, text out. An *item* is a list entry. It can be edited if it is
 # complete on its own line; every other line is carried through byte for byte.
 
@@ -617,7 +614,6 @@ def without_bullet(line: str) -> str:
 
 
 def says_nothing(text: str) -> bool:
-    """Tell whether a profile is nothing but headings and blank lines."""
     return all(not stripped(line) or re.match(_HEADING, line) for line in split_lines(text))
 
 
@@ -670,7 +666,6 @@ class Document:
         return next((item for item in same if item.section == section), same[0] if same else None)
 
     def has(self, fact: str) -> bool:
-        """Tell whether an item says this already, but for case, spacing, quotes and a full stop."""
         wanted = normalised(fact).rstrip(".!;, ")
         return any(normalised(item.text).rstrip(".!;, ") == wanted for item in self.items)
 
@@ -753,7 +748,6 @@ def merge(base: str, ours: str, theirs: str) -> str:
 
 
 # -- store -------------------------------------------------------------------
-#
 # `memory.db` and `profile.md`, which only `History` changes, under its lock, each change a version. That is recorded
 # first and the file exchanged second: after a crash in between, the next one to take the lock finishes the write.
 
@@ -935,8 +929,6 @@ def exchange(target: pathlib.Path, aside: pathlib.Path) -> None:
 
 
 class Version(NamedTuple):
-    """One state of the profile."""
-
     id: int
     at: str
     author: str  # "worker", "condense", "tool", a command's name, "outside" for any other program, or "unknown"
@@ -1093,7 +1085,6 @@ class History:
         return version
 
     def list(self, limit: int = -1, where: str = "true", *values: object) -> Sequence[Version]:
-        """Return the versions that match, newest first."""
         sql = f"select id, at, author, model, undoes from versions where {where} order by id desc limit ?"
         found, undone = [], self.undone()
         for row in rows(self.db, sql, *values, limit):
@@ -1143,7 +1134,6 @@ class History:
         return int(found)
 
     def undone(self) -> set[int]:
-        """Return the versions that are undone: while an undo of them stands."""
         found: set[int] = set()
         for row in rows(self.db, "select id, undoes from versions where author = 'undo' order by id desc"):
             if row["id"] not in found:
@@ -1221,7 +1211,6 @@ def paused_since(home: Home) -> str:
 
 
 # -- edits -------------------------------------------------------------------
-#
 # A model's reply, and the judgement of it: pure. An edit is applied, held for the user to review, or
 # rejected, with a reason in the user's words. A reason may quote the edit, so reasons are never logged.
 
@@ -1590,7 +1579,6 @@ def judge(
 
 
 # -- journal and log ---------------------------------------------------------
-#
 # Our journal has the length and digest of the typed words, llm's log the prompt: typed words and piped text in one.
 
 
@@ -1624,27 +1612,20 @@ _TURNS = (
 
 
 def logged(home: Home, ids: Iterable[str]) -> dict[str, Turn]:
-    """Return those of these turns that are in llm's log, by id; their prompts are without fragments."""
     where, wanted = "where turns.id in (select value from json_each(?))", json.dumps([*ids])
     found = [row for turns in _TURNS for row in read_log(home, f"{turns} {where}", wanted)]
     return {row[0]: Turn(*(part or "" for part in row)) for row in found}
 
 
 def past_turns(home: Home) -> Iterator[Turn]:
-    """Read all turns, oldest first; some at a time, as prompts may be large."""
     ids = sorted({row[0] for table in ("responses", "turns") for row in read_log(home, f"select id from {table}")})
     for at in range(0, len(ids), 500):
         yield from sorted(logged(home, ids[at : at + 500]).values())
 
 
-def taken_journal(home: Home) -> pathlib.Path:
-    """Return the file that is being taken in, and kept until no call can still be writing to it."""
-    return home.journal.with_name(".typed.jsonl.taken")
-
-
 def journal_entries(home: Home) -> list[dict[str, Any]]:
     """Return the lines that no learner has taken in for good, oldest first; ``{}`` for what can't be read."""
-    text, found = (read_own(taken_journal(home)) or "") + (read_own(home.journal) or ""), list[dict[str, Any]]()
+    text, found = (read_own(home.taken) or "") + (read_own(home.journal) or ""), list[dict[str, Any]]()
     # Not at line ends alone: where a full disk has cut a line short, the next one stands behind it.
     for part in filter(str.strip, re.split(r'\n|(?=\{")', text)):
         try:
@@ -1656,13 +1637,11 @@ def journal_entries(home: Home) -> list[dict[str, Any]]:
 
 
 def call_failure(memory: Memory) -> str:
-    """Return what failed in the last call that left an entry; ``""`` if nothing did."""
     entries = [entry for entry in journal_entries(memory.home) if entry]
     return str(entries[-1].get("failed", "")) if entries else get_state(memory.db, "call_failed")
 
 
 def new_notes(memory: Memory) -> dict[str, dict[str, Any]]:
-    """Return the notes of turns that are not in the table yet, by turn."""
     known = {row["id"] for row in rows(memory.db, "select id from turns")}
     notes = {str(entry["id"]): entry for entry in journal_entries(memory.home) if "id" in entry}
     return {id: note for id, note in notes.items() if id not in known}
@@ -1687,19 +1666,17 @@ def take_in(memory: Memory) -> bool:
         set_state(db, "call_failed", call_failure(memory))
         if unreadable := journal_entries(home).count({}):
             set_state(db, "unreadable", unreadable)
-    taken_journal(home).unlink(missing_ok=True)
+    home.taken.unlink(missing_ok=True)
     if read_own(home.journal, 1) is not None:
-        os.replace(home.journal, taken_journal(home))
+        os.replace(home.journal, home.taken)
     return bool(notes)
 
 
 def waiting_messages(memory: Memory) -> int:
-    """Count the messages that wait to be learned from, those still in the journal among them."""
     return int(value(memory.db, "select count(*) from turns where state = 'pending'")) + len(new_notes(memory))
 
 
 # -- learning ----------------------------------------------------------------
-#
 # From noted turns to edits: build the request, ask the model, judge, commit.
 # The only place that calls a model. The states of a turn, and what moves it:
 #   (new) ── take_in: its words are in llm's log ──> pending; else ──> gone
@@ -1796,8 +1773,6 @@ class Result(NamedTuple):
 
 def ask_model(model: str, request: str) -> Reply:
     """Ask one of llm's models without logging it. Raises ``ModelFailed``."""
-    import threading
-
     from llm.cli import get_model_options
 
     done: list[Reply | BaseException] = []
@@ -1857,7 +1832,7 @@ def build_request(
     free = ((id, item) for id, item in document.ids.items() if item.text not in own and not why_secret(item.text))
     with_id = {item.line: f"[{id}] {item.text}" for id, item in free}
     lines = [with_id.get(at, stripped(line)) for at, line in enumerate(document.lines) if stripped(line)]
-    profile = without_tag(without_chat_marks(mask_secrets("\n".join(lines))), "profile") or "(empty)"
+    profile = re.sub(r"(?i)<(?=[\s/]*profile)", "&lt;", without_chat_marks(mask_secrets("\n".join(lines)))) or "(empty)"
     parts = [INSTRUCTIONS if messages else CONDENSE_INSTRUCTIONS, f"<profile>\n{profile}\n</profile>", ""]
     nonce = letters(os.urandom(8))[:6]  # nothing in a message can close its tag
     for message in sorted([*earlier, *messages], key=lambda one: one.at):
@@ -1892,13 +1867,6 @@ def read_messages(home: Home, turns: Iterable[Mapping[str, Any]], longest: int =
         text = prompts[id].prompt[start:end].strip() if id in prompts else ""
         found.append(Message(without_chat_marks(as_shown(text, longest)), id, turn["thread"], turn["at"]))
     return found
-
-
-def typed_in(memory: Memory, thread: str) -> list[Message]:
-    with contextlib.suppress(Busy), lock(memory.home, "learn", 0):
-        take_in(memory)
-    sql = "select * from turns where thread = ? and state in ('pending', 'done') and start is not null order by rowid"
-    return read_messages(memory.home, rows(memory.db, sql, thread))
 
 
 def retry(memory: Memory) -> None:
@@ -2066,13 +2034,6 @@ def known_turns(home: Home) -> list[dict[str, Any]]:
         return rows(memory.db, sql) + new
 
 
-def turns_elsewhere(memory: Memory) -> set[str]:
-    """Return the turns that must not be found here: forgotten in any profile, or typed in one that is not in use."""
-    in_use = {home.name for home in (memory.home, *Home.in_use())}
-    known = [(home.name, turn) for home in Home.all() for turn in known_turns(home)]
-    return {turn["id"] for name, turn in known if turn["state"] == "forgotten" or name not in in_use}
-
-
 def past_messages(
     memory: Memory, *, since: str | None, until: str | None, count: int | None, thread: str | None
 ) -> tuple[list[Message], Counter[str]]:
@@ -2117,7 +2078,6 @@ def note_messages(memory: Memory, files: Iterable[tuple[str, str, str]]) -> tupl
 
 
 # -- review, forgetting, search ----------------------------------------------
-#
 # An edit is one row all its life: waiting, then applied, dropped or refused. An applied one is its line's receipt.
 
 MOST_WAITING = 100  # edits in review, besides those of `learn`; so many refused ones are shown, too
@@ -2154,7 +2114,6 @@ def waiting_edits(memory: Memory) -> list[EditRow]:
 
 
 def refused_edits(memory: Memory, since: str = "") -> list[EditRow]:
-    """Return what was lately refused or dropped, newest first, each once."""
     last = "select max(id) from edits where state in ('refused', 'dropped') and at > ? group by before, fact, reason"
     return edits_where(memory, f"id in ({last}) order by id desc limit ?", since, MOST_WAITING)
 
@@ -2166,7 +2125,6 @@ def learned_lately(memory: Memory) -> list[tuple[str, str, str, str]]:
 
 
 def own_lines(memory: Memory, document: Document) -> frozenset[str]:
-    """Return the lines without evidence: the user's own."""
     learned = {row["fact"] for row in rows(memory.db, "select fact from edits where state = 'applied'")}
     return frozenset(item.text for item in document.items if item.text not in learned)
 
@@ -2259,17 +2217,12 @@ def propose(memory: Memory, settings: Settings, edit: Edit, said: Sequence[Messa
     return verdict, version
 
 
-class Said(NamedTuple):
-    """A text that a line of the profile has or had, and what it rests on."""
+def chain(memory: Memory, line: str) -> list[tuple[str, Version | None, list[EditRow]]]:
+    """Return what a line says, and all that it said before it was changed, reworded or condensed.
 
-    text: str
-    origin: Version | None  # the version that brought it in; None if it is older than the history
-    receipts: list[EditRow]  # newest first
-
-
-def chain(memory: Memory, line: str) -> list[Said]:
-    """Return what a line says, and then all that it said before it was changed, reworded or condensed."""
-    found: dict[str, Said] = {}
+    With each text comes the version that brought it in, if it is not older than the history, and its receipts.
+    """
+    found: dict[str, tuple[str, Version | None, list[EditRow]]] = {}
     todo = [line]
     for text in todo:  # it grows meanwhile
         if text in found or text in {"", FORGOTTEN}:
@@ -2277,7 +2230,7 @@ def chain(memory: Memory, line: str) -> list[Said]:
         receipts = edits_where(memory, "state = 'applied' and fact = ? order by id desc", text)
         came = [0, *(since for since, _ in memory.history.periods(text))]
         origin = next(iter(memory.history.list(1, "id = ? and author != 'unknown'", came[-1])), None)
-        found[text] = Said(text, origin, receipts)
+        found[text] = (text, origin, receipts)
         todo += [receipt.before for receipt in receipts]
         if origin and origin.author in {"outside", "edit", "condense"}:
             # Lines that went as this came, and most of whose words it has.
@@ -2374,7 +2327,6 @@ def forget(memory: Memory, says: Callable[[str], bool]) -> None:
 
 
 def purge(home: Home) -> None:
-    """Remove everything of ours, and nothing else. Nothing brings it back."""
     ours = r"\.?(memory\.db|typed\.jsonl|news|no-system|paused|profile\.md)(-journal|\.taken|\.told)?|\w+\.lock"
     with lock(home, "profile"):
         for path in (*kept_files(home), real_place(home), *home.worker_log.parent.glob(f"{home.worker_log.name}*")):
@@ -2399,42 +2351,38 @@ class Hit(NamedTuple):
         return ", ".join([*filter(None, [self.section]), *spans])
 
 
-class Query(NamedTuple):
-    words: str
-    section: str = ""  # part of its name
-    since: str = ""  # the UTC time after which they were added; their day counts
-    current: bool | None = None
-    limit: int | None = 10
-    semantic: bool = False
-
-    def admits(self, hit: Hit) -> bool:
-        is_in = normalised(self.section) in normalised(hit.section)
-        is_new = not self.since or hit.periods[-1][0] >= local_date(self.since)[:10]
-        return is_in and is_new and self.current in {None, hit.periods[-1][1] == ""}
-
-
-def search_facts(memory: Memory, query: Query) -> list[Hit]:
+def search_facts(
+    memory: Memory,
+    text: str,
+    *,
+    section: str = "",  # part of its name
+    since: str = "",  # the day from which on they were added
+    current: bool | None = None,
+    limit: int | None = 10,
+    semantic: bool = False,
+) -> list[Hit]:
     """Find facts by their words, and by meaning if asked, best first. Raises ``Problem``."""
     sections = [name for (name,) in memory.db.execute("select distinct section from lines where fact is not null")]
-    if query.section and not any(normalised(query.section) in normalised(name) for name in sections):
-        raise Problem(f"There is no section {query.section!r}. Sections with facts: {', '.join(sections)}")
+    if section and not any(normalised(section) in normalised(name) for name in sections):
+        raise Problem(f"There is no section {section!r}. Sections with facts: {', '.join(sections)}")
 
     def beginning(word: str) -> str:  # three quarters of a word, which may inflect unlike English
         word = indexed(word).strip()
         return f'"{word[: max(4, 3 * len(word) // 4)]}"*'
 
+    def is_wanted(hit: Hit) -> bool:
+        since_day, until = hit.periods[-1]
+        return normalised(section) in normalised(hit.section) and since_day >= since and current in {None, not until}
+
     matching = "select fact from lines_fts join lines on lines.id = lines_fts.rowid where lines_fts match ?"
-    near = nearest(memory, query.words) if query.semantic else []
+    near = nearest(memory, text) if semantic else []
     found: list[str] = []
     for form in (lambda word: f'"{indexed(word)}"', beginning):
-        terms = search_terms(folded(query.words), form)
-        if not terms:
-            raise Problem("Give a word to search for, as in: llm memory search dog")
-        ranked = rows(memory.db, f"{matching} order by rank, lines.id desc", terms)
+        ranked = rows(memory.db, f"{matching} order by rank, lines.id desc", search_terms(folded(text), form))
         found = found or [row["fact"] for row in ranked]
     in_turn = (fact for pair in itertools.zip_longest(found, near) for fact in pair if fact)
     hits = (_hit(memory, fact) for fact in dict.fromkeys(in_turn))
-    return list(itertools.islice(filter(query.admits, hits), query.limit))
+    return list(itertools.islice(filter(is_wanted, hits), limit))
 
 
 def _hit(memory: Memory, fact: str) -> Hit:
@@ -2469,21 +2417,22 @@ def nearest(memory: Memory, words: str) -> list[str]:
 
 def search_chats(memory: Memory, words: str, since: str = "", limit: int | None = None) -> list[Turn]:
     """Find turns by the beginnings of words, newest first, and the part that matched. Raises ``Problem``."""
-    terms = search_terms(words, lambda word: f'"{word}"*')
-    if not terms:
-        raise Problem("Give a word to search for, as in: llm memory search --chats dog")
-    found: dict[str, str] = {}
+    terms, found = search_terms(words, lambda word: f'"{word}"*'), dict[str, str]()
     for table, id in (("responses", "id"), ("turn_search", "turn_id")):  # of llm before 0.32, and now
         part = f"select {id}, snippet({table}_fts, 0, '', '', '…', 24) from {table}_fts"
         sql = f"{part} join {table} on {table}.rowid = {table}_fts.rowid where {table}_fts match ?"
         found |= dict(read_log(memory.home, sql, f"prompt : ({terms})"))
-    newest = sorted(found.keys() - turns_elsewhere(memory), reverse=True)[:limit]
+    in_use = {home.name for home in (memory.home, *Home.in_use())}
+    for home in Home.all():
+        for turn in known_turns(home):  # not what was typed in another profile, or forgotten
+            if home.name not in in_use or turn["state"] == "forgotten":
+                found.pop(turn["id"], None)
+    newest = sorted(found, reverse=True)[:limit]
     turns = [turn for turn in logged(memory.home, newest).values() if turn.at >= since]
     return sorted((turn._replace(prompt=found[turn.id]) for turn in turns), key=lambda turn: turn.at, reverse=True)
 
 
 # -- worker ------------------------------------------------------------------
-#
 # The background poller: one per home, started when a call that noted something
 # ends, gone after a minute with nothing to do.
 
@@ -2506,8 +2455,6 @@ def worker_runs(home: Home) -> bool:
 
 def spawn_worker(home: Home) -> Any:
     """Start a worker that outlives us and shares nothing with our terminal; return its process."""
-    import subprocess
-
     environ = dict(os.environ, LLM_MEMORY_PROFILE=home.name)
     if home.isolated:
         environ["LLM_USER_PATH"] = str(home.user_dir)  # made absolute: the worker's folder is another
@@ -2565,7 +2512,7 @@ def _poll(home: Home, settings: Settings, *, last: bool) -> bool:
         memory.history.settle(last=last)
         if paused_since(home):
             return False
-        worked = (home.journal.exists() or taken_journal(home).exists()) and take_in(memory)
+        worked = (home.journal.exists() or home.taken.exists()) and take_in(memory)
         learner = Learner(memory, settings)
         # Others may share the request of one that has not waited for long; one from the future has another clock.
         now, ready = memory.now().isoformat(), (memory.now() - dt.timedelta(seconds=settings.interval)).isoformat()
@@ -2591,7 +2538,6 @@ def _write_log(home: Home, message: str) -> None:
 
 
 # -- a call ------------------------------------------------------------------
-#
 # What happens while `llm prompt` and `llm chat` run. It opens no database and waits for no lock of ours.
 # Whatever fails in here, the user's call goes on.
 
@@ -2636,7 +2582,7 @@ def without_chat_marks(text: str) -> str:
 def disarmed(text: str) -> str:
     """Take out what could break out of the frame: closing tags, chat marks and invisible characters."""
     text = without_chat_marks(stripped(printable(text)))
-    return without_tag(text, "user_(?:profile|facts)") if "<" in text else text
+    return re.sub(r"(?i)<(?=[\s/]*user_(?:profile|facts))", "&lt;", text) if "<" in text else text
 
 
 def profile_in(text: str) -> str:
@@ -2665,11 +2611,10 @@ def homes_of(names: str) -> list[Home]:
 
 
 def found_facts(homes: Iterable[Home], query: str) -> str:
-    """Search all facts ever known, and return them as a list. Raises ``Problem``."""
     hits: list[Hit] = []
     for home in homes:
         with Memory(home, patience=2, readonly=True) as memory:
-            hits += search_facts(memory, Query(query, limit=20))
+            hits += search_facts(memory, query, limit=20)
     return disarmed("\n".join(f"- {hit.fact} ({hit})" for hit in hits))
 
 
@@ -2849,7 +2794,6 @@ class Call:
             self.worker = spawn_worker(home)
 
     def _tell(self) -> None:
-        """Tell at a terminal what has failed, and what learning has changed; not where a pager has the screen."""
         if not (self.settings.notices and at_terminal(sys.stdout, sys.stderr)):
             return
         for failure in dict.fromkeys(self.failures):
@@ -2944,7 +2888,6 @@ def _cut(text: str, width: int) -> str:
 
 
 # -- tools -------------------------------------------------------------------
-#
 # What a model may do in visible calls, with `llm -T UserMemory`. It writes only what the user typed
 # in this conversation, through the same gates; everything else it asks for waits in review.
 
@@ -2957,7 +2900,10 @@ def propose_edits(home: Home, edits: Iterable[Edit]) -> list[tuple[Verdict, int]
     call.take_part()
     conversation = call.conversation
     with Memory(home, patience=2) as memory:
-        messages = typed_in(memory, conversation.id)
+        with contextlib.suppress(Busy), lock(home, "learn", 0):
+            take_in(memory)
+        typed = "select * from turns where thread = ? and state in ('pending', 'done') and start is not null"
+        messages = read_messages(home, rows(memory.db, f"{typed} order by rowid", conversation.id))
         if call.typed:
             # The model has answered it with this tool call, so its turn has an id already.
             ids = [response.id for response in conversation.responses if not response.prompt.tool_results]
@@ -3024,7 +2970,6 @@ class UserMemory(llm.Toolbox):
 
 
 # -- commands ----------------------------------------------------------------
-#
 # Data goes to stdout, talk to stderr. Errors become words in one place, the group's `invoke`.
 
 GROUPS = {
@@ -3053,9 +2998,6 @@ LLM_KEEPS = "llm's own log, {}, still has your conversations and the profiles se
 
 def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None:
     """Print a line, unless JSON is wanted; for a terminal wrapped, coloured and without control characters."""
-    import shutil
-    import textwrap
-
     text = lead + line
     if at_terminal(sys.stderr if err else sys.stdout):
         text = printable(text)
@@ -3068,7 +3010,6 @@ def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None
 
 
 def say(message: str, **style: Any) -> None:
-    """Talk to the person, on stderr."""
     with contextlib.suppress(Problem):  # the profile's name is not valid: that is the message
         message = for_profile(message, Home.current().name)
     for line in printable(message).splitlines():
@@ -3209,7 +3150,11 @@ def verdict(home: Home, settings: Settings, *, failing: bool = False) -> tuple[s
     from llm_user_memory_shell import how_to_activate, survey
 
     since, quiet = paused_since(home), "Memory is on, but nothing is learned"
-    paused = f"Learning has been paused since {local_time(since)}; to go on: llm memory resume" if since else ""
+    paused = (
+        f"Learning has been paused since {local_date(since, TO_THE_MINUTE)}; to go on: llm memory resume"
+        if since
+        else ""
+    )
     here = "on" if settings.auto else how_to_activate(survey(os.environ)[0])
     states = (
         (settings.disabled, "disabled", "red", "Memory is disabled; to turn it on: unset LLM_MEMORY_DISABLED"),
@@ -3296,11 +3241,10 @@ def heard(edit: EditRow) -> tuple[str, str]:
     return f"{how}: “{edit.quote}”", f"llm logs -c {edit.thread}"
 
 
-def show_said(said: Said, lead: str = "") -> dict[str, Any]:
-    """Show a text of the profile, and below where it comes from; return that as data."""
-    write(f"before that: {said.text}" if lead else said.text, lead, bold=not lead, dim=bool(lead))
+def show_said(text: str, origin: Version | None, receipts: Sequence[EditRow], lead: str = "") -> dict[str, Any]:
+    write(f"before that: {text}" if lead else text, lead, bold=not lead, dim=bool(lead))
     explain = functools.partial(write, lead=f"{lead}    ", dim=True)
-    for edit in said.receipts:
+    for edit in receipts:
         accepted = f"proposed by {edit.model}, accepted by you"
         by = {"accepted": accepted, "reworded": "worded by you in llm memory review"}.get(edit.reason)
         if edit.turns:
@@ -3309,14 +3253,12 @@ def show_said(said: Said, lead: str = "") -> dict[str, Any]:
             explain(f"{local_date(edit.typed_at)}, {by or f'learned with {edit.model}'}; {source}")
         else:
             explain(f"you had not typed it: {by}" if by else f"condensed with {edit.model}")
-    origin = said.origin
-    if not said.receipts and origin and origin.author not in {"worker", "condense", "review"}:
+    if not receipts and origin and origin.author not in {"worker", "condense", "review"}:
         how = "in another program" if origin.author == "outside" else f"with llm memory {origin.author}"
         explain(f"you wrote this yourself, {how}, {local_date(origin.at)}")
-    elif not said.receipts:
+    elif not receipts:
         explain("there is no receipt for this line: it is older than the history")
-    receipts = [edit_data(edit) for edit in said.receipts]
-    return {"text": said.text, "by": origin and origin.author, "receipts": receipts}
+    return {"text": text, "by": origin and origin.author, "receipts": [edit_data(edit) for edit in receipts]}
 
 
 @command("llm memory why nurse", text_argument, json_option)
@@ -3330,8 +3272,8 @@ def memory_why(text: str, refused: bool) -> Any:
             for fact in facts:
                 if not refused and re.search(r"\w", fact) and normalised(text) in normalised(fact):
                     said, *before = chain(memory, fact)
-                    shown = {"profile": home.name, **show_said(said)}
-                    found.append(shown | {"before": [show_said(one, "    ") for one in before]})
+                    shown = {"profile": home.name, **show_said(*said)}
+                    found.append(shown | {"before": [show_said(*one, "    ") for one in before]})
             for edit in refused_edits(memory) if refused else ():
                 if normalised(text) in normalised(edit.fact or edit.before):
                     found.append({"profile": home.name, **edit_data(edit)})
@@ -3362,17 +3304,19 @@ def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: 
     if chats and only != {"section": "", "current": None, "semantic": False}:
         raise click.UsageError("--chats takes no --section, --current, --past or --semantic")
     first = parse_moment(since, utc_now(), "00:00").astimezone(dt.timezone.utc).isoformat() if since else ""
-    query, found = Query(" ".join(words), since=first, limit=count or None, **only), list[dict[str, Any]]()
+    text, found = " ".join(words), list[dict[str, Any]]()
     if chats:
         with open_memory(looking=True) as memory:
-            turns = search_chats(memory, query.words, first, query.limit)
+            turns = search_chats(memory, text, first, count or None)
         for turn in turns:
             found.append({"turn_id": turn.id, "thread_id": turn.thread, "at": turn.at, "text": turn.prompt})
             write(" ".join(turn.prompt.split()), bold=True)
             write(f"{local_date(turn.at)[:10]}; to continue: llm --cid {turn.thread}", "    ", dim=True)
     for home in () if chats else each_in_use():
         with open_memory(home, looking=True) as memory:
-            hits = search_facts(memory, query)
+            hits = search_facts(
+                memory, text, since=local_date(first)[:10] if first else "", limit=count or None, **only
+            )
         for hit in hits:
             periods = [{"since": since, "until": until or None} for since, until in hit.periods]
             found.append(hit._asdict() | {"periods": periods, "profile": home.name})
@@ -3386,7 +3330,6 @@ def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: 
 
 
 def report(memory: Memory, version: int, kept: pathlib.Path | None = None) -> None:
-    """Say what a command changed, and how to undo it."""
     if kept:
         say(f"The profile that could not be read is kept as {tilde(kept)}")
     if found := memory.history.get(version):
@@ -3598,7 +3541,7 @@ def memory_history(count: int) -> Any:
         for version in memory.history.list(count or -1):
             undoes = f" of {', '.join(map(str, version.undoes))}" if version.undoes else ""
             by = f"{_AUTHORS.get(version.author, version.author)}{undoes}{', undone' if version.undone else ''}"
-            write(by, f"{version.id:>4}  {local_time(version.at)}  ", bold=True)
+            write(by, f"{version.id:>4}  {local_date(version.at, TO_THE_MINUTE)}  ", bold=True)
             for change in version.changes or ["no fact changed"]:
                 write(str(change), "      ", fg=colour_of(change), dim=version.undone)
             more = {"base": version.id - 1, "summary": "; ".join(map(str, version.changes))}
@@ -3815,7 +3758,7 @@ def setup_rows(home: Home, settings: Settings, problems: list[str]) -> Iterator[
     yield "worker", {"running": running, "log": str(home.worker_log)}, learner
     yield "llm_logging", not home.logs_off.exists(), ""
     yield "profile_in_prompt", refusing, f"{', '.join(refusing)}: takes no system prompt"
-    ours = [home.journal, taken_journal(home), home.news, home.no_system, home.paused, home.database, home.worker_log]
+    ours = [home.journal, home.taken, home.news, home.no_system, home.paused, home.database, home.worker_log]
     ours += [displaced_file(home), *map(home.lock_file, ("worker", "profile", "learn"))]
     foreign = [path for path in ours if os.path.lexists(path) and read_own(path, 1) is None]
     problems += [f"{tilde(path)} is not a regular file of your own; see: ls -l {for_shell(path)}" for path in foreign]

@@ -34,7 +34,7 @@ from hypothesis.stateful import (
 )
 
 import llm_user_memory as memory
-from llm_user_memory import Document, Home, Learner, Memory, Query, Reply, Settings, saying
+from llm_user_memory import Document, Home, Learner, Memory, Reply, Settings, saying
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -404,10 +404,10 @@ class People(RuleBasedStateMachine):
         assert self.memory.history.text(self.memory.history.latest()) == self.text
         assert not list(self.folder.rglob(".profile.md.*"))
         tokens = re.findall(r"zq\d+x", self.text)
-        query = Query(" or ".join(["x", *tokens, *self.forgotten]), current=True, limit=None)
-        said = {text for _, text, _ in Document(self.text).sayings()}
-        facts = {hit.fact for hit in memory.search_facts(self.memory, query)}
-        assert facts == {text for text in said if re.search(r"zq\d+x", text)}
+        text = " or ".join(["x", *tokens, *self.forgotten])
+        said = {fact for _, fact, _ in Document(self.text).sayings()}
+        facts = {hit.fact for hit in memory.search_facts(self.memory, text, current=True, limit=None)}
+        assert facts == {fact for fact in said if re.search(r"zq\d+x", fact)}
 
     def files(self) -> list[pathlib.Path]:
         return [*self.home.directory.iterdir(), *(self.folder / "dotfiles").iterdir()]
