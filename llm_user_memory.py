@@ -82,7 +82,7 @@ class Problem(click.ClickException):
 
 
 class Busy(Problem):
-    """Another process holds the lock."""
+    """Another process holds the lock, or has changed what a model was shown meanwhile."""
 
 
 class Unreadable(Problem):
@@ -1065,7 +1065,6 @@ class History:
         return "".join(line["text"] for line in self._lines(version))
 
     def add(self, author: str, text: str, model: str = "", *, written: bool = False) -> int:
-        """Record a version, and which lines came and went with it; return its number."""
         row = {"at": self.now().isoformat(), "author": author, "model": model, "undoes": "[]", "written": written}
         version = int(self.db["versions"].insert(row).last_pk)
         current = "select id, text, fact, section from lines where until is null"
@@ -1097,10 +1096,8 @@ class History:
 
     def changes(self, older: int, newer: int) -> Sequence[Change]:
         """Return the facts that were added, removed or changed, but not moved, from one version to another."""
-        old, new = (
-            Counter((line["fact"], line["section"]) for line in self._lines(version) if line["fact"])
-            for version in (older, newer)
-        )
+        lines = (self._lines(older), self._lines(newer))
+        old, new = (Counter((line["fact"], line["section"]) for line in its if line["fact"]) for its in lines)
         removed, added = list((old - new).elements()), list((new - old).elements())
         # Old and new are paired by the edits, also by one that is undone here, and never guessed.
         facts = [fact for fact, _ in (*removed, *added)]
@@ -1130,7 +1127,8 @@ class History:
         sql = "select max(id) from versions where at <= ?"
         found = value(self.db, sql, moment.astimezone(dt.timezone.utc).isoformat())
         if not found:
-            raise Problem(f"There is no version as old as {moment:%Y-%m-%d %H:%M}; see: llm memory history")
+            empty = "To go back to the empty profile before the first one: llm memory rollback 0"
+            raise Problem(f"There is no version as old as {moment:%Y-%m-%d %H:%M}. {empty}")
         return int(found)
 
     def undone(self) -> set[int]:
@@ -1386,9 +1384,6 @@ def _find_pieces(quote: str, messages: Sequence[Message]) -> dict[str, Message]:
     return found
 
 
-# The gates
-
-
 class _Proposal(types.SimpleNamespace):
     """An edit, and all that a gate may look at to judge it."""
 
@@ -1558,9 +1553,8 @@ def judge(
         p.typed = "\n".join(message.text for message in (*earlier, *sources) if message.thread_id in threads)
         p.shown = line if condensing else seen.text
         p.gone = item is not None and (not here or item in changed)
-        p.alone = (
-            condensing and not edit.fact and any(related(line, v.edit.fact) for v in verdicts if v.outcome != "apply")
-        )
+        failed = [v.edit.fact for v in verdicts if v.outcome != "apply"]
+        p.alone = condensing and not edit.fact and any(related(line, fact) for fact in failed)
         p.too_many = not condensing and len(proved) > most_edits
         taken = _taken_away([*day, change]) if item and not condensing else 0
         p.too_much = taken > max(5, a_day_ago // 2, _taken_away(day))
@@ -1742,10 +1736,6 @@ class ModelFailed(Exception):
         self.kind = kind
 
 
-class Outdated(Problem):
-    """What a model was shown must not be learned from any more: ask again, or not at all."""
-
-
 class Reply(NamedTuple):
     text: str
     read: int  # tokens
@@ -1911,7 +1901,7 @@ class Learner(NamedTuple):
                     self._leave_news(self.propose(Batch("condense", batch.model, review_all=batch.review_all)))
                     set_state(db, "condensed", digest(memory.history.profile()))
             result = self.propose(batch)
-        except Outdated:
+        except Busy:
             self._move(batch, "attempts = attempts - 1, due = 0")
             return Result(batch.model)
         except ModelFailed as failure:
@@ -1994,7 +1984,7 @@ class Learner(NamedTuple):
             # If the user has reworded a line that is to be changed, the model has to see that first.
             reworded = any(v.item and not now.find(v.item.text, v.item.section) for v in verdicts)
             if off or reworded or rows(memory.db, taken_back) != known:
-                raise Outdated("The profile was changed meanwhile, so nothing was done; try again")
+                raise Busy("The profile was changed meanwhile, so nothing was done; try again")
             return text if past else after.text
 
         def record(version: int) -> None:
@@ -3149,12 +3139,8 @@ def verdict(home: Home, settings: Settings, *, failing: bool = False) -> tuple[s
     """Tell in a word, a colour and a sentence whether memory is on here, and what would turn it on."""
     from llm_user_memory_shell import how_to_activate, survey
 
-    since, quiet = paused_since(home), "Memory is on, but nothing is learned"
-    paused = (
-        f"Learning has been paused since {local_date(since, TO_THE_MINUTE)}; to go on: llm memory resume"
-        if since
-        else ""
-    )
+    since, not_logged, quiet = paused_since(home), home.logs_off.exists(), "Memory is on, but nothing is learned"
+    paused = f"Learning has been paused since {local_date(since, TO_THE_MINUTE)}; to go on: llm memory resume"
     here = "on" if settings.auto else how_to_activate(survey(os.environ)[0])
     states = (
         (settings.disabled, "disabled", "red", "Memory is disabled; to turn it on: unset LLM_MEMORY_DISABLED"),
@@ -3162,12 +3148,7 @@ def verdict(home: Home, settings: Settings, *, failing: bool = False) -> tuple[s
         (not settings.auto, "off here", "red", f"Memory is {here}"),
         (since, "paused", "yellow", paused),
         (not settings.updates, "not learning", "yellow", f"{quiet}; to change that: unset LLM_MEMORY_UPDATES"),
-        (
-            home.logs_off.exists(),
-            "not learning",
-            "yellow",
-            f"{quiet} while llm's log is off; to turn it on: llm logs on",
-        ),
+        (not_logged, "not learning", "yellow", f"{quiet} while llm's log is off; to turn it on: llm logs on"),
         (failing, "not learning", "yellow", "Memory is on, but can't learn right now"),
         (True, "on", "green", "Memory is on: every prompt carries your profile, and what you type is learned"),
     )
@@ -3195,9 +3176,8 @@ def memory_show(settings: Settings, ids: bool) -> Any:
                 elif to_review := len(waiting_edits(memory)):
                     why = f"Nothing is remembered yet; {counted(to_review, 'edit')} to review: llm memory review"
                 elif last and last.author != "forget":
-                    why = (
-                        f"The profile was emptied {ago(last.at, memory.now())}. To undo that: llm memory undo {last.id}"
-                    )
+                    emptied = f"The profile was emptied {ago(last.at, memory.now())}"
+                    why = f"{emptied}. To undo that: llm memory undo {last.id}"
             say(for_profile(why, home.name))
             continue
         marks = {item.line: f"[{id}] " for id, item in document.ids.items()} if ids else {}
@@ -3314,9 +3294,7 @@ def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: 
             write(f"{local_date(turn.at)[:10]}; to continue: llm --cid {turn.thread}", "    ", dim=True)
     for home in () if chats else each_in_use():
         with open_memory(home, looking=True) as memory:
-            hits = search_facts(
-                memory, text, since=local_date(first)[:10] if first else "", limit=count or None, **only
-            )
+            hits = search_facts(memory, text, since=first and local_date(first)[:10], limit=count or None, **only)
         for hit in hits:
             periods = [{"since": since, "until": until or None} for since, until in hit.periods]
             found.append(hit._asdict() | {"periods": periods, "profile": home.name})
@@ -3578,9 +3556,8 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
         places, typed = find_said(memory, says)
         quoted = [f"“{as_shown(' '.join(prompt.split()), 200)}”".replace(CUT, " … ") for prompt in typed.values()]
         if not (places or quoted):
-            raise Problem(
-                f"Nothing contains {text!r}; to look inside words: --part; to change a heading: llm memory edit"
-            )
+            more = "to look inside words: --part; to change a heading: llm memory edit"
+            raise Problem(f"Nothing contains {text!r}; {more}")
         for place, texts in places.items():
             say("\n  ".join([f"{place}:", *texts]))
         if places:
@@ -3690,7 +3667,7 @@ def learn_each(learner: Learner, model: str, messages: Sequence[Message]) -> Non
             for batch in bar:
                 check_learning(memory.home, learner.settings)
                 try:
-                    with learning(memory.home), contextlib.suppress(Outdated):
+                    with learning(memory.home), contextlib.suppress(Busy):
                         read += learner.propose(Batch("past", model, batch)).turns
                 except ModelFailed as failure:
                     failures.append(failure)
