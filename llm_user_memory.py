@@ -795,7 +795,6 @@ def in_words(error: BaseException) -> str:
 
 
 def keep_as(path: pathlib.Path, kind: str) -> pathlib.Path:
-    """Move a file aside under a name that says what it is, and return that. ``status`` tells of it."""
     kept = path.with_name(f"{path.name}.{kind}-{utc_now():%Y%m%dT%H%M%S}-{os.urandom(2).hex()}")
     os.replace(path, kept)
     return kept
@@ -821,7 +820,6 @@ def rows(db: Any, sql: str, *values: object) -> list[dict[str, Any]]:
 
 
 def value(db: Any, sql: str, *values: object) -> Any:
-    """Return the first column of the first row; ``None`` if there is none."""
     found = db.execute(sql, values).fetchone()
     return found[0] if found else None
 
@@ -1385,8 +1383,6 @@ def _find_pieces(quote: str, messages: Sequence[Message]) -> dict[str, Message]:
 
 
 class _Proposal(types.SimpleNamespace):
-    """An edit, and all that a gate may look at to judge it."""
-
     edit: Edit
     item: Item | None  # its line, as the model was shown it
     line: str  # the text of that; "" for an ADD
@@ -1910,11 +1906,9 @@ class Learner(NamedTuple):
             if failure.kind == "stuck":  # each further request would wait as long
                 put_off = "update turns set due = max(due, ?) where state = 'pending' and model = ?"
                 db.execute(put_off, [due, turns[0]["model"]])
-            result = Result(batch.model, len(batch.messages), failure=failure)
-            # A single failure usually passes; a lasting one is told, once until it is over.
-            if (attempts == 0 and not aside) or get_state(db, "failing"):
-                return result
-            set_state(db, "failing", 1)
+            if attempts or aside:  # a single failure usually passes
+                set_state(db, "failing", 1)
+            return Result(batch.model, len(batch.messages), failure=failure)
         self._leave_news(result)
         return result
 
@@ -1935,10 +1929,9 @@ class Learner(NamedTuple):
         version = memory.history.get(result.version)
         changes = [{"before": one.before, "after": one.after} for one in version.changes] if version else []
         held = any(verdict.outcome == "hold" for verdict in result.verdicts)
-        review, failing = len(waiting_edits(memory)) if held else 0, bool(result.failure)
-        if changes or review or failing:
-            news = {"version": result.version, "changes": changes, "review": review, "failing": failing}
-            append_line(memory.home.news, news)
+        review = len(waiting_edits(memory)) if held else 0
+        if changes or review:
+            append_line(memory.home.news, {"version": result.version, "changes": changes, "review": review})
 
     def _next_batch(self, turns: Sequence[Mapping[str, Any]]) -> Batch:
         first, memory = turns[0], self.memory
@@ -2241,8 +2234,7 @@ insert into lines_fts (lines_fts) values ('rebuild'); -- or the index keeps dele
 delete from edits where says(ifnull(nullif(fact, ''), before)) or (state != 'applied' and {_SAID_EDITS});
 update edits set before = '{FORGOTTEN}' where says(before);
 update edits set quote = '{FORGOTTEN}' where says(quote);
-update turns set why = '{FORGOTTEN}' where why != ''; -- providers may quote in their errors what they were sent
-update requests set outcome = 'failed' where outcome not in ('ok', 'form', 'retried')
+update turns set why = '{FORGOTTEN}' where why != '' -- providers may quote in their errors what they were sent
 """
 
 
@@ -2261,7 +2253,6 @@ def saying(text: str, *, part: bool = False, ids: Mapping[str, Item] | None = No
 
 
 def kept_files(home: Home) -> list[pathlib.Path]:
-    """Find the files that may still contain what the profile did: displaced, damaged or kept aside."""
     target = real_place(home)
     names = "|".join(re.escape(place.name) for place in (target, home.profile, home.database))
     ours = rf"\.(?:{names})\.(?:previous|new)|\.?(?:{names}){KEPT}"
@@ -2423,8 +2414,7 @@ def search_chats(memory: Memory, words: str, since: str = "", limit: int | None 
 
 
 # -- worker ------------------------------------------------------------------
-# The background poller: one per home, started when a call that noted something
-# ends, gone after a minute with nothing to do.
+# The background poller: one per home, started when a call has noted something, gone after an idle minute.
 
 IDLE_EXIT = 60.0  # seconds without work after which the worker exits
 
@@ -2862,7 +2852,6 @@ def take_news(home: Home) -> str:
     ends = [f" (undo: {' '.join(['llm memory undo', *numbers])})"] if versions else []
     waiting = next((entry["review"] for entry in reversed(entries) if entry["review"]), 0)
     ends += [f"{counted(waiting, 'edit')} to review: llm memory review"] if waiting else []
-    ends += ["can't learn right now: llm memory status"] if entries and entries[-1]["failing"] else []
     end = for_profile("; ".join(ends), home.name)
     room = shutil.get_terminal_size().columns - len(f"memory: {end}")
     return _cut(printable(text), max(room, 20)) + end  # facts give way to what to do about them
@@ -3214,7 +3203,6 @@ def edit_data(edit: EditRow) -> dict[str, Any]:
 
 
 def heard(edit: EditRow) -> tuple[str, str]:
-    """Say what an edit rests on and how that came to us; and where it stands."""
     if edit.turns and edit.turns[0].startswith(NOTES):
         return f"in your notes: “{edit.quote}”", edit.thread
     how = "in a past prompt, typed or piped in" if edit.past else "what you typed"
@@ -3321,7 +3309,6 @@ def report(memory: Memory, version: int, kept: pathlib.Path | None = None) -> No
 
 
 def warnings_about(text: str, budget: int) -> list[str]:
-    """Name the lines of a profile that contain a secret, and what else is wrong with it."""
     kinds = {text.count("\n", 0, start) + 1: kind for start, _, kind in reversed(find_secrets(text))}
     words = "The profile contains {} on line {}; it is sent with every prompt. See: llm memory edit"
     found = [words.format(kind, line) for line, kind in sorted(kinds.items())]
@@ -3582,8 +3569,8 @@ def memory_pause() -> None:
     home.create()
     if not paused_since(home):
         write_private(home.paused, f"{utc_now().isoformat()}\n".encode())
-    say("Paused; the profile is still sent.")
-    say("What you type until you resume will never be learned. To learn again: llm memory resume")
+    say("Paused; the profile is still sent. What you type until you resume will never be learned.")
+    say("To learn again: llm memory resume")
 
 
 @command("llm memory resume", never_asks)

@@ -389,7 +389,7 @@ def test_rollback_says_what_it_needs(user: User) -> None:
         ("1 --steps 1", "Name one target"),
         ("--to 2h 1", "Name one target"),
         ("--to soon", "'soon' is not a time"),
-        ("--to yesterday", "; see: llm memory history"),
+        ("--to yesterday", "llm memory rollback 0"),
         ("99", "There is no version 99; see: llm memory history"),
         ("abc", "'abc' is not the number of a version; see: llm memory history"),
     ):
