@@ -286,6 +286,7 @@ def lock(home: Home, name: str, patience: float = 60.0) -> contextlib.AbstractCo
 
 # -- text --------------------------------------------------------------------
 
+TO_THE_MINUTE = "%Y-%m-%d %H:%M"
 # Scripts without spaces between words, from Thai to Japanese; and Korean, which attaches particles to words.
 UNSPACED = r"[\u0e00-\u0eff\u1000-\u11ff\u1780-\u17ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff]"
 _STRAIGHT = str.maketrans("‘’‚‛ʼ“”„‟«»‐‑‒–—−", '\'\'\'\'\'""""""------')
@@ -409,9 +410,6 @@ def search_terms(query: str, form: Callable[[str], str]) -> str:
     if not any(terms):
         raise Problem("Give a word to search for, as in: llm memory search dog")
     return " OR ".join(f"({' AND '.join(side)})" for side in terms if side)
-
-
-TO_THE_MINUTE = "%Y-%m-%d %H:%M"
 
 
 def local_date(at: str, form: str = "%Y-%m-%d %A") -> str:
@@ -743,8 +741,7 @@ def merge(base: str, ours: str, theirs: str) -> str:
             merged += lines[at : at + 1]
             new = []
     ended = ours if base.endswith("\n") == theirs.endswith("\n") else theirs
-    text = "".join(merged)
-    return text if ended.endswith("\n") or not ended else text.removesuffix("\n")
+    return "".join(merged) if ended.endswith("\n") or not ended else "".join(merged).removesuffix("\n")
 
 
 # -- store -------------------------------------------------------------------
@@ -1116,7 +1113,6 @@ class History:
         return sorted(changes, key=lambda change: (change.before != "", change.after != ""))  # what is new comes first
 
     def find(self, *, number: int | None = None, to: str | None = None) -> int:
-        """Return the version of this number, or of a time. Raises ``Problem``."""
         if to is None:
             if not 0 <= (number or 0) <= self.latest():
                 raise Problem(f"There is no version {number}; see: llm memory history")
@@ -1213,8 +1209,6 @@ def paused_since(home: Home) -> str:
 NO_UPDATE = "NO_UPDATE"
 LONGEST_FACT = 200
 LONGEST_MESSAGE = 6_000  # characters of a typed message that a model is shown
-LONGEST_REPLY = 65_536  # characters of a reply that are read
-MOST_EDITS = 200  # taken from a reply
 CUT = "\n[… cut …]\n"  # in place of what was left out of a message
 
 
@@ -1253,7 +1247,7 @@ def parse_reply(reply: str) -> list[Edit] | None:
     answer = re.split(r"^[^|\n]*</think(?:ing)?>", reply, flags=re.MULTILINE | re.IGNORECASE)[-1]
     edits: list[Edit] = []
     declined = False
-    for line in split_lines(answer[:LONGEST_REPLY]):
+    for line in split_lines(answer[:65_536]):
         bare = re.sub(r"^\s*(?:(?:[-*+•>]|\d{1,3}[.)])\s+)*", "", line).strip("`| \t\r\n")
         declined = declined or bare.strip("*_. \"'").upper() in {NO_UPDATE, "NO UPDATE"}
         action, *fields = (field.strip() for field in bare.split("|"))
@@ -1265,7 +1259,7 @@ def parse_reply(reply: str) -> list[Edit] | None:
         fact = "" if action == "REMOVE" else re.sub(r"^(?:[-*+•]\s+)+", "", fields[1])
         quote = " | ".join(fields[before_quote:]).strip(" \"'`“”„‘’«»")
         edits.append(Edit(action, target, fact, quote))
-    return list(dict.fromkeys(edits))[:MOST_EDITS] if edits or declined else None
+    return list(dict.fromkeys(edits))[:200] if edits or declined else None
 
 
 _MARKUP = (
@@ -1316,15 +1310,14 @@ _FOREIGN = (
     r"^(?:\t| {2,})(?![-*•\d]).*$",  # code; an indented list may be the user's
 )
 _QUOTATION = r"""“[^”]*”|„[^“”]*[“”]|«[^»]*»|「[^」]*」|『[^』]*』|"[^"]*"|(?<!\w)['‘].{1,500}?['’](?!\w)"""
-LONGEST_TASK = 80  # characters of a first paragraph that may say what to do with the text below it
 
 
 @functools.lru_cache(maxsize=100)
 def own_words(text: str) -> str:
     """Return a typed message with ``CUT`` in place of what may be somebody else's text, but for quotations.
 
-    A first paragraph of one short line is a task, and what stands below is what it is about, up to a last
-    paragraph of one line. A greeting is no task; and what people note themselves is many short lines.
+    A first paragraph of one short line is a task about what stands below, up to a last paragraph of one line.
+    A greeting is no task; and what people note themselves is many short lines.
     """
     own = text.strip()
     first, *below = re.split(r"\n[ \t]*\n\s*", own)
@@ -1333,7 +1326,7 @@ def own_words(text: str) -> str:
         own = re.sub(shape, CUT, own, flags=re.MULTILINE)
     if own.startswith(CUT):  # what to do with it is said at the end
         return own + CUT + last
-    if not below or "\n" in first or len(first) > LONGEST_TASK or first.endswith((",", "!", "，", "！")):
+    if not below or "\n" in first or len(first) > 80 or first.endswith((",", "!", "，", "！")):
         return own
     lines = [line for paragraph in below for line in paragraph.split("\n")]
     long = [line for line in lines if len(line) > 100]
@@ -1382,22 +1375,6 @@ def _find_pieces(quote: str, messages: Sequence[Message]) -> dict[str, Message]:
     return found
 
 
-class _Proposal(types.SimpleNamespace):
-    edit: Edit
-    item: Item | None  # its line, as the model was shown it
-    line: str  # the text of that; "" for an ADD
-    pieces: Mapping[str, Message]  # of its quote
-    typed: str  # in the threads of these messages
-    shown: str  # the profile that the model was shown; in condensing, the line
-    condensing: bool
-    budget: int
-    document: Document  # the profile with the edits before
-    gone: bool  # its line is no longer there, or another edit of this reply has changed it
-    alone: bool  # condensing would remove it, but the line that takes its words was not changed
-    too_many: bool  # edits in this reply
-    too_much: bool  # would be taken away within a day
-
-
 def _taken_away(changes: Iterable[tuple[str, str, str, str]]) -> int:
     """Count the lines that a day's changes took away: (action, before, fact, quote), oldest first.
 
@@ -1416,6 +1393,7 @@ def _taken_away(changes: Iterable[tuple[str, str, str, str]]) -> int:
     return len(lost) + len(mentioned) - min(5, mentioned.count(True))
 
 
+_Proposal = types.SimpleNamespace  # an edit, and all that a gate may look at to judge it; `judge` says what
 # Need not be typed: what stands in brackets, a year with the month before it, a number with its unit.
 _UNCOUNTED = r"\([^)]*\)|(?:\b[\w-]+ )?\b(?:19|20)\d\d\b|\d[\w.,:]*(?: [^\W\d_]+)?"
 # "x" is a typed word. As much was added as three words in a row, or two at the end; characters say less than a word.
@@ -1459,11 +1437,8 @@ def _capitals_prove(text: str) -> bool:
 
 
 _CODE = r"://|@|::|\w\w[._\\][^\W\d]|[^\W\d]\w[._\\]\w"
-_TOKEN = (
-    rf"[\w.-]*(?:{_CODE})[\w.:/@\\-]*"  # code, a path, an address
-    r"|\d+(?:[.,:]\d+)*"
-    r"|(?<=[^.!?:;„“\"(] )[^\W\d_][\w'’-]{2,}"  # a word that does not begin a sentence
-)
+# Code, a path or an address; a number; a word that does not begin a sentence.
+_TOKEN = rf"[\w.-]*(?:{_CODE})[\w.:/@\\-]*|\d+(?:[.,:]\d+)*|(?<=[^.!?:;„“\"(] )[^\W\d_][\w'’-]{{2,}}"
 
 
 def _untyped(p: _Proposal) -> str:
@@ -1542,14 +1517,16 @@ def judge(
             sources += [Message(line)] if any(year <= m.at[:4] for year in years for m in messages) else []
         here = document.find(line, item.section) if item else None
         change = (edit.action, line, edit.fact, edit.quote)
+        failed = [v.edit.fact for v in verdicts if v.outcome != "apply"]
         changed = [v.item for v in verdicts if v.outcome == "apply"]
-        p = _Proposal(edit=edit, item=item, line=line, document=document, condensing=condensing, budget=budget)
-        p.pieces = _find_pieces(edit.quote, sources)
+        p = _Proposal(edit=edit, item=item, line=line, condensing=condensing, budget=budget)
+        p.document = document  # with the edits before
+        p.pieces = _find_pieces(edit.quote, sources)  # and their messages
         threads = {message.thread_id for message in p.pieces.values()}
         p.typed = "\n".join(message.text for message in (*earlier, *sources) if message.thread_id in threads)
         p.shown = line if condensing else seen.text
         p.gone = item is not None and (not here or item in changed)
-        failed = [v.edit.fact for v in verdicts if v.outcome != "apply"]
+        # Condensing would remove it, but the line that takes its words was not changed.
         p.alone = condensing and not edit.fact and any(related(line, fact) for fact in failed)
         p.too_many = not condensing and len(proved) > most_edits
         taken = _taken_away([*day, change]) if item and not condensing else 0
@@ -1679,13 +1656,10 @@ def waiting_messages(memory: Memory) -> int:
 MESSAGES_AT_ONCE = 8
 PAST_AT_ONCE = 30  # messages of the past
 CHARACTERS_AT_ONCE = 12_000
-EARLIER_MESSAGES = 2  # of the same thread, shown before the new ones to explain them
-LONGEST_EARLIER = 1_000  # characters
 BACK_OFF = (5, 30, 120, 600)  # seconds before the second, third, … attempt at a turn
 MOST_ATTEMPTS = 5
 MOST_MISSES = 6  # replies out of form, two to a turn, after which a model is asked only once a day
 MODEL_TIMEOUT = 120.0  # seconds after which a model that does not answer is given up
-LONGEST_PAST = 1_000  # characters: a longer prompt of the past was probably not typed
 ANOTHER_MODEL = "to learn with another one: export LLM_MEMORY_MODEL=MODEL"
 NOTES = "notes:"  # the ids of pieces of the user's own notes begin with it; their thread is the name of the file
 
@@ -1863,7 +1837,6 @@ def retry(memory: Memory) -> None:
 
 
 def _says_little(text: str) -> bool:
-    """Tell whether this is one short word, such as "yes", which says nothing without the messages before it."""
     return len(text.split()) < 2 and len(text.encode("utf-8", "replace")) < 8  # by bytes, as an ideograph says more
 
 
@@ -1943,9 +1916,9 @@ class Learner(NamedTuple):
         first_of_thread = {turn["thread"]: turn["id"] for turn in reversed(turns[: len(messages)])}
         earlier = []
         for thread, id in first_of_thread.items():
-            earlier += rows(memory.db, before, thread, first["model"], id, EARLIER_MESSAGES)
+            earlier += rows(memory.db, before, thread, first["model"], id, 2)  # to explain the new ones
         model, review_all = self.settings.model or first["model"], self.settings.review_all or bool(first["review"])
-        return Batch("worker", model, messages, read_messages(memory.home, earlier, LONGEST_EARLIER), review_all)
+        return Batch("worker", model, messages, read_messages(memory.home, earlier, longest=1_000), review_all)
 
     def propose(self, batch: Batch) -> Result:
         """Have a model propose edits, and make them, or hold those of the past. Raises ``ModelFailed``, ``Problem``."""
@@ -1971,7 +1944,12 @@ class Learner(NamedTuple):
 
         def make(text: str) -> str:
             nonlocal verdicts
-            now, lately = seen if past else Document(text), learned_lately(memory)
+            now, day_ago = seen if past else Document(text), (memory.now() - dt.timedelta(days=1)).isoformat()
+            sql = (
+                "select action, before, fact, quote from edits where state = 'applied' and"
+                " version in (select id from versions where author = 'worker' and at > ?) order by id"
+            )
+            lately = list(memory.db.execute(sql, [day_ago]))
             verdicts, after = judge(edits, seen, now, batch.messages, earlier=batch.earlier, lately=lately, **options)
             off = paused_since(memory.home) or not memory.is_in_place()
             # If the user has reworded a line that is to be changed, the model has to see that first.
@@ -2038,7 +2016,7 @@ def past_messages(
             skipped["already known to one of your profiles"] += 1
         elif at > first_note and not thread:  # a conversation the user names is wanted all the same
             skipped["typed with memory off"] += 1
-        elif len(text) > LONGEST_PAST:
+        elif len(text) > 1_000:
             skipped["too long to have been typed"] += 1
         elif _says_little(text):
             skipped["with one word or none"] += 1
@@ -2099,12 +2077,6 @@ def waiting_edits(memory: Memory) -> list[EditRow]:
 def refused_edits(memory: Memory, since: str = "") -> list[EditRow]:
     last = "select max(id) from edits where state in ('refused', 'dropped') and at > ? group by before, fact, reason"
     return edits_where(memory, f"id in ({last}) order by id desc limit ?", since, MOST_WAITING)
-
-
-def learned_lately(memory: Memory) -> list[tuple[str, str, str, str]]:
-    day_ago = (memory.now() - dt.timedelta(days=1)).isoformat()
-    lately = "version in (select id from versions where author = 'worker' and at > ?) order by id"
-    return [(edit.action, edit.before, edit.fact, edit.quote) for edit in edits_where(memory, lately, day_ago)]
 
 
 def own_lines(memory: Memory, document: Document) -> frozenset[str]:
@@ -2201,10 +2173,7 @@ def propose(memory: Memory, settings: Settings, edit: Edit, said: Sequence[Messa
 
 
 def chain(memory: Memory, line: str) -> list[tuple[str, Version | None, list[EditRow]]]:
-    """Return what a line says, and all that it said before it was changed, reworded or condensed.
-
-    With each text comes the version that brought it in, if it is not older than the history, and its receipts.
-    """
+    """Return what a line says, and all that it said before; each with the version that it came in and its receipts."""
     found: dict[str, tuple[str, Version | None, list[EditRow]]] = {}
     todo = [line]
     for text in todo:  # it grows meanwhile
@@ -2755,7 +2724,6 @@ class Call:
         return logged
 
     def _note(self, response: Any) -> None:
-        """Note which words of a turn were typed, now that it has an id, and have a worker learn from them."""
         typed = self.typed
         if not typed or typed.thread_id != response.conversation.id:  # or a tool has logged a turn of its own
             return
@@ -2981,9 +2949,10 @@ def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None
     if at_terminal(sys.stderr if err else sys.stdout):
         text = printable(text)
         width = min(shutil.get_terminal_size().columns, 100)  # longer lines are hard to read
-        further = " " * (len(lead) + 2)
         if not re.match(r"LLM_MEMORY_AUTO=|\$env:", line):  # code, to be copied as it is
-            text = textwrap.fill(text, width, subsequent_indent=further, break_long_words=False, break_on_hyphens=False)
+            text = textwrap.fill(
+                text, width, subsequent_indent=" " * (len(lead) + 2), break_long_words=False, break_on_hyphens=False
+            )
     if err or not click.get_current_context().meta.get("json"):
         click.secho(text, err=err, reset=bool(style), **style)
 
@@ -3007,7 +2976,6 @@ class _Group(click.Group):
                 formatter.write_dl(helps)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """Find the command; for a name that is none, suggest the nearest."""
         import difflib
 
         name = args[0]
@@ -3191,8 +3159,8 @@ def memory_profiles() -> Any:
             facts = len(Document(read_profile(home.profile)).items)
         at = home.last_use and dt.datetime.fromtimestamp(home.last_use, dt.timezone.utc).isoformat()
         found.append({"name": home.name, "in_use": in_use, "facts": facts, "last_use": at})
-        used = f"used {ago(at, utc_now())}" if at else "never used"
         size = "can't be read" if facts is None else counted(facts, "fact")
+        used = f"used {ago(at, utc_now())}" if at else "never used"
         write(f"{'*' if in_use else ' '} {home.name:<12}  {size}, {used}")
     return found
 
@@ -3310,8 +3278,8 @@ def report(memory: Memory, version: int, kept: pathlib.Path | None = None) -> No
 
 def warnings_about(text: str, budget: int) -> list[str]:
     kinds = {text.count("\n", 0, start) + 1: kind for start, _, kind in reversed(find_secrets(text))}
-    words = "The profile contains {} on line {}; it is sent with every prompt. See: llm memory edit"
-    found = [words.format(kind, line) for line, kind in sorted(kinds.items())]
+    sent = "it is sent with every prompt. See: llm memory edit"
+    found = [f"The profile contains {kind} on line {line}; {sent}" for line, kind in sorted(kinds.items())]
     if disarmed(text) != stripped(text).replace("\r\n", "\n"):
         found.append("Invisible characters, a user_profile tag or marks of chat templates in the profile are not sent")
     if len(text) > budget:
