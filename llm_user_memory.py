@@ -156,11 +156,8 @@ class Home:
 
     @classmethod
     def in_use(cls) -> list[Home]:
+        """Return the homes of the profiles to send; the last one takes new facts. Raises ``Problem``."""
         return cls.named(os.environ.get("LLM_MEMORY_PROFILE", ""))
-
-    @classmethod
-    def current(cls) -> Home:
-        return cls.in_use()[-1]
 
     @classmethod
     def all(cls) -> list[Home]:
@@ -346,7 +343,8 @@ def words(text: str) -> tuple[str, ...]:
     found: list[str] = []
     for word in re.findall(rf"(?:(?={UNSPACED})[^\W_])+|(?:(?!{UNSPACED})[^\W_])+", folded(text)):
         pairs = [word[at : at + 2] for at in range(max(1, len(word) - 1))]
-        found += pairs if re.match(UNSPACED, word) else [word]
+        single = word if len(word) < 6 else re.sub(r"([^\W\d_])\1+", r"\1", word)  # doubled letters are often mistyped
+        found += pairs if re.match(UNSPACED, word) else [single]
     return tuple(found)
 
 
@@ -457,7 +455,7 @@ def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") ->
 # Random, but public, so it is not looked at: public keys, hashes, images, parameters of addresses.
 _PUBLIC = r"""(?:\baaaa[bce]|;base64,|\bsha\d{1,3}[:-]|\betag[: ]{1,2}(?:w/)?"?|\bpublic[ _-]?key\W{1,3}(?:is[ ])?)
     [\w/+=-]{10,} | \b(?:pk_(?:live|test)|cus|pi)_\w{14,} | \border[a-z .:#]{1,9}[\d -]{9,}
-    | [?&](?!\w{0,30}(?:sig|token|key|secret|auth|pass|code|session))\w{1,30}=[^&\s]{1,300}"""
+    | [?&](?!\w{0,30}(?:sig|token|key|secret|auth|pass|code|session|appid))\w{1,30}=[^&\s]{1,300}"""
 # What a password is called, in the languages there are.
 _NAME = r"""(?:(?<!1)pass(?:word|wort|[ ]?phrase|code|wd|ord)|pwd|\bpw|\bmdp|kennwort|schlüssel|wachtwoord|senha
     |contrase[ñn]a|\bclave|mot[ ]de[ ]passe|lösenord|kodeord|adgangskode|salasana|jelszava?|jelszó|heslo|hasło|lozinka
@@ -467,10 +465,11 @@ _NAME = r"""(?:(?<!1)pass(?:word|wort|[ ]?phrase|code|wd|ord)|pwd|\bpw|\bmdp|ken
 # What a secret number is called: of a card, a phone, a door, a person; not the pin of a plug, no postal code.
 _DOOR = "(?:door|alarm|gate|unlock|safe|lock|tür|haus|port|entrée|immeuble|garage|puerta)"
 _NUMBER = rf"""(?:\bp(?:in|uk)(?:-?[ck]oden?)?(?![ ]\d|[ ]?code.{{0,20}}\d{{5}})|пин(?:-?код)?|digicode|passcode
-    |暗証番号|{_DOOR}\w{{0,8}}(?:[ ][a-z]{{1,8}})?[ -]?(?:combination|[ck]od[eo][nt]?)|\b(?:ssn|pesel|dni|cpf
-    |bsn|social[ ]security|national[ ]insurance)|\bc[oó]d(?:e|ice|igo)[ ](?:\w{{1,3}}['’ ]){{0,3}}{_DOOR}\w{{0,4}})"""
+    |暗証番号|{_DOOR}\w{{0,8}}(?:[ ][a-z]{{1,8}})?[ -]?(?:combination|[ck]od[eo][nt]?)|(?:backup|recovery)[ -]code
+    |\b(?:ssn|pesel|dni|cpf|bsn|social[ ]security|national[ ]insurance)
+    |\bc[oó]d(?:e|ice|igo)[ ](?:\w{{1,3}}['’ ]){{0,3}}{_DOOR}\w{{0,4}})"""
 # Between a name and its secret: a word of another script, or some like "for the router is"; then, perhaps, a sign.
-_GAP = r"""(?:[^!-~\n]{0,16}|(?:[ ](?!(?:and|but|or|in|since|before|after)\b)[^\s\d:=,!?;]{1,14}){0,5})["']?
+_GAP = r"""(?:[^!-~\n]{0,16}|(?:[ ](?!(?:and|but|or|in|since|before|after)\b)[^\s\d:=,!?;]{1,14}){0,6})["']?
     (?:\s?[:=—–]{1,2}>?\s{0,3}|[ ]|(?<![ -~]))["'`“„«「]?"""
 # A word of any signs; but no placeholder, and no code that fetches the value.
 _VALUE = r"""(?![<{%&\[]|[?+-][\w ]{0,30}\}|\$(?:[{(]|\w+(?!\S))|\*{3}|x{4}|your|[\w.]{0,40}[\w)][(\[<])
@@ -507,27 +506,29 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (  # kind, check a
         [\w+/=][^-]+(?:-(?!----)[^-]*)*(?:-----end[^-]{0,40}-----)?"""),
     # With a provider's prefix: ghp_…, sk-…, xoxb-…, GOCSPX-…, SG.…
     ("a key or token", _random, r"""\b(?:[a-z]\w{0,14}_|(?:[spr]k|x[a-z]{3,6}|gocspx|key|gl[a-z]{2,5})[.-]
-        |(?:ya29|s[gl]|dp\.\w\w)\.|1//0)[\w.+/~$-]{16,}|\b[0-9a-f]{32}-us\d\d?\b"""),
+        |(?:ya29|s[gl]|dp\.\w\w)\.|1//0)[\w.+/~$-]{16,}|\b[0-9a-f]{32}-us\d\d?\b
+        |\b(?=[a-z\d]{5}-)(?:[a-z\d]{5}[-\n ]){4,40}[a-z\d]{5}\b"""),  # or in groups of five
     # A long run of letters and digits, but no hash, path, ULID or coin address.
     ("a key or token", _random, r"""(?<![\w/+.~-])(?:\d{8,10}:)?(?=[\w+/~-]*\d)(?=[\w+/~-]*[g-z])(?=[\w+/~-]*[^\W_]{16})
         (?!/?\w{1,10}/|(?:[\w+/~-]*[_-])?i?[0-9a-f]{17,}\b|[0-7]\w{25}\b|[13]\w{25,33}\b|0x\w{40}\b
           |(?:bc|age|npub|addr)1|baf|qm)[\w+/~-]{20,}(?:\.[\w-]{4,}){0,4}={0,2}"""),
     # What is called a key, token or session; or stands in the address of a webhook.
     ("a key or token", _random, rf"""(?:(?<!public[ _-])(?<!cache[ _-])(?:key|token|secret|credential|\bpat|auth|\bsig
-        |\blogin|bearer|basic|\bsession|\w{{0,9}}s(?:ession_?|es)?id)(?:_id)?s?{_GAP}
+        |appid|\blogin|bearer|basic|\bsession|\w{{0,9}}s(?:ession_?|es)?id)(?:_id)?s?{_GAP}
         ((?=\D{{0,30}}\d)[\w.~+/=%:-]{{10,}}) | hooks?[./][\w./-]{{1,60}}/([\w-]{{20,}}))"""),
     ("a login in an address", bool, r"""://(?:[^\s/:@]{0,200}:(?!(?:[<{*[][^\s/]*|\$\w+|pass(?:word)?|guest)@)
         ([^\s/]{1,200})|([^\s/:@]{20,200}))@"""),
     # Behind its name or the user's, with letters and digits.
     ("a password", bool, rf"""(?:(?:{_NAME}|\bcl[ée]\b){_GAP}
-        |\b(?:log[ ]?in|user(?:name)?)(?:[ ](?:is|with))?[ :="']{{1,3}}[\w.@-]{{1,40}}(?:[ ]?[:/|,][ ]?|[ ]and[ ])["']?)
-        ({_CODED}(?:[ ,;\n]{{1,2}}{_CODED}){{0,20}})"""),
+        |\b(?:log[ ]?in|user(?:name)?)(?:[ ](?:is|with))?[ :="']{{1,3}}[\w.@-]{{1,40}}(?:[ ]?[:/|,][ ]?|[ ]and[ ])["']?
+        |[ ](?:-u|--user)[ =]["']?[\w.@-]{{1,40}}:|\b(?:mysql|mongo|sshpass)\w*\b[^\n|;]{{0,60}}?[ ]-p[ ]?["']?)
+        ({_CODED}(?:[ ,;\n]{{1,2}}{_CODED}){{0,20}}|\d{{8,20}}(?!\d))"""),
     # Behind its name and a sign, or "is"; then it may be a word or more.
     ("a password", bool, rf"""(?:{_NAME}|(?:\b|_)pass|[a-z][_-](?:key|token|secret))["']?
         (?:\s?[:=：]{{1,2}}\s{{0,3}}|[ ](?:is|was)[ :])["'`“„「]?
-        (?!{_SAID})({_VALUE}(?:(?<=[a-z]{{4}})(?:[ ][a-z\d]{{4,12}}){{1,3}}(?=["'`”」.,\n]|\Z))?)"""),
+        (?!{_SAID})({_VALUE}(?:(?<=[a-z]{{4}})(?:[ ][a-z\d]{{4,12}}){{1,7}}(?=["'`”」.,\n]|\Z))?)"""),
     ("a secret number", bool, rf"""{_NUMBER}{_GAP}[*#]?
-        ((?!\d{{4}}-\d\d-)(?:[a-z]{{2}}[ ])?\d(?:[ .-]?\d|[a-f]){{3,11}}(?:[ ]?[a-z]\b)?(?![\w%]|[.,]\d)
+        ((?:[a-z]{{2}}[ ]|[a-z])?(?!\d{{4}}-\d\d-|\d+\.\d+\.)\d(?:[ .-]?\d|[a-f]){{3,}}(?:[ ]?[a-z]\b)?(?![\w%]|[.,]\d)
         |(?:(?:zero|oh|one|two|three|four|five|six|seven|eight|nine)[ ,-]{{0,2}}\b){{4,8}})
         |\bpin(?:['’]s)?[ ](\d{{4,8}})(?=[,.;!?\n]|\Z) | \bcv[vc]2?(?:[ ]code)?(?:[ ]is)?[ :=]{{1,2}}(\d{{3,4}})\b
         |\b(\d{{3}}-\d\d-\d{{4}})(?![\w-])"""),
@@ -1317,7 +1318,7 @@ def own_words(text: str) -> str:
     """Return a typed message with ``CUT`` in place of what may be somebody else's text, but for quotations.
 
     A first paragraph of one short line is a task about what stands below, up to a last paragraph of one line.
-    A greeting is no task; and what people note themselves is many short lines.
+    A greeting or a statement is no task; and what people note themselves is many short lines.
     """
     own = text.strip()
     first, *below = re.split(r"\n[ \t]*\n\s*", own)
@@ -1326,7 +1327,7 @@ def own_words(text: str) -> str:
         own = re.sub(shape, CUT, own, flags=re.MULTILINE)
     if own.startswith(CUT):  # what to do with it is said at the end
         return own + CUT + last
-    if not below or "\n" in first or len(first) > 80 or first.endswith((",", "!", "，", "！")):
+    if not below or len(first) > 80 or re.search(r"\n|[.,!。，！]$", first):
         return own
     lines = [line for paragraph in below for line in paragraph.split("\n")]
     long = [line for line in lines if len(line) > 100]
@@ -1416,8 +1417,8 @@ def _is_loose(p: _Proposal) -> bool:
 def _digits(text: str) -> set[str]:
     """Return the numbers in a text by their digits: 740 for 7:40; 1, 200 and 1200 for 1.200; 10 and 10000 for 10k."""
     long = [re.sub(r"\D", "", number) for number in re.findall(r"\d+(?:[.,:' ]\d+)+", text)]
-    thousands = [f"{number}000" for number in re.findall(r"(\d+) ?k\b", text, re.IGNORECASE)]
-    return {*re.findall(r"\d+", text), *long, *thousands}
+    thousands = re.findall(r"(\d+(?:[.,]\d)?) ?k\b", text, re.IGNORECASE)
+    return {*re.findall(r"\d+", text), *long, *(f"{float(k.replace(',', '.')) * 1000:.0f}" for k in thousands)}
 
 
 def _follows(number: str, typed: set[str], years: Iterable[int]) -> bool:
@@ -2440,7 +2441,7 @@ def run_worker(home: Home, settings: Settings) -> None:
             idle = time.monotonic() - at_work >= IDLE_EXIT
             try:
                 if _poll(home, settings, last=idle):
-                    at_work = time.monotonic()
+                    at_work, idle = time.monotonic(), False
             except Busy:  # someone else learns, or has the profile open in an editor
                 pass
             except Exception as error:  # noqa: BLE001 - a worker that dies of one bad moment learns nothing more
@@ -2659,7 +2660,7 @@ class Call:
     @property
     def is_logged(self) -> bool:
         """The turn goes into llm's own log, as its user wants: ``chat`` logs even where logging is off."""
-        params, off = self.ctx.params, Home.current().logs_off.exists()
+        params, off = self.ctx.params, Home.in_use()[-1].logs_off.exists()
         return not (params.get("no_log") or params.get("database") or (off and not params.get("log")))
 
     def _typed_words(self) -> str:
@@ -2959,7 +2960,7 @@ def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None
 
 def say(message: str, **style: Any) -> None:
     with contextlib.suppress(Problem):  # the profile's name is not valid: that is the message
-        message = for_profile(message, Home.current().name)
+        message = for_profile(message, Home.in_use()[-1].name)
     for line in printable(message).splitlines():
         write(line, err=True, **style)
 
@@ -3067,7 +3068,7 @@ def command(example: str, *shared: Callable[[Any], Any], hidden: bool = False) -
 @contextlib.contextmanager
 def open_memory(home: Home | None = None, *, looking: bool = False) -> Iterator[Memory]:
     """Open a profile, the one in use if none is named; ``looking`` creates nothing, and sees what others did to it."""
-    home = home or Home.current()
+    home = home or Home.in_use()[-1]
     with Memory(home, readonly=looking and not home.last_use) as memory:
         try:
             if looking:
@@ -3146,7 +3147,7 @@ def memory_show(settings: Settings, ids: bool) -> Any:
 @command('cat "$(llm memory path)"')
 def memory_path() -> None:
     "Show where the profile is"
-    click.echo(Home.current().profile)
+    click.echo(Home.in_use()[-1].profile)
 
 
 @command("LLM_MEMORY_PROFILE=work llm memory profiles", json_option)
@@ -3533,7 +3534,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
 @command("llm memory pause", never_asks)
 def memory_pause() -> None:
     "Learn nothing from what you type until you resume"
-    home = Home.current()
+    home = Home.in_use()[-1]
     home.create()
     if not paused_since(home):
         write_private(home.paused, f"{utc_now().isoformat()}\n".encode())
@@ -3544,7 +3545,7 @@ def memory_pause() -> None:
 @command("llm memory resume", never_asks)
 def memory_resume() -> None:
     "Learn again after `llm memory pause`"
-    home, since = Home.current(), paused_since(Home.current())
+    home, since = Home.in_use()[-1], paused_since(Home.in_use()[-1])
     home.paused.unlink(missing_ok=True)
     say("Learning again. What you typed while paused will never be learned." if since else "Memory was not paused.")
 
@@ -3553,7 +3554,7 @@ def memory_resume() -> None:
 @click.option("--purge", "for_good", is_flag=True, help="Remove profile, history and everything else, for good")
 def memory_clear(for_good: bool, yes: bool) -> None:
     "Empty the profile; its text stays in the history"
-    home = Home.current()
+    home = Home.in_use()[-1]
     if for_good:
         say(f"This removes {tilde(real_place(home))}, and its history in {tilde(home.directory)}, for good.")
         say("It also removes the record of what is not to be learned: llm memory learn would find that again.")
@@ -3652,7 +3653,7 @@ def memory_learn(settings: Settings, /, files: Any, model: str, dry_run: bool, y
     """
     if files and any(which.values()):
         raise click.UsageError("--since, --until, --count and --conversation choose from llm's log, not from files")
-    check_learning(Home.current(), settings)
+    check_learning(Home.in_use()[-1], settings)
     model, notes = chosen_model(settings, model), list[tuple[str, str, str]]()
     for file in files:
         path = str(getattr(file, "name", "-"))  # of stdin it may be a number, with PYTHONUNBUFFERED
@@ -3746,7 +3747,7 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
 @command("llm memory status", json_option, click.pass_obj)
 def memory_status(settings: Settings) -> Any:
     "Show whether memory is active here, and what is wrong"
-    home, problems = Home.current(), list[str]()
+    home, problems = Home.in_use()[-1], list[str]()
     found: list[tuple[str, Any, str]] = []  # a name, its value for JSON, and a text that is shown if there is a value
     for rows_of in (setup_rows, learning_rows):
         try:
@@ -3796,4 +3797,4 @@ def memory_uninstall_shell(name: str | None) -> None:
 @command("llm memory worker", click.pass_obj, hidden=True)
 def memory_worker(settings: Settings) -> None:
     "Learn in the background until there is nothing to do"
-    run_worker(Home.current(), settings)
+    run_worker(Home.in_use()[-1], settings)

@@ -81,7 +81,7 @@ def run_child(task: dict[str, Any], cli: Any) -> int:
         for fd, file in enumerate((os.open(os.devnull, os.O_RDONLY), output.fileno(), output.fileno())):
             os.dup2(file, fd)
     os.environ |= task["env"]
-    work: Callable[[], object] = functools.partial(operate, task["do"], memory.Home.current())
+    work: Callable[[], object] = functools.partial(operate, task["do"], memory.Home.in_use()[-1])
     if task["do"] == "llm":
         memory.spawn_worker = fork_worker
         sys.argv = ["llm", *task["args"]]

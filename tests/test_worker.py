@@ -32,7 +32,7 @@ import llm.cli
 import llm_user_memory as memory
 memory.IDLE_EXIT, memory.MODEL_TIMEOUT = map(float, sys.argv[1:3])
 memory.BACK_OFF = (0.1,)
-memory.run_worker(memory.Home.current(), memory.Settings(os.environ))
+memory.run_worker(memory.Home.in_use()[-1], memory.Settings(os.environ))
 """
 
 
@@ -119,6 +119,30 @@ def test_a_worker_with_nothing_to_do_exits_and_loses_nothing(user: User, interva
     user.run("resume")  # starts a worker, if there is something to learn
     user.llm("memory", "update")
     assert user.facts == [SAID]
+
+
+FINDS_A_NOTE = """
+import os, sys
+import llm.cli
+import llm_user_memory as memory
+memory.IDLE_EXIT = 0
+looks = []
+def poll(home, settings, *, last):
+    looks.append(last)
+    print(last, flush=True)
+    return len(looks) == 1
+memory._poll = poll
+memory.run_worker(memory.Home.in_use()[-1], memory.Settings({"LLM_MEMORY_UPDATE_INTERVAL": "0.01"}))
+"""
+
+
+def test_a_worker_that_finds_something_when_it_looks_once_more_goes_on(user: User) -> None:
+    """What was typed just before may share its request with others, so it is not learned at this look."""
+    user.places.create()
+    done = subprocess.run(
+        [sys.executable, "-c", FINDS_A_NOTE], env=user.env, capture_output=True, timeout=PATIENCE, check=True
+    )
+    assert done.stdout.split() == [b"True", b"True"]
 
 
 def test_a_worker_exits_when_its_home_vanishes_and_does_not_recreate_it(user: User) -> None:
