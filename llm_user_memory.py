@@ -11,7 +11,7 @@ One readable Markdown file about the user, sent with every prompt and kept true 
                  └── history: lock, version <── gates
 
 An *edit* is one line of a model's reply (``ADD``, ``REPLACE``, ``REMOVE``) with a *quote*, which must stand word for
-word in something the user typed. The model never writes the file: code judges every edit. ``Home`` names all files and
+word in something the user typed. The model never writes the file: code judges every edit. ``Home`` names the files and
 locks. First comes what can be done to a profile, then who does it: the learner, a call, the tools, the commands.
 """
 
@@ -82,7 +82,7 @@ class Problem(click.ClickException):
 
 
 class Busy(Problem):
-    """Another process holds the lock, or has changed what a model was shown meanwhile."""
+    """Another process holds the lock, or changed the profile during a request."""
 
 
 class Unreadable(Problem):
@@ -221,7 +221,7 @@ def utc_now() -> dt.datetime:
 
 
 def at_terminal(*streams: Any) -> bool:
-    """Tell whether a person is at all of these streams; one that is closed is ``None``."""
+    """Tell whether all of these streams are terminals; one that is closed is ``None``."""
     return all(stream is not None and stream.isatty() for stream in streams)
 
 
@@ -580,7 +580,7 @@ OTHER_SECTION = "Notes"
 TITLE = "# User Profile"
 
 # Not compiled here: that costs each start of llm 1 ms.
-_HEADING = r"\ufeff? {0,3}(#{1,6})(?:[ \t]+(\S(?:.*\S)?))?\s*$"
+HEADING = r"\ufeff? {0,3}(#{1,6})(?:[ \t]+(\S(?:.*\S)?))?\s*$"
 _ITEM = r"(\ufeff?[ \t]*(?:[-*+•]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?)(\S(?:.*\S)?)\s*$"
 _RULE = r"[ \t]*([-*_])(?:[ \t]*\1){2,}\s*$|\s*<!--.*-->"  # or a comment of one line
 _OPENING = r"[ \t]*(`{3,}(?=[^`]*$)|~{3,}|<!--(?!.*-->))"  # of a code fence, or of a comment of several lines
@@ -613,7 +613,7 @@ def without_bullet(line: str) -> str:
 
 
 def says_nothing(text: str) -> bool:
-    return all(not stripped(line) or re.match(_HEADING, line) for line in split_lines(text))
+    return all(not stripped(line) or re.match(HEADING, line) for line in split_lines(text))
 
 
 def _indent(line: str) -> int:
@@ -637,7 +637,7 @@ class Document:
                 closing = ".*-->" if mark == "<!--" else rf"[ \t]*{mark}{mark[0]}*\s*$"
                 below = range(index + 1, len(self.lines))
                 closed = next((at for at in below if re.match(closing, self.lines[at])), -1)  # or else it is just text
-            elif heading := re.match(_HEADING, line):
+            elif heading := re.match(HEADING, line):
                 section = re.sub(r"(?:^|[ \t])#+$", "", heading[2] or "").rstrip()
                 self.headings.append((index, len(heading[1]), section))
             elif entry := re.match(_ITEM, line):
@@ -746,7 +746,7 @@ def merge(base: str, ours: str, theirs: str) -> str:
 
 
 # -- store -------------------------------------------------------------------
-# `memory.db` and `profile.md`, which only `History` changes, under its lock, each change a version. That is recorded
+# `memory.db`, and `profile.md`, which only `History` writes, under its lock, each change a version. That is recorded
 # first and the file exchanged second: after a crash in between, the next one to take the lock finishes the write.
 
 SCHEMA = 10
@@ -777,6 +777,7 @@ Clock = Callable[[], dt.datetime]
 Record = Callable[[int], None]  # what is to be recorded together with a version, of which it gets the number
 # What SQLite says of a file that may be as sound as ever.
 _PASSING = r"locked|busy|disk I/O|is full|unable to open|readonly|interrupted|out of memory|too big|transaction"
+_BROKEN = r"malformed|not a database|encrypted|corrupt|unsupported|no such table|already exists"
 
 
 def in_words(error: BaseException) -> str:
@@ -823,7 +824,6 @@ def value(db: Any, sql: str, *values: object) -> Any:
 
 
 def get_state(db: Any, key: str) -> str:
-    """Return a small value that was kept under a name; ``""`` if there is none."""
     return value(db, "select value from state where key = ?", key) or ""
 
 
@@ -885,7 +885,6 @@ def check_writable(home: Home) -> None:
 
 
 def write_aside(home: Home, text: str) -> None:
-    """Write a text beside the profile, with its mode and group, to be exchanged with it. Raises ``Problem``."""
     check_writable(home)
     data = text.encode()
     if len(data) > LARGEST_PROFILE:
@@ -1034,7 +1033,7 @@ class History:
         # If headings or prose went, it was cleared, loaded or rolled back.
         if text == new.text or set(old.lines) - items - set(new.lines):
             return merge(new.text, text, old.text)
-        for change in self.changes(version - 1, version):
+        for change in (one for one in self.changes(version - 1, version) if FORGOTTEN not in one):
             item = now.find(change.after, change.section)
             if item and change.before and not now.has(change.before):
                 now = now.replace(item, change.before)
@@ -1057,7 +1056,6 @@ class History:
         return rows(self.db, sql, version)
 
     def text(self, version: int) -> str:
-        """Return the profile as it was in this version, without the lines that were forgotten since."""
         return "".join(line["text"] for line in self._lines(version))
 
     def add(self, author: str, text: str, model: str = "", *, written: bool = False) -> int:
@@ -1188,8 +1186,7 @@ class Memory(contextlib.AbstractContextManager["Memory"]):
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self.db.close()
-        is_a_bug = isinstance(error, (sqlite3.ProgrammingError, sqlite3.IntegrityError))
-        if isinstance(error, sqlite3.DatabaseError) and not is_a_bug and not re.search(_PASSING, str(error)):
+        if isinstance(error, sqlite3.DatabaseError) and re.search(_BROKEN, str(error)):
             with lock(self.home, "profile"):
                 if self.is_in_place():  # else another process was faster
                     keep_as(self.home.database, "damaged")
@@ -1287,7 +1284,6 @@ def why_unfit(fact: str) -> str:
 
 
 def as_shown(text: str, longest: int = LONGEST_MESSAGE) -> str:
-    """Prepare a typed message for the model: mask secrets, and cut the middle out of a long one."""
     text, half = mask_secrets(text), (longest - len(CUT)) // 2
     return text if len(text) <= longest else text[:half] + CUT + text[-half:]
 
@@ -1397,7 +1393,7 @@ def _taken_away(changes: Iterable[tuple[str, str, str, str]]) -> int:
 _Proposal = types.SimpleNamespace  # an edit, and all that a gate may look at to judge it; `judge` says what
 # Need not be typed: what stands in brackets, a year with the month before it, a number with its unit.
 _UNCOUNTED = r"\([^)]*\)|(?:\b[\w-]+ )?\b(?:19|20)\d\d\b|\d[\w.,:]*(?: [^\W\d_]+)?"
-# "x" is a typed word. As much was added as three words in a row, or two at the end; characters say less than a word.
+# Each typed word is an "x": three others in a row, or two at the end, are too many; six, of scripts without spaces.
 _ADDED = rf"x(?: (?!x\b|{UNSPACED})\w+){{2}}(?:$| (?!x\b|{UNSPACED})\w)|x(?: {UNSPACED}+){{6}}"
 
 
@@ -1449,7 +1445,7 @@ def _untyped(p: _Proposal) -> str:
     typed, numbers = _digits(p.typed), _digits(known)
     years = [int(message.at[:4]) for message in p.pieces.values() if message.at]
     strange: list[str] = []
-    for token in (found.strip(".,:;-/'’") for found in re.findall(_TOKEN, p.edit.fact)):
+    for token in filter(None, (found.strip(".,:;-/'’") for found in re.findall(_TOKEN, p.edit.fact))):
         is_known = True
         if re.search(_CODE, token) or (token[0].isupper() and substance(token) and _capitals_prove(known)):
             in_parts = all(has_form(part, known) for part in words(token))
@@ -1762,7 +1758,7 @@ def ask_model(model: str, request: str) -> Reply:
         raise ModelFailed(f"the context of {model} is too small for learning; {ANOTHER_MODEL}", "hopeless") from reply
     # An error that quotes twelve characters in a row of what was sent is only named.
     private = request.removeprefix(INSTRUCTIONS)
-    sent, said = (re.sub(r"[\W_]", "", text).casefold() for text in (private + json.dumps(private), str(reply)))
+    sent, said = (re.sub(r"[\W_]", "", text).casefold() for text in (private + json.dumps(private), str(reply)[:2_000]))
     quotes = any(said[at : at + 12] in sent for at in range(len(said) - 11))
     words = type(reply).__name__ if quotes or not said else mask_secrets(" ".join(str(reply).split()))[:300]
     raise ModelFailed(f"{model}: {words}") from reply
@@ -1831,7 +1827,6 @@ def read_messages(home: Home, turns: Iterable[Mapping[str, Any]], longest: int =
 
 
 def retry(memory: Memory) -> None:
-    """Make all turns that were put off or set aside due again, and ask models that missed the form."""
     memory.db.execute("delete from state where key in ('condensed', 'unreadable')")
     memory.db.execute("update requests set outcome = 'retried' where outcome = 'form'")
     memory.db.execute("update turns set state = 'pending', attempts = 0, due = 0 where state in ('pending', 'aside')")
@@ -1850,7 +1845,7 @@ class Learner(NamedTuple):
         """Make one request, for the oldest turns that are due; ``None`` if there are none, or if paused."""
         memory, db = self.memory, self.memory.db
         db.execute("update turns set state = 'done' where state = 'pending' and at <= ?", [get_state(db, "cleared")])
-        cut_short = "update turns set state = 'aside', why = 'its update was cut short again and again'"
+        cut_short = "update turns set state = 'aside', why = 'its update was interrupted again and again'"
         db.execute(f"{cut_short} where state = 'pending' and attempts >= ?", [MOST_ATTEMPTS])
         turns = due_turns(memory)
         if not turns or paused_since(memory.home):
@@ -1873,7 +1868,7 @@ class Learner(NamedTuple):
             result = self.propose(batch)
         except Busy:
             self._move(batch, "attempts = attempts - 1, due = 0")
-            return Result(batch.model)
+            return None
         except ModelFailed as failure:
             aside = failure.kind == "hopeless" or attempts + 1 >= MOST_ATTEMPTS
             self._move(batch, "state = ?, why = ?", "aside" if aside else "pending", str(failure))
@@ -1971,9 +1966,9 @@ class Learner(NamedTuple):
     def _ask_for_edits(self, model: str, request: str) -> list[Edit]:
         db, now = self.memory.db, self.memory.now()
         day_ago = (now - dt.timedelta(days=1)).isoformat()
-        last = "select * from requests where model = ? order by id desc limit ?"
-        misses = f"select count(*) from ({last}) where outcome = 'form' having max(at) > ?"
-        asked_enough = value(db, misses, model, MOST_MISSES, day_ago) == MOST_MISSES
+        last = rows(db, "select at, outcome from requests where model = ? order by id desc limit ?", model, MOST_MISSES)
+        misses = [row for row in last if row["outcome"] == "form"]
+        asked_enough = len(misses) == MOST_MISSES and misses[0]["at"] > day_ago
         for _ in range(0 if asked_enough else 2):
             row = {"at": now.isoformat(), "model": model, "outcome": "failed", "read": 0, "written": 0}
             id = db["requests"].insert(row).last_pk
@@ -2150,7 +2145,9 @@ def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[E
         if not waiting_edits(memory):
             set_state(memory.db, "no_room", 0)
             if news := read_own(memory.home.news):  # the next prompt need not tell that some wait
+                written = os.stat(memory.home.news).st_mtime_ns  # by which `take_news` knows if the profile is newer
                 memory.home.news.write_text(re.sub(r'"review": \d+', '"review": 0', news), "utf-8")
+                os.utime(memory.home.news, ns=(written, written))
 
     return memory.history.change("review", make, record), list(failed.values())
 
@@ -2204,7 +2201,7 @@ insert into lines_fts (lines_fts) values ('rebuild'); -- or the index keeps dele
 delete from edits where says(ifnull(nullif(fact, ''), before)) or (state != 'applied' and {_SAID_EDITS});
 update edits set before = '{FORGOTTEN}' where says(before);
 update edits set quote = '{FORGOTTEN}' where says(quote);
-update turns set why = '{FORGOTTEN}' where why != '' -- providers may quote in their errors what they were sent
+update turns set why = case state when 'pending' then '' else '{FORGOTTEN}' end
 """
 
 
@@ -2271,19 +2268,19 @@ def forget(memory: Memory, says: Callable[[str], bool]) -> None:
             db.execute(f"delete from embeddings where id not in ({known})", [FORGOTTEN])
 
     memory.history.change("forget", make, record)
-    for path in (*kept_files(memory.home), memory.home.news):
+    for path in (*kept_files(memory.home), memory.home.news, memory.home.news.with_name(".news.told")):
         path.unlink(missing_ok=True)
     db.execute("delete from state where key in ('call_failed', 'displaced', 'worker_failed')")
     db.execute("vacuum")  # SQLite leaves pieces when it moves what was deleted (measured)
 
 
 def purge(home: Home) -> None:
-    ours = r"\.?(memory\.db|typed\.jsonl|news|no-system|paused|profile\.md)(-journal|\.taken|\.told)?|\w+\.lock"
+    ours = r"\.?(memory\.db|typed\.jsonl|news|no-system|paused|profile\.md)(-journal|\.taken|\.told)?"
     with lock(home, "profile"):
         for path in (*kept_files(home), real_place(home), *home.worker_log.parent.glob(f"{home.worker_log.name}*")):
             path.unlink(missing_ok=True)
     for path in home.directory.iterdir():  # the locks too, which Windows removes only when they are free
-        if re.fullmatch(ours, path.name) and not path.is_dir():
+        if re.fullmatch(rf"{ours}|(?:profile|learn|worker)\.lock", path.name) and not path.is_dir():
             path.unlink()
     with contextlib.suppress(OSError):  # it may contain other profiles, or foreign files
         home.directory.rmdir()
@@ -2450,21 +2447,21 @@ def run_worker(home: Home, settings: Settings) -> None:
                     set_state(memory.db, "worker_failed", f"{memory.now().isoformat()} {in_words(error)}")
                 if idle:
                     os._exit(0)
-    # A call that came while this one was making up its mind has found the lock held, and started no worker.
+    # A call during this exit has found the lock held, and started no worker.
     if home.journal.exists() and not paused_since(home):
         spawn_worker(home)
     os._exit(0)
 
 
 def _poll(home: Home, settings: Settings, *, last: bool) -> bool:
-    """Bring in what was saved, take in what was noted, and learn what is due; tell whether there was anything."""
+    """Adopt saved edits, take in the journal, learn what is due; tell whether anything was done."""
     with lock(home, "learn", 0), Memory(home) as memory:
         memory.history.settle(last=last)
         if paused_since(home):
             return False
         worked = (home.journal.exists() or home.taken.exists()) and take_in(memory)
         learner = Learner(memory, settings)
-        # Others may share the request of one that has not waited for long; one from the future has another clock.
+        # Turns wait a moment to share a request; one from the future was noted by another clock.
         now, ready = memory.now().isoformat(), (memory.now() - dt.timedelta(seconds=settings.interval)).isoformat()
         while any(not ready < turn["at"] <= now for turn in due_turns(memory)) and (result := learner.learn()):
             worked = True
@@ -2617,7 +2614,7 @@ class Call:
             Call.running = self
             stack.callback(setattr, Call, "running", None)
             for owner, name, stand_in in _STAND_INS:
-                if hasattr(getattr(llm, owner), name):  # else status tells
+                if hasattr(getattr(llm, owner, None), name):  # else status tells
                     _replace(stack, getattr(llm, owner), name, getattr(self, stand_in))
             try:
                 result = invoke(self.ctx)
@@ -2801,8 +2798,9 @@ def take_news(home: Home) -> str:
     profile = read_profile(home.profile)  # if that fails, the news wait
     taken = home.directory / ".news.told"
     os.replace(home.news, taken)
-    written, entries = taken.stat().st_mtime, [json.loads(line) for line in (read_own(taken) or "").splitlines()]
+    written, news = taken.stat().st_mtime, read_own(taken) or ""
     taken.unlink()
+    entries = [json.loads(line) for line in news.splitlines()]
     facts = {fact for _, fact, _ in Document(profile).sayings() if fact}
     told: dict[str, list[str]] = {"learned": [], "removed": [], "changed": []}
     versions = []
@@ -2864,7 +2862,6 @@ class UserMemory(llm.Toolbox):
     """Memory of the user: show and search it, recall past conversations, remember and forget."""
 
     def __init__(self, profile: str = "auto") -> None:
-        """Use the profiles in use, or those that are named as in ``default+work``."""
         self._profile = str(profile)
 
     @property
@@ -2991,8 +2988,9 @@ class _Group(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command. This is the one place where errors become words."""
         ctx.color = False if plain() else None
+        sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115 - it may be closed
         with contextlib.suppress(AttributeError):  # of a stream that is closed
-            sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+            sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]
         try:
             data = super().invoke(ctx)
             if ctx.meta.get("json"):
@@ -3005,8 +3003,9 @@ class _Group(click.Group):
             click.echo(err=True)  # ends the line of the question
             if at_terminal(sys.stdin):
                 raise
-            options = "--accept IDS, or --drop IDS" if ctx.invoked_subcommand == "review" else "--yes"
-            message = f"Can't ask without a terminal; use: llm memory {ctx.invoked_subcommand} {options}"
+            options = {"review": "--accept IDS, or --drop IDS", "clear": "--purge --yes"}
+            doing = str(ctx.invoked_subcommand)
+            message = f"Can't ask without a terminal; use: llm memory {doing} {options.get(doing, '--yes')}"
         except BrokenPipeError:
             raise
         except (sqlite3.Error, OSError) as error:
@@ -3082,7 +3081,7 @@ def learning(home: Home) -> contextlib.AbstractContextManager[Any]:
     try:
         return lock(home, "learn", 0.5)
     except Busy:
-        say("Waiting until another process has learned, or closed its editor…")
+        say("Waiting for another process to finish learning or editing…")
         return lock(home, "learn", 5 * MODEL_TIMEOUT)
 
 
@@ -3133,14 +3132,14 @@ def memory_show(settings: Settings, ids: bool) -> Any:
                     why = f"Learning from {counted(waiting, 'message')}; {wait}"
                 elif to_review := len(waiting_edits(memory)):
                     why = f"Nothing is remembered yet; {counted(to_review, 'edit')} to review: llm memory review"
-                elif last and last.author != "forget":
+                elif last and last.author != "forget" and any(change.before for change in last.changes):
                     emptied = f"The profile was emptied {ago(last.at, memory.now())}"
                     why = f"{emptied}. To undo that: llm memory undo {last.id}"
             say(for_profile(why, home.name))
             continue
         marks = {item.line: f"[{id}] " for id, item in document.ids.items()} if ids else {}
         for at, line in enumerate(document.lines):
-            write(marks.get(at, "") + line.removesuffix("\n"), bold=bool(re.match(_HEADING, line)))
+            write(marks.get(at, "") + line.removesuffix("\n"), bold=bool(re.match(HEADING, line)))
     return found[-1] | {"also_sent": found[:-1]}
 
 
@@ -3370,7 +3369,7 @@ def parse_ids(texts: Iterable[str], waiting: Sequence[EditRow]) -> list[EditRow]
 def review_each(memory: Memory, waiting: Sequence[EditRow]) -> None:
     for at, edit in enumerate(waiting):
         rest, (quoted, source) = waiting[at:], heard(edit)
-        say(f"\n({at + 1}/{len(waiting)}) {edit.section}", bold=True)
+        say(f"\n({at + 1}/{len(waiting)}) {edit.section} [{edit.id}]", bold=True)
         say(str(edit), fg=colour_of(edit))
         if edit.quote:
             say(f"    {quoted} ({local_date(edit.typed_at)}; {source})", dim=True)
@@ -3519,7 +3518,8 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
         if places:
             say("All this will be removed for good, history included.")
         if quoted:
-            what = "Never learned from again" if places else "No fact contains it, but what you typed does"
+            does = "One message you typed does" if len(quoted) == 1 else "Messages you typed do"
+            what = "Never learned from again" if places else f"No fact contains it. {does}"
             say("\n  ".join([f"{what}:", *quoted]))
         if not yes:
             click.confirm("Forget it?" if places else "Never learn from it?", abort=True, err=True)
@@ -3727,7 +3727,7 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         yield "set_aside", aside, "\n".join([*lines, "To try again: llm memory update --retry"])
         to_review, gone = len(waiting_edits(memory)), int(get_state(db, "no_room") or 0)
         yield "to_review", to_review, f"{counted(to_review, 'edit')}: llm memory review"
-        yield "no_room", gone, f"{counted(gone, 'more edit')} found no room in review, and were not kept"
+        yield "no_room", gone, f"{counted(gone, 'more edit')} were dropped, as review is full"
         refused = len(refused_edits(memory, (now - dt.timedelta(days=7)).isoformat()))
         yield "refused", refused, f"{counted(refused, 'edit')} in the last 7 days; to see why: llm memory why --refused"
         sums = "select model, count(*) as requests, sum(read) as read, sum(written) as written from requests"
@@ -3765,7 +3765,7 @@ def memory_status(settings: Settings) -> Any:
     for name, value, text in found:
         label = labels.get(name, name.replace("_", " ").capitalize())
         for at, line in enumerate(text.splitlines() if value else ()):
-            write(for_profile(line, home.name), f"{'' if at else label:<13}")
+            write(for_profile(line, home.name), f"{'' if at else label:<12} ")
     text = json.dumps({"state": state, "here": sentence, **data, "problems": problems})
     for path in (os.path.expanduser("~"), os.path.realpath(os.path.expanduser("~"))):  # fit for publishing
         text = re.sub(re.escape(json.dumps(path)[1:-1]) + r"(?![\w-])", "~", text)

@@ -140,7 +140,7 @@ def test_an_edit_is_kept_when_the_command_was_killed(user: User) -> None:
 def test_edit_says_that_it_waits_for_a_model_and_opens_the_editor_then(user: User) -> None:
     with lock(user.places, "learn"):
         process = user.start("memory", "edit", auto=None, EDITOR=editor(user, "touch open"))
-        assert b"Waiting until another process has learned" in process.stderr.readline()
+        assert b"Waiting for another process to finish" in process.stderr.readline()
         assert not (user.folder / "open").exists()
     process.communicate(timeout=PATIENCE)
     assert (process.returncode, (user.folder / "open").exists()) == (0, True)

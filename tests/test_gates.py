@@ -350,6 +350,10 @@ def test_a_line_whose_date_has_come_may_lose_words_though_no_message_says_so() -
     assert becomes(0, "Cooks for five") == becomes(1, "Cooks for six from March 2027") == "reject"
 
 
+def test_signs_alone_are_no_code() -> None:
+    assert says("I like :: and :// in Rust", "Likes :: and :// in Rust") == ("apply", "")
+
+
 def test_where_many_words_have_capitals_they_prove_nothing() -> None:
     text = "Im Garten neben dem Haus steht eine Bank aus Eiche, mein Sohn hat die Bank gebaut, die Farbe fehlt noch"
     assert says(text, "Hat im Garten eine Bank aus Holz") == ("apply", "")

@@ -182,9 +182,9 @@ def test_what_finds_no_room_in_review_is_told_and_takes_none_of_what_waits(user:
     user.learns("\n".join(f"ADD | Notes | Lives in house {n} | {SAID}" for n in range(9)))
     assert [edit["fact"] for edit in user.to_review()][:98] == [f"Waits {n}" for n in range(98)]
     assert len(user.to_review()) == 100
-    assert "7 more edits found no room" in user.run("status")[0]
+    assert "7 more edits were dropped, as review is full" in user.run("status")[0]
     user.run("review", "--drop", "all")
-    assert "no room" not in user.run("status")[0]
+    assert "review is full" not in user.run("status")[0]
 
 
 def test_what_was_typed_while_everything_is_reviewed_waits_and_nothing_else_does(user: User) -> None:
@@ -201,13 +201,13 @@ def test_what_was_typed_while_everything_is_reviewed_waits_and_nothing_else_does
 
 def test_what_is_paused_or_forgotten_while_the_model_thinks_is_not_learned_and_does_not_count(user: User) -> None:
     user.types(SAID, ALSO)
-    assert user.learns(LEEDS, lambda: user.run("pause"))
+    assert user.learns(LEEDS, lambda: user.run("pause")) is None
     assert user.learns(LEEDS) is None
     user.run("resume")
     with user.memory() as opened:
         assert [turn["attempts"] for turn in memory.due_turns(opened)] == [0, 0]
     assert user.facts == []
-    assert user.learns(f"{LEEDS}\nADD | Work | Nurse | {ALSO}", lambda: user.run("forget", SAID, "--yes"))
+    assert user.learns(f"{LEEDS}\nADD | Work | Nurse | {ALSO}", lambda: user.run("forget", SAID, "--yes")) is None
     assert user.facts == []
     assert user.learns(f"{LEEDS}\nADD | Work | Nurse | {ALSO}")
     assert user.facts == ["Nurse"]
@@ -235,7 +235,7 @@ def test_a_message_whose_update_is_cut_short_every_time_is_set_aside_and_told(us
             clock.advance(hours=1)
         assert learner.learn() is None
     assert in_state(user, "aside") == 1
-    assert "its update was cut short again and again" in user.run("status")[0]
+    assert "its update was interrupted again and again" in user.run("status")[0]
     user.run("update", "--retry")
     assert user.facts == [SAID]
 

@@ -460,3 +460,13 @@ def test_a_day_ends_at_its_local_midnight_in_summer_and_winter_time(monkeypatch:
         with pytest.raises(Problem, match=r"2099-01-01 is in the future; see: llm memory history"):
             parse_moment("2099-01-01", NOON)
     time.tzset()
+
+
+def test_undoing_brings_no_forgotten_line_back(user: User) -> None:
+    user.run("add", "Plays darts", "--section", "Games")
+    user.run("add", "Owns a boat")
+    user.run("forget", "darts", "-y")
+    forgot = str(user.versions()[-1][0])
+    user.run("clear")
+    assert "forgotten" not in "".join(user.run("undo", forgot)) + user.profile
+    assert "forgotten" not in "".join(user.run("undo", "1", "2")) + user.profile
