@@ -2821,7 +2821,7 @@ def take_news(home: Home) -> str:
     ends += [f"{counted(waiting, 'edit')} to review: llm memory review"] if waiting else []
     end = for_profile("; ".join(ends), home.name)
     room = shutil.get_terminal_size().columns - len(f"memory: {end}")
-    return _cut(printable(text), max(room, 20)) + end  # facts give way to what to do about them
+    return _cut(printable(text), max(room, 10)) + end  # facts give way to what to do about them
 
 
 def _cut(text: str, width: int) -> str:
