@@ -242,24 +242,25 @@ def output(user: User) -> str:
     return path.read_text("utf-8") if path.exists() else ""
 
 
+def running_worker(user: User) -> int:
+    """The pid of the running worker; 0 if there is none."""
+    with contextlib.suppress(OSError, ValueError):
+        said = int((user.user_dir / "worker.pid").read_text())
+        return said if user.worker_runs() and state(said) else 0
+    return next(iter(user.workers()), 0)
+
+
 def worker_pid(user: User) -> int:
     """The pid of the running worker, waiting for it to have started."""
-
-    def pid() -> int:
-        with contextlib.suppress(OSError, ValueError):
-            said = int((user.user_dir / "worker.pid").read_text())
-            return said if user.worker_runs() and state(said) else 0
-        return next(iter(user.workers()), 0)
-
-    return int(eventually(pid, "a worker"))
+    return int(eventually(functools.partial(running_worker, user), "a worker"))
 
 
 def end_workers(user: User) -> None:
     """Kill the worker, and then those that waited for its lock."""
 
     def none_is_left() -> bool:
-        if user.worker_runs():
-            kill(worker_pid(user))
+        if pid := running_worker(user):  # it may end by itself meanwhile
+            kill(pid)
         return not user.worker_runs()
 
     eventually(none_is_left, "the end of the workers")
