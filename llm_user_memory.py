@@ -692,7 +692,6 @@ class Document:
         return names.get(normalised(wanted.strip(" #*:[]")), wanted if new else OTHER_SECTION)
 
     def add(self, section: str, *facts: str, new_section: bool = False) -> Document:
-        """Return the document with items added at the end of a section, which is created if missing."""
         name = self.section(section, new=new_section)
         start = next((index for index, _, title in self.headings if title == name), len(self.lines))
         end = next((index for index, _, _ in self.headings if index > start), len(self.lines))
@@ -773,6 +772,7 @@ LARGEST_PROFILE = 100_000  # bytes above which it is not read: a model could tak
 SETTLING = 1.0  # seconds that a file which others are changing is left alone: editors write in pieces
 FORGOTTEN = "[forgotten]"
 KEPT = r"(?:\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"  # the end of the names that keep_as gives
+WRITE_FIRST = "update state set value = value where 0"  # after a read, SQLite would not wait for another's write
 Clock = Callable[[], dt.datetime]
 Record = Callable[[int], None]  # what is to be recorded together with a version, of which it gets the number
 # What SQLite says of a file that may be as sound as ever.
@@ -1000,7 +1000,8 @@ class History:
         if new != text:
             self.db.execute("delete from state where key = 'displaced'")  # what stands there now will be our own
             write_aside(self.home, new)
-        with self.db.atomic():  # it begins with a write: after a read, SQLite would not wait for another's write
+        with self.db.atomic():
+            self.db.execute(WRITE_FIRST)
             if not is_known:
                 version = self.add(author, new, model, written=new == text)
             if new != text:
@@ -1616,6 +1617,7 @@ def take_in(memory: Memory) -> bool:
     home, db, notes = memory.home, memory.db, new_notes(memory)
     turns = logged(home, notes)
     with db.atomic():
+        db.execute(WRITE_FIRST)
         for id, note in notes.items():
             turn = turns.get(id, Turn(id, "", "", "", ""))
             length, prompt = int(note.get("length") or 0), turn.prompt
@@ -1984,7 +1986,6 @@ class Learner(NamedTuple):
 
 # The past: the user's notes, and llm's log, where nobody can tell what was typed. All that is found waits for review.
 def known_turns(home: Home) -> list[dict[str, Any]]:
-    """Return the turns that a profile noted, read with `learn` or forgot, as id, state and the time of the note."""
     with Memory(home, readonly=True) as memory:
         sql = "select id, state, case when length > 0 then at else '' end as noted from turns"
         new = [{"id": id, "state": "", "noted": str(note.get("at"))} for id, note in new_notes(memory).items()]
@@ -2547,7 +2548,6 @@ def fragments_of(homes: Iterable[Home]) -> list[llm.Fragment]:
 
 
 def homes_of(names: str) -> list[Home]:
-    """Return the profiles that the user names, or those in use for ``auto``. Raises ``Problem``."""
     homes = Home.in_use() if names == "auto" else Home.named(names)
     for home in homes:
         home.check_own()
