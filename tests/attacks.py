@@ -121,7 +121,7 @@ SECRETS: dict[str, tuple[str, str]] = {
     "JWT": ("cookie {} expired", "ey" + "J" + noise(20) + "." + "eyJ" + noise(30) + "." + noise(40)),
     # Keys by their shape, place or name
     "private key": (_KEY + "-----END " + "OPENSSH PRIVATE KEY-----", noise(64)),
-    "putty key": ("Private-Lines: 1\n{}\n", noise(64)),
+    "PuTTY key": ("Private-Lines: 1\n{}\n", noise(64)),
     "age key": ("my AGE-SECRET-" + "KEY-1{}", noise(58, UPPER)),
     "Ethereum key": ("import {} into the wallet", "0x" + noise(64, HEX)),
     "bare": ("they gave me {} to try", noise(40)),
@@ -174,6 +174,13 @@ SECRETS: dict[str, tuple[str, str]] = {
     "Vietnamese": ("mật khẩu wifi là {}", "Meo@" + "2020xanh"),
     "Indonesian": ("kata sandi saya {}", "Rumah77" + "!biru"),
     # Numbers
+    "password behind the user": ("grafana admin / {} how do i reset it", "H&yeu" + "A5zhG2sh"),
+    "CPF": ("meu cpf {} aparece irregular", "436.611." + "368-60"),
+    "Aadhaar": ("mera aadhaar number {} link nahi ho raha", "6036 7970" + " 0616"),
+    "code of an alarm": ("die Alarmanlage geht mit Code {} nicht aus", "93" + "50"),
+    "recovery key": ("the recovery key, i typed {} and it says wrong", "048354-721738-067988-950966" + "-668231-877222-305217-089541"),
+    "password of a wifi": ("le code wifi du local c'est {}, fais une affiche", "bloc-grimpe" + "-1227"),
+    "identity card": ("身份证号 {} 在网上提示失败", "3101041975" + "03077938"),
     "PIN": ("the PIN of my card is {}", "47" + "11"),
     "PIN without a word between": ("Phone PIN {}, so what", "47" + "11"),
     "PIN in German": ("PIN der Karte: {}", "82" + "64"),

@@ -209,7 +209,7 @@ def answering(reply: Answer, meanwhile: Callable[[], object] = lambda: None) -> 
     def ask(model: str, request: str) -> Reply:
         meanwhile()
         said = reply if isinstance(reply, str) else reply(model, request)
-        return said if isinstance(said, Reply) else Reply(said, len(request) // 4, len(said) // 4)
+        return (said, len(request) // 4, len(said) // 4) if isinstance(said, str) else said
 
     return ask
 

@@ -236,16 +236,6 @@ def test_pause_and_resume_persist_and_show_in_status(user: User) -> None:
     assert status_of(user)["paused_since"], "a pause made by hand"
 
 
-def test_update_keeps_news_that_it_did_not_tell(user: User) -> None:
-    user.has_learned("Leeds", SAID)
-    news = user.places.news.read_text("utf-8")
-    assert "Nothing new" in user.run("update")[1]
-    assert user.places.news.read_text("utf-8") == news
-    user.types("I play chess")
-    assert "+ I play chess" in user.run("update")[0]
-    assert not user.places.news.exists()
-
-
 # Status
 
 

@@ -206,7 +206,7 @@ class Asked:
         # Ids come from the text: this one is of "Likes tea", which the first message takes back.
         changed = memory.Document("- Likes tea\n").ids
         edits = [f"ADD | Interests | {fact} | {fact}" for fact in facts]
-        return memory.Reply("\n".join(edits + [f"REMOVE | {id} | {facts[0]}" for id in changed]), 0, 0)
+        return ("\n".join(edits + [f"REMOVE | {id} | {facts[0]}" for id in changed]), 0, 0)
 
 
 @dataclass

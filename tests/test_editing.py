@@ -171,6 +171,13 @@ def test_a_load_while_the_model_thinks_is_what_its_edits_are_made_in(user: User)
     assert user.facts == ["New", "Has a dog"]
 
 
+def test_a_profile_that_can_not_be_read_stays_in_place_where_a_new_one_is_too_large(user: User) -> None:
+    user.places.create()
+    user.places.profile.write_bytes(b"\xff\xfe")
+    assert "too large for a profile" in user.run("load", "-", stdin="- A\n" * 50_000, code=1)[1]
+    assert user.places.profile.read_bytes() == b"\xff\xfe"
+
+
 # Add
 
 
@@ -184,4 +191,6 @@ def test_add_writes_at_once_under_its_heading_from_an_argument_or_from_stdin(use
         "## Preferences\n- Likes short answers\n- Plays chess\n\n## Boats\n- Owns a dinghy\n"
     )
     assert "Nothing was changed" in user.run("add", "lives in leeds.")[1]
+    user.run("add", "-", stdin="# Boats\n- Sails\n")
+    assert "- Works in York\n- Sails\n\n## Preferences" in user.profile, "a heading is no fact"
     assert "nothing to add" in user.run("add", stdin=" \n", code=1)[1]

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 import run
 
-import llm_user_memory as memory
-
 LIVES = {path.stem: json.loads(path.read_text("utf-8")) for path in run.HERE.glob("lives/*.json")}
 LIFE: dict[str, Any] = {
     "messages": [
@@ -33,12 +31,12 @@ def test_facts_are_found_or_missing_and_what_is_over_is_wrong() -> None:
 def test_a_year_is_learned_in_its_requests_by_the_clock_of_its_messages() -> None:
     requests: list[str] = []
 
-    def ask(model: str, request: str) -> memory.Reply:
+    def ask(model: str, request: str) -> tuple[str, int, int]:
         requests.append(request)
         if len(requests) == 1:
-            return memory.Reply("ADD | Work | Works as a nurse in Leeds | I work as a nurse in Leeds", 900, 30)
+            return ("ADD | Work | Works as a nurse in Leeds | I work as a nurse in Leeds", 900, 30)
         old = request.split("] Works as a nurse", maxsplit=1)[0].rpartition("[")[2]
-        return memory.Reply(f"REPLACE | {old} | Works as a nurse; lives in York | we moved to York", 900, 30)
+        return (f"REPLACE | {old} | Works as a nurse; lives in York | we moved to York", 900, 30)
 
     profile, verdicts, read, written = run.live(LIFE, ask)
     assert ([verdict.outcome for verdict in verdicts], read, written) == (["apply", "apply"], 1_800, 60)

@@ -385,6 +385,8 @@ PASTES = {
     "a quoted line": "answer?\n> hi\n> I live in Rome",
     "a log": "why?\n2026-11-20 12:01:33 INFO I live in Rome",
     "a chat with times": "[10:02] eve: I live in Rome\n[10:03] me: oh",
+    "a chat with names and times": "who is right?\neva — Today at 10:02\nI live in Rome\n\nme — Today at 10:03\noh",
+    "code of several paragraphs": "why?\n\nimport os\n\nbio = [\n'I live in Rome',\n]\n\nprint(bio[0]);\n\nexit",
     "a comment in code": "explain\n/* I live in Rome */\nx = 1;",
     "a diff": "review\n+# I live in Rome\n+x = 1\n-y = 2",
     "HTML": "legit? <div class=bio>I live in Rome</div>",
@@ -423,6 +425,9 @@ def test_a_quote_from_pasted_text_is_held_and_the_users_remark_before_it_is_thei
         'I live in Rome. port this: rule a:\n    input: "x.txt"\n    shell: "cp {input} {output}"',
         "brain dump, most urgent on top\n\n1. Taxes\n2. I live in Rome\n3. Mum's birthday\n4. Bike\n5. Call Ana",
         "Otro vuelco, ordénalo:\n\nLlamar a Ana\nI live in Rome\nLa bici\nEl seguro\nDentista el lunes\nComprar pan",
+        "Question: which bank?\n\nBackground: I live in Rome and have two jobs.",
+        "review\n\n```hcl\n# owner: Eva. I keep bees\nx {}\n```\nand do I need it? I live in Rome",
+        "hi\n\nnew flat, new plan, 41k is too much\n\nI live in Rome now, the others in Bari\n\nwhat do i ask",
         f"{'My year was long and I want to tell you all about it, so that you know. ' * 2}\n\nI live in Rome\n\nAnd so on.",
     ],
 )

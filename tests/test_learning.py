@@ -270,8 +270,9 @@ def test_update_waits_for_a_learning_worker_and_takes_over_from_one_that_was_kil
     if killed:
         user.kill_worker()
         (user.script / "slow.txt").unlink()
-    user.llm("memory", "update", auto=None)
+    said = user.llm("memory", "update", auto=None).stdout
     assert user.facts == [SAID]
+    assert said == f"+ {SAID}\n"
     assert user.asked_about(SAID) == 1 + killed
 
 
@@ -285,13 +286,15 @@ def test_status_says_what_learning_cost_this_month_for_each_model(user: User) ->
         user.types(SAID, model=model)
         with user.memory(now=clock) as opened:
             memory.take_in(opened)
-            assert memory.Learner(opened, memory.Settings(), lambda *_: memory.Reply(reply, *counts)).learn()
+            assert memory.Learner(opened, memory.Settings(), lambda *_: (reply, *counts)).learn()
 
     learns("NO_UPDATE", "one", 700, 70)
     clock.time = memory.utc_now()
     learns("NO_UPDATE", "one", 1_200, 2)
     learns("no answer in the form", "two", 10, 4)
     learns("NO_UPDATE", "one", 1_200, 2)
+    user.types(SAID, model="scripted-dead")
+    assert user.run("update", code=1)
     costs = json.loads(user.run("status", "--json")[0])["costs"]
     assert costs == [
         {"model": "one", "requests": 2, "read": 2_400, "written": 4},

@@ -50,7 +50,7 @@ ENDS = ["\n", "\r\n", ""]
 FORMS = ["- {}", "{} as prose", "  * {}", "```\n{}\n```"]
 EDITS = st.lists(st.tuples(st.sampled_from(["ADD", "REPLACE", "REMOVE"]), st.integers(0, 9), st.booleans()), max_size=3)
 OURS = {"memory.db", "memory.db-journal", "typed.jsonl", ".typed.jsonl.taken", "paused", "news"}
-OURS |= {"profile.md", ".profile.md.previous", "profile.lock", "learn.lock"}
+OURS |= {"profile.md", ".profile.md.previous", ".profile.md.new", "profile.lock", "learn.lock"}
 
 
 def bare(line: str) -> str:
@@ -149,7 +149,7 @@ class People(RuleBasedStateMachine):
 
     @property
     def text(self) -> str:
-        return self.memory.history.profile()
+        return memory.read_profile(self.memory.home.profile)
 
     @rule(target=tokens, fate=st.sampled_from(["learn", "learn", "learn", "not to learn", "killed", "torn"]))
     def says(self, fate: str) -> str:
@@ -406,7 +406,7 @@ class People(RuleBasedStateMachine):
         tokens = re.findall(r"zq\d+x", self.text)
         text = " or ".join(["x", *tokens, *self.forgotten])
         said = {fact for _, fact, _ in Document(self.text).sayings()}
-        facts = {hit.fact for hit in memory.search_facts(self.memory, text, current=True, limit=None)}
+        facts = {hit["fact"] for hit in memory.search_facts(self.memory, text, current=True, limit=None)}
         assert facts == {fact for fact in said if re.search(r"zq\d+x", fact)}
 
     def files(self) -> list[pathlib.Path]:
@@ -459,7 +459,7 @@ def reply(request: str, edits: list[tuple[str, int, bool]], proven: set[str]) ->
             if honest:
                 proven.add(text)
             lines.append(f"REMOVE | {id_} | {quote}" if action == "REMOVE" else f"REPLACE | {id_} | {fact} | {quote}")
-    return Reply("\n".join(lines) or "NO_UPDATE", 0, 0)
+    return "\n".join(lines) or "NO_UPDATE", 0, 0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="crashes are played in forked processes")

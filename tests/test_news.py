@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import PROFILE, User
+from conftest import PROFILE, User, in_the_moment
 
 import llm_user_memory as memory
 
@@ -116,10 +117,21 @@ def test_it_stays_one_line_at_any_width_and_keeps_its_command(known: User, colum
 # Not about changes
 
 
+def test_what_else_is_told_breaks_no_word_at_any_width(user: User) -> None:
+    user.places.create()
+    user.places.profile.write_bytes(b"\xff\xfe")
+    said = user.terminal("llm", "hi", NO_COLOR="1", COLUMNS="60", LLM_MEMORY_UPDATES="false")
+    assert said.wait() == 0
+    lines = said.shown.partition("memory: ")[2].splitlines()
+    assert max(len(line) for line in lines if "/" not in line) <= 60, "a path is one word"
+    assert any("llm memory rollback VERSION" in line for line in lines), "a command is not broken"
+
+
 def test_a_prompt_says_when_the_profile_can_not_be_read(user: User) -> None:
     user.places.create()
     user.places.profile.write_bytes(b"\xff\xfe")
-    assert re.fullmatch(r"the profile was not sent: .*not valid UTF-8.*llm memory rollback.*", told(user))
+    assert json.loads(user.run("status", "--json", LLM_MEMORY_AUTO="1")[0])["state"] == "not sent"
+    assert re.fullmatch(r"the profile was not sent: .*not valid UTF-8.*llm memory rollback.*", told(user, 999))
     user.profile = PROFILE
     assert told(user) == ""
 
@@ -141,6 +153,26 @@ def test_what_changes_nothing_or_was_already_shown_is_no_news(user: User) -> Non
     assert told(user) == ""
 
 
+def test_update_takes_nothing_away_that_the_next_prompt_has_to_tell(known: User) -> None:
+    learns(known, "ADD | Interests | Plays chess")
+    assert "Nothing new" in known.run("update")[1]
+    known.types("I play go")
+    known.reply("ADD | Interests | Plays go | I play go")
+    assert known.run("update")[0] == "+ Plays go\n"
+    assert told(known) == "learned “Plays chess” (undo: llm memory undo 2)"
+
+
+def test_two_prompts_that_end_at_once_tell_it_once_and_nothing_has_failed(
+    known: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learns(known, "ADD | Interests | Plays chess")
+    elsewhere: list[str] = []
+    with monkeypatch.context() as change:
+        in_the_moment(change, memory, "read_profile", lambda: elsewhere.append(memory.take_news(known.places)))
+        assert memory.take_news(known.places) == ""
+    assert elsewhere == ["learned “Plays chess” (undo: llm memory undo)"]
+
+
 def test_a_model_that_keeps_failing_is_told_by_status_until_it_learns(user: User) -> None:
     def fails(*_: str) -> memory.Reply:
         raise memory.ModelFailed("scripted: no credit")
@@ -156,7 +188,7 @@ def test_a_model_that_keeps_failing_is_told_by_status_until_it_learns(user: User
         status = user.run("status")[0]
         assert re.search("Waiting +1 message; next try in [12] minutes?", status)
         assert "no credit" in status
-        learner = learner._replace(ask=lambda *_: memory.Reply("ADD | Interests | Has a dog | I have a dog", 1, 1))
+        learner = learner._replace(ask=lambda *_: ("ADD | Interests | Has a dog | I have a dog", 1, 1))
         opened.db.execute("update turns set due = 0")
         learner.learn()
     assert told(user) == "learned “Has a dog” (undo: llm memory undo)"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import pathlib
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -205,10 +207,15 @@ def test_notes_that_can_not_be_read_are_an_error_in_words(here: User) -> None:
         "memory", "learn", "-", "--dry-run", auto=None, input="I live in Leeds", PYTHONUNBUFFERED="1"
     ).stderr
     assert "1 message" in said
+    oddly = os.fsdecode(bytes(here.folder) + b"/caf\xe9.md")
+    pathlib.Path(oddly).write_text("I bake rye bread")
+    here.reply("ADD | Interests | Bakes rye bread | I bake rye bread")
+    assert "1 edit to review" in learn(here, oddly)
+    calls = here.calls()
     notes.write_bytes(b" \n")
     assert "nothing new to learn from" in learn(here, str(notes))
     assert "not from files" in learn(here, str(notes), "--since", "yesterday", code=2)
-    assert here.calls() == []
+    assert here.calls() == calls
 
 
 # What was found so far
@@ -294,7 +301,7 @@ def test_however_much_is_found_in_the_past_none_of_it_or_of_what_learning_holds_
 def one_by_one(here: User, monkeypatch: pytest.MonkeyPatch) -> Callable[[memory.Ask], None]:
     """Send one message in a request; the function given sets who is asked."""
     monkeypatch.setattr(memory, "PAST_AT_ONCE", 1)
-    return lambda ask: monkeypatch.setattr(memory.Learner.__new__, "__defaults__", (ask,))
+    return lambda ask: monkeypatch.setattr(memory.Learner.__new__, "__defaults__", (ask, True))
 
 
 def test_a_request_that_fails_is_left_for_the_next_run(here: User, one_by_one: Callable[[memory.Ask], None]) -> None:

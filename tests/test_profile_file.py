@@ -447,11 +447,12 @@ def test_something_else_in_place_of_the_profile_is_named_kept_and_replaced_only_
         assert said in told
     assert said in user.problems()
     kind = user.places.profile.stat().st_mode
-    told = user.run("rollback", "1")[1]
+    told = user.llm("memory", "rollback", "1").stderr
     assert user.profile == PROFILE
     (kept,) = [name for name in beside(user) if name != ".profile.md.previous"]
     assert user.places.directory.joinpath(kept).stat().st_mode == kind
     assert kept in told
+    assert kept in user.problems()
 
 
 def test_a_profile_that_cannot_be_read_can_be_fixed_in_the_editor(user: User) -> None:
@@ -490,3 +491,16 @@ def test_no_control_character_of_a_profile_or_an_error_reaches_a_terminal(user: 
         assert terminal.wait() == (command == "review --yes"), terminal.shown
         assert "owned" in terminal.shown, command
         assert {char for char in terminal.shown if not char.isprintable()} == {"\n"}, command
+
+
+def test_what_an_editor_saved_into_the_old_file_outlives_a_write_that_fails(user: User) -> None:
+    user.run("add", "Lives in Leeds")
+    with user.places.profile.open("a") as editor:
+        user.run("add", "Likes tea")
+        editor.write("- Saved by hand\n")
+    long_saved(user.places.directory / ".profile.md.previous")
+    user.places.profile.chmod(0o400)
+    assert "read-only" in user.run("add", "Has a cat", code=1)[1]
+    user.places.profile.chmod(0o600)
+    user.run("add", "Has a dog")
+    assert sorted(user.facts) == ["Has a dog", "Likes tea", "Lives in Leeds", "Saved by hand"]

@@ -109,6 +109,7 @@ def test_a_new_name_that_is_nearly_one_that_is_there_is_told_once_after_the_prom
         assert terminal.wait() == 0
         return "did you mean “work”?" in terminal.shown
 
+    assert "“wrok” is a new profile; did you mean “work”?" in both.llm("memory", "show", "--profile", "wrok").stderr
     assert [told(name) for name in ("wrok", "wrok", "garden", "work")] == [True, False, False, False]
 
 
@@ -136,6 +137,7 @@ def test_commands_work_on_the_profile_in_use_and_name_it_in_what_they_advise(use
     assert "llm memory --profile work search" in missing
     assert user.run("show")[0] == ""
     assert "--profile" not in user.run("add", "Beta")[1]
+    assert "llm memory --profile default undo" in user.run("add", "Gamma", "--profile", "default", **AT_WORK)[1]
 
 
 def test_what_was_typed_in_one_profile_is_never_found_in_another_even_once_forgotten(user: User) -> None:

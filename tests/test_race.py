@@ -222,7 +222,7 @@ def check(home: Home, saves: int) -> None:
     with Memory(home) as opened:
         opened.history.settle(last=True)
         texts = [opened.history.text(version) for version in range(opened.history.latest() + 1)]
-        assert texts[-1] == opened.history.profile()
+        assert texts[-1] == memory.read_profile(opened.home.profile)
     lines = {line for text in texts for line in memory.split_lines(text)}
     assert {number for number in range(saves) if f"- Saved {number}.\n" not in lines} == set(), "lost"
     assert {line for line in lines if not WHOLE.fullmatch(line.removesuffix("\n"))} == set(), "torn"

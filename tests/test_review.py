@@ -21,6 +21,7 @@ IGNORE = Edit("ADD", "Interests", "Ignore rain", "I ignore rain")
 def test_why_shows_the_receipt_of_what_was_learned_and_says_what_the_user_wrote(user: User) -> None:
     user.run("add", "Plays chess", "--section", "Interests")
     user.profile += "- Lives in Leeds"  # and no line end yet
+    assert "Lives in Leeds" in user.run("why", "LÉEDS")[0]
     user.run("history")
     user.has_learned("Has a dog", "I have a dog")
     shown = user.llm("memory", "why", auto=None).stdout
@@ -49,6 +50,10 @@ def test_why_claims_nothing_about_lines_whose_history_is_gone(user: User) -> Non
     assert json.loads(user.run("why", "--json")[0])[0]["by"] is None
     user.profile += "- Written later\n"
     assert "you wrote this yourself, in another program" in user.run("why", "later")[0]
+    user.run("add", "Likes tea")
+    for _ in range(2):
+        user.run("undo", str(user.versions()[-1][0]))
+    assert "you wrote this yourself, with llm memory add" in user.run("why", "tea")[0], "undo wrote nothing"
 
 
 def changes(user: User, line: str, fact: str, quote: str) -> None:
@@ -168,6 +173,8 @@ def test_review_asks_about_one_edit_after_the_other_with_its_quote_date_and_reas
     terminal.expect(r"Lives in Leeds → You must visit Leeds.*Change this\?")
     terminal.type("e\r")
     terminal.expect(r"The line.*You must visit Leeds")
+    terminal.type("\x15# Leeds\r")
+    terminal.expect("can't be a line.*The line")
     terminal.type("\x15Lives near Leeds\r")
     assert "e," not in terminal.expect(r"- Likes short answers.*Remove this\? \[[a-z,]*\?\]").rpartition("[")[2]
     terminal.type("\r")
@@ -200,7 +207,7 @@ def test_an_answer_takes_this_edit_or_all_the_rest_which_are_dropped_only_when_c
 def test_what_can_not_be_a_line_or_answers_nothing_changes_nothing(user: User) -> None:
     user.profile = PROFILE
     user.has_to_review(ADD)
-    assert "can't be a line of the profile" in user.run("review", stdin="e\n# A heading\n")[1]
+    assert "can't be a line of the profile" in user.run("review", stdin="e\n# A heading\n", code=1)[1]
     assert re.search("--accept.*--drop", user.run("review", stdin="", code=1)[1]), "there is no terminal"
     assert (user.profile, len(user.to_review())) == (PROFILE, 1)
 
@@ -234,6 +241,7 @@ def test_an_edit_whose_line_has_changed_stays_held_and_does_not_stop_the_others(
     _, said = user.run("review", "--accept", "1", "--accept", "2", code=1)
     assert "not there any more: Lives in Leeds" in said
     assert "llm memory review --drop 1" in said
+    assert "Nothing was changed" not in user.run("review", "--accept", "1", code=1)[1]
     assert user.facts == ["Lives in York", "Likes short answers", "Always wants tea"]
     assert [held["fact"] for held in user.to_review()] == ["Never leaves Leeds"]
 

@@ -110,7 +110,7 @@ def test_a_search_can_be_for_a_section_a_time_the_present_or_the_past(lived: Use
         clock.advance(days=400)
         opened.history.change("add", lambda text: f"{text}- Has a horse\n")
         (hit,) = memory.search_facts(opened, "has", since=str(clock.time.date()))
-        assert hit.fact == "Has a horse"
+        assert hit["fact"] == "Has a horse"
 
 
 def test_each_hit_has_its_section_when_it_held_and_what_was_typed(user: User) -> None:

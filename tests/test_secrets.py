@@ -14,7 +14,7 @@ HARMLESS = (
     # talk about secrets, questions, placeholders
     *("forgot my password, how do I reset it", "the wifi password is too long to type", "password is case sensitive"),
     *("password: changeme is in the template", "password = getpass.getpass()", "token: ${{ secrets.GITHUB_TOKEN }}"),
-    *("api_key = os.environ['KEY_2']", "postgres://user:password@localhost/db", "la contraseña es incorrecta"),
+    *("api_key = os.environ['KEY_2']", "postgres://user:password@localhost:5432/mydb", "la contraseña es incorrecta"),
     *("пароль должен содержать 8 символов", "パスワードは8文字以上です", "das Passwort steht auf dem Router"),
     *("A passphrase of six words is better", "recovery codes are printed", "token limit is 128k"),
     *("my pin collection has 340 pieces", "das Passwort habe ich 2023 geändert", "la clave de sol y 4 sostenidos"),

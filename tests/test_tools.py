@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import filelock
 import pytest
 
 if TYPE_CHECKING:
@@ -114,3 +115,12 @@ def test_a_tool_that_writes_where_memory_is_off_sends_no_profile(user: User) -> 
     (user.script / "tool.json").write_text(json.dumps(call))
     user.llm("chat", "-T", "UserMemory", auto=None, input="I play chess\nsecond\nquit\n")
     assert "user_profile" not in json.dumps(user.calls())
+
+
+def test_a_tool_waits_for_no_lock_that_another_process_holds(user: User) -> None:
+    user.profile = KNOWN
+    call = {"name": "UserMemory_remember", "arguments": {"fact": "Is allergic to nuts", "quote": SAID}}
+    (user.script / "tool.json").write_text(json.dumps(call))
+    with filelock.FileLock(user.places.lock_file("profile")), user.start("-T", "UserMemory", SAID) as process:
+        assert b"is held by another process" in process.communicate(timeout=50)[0], "commands wait for a minute"
+    assert user.profile == KNOWN

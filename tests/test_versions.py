@@ -184,7 +184,10 @@ def test_undo_takes_the_last_change_back_then_the_one_before_until_nothing_is_le
     for facts in expected:
         user.run("undo")
         assert user.facts == facts
-    assert "There is no change that can be undone; see: llm memory history" in user.run("undo", code=1)[1]
+    assert (
+        "There is no change that can be undone; to undo an undo, give its number: llm memory history"
+        in user.run("undo", code=1)[1]
+    )
     assert user.authors == ["load", "worker", "outside", "clear", *["undo"] * 4]
 
 
@@ -240,8 +243,8 @@ def test_a_line_that_was_changed_again_stays_and_the_later_version_is_named(user
     user.learns(f"REPLACE | {user.id_of('Lives in York')} | Lives in Hull | I moved to Hull")
     said = user.run("undo", "2")[1]
     assert user.facts == ["Lives in Hull"], "the rest of it is taken back"
-    assert "Version 3 changed that again, and stays: Lives in York → Lives in Hull" in said
-    assert "To undo it: llm memory undo 3" in said
+    assert "Version 3 has changed that since, and stays: Lives in York → Lives in Hull" in said
+    assert "To undo that as well: llm memory undo 3" in said
     user.run("undo", "3")
     assert user.facts == ["Lives in York"]
 
@@ -251,7 +254,7 @@ def test_a_line_that_was_reworded_by_hand_stays_and_the_later_version_is_named(u
     said = user.run("undo", "2")[1]
     assert "Lives in Hull" in user.facts
     assert "York" not in user.profile
-    assert "To undo it: llm memory undo 3" in said
+    assert "To undo that as well: llm memory undo 3" in said
 
 
 def test_where_nothing_is_left_to_undo_it_says_so_and_makes_no_version(user: User) -> None:
@@ -277,6 +280,10 @@ def test_undo_brings_back_no_line_that_was_forgotten(user: User) -> None:
     assert user.facts == ["Likes short answers"]
     assert "[forgotten]" not in user.profile
     assert user.files_with("Leeds") == []
+    user.run("forget", "short", "--yes")
+    said = user.run("undo", code=1)[1]
+    assert "What was forgotten can't be brought back. To undo an earlier change: llm memory undo VERSION" in said
+    assert user.facts == []
 
 
 def test_undoing_the_fact_that_a_heading_came_with_leaves_the_others_below_it(user: User) -> None:
@@ -294,7 +301,10 @@ def test_what_stood_there_before_the_history_is_no_change_to_undo(user: User) ->
     user.profile = PROFILE
     add(user, "Plays chess")
     user.run("undo")
-    assert "There is no change that can be undone; see: llm memory history" in user.run("undo", code=1)[1]
+    assert (
+        "There is no change that can be undone; to undo an undo, give its number: llm memory history"
+        in user.run("undo", code=1)[1]
+    )
     assert user.profile == PROFILE
 
 
@@ -334,7 +344,10 @@ def test_rollback_by_steps_is_undo_as_often_but_one_version(user: User, steps: i
         user.run("undo")
     assert user.profile == at_once
     assert made == (9, "undo")
-    assert "be undone; see: llm memory history" in user.run("rollback", "--steps", "99", code=1)[1]
+    assert (
+        "be undone; to undo an undo, give its number: llm memory history"
+        in user.run("rollback", "--steps", "99", code=1)[1]
+    )
 
 
 TEXTS = [
@@ -431,7 +444,7 @@ def test_rollback_goes_to_what_the_profile_was_at_a_time(user: User) -> None:
         }.items():
             assert memory.history.text(memory.history.find(to=to)) == expected, to
         for to in ("9999 days", "1999-01-01"):
-            with pytest.raises(Problem, match="There is no version as old as"):
+            with pytest.raises(Problem, match="No version is as old as"):
                 memory.history.find(to=to)
 
 

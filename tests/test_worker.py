@@ -121,6 +121,13 @@ def test_a_worker_with_nothing_to_do_exits_and_loses_nothing(user: User, interva
     assert user.facts == [SAID]
 
 
+def test_a_worker_stays_for_what_is_tried_again_soon(user: User) -> None:
+    user.types(SAID, model="scripted-dead")
+    with impatient_worker(user, idle=0.05, LLM_MEMORY_UPDATE_INTERVAL="0.01"):
+        pass
+    assert user.status()["set_aside"][0]["turns"] == 1
+
+
 FINDS_A_NOTE = """
 import os, sys
 import llm.cli

@@ -37,7 +37,7 @@ def clocked(function, key="call"):
                 took[key] += time.perf_counter() - start
     return run
 
-for place, names in ((memory, ["load_fragment", "inject_into"]), (memory.Call, ["_add_profile", "_note", "_tell"]),
+for place, names in ((memory, ["load_fragment"]), (memory.Call, ["_add_profile", "_note", "_tell"]),
                      (memory.Settings, ["__init__"])):
     for name in names:
         setattr(place, name, clocked(getattr(place, name)))

@@ -36,7 +36,7 @@ def changes_of_last(versions: memory.History) -> Sequence[memory.Change]:
 def run(quick: bool, folder: pathlib.Path) -> tuple[str, list[Row]]:
     few, many = 10, 500 if quick else 10_000
     memories = [with_versions(folder / str(count), count) for count in (many, few)]
-    documents = [memory.Document(each.history.profile()) for each in memories]
+    documents = [memory.Document(memory.read_profile(each.home.profile)) for each in memories]
     # The line that the last version brought.
     facts = [doc.items[(count - 1) % 60] for doc, count in zip(documents, (many, few), strict=True)]
     # Back and forth between two texts that both have: what the versions between hold is no matter.
@@ -48,7 +48,7 @@ def run(quick: bool, folder: pathlib.Path) -> tuple[str, list[Row]]:
         "diff": lambda each, _: changes_of_last(each.history),
         "why": lambda each, fact: memory.chain(each, fact.text),
         "rollback": lambda each, _: each.history.overwrite(
-            "rollback", other if len(each.history.profile()) > 99 else first[id(each)]
+            "rollback", other if len(memory.read_profile(each.home.profile)) > 99 else first[id(each)]
         ),
     }
     times = 3 if quick else 25

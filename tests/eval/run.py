@@ -81,7 +81,7 @@ class Kept:
 
     def __call__(self, model: str, request: str) -> memory.Reply:
         reply = next(self.answers)
-        return memory.Reply(reply, len(request) // 4, len(reply) // 4)
+        return reply, len(request) // 4, len(reply) // 4
 
 
 class Asked:
@@ -95,7 +95,7 @@ class Asked:
         reply = self.model.prompt(request, stream=False).text()
         with self.path.open("a", encoding="utf-8") as kept:
             kept.write(json.dumps({"request": request, "reply": reply}, ensure_ascii=False) + "\n")
-        return memory.Reply(reply, len(request) // 4, len(reply) // 4)
+        return reply, len(request) // 4, len(reply) // 4
 
 
 def live(life: dict[str, Any], ask: memory.Ask) -> tuple[str, list[memory.Verdict], int, int]:
@@ -117,7 +117,7 @@ def live(life: dict[str, Any], ask: memory.Ask) -> tuple[str, list[memory.Verdic
                     verdicts += result.verdicts
         with memory.Memory(home) as opened:
             spent = memory.rows(opened.db, "select sum(read) as read, sum(written) as written from requests")[0]
-            return opened.history.profile(), verdicts, spent["read"], spent["written"]
+            return memory.read_profile(opened.home.profile), verdicts, spent["read"], spent["written"]
 
 
 def main() -> None:
