@@ -570,7 +570,7 @@ class Terminal:
         if pid == 0:
             os.chdir(cwd)
             os.execvpe(command[0], list(command), env)
-        self.ended = lambda _: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        self.ended = functools.partial(psutil.Process(pid).wait)
 
     def type(self, text: str) -> None:
         os.write(self.fd, text.encode())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import os
 import pathlib
 import random
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import sqlite_utils
-from conftest import Listener, make_log, note
+from conftest import PATIENCE, Listener, make_log, note
 from hypothesis import seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -63,6 +64,7 @@ def crash_at(point: str, nth: int, what: Callable[[], object]) -> None:
     if pid := os.fork():
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) in {0, CRASHED}
         return
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)
     left = nth
 
     def reached(here: str) -> None:

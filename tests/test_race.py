@@ -204,8 +204,8 @@ def race(folder: pathlib.Path, layout: str, saves: int) -> int:
             home.profile.symlink_to(home.user_dir / "dotfiles" / "profile.md")
         home.profile.write_text(START)
         home.profile.chmod(0o640)
-    writing = [Context.Process(target=writers, args=(folder, what, layout)) for what in (work, command)]
-    editing = Context.Process(target=all_editors, args=(folder, saves, layout))
+    writing = [Context.Process(target=writers, args=(folder, what, layout), daemon=True) for what in (work, command)]
+    editing = Context.Process(target=all_editors, args=(folder, saves, layout), daemon=True)
     for process in [*writing, editing]:
         process.start()
     editing.join()
