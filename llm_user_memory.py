@@ -1020,10 +1020,9 @@ class History:
             if record:
                 record(version)
         if aside:  # what is saved between our last look and this is displaced, and found there
-            os.replace(
-                aside, working_file(self.home, "previous")
-            )  # whose saves are in the version that is recorded now
-            exchange(real_place(self.home), working_file(self.home, "previous"))
+            previous = working_file(self.home, "previous")
+            os.replace(aside, previous)  # what an editor saved into the old one is in the version recorded now
+            exchange(real_place(self.home), previous)
         self.db.execute("update versions set written = 1 where id = ?", [self.latest()])
         return version
 
