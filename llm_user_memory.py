@@ -1179,6 +1179,8 @@ class Memory(contextlib.AbstractContextManager["Memory"]):
         else:
             home.create()
             os.close(open_own(place, os.O_RDONLY | os.O_CREAT))  # by us, to be private from its first moment
+            with contextlib.suppress(FileNotFoundError):  # SQLite would wait for a FIFO in its place
+                os.close(open_own(place.with_name("memory.db-journal"), os.O_RDONLY))
             self._inode = os.stat(place).st_ino
         connection = sqlite3.connect(place, timeout=patience, isolation_level=None)
         self.db: Any = sqlite_utils.Database(connection, recursive_triggers=False, execute_plugins=False)
@@ -3115,9 +3117,8 @@ def memory_show(settings: Settings, ids: bool) -> Any:
                 elif to_review := len(waiting_edits(memory)):
                     why = f"Nothing is remembered yet; {counted(to_review, 'edit')} to review: llm memory review"
                 elif last and last.author != "forget" and any(change.before for change in last.changes):
-                    why = (
-                        f"The profile was emptied {ago(last.at, memory.now())}. To undo that: llm memory undo {last.id}"
-                    )
+                    undo = f"To undo that: llm memory undo {last.id}"
+                    why = f"The profile was emptied {ago(last.at, memory.now())}. {undo}"
             say(for_profile(why, home.name))
             continue
         marks = {item.line: f"[{id}] " for id, item in document.ids.items()} if ids else {}
@@ -3201,7 +3202,7 @@ def memory_why(text: str, refused: bool) -> Any:
     if text and not found and not refused:
         raise Problem(f"No line contains {text!r}; try: llm memory search {text}, or llm memory why --refused")
     if not found:
-        say("Nothing of this kind was refused." if refused else "Nothing is remembered yet.")
+        say("No such edit was refused or dropped." if refused else "Nothing is remembered yet.")
     return found
 
 
@@ -3417,7 +3418,7 @@ def take_back(memory: Memory, versions: Sequence[int] = (), steps: int = 1) -> N
         raise Problem("What was forgotten can't be brought back. To undo an earlier change: llm memory undo VERSION")
     versions = versions or memory.history.next_undo(steps)
     version, stays = memory.history.undo(versions)
-    names = " and ".join(f"version {number}" for number in versions)
+    names = f"version{'s' if versions[1:] else ''} {' and '.join(map(str, versions))}"
     if version:
         say(f"Undoing {names}")
         report(memory, version)
@@ -3555,11 +3556,11 @@ def memory_clear(for_good: bool, yes: bool) -> None:
             click.confirm("Remove it?", abort=True, err=True)
         purge(home)
         say("Removed.")
+        say(LLM_KEEPS.format(tilde(home.logs)))
     else:
         with open_memory() as memory:
             set_state(memory.db, "cleared", memory.now().isoformat())  # nothing typed until now is learned
             report(memory, memory.history.overwrite("clear", ""))
-    say(LLM_KEEPS.format(tilde(home.logs)))
 
 
 @command("llm memory update --retry", never_asks, settings=True)
@@ -3713,9 +3714,8 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         again = f"; next try in {span(max(due - now.timestamp(), 1))}" if due else ""
         yield "pending", pending, f"{counted(pending, 'message')}{again}"
         yield "next_try", dt.datetime.fromtimestamp(due, dt.timezone.utc).isoformat() if due else None, ""
-        aside = rows(
-            db, "select why as reason, model, count(*) as turns from turns where state = 'aside' group by 1, 2"
-        )
+        set_aside = "select why as reason, model, count(*) as turns from turns where state = 'aside' group by 1, 2"
+        aside = rows(db, set_aside)
         lines = [f"{counted(row['turns'], 'message')}: {row['reason']}" for row in aside]
         yield "set_aside", aside, "\n".join([*lines, "To try again: llm memory update --retry"])
         to_review, gone = len(waiting_edits(memory)), int(get_state(db, "no_room") or 0)
@@ -3724,11 +3724,8 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         refused = len(refused_edits(memory, (now - dt.timedelta(days=7)).isoformat()))
         yield "refused", refused, f"{counted(refused, 'edit')} in the last 7 days; to see why: llm memory why --refused"
         sums = "select model, count(*) as requests, sum(read) as read, sum(written) as written from requests"
-        costs = rows(
-            db,
-            f"{sums} where at >= ? and outcome != 'failed' group by model order by sum(read + written) desc",
-            f"{now:%Y-%m}",
-        )
+        this_month = "where at >= ? and outcome != 'failed' group by model order by sum(read + written) desc"
+        costs = rows(db, f"{sums} {this_month}", f"{now:%Y-%m}")
         said = "this month {} to {model}, {read:,} tokens read, {written:,} written"
         yield "costs", costs, "\n".join(said.format(counted(cost["requests"], "request"), **cost) for cost in costs)
         why = [row["why"] for row in rows(db, "select distinct why from turns where state = 'pending' and why != ''")]
