@@ -1653,7 +1653,8 @@ def take_in(memory: Memory) -> bool:
 
 
 def waiting_messages(memory: Memory) -> int:
-    return int(value(memory.db, "select count(*) from turns where state = 'pending'")) + len(new_notes(memory))
+    ids = set(new_notes(memory))  # before the table: a learner may take them in meanwhile
+    return len(ids.union(row["id"] for row in rows(memory.db, "select id from turns where state = 'pending'")))
 
 
 # -- learning ----------------------------------------------------------------
