@@ -52,19 +52,6 @@ def impatient_worker(
             process.kill()
 
 
-def start_worker(user: User) -> None:
-    """Start a worker, as `resume` does."""
-    subprocess.Popen([BIN / "llm", "memory", "worker"], env=user.env, cwd="/")
-
-
-@contextlib.contextmanager
-def locked_by_another_program(path: pathlib.Path) -> Iterator[None]:
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
-        db.execute("begin exclusive")
-        yield
-        db.execute("rollback")
-
-
 # Beginning
 
 
@@ -128,30 +115,6 @@ def test_a_worker_stays_for_what_is_tried_again_soon(user: User) -> None:
     assert user.status()["set_aside"][0]["turns"] == 1
 
 
-FINDS_A_NOTE = """
-import os, sys
-import llm.cli
-import llm_user_memory as memory
-memory.IDLE_EXIT = 0
-looks = []
-def poll(home, settings, *, last):
-    looks.append(last)
-    print(last, flush=True)
-    return len(looks) == 1
-memory._poll = poll
-memory.run_worker(memory.Home.in_use()[-1], memory.Settings({"LLM_MEMORY_UPDATE_INTERVAL": "0.01"}))
-"""
-
-
-def test_a_worker_that_finds_something_when_it_looks_once_more_goes_on(user: User) -> None:
-    """What was typed just before may share its request with others, so it is not learned at this look."""
-    user.places.create()
-    done = subprocess.run(
-        [sys.executable, "-c", FINDS_A_NOTE], env=user.env, capture_output=True, timeout=PATIENCE, check=True
-    )
-    assert done.stdout.split() == [b"True", b"True"]
-
-
 def test_a_worker_exits_when_its_home_vanishes_and_does_not_recreate_it(user: User) -> None:
     user.llm(SAID, LLM_MEMORY_UPDATE_INTERVAL="3600")
     pid = user.worker_pid()
@@ -177,8 +140,9 @@ def test_a_model_that_hangs_ends_the_worker_and_a_fresh_one_takes_over(user: Use
 
 def test_a_locked_log_is_reported_and_read_once_it_is_free(user: User) -> None:
     user.types(TYPED)
-    with locked_by_another_program(user.places.logs):
-        start_worker(user)
+    with contextlib.closing(sqlite3.connect(user.places.logs, isolation_level=None)) as db:
+        db.execute("begin exclusive")
+        subprocess.Popen([BIN / "llm", "memory", "worker"], env=user.env, cwd="/")
         eventually(lambda: "can't be read now" in user.problems(), "the report")
         assert [word for word in MARKERS if user.files_with(word) or word in user.problems()] == []
     user.types(SAID)
