@@ -28,6 +28,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+import types
 from typing import TYPE_CHECKING, Any
 
 import filelock
@@ -58,7 +59,11 @@ def serve() -> None:
     import llm.cli
 
     memory.SETTLING = 0.05
-    warm_up(pathlib.Path(os.environ["WARM_UP"]))
+    home = memory.Home(pathlib.Path(os.environ["WARM_UP"]), isolated=True)
+    known_home(home)
+    typed(home, "I live in Leeds")
+    for what in ("write", "update", "undo"):
+        operate(what, home)  # once, so that no import is among the system calls of a child
     # Of twenty plain calls at once, llm 0.36 alone fails sixteen with "database is locked". Here
     # they log one after the other, so that where one is locked out after all, it is by memory.
     for place, name in ((llm.cli, "migrate"), (llm.Response, "log_to_db")):
@@ -129,31 +134,15 @@ def one_at_a_time(function: Any) -> Any:
     return alone
 
 
-class Forked:
-    """A worker that was started without a new interpreter."""
-
-    def poll(self) -> int | None:
-        return None
-
-
 def fork_worker(home: memory.Home) -> Any:
     """Do what `spawn_worker` does."""
     if os.fork():
-        return Forked()
+        return types.SimpleNamespace(poll=lambda: None)
     os.setsid()
     try:
         memory.run_worker(home, memory.Settings(os.environ))
     finally:
         os._exit(0)
-
-
-def warm_up(folder: pathlib.Path) -> None:
-    """Have every module imported, so that no import is among the system calls of a child."""
-    home = memory.Home(folder, isolated=True)
-    known_home(home)
-    typed(home, "I live in Leeds")
-    for what in ("write", "update", "undo"):
-        operate(what, home)
 
 
 def operate(what: str, home: memory.Home) -> None:

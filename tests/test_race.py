@@ -126,24 +126,17 @@ def work(home: Home, chance: random.Random, stop: Stop) -> int:
 
 
 def command(home: Home, chance: random.Random, stop: Stop) -> int:
-    """Do what the commands do: add, edit, undo, load, look."""
+    """Do what the commands do: add, undo, look."""
     changes = 0
     with Memory(home, PATIENCE) as opened:
         history = opened.history
         while not stop():
             before, fact = history.latest(), f"Added {changes}."
-            what = chance.choice(["rollback", "undo", "look", "last look", "edit", "add", "add", "add"])
-            if what == "rollback" and changes:
-                # Never to an empty file, which says nothing of what was saved.
-                history.overwrite("rollback", history.text(max(1, before - 1)))
-            elif what == "undo" and before > 2:
+            what = chance.choice(["undo", "look", "last look", "add", "add", "add"])
+            if what == "undo" and before > 2:
                 history.undo([before])
             elif "look" in what:
                 history.settle(last=what == "last look")
-            elif what == "edit":
-                seen = history.text(before)
-                threading.Event().wait(0.02)
-                history.settle("edit", seen)
             else:
                 history.change("add", lambda text, fact=fact: Document(text).add("Interests", fact).text)  # type: ignore[misc]
             changes += history.latest() - before

@@ -77,18 +77,6 @@ def test_a_call_ends_while_its_worker_goes_on_and_shares_no_file_with_it(user: U
     assert b"LLM_MEMORY_AUTO" not in (process / "environ").read_bytes()
 
 
-@posix_only
-def test_a_worker_lock_that_cannot_be_opened_is_shown_by_status_and_learning_goes_on_without_it(user: User) -> None:
-    user.places.lock_file("worker").mkdir(parents=True)
-    user.says(SAID)
-    eventually(lambda: "worker.lock" in user.problems(), "the report")
-    assert user.facts == []
-    user.places.lock_file("worker").rmdir()
-    user.says(ALSO)
-    user.comes_to_know(SAID, ALSO)
-    eventually(lambda: user.problems() == "", "the all-clear")
-
-
 # The end
 
 
@@ -113,6 +101,30 @@ def test_a_worker_stays_for_what_is_tried_again_soon(user: User) -> None:
     with impatient_worker(user, idle=0.05, LLM_MEMORY_UPDATE_INTERVAL="0.01"):
         pass
     assert user.status()["set_aside"][0]["turns"] == 1
+
+
+FINDS_A_NOTE = """
+import os, sys
+import llm.cli
+import llm_user_memory as memory
+memory.IDLE_EXIT = 0
+looks = []
+def poll(home, settings, *, last):
+    looks.append(last)
+    print(last, flush=True)
+    return len(looks) == 1
+memory._poll = poll
+memory.run_worker(memory.Home.in_use()[-1], memory.Settings({"LLM_MEMORY_UPDATE_INTERVAL": "0.01"}))
+"""
+
+
+def test_a_worker_that_finds_something_when_it_looks_once_more_goes_on(user: User) -> None:
+    """What was typed just before may share its request with others, so it is not learned at this look."""
+    user.places.create()
+    done = subprocess.run(
+        [sys.executable, "-c", FINDS_A_NOTE], env=user.env, capture_output=True, timeout=PATIENCE, check=True
+    )
+    assert done.stdout.split() == [b"True", b"True"]
 
 
 def test_a_worker_exits_when_its_home_vanishes_and_does_not_recreate_it(user: User) -> None:
