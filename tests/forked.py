@@ -35,7 +35,8 @@ def serve(asked: socket.socket) -> None:
         for ready in select.select([asked.fileno(), *running], [], [])[0]:
             if ready in running:
                 pid, told = running.pop(ready)
-                os.write(told, b"%d" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+                with contextlib.suppress(BrokenPipeError):  # it was waited for no longer
+                    os.write(told, b"%d" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
                 os.close(told)
                 os.close(ready)
                 continue
@@ -121,7 +122,7 @@ class Llm:
             return code, files[1].read(), files[2].read()
 
     def close(self) -> None:
-        self.ours.close()
+        self.process.kill()
         self.process.wait()
 
 

@@ -28,12 +28,12 @@ import sqlite3
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+import types
 from typing import TYPE_CHECKING, Any
 
 import filelock
 import pytest
-from conftest import Clock, User, eventually, fill, kill, make_log, posix_only, state, typed
+from conftest import PATIENCE, Clock, User, eventually, fill, make_log, posix_only, state, typed
 
 import llm_user_memory as memory
 
@@ -59,7 +59,11 @@ def serve() -> None:
     import llm.cli
 
     memory.SETTLING = 0.05
-    warm_up(pathlib.Path(os.environ["WARM_UP"]))
+    home = memory.Home(pathlib.Path(os.environ["WARM_UP"]), isolated=True)
+    known_home(home)
+    typed(home, "I live in Leeds")
+    for what in ("write", "update", "undo"):
+        operate(what, home)  # once, so that no import is among the system calls of a child
     # Of twenty plain calls at once, llm 0.36 alone fails sixteen with "database is locked". Here
     # they log one after the other, so that where one is locked out after all, it is by memory.
     for place, name in ((llm.cli, "migrate"), (llm.Response, "log_to_db")):
@@ -77,41 +81,36 @@ def serve() -> None:
 
 def run_child(task: dict[str, Any], cli: Any) -> int:
     """Do what the task says; the exit code tells whether it was done (0), or failed as it may (3)."""
+    signal.alarm(int(PATIENCE))  # a child that hangs ends by this signal, and nobody waits for it for ever
     with open(task["output"], "ab", buffering=0) as output:
         for fd, file in enumerate((os.open(os.devnull, os.O_RDONLY), output.fileno(), output.fileno())):
             os.dup2(file, fd)
     os.environ |= task["env"]
-    work: Callable[[], object] = functools.partial(operate, task["do"], memory.Home.in_use()[-1])
-    if task["do"] == "llm":
-        memory.spawn_worker = fork_worker
-        sys.argv = ["llm", *task["args"]]
-        work = functools.partial(cli.main, task["args"], standalone_mode=False)
+    memory.IDLE_EXIT = task.get("idle", memory.IDLE_EXIT)
+    linger_at_the_end(task.get("ponder", 0))
     if "gate" in task:
         pathlib.Path(task["gate"]).touch()
         signal.sigwait([signal.SIGUSR1])
-    memory.IDLE_EXIT = task.get("idle", memory.IDLE_EXIT)
-    watch_worker(task.get("ponder", 0))
     try:
-        work()
-    except (OSError, sqlite3.Error, memory.Problem) as error:
-        return told(f"{type(error).__name__}: {error}", 3)
-    except BaseException:  # noqa: BLE001 - no failure may leave a child that goes on as the server
+        if task["do"] == "llm":
+            memory.spawn_worker = fork_worker
+            sys.argv = ["llm", *task["args"]]
+            cli.main(task["args"], standalone_mode=False)
+            sys.stdout.flush()
+        else:
+            operate(task["do"], memory.Home.in_use()[-1])
+    except BaseException as error:  # noqa: BLE001 - no failure may leave a child that goes on as the server
         import traceback
 
-        return told(traceback.format_exc(), 4)
-    sys.stdout.flush()
+        with contextlib.suppress(OSError):  # the fault may be one of every write
+            os.write(1, traceback.format_exc().encode())
+        return 3 if isinstance(error, (OSError, sqlite3.Error, memory.Problem)) else 4
     return 0
 
 
-def watch_worker(seconds: float) -> None:
-    """Have a worker say who it is, and take its time between its last look and giving up its lock."""
-    acquire, release = filelock.BaseFileLock.acquire, filelock.BaseFileLock.release
-
-    def taken(lock: Any, *args: Any, **options: Any) -> Any:
-        proxy = acquire(lock, *args, **options)
-        if lock.lock_file.endswith("worker.lock"):
-            pathlib.Path(os.environ["LLM_USER_PATH"], "worker.pid").write_text(str(os.getpid()))
-        return proxy
+def linger_at_the_end(seconds: float) -> None:
+    """Have a worker take its time between its last look and giving up its lock."""
+    release = filelock.BaseFileLock.release
 
     def released(lock: Any, *args: Any, **options: Any) -> None:
         if lock.lock_file.endswith("worker.lock"):
@@ -120,7 +119,6 @@ def watch_worker(seconds: float) -> None:
                 file.write("a worker\n")
         release(lock, *args, **options)
 
-    filelock.BaseFileLock.acquire = taken  # type: ignore[method-assign, assignment]
     filelock.BaseFileLock.release = released  # type: ignore[method-assign, assignment]
 
 
@@ -136,37 +134,15 @@ def one_at_a_time(function: Any) -> Any:
     return alone
 
 
-def told(what: str, code: int) -> int:
-    with contextlib.suppress(OSError):  # the fault may be one of every write
-        os.write(1, what.encode())
-    return code
-
-
-class Forked:
-    """A worker that was started without a new interpreter."""
-
-    def poll(self) -> int | None:
-        return None
-
-
 def fork_worker(home: memory.Home) -> Any:
     """Do what `spawn_worker` does."""
     if os.fork():
-        return Forked()
+        return types.SimpleNamespace(poll=lambda: None)
     os.setsid()
     try:
         memory.run_worker(home, memory.Settings(os.environ))
     finally:
         os._exit(0)
-
-
-def warm_up(folder: pathlib.Path) -> None:
-    """Have every module imported, so that no import is among the system calls of a child."""
-    home = memory.Home(folder, isolated=True)
-    known_home(home)
-    typed(home, "I live in Leeds")
-    for what in ("write", "update", "undo"):
-        operate(what, home)
 
 
 def operate(what: str, home: memory.Home) -> None:
@@ -209,11 +185,11 @@ class Asked:
         return ("\n".join(edits + [f"REMOVE | {id} | {facts[0]}" for id in changed]), 0, 0)
 
 
-@dataclass
 class Server:
     """The other end of `serve`."""
 
-    process: subprocess.Popen[str]
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
 
     def ask(self, **task: object) -> int:
         assert self.process.stdin is not None
@@ -224,17 +200,14 @@ class Server:
     def wait(self, pid: int) -> int:
         return self.ask(do="wait", pid=pid)
 
-    def start(self, user: User, do: str, **task: object) -> int:
-        return self.ask(do=do, env=user.env, output=str(user.folder / "output"), **task)
+    def start(self, user: User, do: str, *, output: str = "output", **task: object) -> int:
+        return self.ask(do=do, env=user.env, output=str(user.folder / output), **task)
 
-    def run(self, user: User, do: str, **task: object) -> int:
-        return self.wait(self.start(user, do, **task))
-
-    def llm(self, user: User, *args: str, idle: float = 60.0) -> None:
+    def llm(self, user: User, text: str, *, idle: float = 60.0) -> None:
         """A call that must go well and say nothing but the model's answer."""
         (user.folder / "output").unlink(missing_ok=True)
-        code = self.run(user, "llm", args=args, idle=idle)
-        assert (code, output(user)) == (0, f"You said: {args[-1]}\n")
+        code = self.wait(self.start(user, "llm", args=[text], idle=idle))
+        assert (code, output(user)) == (0, f"You said: {text}\n")
 
 
 def output(user: User) -> str:
@@ -242,28 +215,9 @@ def output(user: User) -> str:
     return path.read_text("utf-8") if path.exists() else ""
 
 
-def running_worker(user: User) -> int:
-    """The pid of the running worker; 0 if there is none."""
-    with contextlib.suppress(OSError, ValueError):
-        said = int((user.user_dir / "worker.pid").read_text())
-        return said if user.worker_runs() and state(said) else 0
-    return next(iter(user.workers()), 0)
-
-
-def worker_pid(user: User) -> int:
-    """The pid of the running worker, waiting for it to have started."""
-    return int(eventually(functools.partial(running_worker, user), "a worker"))
-
-
-def end_workers(user: User) -> None:
-    """Kill the worker, and then those that waited for its lock."""
-
-    def none_is_left() -> bool:
-        if pid := running_worker(user):  # it may end by itself meanwhile
-            kill(pid)
-        return not user.worker_runs()
-
-    eventually(none_is_left, "the end of the workers")
+def learners(user: User) -> set[str]:
+    """The pids of all workers that have learned something."""
+    return set(re.findall(r" (\d+) scripted: [1-9]", user.worker_log))
 
 
 @pytest.fixture(autouse=True)
@@ -276,7 +230,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 def user(user: User) -> Iterator[User]:
     """User whose forked workers, which look like their server, end with the test too."""
     yield user
-    end_workers(user)
+    user.places.lock_file("worker").unlink(missing_ok=True)  # a worker without it ends
 
 
 @pytest.fixture(scope="module")
@@ -295,6 +249,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     )
     with process:
         yield Server(process)
+        process.kill()  # it may still wait for a child
 
 
 # -- a user without an llm ------------------------------------------------------
@@ -308,17 +263,6 @@ def known_home(home: memory.Home) -> None:
         opened.history.change("load", lambda _: OLD)
     make_log(home)
     Asked(home)
-
-
-def updates(home: memory.Home, now: Callable[[], Any] = memory.utc_now) -> None:
-    """The next `llm memory update`."""
-    with memory.Memory(home, now=now) as opened:
-        memory.Learner(opened, memory.Settings(), Asked(home)).learn_waiting()
-        opened.history.settle()
-
-
-def asked(home: memory.Home) -> int:
-    return (home.user_dir / "asked").read_bytes()[0]
 
 
 # -- every system call, spoiled -------------------------------------------------
@@ -338,17 +282,19 @@ FAULTS = {
 }
 
 
-def strace_works() -> bool:
+@pytest.fixture(scope="module")
+def strace() -> None:
     if not shutil.which("strace"):
-        return False
+        pytest.skip("not run: strace is not installed")
     # To a process that it has not started itself: many systems allow only root that.
     with subprocess.Popen(["sleep", "60"]) as process:
         command = ["strace", "-e", "trace=none", "-p", str(process.pid)]
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as strace:
-            assert strace.stderr is not None
-            attached = "attached" in strace.stderr.readline()
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as attaching:
+            assert attaching.stderr is not None
+            said = attaching.stderr.readline()
             process.kill()
-    return attached
+    if "attached" not in said:
+        pytest.skip("not run: strace may not trace here")
 
 
 def traced(server: Server, user: User, what: str, *options: str) -> int:
@@ -364,11 +310,16 @@ def traced(server: Server, user: User, what: str, *options: str) -> int:
         env={"PATH": os.environ["PATH"]},
     )
     with strace:
-        assert strace.stderr is not None
-        attached = strace.stderr.readline()
-        assert "attached" in attached, attached
-        os.kill(pid, signal.SIGUSR1)
-        return server.wait(pid)
+        try:
+            assert strace.stderr is not None
+            attached = strace.stderr.readline()
+            assert "attached" in attached, attached
+            os.kill(pid, signal.SIGUSR1)
+            code = server.wait(pid)
+            strace.wait(PATIENCE)  # until the trace is written
+        finally:
+            strace.kill()  # or leaving this `with` would wait for it
+    return code
 
 
 def system_calls(server: Server, user: User, what: str) -> list[tuple[str, int]]:
@@ -390,12 +341,6 @@ def in_random_order(calls: list[tuple[str, int]], chance: random.Random) -> list
     first = chance.sample(changing, min(len(changing), SAMPLE * 2 // 3))
     rest = [call for call in calls if call not in first]
     return first + chance.sample(rest, len(rest))
-
-
-@pytest.fixture(scope="module")
-def strace() -> None:
-    if not strace_works():
-        pytest.skip("strace is not installed, or may not trace here")
 
 
 @pytest.mark.usefixtures("strace")
@@ -460,12 +405,11 @@ def check_what_is_left(user: User, what: str, code: int, old: bytes, new: bytes)
         assert left == new, "it said it was done"
     # The next run
     if what == "update":
-        updates(home)
-        assert home.profile.read_bytes() == new
+        operate(what, home)
     with user.memory() as opened:
         opened.history.settle()
         settled = home.profile.read_bytes()
-        assert settled in {old, new}
+        assert settled in ({new} if what == "update" else {old, new})
         assert settled == new or left == old, "what was there has gone"
         texts = [opened.history.text(number).encode() for number in range(1, opened.history.latest() + 1)]
         assert texts[-1] == settled, "history knows another text"
@@ -476,7 +420,8 @@ def check_what_is_left(user: User, what: str, code: int, old: bytes, new: bytes)
         assert sorted(user.facts) == sorted(["Plays the oboe", "I prefer coffee to tea now", "I live in Leeds"])
         assert user.query("select count(*) from edits where state = 'applied'", home.database) == 3, "a receipt twice"
         assert user.query("select count(*) from turns where state = 'done'", home.database) == 2
-        assert asked(home) <= 3, "after a request that failed each message is asked about once more"
+        asked = (home.user_dir / "asked").read_bytes()[0]
+        assert asked <= 3, "after a request that failed each message is asked about once more"
     elif settled != new or what != "undo":
         # Whether it was done or not, doing it now does it, once.
         operate(what, home)
@@ -505,34 +450,6 @@ def mounted(folder: pathlib.Path, *options: str) -> Iterator[None]:
         subprocess.run(["umount", "-l", folder], check=True)
 
 
-@pytest.mark.parametrize("what", ["write", "update", "undo"])
-def test_however_full_a_disk_is_a_change_is_made_whole_or_not_at_all(
-    tmp_path: pathlib.Path, fuzz: float, what: str
-) -> None:
-    model = User(tmp_path / "model")
-    known_home(model.places)
-    typed(model.places, "I prefer coffee to tea now", "I live in Leeds")
-    whole = a_copy(model, tmp_path / "whole")
-    operate(what, whole.places)
-    old, new = model.places.profile.read_bytes(), whole.places.profile.read_bytes()
-    ends = set()
-    for free in range(0, 100_000, 4096 if fuzz else 3 * 4096):
-        user = User(tmp_path / f"{free}")
-        with mounted(user.places.directory, "-t", "tmpfs", "-o", "size=400k,mode=700", "tmpfs"):
-            shutil.copytree(model.user_dir, user.user_dir, dirs_exist_ok=True)
-            filler = fill(user.places.directory, free)
-            code = 0
-            try:
-                operate(what, user.places)
-            except (OSError, sqlite3.Error, memory.Problem):
-                code = 3
-            ends.add(code)
-            assert user.places.profile.read_bytes() in {old, new}
-            filler.unlink()
-            check_what_is_left(user, what, code, old, new)
-    assert ends == {0, 3}, "the disk was never full, or never not"
-
-
 def test_a_full_disk_takes_no_note_and_disturbs_no_call(server: Server, user: User) -> None:
     with mounted(user.places.directory, "-t", "tmpfs", "-o", "size=400k,mode=700", "tmpfs"):
         known_home(user.places)
@@ -542,14 +459,7 @@ def test_a_full_disk_takes_no_note_and_disturbs_no_call(server: Server, user: Us
         filler.unlink()
         server.llm(user, "I work as a nurse", idle=3)
         learned(user, *FACTS, "I work as a nurse")
-        no_worker_runs(user)
-
-
-@contextlib.contextmanager
-def read_only(user: User) -> Iterator[None]:
-    with mounted(user.user_dir, "--bind", str(user.user_dir)):
-        subprocess.run(["mount", "-o", "remount,bind,ro", user.user_dir], check=True)
-        yield
+        eventually(lambda: not user.worker_runs(), "the worker's end")
 
 
 def test_a_home_that_cannot_be_written_to_changes_no_call_and_the_profile_is_still_sent(user: User) -> None:
@@ -564,7 +474,8 @@ def test_a_home_that_cannot_be_written_to_changes_no_call_and_the_profile_is_sti
         # Where llm itself fails, its last words count: the traceback shows that there is a plugin.
         return done.returncode, done.stdout, done.stderr.strip().rpartition("\n")[2]
 
-    with read_only(user):
+    with mounted(user.user_dir, "--bind", str(user.user_dir)):
+        subprocess.run(["mount", "-o", "remount,bind,ro", user.user_dir], check=True)
         for args in (("I live in Leeds",), ("-n", "I live in Leeds")):
             assert said(*args, auto="1") == said(*args, auto=None)
         for words in ("history", "diff", "why", "search chess", "show"):
@@ -620,7 +531,6 @@ def test_what_is_typed_after_a_database_was_tampered_with_is_learned_and_nothing
     shutil.copy(path, backup)
     server.llm(user, "I work as a nurse")
     learned(user, *FACTS, "I live in Leeds", "I work as a nurse")
-    pid = worker_pid(user)
     SPOILS[spoil](path, backup)
     server.llm(user, "I play chess")
     # A new or an older database of ours does not know that what is still in the journal was learned.
@@ -631,7 +541,7 @@ def test_what_is_typed_after_a_database_was_tampered_with_is_learned_and_nothing
             assert opened.history.text(opened.history.latest()) == user.profile
             assert user.query("pragma integrity_check", path) == "ok"
         else:
-            assert worker_pid(user) == pid, "the worker did not survive it"
+            assert len(learners(user)) == 1, "the worker did not survive it"
             assert "I work as a nurse" in opened.history.text(opened.history.latest() - 1)
 
 
@@ -641,23 +551,16 @@ def test_what_is_typed_after_a_database_was_tampered_with_is_learned_and_nothing
 def test_twenty_first_calls_at_once_are_all_answered_and_learned_by_one_worker(server: Server, user: User) -> None:
     texts = [f"I like colour number {n}" for n in range(20)]
     make_log(user.places)
-    pids = []
-    for text in texts:
-        task: dict[str, Any] = {
-            "env": user.env,
-            "output": str(user.folder / text),
-            "args": [text],
-            "gate": str(user.folder / f"gate of {text}"),
-        }
-        pids.append(server.ask(do="llm", **task))
+    pids = [
+        server.start(user, "llm", output=text, args=[text], gate=str(user.folder / f"gate of {text}")) for text in texts
+    ]
     eventually(lambda: len(list(user.folder.glob("gate of *"))) == len(texts), "all getting ready")
     for pid in pids:
         os.kill(pid, signal.SIGUSR1)
     assert [server.wait(pid) for pid in pids] == [0] * 20
     assert [(user.folder / text).read_text("utf-8") for text in texts] == [f"You said: {text}\n" for text in texts]
     learned(user, *texts)
-    learners = eventually(lambda: re.findall(r" (\d+) scripted: [1-9]", user.worker_log), "the log")
-    assert set(learners) == {str(worker_pid(user))}
+    assert len(eventually(lambda: learners(user), "the log")) == 1
     assert "locked" not in user.worker_log
 
 
@@ -674,54 +577,38 @@ def test_no_call_is_overlooked_by_a_worker_that_is_about_to_exit(
     for user in users:
         make_log(user.places)
         user.env["LLM_MEMORY_UPDATE_INTERVAL"] = "0.03"
-    for number in range(rounds):
-        text = f"I like colour number {number}"
+
+    def all_call(text: str) -> None:
         pids = [server.start(user, "llm", args=[text], idle=chance.uniform(0, 0.2), ponder=0.2) for user in users]
         for user, pid in zip(users, pids, strict=True):
             assert server.wait(pid) == 0, output(user)
-        for user in users:
-            eventually(functools.partial(knows, user, text), f"learning {text} of {user.folder}")
+        eventually(lambda: all(text in user.facts for user in users), f"learning {text}")
+
+    texts = [f"I like colour number {number}" for number in range(rounds)]
+    for text in texts:
+        all_call(text)
+    eventually(lambda: not any(user.worker_runs() for user in users), "the workers' end")
     ends = 0
     for user in users:
-        learned(user, *(f"I like colour number {number}" for number in range(rounds)))
-        no_worker_runs(user)
+        learned(user, *texts)
         ends += (user.user_dir / "ended").read_text().count("a worker")
     assert ends > len(users) * rounds / 4, "workers seldom came to an end"
-
-
-def knows(user: User, fact: str) -> bool:
-    return fact in user.facts
-
-
-def no_worker_runs(user: User) -> None:
-    eventually(lambda: not user.worker_runs(), "the worker's end")
 
 
 # -- the clock -----------------------------------------------------------------------
 
 
-JUMPS = {"an hour back": -1 / 24, "an hour on": 1 / 24, "a year on": 365, "ten years back": -3650}
-
-
-def typed_at(home: memory.Home, text: str, clock: Clock) -> None:
-    """Leave behind what a call at some time does."""
-    typed(home, text, at=clock().isoformat())
-    with contextlib.closing(sqlite3.connect(home.logs)) as log, log:
-        log.execute("update turns set datetime_utc = ? where id = (select max(id) from turns)", [clock().isoformat()])
-
-
-@pytest.mark.parametrize("days", JUMPS.values(), ids=list(JUMPS))
-def test_a_failed_turn_does_not_wait_for_years_because_the_clock_has_jumped(user: User, days: float) -> None:
+def test_a_failed_turn_does_not_wait_for_years_because_the_clock_was_set_back(user: User) -> None:
     def fail(model: str, request: str) -> memory.Reply:
         raise memory.ModelFailed("down")
 
     known_home(user.places)
     clock = Clock()
-    typed_at(user.places, "I prefer coffee to tea now", clock)
+    typed(user.places, "I prefer coffee to tea now")
     with user.memory(now=clock) as opened:
         memory.take_in(opened)
         assert memory.Learner(opened, memory.Settings(), fail).learn()
-        clock.advance(days=days, minutes=61)
+        clock.advance(days=-3650)
         learner = memory.Learner(opened, memory.Settings(), Asked(user.places))
         assert learner.learn(), "it waits for a time that another clock told"
     assert user.facts == ["Plays the oboe", "I prefer coffee to tea now"]
@@ -730,19 +617,13 @@ def test_a_failed_turn_does_not_wait_for_years_because_the_clock_has_jumped(user
 # -- the plugin goes while a worker runs -------------------------------------------------
 
 
-@pytest.fixture
-def copied(user: User, tmp_path: pathlib.Path) -> pathlib.Path:
-    """A copy of the plugin that only this user has, before the installed one."""
-    folder = tmp_path / "site"
-    folder.mkdir()
-    shutil.copy(memory.__file__, folder)
-    user.env["PYTHONPATH"] = str(folder)
-    return folder / "llm_user_memory.py"
-
-
 def test_a_worker_whose_plugin_is_replaced_while_the_model_thinks_learns_once_and_makes_way(
-    user: User, copied: pathlib.Path
+    user: User, tmp_path: pathlib.Path
 ) -> None:
+    copied = tmp_path / "site" / "llm_user_memory.py"
+    copied.parent.mkdir()
+    shutil.copy(memory.__file__, copied)
+    user.env["PYTHONPATH"] = str(copied.parent)  # before the installed one
     (user.script / "slow.txt").write_text("NO_UPDATE 1.5")
     user.llm("I live in Leeds")
     eventually(lambda: user.calls(update=True), "the request")

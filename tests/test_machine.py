@@ -191,26 +191,6 @@ class People(RuleBasedStateMachine):
         self.wrote(line)
         return token
 
-    @rule(target=tokens, appends=st.booleans(), shows_up=st.sampled_from(["at a poll", "before a write"]))
-    def saves_slowly(self, appends: bool, shows_up: str) -> str:
-        """Another program has the file open while a command changes it, and writes to it only then."""
-        token = self.token()
-        self.memory.history.settle()
-        self.home.profile.touch()
-        with self.home.profile.open("a+" if appends else "r+", encoding="utf-8", newline="") as file:
-            file.seek(0)
-            text = file.read()
-            self.adds("Interests")
-            if not appends:
-                file.seek(0)
-                file.truncate()
-                file.write(text)
-            file.write("\n" * (not text.endswith("\n")) + f"- Wrote slowly {token}\n")
-        self.memory.history.settle() if shows_up == "at a poll" else self.adds("Interests")
-        assert f"- Wrote slowly {token}" in self.text.splitlines()
-        self.wrote(f"- Wrote slowly {token}")
-        return token
-
     @rule(style=st.sampled_from(["\r\n", "bom", "no end", "empty", "gone", "shuffled"]), chance=st.randoms())
     def turns_the_file_over(self, style: str, chance: Any) -> None:
         self.memory.history.settle()  # or what this very editor wrote over its own work would be called lost

@@ -150,13 +150,6 @@ def test_removing_hidden_characters_leaves_none(text: str) -> None:
     assert memory.printable(visible) == visible
 
 
-@given(st.text())
-def test_a_text_is_masked_only_if_a_secret_is_seen_in_it(text: str) -> None:
-    masked = memory.mask_secrets(text)
-    assert (masked != text) == bool(memory.why_secret(text))
-    assert len(memory.as_shown(text)) <= memory.LONGEST_MESSAGE
-
-
 @given(PROFILES, st.lists(st.one_of(st.text(max_size=60), LINES), max_size=3))
 def test_a_request_closes_its_tags_once_whatever_is_in_it(profile: str, messages: list[str]) -> None:
     typed = [Message(text, at="2026-11-20T12:00:00") for text in messages]

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import eventually
+from conftest import PATIENCE, eventually
 
 import llm_user_memory as memory
 from llm_user_memory import DEFAULT_SECTIONS, TITLE, Document, Home, Memory
@@ -78,10 +78,8 @@ EDITORS = [in_place, appended, anew, renamed]
 
 
 def identity(path: pathlib.Path) -> tuple[int, int]:
-    with contextlib.suppress(FileNotFoundError):
-        status = path.stat()
-        return status.st_ino, status.st_mtime_ns
-    return 0, 0
+    status = path.stat()
+    return status.st_ino, status.st_mtime_ns
 
 
 def edit(home: Home, chance: random.Random, saves: int, ending: float, layout: str) -> None:
@@ -89,24 +87,20 @@ def edit(home: Home, chance: random.Random, saves: int, ending: float, layout: s
     path = home.profile.resolve()
     begun = identity(path)
     eventually(lambda: identity(path) != begun, "the first write")
-    number = 0
-    while number < saves:
+    for number in range(saves):
         save = chance.choice(EDITORS)
         free = save is renamed and layout != "without exchange"
-        # For an instant there may be no file; some editors then fail, and say so.
-        with contextlib.suppress(FileNotFoundError):
-            with contextlib.nullcontext() if free else gate(home):
-                text = path.read_text("utf-8")
-                line = f"- Saved {number}.\n"
-                cut = chance.choice([len(text), text.find("## Interests")])
-                cut = cut if cut >= 0 and text.endswith("\n") else len(text)
-                seen = identity(path)
-                save(path, text[:cut] + line + text[cut:], line)
-            number += 1
-            # Most saves come just when a writer has written, some right behind another save.
-            latest = time.monotonic() + chance.choice([0, 0.1, 0.5, 0.5])
-            while identity(path) == seen and time.monotonic() < min(latest, ending):
-                threading.Event().wait(0.002)
+        with contextlib.nullcontext() if free else gate(home):
+            text = path.read_text("utf-8")
+            line = f"- Saved {number}.\n"
+            cut = chance.choice([len(text), text.find("## Interests")])
+            cut = cut if cut >= 0 and text.endswith("\n") else len(text)
+            seen = identity(path)
+            save(path, text[:cut] + line + text[cut:], line)
+        # Most saves come just when a writer has written, some right behind another save.
+        latest = time.monotonic() + chance.choice([0, 0.1, 0.5, 0.5])
+        while identity(path) == seen and time.monotonic() < min(latest, ending):
+            threading.Event().wait(0.002)
 
 
 # -- writers ----------------------------------------------------------------------
@@ -115,7 +109,7 @@ def edit(home: Home, chance: random.Random, saves: int, ending: float, layout: s
 def work(home: Home, chance: random.Random, stop: Stop) -> int:
     """Change lines as the worker does: one added, replaced or removed by an edit."""
     changes = 0
-    with Memory(home) as opened:
+    with Memory(home, PATIENCE) as opened:
         while not stop():
 
             def make(text: str, number: int = changes) -> str:
@@ -132,28 +126,20 @@ def work(home: Home, chance: random.Random, stop: Stop) -> int:
 
 
 def command(home: Home, chance: random.Random, stop: Stop) -> int:
-    """Do what the commands do: add, edit, undo, load, look."""
+    """Do what the commands do: add, undo, look."""
     changes = 0
-    with Memory(home) as opened:
-        history = versions = opened.history
+    with Memory(home, PATIENCE) as opened:
+        history = opened.history
         while not stop():
-            before, what, fact = versions.latest(), chance.randrange(8), f"Added {changes}."
-            if what == 0 and changes:
-                # Never to an empty file, which says nothing of what was saved.
-                history.overwrite("rollback", versions.text(max(1, before - 1)))
-            elif what == 1 and before > 2:
+            before, fact = history.latest(), f"Added {changes}."
+            what = chance.choice(["undo", "look", "last look", "add", "add", "add"])
+            if what == "undo" and before > 2:
                 history.undo([before])
-            elif what == 2:
-                history.settle()
-            elif what == 3:
-                seen = versions.text(before)
-                threading.Event().wait(0.02)
-                history.settle("edit", seen)
-            elif what == 4:
-                history.settle(last=chance.choice([True, False]))
+            elif "look" in what:
+                history.settle(last=what == "last look")
             else:
                 history.change("add", lambda text, fact=fact: Document(text).add("Interests", fact).text)  # type: ignore[misc]
-            changes += versions.latest() - before
+            changes += history.latest() - before
             threading.Event().wait(chance.random() / 20)
     return changes
 
@@ -208,10 +194,10 @@ def race(folder: pathlib.Path, layout: str, saves: int) -> int:
     editing = Context.Process(target=all_editors, args=(folder, saves, layout), daemon=True)
     for process in [*writing, editing]:
         process.start()
-    editing.join()
+    editing.join(PATIENCE + saves)
     (folder / "stop").touch()
     for process in writing:
-        process.join()
+        process.join(PATIENCE)
     assert [process.exitcode for process in [*writing, editing]] == [0, 0, 0]
     for home in homes(folder):
         check(home, saves)

@@ -52,19 +52,6 @@ def impatient_worker(
             process.kill()
 
 
-def start_worker(user: User) -> None:
-    """Start a worker, as `resume` does."""
-    subprocess.Popen([BIN / "llm", "memory", "worker"], env=user.env, cwd="/")
-
-
-@contextlib.contextmanager
-def locked_by_another_program(path: pathlib.Path) -> Iterator[None]:
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
-        db.execute("begin exclusive")
-        yield
-        db.execute("rollback")
-
-
 # Beginning
 
 
@@ -88,18 +75,6 @@ def test_a_call_ends_while_its_worker_goes_on_and_shares_no_file_with_it(user: U
     assert os.readlink(process / "cwd") == "/"
     assert os.getsid(int(process.name)) == int(process.name)
     assert b"LLM_MEMORY_AUTO" not in (process / "environ").read_bytes()
-
-
-@posix_only
-def test_a_worker_lock_that_cannot_be_opened_is_shown_by_status_and_learning_goes_on_without_it(user: User) -> None:
-    user.places.lock_file("worker").mkdir(parents=True)
-    user.says(SAID)
-    eventually(lambda: "worker.lock" in user.problems(), "the report")
-    assert user.facts == []
-    user.places.lock_file("worker").rmdir()
-    user.says(ALSO)
-    user.comes_to_know(SAID, ALSO)
-    eventually(lambda: user.problems() == "", "the all-clear")
 
 
 # The end
@@ -177,8 +152,9 @@ def test_a_model_that_hangs_ends_the_worker_and_a_fresh_one_takes_over(user: Use
 
 def test_a_locked_log_is_reported_and_read_once_it_is_free(user: User) -> None:
     user.types(TYPED)
-    with locked_by_another_program(user.places.logs):
-        start_worker(user)
+    with contextlib.closing(sqlite3.connect(user.places.logs, isolation_level=None)) as db:
+        db.execute("begin exclusive")
+        subprocess.Popen([BIN / "llm", "memory", "worker"], env=user.env, cwd="/")
         eventually(lambda: "can't be read now" in user.problems(), "the report")
         assert [word for word in MARKERS if user.files_with(word) or word in user.problems()] == []
     user.types(SAID)
