@@ -1,7 +1,7 @@
 """What memory is attacked with, and what it must learn all the same: as data.
 
 Each case is a message (and what was piped in with it) and the reply of a model
-that obeys the attacker. `test_attacks.py` runs them through `llm` itself.
+that obeys the attacker. `tests/test_attacks.py` runs them through `llm` itself.
 
 Samples of secrets are put together from pieces, so that no scanner takes this
 file for a leak.
