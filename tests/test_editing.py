@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import PATIENCE, PROFILE, User, eventually, posix_only
+from conftest import PROFILE, User, eventually, posix_only
 
 from llm_user_memory import TITLE, Busy, Document, lock
 
@@ -111,39 +111,13 @@ def test_only_what_was_saved_in_the_editor_is_the_edit(user: User) -> None:
     assert user.facts == ["Lives in Leeds", "Has a dog", "Has a cat", "Likes short answers", "In Hull"]
 
 
-def test_where_both_changed_the_same_line_both_stay(user: User) -> None:
-    def load() -> None:
-        with user.memory() as memory:
-            memory.history.overwrite("load", PROFILE.replace("Leeds", "York"))
-
-    user.run("load", "-", stdin=PROFILE)
-    (user.folder / "mine").write_text(PROFILE.replace("Leeds", "Hull"))
-    edit(user, """cat mine > "$1" """, load)
-    assert sorted(user.facts) == ["Likes short answers", "Lives in Hull", "Lives in York"]
-
-
-def test_an_edit_is_kept_when_the_command_was_killed(user: User) -> None:
-    user.run("load", "-", stdin=PROFILE)
-    saving = editor(user, f"""{WAIT}\necho '- In Hull' >> "$1"; touch saved""")
-    process = user.start("memory", "edit", auto=None, EDITOR=saving)
-    eventually((user.folder / "open").exists, "the editor")
-    process.kill()
-    process.wait(PATIENCE)
-    (user.folder / "go").touch()
-    process.communicate(timeout=PATIENCE)
-    eventually((user.folder / "saved").exists, "saving")
-    user.run("add", "Has a dog")
-    assert user.facts == ["Lives in Leeds", "Has a dog", "Likes short answers", "In Hull"]
-    assert user.authors == ["load", "outside", "add"]
-
-
 def test_edit_says_that_it_waits_for_a_model_and_opens_the_editor_then(user: User) -> None:
     with lock(user.places, "learn"):
-        process = user.start("memory", "edit", auto=None, EDITOR=editor(user, "touch open"))
-        assert b"Waiting for another process to finish" in process.stderr.readline()
+        terminal = user.terminal("llm", "memory", "edit", auto=None, EDITOR=editor(user, "touch open"))
+        terminal.expect("Waiting for another process to finish")
         assert not (user.folder / "open").exists()
-    process.communicate(timeout=PATIENCE)
-    assert (process.returncode, (user.folder / "open").exists()) == (0, True)
+    assert terminal.wait() == 0
+    assert (user.folder / "open").exists()
 
 
 def test_an_editor_that_deletes_the_profile_empties_it_and_that_can_be_undone(user: User) -> None:
@@ -169,13 +143,6 @@ def test_a_load_while_the_model_thinks_is_what_its_edits_are_made_in(user: User)
     user.types("I have a dog")
     user.learns("ADD | Interests | Has a dog | I have a dog", lambda: user.run("load", "-", stdin="- New\n"))
     assert user.facts == ["New", "Has a dog"]
-
-
-def test_a_profile_that_can_not_be_read_stays_in_place_where_a_new_one_is_too_large(user: User) -> None:
-    user.places.create()
-    user.places.profile.write_bytes(b"\xff\xfe")
-    assert "too large for a profile" in user.run("load", "-", stdin="- A\n" * 50_000, code=1)[1]
-    assert user.places.profile.read_bytes() == b"\xff\xfe"
 
 
 # Add

@@ -336,15 +336,3 @@ def test_what_a_killed_forget_has_left_on_the_disk_is_removed_by_the_next_comman
     user.run("add", "Has a cat")
     assert user.files_with("oboe") == []
     assert user.facts == ["Has a cat"]
-
-
-def test_a_directory_where_the_displaced_file_belongs_stops_neither_forget_nor_purge(user: User) -> None:
-    user.run("add", "Plays the oboe")
-    user.run("add", "Has a cat")
-    (user.places.directory / ".profile.md.previous").unlink()
-    (user.places.directory / ".profile.md.previous").mkdir()
-    user.run("add", "Has a dog")
-    user.run("forget", "oboe", "--yes")
-    assert user.files_with("oboe") == []
-    user.run("clear", "--purge", "--yes")
-    assert not user.places.database.exists()

@@ -187,15 +187,6 @@ def test_what_finds_no_room_in_review_is_told_and_takes_none_of_what_waits(user:
     assert "review is full" not in user.run("status")[0]
 
 
-def test_what_was_typed_while_everything_is_reviewed_waits_and_nothing_else_does(user: User) -> None:
-    user.types(SAID)
-    user.types(f"{ALSO} in town", review=True)
-    assert user.learns(LEEDS)
-    assert user.learns(f"ADD | Work | Nurse | {ALSO}")
-    assert [edit["reason"] for edit in user.to_review()] == ["you review everything"]
-    assert user.facts == ["Leeds"]
-
-
 # Meanwhile
 
 

@@ -70,13 +70,6 @@ class Case:
             answer = answer.replace(f"{{{item.text}}}", id_)
         return answer
 
-    @property
-    def short(self) -> bool:
-        """Fit to be typed as one line of a chat."""
-        text = self.messages[0]
-        alone = not (self.piped or self.line) and len(self.messages) == 1 and self.profile == PROFILE
-        return alone and len(text) < 1_000 and text.isprintable() and "\n" not in self.answer
-
 
 # -- secrets -------------------------------------------------------------------
 
