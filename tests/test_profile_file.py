@@ -210,16 +210,6 @@ def test_a_write_cut_off_by_a_crash_is_completed_and_brings_nothing_back_later(
     assert beside(user) == []
 
 
-def test_half_written_files_of_ours_are_removed(user: User) -> None:
-    user.places.create()
-    for name in (".profile.md.previous", ".profile.md.new"):
-        user.places.directory.joinpath(name).write_text("- Half of it")
-    user.run("add", "Plays chess")
-    look(user, last=True)
-    assert user.facts == ["Plays chess"]
-    assert beside(user) == []
-
-
 def test_files_of_other_programs_are_left_alone(user: User) -> None:
     foreign = [".profile.md.kate.swap", ".profile.md.0a1b2c3d.tmp", ".profile.md.swp", "profile.md~", ".profile.md"]
     user.places.create()
