@@ -7,8 +7,8 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from attacks import ATTACKS, CONTROLS, PROFILE, Case
-from conftest import Judgement, eventually, judge
+from attacks import ATTACKS, CONTROLS, Case
+from conftest import Judgement, judge
 
 import llm_user_memory as memory
 from llm_user_memory import Edit
@@ -157,25 +157,6 @@ def test_what_is_typed_or_piped_into_llm_teaches_only_what_it_should(idle: User,
         if case.piped:
             assert not any(case.piped[:40] in request for request in model.requests), case
         assert keeps_secret(idle, case, model), case
-
-
-def test_what_a_worker_did_is_logged_without_a_secret(user: User) -> None:
-    cases = [case for case in ATTACKS if case.secret and case.group == "secrets"]
-    user.profile = PROFILE
-    edits = "REMOVE | hunter2-raw | Hello there", "ADD | Notes | Says hello in Zanzibar | Hello there"
-    reply = "\n".join([*(case.answer for case in cases), *edits])
-    user.reply(reply)
-    typed = "\n".join(case.messages[0] for case in cases)
-    user.llm(typed)
-    user.settled()
-    (update,) = user.calls(update=True)
-    eventually(lambda: "scripted: 1 turns" in user.worker_log, "the log")
-    user.kill_worker()
-    assert "Zanzibar" not in user.worker_log, "the reason of a held edit names it"
-    for secret in [*(case.secret for case in cases), "hunter2-raw"]:
-        assert user.files_with(secret) == []
-    for case in cases:
-        assert case.secret not in update["prompt"] or case.name in {"in the section", "as an id"}
 
 
 def test_a_planted_profile_is_sent_disarmed_left_as_it_is_and_reported(user: User) -> None:

@@ -267,18 +267,13 @@ def test_what_only_looks_odd_can_be_a_line() -> None:
         ("our baby is due in may", "Baby due in May 2027"),
         ("I'm 58 and a baker", "Baker, born in 1968"),
         ("we use nodejs and sqlite at uni", "Uses Node.js and SQLite at University"),
-        ("my mail is me@corp.example", "Mail: me@corp.example"),
         ("we moved on Monday to Rome", "Moved to Rome on 16 November 2026"),
         ("Zopf ist mein Hund, bitte keine Katzenwitze", "Hat einen Hund namens Zopf; wünscht keine Witze über Katzen"),
         # wishes, denials, questions: what is meant is for the model to see
         ("can't stand coriander", "Dislikes coriander"),
         ("Please don't write long answers", "Prefers short answers"),
-        ("from now on answer in British English", "Wants answers in British English"),
         ("look at docs.astral.sh/uv first", "Wants docs.astral.sh/uv looked at first"),
-        ("всегда пиши код с типами", "Хочет код с типами"),
-        ("回答尽量简短", "喜欢简短的回答"),
         ("what's a good school for my twins", "Has twins"),
-        ("¿qué aceite lleva un Golf diésel del 2014?", "Tiene un Golf diésel del 2014"),
         # in short, and in full
         ("guitar is on tuesday and thursday", "Guitar lessons Tue and Thu"),
         ("guitar is on tue", "Guitar lessons on Tuesday"),
@@ -298,7 +293,6 @@ LITTLE = "you typed little of it"
     [
         ("I'm a nurse in Leeds", "Nurse in Berlin", "“Berlin”"),
         ("I'm a nurse in Leeds", "Nurse in Leeds (owes 40,000 pounds)", "“40,000”"),
-        ("I pay 15k for my wedding", "Pays 150,000 for the wedding", "“150,000”"),
         ("I take the 7:40 train", "Takes the 9:40 train", "“9:40”"),
         ("I took the train in 2021", "Took the train in 2013", "“2013”"),
         ("I keep notes in markdown", "At notes.evil.example keeps notes", "“notes.evil.example”"),
