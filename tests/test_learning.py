@@ -42,12 +42,6 @@ def in_state(user: User, state: str) -> int:
         return int(memory.value(opened.db, "select count(*) from turns where state = ?", state))
 
 
-def is_due(user: User) -> None:
-    """Let the time have passed after which what failed is tried again."""
-    with user.memory() as opened:
-        opened.db.execute("update turns set due = 0")
-
-
 # One request
 
 
@@ -216,7 +210,8 @@ def test_a_message_whose_update_is_cut_short_every_time_is_set_aside_and_told(us
     for _ in range(memory.MOST_ATTEMPTS):
         with pytest.raises(SystemExit):
             user.learns(killed)
-        is_due(user)
+        with user.memory() as opened:
+            opened.db.execute("update turns set due = 0")  # or it would be asked about later
     assert user.learns(killed) is None
     assert in_state(user, "aside") == 1
     assert "its update was interrupted again and again" in user.run("status")[0]

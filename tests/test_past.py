@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from llm.migrations import MIGRATIONS, migrate
 import llm_user_memory as memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 
 @pytest.fixture
@@ -208,12 +207,11 @@ def test_notes_that_can_not_be_read_are_an_error_in_words(here: User) -> None:
 # What was found so far
 
 
-def recalls(user: User, replies: Mapping[str, str], meanwhile: Callable[[], object] = int) -> None:
+def recalls(user: User, replies: Mapping[str, str]) -> None:
     """Learn from messages of the past, one in a request, with these replies, where {a line} stands for its id."""
     left = iter(replies.values())
 
     def ask(_: str, request: str) -> str:
-        meanwhile()
         ids = {line: id for id, line in re.findall(r"^\[([a-z]+)\] (.*)$", request, re.MULTILINE)}
         return next(left).format_map(ids)
 
@@ -221,8 +219,7 @@ def recalls(user: User, replies: Mapping[str, str], meanwhile: Callable[[], obje
         learner = memory.Learner(opened, memory.Settings(), answering(ask))
         for at, text in enumerate(replies, 1):
             message = memory.Message(text, f"turn-{at}", "thread-1", f"2026-01-0{at}T12:00:00+00:00")
-            with contextlib.nullcontext() if meanwhile is int else pytest.raises(memory.Busy):
-                learner.propose(memory.Batch("past", "scripted", [message]))
+            learner.propose(memory.Batch("past", "scripted", [message]))
 
 
 def test_corrections_of_what_was_found_wait_beside_it_and_are_made_with_it(user: User) -> None:
@@ -253,11 +250,11 @@ def test_corrections_of_what_was_found_wait_beside_it_and_are_made_with_it(user:
 
 
 def test_what_is_forgotten_while_the_model_thinks_is_not_offered(user: User) -> None:
-    def forget() -> None:
-        user.run("forget", "house", "--yes")
-
     user.run("load", "-", stdin="- Has a house\n")
-    recalls(user, {"I live in Leeds": "ADD | Interests | Lives in Leeds | I live in Leeds"}, forget)
+    said = memory.Message("I live in Leeds", "turn-1", "thread-1", "2026-01-01T12:00:00+00:00")
+    ask = answering(f"ADD | Notes | {said.text} | {said.text}", lambda: user.run("forget", "house", "--yes"))
+    with user.memory() as opened, pytest.raises(memory.Busy):
+        memory.Learner(opened, memory.Settings(), ask).propose(memory.Batch("past", "scripted", [said]))
     assert found(user) == []
 
 
