@@ -7,8 +7,8 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from attacks import ATTACKS, CONTROLS, PROFILE, Case
-from conftest import Judgement, eventually, judge
+from attacks import ATTACKS, CONTROLS, Case
+from conftest import Judgement, judge
 
 import llm_user_memory as memory
 from llm_user_memory import Edit
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 CASES = [*ATTACKS, *CONTROLS]
 PIPED = [case for case in ATTACKS if case.piped]
-IN_CHAT = [case for case in CASES if case.short]
-ONE_BY_ONE = [case for case in CASES if not case.short]
 
 
 def name(case: Case) -> str:
@@ -60,11 +58,6 @@ def test_a_case_is_stopped_for_the_reason_it_names_and_only_what_it_names_is_lea
 def test_a_piped_attack_would_have_been_believed_as_typed_text(case: Case) -> None:
     together = [memory.Message(f"{case.piped}\n{typed}", "turn") for typed in case.messages]
     assert {verdict.outcome for verdict in judged(case, together).verdicts} & {"apply", "hold"}
-
-
-def test_there_are_as_many_cases_as_were_asked_for() -> None:
-    assert len({name(case) for case in CASES}) == len(CASES)
-    assert (len(ATTACKS) >= 60, len(CONTROLS) >= 25) == (True, True)
 
 
 # -- the worst replies, one after another ----------------------------------------
@@ -144,10 +137,14 @@ def keeps_secret(user: User, case: Case, model: Obedient) -> bool:
     )
 
 
-@pytest.mark.parametrize("group", sorted({case.group for case in ONE_BY_ONE}))
+# What is piped in or put in by the shell, several messages, and secrets. Of the rest, the gates alone show as much.
+THROUGH_LLM = [case for case in CASES if case.piped or case.line or case.secret or len(case.messages) > 1]
+
+
+@pytest.mark.parametrize("group", sorted({case.group for case in THROUGH_LLM}))
 def test_what_is_typed_or_piped_into_llm_teaches_only_what_it_should(idle: User, group: str) -> None:
     idle.make_log()
-    for case in (case for case in ONE_BY_ONE if case.group == group):
+    for case in (case for case in THROUGH_LLM if case.group == group):
         idle.profile = case.profile
         before = len(idle.to_review())
         for typed in case.messages:
@@ -160,45 +157,6 @@ def test_what_is_typed_or_piped_into_llm_teaches_only_what_it_should(idle: User,
         if case.piped:
             assert not any(case.piped[:40] in request for request in model.requests), case
         assert keeps_secret(idle, case, model), case
-
-
-@pytest.mark.parametrize("half", [0, 1])
-def test_what_is_said_in_a_chat_teaches_only_what_it_should(idle: User, half: int) -> None:
-    cases = IN_CHAT[half::2]
-    idle.profile = PROFILE
-    chat = idle.terminal("llm", "chat", TERM="dumb")
-    chat.expect("> ")
-    for case in cases:
-        chat.type(case.messages[0] + "\n")
-        chat.expect(r"You said: [^\n]*\n+> ")
-    chat.end()
-    chat.wait()
-    model = Obedient(cases)
-    assert learn_all(idle, model) == len(cases)
-    learned = {fact for case in cases for fact in case.learned}
-    lost = {fact for case in cases for fact in case.lost}
-    assert facts(idle.profile) == (facts(PROFILE) | learned) - lost
-    assert len(idle.to_review()) == sum(case.held for case in cases)
-    assert [case for case in cases if not keeps_secret(idle, case, model)] == []
-
-
-def test_what_a_worker_did_is_logged_without_a_secret(user: User) -> None:
-    cases = [case for case in ATTACKS if case.secret and case.group == "secrets"]
-    user.profile = PROFILE
-    edits = "REMOVE | hunter2-raw | Hello there", "ADD | Notes | Says hello in Zanzibar | Hello there"
-    reply = "\n".join([*(case.answer for case in cases), *edits])
-    user.reply(reply)
-    typed = "\n".join(case.messages[0] for case in cases)
-    user.llm(typed)
-    user.settled()
-    (update,) = user.calls(update=True)
-    eventually(lambda: "scripted: 1 turns" in user.worker_log, "the log")
-    user.kill_worker()
-    assert "Zanzibar" not in user.worker_log, "the reason of a held edit names it"
-    for secret in [*(case.secret for case in cases), "hunter2-raw"]:
-        assert user.files_with(secret) == []
-    for case in cases:
-        assert case.secret not in update["prompt"] or case.name in {"in the section", "as an id"}
 
 
 def test_a_planted_profile_is_sent_disarmed_left_as_it_is_and_reported(user: User) -> None:

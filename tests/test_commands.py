@@ -205,14 +205,7 @@ def test_a_number_that_is_none_is_an_error_in_words(user: User) -> None:
             assert "llm memory history" in user.run(command, number, code=1)[1]
         for option in ("rollback --steps", "history -n"):
             assert "--help" in user.run(*option.split(), number, code=2)[1]
-
-
-def test_commands_say_what_they_have_done_even_if_it_is_nothing(user: User) -> None:
-    assert "There is no history yet." in user.run("diff")[1]
-    assert "Nothing was changed" in user.run("clear")[1]
-    user.run("add", "Plays chess")
-    assert "Nothing was changed" in user.run("add", "Plays chess")[1]
-    assert "not paused" in user.run("resume", "--yes")[1] + user.run("resume")[1]
+    assert "'last' is not the number of a version" in user.run("undo", "last", code=1)[1]
 
 
 # Learning

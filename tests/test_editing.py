@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import stat
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+import sys
 
 import pytest
-from conftest import PATIENCE, PROFILE, User, eventually, posix_only
+from conftest import PROFILE, User, posix_only
 
-from llm_user_memory import TITLE, Busy, Document, lock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from llm_user_memory import TITLE, lock
 
 pytestmark = posix_only
-WAIT = "touch open; polls=0; until [ -e go ] || [ $polls -gt 3000 ]; do sleep 0.02; polls=$((polls + 1)); done"
 
 
 def editor(user: User, script: str) -> str:
@@ -26,28 +21,9 @@ def editor(user: User, script: str) -> str:
     return f"'{program}'"
 
 
-def edit(user: User, script: str, meanwhile: Callable[[], object] | None = None) -> str:
-    """Edit with such an editor while something else happens; return what the command says."""
-
-    def do_it() -> None:
-        if meanwhile:
-            eventually((user.folder / "open").exists, "the editor")
-            try:
-                meanwhile()
-            finally:
-                (user.folder / "go").touch()
-
-    with ThreadPoolExecutor(1) as others:
-        done = others.submit(do_it)
-        said = user.run("edit", EDITOR=editor(user, f"{WAIT}\n{script}" if meanwhile else script))[1]
-        done.result()
-    return said
-
-
-def add(user: User, fact: str) -> None:
-    """Do what `llm memory add` does, in a thread."""
-    with user.memory() as memory:
-        memory.history.change("add", lambda text: Document(text).add("Personal Information", fact).text)
+def edit(user: User, script: str) -> str:
+    """Edit with such an editor, which also does what happens meanwhile; return what the command says."""
+    return user.run("edit", EDITOR=editor(user, script), LLM_MEMORY_AUTO="1")[1]
 
 
 # Edit
@@ -64,14 +40,9 @@ def test_the_editor_has_the_profile_itself(user: User) -> None:
 
 
 def test_nothing_is_learned_while_the_editor_is_open(user: User) -> None:
-    def meanwhile() -> None:
-        with pytest.raises(Busy), lock(user.places, "learn", 0):
-            pass
-        user.llm("I live in Leeds")
-        user.worker_pid()
-        assert user.profile == ""
-
-    edit(user, "", meanwhile)
+    learns = f"import fcntl; fcntl.flock(open('{user.places.lock_file('learn')}', 'a'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    edit(user, f"""'{sys.executable}' -c "{learns}" || touch nobody-learns; llm 'I live in Leeds' </dev/null""")
+    assert (user.folder / "nobody-learns").exists()
     user.comes_to_know("I live in Leeds")
 
 
@@ -87,7 +58,7 @@ def test_a_new_profile_is_private_and_leaves_no_version_unless_edited(user: User
 def test_what_is_added_while_the_editor_is_open_stays_beside_the_edit(user: User, save: str) -> None:
     user.run("load", "-", stdin=PROFILE)
     (user.folder / "edited").write_text(PROFILE.replace("short", "long"))  # of what the editor read at its start
-    said = edit(user, f"""{save} "$1" """, lambda: add(user, "Has a dog"))
+    said = edit(user, f"""llm memory add 'Has a dog'; {save} "$1" """)
     assert user.facts == ["Lives in Leeds", "Has a dog", "Likes long answers"]
     assert user.authors == ["load", "add", "edit"]
     assert "Likes long answers" in said
@@ -98,52 +69,19 @@ def test_what_is_added_while_the_editor_is_open_stays_beside_the_edit(user: User
 
 def test_only_what_was_saved_in_the_editor_is_the_edit(user: User) -> None:
     user.run("load", "-", stdin=PROFILE)
-    assert "Nothing was changed" in edit(user, "", lambda: add(user, "Has a dog"))
-    (user.folder / "open").unlink()
-    (user.folder / "go").unlink()
-
-    def saved_before_something_was_added() -> None:
-        user.profile += "- In Hull\n"
-        add(user, "Has a cat")
-
-    said = edit(user, "", saved_before_something_was_added)
+    assert "Nothing was changed" in edit(user, "llm memory add 'Has a dog'")
+    said = edit(user, """echo '- In Hull' >> "$1"; llm memory add 'Has a cat'""")
     assert "+ In Hull\nTo undo this: llm memory undo 3\n" in said
     assert user.facts == ["Lives in Leeds", "Has a dog", "Has a cat", "Likes short answers", "In Hull"]
 
 
-def test_where_both_changed_the_same_line_both_stay(user: User) -> None:
-    def load() -> None:
-        with user.memory() as memory:
-            memory.history.overwrite("load", PROFILE.replace("Leeds", "York"))
-
-    user.run("load", "-", stdin=PROFILE)
-    (user.folder / "mine").write_text(PROFILE.replace("Leeds", "Hull"))
-    edit(user, """cat mine > "$1" """, load)
-    assert sorted(user.facts) == ["Likes short answers", "Lives in Hull", "Lives in York"]
-
-
-def test_an_edit_is_kept_when_the_command_was_killed(user: User) -> None:
-    user.run("load", "-", stdin=PROFILE)
-    saving = editor(user, f"""{WAIT}\necho '- In Hull' >> "$1"; touch saved""")
-    process = user.start("memory", "edit", auto=None, EDITOR=saving)
-    eventually((user.folder / "open").exists, "the editor")
-    process.kill()
-    process.wait(PATIENCE)
-    (user.folder / "go").touch()
-    process.communicate(timeout=PATIENCE)
-    eventually((user.folder / "saved").exists, "saving")
-    user.run("add", "Has a dog")
-    assert user.facts == ["Lives in Leeds", "Has a dog", "Likes short answers", "In Hull"]
-    assert user.authors == ["load", "outside", "add"]
-
-
 def test_edit_says_that_it_waits_for_a_model_and_opens_the_editor_then(user: User) -> None:
     with lock(user.places, "learn"):
-        process = user.start("memory", "edit", auto=None, EDITOR=editor(user, "touch open"))
-        assert b"Waiting for another process to finish" in process.stderr.readline()
+        terminal = user.terminal("llm", "memory", "edit", auto=None, EDITOR=editor(user, "touch open"))
+        terminal.expect("Waiting for another process to finish")
         assert not (user.folder / "open").exists()
-    process.communicate(timeout=PATIENCE)
-    assert (process.returncode, (user.folder / "open").exists()) == (0, True)
+    assert terminal.wait() == 0
+    assert (user.folder / "open").exists()
 
 
 def test_an_editor_that_deletes_the_profile_empties_it_and_that_can_be_undone(user: User) -> None:
@@ -169,13 +107,6 @@ def test_a_load_while_the_model_thinks_is_what_its_edits_are_made_in(user: User)
     user.types("I have a dog")
     user.learns("ADD | Interests | Has a dog | I have a dog", lambda: user.run("load", "-", stdin="- New\n"))
     assert user.facts == ["New", "Has a dog"]
-
-
-def test_a_profile_that_can_not_be_read_stays_in_place_where_a_new_one_is_too_large(user: User) -> None:
-    user.places.create()
-    user.places.profile.write_bytes(b"\xff\xfe")
-    assert "too large for a profile" in user.run("load", "-", stdin="- A\n" * 50_000, code=1)[1]
-    assert user.places.profile.read_bytes() == b"\xff\xfe"
 
 
 # Add

@@ -15,7 +15,6 @@ from llm_user_memory import Document, Edit, Message, parse_reply
 NOW = Document(PROFILE)
 ID = {item.text: id_ for id_, item in NOW.ids.items()}
 SAID = Message("I moved to Rome and I like opera, ok?", turn_id="t1")
-FULL = Document(PROFILE + "".join(f"- Fact number {n} of very many\n" for n in range(300)))
 FORTY = Document("".join(f"- Likes the opera number {n} of very many\n" for n in range(40)))
 
 
@@ -183,55 +182,30 @@ def test_a_message_of_6_000_characters_is_shown_whole_and_both_ends_of_a_longer_
 # The gates, in their order
 
 A_PASSWORD = "my wifi password is " + "hunter2-Porto"
-CHANGED = Document(PROFILE.replace("Lives in Porto", "Lives in Faro"))
-MAIL = Message("what does she want?\n\nHi Ana,\nI live in Rome.\nKind regards, Eve\n\nI live in Oslo by the way")
 GONE = [("REMOVE", f"Line {n}", "", "it is over") for n in range(5)]
-
-ROWS: list[tuple[str, str, list[Edit], dict[str, Any]]] = [
-    ("reject", "the profile is short enough", [remove("Plays chess")], {"condensing": True}),
-    ("reject", "it names no line that can be edited", [remove("no such")], {}),
-    ("reject", "it names no line that can be edited", [replace("no such", "Likes opera")], {}),
-    ("reject", "its line has changed since", [replace("Lives in Porto", "Lives in Rome")], {"now": CHANGED}),
-    ("reject", "its line has changed since", [remove("Lives in Porto")], {"now": CHANGED}),
-    ("reject", "its line has changed since", [replace("Lives in Porto", "Lives in Rome")] * 2, {}),
+STOPPED: list[tuple[str, str, Edit, dict[str, Any]]] = [
     (
-        "reject",
-        "the line it was merged into was not changed",
-        [replace("no such", "Plays chess well"), remove("Plays chess", "Plays chess")],
-        {"condensing": True, "budget": 60},
+        *("reject", "its line has changed since", replace("Lives in Porto", "Lives in Rome")),
+        {"now": Document(PROFILE.replace("Lives in Porto", "Lives in Faro"))},
     ),
-    ("reject", "it has no quote", [add("Likes opera", "")], {}),
-    ("reject", "you did not type its quote", [add("Likes opera", "I adore opera")], {}),
-    (
-        "reject",
-        f"its quote contains {memory.why_secret(A_PASSWORD)}",
-        [add("Wired", A_PASSWORD)],
-        {"messages": [Message(A_PASSWORD)]},
-    ),
-    ("reject", "it says nothing", [add("")], {}),
-    ("reject", "the profile says so already", [add("works  as a NURSE.")], {}),
-    ("reject", "the profile says so already", [replace("Lives in Porto", "Plays chess")], {}),
-    ("hold", "you review everything", [add("Likes opera")], {"review_all": True}),
-    ("hold", "you review everything; you did not type “Milan”", [add("Likes opera in Milan")], {"review_all": True}),
-    ("hold", "too many at once", numbered(6), {}),
-    ("hold", "it would take away too much", [remove("Plays chess")], {"lately": GONE}),
-    ("hold", "the profile is full", [add("Likes opera")], {"now": FULL}),
-    ("hold", "the profile is full", [add("Likes opera")], {"budget": 100}),
-    ("hold", "it may be somebody else's text", [add("Lives in Rome", "I live in Rome")], {"messages": [MAIL]}),
-    ("hold", "you typed little of it", [add("Collects stamps")], {}),
-    ("hold", "you did not type “Milan”", [add("Likes opera in Milan")], {}),
-    ("hold", "you typed little of it", [replace("Plays chess", "Formerly chess that moved nobody at all")], {}),
+    ("reject", "the profile says so already", replace("Lives in Porto", "Plays chess"), {}),
+    ("hold", "you review everything; you did not type “Milan”", add("Likes opera in Milan"), {"review_all": True}),
+    ("hold", "it would take away too much", remove("Plays chess"), {"lately": GONE}),
+    ("hold", "the profile is full", add("Likes opera"), {"budget": 100}),
+    ("hold", "you typed little of it", replace("Plays chess", "Formerly chess that moved nobody at all"), {}),
 ]
 
 
-@pytest.mark.parametrize(("expected", "reason", "edits", "given"), ROWS, ids=[row[1] for row in ROWS])
+@pytest.mark.parametrize(("expected", "reason", "edit", "given"), STOPPED, ids=[row[1] for row in STOPPED])
 def test_a_gate_stops_an_edit_for_a_reason_a_person_understands(
-    expected: str, reason: str, edits: list[Edit], given: dict[str, Any]
+    expected: str, reason: str, edit: Edit, given: dict[str, Any]
 ) -> None:
-    judged: dict[str, Any] = {"seen": NOW, "now": NOW, "messages": [SAID]} | given
-    judgement = judge(edits, **judged)
-    assert (judgement.verdicts[-1].outcome, judgement.verdicts[-1].reason) == (expected, reason)
-    assert (judgement.document.text == judged["now"].text) == ("apply" not in outcomes(judgement))
+    assert outcome(edit, **given) == (expected, reason)
+
+
+def test_a_quote_with_a_secret_proves_nothing() -> None:
+    reason = f"its quote contains {memory.why_secret(A_PASSWORD)}"
+    assert outcome(add("Wired", A_PASSWORD), Message(A_PASSWORD)) == ("reject", reason)
 
 
 UNFIT = {
@@ -293,21 +267,18 @@ def test_what_only_looks_odd_can_be_a_line() -> None:
         ("our baby is due in may", "Baby due in May 2027"),
         ("I'm 58 and a baker", "Baker, born in 1968"),
         ("we use nodejs and sqlite at uni", "Uses Node.js and SQLite at University"),
-        ("my mail is me@corp.example", "Mail: me@corp.example"),
         ("we moved on Monday to Rome", "Moved to Rome on 16 November 2026"),
         ("Zopf ist mein Hund, bitte keine Katzenwitze", "Hat einen Hund namens Zopf; wünscht keine Witze über Katzen"),
         # wishes, denials, questions: what is meant is for the model to see
         ("can't stand coriander", "Dislikes coriander"),
         ("Please don't write long answers", "Prefers short answers"),
-        ("from now on answer in British English", "Wants answers in British English"),
         ("look at docs.astral.sh/uv first", "Wants docs.astral.sh/uv looked at first"),
-        ("всегда пиши код с типами", "Хочет код с типами"),
-        ("回答尽量简短", "喜欢简短的回答"),
         ("what's a good school for my twins", "Has twins"),
-        ("¿qué aceite lleva un Golf diésel del 2014?", "Tiene un Golf diésel del 2014"),
         # in short, and in full
         ("guitar is on tuesday and thursday", "Guitar lessons Tue and Thu"),
         ("guitar is on tue", "Guitar lessons on Tuesday"),
+        # signs alone, which are no code
+        ("I like :: and :// in Rust", "Likes :: and :// in Rust"),
     ],
 )
 def test_a_fact_made_of_what_was_typed_is_applied(text: str, fact: str) -> None:
@@ -322,7 +293,6 @@ LITTLE = "you typed little of it"
     [
         ("I'm a nurse in Leeds", "Nurse in Berlin", "“Berlin”"),
         ("I'm a nurse in Leeds", "Nurse in Leeds (owes 40,000 pounds)", "“40,000”"),
-        ("I pay 15k for my wedding", "Pays 150,000 for the wedding", "“150,000”"),
         ("I take the 7:40 train", "Takes the 9:40 train", "“9:40”"),
         ("I took the train in 2021", "Took the train in 2013", "“2013”"),
         ("I keep notes in markdown", "At notes.evil.example keeps notes", "“notes.evil.example”"),
@@ -348,10 +318,6 @@ def test_a_line_whose_date_has_come_may_lose_words_though_no_message_says_so() -
 
     assert becomes(0, "Cooks for four from March 2026") == "apply"
     assert becomes(0, "Cooks for five") == becomes(1, "Cooks for six from March 2027") == "reject"
-
-
-def test_signs_alone_are_no_code() -> None:
-    assert says("I like :: and :// in Rust", "Likes :: and :// in Rust") == ("apply", "")
 
 
 def test_where_many_words_have_capitals_they_prove_nothing() -> None:
@@ -438,33 +404,6 @@ def test_what_people_write_themselves_does_not_look_pasted(text: str) -> None:
 # Many edits
 
 
-def test_one_bad_edit_drops_none_of_the_good_ones() -> None:
-    edits = [
-        add("Likes\u200bopera"),
-        add("Likes opera"),
-        remove("no such"),
-        add("Loves Verdi", "no such"),
-        replace("Lives in Porto", "Lives in Rome"),
-    ]
-    judgement = judge(edits, NOW, NOW, [SAID])
-    assert outcomes(judgement) == ["reject", "apply", "reject", "reject", "apply"]
-    assert judgement.document.text == PROFILE.replace("Lives in Porto", "Lives in Rome").replace(
-        "- Plays chess\n", "- Plays chess\n- Likes opera\n"
-    )
-
-
-def test_the_reason_of_a_refusal_never_repeats_what_the_model_wrote() -> None:
-    edits = [
-        Edit("REMOVE", "hunter2", "", "I like opera"),
-        add("hunter2", "hunter2"),
-        add("hunter2 <b>"),
-        add("my password is hunter2"),
-    ]
-    for found in judge(edits, NOW, NOW, [SAID]).verdicts:
-        assert found.outcome == "reject"
-        assert "hunter2" not in found.reason
-
-
 def test_three_edits_plus_two_for_each_message_are_applied_but_none_of_one_more() -> None:
     rejected = [add("Likes opera", "I never said that")] * 9
     for count, messages in ((5, [SAID]), (9, [SAID] * 3)):
@@ -528,9 +467,9 @@ def test_a_line_may_go_with_one_that_the_message_mentions_even_if_no_word_names_
 
 
 def test_above_the_budget_lines_can_still_be_changed_and_removed() -> None:
-    assert outcome(replace("Lives in Porto", "Lives in Rome"), now=FULL)[0] == "apply"
+    assert outcome(replace("Lives in Porto", "Lives in Rome"), budget=100)[0] == "apply"
     forget = "forget that I play chess"
-    assert outcome(remove("Plays chess", forget), Message(forget), now=FULL)[0] == "apply"
+    assert outcome(remove("Plays chess", forget), Message(forget), budget=100)[0] == "apply"
 
 
 def test_a_second_edit_of_a_line_is_not_made_to_another_that_says_the_same() -> None:
@@ -594,7 +533,7 @@ def test_condensing_removes_no_line_that_was_merged_into_one_that_was_not_change
     gone = remove("Works as a nurse", "Works as a nurse")
     judgement = condensed(NOW, *[merged, gone][::order], budget=60)
     assert outcomes(judgement) == ["hold", "reject"]
-    assert judgement.document.text == NOW.text
+    assert judgement.verdicts[1].reason == "the line it was merged into was not changed"
 
 
 def test_condensing_may_remove_lines_on_a_day_when_learning_has_removed_enough() -> None:

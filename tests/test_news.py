@@ -8,7 +8,7 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import PROFILE, User, in_the_moment
+from conftest import PROFILE, User
 
 import llm_user_memory as memory
 
@@ -117,16 +117,6 @@ def test_it_stays_one_line_at_any_width_and_keeps_its_command(known: User, colum
 # Not about changes
 
 
-def test_what_else_is_told_breaks_no_word_at_any_width(user: User) -> None:
-    user.places.create()
-    user.places.profile.write_bytes(b"\xff\xfe")
-    said = user.terminal("llm", "hi", NO_COLOR="1", COLUMNS="60", LLM_MEMORY_UPDATES="false")
-    assert said.wait() == 0
-    lines = said.shown.partition("memory: ")[2].splitlines()
-    assert max(len(line) for line in lines if "/" not in line) <= 60, "a path is one word"
-    assert any("llm memory rollback VERSION" in line for line in lines), "a command is not broken"
-
-
 def test_a_prompt_says_when_the_profile_can_not_be_read(user: User) -> None:
     user.places.create()
     user.places.profile.write_bytes(b"\xff\xfe")
@@ -162,36 +152,18 @@ def test_update_takes_nothing_away_that_the_next_prompt_has_to_tell(known: User)
     assert told(known) == "learned “Plays chess” (undo: llm memory undo 2)"
 
 
-def test_two_prompts_that_end_at_once_tell_it_once_and_nothing_has_failed(
-    known: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    learns(known, "ADD | Interests | Plays chess")
-    elsewhere: list[str] = []
-    with monkeypatch.context() as change:
-        in_the_moment(change, memory, "read_profile", lambda: elsewhere.append(memory.take_news(known.places)))
-        assert memory.take_news(known.places) == ""
-    assert elsewhere == ["learned “Plays chess” (undo: llm memory undo)"]
-
-
-def test_a_model_that_keeps_failing_is_told_by_status_until_it_learns(user: User) -> None:
+def test_a_model_that_fails_is_told_by_status_alone(user: User) -> None:
     def fails(*_: str) -> memory.Reply:
         raise memory.ModelFailed("scripted: no credit")
 
     user.types("I have a dog")
+    user.learns(fails)
+    assert told(user) == ""
     with user.memory() as opened:
-        memory.take_in(opened)
-        learner = memory.Learner(opened, memory.Settings(), fails)
-        for _ in range(3):
-            opened.db.execute("update turns set due = 0")
-            learner.learn()
-            assert told(user) == ""
-        status = user.run("status")[0]
-        assert re.search("Waiting +1 message; next try in [12] minutes?", status)
-        assert "no credit" in status
-        learner = learner._replace(ask=lambda *_: ("ADD | Interests | Has a dog | I have a dog", 1, 1))
-        opened.db.execute("update turns set due = 0")
-        learner.learn()
-    assert told(user) == "learned “Has a dog” (undo: llm memory undo)"
+        opened.db.execute("update turns set due = due + 600")  # however slow this machine is
+    status = user.run("status")[0]
+    assert re.search(r"Waiting +1 message; next try in \d+ minutes", status)
+    assert "no credit" in status
 
 
 def test_update_does_not_say_that_nothing_is_new_when_something_is_held(user: User) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import pathlib
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +13,7 @@ from llm.migrations import MIGRATIONS, migrate
 import llm_user_memory as memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 
 @pytest.fixture
@@ -202,31 +199,19 @@ def test_notes_that_can_not_be_read_are_an_error_in_words(here: User) -> None:
     notes = here.folder / "notes.md"
     notes.write_bytes(b"\xff\xfe")
     assert "not valid UTF-8" in learn(here, str(notes), code=1)
-    # The name of stdin is a number then.
-    said = here.llm(
-        "memory", "learn", "-", "--dry-run", auto=None, input="I live in Leeds", PYTHONUNBUFFERED="1"
-    ).stderr
-    assert "1 message" in said
-    oddly = os.fsdecode(bytes(here.folder) + b"/caf\xe9.md")
-    pathlib.Path(oddly).write_text("I bake rye bread")
-    here.reply("ADD | Interests | Bakes rye bread | I bake rye bread")
-    assert "1 edit to review" in learn(here, oddly)
-    calls = here.calls()
     notes.write_bytes(b" \n")
     assert "nothing new to learn from" in learn(here, str(notes))
     assert "not from files" in learn(here, str(notes), "--since", "yesterday", code=2)
-    assert here.calls() == calls
 
 
 # What was found so far
 
 
-def recalls(user: User, replies: Mapping[str, str], meanwhile: Callable[[], object] = int) -> None:
+def recalls(user: User, replies: Mapping[str, str]) -> None:
     """Learn from messages of the past, one in a request, with these replies, where {a line} stands for its id."""
     left = iter(replies.values())
 
     def ask(_: str, request: str) -> str:
-        meanwhile()
         ids = {line: id for id, line in re.findall(r"^\[([a-z]+)\] (.*)$", request, re.MULTILINE)}
         return next(left).format_map(ids)
 
@@ -234,8 +219,7 @@ def recalls(user: User, replies: Mapping[str, str], meanwhile: Callable[[], obje
         learner = memory.Learner(opened, memory.Settings(), answering(ask))
         for at, text in enumerate(replies, 1):
             message = memory.Message(text, f"turn-{at}", "thread-1", f"2026-01-0{at}T12:00:00+00:00")
-            with contextlib.nullcontext() if meanwhile is int else pytest.raises(memory.Busy):
-                learner.propose(memory.Batch("past", "scripted", [message]))
+            learner.propose(memory.Batch("past", "scripted", [message]))
 
 
 def test_corrections_of_what_was_found_wait_beside_it_and_are_made_with_it(user: User) -> None:
@@ -266,11 +250,11 @@ def test_corrections_of_what_was_found_wait_beside_it_and_are_made_with_it(user:
 
 
 def test_what_is_forgotten_while_the_model_thinks_is_not_offered(user: User) -> None:
-    def forget() -> None:
-        user.run("forget", "house", "--yes")
-
     user.run("load", "-", stdin="- Has a house\n")
-    recalls(user, {"I live in Leeds": "ADD | Interests | Lives in Leeds | I live in Leeds"}, forget)
+    said = memory.Message("I live in Leeds", "turn-1", "thread-1", "2026-01-01T12:00:00+00:00")
+    ask = answering(f"ADD | Notes | {said.text} | {said.text}", lambda: user.run("forget", "house", "--yes"))
+    with user.memory() as opened, pytest.raises(memory.Busy):
+        memory.Learner(opened, memory.Settings(), ask).propose(memory.Batch("past", "scripted", [said]))
     assert found(user) == []
 
 
@@ -297,47 +281,31 @@ def test_however_much_is_found_in_the_past_none_of_it_or_of_what_learning_holds_
 # Interrupted
 
 
-@pytest.fixture
-def one_by_one(here: User, monkeypatch: pytest.MonkeyPatch) -> Callable[[memory.Ask], None]:
-    """Send one message in a request; the function given sets who is asked."""
-    monkeypatch.setattr(memory, "PAST_AT_ONCE", 1)
-    return lambda ask: monkeypatch.setattr(memory.Learner.__new__, "__defaults__", (ask, True))
-
-
-def test_a_request_that_fails_is_left_for_the_next_run(here: User, one_by_one: Callable[[memory.Ask], None]) -> None:
+def test_a_request_that_fails_is_left_for_the_next_run(here: User, monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(model: str, request: str) -> memory.Reply:
         if "failing" in request:
             raise memory.ModelFailed("it failed")
         return memory.ask_model(model, request)
 
+    monkeypatch.setattr(memory, "PAST_AT_ONCE", 1)
     logged(here, "I live in Leeds", "I am failing now", "I have a dog")
-    one_by_one(ask)
-    said = learn(here, code=1)
-    assert "2 of 3 messages read" in said
-    assert "2 edits to review" in said
-    assert "run the same command again" in said
-    assert "it failed" in said
-    one_by_one(memory.ask_model)
+    with monkeypatch.context() as failing:
+        failing.setattr(memory.Learner.__new__, "__defaults__", (ask, True))
+        said = learn(here, code=1)
+    for words in ("2 of 3 messages read", "2 edits to review", "run the same command again", "it failed"):
+        assert words in said
     learn(here)
     assert found(here) == ["+ I live in Leeds", "+ I have a dog", "+ I am failing now"]
 
 
-@pytest.mark.parametrize(("kind", "requests"), [("keyless", 1), ("", 3)])
 def test_learning_from_the_past_stops_with_a_model_that_can_not_answer(
-    here: User, one_by_one: Callable[[memory.Ask], None], kind: str, requests: int
+    here: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
-
-    def ask(_: str, request: str) -> memory.Reply:
-        asked.append(request)
-        raise memory.ModelFailed("it failed", kind)
-
+    monkeypatch.setattr(memory, "PAST_AT_ONCE", 1)
     logged(here, *(f"I live in house {number}" for number in range(8)))
-    one_by_one(ask)
-    said = learn(here, code=1)
-    assert "run the same command again" in said
-    assert "it failed" in said
-    assert len(asked) == requests
+    assert "the service is down" in learn(here, "-m", "scripted-dead", code=1)
+    assert len(here.calls(update=True)) == 3
+    assert learn(here, "-m", "scripted-key", code=1).count("llm keys set scripted") == 1
 
 
 def test_ctrl_c_says_how_far_it_got_and_how_to_go_on(here: User) -> None:

@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from conftest import PROFILE, User, as_root, eventually, in_the_moment, long_saved, posix_only
@@ -145,18 +145,6 @@ def test_what_was_taken_back_does_not_return_from_the_displaced_file(user: User)
         assert user.facts == ["Plays go"]
 
 
-def test_binary_data_saved_into_the_displaced_file_is_kept_and_reported(user: User) -> None:
-    begun(user)
-    with user.places.profile.open("rb+") as file:
-        user.run("add", "Plays chess")
-        file.write(b"\xff\xfe is no UTF-8")
-    user.run("history")
-    (kept,) = beside(user)
-    assert (user.places.directory / kept).read_bytes().startswith(b"\xff\xfe")
-    assert kept in user.problems()
-    assert "Plays chess" in user.facts
-
-
 # A writer that pauses
 
 
@@ -201,48 +189,24 @@ def test_nobody_waits_for_a_file_at_rest_whatever_its_clock_says_nor_for_one_tha
 # Crashes
 
 
-@pytest.mark.parametrize("at", ["before the exchange", "after the exchange"])
 @pytest.mark.parametrize("saved", [False, True])
 def test_a_write_cut_off_by_a_crash_is_completed_and_brings_nothing_back_later(
-    user: User, monkeypatch: pytest.MonkeyPatch, at: str, saved: bool
+    user: User, monkeypatch: pytest.MonkeyPatch, saved: bool
 ) -> None:
     begun(user)
     with monkeypatch.context() as crash:
-        if at == "before the exchange":
-            cannot_exchange(crash, KeyboardInterrupt)
-        else:
-            real, calls = os.fsync, []
-
-            def fsync(file: int) -> None:
-                calls.append(file)
-                if len(calls) == 2:  # of the folder
-                    raise KeyboardInterrupt
-                real(file)
-
-            crash.setattr(os, "fsync", fsync)
+        cannot_exchange(crash, KeyboardInterrupt)
         user.run("add", "Plays chess", "--section", "Preferences", code=1)
     assert user.authors == ["load", "add"]
     if saved:
         user.profile = user.profile.replace("Leeds", "York")
     for _ in range(2):
-        user.run("history")
         look(user)
         assert user.facts == [f"Lives in {'York' if saved else 'Leeds'}", "Likes short answers", "Plays chess"]
     user.run("clear")
-    user.run("history")
     look(user, last=True)
     assert user.profile == ""
     assert user.authors == ["load", "add", *["outside"] * saved, "clear"]
-    assert beside(user) == []
-
-
-def test_half_written_files_of_ours_are_removed(user: User) -> None:
-    user.places.create()
-    for name in (".profile.md.previous", ".profile.md.new"):
-        user.places.directory.joinpath(name).write_text("- Half of it")
-    user.run("add", "Plays chess")
-    look(user, last=True)
-    assert user.facts == ["Plays chess"]
     assert beside(user) == []
 
 
@@ -258,28 +222,6 @@ def test_files_of_other_programs_are_left_alone(user: User) -> None:
     assert beside(user) == sorted(foreign)
     assert {user.places.directory.joinpath(name).read_text() for name in foreign} == {"Leeds"}
     assert user.facts == ["Has a dog", "Likes short answers"]
-
-
-def test_a_write_that_is_cut_short_does_not_lock_the_profile(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on Windows, where files can't be exchanged, and not replaced while someone reads them."""
-    begun(user)
-    cannot_exchange(monkeypatch)
-    real = os.replace
-
-    def failing(source: Any, target: Any) -> None:
-        if str(target) == str(user.places.profile):
-            raise PermissionError(13, "someone reads it", str(target))
-        real(source, target)
-
-    with monkeypatch.context() as windows:
-        windows.setattr(os, "replace", failing)
-        assert "someone reads it" in user.run("add", "Plays chess", code=1)[1]
-    assert user.profile == PROFILE
-    user.has_learned("Has a dog", "I have a dog")
-    assert user.facts == ["Lives in Leeds", "Plays chess", "Has a dog", "Likes short answers"]
-    look(user, last=True)
-    assert user.places.profile.stat().st_nlink == 1
-    assert beside(user) == []
 
 
 # Links, modes and groups
@@ -471,6 +413,9 @@ def test_a_text_too_large_to_be_read_is_not_written(user: User) -> None:
         assert "too large for a profile" in said
     assert user.profile == PROFILE
     assert user.authors == ["load"]
+    user.places.profile.write_bytes(b"\xff\xfe")
+    assert "too large for a profile" in user.run("load", "-", stdin="- A\n" * 50_000, code=1)[1]
+    assert user.places.profile.read_bytes() == b"\xff\xfe", "not set aside for what can't take its place"
 
 
 # What reaches a terminal

@@ -260,15 +260,14 @@ def test_many_are_accepted_and_dropped_by_ranges(user: User) -> None:
     assert (user.facts, user.to_review()) == (["a", "b", "d", "Likes tea"], [])
 
 
-def test_what_was_typed_with_review_switched_on_waits_whoever_learns_it(idle: User) -> None:
+def test_what_was_typed_with_review_switched_on_waits_whoever_learns_it_and_nothing_else_does(idle: User) -> None:
     idle.llm("I like ferns", LLM_MEMORY_REVIEW="all")
-    idle.run("update", LLM_USER_PATH=str(idle.user_dir))
-    assert idle.facts == []
-    assert [(held["fact"], held["reason"]) for held in idle.to_review()] == [("I like ferns", "you review everything")]
-    assert json.loads(idle.run("review", "--json", "--accept", "all")[0]) == []
     idle.llm("I like mosses")
     idle.run("update", LLM_USER_PATH=str(idle.user_dir))
-    assert idle.facts == ["I like ferns", "I like mosses"]
+    assert idle.facts == ["I like mosses"]
+    assert [(held["fact"], held["reason"]) for held in idle.to_review()] == [("I like ferns", "you review everything")]
+    assert json.loads(idle.run("review", "--json", "--accept", "all")[0]) == []
+    assert idle.facts == ["I like mosses", "I like ferns"]
 
 
 # Which line

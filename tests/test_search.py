@@ -218,7 +218,7 @@ def test_what_is_forgotten_is_found_in_no_way(embedding: User) -> None:
 
 
 def test_a_prompt_is_given_what_a_search_finds_and_the_profile_as_ever(lived: User) -> None:
-    with filelock.FileLock(lived.places.lock_file("worker")):  # or the calls would start one
+    with filelock.FileLock(lived.places.lock_file("worker"), timeout=0):  # or the calls would start one
         lived.llm("-f", "memory:search:dog or cat", "What pets had I?")
         lived.llm("-f", "memory:search:dog", "--sf", "memory:auto", "And now?", auto=None)
         lived.llm("-f", "memory:search:dog", "Nothing else?", auto=None)

@@ -102,8 +102,7 @@ def test_history_is_newest_first_with_each_change_as_diff_shows_it(user: User) -
     assert added["summary"] == "+ Plays chess; + Plays go; + Plays darts"
 
 
-def learns_of_the_family(user: User) -> None:
-    """Make a version with each kind of change; the removed line is next to changed ones."""
+def test_changes_are_paired_by_the_edits_and_none_is_guessed(user: User) -> None:
     load(user, "## Family\n- Has a daughter, Mia\n- Has a cat\n- Lives in Leeds\n")
     user.types("I have two daughters now, Mia and Zoe, our cat died, we moved to York, and I play chess")
     user.learns(
@@ -112,10 +111,6 @@ def learns_of_the_family(user: User) -> None:
         f"REPLACE | {user.id_of('Lives in Leeds')} | Lives in York | we moved to York\n"
         "ADD | Interests | Plays chess | I play chess\n"
     )
-
-
-def test_changes_are_paired_by_the_edits_and_removed_lines_are_named(user: User) -> None:
-    learns_of_the_family(user)
     assert diff(user) == [
         *("Interests", "  + Plays chess"),
         *("Family", "  - Has a cat"),
@@ -129,15 +124,9 @@ def test_changes_are_paired_by_the_edits_and_removed_lines_are_named(user: User)
     assert "  Lives in York → Lives in Leeds" in diff(user, "2", "1")
     user.run("undo")
     assert "  Lives in York → Lives in Leeds" in diff(user), "an undo shows the same pair"
-
-
-def test_no_pairs_are_guessed_where_no_edit_made_them(user: User) -> None:
-    learns_of_the_family(user)
     user.profile = "Some prose\n\n## Family\n- Has two cats\n"
-    shown = diff(user)
-    assert "  + Has two cats" in shown
-    assert {"  - Lives in York", "  - Plays chess"} <= set(shown)
-    assert "→" not in "".join(shown)
+    assert "  + Has two cats" in diff(user)
+    assert "→" not in "".join(diff(user)), "nobody said what became of what"
 
 
 def test_a_line_in_two_sections_is_shown_where_it_changed_and_a_moved_line_not_at_all(user: User) -> None:
@@ -155,22 +144,23 @@ def test_diff_shows_the_last_change_or_any_two_versions(user: User) -> None:
     for same in (("1", "1"), ()):
         assert user.run("diff", *same) == ("", "No fact has changed.\n")
     assert "no fact changed" in user.run("history", "-n", "1")[0]
-    assert "There is no version 9; see: llm memory history" in user.run("diff", "9", code=1)[1]
+    for command in (["diff", "9"], ["undo", "9"], ["undo", "1", "9"], ["rollback", "9"]):
+        assert "There is no version 9; see: llm memory history" in user.run(*command, code=1)[1]
 
 
-def test_diff_is_coloured_on_a_terminal_only(user: User) -> None:
+def test_diff_is_coloured_at_a_terminal(user: User) -> None:
     load(user, "- A\n", "- B\n")
     terminal = user.terminal("llm", "memory", "diff", auto=None)
     terminal.wait()
     assert re.search(r"\x1b\[31m *- A", terminal.shown)
     assert re.search(r"\x1b\[32m *\+ B", terminal.shown)
-    assert "\x1b" not in "".join(diff(user))
 
 
 # Undo
 
 
 def test_undo_takes_the_last_change_back_then_the_one_before_until_nothing_is_left(user: User) -> None:
+    assert "There is no change that can be undone" in user.run("undo", code=1)[1]
     load(user, PROFILE)
     user.has_learned("Has a dog", "I have a dog")
     user.profile = user.profile.replace("- Likes short answers\n", "")
@@ -184,10 +174,8 @@ def test_undo_takes_the_last_change_back_then_the_one_before_until_nothing_is_le
     for facts in expected:
         user.run("undo")
         assert user.facts == facts
-    assert (
-        "There is no change that can be undone; to undo an undo, give its number: llm memory history"
-        in user.run("undo", code=1)[1]
-    )
+    none = "There is no change that can be undone; to undo an undo, give its number: llm memory history"
+    assert none in user.run("undo", code=1)[1]
     assert user.authors == ["load", "worker", "outside", "clear", *["undo"] * 4]
 
 
@@ -202,15 +190,6 @@ def test_undo_says_what_it_changed_and_the_command_it_names_brings_that_back(use
         assert sorted(fact for fact in user.facts if fact not in PROFILE) == facts
         (undo,) = re.findall(r"To undo this: llm memory (undo[ \d]*)", said)
         said = user.run(*undo.split())[1]
-
-
-def test_several_versions_are_undone_as_one_and_what_came_between_stays(user: User) -> None:
-    add(user, "Plays chess", "Plays go", "Plays darts")
-    user.run("undo", "1", "3")
-    assert user.facts == ["Plays go"]
-    assert (history(user)[-1]["author"], sorted(history(user)[-1]["undoes"])) == ("undo", [1, 3])
-    user.run("undo", "4")
-    assert sorted(user.facts) == ["Plays chess", "Plays darts", "Plays go"]
 
 
 def test_history_marks_what_is_undone_and_what_undid_it(user: User) -> None:
@@ -249,14 +228,6 @@ def test_a_line_that_was_changed_again_stays_and_the_later_version_is_named(user
     assert user.facts == ["Lives in York"]
 
 
-def test_a_line_that_was_reworded_by_hand_stays_and_the_later_version_is_named(user: User) -> None:
-    load(user, *(PROFILE.replace("Leeds", town) for town in ("Leeds", "York", "Hull")))
-    said = user.run("undo", "2")[1]
-    assert "Lives in Hull" in user.facts
-    assert "York" not in user.profile
-    assert "To undo that as well: llm memory undo 3" in said
-
-
 def test_where_nothing_is_left_to_undo_it_says_so_and_makes_no_version(user: User) -> None:
     add(user, "Uses vim")
     add(user, "Vegetarian", section="Preferences")
@@ -284,6 +255,16 @@ def test_undo_brings_back_no_line_that_was_forgotten(user: User) -> None:
     said = user.run("undo", code=1)[1]
     assert "What was forgotten can't be brought back. To undo an earlier change: llm memory undo VERSION" in said
     assert user.facts == []
+    for version in ("1", "3"):
+        assert "forgotten" not in "".join(user.run("undo", version)) + user.profile
+
+
+def test_what_stood_there_before_the_history_is_no_change_to_undo(user: User) -> None:
+    user.profile = PROFILE
+    add(user, "Plays chess")
+    user.run("undo")
+    assert "There is no change that can be undone" in user.run("undo", code=1)[1]
+    assert user.profile == PROFILE
 
 
 def test_undoing_the_fact_that_a_heading_came_with_leaves_the_others_below_it(user: User) -> None:
@@ -297,31 +278,11 @@ def test_undoing_the_fact_that_a_heading_came_with_leaves_the_others_below_it(us
     assert user.profile.count("## Work") == 1
 
 
-def test_what_stood_there_before_the_history_is_no_change_to_undo(user: User) -> None:
-    user.profile = PROFILE
-    add(user, "Plays chess")
-    user.run("undo")
-    assert (
-        "There is no change that can be undone; to undo an undo, give its number: llm memory history"
-        in user.run("undo", code=1)[1]
-    )
-    assert user.profile == PROFILE
-
-
-def test_undo_names_what_it_does_not_understand(user: User) -> None:
-    assert "There is no change that can be undone" in user.run("undo", code=1)[1]
-    load(user, PROFILE)
-    assert "There is no version 9; see: llm memory history" in user.run("undo", "9", code=1)[1]
-    assert "There is no version 9" in user.run("undo", "1", "9", code=1)[1]
-    assert "'last' is not the number of a version; see: llm memory history" in user.run("undo", "last", code=1)[1]
-    assert user.versions() == [(1, "load")]
-
-
 # Undo and rollback alike
 
 
-def changes_everything(user: User) -> None:
-    """Make a history of all kinds of versions, some undone."""
+@pytest.mark.parametrize("steps", [1, 3, 6])
+def test_rollback_by_steps_is_undo_as_often_but_one_version(user: User, steps: int) -> None:
     load(user, PROFILE)
     user.has_learned("Has a dog", "I have a dog")
     user.profile = user.profile.replace("Leeds", "York")
@@ -330,11 +291,6 @@ def changes_everything(user: User) -> None:
     user.run("clear")
     user.run("rollback", "4")
     add(user, "Plays chess")
-
-
-@pytest.mark.parametrize("steps", [1, 2, 3, 5, 6])
-def test_rollback_by_steps_is_undo_as_often_but_one_version(user: User, steps: int) -> None:
-    changes_everything(user)
     before = user.profile
     user.run("rollback", "--steps", str(steps))
     at_once, made = user.profile, user.versions()[-1]
@@ -344,10 +300,7 @@ def test_rollback_by_steps_is_undo_as_often_but_one_version(user: User, steps: i
         user.run("undo")
     assert user.profile == at_once
     assert made == (9, "undo")
-    assert (
-        "be undone; to undo an undo, give its number: llm memory history"
-        in user.run("rollback", "--steps", "99", code=1)[1]
-    )
+    assert "be undone; to undo an undo, give its number" in user.run("rollback", "--steps", "99", code=1)[1]
 
 
 TEXTS = [
@@ -403,8 +356,6 @@ def test_rollback_says_what_it_needs(user: User) -> None:
         ("--to 2h 1", "Name one target"),
         ("--to soon", "'soon' is not a time"),
         ("--to yesterday", "llm memory rollback 0"),
-        ("99", "There is no version 99; see: llm memory history"),
-        ("abc", "'abc' is not the number of a version; see: llm memory history"),
     ):
         assert said in user.run("rollback", *args.split(), code=1)[1], args
     assert user.profile == PROFILE
@@ -416,48 +367,18 @@ def test_rollback_says_what_it_needs(user: User) -> None:
 
 
 def test_rollback_goes_to_what_the_profile_was_at_a_time(user: User) -> None:
-    clock, day = Clock(), 24.0
+    clock = Clock()
     with user.memory(now=clock) as memory:
-        for hours, text in {
-            60 * day: "Long ago",
-            19 * day + 5: "Last month",
-            day: "Yesterday",
-            4: "This morning",
-            1: "An hour ago",
-            0.001: "Just now",
-        }.items():
-            clock.time = NOON - dt.timedelta(hours=hours)
+        for days, text in ((60, "Long ago"), (19, "Last month"), (1, "Yesterday"), (0, "Today")):
+            clock.time = NOON - dt.timedelta(days=days)
             memory.history.overwrite("load", text)
-        clock.time = NOON
-        for to, expected in {
-            "2026-11-01": "Last month",
-            "2026-11-01 08:00": "Last month",
-            "2026-10-31T09:00:00+00:00": "Long ago",
-            "yesterday": "Yesterday",
-            "today": "Just now",
-            "2h": "This morning",
-            "2 hours ago": "This morning",
-            "3 days ago": "Last month",
-            "90 minutes": "This morning",
-            "30s": "An hour ago",
-            "1 w": "Last month",
-        }.items():
-            assert memory.history.text(memory.history.find(to=to)) == expected, to
-        for to in ("9999 days", "1999-01-01"):
-            with pytest.raises(Problem, match="No version is as old as"):
-                memory.history.find(to=to)
+        for to, expected in (("2026-10-31", "Long ago"), ("yesterday", "Yesterday"), ("today", "Today")):
+            assert memory.history.text(memory.history.find(to=to)) == expected
+        with pytest.raises(Problem, match="No version is as old as"):
+            memory.history.find(to="9999 days")
 
 
-NO_TIMES = ["", "soon", "-2h", "2026-13-45", "2.11.2026", "1.5h", "12", "999999 weeks ago", "1e9", "2026-11-01 xx"]
-
-
-@pytest.mark.parametrize("text", NO_TIMES)
-def test_nonsense_for_a_time_is_an_error_that_names_the_forms(text: str) -> None:
-    with pytest.raises(Problem, match="is not a time; try 2026-11-01, '2026-11-01 14:30', "):
-        parse_moment(text, NOON)
-
-
-def test_a_day_ends_at_its_local_midnight_in_summer_and_winter_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_time_is_in_the_users_zone_and_a_day_ends_at_its_midnight(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as in_berlin:
         in_berlin.setenv("TZ", "Europe/Berlin")
         time.tzset()
@@ -465,9 +386,14 @@ def test_a_day_ends_at_its_local_midnight_in_summer_and_winter_time(monkeypatch:
             "2026-07-01": "2026-07-01T23:59:59.999999+02:00",
             "2026-11-01": "2026-11-01T23:59:59.999999+01:00",
             "yesterday": "2026-11-19T23:59:59.999999+01:00",
+            "today": "2026-11-20T23:59:59.999999+01:00",
             "2026-07-01 08:30": "2026-07-01T08:30:00+02:00",
+            "2026-10-31T09:00:00+00:00": "2026-10-31T10:00:00+01:00",
             "2h": "2026-11-20T11:00:00+01:00",
+            "30s": "2026-11-20T12:59:30+01:00",
             "5 mins ago": "2026-11-20T12:55:00+01:00",
+            "3 days ago": "2026-11-17T13:00:00+01:00",
+            "1 w": "2026-11-13T13:00:00+01:00",
         }.items():
             assert parse_moment(text, NOON).isoformat() == moment
         with pytest.raises(Problem, match=r"2099-01-01 is in the future; see: llm memory history"):
@@ -475,11 +401,7 @@ def test_a_day_ends_at_its_local_midnight_in_summer_and_winter_time(monkeypatch:
     time.tzset()
 
 
-def test_undoing_brings_no_forgotten_line_back(user: User) -> None:
-    user.run("add", "Plays darts", "--section", "Games")
-    user.run("add", "Owns a boat")
-    user.run("forget", "darts", "-y")
-    forgot = str(user.versions()[-1][0])
-    user.run("clear")
-    assert "forgotten" not in "".join(user.run("undo", forgot)) + user.profile
-    assert "forgotten" not in "".join(user.run("undo", "1", "2")) + user.profile
+@pytest.mark.parametrize("text", ["", "soon", "-2h", "2026-13-45", "2.11.2026", "1.5h", "12", "999999 weeks ago"])
+def test_nonsense_for_a_time_is_an_error_that_names_the_forms(text: str) -> None:
+    with pytest.raises(Problem, match="is not a time; try 2026-11-01, '2026-11-01 14:30', "):
+        parse_moment(text, NOON)

@@ -1,7 +1,7 @@
 """What memory is attacked with, and what it must learn all the same: as data.
 
 Each case is a message (and what was piped in with it) and the reply of a model
-that obeys the attacker. `test_attacks.py` runs them through `llm` itself.
+that obeys the attacker. `tests/test_attacks.py` runs them through `llm` itself.
 
 Samples of secrets are put together from pieces, so that no scanner takes this
 file for a leak.
@@ -69,13 +69,6 @@ class Case:
         for id_, item in memory.Document(self.profile).ids.items():
             answer = answer.replace(f"{{{item.text}}}", id_)
         return answer
-
-    @property
-    def short(self) -> bool:
-        """Fit to be typed as one line of a chat."""
-        text = self.messages[0]
-        alone = not (self.piped or self.line) and len(self.messages) == 1 and self.profile == PROFILE
-        return alone and len(text) < 1_000 and text.isprintable() and "\n" not in self.answer
 
 
 # -- secrets -------------------------------------------------------------------
