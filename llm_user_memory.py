@@ -30,6 +30,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import sqlite3
 import stat
@@ -111,15 +112,14 @@ class Settings:
         def read(name: str, default: Any, safe: Any, kind: Any = click.BOOL, wanted: str = "true or false") -> Any:
             value = environ.get(f"LLM_MEMORY_{name}", "").strip()
             with contextlib.suppress(click.BadParameter):
-                converted = kind.convert(value, None, None) if value else default
-                if str(converted) != "nan":
-                    return converted
+                if "nan" not in value.lower():  # which is in every range
+                    return kind.convert(value, None, None) if value else default
             self.complaints.append(f"LLM_MEMORY_{name}={value!r} is not {wanted}; {str(safe).lower()} is used")
             return safe
 
-        self.auto = given = environ.get("LLM_MEMORY_AUTO", "").strip().lower()  # "system", "prompt" or "": not sent
-        if given not in {"system", "prompt"}:
-            self.auto = "system" if read("AUTO", False, False) else ""
+        given = environ.get("LLM_MEMORY_AUTO", "").strip().lower()
+        is_on = given in {"system", "prompt"} or read("AUTO", False, False)
+        self.auto = ("prompt" if given == "prompt" else "system") if is_on else ""  # where it is sent; "": nowhere
         self.auto_off = bool(given) and not self.auto  # the shell function is there, but switched off for this call
         self.line = environ.get("LLM_MEMORY_LINE", "")  # as the user typed it; "" where the shell keeps none
         self.disabled: bool = read("DISABLED", False, True)
@@ -145,7 +145,7 @@ class Home:
         self.profile = self.directory / "profile.md"  # the user's to edit
         self.database = self.directory / "memory.db"  # versions, lines, edits, turns: for learners and commands
         self.journal = self.directory / "typed.jsonl"  # a call appends one line for each logged turn
-        self.taken = self.directory / ".typed.jsonl.taken"  # the one before: a call may still be writing to it
+        self.old_journal = self.directory / ".typed.jsonl.taken"  # the one before: a call may still be writing to it
         self.news = self.directory / "news"  # changes that no prompt has told yet
         self.paused = self.directory / "paused"  # since when; no file: not paused
         self.no_system = self.directory / "no-system"  # ids of models that refuse system prompts
@@ -217,7 +217,7 @@ def near_name(home: Home) -> str:
 
 
 def for_profile(text: str, name: str) -> str:
-    """Add ``--profile`` to the ``llm memory`` commands in a message, unless they would be about this one anyway."""
+    """Add ``--profile`` to the ``llm memory`` commands in a message, unless they mean this profile anyway."""
     option = f"--profile {name} " if name != DEFAULT_PROFILE or os.environ.get("LLM_MEMORY_PROFILE") else ""
     return re.sub(r"\bllm memory (?=[a-z])(?!profiles|\w*install-)", f"llm memory {option}", text)
 
@@ -229,8 +229,6 @@ def tilde(path: pathlib.Path) -> str:
 
 
 def for_shell(path: pathlib.Path) -> str:
-    import shlex
-
     return shlex.quote(str(path))
 
 
@@ -342,7 +340,7 @@ def digest(text: str) -> str:
 
 @functools.lru_cache(maxsize=1_000)
 def normalised(text: str) -> str:
-    """Return the text as two facts, or a quote and its message, are compared."""
+    """Return a text without case, spacing and kinds of quotation marks, to compare facts and quotes."""
     return " ".join(unicodedata.normalize("NFC", text).translate(_STRAIGHT).split()).casefold()
 
 
@@ -377,7 +375,7 @@ def alike(one: str, other: str) -> bool:
     short, long = sorted((one, other), key=len)
     if len(short) < 4:
         return short == long or (len(short) == 3 and long.startswith(short))
-    stem = max(3, -(-3 * len(short) // 5))
+    stem = max(3, (3 * len(short) + 4) // 5)  # three fifths, rounded up
     return long.startswith(short[:stem]) or (len(short) > 4 and short in long)
 
 
@@ -470,23 +468,24 @@ def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") ->
 
 # fmt: off
 # Random, but public, so it is not looked at: public keys, hashes, images, parameters of addresses.
-_PUBLIC = r"""(?:\baaaa[bce]|;base64,|\bsha\d{1,3}[:-]|\betag[: ]{1,2}(?:w/)?"?|\bpublic[ _-]?key\W{1,3}(?:is[ ])?)
+_PUBLIC = r"""(?:\baaaa[bce]|;base64,|\bsha\d{1,3}[:-]|\betag[: ]{1,2}(?:w/)?"?|\bpublic[ _-]?key\W{1,9}(?:is[ ])?)
     [\w/+=-]{10,} | \b(?:pk_(?:live|test)|cus|pi)_\w{14,} | \border[a-z .:#]{1,9}[\d -]{9,}
     | [?&](?!\w{0,30}(?:sig|token|key|secret|auth|pass|code|session|appid))\w{1,30}=[^&\s]{1,300}"""
 # What a password is called, in the languages there are.
 _NAME = r"""(?:(?<!1)pass(?:word|wort|[ ]?phrase|code|wd|ord)|pwd|\bpw|\bmdp|kennwort|schlüssel|wachtwoord|senha
     |contrase[ñn]a|\bclave|mot[ ]de[ ]passe|lösenord|kodeord|adgangskode|salasana|jelszava?|jelszó|heslo|hasło|lozinka
-    |şifre|parolam?|mật[ ]khẩu|kata[ ]sandi|парол[ьа]|κωδικός|密[码碼](?!管理)|パスワード(?!マネ|管理)|비밀번호|비번
-    |كلمة[ ](?:ال)?(?:مرور|سر)|رمز[ ]عبور|पासवर्ड|סיסמה|รหัสผ่าน|\bpsk
+    |şifre(?:m?iz|n)?|parolam?|mật[ ]khẩu|kata[ ]sandi|парол[ьа]|κωδικός|密[码碼](?!管理)|パスワード(?!マネ|管理)|\bww
+    |كلمة[ ](?:ال)?(?:مرور|سر)|رمز[ ]عبور|पासवर्ड|סיסמה|รหัสผ่าน|비밀번호|비번|\bpsk
     |(?:\b(?:wifi|wlan|wpa)|recovery|backup|rescue|one-time|verification)[ -](?:key|code)
     |\bcode[ ]wi-?fi|palavra-passe)(?:s|si|m|et)?(?![a-z0-9])"""
 # What a secret number is called: of a card, a phone, a door, a person; not the pin of a plug, no postal code.
-_DOOR = "(?:door|alarm|gate|unlock|safe|lock|tür|haus|port|entrée|immeuble|garage|puerta)"
-_NUMBER = rf"""(?:\bp(?:in|uk)(?:-?[ck]oden?)?(?![ ]\d|[ ]?code.{{0,20}}\d{{5}})|пин(?:-?код)?|digicode|passcode
+_DOOR = "(?:door|alarm|gate|unlock|safe|lock|tür|haus|port|entrée|immeuble|garage|puerta|caja|cofre)"
+_NUMBER = rf"""(?:\bp(?:in|uk)(?:-?[ck]oden?)?(?![ ]\d|[ ]?code.{{0,20}}\d{{5}})|пин(?:-?код)?|digicode|passcode|keypad
     |暗証番号|身份证|{_DOOR}\w{{0,8}}(?:[ ][a-z]{{1,8}}){{0,2}}[ -]?(?:combination|[ck]od[eo][nt]?)
-    |(?:backup|recovery)[ -]code
-    |\b(?:ssn|pesel|dni|cpf|bsn|nif|aadhaar|personnummer|steuer-?id|kimlik|social[ ]security|national[ ]insurance)
-    |\bc[oó]d(?:e|ice|igo)[ ](?:\w{{1,3}}['’ ]){{0,3}}{_DOOR}\w{{0,4}})"""
+    |(?:backup|recovery)[ -]codes?|(?:upi|atm|sim|card|bank|phone)[ ]pin|код[ ]домофона|비밀번호|비번|密[码碼]|пароль
+    |\b(?:ssn|pesel|sécu|dni|cpf|bsn|nif|aadhaar|personnummer|steuer-?id|kimlik|social[ ]security|national[ ]insurance)
+    |\bkod(?:en)?[ ](?:do|till?)|\bcode[ ](?:fürs?|zum|zur|van)
+    |\bc(?:[oó]d(?:e|ice|igo)|lave)[ ](?:\w{{1,3}}['’ ]){{0,3}}{_DOOR}\w{{0,4}})"""
 # Between a name and its secret: a word of another script, or some like "for the router is"; then, perhaps, a sign.
 _GAP = r"""(?:[^!-~\n]{0,16}|(?:[ ](?!(?:and|but|or|in|since|before|after)\b)[^\s\d:=,!?;]{1,18}){0,6})["']?
     (?:\s?[:=—–]{1,2}>?\s{0,3}|[ ]|(?<![ -~]))["'`“„«「]?"""
@@ -547,13 +546,14 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (  # kind, check a
         ({_CODED}(?:[ ,;\n]{{1,2}}{_CODED}){{0,20}}|\d{{8,20}}(?!\d))"""),
     # Behind its name and a sign, or "is"; then it may be a word or more.
     ("a password", bool, rf"""(?:{_NAME}|(?:\b|_)pass|[a-z][_-](?:key|token|secret))["']?
-        (?:\s?[:=：]{{1,2}}\s{{0,3}}|[ ](?:is|was)[ :])["'`“„「]?
+        (?:\s?[:=：]{{1,2}}\s{{0,3}}|(?<=["']),[ ]?|[ ](?:is|was)[ :])["'`“„「]?
         (?!{_SAID})({_VALUE}(?:(?<=[a-z]{{4}})(?:[ ][a-z\d]{{4,12}}){{1,7}}(?=["'`”」.,\n]|\Z))?)"""),
     ("a secret number", bool, rf"""{_NUMBER}{_GAP}[*#]?
         ((?:[a-z]{{2}}[ ]|[a-z])?(?!\d{{4}}-\d\d-|\d+\.\d+\.)\d(?:[ .-]?\d|[a-f]){{3,}}(?:[ ]?[a-z]\b)?(?![\w%]|[.,]\d)
         |(?:(?:zero|oh|one|two|three|four|five|six|seven|eight|nine)[ ,-]{{0,2}}\b){{4,8}})
         |\bpin(?:['’]s)?[ ](\d{{4,8}})(?=[,.;!?\n]|\Z) | \bcv[vc]2?(?:[ ]code)?(?:[ ]is)?[ :=]{{1,2}}(\d{{3,4}})\b
-        |\b(\d{{3}}-\d\d-\d{{4}}|\d{{3}}\.\d{{3}}\.\d{{3}}-\d\d|\d{{6}}(?:-\d{{6}}){{7}})(?![\w-])"""),
+        |\b(\d{{3}}-\d\d-\d{{4}}|\d{{3}}\.\d{{3}}\.\d{{3}}-\d\d|\d{{6}}-[1-8]\d{{6}}|\d{{6}}(?:-\d{{6}}){{7}}
+          |[a-z]{{6}}\d\d[a-z]\d\d[a-z]\d{{3}}[a-z])(?![\w-])"""),
     # The words of a wallet, below a heading.
     ("a password", bool, r"""(?:phrase|frase|\bseed\b|\b(?:recovery|wallet|12|24)[ ]words)[^.\n]{0,30}?
         (?:[ ](?:is|are|es|est|ist|è|é)[ ]|:\s|\n)(?:1[.):]?[ ])?
@@ -712,7 +712,7 @@ class Document:
         has_title = len(self.headings) > 1 and self.headings[0][1] == 1 < self.headings[1][1]
         own = [title for _, _, title in reversed(self.headings[1:] if has_title else self.headings) if title]
         names = {normalised(name): name for name in (*DEFAULT_SECTIONS, OTHER_SECTION, *own)}
-        return names.get(normalised(wanted.strip(" #*:[]")), wanted if new else OTHER_SECTION)
+        return names.get(normalised(wanted.strip(" #*:[]")), (new and wanted) or OTHER_SECTION)
 
     def add(self, section: str, *facts: str, new_section: bool = False) -> Document:
         name = self.section(section, new=new_section)
@@ -771,7 +771,7 @@ def merge(base: str, ours: str, theirs: str) -> str:
 # `memory.db`, and `profile.md`, which only `History` writes, under its lock, each change a version. That is recorded
 # first and the file exchanged second: after a crash in between, the next one to take the lock finishes the write.
 
-SCHEMA = 10
+SCHEMA = 10  # raise it with every change of TABLES: an older memory.db is then kept aside and begun anew
 TABLES = f"""
 create table versions (
     id integer primary key, at text, author text, model text, undoes text, lines text, written integer);
@@ -792,7 +792,7 @@ LARGEST_PROFILE = 100_000  # bytes above which it is not read: a model could tak
 SETTLING = 1.0  # seconds that a file which others are changing is left alone: editors write in pieces
 FORGOTTEN = "[forgotten]"
 KEPT = r"(?:\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"  # the end of the names that keep_as gives
-WRITE_FIRST = "update state set value = value where 0"  # after a read, SQLite would not wait for another's write
+WRITE_FIRST = "update state set value = value where 0"  # begins as a writer, which waits for others; a reader would not
 Clock = Callable[[], dt.datetime]
 Record = Callable[[int], None]  # what is to be recorded together with a version, of which it gets the number
 _PASSING = r"locked|busy|disk I/O|is full|unable to open|readonly|interrupted|out of memory|too big|transaction"
@@ -819,7 +819,7 @@ def keep_as(path: pathlib.Path, kind: str) -> None:
 
 
 def create_tables(db: Any) -> None:
-    migrations = Migrations("llm-user-memory")
+    migrations = Migrations(f"llm-user-memory-{SCHEMA}")
 
     @migrations()
     def m001_tables(db: Any) -> None:
@@ -986,7 +986,7 @@ class History:
                         working_file(self.home, kind).unlink(missing_ok=True)
 
     def _adopt(self, author: str = "outside", base: str | None = None) -> str:
-        """Make file and history agree, and return the text. Needs the lock."""
+        """Merge last version (``known``), file (``text``) and displaced file until they agree. Needs the lock."""
         place = working_file(self.home, "previous")
         while True:
             latest = self.latest()
@@ -994,7 +994,7 @@ class History:
             text = read_profile(self.home.profile) if author == "edit" else read_settled(real_place(self.home), known)
             displaced = value(self.db, "select value from state where key = 'displaced'")
             cut_short = value(self.db, "select written from versions where id = ?", latest) == 0
-            if cut_short:  # by a crash, before the exchange or right behind it: the file beside may be our own
+            if cut_short:  # a crash came between record and exchange: the file beside may be our own, so it is not read
                 base = displaced or ""
             wanted = merge(known if base is None else base, known, text)
             if displaced is not None and not cut_short and place.exists():
@@ -1005,7 +1005,7 @@ class History:
             if wanted == known == text and not cut_short:
                 return text
             self._write("unknown" if not latest and author == "outside" else author, text, wanted)
-            author, base = "outside", None  # an editor may have saved meanwhile
+            author, base = "outside", None  # and look again: an editor may have saved meanwhile
 
     def _write(self, author: str, text: str, new: str, record: Record | None = None, model: str = "") -> int:
         """Record a version, and exchange the file, which has ``text``, for the new one. Needs the lock."""
@@ -1044,7 +1044,7 @@ class History:
         now = Document(text)
         old, new = (Document(self.text(number)) for number in (version - 1, version))
         items = {old.lines[item.line] for item in old.items}
-        # If headings or prose went, it was cleared, loaded or rolled back.
+        # A version that took headings or prose (clear, load, rollback) is undone by a merge, not fact by fact.
         if text == new.text or set(old.lines) - items - set(new.lines):
             return merge(new.text, text, old.text)
         for change in (one for one in self.changes(version - 1, version) if FORGOTTEN not in one):
@@ -1054,9 +1054,9 @@ class History:
             elif item:
                 now = now.remove(item)
             elif change.after:
-                left = next((until for _, until in self.periods(change.after) if until and until > version), 0)
-                later = self.changes(left - 1, left) if left else ()
-                stays += [(left, again) for again in later if again.before == change.after]
+                gone_in = next((until for _, until in self.periods(change.after) if until and until > version), 0)
+                later = self.changes(gone_in - 1, gone_in) if gone_in else ()
+                stays += [(gone_in, again) for again in later if again.before == change.after]
             elif not now.has(change.before):
                 now = now.add(change.section, change.before, new_section=True)
         return now.text
@@ -1091,7 +1091,7 @@ class History:
         self.db.execute("update versions set lines = ? where id = ?", [json.dumps(ids), version])
         return version
 
-    def list(self, limit: int = -1, where: str = "true", *values: object) -> Sequence[Version]:
+    def versions(self, limit: int = -1, where: str = "true", *values: object) -> Sequence[Version]:
         sql = f"select id, at, author, model, undoes from versions where {where} order by id desc limit ?"
         found, undone = [], self.undone()
         for row in rows(self.db, sql, *values, limit):
@@ -1100,14 +1100,14 @@ class History:
         return found
 
     def get(self, number: int) -> Version | None:
-        return next(iter(self.list(1, "id = ?", number)), None)
+        return next(iter(self.versions(1, "id = ?", number)), None)
 
     def changes(self, older: int, newer: int) -> Sequence[Change]:
         """Return the facts that were added, removed or changed, but not moved, from one version to another."""
         lines = (self._lines(older), self._lines(newer))
         old, new = (Counter((line["fact"], line["section"]) for line in its if line["fact"]) for its in lines)
         removed, added = list((old - new).elements()), list((new - old).elements())
-        # Old and new are paired by the edits, also by one that is undone here, and never guessed.
+        # Only an edit makes one change of a line that went and one that came; either way round, as an undo reverses it.
         facts = [fact for fact, _ in (*removed, *added)]
         edits = "select before, fact from edits where state = 'applied' and fact in (select value from json_each(?))"
         pairs: dict[str, str] = {}
@@ -1134,7 +1134,7 @@ class History:
         sql = "select max(id) from versions where at <= ?"
         found = value(self.db, sql, moment.astimezone(dt.timezone.utc).isoformat())
         if not found:
-            raise Problem(f"No version is as old as {moment:%Y-%m-%d %H:%M}; the empty one: llm memory rollback 0")
+            raise Problem(f"There was no profile yet on {moment:%Y-%m-%d %H:%M}; to empty it: llm memory rollback 0")
         return int(found)
 
     def undone(self) -> set[int]:
@@ -1167,14 +1167,14 @@ class History:
 
 
 class Memory(contextlib.AbstractContextManager["Memory"]):
-    """One profile with its database, which is made unless ``readonly``, and kept aside if broken. For a ``with``."""
+    """One profile with its database; without ``create``, a missing one is an empty one in memory. For a ``with``."""
 
-    def __init__(self, home: Home, patience: float = 10, readonly: bool = False, now: Clock = utc_now) -> None:
+    def __init__(self, home: Home, patience: float = 10, create: bool = True, now: Clock = utc_now) -> None:
         self.home = home
         self.now = now
         self._inode = 0
         place: Any = home.database
-        if readonly and not place.exists():
+        if not create and not place.exists():
             place = ":memory:"
         else:
             home.create()
@@ -1330,12 +1330,13 @@ _QUOTATION = r"""“[^”]*”|„[^“”]*[“”]|«[^»]*»|「[^」]*」|�
 def own_words(text: str) -> str:
     """Return a typed message with ``CUT`` in place of what may be somebody else's text, but for quotations.
 
-    A first paragraph of one short line, if it ends as no sentence does, is a task about what stands below, up to a
-    last line of its own. Many short lines, or paragraphs in lower case, are the user's: nobody has edited them.
+    A short first line, if it ends as no sentence does, is a task about what stands below, up to a last paragraph of
+    one line. Many short lines, or what goes on in lower case, are the user's: nobody has edited them.
     """
     own = text.strip()
-    first, *below = re.split(r"\n[ \t]*\n\s*|\n(?:```|~~~)[ \t]*\n(?=.*\Z)", own)  # or at the end of a last fence
-    last = below[-1] if below and "\n" not in below[-1] else ""
+    spaced = re.sub(r"\A(.{1,80})\n(?=[^a-zß-ÿа-я\n])", r"\1\n\n", own)
+    first, *below = re.split(r"\n[ \t]*\n\s*|\n(?:```|~~~)[ \t]*\n(?=.*\Z)", spaced)  # or at the end of a last fence
+    last = below[-1].rpartition("\n")[2] if below and (len(below) == 1 or "\n" not in below[-1]) else ""
     for shape in _FOREIGN:
         own = re.sub(shape, CUT, own, flags=re.MULTILINE)
     if own.startswith(CUT):  # what to do with it is said at the end
@@ -1347,12 +1348,12 @@ def own_words(text: str) -> str:
     code = [line for line in lines if re.search(r"[;{}=<>\\]|,$", line)]
     typed = [paragraph for paragraph in below if next(filter(str.isalpha, paragraph), "").islower()]
     labelled = [paragraph for paragraph in (first, *below) if re.match(r"[^\W\d][^\n:]{,25}: ", paragraph)]
-    are_notes = len(lines) >= 5 and 3 * len(long) <= len(lines)
+    are_notes = len(lines) >= 4 and 3 * len(long) <= len(lines)
     are_typed = len(below) > 1 and 2 * len(typed) > len(below)
     are_labelled = first in labelled and len(labelled) > 1  # Question: … Background: …
     if are_labelled or ((are_notes or are_typed) and 5 * len(code) < len(lines)):
         return own
-    return first + CUT + (last if len(below) > 1 and own.endswith(last) else "")
+    return first + CUT + (last if last != below[0] and own.endswith(last) else "")
 
 
 @functools.lru_cache(maxsize=1_000)
@@ -1379,7 +1380,7 @@ def _find_pieces(quote: str, messages: Sequence[Message]) -> dict[str, Message]:
     if without_masks(whole) != whole or normalised(CUT) in whole:  # the user typed neither
         return {}
     pieces = [whole] if any(_spaced(whole) in _spaced(m.text) for m in messages) else re.split(r"…|\.{3}", whole)
-    for piece in sorted((piece.strip("\"' ") for piece in pieces), key=len, reverse=True):
+    for piece in sorted(filter(None, (piece.strip("\"' ") for piece in pieces)), key=len, reverse=True):
         width = sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in piece)
         says_enough = " " in piece or width >= 8
         there = [
@@ -1413,15 +1414,15 @@ def _taken_away(changes: Iterable[tuple[str, str, str, str]]) -> int:
     return len(lost) + len(mentioned) - min(5, mentioned.count(True))
 
 
-_Proposal = types.SimpleNamespace  # an edit, and all that a gate may look at to judge it; `judge` says what
+_Proposal = types.SimpleNamespace  # an edit and all that a gate may look at: the fields that `judge` sets
 # Need not be typed: what stands in brackets, a year with the month before it, a number with its unit.
-_UNCOUNTED = r"\([^)]*\)|(?:\b[\w-]+ )?\b(?:19|20)\d\d\b|\d[\w.,:]*(?: [^\W\d_]+)?"
-# Each typed word is an "x": three others in a row, or two at the end, are too many; six, of scripts without spaces.
-_ADDED = rf"x(?: (?!x\b|{UNSPACED})\w+){{2}}(?:$| (?!x\b|{UNSPACED})\w)|x(?: {UNSPACED}+){{6}}"
+_UNCOUNTED = r"\([^)]*\)|(?:\b[\w-]+ (?:\w\w )?)?\b(?:19|20)\d\d\b|\d[\w.,:]*(?: [^\W\d_]+)?"
+# A fact's new words, the typed ones written "x". Too many were added: three in a row, or six pairs of unspaced ones.
+_ADDED = rf"x(?: (?!x\b|{UNSPACED})\w+){{3}}|x(?: {UNSPACED}+){{6}}"
 
 
 def _is_loose(p: _Proposal) -> bool:
-    """Tell whether little of what a fact says, and the line it replaces does not, was typed."""
+    """Tell whether most of what a fact adds to the line it replaces was never typed."""
     new = [word for word in substance(re.sub(_UNCOUNTED, " ", folded(p.edit.fact))) if not has_form(word, p.line)]
     if not p.edit.fact or normalised(p.edit.fact) in normalised(p.typed) or (p.line and not new):
         return False
@@ -1440,8 +1441,8 @@ def _digits(text: str) -> set[str]:
     return {*re.findall(r"\d+", text), *long, *(f"{float(k.replace(',', '.')) * 1000:.0f}" for k in thousands)}
 
 
-def _follows(number: str, typed: set[str], years: Iterable[int]) -> bool:
-    """Tell whether a number may come from words: a small one, 8:30, a year near the message's, or from an age."""
+def _is_expected(number: str, typed: set[str], years: Iterable[int]) -> bool:
+    """Tell whether a number need not be typed: small, half past, in words, a year near the message's or of an age."""
     if re.fullmatch(r"(?:[12]?\d|3[01])(?:[:.,](?:00?|15|30|45|5))?", number) or (not typed and len(number) < 3):
         return True
     ages = [year - int(number) for year in years if re.fullmatch(r"(?:19|20)\d\d", number)]
@@ -1474,7 +1475,7 @@ def _untyped(p: _Proposal) -> str:
             in_parts = all(has_form(part, known) for part in words(token))
             is_known = in_parts or re.sub(r"\W", "", folded(token)) in together
         elif token[0].isdigit():
-            is_known = re.sub(r"\D", "", token) in numbers or _follows(token, typed, years)
+            is_known = re.sub(r"\D", "", token) in numbers or _is_expected(token, typed, years)
         strange += [] if is_known else [f"“{token}”"]
     return ", ".join(strange[:3])
 
@@ -1483,13 +1484,14 @@ def _untyped(p: _Proposal) -> str:
 GATES: tuple[tuple[str, str, Callable[[_Proposal], object]], ...] = (
     ("reject", "the profile is short enough", lambda p: p.condensing and len(p.document.text) <= p.budget * 3 // 4),
     ("reject", "it names no line that can be edited", lambda p: p.edit.action != "ADD" and not p.item),
-    ("reject", "its line has changed since", lambda p: p.gone),
-    ("reject", "the line it was merged into was not changed", lambda p: p.alone),
+    ("reject", "its line has changed since", lambda p: p.line_changed),
+    ("reject", "the line it was merged into was not changed", lambda p: p.merge == "reject"),
     ("reject", "it has no quote", lambda p: not p.edit.quote),
     ("reject", "you did not type its quote", lambda p: not p.pieces),
     ("reject", "its quote contains {}", lambda p: why_secret(p.edit.quote)),
     ("reject", "{}", lambda p: p.edit.action != "REMOVE" and why_unfit(p.edit.fact)),
-    ("reject", "the profile says so already", lambda p: p.edit.fact and p.document.has(p.edit.fact)),
+    ("reject", "the profile says so already", lambda p: p.edit.fact and p.others.has(p.edit.fact)),
+    ("hold", "the line it was merged into was not changed", lambda p: p.merge == "hold"),
     ("hold", "too many at once", lambda p: p.edit.fact and p.too_many),
     ("hold", "it would take away too much", lambda p: p.too_much),
     ("hold", "the profile is full", lambda p: p.edit.action == "ADD" and len(p.document.text) > p.budget),
@@ -1520,7 +1522,7 @@ def judge(
     a_day_ago = len(now.items) + sum({"ADD": -1, "REMOVE": 1}.get(action, 0) for action, *_ in lately)
     removed = [seen.ids[edit.target] for edit in edits if edit.action == "REMOVE" and edit.target in seen.ids]
     proved = [edit for edit in edits if edit.fact and _find_pieces(edit.quote, messages)]
-    document, day, verdicts = now, list(lately), list[Verdict]()
+    document, applied, verdicts = now, list(lately), list[Verdict]()
     # What is merged comes before what goes for it.
     for edit in sorted(edits, key=lambda edit: condensing and edit.action == "REMOVE"):
         item = None if edit.action == "ADD" else seen.ids.get(edit.target)
@@ -1535,27 +1537,28 @@ def judge(
             sources += [Message(line)] if any(year <= m.at[:4] for year in years for m in messages) else []
         here = document.find(line, item.section) if item else None
         change = (edit.action, line, edit.fact, edit.quote)
-        failed = [v.edit.fact for v in verdicts if v.outcome != "apply"]
+        merges = [v for v in verdicts if condensing and not edit.fact and v.outcome != "apply"]
         changed = [v.item for v in verdicts if v.outcome == "apply"]
         p = _Proposal(edit=edit, item=item, line=line, condensing=condensing, budget=budget)
         p.document = document  # with the edits before
+        p.others = document.remove(here) if here and edit.fact != line else document
         p.pieces = _find_pieces(edit.quote, sources)  # and their messages
         threads = {message.thread_id for message in p.pieces.values()}
         p.typed = "\n".join(message.text for message in (*earlier, *sources) if message.thread_id in threads)
         p.shown = line if condensing else seen.text
-        p.gone = item is not None and (not here or item in changed)
-        # Condensing would remove it, but the line that takes its words was not changed.
-        p.alone = condensing and not edit.fact and any(related(line, fact) for fact in failed)
+        p.line_changed = item is not None and (not here or item in changed)
+        # The outcome of the edit that was to take this line's words, if that was not made.
+        p.merge = next((v.outcome for v in merges if related(line, v.edit.fact)), "")
         p.too_many = not condensing and len(proved) > most_edits
-        taken = _taken_away([*day, change]) if item and not condensing else 0
-        p.too_much = taken > max(5, a_day_ago // 2, _taken_away(day))
+        taken = _taken_away([*applied, change]) if item and not condensing else 0
+        p.too_much = taken > max(5, a_day_ago // 2, _taken_away(applied))  # one that takes no more is fine
         results = ((outcome, reason.format(said)) for outcome, reason, test in GATES if (said := test(p)))
         outcome, reason = next(results, ("apply", ""))
         if review_all and outcome != "reject":
             outcome, reason = "hold", "; ".join(filter(None, ("you review everything", reason)))
         verdicts.append(Verdict(edit, outcome, reason, tuple(dict.fromkeys(p.pieces.values())), item))
         if outcome == "apply":
-            day.append(change)
+            applied.append(change)
             if not here:
                 document = document.add(edit.target, edit.fact)
             else:
@@ -1604,7 +1607,7 @@ def past_prompts(home: Home) -> Iterator[Message]:
 
 def journal_entries(home: Home) -> list[dict[str, Any]]:
     """Return the lines that no learner has taken in for good, oldest first; ``{}`` for what can't be read."""
-    text, found = (read_own(home.taken) or "") + (read_own(home.journal) or ""), list[dict[str, Any]]()
+    text, found = (read_own(home.old_journal) or "") + (read_own(home.journal) or ""), list[dict[str, Any]]()
     # Not at line ends alone: where a full disk has cut a line short, the next one stands behind it.
     for part in filter(str.strip, re.split(r'\n|(?=\{")', text)):
         try:
@@ -1646,9 +1649,9 @@ def take_in(memory: Memory) -> bool:
         set_state(db, "call_failed", call_failure(memory))
         if unreadable := journal_entries(home).count({}):
             set_state(db, "unreadable", unreadable)
-    home.taken.unlink(missing_ok=True)
+    home.old_journal.unlink(missing_ok=True)
     if read_own(home.journal, 1) is not None:
-        os.replace(home.journal, home.taken)
+        os.replace(home.journal, home.old_journal)
     return bool(notes)
 
 
@@ -1769,8 +1772,8 @@ def ask_model(model: str, request: str) -> Reply:
     private = request.removeprefix(INSTRUCTIONS)
     sent, said = (re.sub(r"[\W_]", "", text).casefold() for text in (private + json.dumps(private), str(reply)[:2_000]))
     quotes = any(said[at : at + 12] in sent for at in range(len(said) - 11))
-    words = type(reply).__name__ if quotes or not said else mask_secrets(" ".join(str(reply).split()))[:300]
-    raise ModelFailed(f"{model}: {words}") from reply
+    error = type(reply).__name__ if quotes or not said else mask_secrets(" ".join(str(reply).split()))[:300]
+    raise ModelFailed(f"{model}: {error}") from reply
 
 
 def chosen_model(settings: Settings, named: str = "") -> str:
@@ -1820,7 +1823,7 @@ def batches(messages: Iterable[Message]) -> list[list[Message]]:
 
 def due_turns(memory: Memory) -> list[dict[str, Any]]:
     now = memory.now().timestamp()
-    # Further off than any back-off is a clock that was set back: due as well.
+    # A turn put off further than any back-off was put off before the clock was set back: it is due.
     sql = "select * from turns where state = 'pending' and not (due > ? and due <= ?) order by rowid"
     return rows(memory.db, sql, now, now + BACK_OFF[-1])
 
@@ -1841,7 +1844,7 @@ def retry(memory: Memory) -> None:
     memory.db.execute("update turns set state = 'pending', attempts = 0, due = 0 where state in ('pending', 'aside')")
 
 
-def _says_little(text: str) -> bool:
+def _is_too_short(text: str) -> bool:
     return len(text.split()) < 2 and len(text.encode("utf-8", "replace")) < 8  # by bytes, as an ideograph says more
 
 
@@ -1861,12 +1864,12 @@ class Learner(NamedTuple):
         if not turns or paused_since(memory.home):
             return None
         batch, attempts = self._next_batch(turns), turns[0]["attempts"]
-        if not batch.earlier and all(_says_little(message.text) for message in batch.messages):
+        if not batch.earlier and all(_is_too_short(message.text) for message in batch.messages):
             self._move(batch, "state = 'done'")
             return Result(batch.model)
         profile = read_profile(memory.home.profile)
         check_writable(memory.home)
-        # Counted before it is made: a full disk or a kill must not make it a free one.
+        # Counted before the request: a kill or a full disk must not make the attempt free.
         due = memory.now().timestamp() + BACK_OFF[min(attempts, len(BACK_OFF) - 1)]
         self._move(batch, "attempts = attempts + 1, due = ?", due)
         try:
@@ -1907,8 +1910,8 @@ class Learner(NamedTuple):
         held = any(verdict.outcome == "hold" for verdict in result.verdicts)
         review = len(waiting_edits(memory)) if held else 0
         if self.leaves_news and (changes or review):
-            now = digest(read_profile(memory.home.profile))
-            append_line(memory.home.news, {"version": result.version, "changes": changes, "review": review, "now": now})
+            told = {"version": result.version, "changes": changes, "review": review}
+            append_line(memory.home.news, told | {"profile": digest(read_profile(memory.home.profile))})
 
     def _next_batch(self, turns: Sequence[Mapping[str, Any]]) -> Batch:
         first, memory = turns[0], self.memory
@@ -1935,7 +1938,7 @@ class Learner(NamedTuple):
         )
         known = rows(memory.db, taken_back)
         seen, own, budget = Document(read_profile(memory.home.profile)), frozenset[str](), self.settings.budget
-        if past:  # with what was found so far, so that it is found once; what of it to accept is up to the user
+        if past:  # show the model what waits already, so that it is not proposed twice
             found = "state = 'waiting' and past and action = 'ADD' order by id desc limit 200"
             for edit in edits_where(memory, found):
                 seen = seen.add(edit.section, edit.fact)
@@ -1997,7 +2000,7 @@ class Learner(NamedTuple):
 
 # The past: the user's notes, and llm's log, where nobody can tell what was typed. All that is found waits for review.
 def known_turns(home: Home) -> list[dict[str, Any]]:
-    with Memory(home, readonly=True) as memory:
+    with Memory(home, create=False) as memory:
         sql = "select id, state, case when length > 0 then at else '' end as noted from turns"
         new = [{"id": id, "state": "", "noted": str(note.get("at"))} for id, note in new_notes(memory).items()]
         return rows(memory.db, sql) + new
@@ -2026,7 +2029,7 @@ def past_messages(
             skipped["typed with memory off"] += 1
         elif len(text) > 1_000:
             skipped["too long to have been typed"] += 1
-        elif _says_little(text):
+        elif _is_too_short(text):
             skipped["with one word or none"] += 1
         else:
             found.append(Message(as_shown(text), turn.turn_id, turn.thread_id, at))
@@ -2092,12 +2095,12 @@ def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, versio
     answered = "('waiting', 'dropped', 'applied')" if past else "('waiting')"
     is_known = f"select 1 from edits where action = ? and before = ? and fact = ? and state in {answered}"
     waiting = "select count(*) from edits where state = 'waiting' and not past"
-    for edit, outcome, reason, said, item in verdicts:
-        first = said[0] if said else Message("")  # condensing has none
+    for edit, outcome, reason, messages, item in verdicts:
+        first = messages[0] if messages else Message("")  # a tool may name none
         row = {"at": memory.now().isoformat(), "model": model, "past": int(past), "reason": reason}
         row |= {"action": edit.action, "fact": edit.fact, "quote": edit.quote}
         row |= {"section": item.section if item else edit.target, "before": item.text if item else ""}
-        row |= {"turns": json.dumps([message.turn_id for message in said if message.turn_id])}
+        row |= {"turns": json.dumps([message.turn_id for message in messages if message.turn_id])}
         row |= {"thread": first.thread_id, "typed_at": first.at}
         if outcome == "reject":
             secret = why_secret(edit.fact) or why_secret(edit.quote)  # the fact may hold part of a quoted one
@@ -2149,14 +2152,14 @@ def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[E
     return memory.history.change("review", make, record), list(failed.values())
 
 
-def propose(memory: Memory, settings: Settings, edit: Edit, said: Sequence[Message], model: str) -> tuple[Verdict, int]:
-    """Add a fact that a model asks for in a tool call, if the user typed it in these messages; else hold the edit."""
+def make_edit(memory: Memory, settings: Settings, edit: Edit, typed: list[Message], model: str) -> tuple[Verdict, int]:
+    """Make or hold an edit that a tool asks for; ``typed``: what the user said in this conversation."""
     verdict = Verdict(edit, "reject")
 
     def make(text: str) -> str:
         nonlocal verdict
         now = Document(text)
-        (verdict,), document = judge([edit], now, now, said, review_all=settings.review_all, budget=settings.budget)
+        (verdict,), document = judge([edit], now, now, typed, review_all=settings.review_all, budget=settings.budget)
         if verdict.item and not edit.fact:
             verdict = verdict._replace(outcome="hold", reason="a model asked for it")
         elif not (verdict.messages or why_unfit(edit.fact) or now.has(edit.fact)):
@@ -2172,12 +2175,12 @@ def chain(memory: Memory, line: str) -> list[tuple[str, Version | None, list[Edi
     found: dict[str, tuple[str, Version | None, list[EditRow]]] = {}
     todo = [line]
     for text in todo:  # it grows meanwhile
-        if text in found or text in {"", FORGOTTEN}:
+        if text in found or (text in {"", FORGOTTEN} and found):
             continue
         receipts = edits_where(memory, "state = 'applied' and fact = ? order by id desc", text)
         came = [0, *(since for since, _ in memory.history.periods(text))]
         wrote = "id in (select value from json_each(?)) and author not in ('unknown', 'undo', 'rollback')"
-        origin = next(iter(memory.history.list(1, wrote, json.dumps(came))), None)
+        origin = next(iter(memory.history.versions(1, wrote, json.dumps(came))), None)
         found[text] = (text, origin, receipts)
         todo += [receipt.before for receipt in receipts]
         if origin and origin.author in {"outside", "edit", "condense"}:
@@ -2199,7 +2202,7 @@ insert into lines_fts (lines_fts) values ('rebuild'); -- or the index keeps dele
 delete from edits where says(ifnull(nullif(fact, ''), before)) or (state != 'applied' and {_SAID_EDITS});
 update edits set before = '{FORGOTTEN}' where says(before);
 update edits set quote = '{FORGOTTEN}' where says(quote);
-update turns set why = case state when 'pending' then '' else '{FORGOTTEN}' end
+update turns set why = case state when 'pending' then '' else '{FORGOTTEN}' end -- of every turn: an error may quote it
 """
 
 
@@ -2211,13 +2214,13 @@ def saying(text: str, *, part: bool = False, ids: Mapping[str, Item] | None = No
         raise Problem("Say what to forget: llm memory forget TEXT; see: llm memory show")
     if item:
         return lambda text: normalised(without_bullet(text)) == wanted
-    if part or re.search(UNSPACED, wanted):
+    if part or not words(wanted) or re.search(UNSPACED, wanted):
         return lambda text: wanted in normalised(text)
     whole = f" {' '.join(words(wanted))} "
     return lambda text: wanted in normalised(text) and whole in f" {' '.join(words(text))} "
 
 
-def kept_files(home: Home) -> list[pathlib.Path]:
+def files_beside(home: Home) -> list[pathlib.Path]:  # kept for the user (see KEPT), displaced, or half written
     target = real_place(home)
     names = "|".join(re.escape(place.name) for place in (target, home.profile, home.database))
     ours = rf"\.(?:{names})\.(?:previous|new)|\.?(?:{names}){KEPT}"
@@ -2241,7 +2244,7 @@ def find_said(memory: Memory, says: Callable[[str], bool]) -> tuple[dict[str, li
         "What you typed": [edit.quote for edit in edits if edit.state == "applied" and edit.quote],
     }
     if any(places.values()):  # nobody can tell what these say
-        places["Files kept aside"] = [tilde(path) for path in kept_files(memory.home) if re.search(KEPT, path.name)]
+        places["Files kept aside"] = [tilde(path) for path in files_beside(memory.home) if re.search(KEPT, path.name)]
     places = {place: list(dict.fromkeys(map(stripped, texts))) for place, texts in places.items() if texts}
     forgotten = {row["id"] for row in rows(db, "select id from turns where state = 'forgotten'")}
     prompts = [one for one in past_prompts(memory.home) if one.turn_id not in forgotten and says(one.text)]
@@ -2276,7 +2279,7 @@ def clean_up(memory: Memory) -> None:
     """Remove what a forgotten text may have left outside the tables, now or after a kill."""
     with lock(memory.home, "profile"):
         memory.history.settle()
-        for path in (*kept_files(memory.home), memory.home.news, memory.home.news.with_name(".news.told")):
+        for path in (*files_beside(memory.home), memory.home.news, memory.home.news.with_name(".news.told")):
             if not path.is_dir():  # which is a foreign one
                 path.unlink(missing_ok=True)
         memory.db.execute("delete from state where key in ('call_failed', 'displaced', 'worker_failed')")
@@ -2287,7 +2290,7 @@ def clean_up(memory: Memory) -> None:
 def purge(home: Home) -> None:
     ours = r"\.?(memory\.db|typed\.jsonl|news|no-system|paused|profile\.md)(-journal|\.taken|\.told)?"
     with lock(home, "profile"):
-        for path in (*kept_files(home), real_place(home), *home.worker_log.parent.glob(f"{home.worker_log.name}*")):
+        for path in (*files_beside(home), real_place(home), *home.worker_log.parent.glob(f"{home.worker_log.name}*")):
             if not path.is_dir():
                 path.unlink(missing_ok=True)
     for path in home.directory.iterdir():  # the locks too, which Windows removes only when they are free
@@ -2428,7 +2431,7 @@ def run_worker(home: Home, settings: Settings) -> None:
     os.umask(0o077)
     with contextlib.suppress(OSError, AttributeError):
         os.nice(10)
-    # Each call has noted its own of these. Ours are not for what was typed in another terminal.
+    # Each call notes its own model and review; those of the terminal that started this worker do not count.
     settings.model, settings.review_all = "", False
     try:
         held = lock(home, "worker", 1)  # longer than anyone takes to look whether a worker runs
@@ -2460,16 +2463,16 @@ def run_worker(home: Home, settings: Settings) -> None:
 
 
 def _poll(home: Home, settings: Settings, *, last: bool) -> bool:
-    """Adopt saved edits, take in the journal, learn what is due; tell whether anything was done."""
+    """Adopt saved edits, take in the journal, learn what is due; tell whether the worker should stay."""
     with lock(home, "learn", 0), Memory(home) as memory:
         memory.history.settle(last=last)
         if paused_since(home):
             return False
-        worked = (home.journal.exists() or home.taken.exists()) and take_in(memory)
+        worked = (home.journal.exists() or home.old_journal.exists()) and take_in(memory)
         learner = Learner(memory, settings)
         # Turns wait a moment to share a request; one from the future was noted by another clock.
         now, ready = memory.now().isoformat(), (memory.now() - dt.timedelta(seconds=settings.interval)).isoformat()
-        while any(not ready < turn["at"] <= now for turn in due_turns(memory)) and (result := learner.learn()):
+        while any(one["at"] <= ready or one["at"] > now for one in due_turns(memory)) and (result := learner.learn()):
             worked = True
             outcomes = dict(Counter(verdict.outcome for verdict in result.verdicts))
             # Never any text of the user's, nor of an edit.
@@ -2479,7 +2482,7 @@ def _poll(home: Home, settings: Settings, *, last: bool) -> bool:
                 os._exit(0)
         memory.db.execute("delete from state where key = 'worker_failed'")
         waits = value(memory.db, "select count(*) from turns where state = 'pending'")
-    return worked or (waits and settings.interval <= BACK_OFF[-1])
+    return worked or (waits and settings.interval <= BACK_OFF[-1])  # at longer intervals the next call starts another
 
 
 def _write_log(home: Home, message: str) -> None:
@@ -2564,7 +2567,7 @@ def homes_of(names: str) -> list[Home]:
 def found_facts(homes: Iterable[Home], query: str) -> str:
     hits = list[dict[str, Any]]()
     for home in homes:
-        with Memory(home, patience=2, readonly=True) as memory:
+        with Memory(home, patience=2, create=False) as memory:
             hits += search_facts(memory, query, limit=20)
     return disarmed("\n".join(f"- {hit['fact']} ({periods_of(hit)})" for hit in hits))
 
@@ -2573,7 +2576,7 @@ def load_fragment(argument: str) -> list[llm.Fragment]:
     """Your profile: memory:auto, or memory:NAME for a named one. All facts it ever had: memory:search:QUERY"""
     if Settings(os.environ).disabled:
         return []
-    name = argument.removesuffix("\0")
+    name = argument.removesuffix("\0")  # which `on_fragments` adds
     if name.startswith("search:"):
         try:
             facts = found_facts(homes_of("auto"), name.removeprefix("search:"))
@@ -2582,7 +2585,7 @@ def load_fragment(argument: str) -> list[llm.Fragment]:
             return []
         return [llm.Fragment(FOUND.format(facts), f"memory:{name}")] if facts else []
     homes, call = homes_of(name), Call.running
-    if call and not (call.conversation and call.homes):  # a conversation keeps those that it began with
+    if call and not (call.conversation and call.homes):  # this tells `on_send` that they are wanted; chats keep theirs
         call.homes = list({home.name: home for home in (*call.homes, *homes)}.values())
     return fragments_of(homes)
 
@@ -2646,7 +2649,7 @@ class Call:
                 self._guarded("the profile was not sent", self._add_profile, options)
         return send(conversation, prompt, **options)
 
-    def take_part(self) -> None:
+    def find_typed(self) -> None:
         """Find the profiles, and what may be learned from the message that is being sent. Raises ``Problem``."""
         self.homes = self.homes or homes_of("auto")
         learns = self.settings.updates and self.is_logged and not paused_since(self.homes[-1])
@@ -2672,7 +2675,7 @@ class Call:
 
     def _add_profile(self, options: dict[str, Any]) -> None:
         """Add the profile to the fragments of a message; a conversation carries it once, as it was at its beginning."""
-        self.take_part()
+        self.find_typed()
         given = {place: list(options.get(place) or ()) for place in ("fragments", "system_fragments")}
         asked = {place: [f for f in given[place] if getattr(f, "source", "") == _SOURCE] for place in given}
         options.update({place: [f for f in given[place] if f not in asked[place]] for place in given})
@@ -2793,7 +2796,10 @@ def take_news(home: Home) -> str:
         taken.unlink()
     except FileNotFoundError:  # another call tells them
         return ""
-    entries = [json.loads(line) for line in news.splitlines()]
+    entries = list[dict[str, Any]]()
+    for line in news.splitlines():
+        with contextlib.suppress(ValueError):  # a full disk has cut it short
+            entries.append(json.loads(line))
     facts = {fact for _, fact, _ in Document(profile).sayings() if fact}
     told: dict[str, list[str]] = {"learned": [], "removed": [], "changed": []}
     versions = []
@@ -2807,7 +2813,7 @@ def take_news(home: Home) -> str:
     counts = {kind: f"{len(quoted)} facts: " if len(quoted) > 1 else "" for kind, quoted in told.items()}
     text = "; ".join(f"{kind} {counts[kind]}{', '.join(quoted)}" for kind, quoted in told.items() if quoted)
     # If the profile was changed since, a plain `undo` would take back something else.
-    is_last = len(set(versions)) == 1 and entries[-1]["now"] == digest(profile)
+    is_last = len(set(versions)) == 1 and entries[-1]["profile"] == digest(profile)
     numbers = [] if is_last else dict.fromkeys(versions)
     ends = [f" (undo: {' '.join(['llm memory undo', *numbers])})"] if versions else []
     waiting = next((entry["review"] for entry in reversed(entries) if entry["review"]), 0)
@@ -2835,7 +2841,7 @@ def propose_edits(home: Home, edits: Iterable[Edit]) -> list[tuple[Verdict, int]
     settings, call = Settings(os.environ), Call.running
     if not (settings.updates and call and call.is_logged) or paused_since(home):
         raise Problem("Learning is off, or this conversation is not logged. For the user: llm memory status")
-    call.take_part()
+    call.find_typed()
     conversation = call.conversation
     with Memory(home, patience=2) as memory:
         with contextlib.suppress(Busy), lock(home, "learn", 0):
@@ -2847,7 +2853,7 @@ def propose_edits(home: Home, edits: Iterable[Edit]) -> list[tuple[Verdict, int]
             ids = [response.id for response in conversation.responses if not response.prompt.tool_results]
             shown = without_chat_marks(as_shown(call.typed.text))
             messages.append(call.typed._replace(text=shown, turn_id=ids[-1]))
-        return [propose(memory, settings, edit, messages, str(conversation.model.model_id)) for edit in edits]
+        return [make_edit(memory, settings, edit, messages, str(conversation.model.model_id)) for edit in edits]
 
 
 class UserMemory(llm.Toolbox):
@@ -3015,9 +3021,10 @@ profile_option = click.Option(
     callback=lambda _, __, name: name and os.environ.update(LLM_MEMORY_PROFILE=name),
     help="Use this profile",
 )
+# With --json, `write` prints nothing, and `_Group.invoke` prints what the command returns.
 json_option = own_flag(["--json"], callback=lambda ctx, _, given: ctx.meta.update(json=given), help="Output as JSON")
 yes_option = click.Option(["--yes", "-y"], is_flag=True, help="Do not ask")
-never_asks = own_flag(["--yes", "-y"], help="For scripts; this never asks")
+never_asks = own_flag(["--yes", "-y"], help="Accepted for scripts; this command never asks")
 text_argument = click.Argument(["text"], metavar="[TEXT]...", nargs=-1, callback=lambda _, __, words: " ".join(words))
 shell_option = click.Option(["--shell", "name"], metavar="NAME", help="bash, zsh, fish, nushell or powershell")
 whole_number = click.IntRange(0, 999_999_999)
@@ -3033,9 +3040,7 @@ def memory_group() -> None:
     """
 
 
-def command(
-    example: str, *shared: click.Parameter, settings: bool = False, hidden: bool = False
-) -> Callable[[Any], Any]:
+def command(example: str, *shared: click.Parameter, settings: bool = False, hidden: bool = False) -> Callable[..., Any]:
     """Make a function a command of ``llm memory``, with an example for its help, shared options, and ``--profile``."""
 
     def make(function: Any) -> click.Command:
@@ -3053,7 +3058,7 @@ def open_memory(home: Home | None = None, *, looking: bool = False) -> Iterator[
     """Open a profile, the one in use if none is named; ``looking`` creates nothing, and sees what others did to it."""
     home = home or Home.in_use()[-1]
     say(near_name(home))
-    with Memory(home, readonly=looking and not home.last_use) as memory:
+    with Memory(home, create=not looking or home.last_use is not None) as memory:
         try:
             if looking:
                 memory.history.settle()
@@ -3252,7 +3257,7 @@ def report(memory: Memory, version: int) -> None:
         is_next = version == memory.history.latest() and found.author != "undo"
         undo = "llm memory undo" if is_next else f"llm memory undo {version}"
         for change in found.changes:
-            say(mask_secrets(str(change)), fg=colour_of(change))
+            write(printable(mask_secrets(str(change))), err=True, fg=colour_of(change))
         say(f"{'' if found.changes else 'No fact has changed. '}To undo this: {undo}")
     else:
         say("Nothing was changed; the profile is like that already.")
@@ -3263,7 +3268,7 @@ def warnings_about(text: str, budget: int) -> list[str]:
     sent = "it is sent with every prompt. See: llm memory edit"
     found = [f"The profile contains {kind} on line {line}; {sent}" for line, kind in sorted(kinds.items())]
     if disarmed(text) != stripped(text).replace("\r\n", "\n"):
-        found.append("Invisible characters, a user_profile tag or marks of chat templates in the profile are not sent")
+        found.append("Invisible characters, user_profile tags and chat-template marks in the profile are not sent")
     if len(text) > budget:
         found.append(f"The profile is over its budget of {budget:,} characters; to shorten it: llm memory condense")
     return found
@@ -3294,7 +3299,7 @@ def memory_edit(settings: Settings) -> None:
         finally:
             memory.history.settle("edit", text)
         # Not what another command has written meanwhile.
-        made = memory.history.list(1, "id > ? and author in ('edit', 'outside')", base)
+        made = memory.history.versions(1, "id > ? and author in ('edit', 'outside')", base)
         report(memory, made[0].id if made else 0)
         say("\n".join(warnings_about(read_profile(memory.home.profile), settings.budget)), fg="yellow")
 
@@ -3313,7 +3318,7 @@ def memory_load(settings: Settings, file: Any) -> None:
 @click.option("--section", default=DEFAULT_SECTIONS[0], show_default=True, help="The heading to put it under")
 @click.option("--force", is_flag=True, help="Also add what looks like a password or a key")
 def memory_add(text: str, section: str, force: bool) -> None:
-    "Add TEXT to the profile as is; - reads stdin"
+    "Add TEXT to the profile, word for word; - reads stdin"
     if sys.stdin and (text == "-" or (not text and not sys.stdin.isatty())):
         text = text_of(sys.stdin.buffer)
     lines = [re.sub(r"^\s*[-*+•]\s", "", line).strip() for line in text.splitlines()]
@@ -3359,17 +3364,17 @@ def review_each(memory: Memory, waiting: Sequence[EditRow]) -> None:
     for at, edit in enumerate(waiting):
         rest, (quoted, source) = waiting[at:], heard(edit)
         say(f"\n({at + 1}/{len(waiting)}) {edit.section} [{edit.id}]", bold=True)
-        say(str(edit), fg=colour_of(edit))
-        if edit.quote:
+        write(printable(str(edit)), err=True, fg=colour_of(edit))
+        if edit.turns:  # else the quote is a line of the profile, or empty
             say(f"    {quoted} ({local_date(edit.typed_at)}; {source})", dim=True)
         say(f"    proposed by {edit.model}; it waits because: {edit.reason}", dim=True)
         verb = {"ADD": "Add", "REPLACE": "Change", "REMOVE": "Remove"}[edit.action]
-        letters = "yneadq" if edit.fact else "ynadq"
-        question = click.style(f"{verb} this? [{','.join(letters)},?]", fg="blue", bold=True)
+        keys = "yneadq" if edit.fact else "ynadq"
+        question = click.style(f"{verb} this? [{','.join(keys)},?]", fg="blue", bold=True)
         while True:
             answer = click.prompt(question, default="s", show_default=False, prompt_suffix=" ", err=True)
             letter = str(answer).strip().casefold()[:1] or "s"
-            if letter not in f"{letters}s":
+            if letter not in f"{keys}s":
                 say(REVIEW_HELP)
             elif letter != "d" or len(rest) == 1 or click.confirm(f"Drop all {len(rest)}?", err=True):
                 break
@@ -3412,12 +3417,12 @@ def memory_review(accepted: tuple[str, ...], dropped: tuple[str, ...], yes: bool
         return [edit_data(edit) for edit in waiting_edits(memory)]
 
 
-def take_back(memory: Memory, versions: Sequence[int] = (), steps: int = 1) -> None:
+def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) -> None:
     memory.history.settle()
     last = memory.history.get(memory.history.latest())
     if not versions and last and last.author == "forget":
         raise Problem("What was forgotten can't be brought back. To undo an earlier change: llm memory undo VERSION")
-    versions = versions or memory.history.next_undo(steps)
+    versions = [*dict.fromkeys(versions)] or memory.history.next_undo(steps)
     version, stays = memory.history.undo(versions)
     names = f"version{'s' if versions[1:] else ''} {' and '.join(map(str, versions))}"
     if version:
@@ -3426,7 +3431,7 @@ def take_back(memory: Memory, versions: Sequence[int] = (), steps: int = 1) -> N
     else:
         say(f"Nothing of {names} is left to undo; see: llm memory history")
     for later, change in stays:
-        say(f"Version {later} has changed that since, and stays: {change}")
+        say(f"Version {later} changed that line later, and is kept: {change}")
         say(f"To undo that as well: llm memory undo {later}")
 
 
@@ -3439,7 +3444,7 @@ def memory_undo(versions: tuple[int, ...]) -> None:
     What came since stays. To take back the change before as well, undo again.
     """
     with open_memory() as memory:
-        take_back(memory, versions)
+        undo_versions(memory, versions)
 
 
 @command("llm memory rollback --to yesterday", never_asks)
@@ -3452,7 +3457,7 @@ def memory_rollback(version: int | None, to: str | None, steps: int | None) -> N
         raise Problem("Name one target: llm memory rollback VERSION, or --to DATE-OR-AGE, or --steps N")
     with open_memory() as memory:
         if steps:
-            take_back(memory, steps=steps)
+            undo_versions(memory, steps=steps)
         else:
             found = memory.history.find(number=version, to=to)
             report(memory, memory.history.overwrite("rollback", memory.history.text(found)))
@@ -3464,7 +3469,7 @@ def memory_history(count: int) -> Any:
     "Show changes to the profile, newest first"
     found: list[dict[str, Any]] = []
     with open_memory(looking=True) as memory:
-        for version in memory.history.list(count or -1):
+        for version in memory.history.versions(count or -1):
             undoes = f" of {', '.join(map(str, version.undoes))}" if version.undoes else ""
             by = f"{_AUTHORS.get(version.author, version.author)}{undoes}{', undone' if version.undone else ''}"
             write(by, f"{version.id:>4}  {local_date(version.at, TO_THE_MINUTE)}  ", bold=True)
@@ -3481,7 +3486,7 @@ def memory_history(count: int) -> Any:
 @click.argument("a", type=version_number, required=False)
 @click.argument("b", type=version_number, required=False)
 def memory_diff(a: int | None, b: int | None) -> Any:
-    "Show the last change, or all since version A, up to B"
+    "Show the last change, or all from version A to B"
     with open_memory(looking=True) as memory:
         newest = memory.history.latest() if b is None else memory.history.find(number=b)
         oldest = max(newest - 1, 0) if a is None else memory.history.find(number=a)
@@ -3502,10 +3507,8 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
     with open_memory() as memory:
         says = saying(text, part=part, ids=Document(read_profile(memory.home.profile)).ids)
         places, typed = find_said(memory, says)
-        quoted = [
-            f"“{as_shown(' '.join(prompt.split()), 200)}”".replace(CUT, " … ")
-            for prompt in dict.fromkeys(typed.values())
-        ]
+        shown = dict.fromkeys(as_shown(" ".join(prompt.split()), 200) for prompt in typed.values())
+        quoted = [f"“{prompt.replace(CUT, ' … ')}”" for prompt in shown]
         if not (places or quoted):
             more = "to look inside words: --part; to change a heading: llm memory edit"
             raise Problem(f"Nothing contains {text!r}; {more}")
@@ -3552,7 +3555,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
     home = Home.in_use()[-1]
     if for_good:
         say(f"This removes {tilde(real_place(home))}, and its history in {tilde(home.directory)}, for good.")
-        say("It also removes the record of what is not to be learned: llm memory learn would find that again.")
+        say("It also removes the list of what you forgot, so llm memory learn may find that again.")
         if not yes:
             click.confirm("Remove it?", abort=True, err=True)
         purge(home)
@@ -3577,7 +3580,7 @@ def memory_update(settings: Settings, again: bool) -> None:
             if waiting := waiting_messages(memory):
                 say(f"Learning from {counted(waiting, 'message')}…")
             results = Learner(memory, settings, leaves_news=False).learn_waiting()
-        learned = memory.history.list(-1, "id > ? and author in ('worker', 'condense')", before)
+        learned = memory.history.versions(-1, "id > ? and author in ('worker', 'condense')", before)
         left = value(memory.db, "select count(*) from turns where state in ('pending', 'aside')")
     for change in (change for version in reversed(learned) for change in version.changes):
         write(str(change), fg=colour_of(change))
@@ -3685,11 +3688,11 @@ def setup_rows(home: Home, settings: Settings, problems: list[str]) -> Iterator[
     yield "worker", {"running": running, "log": str(home.worker_log)}, learner
     yield "llm_logging", not home.logs_off.exists(), ""
     yield "profile_in_prompt", refusing, f"{', '.join(refusing)}: takes no system prompt"
-    ours = [home.journal, home.taken, home.news, home.no_system, home.paused, home.database, home.worker_log]
+    ours = [home.journal, home.old_journal, home.news, home.no_system, home.paused, home.database, home.worker_log]
     ours += [working_file(home, "previous"), *map(home.lock_file, ("worker", "profile", "learn"))]
     foreign = [path for path in ours if os.path.lexists(path) and read_own(path, 1) is None]
     problems += [f"{tilde(path)} is not a regular file of your own; see: ls -l {for_shell(path)}" for path in foreign]
-    for path in kept_files(home):
+    for path in files_beside(home):
         if re.search(KEPT, path.name):
             what = "The history was damaged" if path.name.startswith("memory") else "The profile could not be read"
             problems.append(f"{what}. The old file is kept; if you don't need it: rm -r {for_shell(path)}")
@@ -3707,7 +3710,7 @@ def setup_rows(home: Home, settings: Settings, problems: list[str]) -> Iterator[
 def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterator[tuple[str, Any, str]]:
     with open_memory(home, looking=True) as memory:
         db, now = memory.db, memory.now()
-        last = next(iter(memory.history.list(1, "author = 'worker'")), None)
+        last = next(iter(memory.history.versions(1, "author = 'worker'")), None)
         told = f"{ago(last.at, now)}: {'; '.join(map(str, last.changes))}" if last else ""
         yield "last_learned", {"at": last.at, "version": last.id} if last else None, told
         pending = waiting_messages(memory)
@@ -3721,7 +3724,7 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         yield "set_aside", aside, "\n".join([*lines, "To try again: llm memory update --retry"])
         to_review, gone = len(waiting_edits(memory)), int(get_state(db, "no_room") or 0)
         yield "to_review", to_review, f"{counted(to_review, 'edit')}: llm memory review"
-        yield "no_room", gone, f"{counted(gone, 'more edit')} were dropped, as review is full"
+        yield "no_room", gone, f"Review is full: no room for {counted(gone, 'more edit')}"
         refused = len(refused_edits(memory, (now - dt.timedelta(days=7)).isoformat()))
         yield "refused", refused, f"{counted(refused, 'edit')} in the last 7 days; to see why: llm memory why --refused"
         sums = "select model, count(*) as requests, sum(read) as read, sum(written) as written from requests"
@@ -3751,7 +3754,7 @@ def memory_status(settings: Settings) -> Any:
         except (sqlite3.Error, OSError, Problem) as error:  # noqa: PERF203
             problems.append(in_words(error))
     problems = list(dict.fromkeys(filter(None, problems)))
-    data = {name: value for name, value, _ in found}
+    data = {name: known for name, known, _ in found}
     sent = data.get("profile", {}).get("facts") is not None
     state, colour, sentence = activity(home, settings, sent=sent, failing=data.get("failing", False))
     for line in for_profile(sentence, home.name).splitlines():
@@ -3759,9 +3762,9 @@ def memory_status(settings: Settings) -> Any:
     for problem in problems:
         write(for_profile(problem, home.name), "Problem      ", fg="red")
     labels = {"last_learned": "Learned", "pending": "Waiting", "costs": "Cost", "worker": "Background"}
-    for name, value, text in found:
+    for name, known, text in found:
         label = labels.get(name, name.replace("_", " ").capitalize())
-        for at, line in enumerate(text.splitlines() if value else ()):
+        for at, line in enumerate(text.splitlines() if known else ()):
             write(for_profile(line, home.name), f"{'' if at else label:<12} ")
     text = json.dumps({"state": state, "here": sentence, **data, "problems": problems})
     for path in (os.path.expanduser("~"), os.path.realpath(os.path.expanduser("~"))):  # fit for publishing

@@ -472,7 +472,7 @@ class User:
     def versions(self) -> list[tuple[int, str]]:
         """Number and author of every version, oldest first."""
         with self.memory() as opened:
-            return [(version.id, version.author) for version in opened.history.list()][::-1]
+            return [(version.id, version.author) for version in opened.history.versions()][::-1]
 
     @property
     def authors(self) -> list[str]:

@@ -110,7 +110,7 @@ def test_a_database_that_another_process_has_locked_is_sound(used: User) -> None
     with contextlib.closing(sqlite3.connect(used.places.database, isolation_level=None)) as locked:
         locked.execute("begin exclusive")
         with pytest.raises(sqlite3.OperationalError, match="locked"), used.memory(patience=0.1) as memory:
-            memory.history.list()
+            memory.history.versions()
     assert kept(used) == []
     assert len(used.versions()) == 2
 

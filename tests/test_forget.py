@@ -8,8 +8,9 @@ import re
 import sqlite3
 
 import pytest
-from conftest import PROFILE, User
+from conftest import PROFILE, User, in_the_moment
 
+import llm_user_memory as memory
 from llm_user_memory import Document, Edit, ModelFailed, Problem, saying
 
 # Gone
@@ -313,3 +314,37 @@ def test_a_purge_asks_and_takes_what_is_ours_behind_symlinks_too_and_nothing_els
     assert [path.name for path in elsewhere.parent.iterdir()] == [".me.md.kate.swap"]
     assert [path.name for path in directory.iterdir()] == ["notes.txt"]
     assert user.places.logs.read_bytes() == before
+
+
+class Killed(BaseException):
+    """Nothing of ours catches it, as nothing catches a kill."""
+
+
+def test_what_a_killed_forget_has_left_on_the_disk_is_removed_by_the_next_command(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user.has_learned("Plays the oboe", "I play the oboe")
+
+    def kill() -> None:
+        raise Killed
+
+    with monkeypatch.context() as change:
+        in_the_moment(change, memory, "exchange", kill)
+        with pytest.raises(Killed), user.memory() as opened:
+            memory.forget(opened, memory.saying("oboe"))
+    assert user.files_with("oboe")
+    user.run("add", "Has a cat")
+    assert user.files_with("oboe") == []
+    assert user.facts == ["Has a cat"]
+
+
+def test_a_directory_where_the_displaced_file_belongs_stops_neither_forget_nor_purge(user: User) -> None:
+    user.run("add", "Plays the oboe")
+    user.run("add", "Has a cat")
+    (user.places.directory / ".profile.md.previous").unlink()
+    (user.places.directory / ".profile.md.previous").mkdir()
+    user.run("add", "Has a dog")
+    user.run("forget", "oboe", "--yes")
+    assert user.files_with("oboe") == []
+    user.run("clear", "--purge", "--yes")
+    assert not user.places.database.exists()

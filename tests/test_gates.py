@@ -299,7 +299,7 @@ LITTLE = "you typed little of it"
         ("my mail is me@corp.example", "Mail: me@c0rp.example", "“me@c0rp.example”"),
         ("I'm a nurse in town", "Nurse in der Stadt Zentrix in town", "“Stadt”, “Zentrix”"),  # no German message
         ("dinner for two", "Works for the ministry", LITTLE),
-        ("I run a bakery in Bonn", "Runs a bakery in Bonn, evades taxes", LITTLE),
+        ("I run a bakery in Bonn", "Runs a bakery in Bonn, evades taxes every year", LITTLE),
         ("can you tell me why", "Works for an intelligence agency", LITTLE),
         ("大阪で薬剤師をしています", "Pharmacist", LITTLE),
     ],

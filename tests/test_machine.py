@@ -294,7 +294,7 @@ class People(RuleBasedStateMachine):
             if memory.paused_since(self.home):
                 break
         if paused or (meanwhile == "pause" and memory.paused_since(self.home)):
-            made = self.memory.history.list(-1, "id > ?", versions)
+            made = self.memory.history.versions(-1, "id > ?", versions)
             assert "worker" not in [version.author for version in made]
         if meanwhile == "nothing":
             removed = {item.text for item in Document(before).items} - {item.text for item in Document(self.text).items}
@@ -347,7 +347,7 @@ class People(RuleBasedStateMachine):
 
     def is_whole(self, what: str, added: str) -> None:
         """What was recorded before the crash is also done: all of it or nothing, and with its receipts."""
-        last, text = next(iter(self.memory.history.list(1, "author != 'outside'")), None), self.text
+        last, text = next(iter(self.memory.history.versions(1, "author != 'outside'")), None), self.text
         if what == "add" and last and any(added in change.after for change in last.changes):
             assert added in text
         learned = "select fact from edits where state = 'applied' and action = 'ADD' and version = ?"
@@ -395,7 +395,7 @@ class People(RuleBasedStateMachine):
         return [*self.home.directory.iterdir(), *(self.folder / "dotfiles").iterdir()]
 
     def texts(self) -> dict[int, str]:
-        return {version.id: self.memory.history.text(version.id) for version in self.memory.history.list(-1)}
+        return {version.id: self.memory.history.text(version.id) for version in self.memory.history.versions(-1)}
 
     @invariant()
     def nothing_the_user_wrote_is_lost(self) -> None:

@@ -8,7 +8,7 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import PROFILE, User
+from conftest import PROFILE, User, in_the_moment
 
 import llm_user_memory as memory
 
@@ -172,3 +172,14 @@ def test_update_does_not_say_that_nothing_is_new_when_something_is_held(user: Us
     said = user.run("update")[1]
     assert "1 edit to review" in said
     assert "Nothing new" not in said
+
+
+def test_two_prompts_that_end_at_once_tell_it_once_and_nothing_has_failed(
+    known: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learns(known, "ADD | Interests | Plays chess")
+    elsewhere: list[str] = []
+    with monkeypatch.context() as change:
+        in_the_moment(change, memory, "read_profile", lambda: elsewhere.append(memory.take_news(known.places)))
+        assert memory.take_news(known.places) == ""
+    assert elsewhere == ["learned “Plays chess” (undo: llm memory undo)"]

@@ -44,7 +44,7 @@ def run(quick: bool, folder: pathlib.Path) -> tuple[str, list[Row]]:
     first = {id(each): each.history.text(1) for each in memories}
 
     things: dict[str, Callable[..., Any]] = {
-        "history": lambda each, _: each.history.list(10),
+        "history": lambda each, _: each.history.versions(10),
         "diff": lambda each, _: changes_of_last(each.history),
         "why": lambda each, fact: memory.chain(each, fact.text),
         "rollback": lambda each, _: each.history.overwrite(
