@@ -142,20 +142,8 @@ def without_and_with(tmp_path: pathlib.Path, shell: str, monkeypatch: pytest.Mon
 
 
 def type_all(place: Place, lines: Iterable[str]) -> list[Outcome]:
-    outcomes = []
     with session(place) as shell:
-        for line in lines:
-            if line == "llm":
-                shell.type("llm\r")
-                shell.expect("Type your prompt")
-                shell.type("typed words\r\x04")
-                code = shell.finish()
-                record = place.records()[-1]
-                shell.seen += 1
-                outcomes.append(Outcome(code, ((record.arguments, record.ttys, record.input),), (record.auto,), None))
-            else:
-                outcomes.append(shell.run(line))
-    return outcomes
+        return [shell.run(line, "typed words\r\x04" if line == "llm" else "") for line in lines]
 
 
 INTERACTIVE = ["bash", "bash --posix", "zsh", "fish", "nushell"]
@@ -171,7 +159,7 @@ def test_every_typed_line_calls_llm_just_as_without_the_block(
     expected, found = (type_all(place, [line for line, _ in lines]) for place in (plain, block))
     for (line, autos), before, after in zip(lines, expected, found, strict=True):
         assert before.records, f"{line!r} did not call llm at all"
-        assert (after.code, after.records, after.out) == (before.code, before.records, before.out), line
+        assert after == before, line
         assert after.autos == autos, line
         assert set(before.autos) <= {UNSET, OFF, "prompt", ""}, line
 
@@ -237,7 +225,7 @@ def test_jobs_are_interrupted_stopped_and_continued_just_as_without_the_block(
     for place in without_and_with(tmp_path, shell, monkeypatch):
         with session(place) as opened:
             seen.append(stop_and_go_on(opened, place))
-            assert opened.run("llm afterwards").records[0][0] == ("afterwards",)
+            assert opened.run("llm afterwards").records[0].arguments == ("afterwards",)
     assert {record.auto for record in place.records()} == {ON}
     assert seen[0] == seen[1]
 
@@ -300,7 +288,7 @@ def test_the_block_does_not_end_a_shell_that_stops_at_errors(
     with session(place) as opened:
         assert opened.run('llm "$reached"').autos == (ON,)
         assert opened.run('. "$HOME"/' + place.rc.name).code == "0"
-        assert opened.run("llm again").records == ((("again",), "012", ""),)
+        assert opened.run("llm again").records[0].ttys == "012"
 
 
 MINE, GPT = ("mine", "hi"), ("-m", "gpt", "hi")
@@ -337,7 +325,7 @@ def test_an_alias_or_a_function_of_the_users_own_does_what_it_did(
     place.install(monkeypatch)
     with session(place) as typing:
         outcome = typing.run("llm hi")
-    assert outcome.records[0][0] == arguments
+    assert outcome.records[0].arguments == arguments
     assert outcome.autos == (auto,)
 
 
