@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import posix_only
+from conftest import PATIENCE, posix_only
 from hypothesis import given
 from hypothesis import strategies as st
 from llm_user_memory_shell import OWN
@@ -203,7 +203,7 @@ def test_any_words_are_found_in_a_line_that_quotes_them(words: str) -> None:
 def test_words_that_a_plugin_passes_to_llm_in_its_process_are_not_typed(idle: User) -> None:
     code = f"from llm.cli import cli; cli.main(['{SPY}'], standalone_mode=False)"
     env = idle.env | {"LLM_MEMORY_AUTO": "1", "LLM_MEMORY_LINE": f"llm plugin '{SPY}'"}
-    subprocess.run([sys.executable, "-c", code], env=env, cwd=idle.folder, check=True, capture_output=True)
+    subprocess.run([sys.executable, "-c", code], env=env, cwd=idle.folder, timeout=PATIENCE, check=True)
     assert learned(idle) == [False]
 
 
