@@ -86,15 +86,11 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("memory")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Function]) -> None:
     if config.getoption("--fuzz"):
-        fuzzing = [item for item in items if "fuzz" in getattr(item, "fixturenames", ()) or is_hypothesis_test(item)]
+        fuzzing = [item for item in items if "fuzz" in item.fixturenames or hasattr(item.obj, "hypothesis")]
         config.hook.pytest_deselected(items=[item for item in items if item not in fuzzing])
         items[:] = fuzzing
-
-
-def is_hypothesis_test(item: pytest.Item) -> bool:
-    return hasattr(getattr(item, "obj", None), "hypothesis")
 
 
 @pytest.fixture(scope="session")
@@ -135,14 +131,6 @@ def kill(pid: int) -> None:
     """End a process at once, if it is still there."""
     with contextlib.suppress(psutil.NoSuchProcess):
         psutil.Process(pid).kill()
-
-
-def worker_processes() -> Iterator[tuple[psutil.Process, dict[str, str]]]:
-    """All workers of whomever, each with its environment."""
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            if process.cmdline()[-2:] == ["memory", "worker"]:
-                yield process, process.environ()
 
 
 class Clock:
@@ -526,7 +514,11 @@ class User:
     def workers(self) -> list[int]:
         """The pids of all worker processes of this user, whether they hold the lock or not."""
         homes = {("LLM_USER_PATH", str(self.user_dir)), ("HOME", str(self.home))}
-        found = [process for process, environ in worker_processes() if homes & environ.items()]
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if process.cmdline()[-2:] == ["memory", "worker"] and homes & process.environ().items():
+                    found.append(process)
         # On Windows, the python of a virtual environment starts another one and waits for it.
         launchers = {process.ppid() for process in found} if sys.platform == "win32" else set()
         return [process.pid for process in found if process.pid not in launchers]
