@@ -210,11 +210,11 @@ class Session(Terminal):
         records.sort(key=lambda record: record.arguments)
         return Outcome(code, records, out.read_text("utf-8") if out.exists() else None)
 
-    def started(self) -> int:
-        """Wait for the next call of the fake `llm`; its pid."""
+    def started(self) -> Record:
+        """Wait for the next call of the fake `llm`."""
         self.until(lambda: len(self.place.records()) > self.seen, "a call of llm")
         self.seen += 1
-        return self.place.records()[self.seen - 1].pid
+        return self.place.records()[self.seen - 1]
 
     def close(self) -> None:
         for record in self.place.records():

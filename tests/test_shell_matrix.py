@@ -188,17 +188,17 @@ def stop_and_go_on(shell: Session) -> list[str]:
         types("\x03", pid, "")
 
     shell.type("llm wait interrupted\r")
-    types("\x03", shell.started(), "")
+    types("\x03", shell.started().pid, "")
     shell.run("llm exit 0")  # fish leaves the code of whatever it ran before
     shell.type("llm wait stopped\r")
-    pid = shell.started()
+    pid = shell.started().pid
     types("\x1a", pid, psutil.STATUS_STOPPED)
     assert "LLM_MEMORY" not in (shell.run("jobs >out").out or ""), "one's own words, not ours"
     types("bg\r", pid, *RUNS)
     interrupts_in_the_foreground(pid)
     shell.type("llm wait 'in the background; (really) & truly' &\r")
     seen.append(f"&: {shell.finish()}")
-    pid = shell.started()
+    pid = shell.started().pid
     comes_to(pid, *RUNS)
     interrupts_in_the_foreground(pid)
     return seen
