@@ -15,6 +15,7 @@ import re
 import select
 import signal
 import sqlite3
+import struct
 import subprocess
 import sys
 import sysconfig
@@ -40,7 +41,7 @@ import llm_user_memory as memory
 from llm_user_memory import Edit, Reply, Result
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 BIN = pathlib.Path(sys.executable).parent
 PATIENCE = float(os.environ.get("TEST_PATIENCE", "60"))
@@ -85,15 +86,11 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("memory")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Function]) -> None:
     if config.getoption("--fuzz"):
-        fuzzing = [item for item in items if "fuzz" in getattr(item, "fixturenames", ()) or is_hypothesis_test(item)]
+        fuzzing = [item for item in items if "fuzz" in item.fixturenames or hasattr(item.obj, "hypothesis")]
         config.hook.pytest_deselected(items=[item for item in items if item not in fuzzing])
         items[:] = fuzzing
-
-
-def is_hypothesis_test(item: pytest.Item) -> bool:
-    return hasattr(getattr(item, "obj", None), "hypothesis")
 
 
 @pytest.fixture(scope="session")
@@ -134,14 +131,6 @@ def kill(pid: int) -> None:
     """End a process at once, if it is still there."""
     with contextlib.suppress(psutil.NoSuchProcess):
         psutil.Process(pid).kill()
-
-
-def worker_processes() -> Iterator[tuple[psutil.Process, dict[str, str]]]:
-    """All workers of whomever, each with its environment."""
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            if process.cmdline()[-2:] == ["memory", "worker"]:
-                yield process, process.environ()
 
 
 class Clock:
@@ -525,7 +514,11 @@ class User:
     def workers(self) -> list[int]:
         """The pids of all worker processes of this user, whether they hold the lock or not."""
         homes = {("LLM_USER_PATH", str(self.user_dir)), ("HOME", str(self.home))}
-        found = [process for process, environ in worker_processes() if homes & environ.items()]
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if process.cmdline()[-2:] == ["memory", "worker"] and homes & process.environ().items():
+                    found.append(process)
         # On Windows, the python of a virtual environment starts another one and waits for it.
         launchers = {process.ppid() for process in found} if sys.platform == "win32" else set()
         return [process.pid for process in found if process.pid not in launchers]
@@ -556,42 +549,71 @@ class User:
 
 
 class Terminal:
-    """A program in a pseudo-terminal: type into it, and wait for what it shows."""
+    """A program in a pseudo-terminal of 200 columns: type into it, and wait for what it shows."""
 
-    def __init__(self, command: tuple[str, ...], env: dict[str, str], cwd: pathlib.Path) -> None:
+    def __init__(self, command: Sequence[str], env: dict[str, str], cwd: pathlib.Path) -> None:
         pty = pytest.importorskip("pty", reason="not run: this system has no pseudo-terminals", exc_type=ImportError)
+        import fcntl
+        import termios
+
         self.shown = ""
+        self.fd, terminal = pty.openpty()
+        os.set_blocking(self.fd, False)
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
         if command[0] == "llm" and can_fork(env):
-            self.fd, terminal = pty.openpty()
             self.ended = forked_llm().start([str(BIN / "llm"), *command[1:]], env, cwd, *[terminal] * 3)
-            os.close(terminal)
-            return
-        pid, self.fd = pty.fork()
-        if pid == 0:
-            os.chdir(cwd)
-            os.execvpe(command[0], list(command), env)
-        self.ended = functools.partial(psutil.Process(pid).wait)
+        else:
+            self.process = subprocess.Popen(
+                command,
+                env=env,
+                cwd=cwd,
+                stdin=terminal,
+                stdout=terminal,
+                stderr=terminal,
+                start_new_session=True,
+                preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - only a system call
+            )
+            self.ended = self.process.wait
+        os.close(terminal)
 
     def type(self, text: str) -> None:
-        os.write(self.fd, text.encode())
+        """Type, and read meanwhile: a program that can't show what it is given takes no more of it."""
+        deadline = time.monotonic() + PATIENCE
+        left = text.encode()
+        while left:
+            _, takes, _ = select.select([], [self.fd], [], 0.01)
+            if takes:
+                left = left[os.write(self.fd, left) :]
+            elif time.monotonic() > deadline or not self._read(0):
+                raise AssertionError(f"{text[:100]!r} could not be typed; shown: {self.shown[-2000:]!r}")
 
     def end(self) -> None:
         """Ctrl-D."""
         self.type("\x04")
 
+    def until(self, condition: Callable[[], Any], what: str, patience: float = PATIENCE) -> Any:
+        """Read what is shown until the condition is true, and return its value."""
+        deadline = time.monotonic() + patience
+        goes_on = True
+        while not (value := condition()):
+            if not goes_on or time.monotonic() > deadline:
+                raise AssertionError(f"{what} never came; shown: {self.shown[-2000:]!r}")
+            goes_on = self._read(0.01)
+        return value
+
     def expect(self, pattern: str, patience: float = PATIENCE) -> str:
         """Wait until what was shown since the last match holds the pattern."""
-        deadline = time.monotonic() + patience
-        while not (match := re.search(pattern, self.shown, re.DOTALL)):
-            if not self._read(deadline - time.monotonic()):
-                raise AssertionError(f"{pattern!r} never came; shown: {self.shown!r}")
+        match = self.until(lambda: re.search(pattern, self.shown, re.DOTALL), repr(pattern), patience)
         before, self.shown = self.shown[: match.end()], self.shown[match.end() :]
         return before
 
     def _read(self, seconds: float) -> bool:
-        ready, _, _ = select.select([self.fd], [], [], max(seconds, 0))
+        """Read what is shown within so many seconds; tell whether there may be more."""
+        ready, _, _ = select.select([self.fd], [], [], seconds)
+        if not ready:
+            return True
         try:
-            data = os.read(self.fd, 65536) if ready else b""
+            data = os.read(self.fd, 65536)
         except OSError:
             data = b""
         self.shown += data.decode("utf-8", "replace").replace("\r\n", "\n")
@@ -600,9 +622,9 @@ class Terminal:
     def wait(self) -> int:
         """Wait for the program's end; its exit code."""
         deadline = time.monotonic() + PATIENCE
-        while self._read(deadline - time.monotonic()):
+        while self._read(0.1) and time.monotonic() < deadline:
             pass
-        code = self.ended(PATIENCE)
+        code = self.ended(max(deadline - time.monotonic(), 1))
         os.close(self.fd)
         return code
 
@@ -612,9 +634,14 @@ def user(tmp_path: pathlib.Path) -> Iterator[User]:
     """A new user; their worker ends with the test."""
     someone = User(tmp_path / "user")
     yield someone
-    while pids := someone.workers():  # also one that has only just been started
-        for pid in pids:
+
+    def has_no_worker() -> bool:
+        workers = someone.workers()
+        for pid in workers:
             kill(pid)
+        return not workers  # also none that had only just been started
+
+    eventually(has_no_worker, "the worker's end")
 
 
 @pytest.fixture

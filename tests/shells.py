@@ -5,21 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-import select
 import shutil
-import signal
-import struct
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import psutil
 import pytest
-from conftest import PATIENCE, state
+from conftest import PATIENCE, Terminal, kill
 from llm_user_memory_shell import Shell, add_block, find_shell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 FAKE_LLM = r"""#!/bin/sh
 # Writes down: pid, LLM_MEMORY_AUTO, LLM_MEMORY_LINE, which of its streams are terminals, what it was given to read, its arguments.
@@ -43,14 +38,14 @@ echo "answer $*"
 
 @dataclass(frozen=True)
 class Record:
-    """One call of the fake `llm`."""
+    """One call of the fake `llm`: equal to another that was called in the same way, whatever memory adds."""
 
     arguments: tuple[str, ...]
     ttys: str
     input: str
-    auto: str
-    line: str
-    pid: int
+    auto: str = field(compare=False)
+    line: str = field(compare=False)
+    pid: int = field(compare=False)
 
 
 @dataclass(frozen=True)
@@ -58,10 +53,13 @@ class Outcome:
     """What one typed line came to."""
 
     code: str
-    records: tuple[tuple[tuple[str, ...], str, str], ...]
-    autos: tuple[str, ...]
+    records: list[Record]
     out: str | None
     """What is in the file `out` afterwards."""
+
+    @property
+    def autos(self) -> tuple[str, ...]:
+        return tuple(record.auto for record in self.records)
 
 
 def find(shell: str) -> str:
@@ -120,6 +118,8 @@ class Place:
         fake.parent.mkdir()
         fake.write_text(FAKE_LLM)
         fake.chmod(0o755)
+        # Or the first fish of a home would make completions of all manual pages, for half a minute.
+        (self.folder / "data" / "fish" / "generated_completions").mkdir(parents=True)
         if self.posix:
             self.env["ENV"] = str(self.home / ".bashrc")
 
@@ -162,109 +162,76 @@ class Place:
             found.append(Record(tuple(arguments), ttys, text, auto, line, int(pid)))
         return found
 
-    def open(self, *arguments: str, **env: str) -> Session:
-        return Session([self.program, *arguments, *(["--posix"] if self.posix else [])], self, self.env | env)
 
-
-class Session:
+class Session(Terminal):
     """An interactive shell: type lines into it."""
 
-    def __init__(self, command: list[str], place: Place, env: dict[str, str]) -> None:
-        import fcntl
-        import pty
-        import termios
-
+    def __init__(self, place: Place, command: list[str], env: dict[str, str]) -> None:
         self.place = place
-        self.shown = ""
         self.seen = len(place.records())
         self.prompts = len(self.codes())
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
-            os.chdir(place.work)
-            os.execvpe(command[0], command, env)
-        self.finish()
+        super().__init__(command, env, place.work)
 
     def codes(self) -> list[str]:
         """The exit codes of the lines so far, the first entry being the shell's start."""
         path = pathlib.Path(self.place.env["DONE"])
         return path.read_text().splitlines() if path.exists() else []
 
-    def type(self, text: str) -> None:
-        os.write(self.fd, text.encode())
-
-    def until(self, condition: Callable[[], object], what: str) -> None:
-        """Read what the shell shows until the condition is true."""
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            if time.monotonic() > deadline:
-                raise AssertionError(f"{what} never came; shown: {self.shown[-2000:]!r}")
-            self._read(0.005)
-
-    def _read(self, seconds: float) -> None:
-        ready, _, _ = select.select([self.fd], [], [], seconds)
-        try:
-            text = os.read(self.fd, 65536).decode("utf-8", "replace") if ready else ""
-        except OSError:  # the shell has gone
-            time.sleep(seconds)
-            return
-        self.shown += text
+    def _read(self, seconds: float) -> bool:
+        known = len(self.shown)
+        goes_on = super()._read(seconds)
         # What shells ask a terminal: where is the cursor, what are you?
         for question, answer in (("\x1b[6n", "\x1b[1;1R"), ("\x1b[c", "\x1b[?62;c"), ("\x1b[0c", "\x1b[?62;c")):
-            self.type(answer * text.count(question))
+            if times := self.shown.count(question, known):
+                os.write(self.fd, answer.encode() * times)
+        return goes_on
 
     def finish(self) -> str:
         """Wait for the prompt behind a line; its exit code."""
+        import termios
+
         self.until(lambda: len(self.codes()) > self.prompts, "the next prompt")
+        # Before the shell reads each key itself, the terminal keeps 4096 characters of a line and loses the rest.
+        self.until(lambda: not termios.tcgetattr(self.fd)[3] & termios.ICANON, "the shell's line editor")
         self.prompts += 1
         return self.codes()[self.prompts - 1]
 
-    def run(self, line: str) -> Outcome:
-        """Type a line, and tell what it came to."""
+    def run(self, line: str, asked: str = "") -> Outcome:
+        """Type a line, and what llm then asks for; tell what it came to."""
         out = self.place.work / "out"
         out.unlink(missing_ok=True)
         self.type(line + "\r")
+        if asked:
+            self.expect("Type your prompt")
+            self.type(asked)
         code = self.finish()
-        records = sorted(self.place.records()[self.seen :], key=lambda record: record.arguments)
+        records = self.place.records()[self.seen :]
         self.seen += len(records)
-        return Outcome(
-            code,
-            tuple((record.arguments, record.ttys, record.input) for record in records),
-            tuple(record.auto for record in records),
-            out.read_text("utf-8") if out.exists() else None,
-        )
+        records.sort(key=lambda record: record.arguments)
+        return Outcome(code, records, out.read_text("utf-8") if out.exists() else None)
 
-    def reads(self) -> bool:
-        """Whether llm reads what is typed, in whole lines; a shell's prompt may run programs too."""
-        import termios
-
-        try:
-            command = psutil.Process(os.tcgetpgrp(self.fd)).cmdline()
-        except (psutil.Error, OSError):
-            return False
-        return bool(termios.tcgetattr(self.fd)[3] & termios.ICANON) and any(part.endswith("/llm") for part in command)
-
-    def started(self) -> int:
-        """Wait for the next call of the fake `llm`; its pid."""
+    def started(self) -> Record:
+        """Wait for the next call of the fake `llm`."""
         self.until(lambda: len(self.place.records()) > self.seen, "a call of llm")
         self.seen += 1
-        return self.place.records()[self.seen - 1].pid
+        return self.place.records()[self.seen - 1]
 
     def close(self) -> None:
         for record in self.place.records():
-            if state(record.pid) and record.arguments[:1] == ("wait",):
-                os.kill(record.pid, signal.SIGKILL)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
+            if record.arguments[:1] == ("wait",):
+                kill(record.pid)
+        self.process.kill()
+        self.process.wait(PATIENCE)
         os.close(self.fd)
 
 
 @contextlib.contextmanager
 def session(place: Place, *arguments: str, **env: str) -> Iterator[Session]:
-    """A session, ended afterwards."""
-    opened = place.open(*arguments, **env)
+    """An interactive shell at its first prompt, ended afterwards."""
+    posix = ["--posix"] if place.posix else []
+    opened = Session(place, [place.program, *arguments, *posix], place.env | env)
     try:
+        opened.finish()
         yield opened
     finally:
         opened.close()

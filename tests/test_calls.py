@@ -31,18 +31,11 @@ ALSO = "I work as a nurse"
 # What a call opens
 
 
-@pytest.fixture
-def strace() -> None:
-    works = (
-        shutil.which("strace")
-        and not subprocess.run(["strace", "-qq", "-e", "trace=none", "true"], check=False).returncode
-    )
-    if not works:
-        pytest.skip("strace is not installed, or may not trace here")
-
-
 def traced(user: User, *args: str) -> list[str]:
     """Run a call, and return the system calls with which its own process used memory's directory."""
+    strace = ["strace", "-qq", "-e", "trace=none", "true"]
+    if not shutil.which("strace") or subprocess.run(strace, timeout=PATIENCE, check=False).returncode:
+        pytest.skip("strace is not installed, or may not trace here")
     trace = user.folder / "trace"
     calls = "trace=%file,read,pread64,mmap,write,pwrite64,flock,fcntl"
     done = subprocess.run(
@@ -62,28 +55,23 @@ def traced(user: User, *args: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def everything_locked(user: User) -> Iterator[None]:
-    """Hold the database and each of our locks, as another process might for a long time."""
-    with contextlib.ExitStack() as held:
-        for name in ("worker", "profile", "learn"):
-            held.enter_context(filelock.FileLock(user.places.lock_file(name)))
-        db = held.enter_context(contextlib.closing(sqlite3.connect(user.places.database, isolation_level=None)))
+def locked_database(user: User) -> Iterator[None]:
+    """Hold the database, as another process might for a long time."""
+    with contextlib.closing(sqlite3.connect(user.places.database, isolation_level=None)) as db:
         db.execute("begin exclusive")
         yield
 
 
-@pytest.mark.usefixtures("strace")
-@pytest.mark.parametrize("others", ["none yet", "a worker", "everything locked"])
+@pytest.mark.parametrize("first", [True, False])
 def test_a_call_reads_one_profile_appends_one_line_and_opens_neither_the_database_nor_a_lock(
-    user: User, others: str
+    user: User, first: bool
 ) -> None:
     with contextlib.ExitStack() as held:
-        if others != "none yet":
+        if not first:
             user.has_learned("Plays chess", "I play chess")
-        if others == "a worker":
-            held.enter_context(filelock.FileLock(user.places.lock_file("worker")))
-        if others == "everything locked":
-            held.enter_context(everything_locked(user))
+            for name in ("worker", "profile", "learn"):
+                held.enter_context(filelock.FileLock(user.places.lock_file(name)))
+            held.enter_context(locked_database(user))
         calls = traced(user, SAID)
     paths = [call for call in calls if re.search(rf'\("?[^"]*"{re.escape(str(user.places.directory))}', call)]
     opened = [pathlib.Path(call.split('"')[1]) for call in paths if re.match(r"\d+ +(?:openat|open|creat)\(", call)]
@@ -92,7 +80,7 @@ def test_a_call_reads_one_profile_appends_one_line_and_opens_neither_the_databas
     assert set(opened) - {user.places.directory} == files
     assert all("LOCK_NB" in call for call in calls if "LOCK_" in call)
     assert len([call for call in calls if "write" in call]) == 1
-    if others != "none yet":  # else its worker may have taken the line in
+    if not first:  # else its worker may have taken the line in
         assert len(opened) - opened.count(user.places.directory) == 3
         assert len(paths) <= 8, paths
         assert user.places.journal.read_bytes().count(b"\n") == 1
@@ -102,8 +90,7 @@ def test_a_call_reads_one_profile_appends_one_line_and_opens_neither_the_databas
 def test_messages_typed_while_the_database_is_locked_are_learned_later_by_one_worker(user: User) -> None:
     user.has_learned("Plays chess", "I play chess")
     texts = [f"I like colour number {n}" for n in range(3)]
-    with contextlib.closing(sqlite3.connect(user.places.database, isolation_level=None)) as db:
-        db.execute("begin exclusive")
+    with locked_database(user):
         for text in texts:
             user.says(text)
         # A second one, started before the first had its lock, goes at once.
@@ -180,6 +167,7 @@ def test_a_call_whose_standard_error_is_closed_or_full_is_answered_and_learned(u
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
+            timeout=PATIENCE,
             check=False,
         )
         assert (done.returncode, done.stdout) == (0, f"You said: {fact}\n")

@@ -25,7 +25,7 @@ COMMANDS = re.findall(r"^  ([a-z-]+)  +\S", HELP.partition("Every day")[2], re.M
 
 def test_the_generated_part_of_the_readme_lists_every_command_and_the_readme_names_no_other() -> None:
     check = [sys.executable, "-m", "cogapp", "--check", "README.md"]
-    done = subprocess.run(check, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(check, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, "run: uv run cog -r README.md"
     assert set(re.findall(r"llm memory ([a-z][a-z-]+)", README)) <= set(COMMANDS)
 
@@ -100,7 +100,7 @@ def test_every_link_into_the_repository_leads_to_a_file_and_none_to_an_invented_
 
 
 def test_nothing_else_lies_at_the_top_of_the_repository() -> None:
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     if listed.returncode:
         pytest.skip("not run: this is no checkout of git")
     tracked = {name.partition("/")[0] for name in listed.stdout.splitlines() if not name.startswith(".")}

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-import textwrap
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from conftest import posix_only
+from conftest import PATIENCE, posix_only
 
 from llm_user_memory import FRAME, disarmed
 
@@ -35,16 +33,6 @@ def write_template(user: User, name: str, text: str) -> None:
     folder = user.user_dir / "templates"
     folder.mkdir(exist_ok=True)
     (folder / f"{name}.yaml").write_text(text)
-
-
-def plugin(user: User, code: str) -> dict[str, Any]:
-    """Write a plugin of llm's; return the variables that have it loaded."""
-    info = user.folder / "plugins" / "extra-1.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: extra\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[llm]\nextra = extra\n")
-    (info.parent / "extra.py").write_text(f"import llm, llm_scripted\n{textwrap.dedent(code)}")
-    return {"PYTHONPATH": os.pathsep.join([str(info.parent), *filter(None, [user.env.get("PYTHONPATH")])])}
 
 
 def notes(user: User) -> int:
@@ -119,16 +107,16 @@ def test_the_profile_follows_the_users_own_system_fragments_and_an_empty_one_add
     assert last(known)["messages"] == [["user", "x"]]
 
 
-def test_bare_llm_at_a_terminal_waits_for_input_also_with_a_profile_for_the_prompt(known: User) -> None:
-    for args, auto in ([], "prompt"), (["-m", "scripted-no-system"], "1"):
+def test_bare_llm_at_a_terminal_waits_for_input_wherever_the_profile_goes(known: User) -> None:
+    for args, auto, place in ([], "1", "system"), ([], "prompt", "user"), (["-m", "scripted-no-system"], "1", "user"):
         terminal = known.terminal("llm", *args, auto=auto)
         terminal.type("typed by hand\n")
         terminal.end()
         terminal.expect("You said: .*typed by hand")
         assert terminal.wait() == 0
-        assert places(last(known)) == ["user"]
+        assert places(last(known)) == [place]
         assert last(known)["prompt"].strip().endswith("typed by hand")
-    assert len(known.calls()) == 2
+    assert len(known.calls()) == 3
 
 
 # Conversations
@@ -279,32 +267,8 @@ def test_a_profile_asked_for_in_the_middle_of_a_chat_changes_neither_what_is_sen
 
 
 def test_what_plugins_do_with_conversations_options_and_templates_changes_nothing(known: User) -> None:
-    env = plugin(
-        known,
-        """
-        class Wrapping(llm.Conversation):
-            def prompt(self, prompt=None, **options):
-                return super().prompt(prompt=prompt, **options)
-
-        class Model(llm_scripted.Scripted):
-            class Options(llm.Options):
-                conversation: str | None = None
-
-            def conversation(self, **_):
-                return Wrapping(model=self)
-
-        @llm.hookimpl
-        def register_models(register):
-            register(Model("extra"))
-
-        @llm.hookimpl
-        def register_template_loaders(register):
-            names = ["brief"]  # each is loaded once
-            register("extra", lambda name: llm.Template(name=names.pop(), system="Be brief"))
-        """,
-    )
-    known.llm("-m", "extra", "-o", "conversation", "long", "x", **env)
-    known.llm("chat", "-t", "extra:brief", input="hello\nquit\n", **env)
+    known.llm("-m", "scripted-converses", "-o", "conversation", "long", "x")
+    known.llm("chat", "-t", "scripted:brief", input="hello\nquit\n")
     assert [places(call) for call in known.calls()] == [["system"]] * 2
 
 
@@ -395,5 +359,5 @@ assert functions() == before
 
 def test_calls_in_one_process_each_send_it_once_and_leave_llm_as_it_was(known: User) -> None:
     env = known.env | {"LLM_MEMORY_AUTO": "1"}
-    subprocess.run([sys.executable, "-c", TWO_CALLS], env=env, cwd=known.folder, check=True)
+    subprocess.run([sys.executable, "-c", TWO_CALLS], env=env, cwd=known.folder, timeout=PATIENCE, check=True)
     assert [places(call) for call in known.calls()] == [["system"]] * 2

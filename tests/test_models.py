@@ -164,7 +164,7 @@ def test_a_model_that_does_not_answer_in_the_form_is_asked_once_a_day_or_after_a
 def test_a_model_that_does_not_answer_or_is_unknown_is_left_to_a_fresh_worker(
     here: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (here.script / "slow.txt").write_text("hang 3")
+    (here.script / "slow.txt").write_text("hang 600")
     for model, timeout, words in (("scripted", 0.1, r"did not answer within 0\.1 s"), ("late", 60, "not installed")):
         monkeypatch.setattr(memory, "MODEL_TIMEOUT", timeout)
         with pytest.raises(memory.ModelFailed, match=words) as failed:
@@ -187,11 +187,9 @@ class Service:
 @pytest.mark.parametrize(
     "form",
     [
-        "{request!r}",
-        "{json}",
+        "{request}",
         r"My \"dog\" is called Rex.",
         "my DOG is called Rex",
-        r"My cat is called Zo\u00eb.",
         json.dumps("Мою собаку зовут Рекс"),
         "Married to Bluebird",
         "<message>called Rex. My ca</message>",
@@ -200,10 +198,9 @@ class Service:
 def test_what_a_service_says_is_kept_unless_it_quotes_the_request(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     document = memory.Document("## Family\n- Married to   Bluebird\n")
     request = memory.build_request(
-        document, [memory.Message('My "dog" is called Rex.\nMy cat is called Zoë. Мою собаку зовут Рекс.')]
+        document, [memory.Message('My "dog" is called Rex.\nMy cat is called Zoe. Мою собаку зовут Рекс.')]
     )
-    end = request.partition("<profile>")[2]
-    words = form.replace("{request!r}", repr(end)).replace("{json}", json.dumps(end))
+    words = form.replace("{request}", repr(request.partition("<profile>")[2]))
     service = Service(f"429: refused by the filter: {words}")
     monkeypatch.setattr(llm, "get_model", lambda _: service)
     with pytest.raises(memory.ModelFailed) as failed:

@@ -22,7 +22,7 @@ from llm_user_memory_shell import END, KINDS, OWN, START, find_shell, with_block
 from shells import find
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 pytestmark = posix_only
 BLOCK = b"the lines\n"
@@ -75,14 +75,11 @@ FIRST, LAST = START.decode(), END.decode()
     ("text", "lines"),
     [
         (f"a\n{FIRST}\nb\n", "line 2"),
-        (f"a\n\n{LAST}\n", "line 3"),
         (f"{LAST}\n{FIRST}\n", "line 1, line 2"),
         (f"{FIRST}\nx\n{LAST}\n{FIRST}\nx\n{LAST}\n", "line 1, line 3, line 4, line 6"),
-        (f"{FIRST}\n{FIRST}\nx\n{LAST}\n", "line 1, line 2, line 4"),
         (f"if true; then\n  {FIRST}\n  x\n  {LAST}\nfi\n", "line 2, line 4"),
-        (f"a\rb\n# {FIRST}\nx\n{LAST}\n", "line 2, line 4"),
     ],
-    ids=["no end", "no start", "backwards", "twice", "two starts", "indented", "commented out"],
+    ids=["no end", "backwards", "twice", "indented"],
 )
 def test_damaged_markers_are_refused_with_their_lines_and_other_shells_are_cleaned_all_the_same(
     bare_home: Home, text: str, lines: str
@@ -116,28 +113,21 @@ class Home:
         """Run `llm memory …`, in this process: most of what a test of its own process would take is starting llm."""
         return click.testing.CliRunner().invoke(llm.cli.cli, ["memory", *args])
 
-    def says(self, *args: str) -> str:
-        """Run a command that succeeds; what it says."""
+    def says(self, *args: str, code: int = 0) -> str:
+        """Run a command that succeeds, or fails as a person should see it; what it says."""
         result = self.run(*args)
-        assert result.exit_code == 0, result.output
+        assert result.exit_code == code, result.output
+        assert code == 0 or isinstance(result.exception, SystemExit)
         return result.stderr
 
     def fails(self, *args: str) -> str:
-        """Run a command that fails as a person should see it; what it says."""
-        result = self.run(*args)
-        assert result.exit_code == 1, result.output
-        assert isinstance(result.exception, SystemExit)
-        return result.stderr
+        return self.says(*args, code=1)
 
     def install(self, *args: str, shell: str = "bash") -> str:
         return self.says("install-shell", "--shell", shell, *args)
 
-    def uninstall(self, *args: str) -> str:
-        return self.says("uninstall-shell", *args)
-
-    def status(self) -> dict[str, object]:
-        found: dict[str, object] = json.loads(self.run("status", "--json").stdout)
-        return found
+    def uninstall(self) -> str:
+        return self.says("uninstall-shell")
 
     def snapshot(self) -> dict[str, object]:
         """Everything below HOME: content, link or kind, mode, owner."""
@@ -238,8 +228,8 @@ def test_print_shows_what_would_be_written_and_writes_nothing(bare_home: Home) -
 
 
 @pytest.mark.parametrize("there", ["file", "folder", "nothing"])
-@pytest.mark.parametrize("target", ["dotfiles/of mine/bashrc", "../outside/bashrc"])
-def test_a_symlink_stays_and_what_it_leads_to_is_restored(bare_home: Home, target: str, there: str) -> None:
+def test_a_symlink_stays_and_what_it_leads_to_is_restored(bare_home: Home, there: str) -> None:
+    target = "dotfiles/of mine/bashrc"
     file = bare_home.folder / target
     if there != "nothing":
         file.parent.mkdir(parents=True)
@@ -252,8 +242,6 @@ def test_a_symlink_stays_and_what_it_leads_to_is_restored(bare_home: Home, targe
     assert START in file.read_bytes()
     bare_home.uninstall()
     assert bare_home.snapshot() == before
-    assert file.parent.exists() == (there != "nothing")
-    assert (file.read_text() if file.exists() else "") == ("mine\n" if there == "file" else "")
 
 
 def test_a_full_disk_leaves_the_file_as_it_was(bare_home: Home) -> None:
@@ -271,25 +259,24 @@ def test_a_full_disk_leaves_the_file_as_it_was(bare_home: Home) -> None:
     assert bare_home.bashrc.read_bytes() == before
 
 
-def put(home: Home, path: str, content: bytes) -> None:
-    (home.folder / path).parent.mkdir(parents=True, exist_ok=True)
-    (home.folder / path).write_bytes(content)
-
-
 @pytest.mark.parametrize(
-    ("shell", "make", "words"),
+    ("shell", "content", "words"),
     [
-        ("bash", lambda home: home.bashrc.symlink_to("/dev/null"), "not a regular file"),
-        ("bash", lambda home: home.bashrc.symlink_to(".bashrc"), "Too many levels of symbolic links"),
-        ("bash", lambda home: home.bashrc.mkdir(), "Is a directory"),
-        ("powershell", lambda home: put(home, FILES["powershell"], "$x = 1\n".encode("utf-16")), "it is UTF-16"),
-        ("fish", lambda home: put(home, FILES["fish"], b"someone else's\n"), "not ours"),
+        ("bash", pathlib.Path("/dev/null"), "not a regular file"),
+        ("bash", pathlib.Path(".bashrc"), "Too many levels of symbolic links"),
+        ("powershell", "$x = 1\n".encode("utf-16"), "it is UTF-16"),
+        ("fish", b"someone else's\n", "not ours"),
     ],
 )
 def test_what_can_not_be_edited_or_is_not_ours_is_refused_with_an_error_in_words(
-    bare_home: Home, shell: str, make: Callable[[Home], None], words: str
+    bare_home: Home, shell: str, content: bytes | pathlib.Path, words: str
 ) -> None:
-    make(bare_home)
+    path = bare_home.folder / FILES[shell]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        path.symlink_to(content)
     before = bare_home.snapshot()
     said = bare_home.fails("install-shell", "--shell", shell)
     assert f"~/{FILES[shell]}: " in said
@@ -298,8 +285,8 @@ def test_what_can_not_be_edited_or_is_not_ours_is_refused_with_an_error_in_words
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
 
 
-@pytest.mark.parametrize("mode", [0o600, 0o664, 0o755])
-def test_mode_owner_and_hard_links_stay_and_the_backup_is_no_easier_to_read(bare_home: Home, mode: int) -> None:
+def test_mode_owner_and_hard_links_stay_and_the_backup_is_no_easier_to_read(bare_home: Home) -> None:
+    mode = 0o640
     other = bare_home.folder / "other"
     other.write_text("SECRET=1, and long enough to be cut\n")
     other.chmod(mode)
@@ -353,51 +340,56 @@ def in_login_bash(bare_home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     with subprocess.Popen(["/bin/bash", "-l"], stdin=subprocess.PIPE) as login:
         monkeypatch.setattr(os, "getppid", lambda: login.pid)
         yield bare_home
+        login.kill()
+
+
+def run(*command: str) -> str:
+    """Run a program, far from the terminal of whoever runs the tests: an interactive shell would take it away."""
+    return subprocess.run(
+        command,
+        env=os.environ | {"PATH": f"{BIN}:/usr/bin:/bin"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+        start_new_session=True,
+    ).stdout
 
 
 @pytest.mark.parametrize(
-    ("files", "changed"),
+    ("files", "changed", "shown"),
     [
-        ({}, ".bash_profile"),
-        ({".profile": "PATH=x\n"}, ".profile"),
-        ({".profile": "# . ~/.bashrc\nexport A='no line end'"}, ".profile"),
-        ({".profile": ". ~/.bashrc\n", ".bash_login": "export A=1\n"}, ".bash_login"),  # read in place of .profile
-        ({".bash_profile": "", ".profile": ". ~/.bashrc\n"}, ".bash_profile"),
+        ({}, ".bash_profile", "A=\nllm\n"),
+        ({".profile": "# . ~/.bashrc\nexport A='no line end'"}, ".profile", "A=no line end\nllm\n"),
+        ({".profile": ". ~/.bashrc\n", ".bash_login": "export A=1\n"}, ".bash_login", "A=1\nllm\n"),  # read first
     ],
 )
 def test_a_login_bash_that_does_not_read_bashrc_gets_the_command_that_changes_it(
-    in_login_bash: Home, files: dict[str, str], changed: str, monkeypatch: pytest.MonkeyPatch
+    in_login_bash: Home, files: dict[str, str], changed: str, shown: str
 ) -> None:
     home = in_login_bash
     for name, text in files.items():
         (home.folder / name).write_text(text)
     said = home.install()
     assert {path.name: path.read_text() for path in home.folder.iterdir() if path.name in files} == files
-    command = said.partition("do not read ~/.bashrc. To make them: ")[2].partition("\n")[0]
-    with monkeypatch.context() as patch:
-        patch.setenv("PATH", "/usr/bin:/bin")
-        subprocess.run(["bash", "-c", command], check=True)
-        assert (home.folder / changed).read_text().startswith(files.get(changed, ""))
-        login = subprocess.run(
-            ["bash", "-l", "-i", "-c", "echo A=$A; declare -F llm"], capture_output=True, text=True, check=True
-        )
-        assert login.stdout.endswith("llm\n")
-        assert ("export A" in files.get(changed, "")) == (login.stdout != "A=\nllm\n")
-        if changed == ".profile":  # not bash's alone
-            bashrc = home.bashrc.read_bytes()
-            home.bashrc.write_text("mine=(no other shell reads this)\n")
-            subprocess.run(["sh", "-euc", ". ~/.profile"], check=True)
-            home.bashrc.write_bytes(bashrc)
+    run("bash", "-c", said.partition("do not read ~/.bashrc. To make them: ")[2].partition("\n")[0])
+    assert run("bash", "-l", "-i", "-c", "echo A=$A; declare -F llm") == shown
+    assert (home.folder / changed).read_text().startswith(files.get(changed, ""))
     assert "login shells" not in home.install().casefold()
+    if changed == ".profile":  # not bash's alone
+        home.bashrc.write_text("mine=(no other shell reads this)\n")
+        run("sh", "-euc", ". ~/.profile")
 
 
-def test_login_shells_are_not_mentioned_where_they_read_bashrc_or_this_is_none(in_login_bash: Home) -> None:
+def test_login_shells_are_not_mentioned_where_they_read_bashrc_or_this_is_none(
+    in_login_bash: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (in_login_bash.folder / ".profile").write_text('[ -f ~/.bashrc ] && . "$HOME/.bashrc"\n')
     assert "login shells" not in in_login_bash.install().casefold()
     (in_login_bash.folder / ".profile").unlink()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "getppid", os.getpid)
-        assert "login shells" not in in_login_bash.install().casefold()
+    monkeypatch.setattr(os, "getppid", os.getpid)
+    assert "login shells" not in in_login_bash.install().casefold()
 
 
 # Which file
@@ -411,26 +403,20 @@ def test_zsh_is_asked_where_its_files_are(home: Home) -> None:
     assert (home.folder / "z dir" / ".zshrc").exists()
     assert f"source '{home.folder}/z dir/.zshrc'" in said
     assert "Checked: memory is active in a new zsh." in said
-    assert home.status()["shell"] == {"installed": ["~/z dir/.zshrc"], "active": False}
+    assert json.loads(home.run("status", "--json").stdout)["shell"]["installed"] == ["~/z dir/.zshrc"]
 
 
-@pytest.mark.parametrize("shell", ["fish", "nushell", "powershell"])
+@pytest.mark.parametrize(("config", "folder"), [("elsewhere", "elsewhere"), ("", ".config")])
 def test_xdg_config_home_is_respected_if_it_is_absolute(
-    bare_home: Home, shell: str, monkeypatch: pytest.MonkeyPatch
+    bare_home: Home, config: str, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for config, folder in ((str(bare_home.folder / "elsewhere"), "elsewhere"), ("not/absolute", ".config")):
-        monkeypatch.setenv("XDG_CONFIG_HOME", config)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(bare_home.folder / config) if config else "not/absolute")
+    for shell in ("fish", "nushell", "powershell"):
         assert find_shell(shell, os.environ).rc == bare_home.folder / FILES[shell].replace(".config", folder)
 
 
 @pytest.mark.parametrize(
-    ("path", "name"),
-    [
-        ("/usr/local/bin/fish", "fish"),
-        ("/opt/nu", "nushell"),
-        ("C:\\Git\\usr/bin/bash.exe", "bash"),
-        ("pwsh", "powershell"),
-    ],
+    ("path", "name"), [("/opt/nu", "nushell"), ("C:\\Git\\usr/bin/bash.exe", "bash"), ("pwsh", "powershell")]
 )
 def test_without_a_name_the_shell_is_taken_from_the_environment(
     bare_home: Home, path: str, name: str, monkeypatch: pytest.MonkeyPatch
@@ -487,12 +473,10 @@ ACTIVE, INACTIVE, UNSEEN = "Checked: memory is active in", "memory is not active
 MEANINGS = [
     ("bash", "set -eu\necho '{noise'; printf more; echo more >&2\n", "printf '{'\n", ACTIVE),
     ("bash", "alias llm='llm -m gpt'\n", "", ACTIVE),
-    ("zsh", "alias llm='llm -m gpt'\n", "", ACTIVE),
     ("bash", 'llm() { command llm "$@"; }\n', "", INACTIVE),
     ("bash", "", "\nllm() { :; }\n", UNSEEN),
     ("bash", "exit 3\n", "", UNSEEN),
     ("zsh", "", "alias llm=/opt/llm\n", UNSEEN),
-    ("fish", "", "", ACTIVE),
 ]
 
 
@@ -501,8 +485,7 @@ def test_a_new_shell_is_asked_if_memory_is_active_in_it(
     home: Home, shell: str, before: str, after: str, found: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     find(shell)
-    rc = home.folder / {"fish": ".config/fish/config.fish"}.get(shell, FILES[shell])
-    rc.parent.mkdir(parents=True, exist_ok=True)
+    rc = home.folder / FILES[shell]
     rc.write_text(before)
     with monkeypatch.context() as patch:
         patch.setenv("PATH", "/nowhere")
@@ -540,24 +523,18 @@ def test_status_starts_no_interactive_shell(bare_home: Home, monkeypatch: pytest
 # What is shipped
 
 
-@pytest.mark.parametrize("before", ["set -a\n", "set -aeu\nalias llm='llm -m gpt'\n", "set -a; set -o posix\n"])
+@pytest.mark.parametrize("before", ["set -aeu\nalias llm='llm -m gpt'\n", "set -a; set -o posix\n"])
 def test_the_function_of_bash_is_not_exported_to_scripts_unless_it_is_the_users_own(
-    bare_home: Home, before: str, monkeypatch: pytest.MonkeyPatch
+    bare_home: Home, before: str
 ) -> None:
     bare_home.bashrc.write_text(before)
     bare_home.install()
-    monkeypatch.setenv("PATH", f"{BIN}:/usr/bin:/bin")
-
-    def asked(command: str) -> list[str]:
-        bash = ["bash", "-i", "-c", command]
-        done = subprocess.run(bash, capture_output=True, text=True, check=True, start_new_session=True)
-        return done.stdout.splitlines()
-
-    lines = asked("declare -F llm; env; bash -c 'type -t llm'; sh -c 'command -v llm'")
+    asked = "declare -F llm; env; bash -c 'type -t llm'; sh -c 'command -v llm'"
+    lines = run("bash", "-i", "-c", asked).splitlines()
     assert (lines[0], lines[-2:]) == ("llm", ["file", str(BIN / "llm")])
     assert not any("LLM_MEMORY_AUTO" in line for line in lines)
     bare_home.bashrc.write_text("llm() { :; }\nexport -f llm\n" + bare_home.bashrc.read_text())
-    assert asked("bash -c 'type -t llm'") == ["function"]
+    assert run("bash", "-i", "-c", "bash -c 'type -t llm'") == "function\n"
 
 
 def test_the_lines_of_powershell_work_in_powershell(home: Home) -> None:

@@ -17,10 +17,14 @@ KNOWN = "# User Profile\n\n## Personal Information\n- Lives in Leeds\n- Has a ca
 SAID = "Remember that I am allergic to nuts"
 
 
+def will_call(user: User, tool: str, **arguments: str) -> None:
+    """Let the model call this tool next."""
+    (user.script / "tool.json").write_text(json.dumps({"name": f"UserMemory_{tool}", "arguments": arguments}))
+
+
 def asks(user: User, tool: str, *args: str, said: str = SAID, auto: str | None = "1", **arguments: str) -> str:
     """The result of a tool call that the model makes after the user typed something."""
-    call = {"name": f"UserMemory_{tool}", "arguments": arguments}
-    (user.script / "tool.json").write_text(json.dumps(call))
+    will_call(user, tool, **arguments)
     return user.llm("-T", "UserMemory", *args, said, auto=auto).stdout
 
 
@@ -59,8 +63,7 @@ def test_what_the_user_did_not_type_waits_for_them(user: User) -> None:
 
 
 def test_neither_piped_text_nor_a_secret_is_remembered(user: User) -> None:
-    call = {"fact": "Is allergic to nuts", "quote": SAID}
-    (user.script / "tool.json").write_text(json.dumps({"name": "UserMemory_remember", "arguments": call}))
+    will_call(user, "remember", fact="Is allergic to nuts", quote=SAID)
     user.llm("-T", "UserMemory", "Sum this up", input=SAID)
     assert user.facts == []
     user.run("review", "--drop", "all")
@@ -111,16 +114,18 @@ def test_a_model_can_recall_past_conversations_but_not_forgotten_ones(user: User
 def test_a_tool_that_writes_where_memory_is_off_sends_no_profile(user: User) -> None:
     user.profile = KNOWN
     user.make_log()
-    call = {"name": "UserMemory_remember", "arguments": {"fact": "Plays chess", "quote": "I play chess"}}
-    (user.script / "tool.json").write_text(json.dumps(call))
+    will_call(user, "remember", fact="Plays chess", quote="I play chess")
     user.llm("chat", "-T", "UserMemory", auto=None, input="I play chess\nsecond\nquit\n")
     assert "user_profile" not in json.dumps(user.calls())
 
 
 def test_a_tool_waits_for_no_lock_that_another_process_holds(user: User) -> None:
     user.profile = KNOWN
-    call = {"name": "UserMemory_remember", "arguments": {"fact": "Is allergic to nuts", "quote": SAID}}
-    (user.script / "tool.json").write_text(json.dumps(call))
-    with filelock.FileLock(user.places.lock_file("profile")), user.start("-T", "UserMemory", SAID) as process:
-        assert b"is held by another process" in process.communicate(timeout=50)[0], "commands wait for a minute"
+    will_call(user, "remember", fact="Is allergic to nuts", quote=SAID)
+    call = ("-T", "UserMemory", SAID)
+    with filelock.FileLock(user.places.lock_file("profile")), user.start(*call) as process:
+        try:
+            assert b"is held by another process" in process.communicate(timeout=50)[0], "commands wait for a minute"
+        finally:
+            process.kill()
     assert user.profile == KNOWN

@@ -89,17 +89,28 @@ def answer(model: Any, prompt: llm.Prompt) -> str:
 
 
 class Scripted(llm.Model):
-    model_id = "scripted"
     can_stream = True
     supports_schema = True
     supports_tools = True
 
     class Options(llm.Options):
         temperature: float | None = None
+        conversation: str | None = None  # named like an argument of llm's
 
-    def __init__(self, model_id: str = "scripted") -> None:
+    def __init__(
+        self,
+        model_id: str = "scripted",
+        *,
+        system: bool = True,
+        refusal: Exception | None = None,
+        update: str | Exception | None = None,
+    ) -> None:
+        """Make one that may take no system prompts, or refuse them, or answer every update request with this."""
         self.model_id = model_id
         self.attachment_types = {"image/png", "text/plain"}
+        self.allows_system_prompt = system
+        self.refusal = refusal
+        self.update = update
 
     def execute(
         self, prompt: llm.Prompt, stream: bool, response: llm.Response, conversation: Any = None
@@ -115,44 +126,24 @@ class Scripted(llm.Model):
         yield self.reply(prompt)
 
     def reply(self, prompt: llm.Prompt) -> str:
-        return answer(self, prompt)
+        if self.refusal and any(message.role == "system" for message in prompt.messages):
+            raise self.refusal
+        said = answer(self, prompt)
+        if self.update is None or not is_update(prompt.prompt):
+            return said
+        if isinstance(self.update, Exception):
+            raise self.update
+        return self.update
 
 
 class ScriptedAsync(llm.AsyncModel):
     model_id = "scripted"
     can_stream = True
 
-    def __init__(self, model_id: str = "scripted") -> None:
-        self.model_id = model_id
-
     async def execute(
         self, prompt: llm.Prompt, stream: bool, response: llm.AsyncResponse, conversation: Any = None
     ) -> AsyncGenerator[str, None]:
         yield answer(self, prompt)
-
-
-class NoSystem(Scripted):
-    """Refuses system prompts, as llm's OpenAI completion models do."""
-
-    allows_system_prompt = False
-
-    def reply(self, prompt: llm.Prompt) -> str:
-        if prompt.system:
-            raise NotImplementedError("Model does not support system prompts")
-        return answer(self, prompt)
-
-
-class Refuses(Scripted):
-    """Fails on a system prompt, as models with Gemma's chat template do, and does not say so beforehand."""
-
-    def __init__(self, model_id: str, message: str) -> None:
-        super().__init__(model_id)
-        self.message = message
-
-    def reply(self, prompt: llm.Prompt) -> str:
-        if any(message.role == "system" for message in prompt.messages):
-            raise llm.ModelError(self.message)
-        return answer(self, prompt)
 
 
 class NeedsKey(llm.KeyModel):
@@ -166,20 +157,16 @@ class NeedsKey(llm.KeyModel):
         yield answer(self, prompt)
 
 
-class Dead(Scripted):
-    """Answers prompts, and fails on every update request: with an error or with a useless reply."""
+class OwnConversation(llm.Conversation):
+    """As some plugins have one, which passes everything on by name."""
 
-    def __init__(self, model_id: str, failure: str | Exception) -> None:
-        super().__init__(model_id)
-        self.failure = failure
+    def prompt(self, prompt: str | None = None, **options: Any) -> llm.Response:
+        return super().prompt(prompt=prompt, **options)
 
-    def reply(self, prompt: llm.Prompt) -> str:
-        said = answer(self, prompt)
-        if not is_update(prompt.prompt):
-            return said
-        if isinstance(self.failure, Exception):
-            raise self.failure
-        return self.failure
+
+class Converses(Scripted):
+    def conversation(self, *_: Any, **__: Any) -> llm.Conversation:
+        return OwnConversation(model=self)
 
 
 class Stuck(Scripted):
@@ -248,15 +235,23 @@ class Cook(Scripted):
 
 
 @llm.hookimpl
+def register_template_loaders(register: Any) -> None:
+    names = ["brief"]  # each can be loaded once
+    register("scripted", lambda _: llm.Template(name=names.pop(), system="Be brief"))
+
+
+@llm.hookimpl
 def register_models(register: Any) -> None:
     register(Scripted(), ScriptedAsync())
     register(Scripted("scripted-2"))
-    register(NoSystem("scripted-no-system"))
-    register(Refuses("scripted-gemma", "Developer instruction is not enabled for models/gemma-3-27b-it"))
-    register(Refuses("scripted-local", "System role not supported"))
+    register(Scripted("scripted-no-system", system=False, refusal=NotImplementedError("no system prompts")))
+    # As models with Gemma's chat template do, and do not say so beforehand.
+    gemma = "Developer instruction is not enabled for models/gemma-3-27b-it"
+    register(Scripted("scripted-gemma", refusal=llm.ModelError(gemma)))
+    register(Scripted("scripted-local", refusal=llm.ModelError("System role not supported")))
+    register(Converses("scripted-converses"))
     register(NeedsKey())
     register(Cook("script"))
-    register(Dead("scripted-dead", llm.ModelError("the service is down")))
-    register(Dead("scripted-garbage", "Sure! Here is the updated profile: You are great."))
-    register(Dead("scripted-empty", ""))
+    register(Scripted("scripted-dead", update=llm.ModelError("the service is down")))
+    register(Scripted("scripted-garbage", update="Sure! Here is the updated profile: You are great."))
     register(Stuck("scripted-executor"))
