@@ -1334,7 +1334,7 @@ def own_words(text: str) -> str:
     one line. Many short lines, or what goes on in lower case, are the user's: nobody has edited them.
     """
     own = text.strip()
-    spaced = re.sub(r"\A(.{1,80})\n(?=[^a-zß-ÿа-я\n])", r"\1\n\n", own)
+    spaced = re.sub(r"\A(.{1,80})\n(?=[^a-zß-ÿа-я\n](?s:.{100}))", r"\1\n\n", own)
     first, *below = re.split(r"\n[ \t]*\n\s*|\n(?:```|~~~)[ \t]*\n(?=.*\Z)", spaced)  # or at the end of a last fence
     last = below[-1].rpartition("\n")[2] if below and (len(below) == 1 or "\n" not in below[-1]) else ""
     for shape in _FOREIGN:

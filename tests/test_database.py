@@ -11,7 +11,8 @@ import filelock
 import pytest
 from conftest import PROFILE, User
 
-from llm_user_memory import Busy, Edit, lock
+import llm_user_memory as memory
+from llm_user_memory import SCHEMA, Busy, Edit, lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,13 +64,19 @@ def test_a_damaged_database_loses_history_only_and_is_kept(used: User, damaged: 
     assert used.query("pragma integrity_check", used.places.database) == "ok"
 
 
-def test_a_database_of_another_version_is_set_aside_and_said(user: User) -> None:
-    """As the first house left one: its tables have our names and other columns."""
+@pytest.mark.parametrize("schema", [2, SCHEMA])
+def test_a_database_of_another_version_is_set_aside_and_said(
+    user: User, monkeypatch: pytest.MonkeyPatch, schema: int
+) -> None:
     user.profile = PROFILE
-    with contextlib.closing(sqlite3.connect(user.places.database, isolation_level=None)) as db:
-        db.execute("create table state (key text primary key, value text)")
-        db.execute("create table versions (id integer primary key, text text)")
-        db.execute("pragma user_version = 2")
+    if schema == SCHEMA:  # which the next release raises
+        user.run("history")
+        monkeypatch.setattr(memory, "SCHEMA", SCHEMA + 1)
+    else:  # as the first house left one: its tables have our names and other columns
+        with contextlib.closing(sqlite3.connect(user.places.database, isolation_level=None)) as db:
+            db.execute("create table state (key text primary key, value text)")
+            db.execute("create table versions (id integer primary key, text text)")
+            db.execute("pragma user_version = 2")
     older = user.places.database.read_bytes()
     assert "try again" in user.run("add", "Plays chess", code=1)[1]
     user.run("add", "Plays chess")

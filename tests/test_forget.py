@@ -193,6 +193,7 @@ def test_forget_takes_an_id_in_brackets_for_that_line_alone(user: User) -> None:
         ("mia's", "Is Mia’s mother", "Is Mia"),
         ("Zoë", "Is Zoe\u0308's mother", "Is Zoëlla"),
         ("C++", "Writes C++", "Writes C"),
+        ("🐕", "Has 🐕", "Has 🐈"),
         ("東京", "東京都に住んでいる", "京都に住んでいる"),
         ("Leeds", "Leedsに住んでいる", "Leedsonに住んでいる"),
         ("กรุงเทพ", "อยู่กรุงเทพมานาน", "อยู่เชียงใหม่"),

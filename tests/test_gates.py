@@ -134,6 +134,7 @@ TWO = ("I'm a nurse since May", "and now I live in Leeds")
         ("I'm a nurse ... I live in Leeds", TWO),
         ("“I'm a nurse” … “I live in Leeds”", TWO),
         ("as a … I want", ["format: as a … I want"]),  # which the user typed so
+        ("… live in Leeds …", ["I'm a nurse and I live in Leeds"]),
     ],
 )
 def test_a_quote_is_found_whatever_its_case_spaces_quotation_marks_and_pieces(quote: str, texts: list[str]) -> None:
@@ -528,12 +529,28 @@ def test_condensing_quotes_the_lines_it_merges_and_says_no_more_than_they_do() -
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_condensing_removes_no_line_that_was_merged_into_one_that_was_not_changed(order: int) -> None:
-    merged = replace("Lives in Porto", "Lives in Porto, works as a nurse in Berlin", "Lives in Porto")
+@pytest.mark.parametrize(
+    ("quote", "fares"), [("Lives in Porto", ["hold", "hold"]), ("I live in Berlin", ["reject", "reject"])]
+)
+def test_condensing_removes_no_line_that_was_merged_into_one_that_was_not_changed(
+    order: int, quote: str, fares: list[str]
+) -> None:
+    merged = replace("Lives in Porto", "Lives in Porto, works as a nurse in Berlin", quote)
     gone = remove("Works as a nurse", "Works as a nurse")
     judgement = condensed(NOW, *[merged, gone][::order], budget=60)
-    assert outcomes(judgement) == ["hold", "reject"]
+    assert outcomes(judgement) == fares
     assert judgement.verdicts[1].reason == "the line it was merged into was not changed"
+
+
+def test_a_line_may_be_corrected_in_its_capitals_alone() -> None:
+    message = Message("it's Works as a Nurse, with a capital")
+    assert verdict(replace("Works as a nurse", "Works as a Nurse", "Works as a Nurse"), message).outcome == "apply"
+
+
+def test_condensing_that_is_reviewed_is_reviewed_whole() -> None:
+    merged = replace("Lives in Porto", "Lives in Porto, works as a nurse", "Lives in Porto")
+    gone = remove("Works as a nurse", "Works as a nurse")
+    assert outcomes(condensed(NOW, merged, gone, budget=60, review_all=True)) == ["hold", "hold"]
 
 
 def test_condensing_may_remove_lines_on_a_day_when_learning_has_removed_enough() -> None:

@@ -103,6 +103,12 @@ def test_of_several_changes_only_those_that_are_still_true_are_told(known: User)
     assert told(known).startswith("learned “Plays go” (undo: llm memory undo")
 
 
+def test_a_line_of_news_that_a_full_disk_has_cut_short_hides_no_other(known: User) -> None:
+    known.places.news.write_text('{"version": 2, "cha\n', "utf-8")
+    learns(known, "ADD | Interests | Plays chess")
+    assert told(known) == "learned “Plays chess” (undo: llm memory undo)"
+
+
 @pytest.mark.parametrize("columns", [60, 100])
 @pytest.mark.parametrize(
     "fact", ["Plays chess and go with a dog and a cat, chess and go with a cat and a dog", "家族と犬と猫と暮らし、" * 6]

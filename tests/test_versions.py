@@ -222,7 +222,7 @@ def test_a_line_that_was_changed_again_stays_and_the_later_version_is_named(user
     user.learns(f"REPLACE | {user.id_of('Lives in York')} | Lives in Hull | I moved to Hull")
     said = user.run("undo", "2")[1]
     assert user.facts == ["Lives in Hull"], "the rest of it is taken back"
-    assert "Version 3 has changed that since, and stays: Lives in York → Lives in Hull" in said
+    assert "Version 3 changed that line later, and is kept: Lives in York → Lives in Hull" in said
     assert "To undo that as well: llm memory undo 3" in said
     user.run("undo", "3")
     assert user.facts == ["Lives in York"]
@@ -276,6 +276,14 @@ def test_undoing_the_fact_that_a_heading_came_with_leaves_the_others_below_it(us
     user.run("undo", "5")
     assert sorted(user.facts) == ["Alpha", "Beta", "Plum"]
     assert user.profile.count("## Work") == 1
+
+
+def test_a_line_that_stood_below_no_heading_is_brought_back_below_one_that_says_something(user: User) -> None:
+    user.run("load", "-", stdin="- Likes tea\n- Has a dog\n")
+    user.run("load", "-", stdin="- Has a dog\n")
+    user.run("add", "Plays chess")
+    user.run("undo", "2", "2")
+    assert [(item.text, item.section) for item in Document(user.profile).items][-1] == ("Likes tea", "Notes")
 
 
 # Undo and rollback alike
@@ -374,7 +382,7 @@ def test_rollback_goes_to_what_the_profile_was_at_a_time(user: User) -> None:
             memory.history.overwrite("load", text)
         for to, expected in (("2026-10-31", "Long ago"), ("yesterday", "Yesterday"), ("today", "Today")):
             assert memory.history.text(memory.history.find(to=to)) == expected
-        with pytest.raises(Problem, match="No version is as old as"):
+        with pytest.raises(Problem, match="There was no profile yet on"):
             memory.history.find(to="9999 days")
 
 
