@@ -30,7 +30,6 @@ import json
 import os
 import pathlib
 import re
-import shlex
 import shutil
 import sqlite3
 import stat
@@ -185,8 +184,11 @@ class Home:
     @property
     def last_use(self) -> float | None:
         """Return when one of its files was last written, in seconds since 1970; ``None`` if it has none."""
-        paths = filter(os.path.exists, (self.profile, self.database, self.journal))
-        return max(map(os.path.getmtime, paths), default=None)
+        times = list[float]()
+        for path in (self.profile, self.database, self.journal):
+            with contextlib.suppress(FileNotFoundError):
+                times.append(os.path.getmtime(path))
+        return max(times, default=None)
 
     def lock_file(self, name: str) -> pathlib.Path:
         """Return the lock of the ``profile`` (held while it changes), of ``learn`` (a batch), or of the ``worker``."""
@@ -229,6 +231,8 @@ def tilde(path: pathlib.Path) -> str:
 
 
 def for_shell(path: pathlib.Path) -> str:
+    import shlex
+
     return shlex.quote(str(path))
 
 
@@ -469,7 +473,7 @@ def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") ->
 # fmt: off
 # Random, but public, so it is not looked at: public keys, hashes, images, parameters of addresses.
 _PUBLIC = r"""(?:\baaaa[bce]|;base64,|\bsha\d{1,3}[:-]|\betag[: ]{1,2}(?:w/)?"?|\bpublic[ _-]?key\W{1,9}(?:is[ ])?)
-    [\w/+=-]{10,} | \b(?:pk_(?:live|test)|cus|pi)_\w{14,} | \border[a-z .:#]{1,9}[\d -]{9,}
+    [\w/+=-]{10,} | \b(?:pk_(?:live|test)|cus|pi)_\w{14,} | \border[a-z .:#]{1,9}[\d -]{9,} | \b0x[0-9a-f]{8,40}\b
     | [?&](?!\w{0,30}(?:sig|token|key|secret|auth|pass|code|session|appid))\w{1,30}=[^&\s]{1,300}"""
 # What a password is called, in the languages there are.
 _NAME = r"""(?:(?<!1)pass(?:word|wort|[ ]?phrase|code|wd|ord)|pwd|\bpw|\bmdp|kennwort|schlüssel|wachtwoord|senha
@@ -1321,7 +1325,6 @@ _FOREIGN = (
     rf"^{_CLOCK}\n(?!{_CLOCK}$).+(?s:.*)^{_CLOCK}(?:\n.+)+",  # lines below a name and a time
     r"^\W{0,2}(?:\d{4}[-/.]\d\d?[-/.]\d|\d\d?[/.]\d\d?[/.]\d|(?:[01]?\d|2[0-3]):[0-5]\d\b).*$",  # with a date or time
     r"^[ \t]*(?:>|//|#|/\*|--|;;|@@|[+-](?![\s\d])).*$",  # quoted, a comment, or a line of a diff
-    r"^(?:\t| {2,})(?![-*•\d]).*$",  # code; an indented list may be the user's
 )
 _QUOTATION = r"""“[^”]*”|„[^“”]*[“”]|«[^»]*»|「[^」]*」|『[^』]*』|"[^"]*"|(?<!\w)['‘].{1,500}?['’](?!\w)"""
 
@@ -1443,7 +1446,7 @@ def _digits(text: str) -> set[str]:
 
 def _is_expected(number: str, typed: set[str], years: Iterable[int]) -> bool:
     """Tell whether a number need not be typed: small, half past, in words, a year near the message's or of an age."""
-    if re.fullmatch(r"(?:[12]?\d|3[01])(?:[:.,](?:00?|15|30|45|5))?", number) or (not typed and len(number) < 3):
+    if re.fullmatch(r"(?:[012]?\d|3[01])(?:[:.,](?:00?|15|30|45|5))?", number) or (not typed and len(number) < 3):
         return True
     ages = [year - int(number) for year in years if re.fullmatch(r"(?:19|20)\d\d", number)]
     return any(abs(age) <= 3 or not typed or typed & {str(age - 1), str(age), str(age + 1)} for age in ages)
@@ -2912,7 +2915,7 @@ class UserMemory(llm.Toolbox):
 
 
 # -- commands ----------------------------------------------------------------
-# Data goes to stdout, talk and errors to stderr.
+# Data goes to stdout, talk and errors to stderr. With --json, `write` is silent, and what a command returns is printed.
 
 GROUPS = {
     "Every day": "show why search add edit review status",
@@ -2941,11 +2944,10 @@ LLM_KEEPS = "llm's own log, {}, still has your conversations and the profiles se
 def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None:
     """Print a line, unless JSON is wanted; for a terminal wrapped, coloured and without control characters."""
     text = lead + line
-    if at_terminal(sys.stderr if err else sys.stdout):
-        text = printable(text)
+    is_code = re.match(r"LLM_MEMORY_AUTO=|\$env:", line)  # to be copied as it is
+    if at_terminal(sys.stderr if err else sys.stdout) and not is_code:
         width = min(shutil.get_terminal_size().columns, 100)  # longer lines are hard to read
-        if not re.match(r"LLM_MEMORY_AUTO=|\$env:", line):  # code, to be copied as it is
-            text = wrapped(text, width, " " * (len(lead) + 2))
+        text = wrapped(printable(text), width, " " * (len(lead) + 2))
     if err or not click.get_current_context().meta.get("json"):
         click.secho(text, err=err, reset=bool(style), **style)
 
@@ -3021,7 +3023,6 @@ profile_option = click.Option(
     callback=lambda _, __, name: name and os.environ.update(LLM_MEMORY_PROFILE=name),
     help="Use this profile",
 )
-# With --json, `write` prints nothing, and `_Group.invoke` prints what the command returns.
 json_option = own_flag(["--json"], callback=lambda ctx, _, given: ctx.meta.update(json=given), help="Output as JSON")
 yes_option = click.Option(["--yes", "-y"], is_flag=True, help="Do not ask")
 never_asks = own_flag(["--yes", "-y"], help="Accepted for scripts; this command never asks")
@@ -3718,8 +3719,7 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         again = f"; next try in {span(max(due - now.timestamp(), 1))}" if due else ""
         yield "pending", pending, f"{counted(pending, 'message')}{again}"
         yield "next_try", dt.datetime.fromtimestamp(due, dt.timezone.utc).isoformat() if due else None, ""
-        set_aside = "select why as reason, model, count(*) as turns from turns where state = 'aside' group by 1, 2"
-        aside = rows(db, set_aside)
+        aside = rows(db, "select why as reason, model, count() as turns from turns where state = 'aside' group by 1, 2")
         lines = [f"{counted(row['turns'], 'message')}: {row['reason']}" for row in aside]
         yield "set_aside", aside, "\n".join([*lines, "To try again: llm memory update --retry"])
         to_review, gone = len(waiting_edits(memory)), int(get_state(db, "no_room") or 0)

@@ -265,6 +265,7 @@ def test_what_only_looks_odd_can_be_a_line() -> None:
         ("wir haben 4k Sterne und ~1.200 Nutzer", "4.000 Sterne und 1200 Nutzer"),
         ("i run 10k every sunday", "Runs 10 km every Sunday"),
         ("I take the 7:40 train, 58 km", "Takes the 7.40 train (58 km)"),
+        ("got the promotion, senior dev from july 1", "Senior dev from 2026-07-01"),
         ("our baby is due in may", "Baby due in May 2027"),
         ("I'm 58 and a baker", "Baker, born in 1968"),
         ("we use nodejs and sqlite at uni", "Uses Node.js and SQLite at University"),

@@ -176,7 +176,7 @@ def test_what_finds_no_room_in_review_is_told_and_takes_none_of_what_waits(user:
     user.learns("\n".join(f"ADD | Notes | Lives in house {n} | {SAID}" for n in range(9)))
     assert [edit["fact"] for edit in user.to_review()][:98] == [f"Waits {n}" for n in range(98)]
     assert len(user.to_review()) == 100
-    assert "7 more edits were dropped, as review is full" in user.run("status")[0]
+    assert "no room for 7 more edits" in user.run("status")[0]
     user.run("review", "--drop", "all")
     assert "review is full" not in user.run("status")[0]
 
