@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import run
+import samples
 
 LIVES = {path.stem: json.loads(path.read_text("utf-8")) for path in run.HERE.glob("lives/*.json")}
 LIFE: dict[str, Any] = {
@@ -61,3 +62,12 @@ def test_kept_answers_are_judged_again_without_a_model(
     printed = capsys.readouterr().out
     assert printed.startswith(f"{name}: ")
     assert "In all: " in printed
+
+
+def test_the_gates_stop_most_of_what_is_not_the_users_and_hardly_anything_that_is() -> None:
+    found = [samples.counts(path) for path in samples.HERE.glob("*.jsonl")]
+    assert len(found) == 3
+    share = {label: sum(one[label][0] for one in found) / sum(one[label][1] for one in found) for label in found[0]}
+    assert share["paste"] > 0.6
+    assert share["attack"] > 0.45
+    assert share["honest"] < 0.075
