@@ -10,9 +10,9 @@ One readable Markdown file about the user, sent with every prompt and kept true 
                  │                                │
                  └── history: lock, version <── gates
 
-An *edit* is one line of a model's reply (``ADD``, ``REPLACE``, ``REMOVE``) with a *quote*, which must stand word for
-word in something the user typed. The model never writes the file: code judges every edit. ``Home`` names the files and
-locks. First comes what can be done to a profile, then who does it: the learner, a call, the tools, the commands.
+An *edit* is one line of a model's reply with a *quote*, which must stand word for word in something the user typed. The
+model never writes the file: code judges every edit. ``Home`` names the files and locks. First comes what can be done to
+a profile, then who does it: the learner, a call, the tools, the commands.
 """
 
 from __future__ import annotations
@@ -111,8 +111,7 @@ class Settings:
         def read(name: str, default: Any, safe: Any, kind: Any = click.BOOL, wanted: str = "true or false") -> Any:
             value = environ.get(f"LLM_MEMORY_{name}", "").strip()
             with contextlib.suppress(click.BadParameter):
-                if "nan" not in value.lower():  # which is in every range
-                    return kind.convert(value, None, None) if value else default
+                return kind.convert(value, None, None) if value else default
             self.complaints.append(f"LLM_MEMORY_{name}={value!r} is not {wanted}; {str(safe).lower()} is used")
             return safe
 
@@ -902,6 +901,8 @@ def check_writable(home: Home) -> None:
         raise Problem(f"{tilde(target.parent)} can't be written to; see: ls -ld {for_shell(target.parent)}")
     if target.exists() and not target.stat().st_mode & 0o222:  # even if root may write: someone meant it
         raise Problem(f"{tilde(target)} is read-only; to make it writable: chmod u+w {for_shell(target)}")
+    if shutil.disk_usage(target.parent).free < 50_000:
+        raise Problem(f"There is no room left on the disk of {tilde(target.parent)}; see: df -h")
 
 
 def write_aside(home: Home, text: str) -> pathlib.Path:
@@ -986,8 +987,7 @@ class History:
                 self._adopt(author, base)
                 if last:
                     self.db.execute("delete from state where key = 'displaced'")
-                    for kind in ("previous", "new"):
-                        working_file(self.home, kind).unlink(missing_ok=True)
+                    working_file(self.home, "previous").unlink(missing_ok=True)
 
     def _adopt(self, author: str = "outside", base: str | None = None) -> str:
         """Merge last version (``known``), file (``text``) and displaced file until they agree. Needs the lock."""
@@ -1312,7 +1312,6 @@ _HEADERS = (
     "from|to|cc|date|sent|subject|von|an|betreff|de|para|à|objet|asunto|da|a|oggetto|assunto|temat|od|do|от|кому|тема"
     "|件名|差出人|宛先|主题|发件人"
 )
-_CLOCK = r".{1,40}\b\d?\d:[0-5]\d(?: ?[AaPp][Mm])?"
 _FOREIGN = (
     r"^(?:\[[^\]\n]{1,40}\]|<[^>\n]{1,40}>).*$",  # of a chat or log: "[info] …", "<ann> …"; first, as CUT is one too
     r"^[ \t]*(```|~~~)(?s:.*?)(?:^[ \t]*\1|\Z)",  # a fence of Markdown
@@ -1322,7 +1321,6 @@ _FOREIGN = (
     r"^#{1,6} .+\n(?s:.*)",  # a document with headings
     r"<(\w{1,20})[^>\n]{0,300}>(?s:.{0,6000})</\1>|<\w{1,20} [\w-]{1,40}=[^>\n]{0,300}>.*",  # HTML
     r"^([^\W\d][^\n:：]{0,20})[:：](?s:.{0,6000})^\1[:：].*$",  # a talk: from "Ann: …" to the last "Ann: …"
-    rf"^{_CLOCK}\n(?!{_CLOCK}$).+(?s:.*)^{_CLOCK}(?:\n.+)+",  # lines below a name and a time
     r"^\W{0,2}(?:\d{4}[-/.]\d\d?[-/.]\d|\d\d?[/.]\d\d?[/.]\d|(?:[01]?\d|2[0-3]):[0-5]\d\b).*$",  # with a date or time
     r"^[ \t]*(?:>|//|#|/\*|--|;;|@@|[+-](?![\s\d])).*$",  # quoted, a comment, or a line of a diff
 )
@@ -1491,7 +1489,6 @@ GATES: tuple[tuple[str, str, Callable[[_Proposal], object]], ...] = (
     ("reject", "the line it was merged into was not changed", lambda p: p.merge == "reject"),
     ("reject", "it has no quote", lambda p: not p.edit.quote),
     ("reject", "you did not type its quote", lambda p: not p.pieces),
-    ("reject", "its quote contains {}", lambda p: why_secret(p.edit.quote)),
     ("reject", "{}", lambda p: p.edit.action != "REMOVE" and why_unfit(p.edit.fact)),
     ("reject", "the profile says so already", lambda p: p.edit.fact and p.others.has(p.edit.fact)),
     ("hold", "the line it was merged into was not changed", lambda p: p.merge == "hold"),
@@ -1615,9 +1612,10 @@ def journal_entries(home: Home) -> list[dict[str, Any]]:
     for part in filter(str.strip, re.split(r'\n|(?=\{")', text)):
         try:
             entry = json.loads(part)
-        except ValueError:
-            entry = {}
-        found.append(entry if isinstance(entry, dict) else {})
+            is_sound = 0 <= int(entry.get("length") or 0) < 10**9 and str(entry.get("id")).isascii()
+        except (ValueError, TypeError, AttributeError, OverflowError):
+            is_sound = False
+        found.append(entry if is_sound else {})
     return sorted(found, key=lambda entry: str(entry.get("at")))
 
 
@@ -1910,8 +1908,7 @@ class Learner(NamedTuple):
         memory = self.memory
         version = memory.history.get(result.version)
         changes = [{"before": one.before, "after": one.after} for one in version.changes] if version else []
-        held = any(verdict.outcome == "hold" for verdict in result.verdicts)
-        review = len(waiting_edits(memory)) if held else 0
+        review = len(waiting_edits(memory)) if any(v.outcome == "hold" for v in result.verdicts) else 0
         if self.leaves_news and (changes or review):
             told = {"version": result.version, "changes": changes, "review": review}
             append_line(memory.home.news, told | {"profile": digest(read_profile(memory.home.profile))})
@@ -2758,8 +2755,10 @@ class Call:
                 return
             # Only the system's words: those of another error may quote what was typed.
             said = in_words(error) if isinstance(error, OSError) else type(error).__name__
-            with contextlib.suppress(Exception):
+            try:
                 append_line(self.homes[-1].journal, {"failed": f"{failing}: {said}", "at": utc_now().isoformat()})
+            except Exception:  # noqa: BLE001 - the disk may be full: status will know nothing of this call
+                self.failures.append(f"{failing}: {said}")
 
 
 def wrapped(text: str, width: int, indent: str = "") -> str:
@@ -2944,8 +2943,7 @@ LLM_KEEPS = "llm's own log, {}, still has your conversations and the profiles se
 def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None:
     """Print a line, unless JSON is wanted; for a terminal wrapped, coloured and without control characters."""
     text = lead + line
-    is_code = re.match(r"LLM_MEMORY_AUTO=|\$env:", line)  # to be copied as it is
-    if at_terminal(sys.stderr if err else sys.stdout) and not is_code:
+    if at_terminal(sys.stderr if err else sys.stdout) and not re.match(r"LLM_MEMORY_AUTO=|\$env:", line):  # code
         width = min(shutil.get_terminal_size().columns, 100)  # longer lines are hard to read
         text = wrapped(printable(text), width, " " * (len(lead) + 2))
     if err or not click.get_current_context().meta.get("json"):
@@ -3757,6 +3755,8 @@ def memory_status(settings: Settings) -> Any:
     data = {name: known for name, known, _ in found}
     sent = data.get("profile", {}).get("facts") is not None
     state, colour, sentence = activity(home, settings, sent=sent, failing=data.get("failing", False))
+    if problems and state == "on":
+        colour, sentence = "yellow", "Memory is on, but something is wrong"
     for line in for_profile(sentence, home.name).splitlines():
         write(line, fg=colour, bold=True)
     for problem in problems:

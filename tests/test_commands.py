@@ -253,10 +253,16 @@ def test_status_tells_what_was_learned_how_large_the_profile_is_and_who_works(us
     assert status_of(user)["worker"]["running"] is False
 
 
+def test_status_is_green_where_nothing_is_wrong(user: User) -> None:
+    terminal = user.terminal("llm", "memory", "status", auto=None, **ON)
+    assert terminal.wait() == 0
+    assert re.match(r"\x1b\[32m.*what you type\s+is learned", terminal.shown, re.DOTALL)
+
+
 @pytest.mark.parametrize(
     ("env", "words", "colour"),
     [
-        (ON, "on", "32"),
+        (ON, "Memory is on, but something is wrong", "33"),
         ({}, "llm memory install-shell", "31"),
         ({"LLM_MEMORY_AUTO": "0"}, "unset LLM_MEMORY_AUTO", "31"),
         ({**ON, "LLM_MEMORY_DISABLED": "1"}, "unset LLM_MEMORY_DISABLED", "31"),

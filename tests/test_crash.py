@@ -456,6 +456,10 @@ def test_a_full_disk_takes_no_note_and_disturbs_no_call(server: Server, user: Us
         user.profile = OLD
         filler = fill(user.places.directory, 0)
         server.llm(user, "I live in Leeds", idle=3)
+        assert "no room left on the disk" in user.problems()
+        terminal = user.terminal("llm", "I play chess")
+        terminal.expect("memory: learning did not start: .* No space left on device")
+        assert terminal.wait() == 0
         filler.unlink()
         server.llm(user, "I work as a nurse", idle=3)
         learned(user, *FACTS, "I work as a nurse")

@@ -205,8 +205,8 @@ def test_a_gate_stops_an_edit_for_a_reason_a_person_understands(
 
 
 def test_a_quote_with_a_secret_proves_nothing() -> None:
-    reason = f"its quote contains {memory.why_secret(A_PASSWORD)}"
-    assert outcome(add("Wired", A_PASSWORD), Message(A_PASSWORD)) == ("reject", reason)
+    shown = Message(memory.as_shown(A_PASSWORD))
+    assert outcome(add("Wired", A_PASSWORD), shown) == ("reject", "you did not type its quote")
 
 
 UNFIT = {
@@ -353,7 +353,6 @@ PASTES = {
     "a quoted line": "answer?\n> hi\n> I live in Rome",
     "a log": "why?\n2026-11-20 12:01:33 INFO I live in Rome",
     "a chat with times": "[10:02] eve: I live in Rome\n[10:03] me: oh",
-    "a chat with names and times": "who is right?\neva — Today at 10:02\nI live in Rome\n\nme — Today at 10:03\noh",
     "code of several paragraphs": "why?\n\nimport os\n\nbio = [\n'I live in Rome',\n]\n\nprint(bio[0]);\n\nexit",
     "a comment in code": "explain\n/* I live in Rome */\nx = 1;",
     "a diff": "review\n+# I live in Rome\n+x = 1\n-y = 2",

@@ -84,7 +84,18 @@ def test_a_disk_that_fills_up_in_the_middle_of_a_line_costs_that_line_alone(user
     assert take_in(user) == [("pending", SAID), ("pending", ALSO)]
 
 
-@pytest.mark.parametrize("spoiled", [b'{"id": "half", "comm\n', b"\xff\xfe{\n", b"[1, 2]\n"])
+@pytest.mark.parametrize(
+    "spoiled",
+    [
+        b'{"id": "half", "comm\n',
+        b"\xff\xfe{\n",
+        b"[1, 2]\n",
+        b'{"id": "01x", "length": "long"}\n',
+        b'{"id": "01x", "length": 1e999}\n',
+        b'{"id": "01x", "length": 99999999999999999999}\n',
+        b'{"id": "\\ud800", "length": 1}\n',
+    ],
+)
 def test_a_line_that_cannot_be_read_spoils_no_other_line_is_counted_and_told(user: User, spoiled: bytes) -> None:
     user.types(SAID)
     with user.places.journal.open("ab") as file:
