@@ -158,7 +158,7 @@ class Home:
         for name in wanted:
             if name != DEFAULT_PROFILE and not re.fullmatch(PROFILE_NAME, name):  # a regex costs a call 1 ms
                 allowed = "Use up to 32 letters a-z, digits, - and _, as in: export LLM_MEMORY_PROFILE=work"
-                raise Problem(f"{name!r} can't be a profile's name. {allowed}")
+                raise Problem(f"{names!r} can't be a profile's name. {allowed}")
         return [cls(user_dir, name, isolated=bool(os.environ.get("LLM_USER_PATH"))) for name in wanted]
 
     @classmethod
@@ -1154,8 +1154,8 @@ class History:
         sql = "select id from versions where author not in ('undo', 'forget', 'unknown') order by id desc"
         found = [row["id"] for row in rows(self.db, sql) if row["id"] not in undone]
         if len(found) < count:
-            there = f"Only {counted(len(found), 'change')} can" if found else "There is no change that can"
-            raise Problem(f"{there} be undone; to undo an undo, give its number: llm memory history")
+            left = f"Only {counted(len(found), 'change')} can" if found else "There is nothing that can"
+            raise Problem(f"{left} be undone. To undo an undo, give its version: llm memory undo VERSION")
         return found[:count]
 
     def periods(self, fact: str) -> Sequence[tuple[int, int | None]]:
@@ -2024,7 +2024,7 @@ def past_messages(
         if not first <= at <= last:
             continue
         if turn.turn_id in known:
-            skipped["already known to one of your profiles"] += 1
+            skipped["already read for one of your profiles"] += 1
         elif at > first_note and not thread:  # a conversation the user names is wanted all the same
             skipped["typed with memory off"] += 1
         elif len(text) > 1_000:
@@ -2045,7 +2045,7 @@ def note_messages(memory: Memory, files: Iterable[tuple[str, str, str]]) -> tupl
                 id = f"{NOTES}{digest(piece.strip())}"
                 found[id] = Message(as_shown(piece.strip()), id, name, at)
     known = found.keys() & {turn["id"] for turn in known_turns(memory.home)}
-    return [message for id, message in found.items() if id not in known], Counter({"already known": len(known)})
+    return [message for id, message in found.items() if id not in known], Counter({"already read": len(known)})
 
 
 # -- review, forgetting, search ----------------------------------------------
@@ -2072,7 +2072,7 @@ class EditRow(NamedTuple):
     past: int  # 1 if it was found by `learn`
 
     def __str__(self) -> str:
-        return str(Change(self.section, self.before, self.fact))
+        return str(Change(self.section, self.before or ("" if self.fact else "(no such line)"), self.fact))
 
 
 def edits_where(memory: Memory, where: str, *values: object) -> list[EditRow]:
@@ -2763,7 +2763,7 @@ class Call:
 
 def wrapped(text: str, width: int, indent: str = "") -> str:
     """Break a line between words, but not in a command or a path, which are to be copied."""
-    text = re.sub(r"llm memory(?: [\w-]+){1,3}", lambda found: found[0].replace(" ", "\xa0"), text)
+    text = re.sub(r"llm(?: [\w-]+){1,4}|(?:export|unset|source) \S+( \w+)?", lambda m: m[0].replace(" ", "\xa0"), text)
     text = textwrap.fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     return text.replace("\xa0", " ")
 
@@ -2923,11 +2923,11 @@ GROUPS = {
     "Setting up": "install-shell uninstall-shell profiles",
 }
 _SYNONYMS = {
-    "list ls cat": "show",
-    "rm delete remove": "forget",
+    "list ls lst cat": "show",
+    "rm delete remove erase": "forget",
     "remember": "add",
     "off stop disable": "pause",
-    "on start enable": "resume, or llm memory install-shell",
+    "on start enable unpause": "resume, or llm memory install-shell",
     "import": "learn FILE, or llm memory load FILE",
     "export": "show > profile.md",
 }
@@ -3142,7 +3142,7 @@ def memory_path() -> None:
 def memory_profiles() -> Any:
     "List profiles with their number of facts and last use"
     found: list[dict[str, Any]] = []
-    for home in Home.all():
+    for home in {home.name: home for home in (*Home.all(), *Home.in_use())}.values():
         in_use, facts = home.name in [one.name for one in Home.in_use()], None
         with contextlib.suppress(Problem):
             facts = len(Document(read_profile(home.profile)).items)
@@ -3553,7 +3553,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
     "Empty the profile; its text stays in the history"
     home = Home.in_use()[-1]
     if for_good:
-        say(f"This removes {tilde(real_place(home))}, and its history in {tilde(home.directory)}, for good.")
+        say(f"This removes for good: {tilde(real_place(home))} and its history in {tilde(home.directory)}")
         say("It also removes the list of what you forgot, so llm memory learn may find that again.")
         if not yes:
             click.confirm("Remove it?", abort=True, err=True)
@@ -3683,8 +3683,8 @@ def setup_rows(home: Home, settings: Settings, problems: list[str]) -> Iterator[
     yield "paused_since", paused_since(home) or None, ""
     yield "model", settings.model or None, f"{settings.model}, in place of the one of each conversation"
     running, refusing = worker_runs(home), (read_own(home.no_system) or "").split()
-    learner = f"{'running now' if running else 'not running now'}; its log: {tilde(home.worker_log)}"
-    yield "worker", {"running": running, "log": str(home.worker_log)}, learner
+    log = f"; its log: {tilde(home.worker_log)}" if home.worker_log.exists() else ""
+    yield "worker", {"running": running, "log": str(home.worker_log)}, f"{'' if running else 'not '}running now{log}"
     yield "llm_logging", not home.logs_off.exists(), ""
     yield "profile_in_prompt", refusing, f"{', '.join(refusing)}: takes no system prompt"
     ours = [home.journal, home.old_journal, home.news, home.no_system, home.paused, home.database, home.worker_log]
@@ -3724,7 +3724,7 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         yield "to_review", to_review, f"{counted(to_review, 'edit')}: llm memory review"
         yield "no_room", gone, f"Review is full: no room for {counted(gone, 'more edit')}"
         refused = len(refused_edits(memory, (now - dt.timedelta(days=7)).isoformat()))
-        yield "refused", refused, f"{counted(refused, 'edit')} in the last 7 days; to see why: llm memory why --refused"
+        yield "refused", refused, f"{counted(refused, 'edit')} in 7 days, or dropped by you: llm memory why --refused"
         sums = "select model, count(*) as requests, sum(read) as read, sum(written) as written from requests"
         this_month = "where at >= ? and outcome != 'failed' group by model order by sum(read + written) desc"
         costs = rows(db, f"{sums} {this_month}", f"{now:%Y-%m}")

@@ -91,7 +91,7 @@ def test_turns_that_memory_knows_are_not_read_again(here: User) -> None:
     here.types("I like tea, typed a moment ago")
     said = learn(here)
     assert asked(here) == [["I have a dog"]]
-    assert "4 already known" in said
+    assert "4 already read" in said
 
 
 def test_what_was_typed_while_memory_was_off_or_in_another_profile_is_not_the_past(here: User) -> None:
@@ -104,7 +104,7 @@ def test_what_was_typed_while_memory_was_off_or_in_another_profile_is_not_the_pa
     assert [edit["fact"] for edit in here.to_review()] == ["I live in Leeds"]
     shown = here.run("learn", "--dry-run", LLM_MEMORY_PROFILE="work")[1]
     assert "nothing new to learn from" in shown
-    assert "2 already known to one of your profiles" in shown
+    assert "2 already read for one of your profiles" in shown
     named = here.run("learn", "--dry-run", "--conversation", spy, LLM_MEMORY_PROFILE="work")[1]
     assert "1 message in 1 request" in named, "what is named is read"
 
@@ -187,7 +187,7 @@ def test_notes_are_learned_from_in_the_same_way_and_never_twice(here: User) -> N
     here.run("review", "--accept", "1", "--drop", "2-9")
     assert re.search(r"in your notes: “I live in Leeds”\n.*; about me\.md", here.run("why")[0])
     notes.write_text(f"{notes.read_text()}\n- I speak Welsh\n")
-    assert "4 already known" in learn(here, str(notes))
+    assert "4 already read" in learn(here, str(notes))
     assert asked(here)[1:] == [["- I speak Welsh"]]
     assert "nothing new to learn from" in learn(here, str(notes))
     assert found(here) == ["+ I speak Welsh"]
@@ -262,7 +262,7 @@ def test_what_was_dropped_is_not_offered_again(here: User) -> None:
     logged(here, "I live in Leeds. As you know")
     learn(here)
     here.run("review", "--drop", "all")
-    assert "1 already known" in learn(here)
+    assert "1 already read" in learn(here)
     logged(here, "I live in Leeds. Have I said that?")
     learn(here)
     assert len(asked(here)) == 2
