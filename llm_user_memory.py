@@ -111,7 +111,8 @@ class Settings:
         def read(name: str, default: Any, safe: Any, kind: Any = click.BOOL, wanted: str = "true or false") -> Any:
             value = environ.get(f"LLM_MEMORY_{name}", "").strip()
             with contextlib.suppress(click.BadParameter):
-                return kind.convert(value, None, None) if value else default
+                if "nan" not in value.lower():  # which is in every range
+                    return kind.convert(value, None, None) if value else default
             self.complaints.append(f"LLM_MEMORY_{name}={value!r} is not {wanted}; {str(safe).lower()} is used")
             return safe
 
@@ -987,7 +988,8 @@ class History:
                 self._adopt(author, base)
                 if last:
                     self.db.execute("delete from state where key = 'displaced'")
-                    working_file(self.home, "previous").unlink(missing_ok=True)
+                    for kind in ("previous", "new"):
+                        working_file(self.home, kind).unlink(missing_ok=True)
 
     def _adopt(self, author: str = "outside", base: str | None = None) -> str:
         """Merge last version (``known``), file (``text``) and displaced file until they agree. Needs the lock."""
@@ -1024,9 +1026,8 @@ class History:
             if record:
                 record(version)
         if aside:  # what is saved between our last look and this is displaced, and found there
-            previous = working_file(self.home, "previous")
-            os.replace(aside, previous)  # what an editor saved into the old one is in the version recorded now
-            exchange(real_place(self.home), previous)
+            os.replace(aside, working_file(self.home, "previous"))  # what was saved into the old one is recorded
+            exchange(real_place(self.home), working_file(self.home, "previous"))
         self.db.execute("update versions set written = 1 where id = ?", [self.latest()])
         return version
 
@@ -1312,6 +1313,7 @@ _HEADERS = (
     "from|to|cc|date|sent|subject|von|an|betreff|de|para|à|objet|asunto|da|a|oggetto|assunto|temat|od|do|от|кому|тема"
     "|件名|差出人|宛先|主题|发件人"
 )
+_CLOCK = r".{1,40}\b\d?\d:[0-5]\d(?: ?[AaPp][Mm])?"
 _FOREIGN = (
     r"^(?:\[[^\]\n]{1,40}\]|<[^>\n]{1,40}>).*$",  # of a chat or log: "[info] …", "<ann> …"; first, as CUT is one too
     r"^[ \t]*(```|~~~)(?s:.*?)(?:^[ \t]*\1|\Z)",  # a fence of Markdown
@@ -1321,6 +1323,7 @@ _FOREIGN = (
     r"^#{1,6} .+\n(?s:.*)",  # a document with headings
     r"<(\w{1,20})[^>\n]{0,300}>(?s:.{0,6000})</\1>|<\w{1,20} [\w-]{1,40}=[^>\n]{0,300}>.*",  # HTML
     r"^([^\W\d][^\n:：]{0,20})[:：](?s:.{0,6000})^\1[:：].*$",  # a talk: from "Ann: …" to the last "Ann: …"
+    rf"^{_CLOCK}\n(?!{_CLOCK}$).+(?s:.*)^{_CLOCK}(?:\n.+)+",  # lines below a name and a time
     r"^\W{0,2}(?:\d{4}[-/.]\d\d?[-/.]\d|\d\d?[/.]\d\d?[/.]\d|(?:[01]?\d|2[0-3]):[0-5]\d\b).*$",  # with a date or time
     r"^[ \t]*(?:>|//|#|/\*|--|;;|@@|[+-](?![\s\d])).*$",  # quoted, a comment, or a line of a diff
 )
@@ -1345,11 +1348,10 @@ def own_words(text: str) -> str:
     if not below or len(first) > 80 or re.search(r"\n|[.,!。，！]$", first):
         return own
     lines = [line for paragraph in below for line in paragraph.split("\n")]
-    long = [line for line in lines if len(line) > 100]
     code = [line for line in lines if re.search(r"[;{}=<>\\]|,$", line)]
     typed = [paragraph for paragraph in below if next(filter(str.isalpha, paragraph), "").islower()]
     labelled = [paragraph for paragraph in (first, *below) if re.match(r"[^\W\d][^\n:]{,25}: ", paragraph)]
-    are_notes = len(lines) >= 4 and 3 * len(long) <= len(lines)
+    are_notes = len(lines) >= 4 and 3 * len([line for line in lines if len(line) > 100]) <= len(lines)
     are_typed = len(below) > 1 and 2 * len(typed) > len(below)
     are_labelled = first in labelled and len(labelled) > 1  # Question: … Background: …
     if are_labelled or ((are_notes or are_typed) and 5 * len(code) < len(lines)):
@@ -1489,6 +1491,7 @@ GATES: tuple[tuple[str, str, Callable[[_Proposal], object]], ...] = (
     ("reject", "the line it was merged into was not changed", lambda p: p.merge == "reject"),
     ("reject", "it has no quote", lambda p: not p.edit.quote),
     ("reject", "you did not type its quote", lambda p: not p.pieces),
+    ("reject", "its quote contains {}", lambda p: why_secret(p.edit.quote)),
     ("reject", "{}", lambda p: p.edit.action != "REMOVE" and why_unfit(p.edit.fact)),
     ("reject", "the profile says so already", lambda p: p.edit.fact and p.others.has(p.edit.fact)),
     ("hold", "the line it was merged into was not changed", lambda p: p.merge == "hold"),
@@ -1932,10 +1935,9 @@ class Learner(NamedTuple):
         memory, verdicts = self.memory, tuple[Verdict, ...]()
         condensing, past = batch.author == "condense", batch.author == "past"
         # It changes when the user forgets or clears anything: a fact may be made of all that the model was shown.
-        taken_back = (
-            "select count(*), (select max(id) from versions where author = 'forget'),"
-            " (select value from state where key = 'cleared') from turns where state = 'forgotten'"
-        )
+        forgot = "select max(id) from versions where author = 'forget'"
+        cleared = "select value from state where key = 'cleared'"
+        taken_back = f"select count(*), ({forgot}), ({cleared}) from turns where state = 'forgotten'"
         known = rows(memory.db, taken_back)
         seen, own, budget = Document(read_profile(memory.home.profile)), frozenset[str](), self.settings.budget
         if past:  # show the model what waits already, so that it is not proposed twice
@@ -1957,11 +1959,9 @@ class Learner(NamedTuple):
         def make(text: str) -> str:
             nonlocal verdicts
             now, day_ago = seen if past else Document(text), (memory.now() - dt.timedelta(days=1)).isoformat()
-            sql = (
-                "select action, before, fact, quote from edits where state = 'applied' and"
-                " version in (select id from versions where author = 'worker' and at > ?) order by id"
-            )
-            lately = list(memory.db.execute(sql, [day_ago]))
+            recent = "select id from versions where author = 'worker' and at > ?"
+            sql = f"select action, before, fact, quote from edits where state = 'applied' and version in ({recent})"
+            lately = list(memory.db.execute(f"{sql} order by id", [day_ago]))
             verdicts, after = judge(edits, seen, now, batch.messages, earlier=batch.earlier, lately=lately, **options)
             off = paused_since(memory.home) or not memory.is_in_place()
             # If the user has reworded a line that is to be changed, the model has to see that first.

@@ -205,6 +205,8 @@ def test_a_gate_stops_an_edit_for_a_reason_a_person_understands(
 
 
 def test_a_quote_with_a_secret_proves_nothing() -> None:
+    reason = f"its quote contains {memory.why_secret(A_PASSWORD)}"
+    assert outcome(add("Wired", A_PASSWORD), Message(A_PASSWORD)) == ("reject", reason)
     shown = Message(memory.as_shown(A_PASSWORD))
     assert outcome(add("Wired", A_PASSWORD), shown) == ("reject", "you did not type its quote")
 
@@ -347,6 +349,7 @@ def test_the_profile_supports_names_and_numbers_but_no_fact_by_itself() -> None:
 # Text that is not the user's own, by its shape
 
 PASTES = {
+    "a chat with names and times": "who is right?\neva — Today at 10:02\nI live in Rome\n\nme — Today at 10:03\noh",
     "a fence": "fix\n```py\n# I live in Rome\n```",
     "a mail's headers": "answer?\n\nVon: Eva\nBetreff: Hallo\n\nIch heiße Eva. I live in Rome.",
     "a forward mark": "see below\n\n-----Original Message-----\nI live in Rome",
