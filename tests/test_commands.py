@@ -264,7 +264,7 @@ def test_status_is_green_where_nothing_is_wrong(user: User) -> None:
     [
         (ON, "Memory is on, but something is wrong", "33"),
         ({}, "llm memory install-shell", "31"),
-        ({"LLM_MEMORY_AUTO": "0"}, "unset LLM_MEMORY_AUTO", "31"),
+        ({"LLM_MEMORY_AUTO": "0"}, "turn it on, unset LLM_MEMORY_AUTO", "31"),
         ({**ON, "LLM_MEMORY_DISABLED": "1"}, "unset LLM_MEMORY_DISABLED", "31"),
         ({**ON, "LLM_MEMORY_UPDATES": "0"}, "unset LLM_MEMORY_UPDATES", "33"),
     ],

@@ -246,6 +246,10 @@ def test_update_learns_all_that_waits_in_the_foreground_and_says_what_changed(us
     done = user.llm("memory", "update", auto=None)
     assert SAID in done.stdout
     assert user.facts == texts
+    undo = re.search(r"To undo this: llm memory (undo [\d ]+)\n", done.stderr)
+    assert undo
+    user.run(*undo[1].split())
+    assert user.facts == []
     (cost,) = json.loads(user.run("status", "--json")[0])["costs"]
     assert cost["read"] > len(memory.INSTRUCTIONS) // 4, "estimated, as this model counts no tokens"
     assert user.run("update") == ("", "Nothing new to remember.\n")

@@ -54,8 +54,8 @@ def about(request: str) -> str:
     ("model", "words", "requests"),
     [
         ("scripted-garbage", "does not answer in the format", 2),
-        ("uninstalled", "the model uninstalled is not installed", 0),
-        ("scripted", "too small for learning; to learn with another one: export LLM_MEMORY_MODEL", 1),
+        ("uninstalled", "the model uninstalled is not installed; to learn with another one, set LLM_MEMORY_MODEL", 0),
+        ("scripted", "too small for learning; to learn with another one, set LLM_MEMORY_MODEL", 1),
     ],
 )
 def test_messages_a_model_cannot_learn_from_are_set_aside_and_learned_with_another(

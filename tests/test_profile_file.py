@@ -397,6 +397,17 @@ def test_something_else_in_place_of_the_profile_is_named_kept_and_replaced_only_
     assert kept in user.problems()
 
 
+def test_a_profile_that_cannot_be_read_is_cleared_and_its_last_readable_text_comes_back(user: User) -> None:
+    begun(user)
+    no_text(user.places.profile)
+    said = user.run("clear")[1]
+    assert "- Lives in Leeds" in said
+    assert "To undo this: llm memory undo" in said
+    assert user.facts == []
+    user.run("undo")
+    assert user.profile == PROFILE
+
+
 def test_a_profile_that_cannot_be_read_can_be_fixed_in_the_editor(user: User) -> None:
     for make in (too_large, no_text):
         user.places.create()

@@ -98,7 +98,7 @@ def test_an_unknown_profile_is_an_error_by_hand_and_created_by_the_variable(user
     done = user.llm("-f", "memory:wrok", "hi", check=False)
     assert done.returncode == 1
     assert "There is no profile 'wrok' (memory:auto is the one in use)" in done.stderr
-    assert "to create it: export LLM_MEMORY_PROFILE=wrok" in done.stderr
+    assert "to create it, set LLM_MEMORY_PROFILE=wrok" in done.stderr
     user.llm(WORK, LLM_MEMORY_PROFILE="Work")
     eventually(lambda: facts_of(user, "work"), "learning")
 
@@ -174,7 +174,7 @@ def test_a_named_profile_is_readable_by_its_owner_only_even_if_it_is_the_first(u
 
 
 def test_purging_one_profile_leaves_the_others(both: User) -> None:
-    both.run("clear", "--purge", "--yes")
+    assert "removes the profile “default” for good" in both.run("clear", "--purge", "--yes")[1]
     assert os.listdir(both.places.directory) == ["profiles"]
     assert facts_of(both, "work") == [WORK]
     both.run("clear", "--purge", "--yes", **AT_WORK)
