@@ -380,7 +380,7 @@ def alike(one: str, other: str) -> bool:
     if len(short) < 4:
         return short == long or (len(short) == 3 and long.startswith(short))
     stem = max(3, (3 * len(short) + 4) // 5)  # three fifths, rounded up
-    return long.startswith(short[:stem]) or (len(short) > 4 and short in long)
+    return long.startswith(short[:stem]) or (len(short) > 3 and short in long)
 
 
 @functools.lru_cache(maxsize=10_000)
@@ -479,25 +479,24 @@ _PUBLIC = r"""(?:\baaaa[bce]|;base64,|\bsha\d{1,3}[:-]|\betag[: ]{1,2}(?:w/)?"?|
 _NAME = r"""(?:(?<!1)pass(?:word|wort|[ ]?phrase|code|wd|ord)|pwd|\bpw|\bmdp|kennwort|schlüssel|wachtwoord|senha
     |contrase[ñn]a|\bclave|mot[ ]de[ ]passe|lösenord|kodeord|adgangskode|salasana|jelszava?|jelszó|heslo|hasło|lozinka
     |şifre(?:m?iz|n)?|parolam?|mật[ ]khẩu|kata[ ]sandi|парол[ьа]|κωδικός|密[码碼](?!管理)|パスワード(?!マネ|管理)|\bww
-    |كلمة[ ](?:ال)?(?:مرور|سر)|رمز[ ]عبور|पासवर्ड|סיסמה|รหัสผ่าน|비밀번호|비번|\bpsk
-    |(?:\b(?:wifi|wlan|wpa)|recovery|backup|rescue|one-time|verification)[ -](?:key|code)
-    |\bcode[ ]wi-?fi|palavra-passe)(?:s|si|m|et)?(?![a-z0-9])"""
+    |كلمة[ ](?:ال)?(?:مرور|سر)|رمز[ ]عبور|पासवर्ड|סיסמה|รหัสผ่าน|비밀번호|비번|\bpsk|\bcode[ ]wi-?fi|palavra-passe
+    |(?:\b(?:wifi|wlan|wpa)|recovery|backup|rescue|one-time|verification)[ -](?:key|code))(?:s|si|m|et)?(?![a-z0-9])"""
 # What a secret number is called: of a card, a phone, a door, a person; not the pin of a plug, no postal code.
-_DOOR = "(?:door|alarm|gate|unlock|safe|lock|tür|haus|port|entrée|immeuble|garage|puerta|caja|cofre)"
+_DOOR = "(?:door|alarm|gate|unlock|safe|lock|tür|haus|port|entrée|immeuble|garage|puerta|caja|cofre|cancello)"
 _NUMBER = rf"""(?:\bp(?:in|uk)(?:-?[ck]oden?)?(?![ ]\d|[ ]?code.{{0,20}}\d{{5}})|пин(?:-?код)?|digicode|passcode|keypad
     |暗証番号|身份证|{_DOOR}\w{{0,8}}(?:[ ][a-z]{{1,8}}){{0,2}}[ -]?(?:combination|[ck]od[eo][nt]?)
-    |(?:backup|recovery)[ -]codes?|(?:upi|atm|sim|card|bank|phone)[ ]pin|код[ ]домофона|비밀번호|비번|密[码碼]|пароль
+    |(?:backup|recovery)[ -]codes?(?:[^\n\d]{{1,60}}\n)?|(?:upi|atm|sim|card|bank|phone)[ ]pin|비밀번호|비번|密[码碼]
     |\b(?:ssn|pesel|sécu|dni|cpf|bsn|nif|aadhaar|personnummer|steuer-?id|kimlik|social[ ]security|national[ ]insurance)
-    |\bkod(?:en)?[ ](?:do|till?)|\bcode[ ](?:fürs?|zum|zur|van)
-    |\bc(?:[oó]d(?:e|ice|igo)|lave)[ ](?:\w{{1,3}}['’ ]){{0,3}}{_DOOR}\w{{0,4}})"""
+    |\bkod(?:en)?[ ](?:do|till?)|\bcode[ ]for[ ][^\n\d,.:]{{1,40}}[ ]is(?=[ ]\d{{4}})|код[ ]домофона|пароль
+    |\bcode[ ](?:fürs?|zum|zur|van)|\bc(?:[oó]d(?:e|ice|igo)|lave)[ ](?:\w{{1,3}}['’ ]){{0,3}}{_DOOR}\w{{0,4}})"""
 # Between a name and its secret: a word of another script, or some like "for the router is"; then, perhaps, a sign.
-_GAP = r"""(?:[^!-~\n]{0,16}|(?:[ ](?!(?:and|but|or|in|since|before|after)\b)[^\s\d:=,!?;]{1,18}){0,6})["']?
+_GAP = r"""(?:[^!-~\n]{0,16}|(?:[ ](?!(?:and|but|or|in|since|before|after)\b)[^\s\d:=,!?;]{1,18}){0,8})["']?
     (?:\s?[:=—–]{1,2}>?\s{0,3}|[ ]|(?<![ -~]))["'`“„«「]?"""
 # A word of any signs; but no placeholder, and no code that fetches the value.
-_VALUE = r"""(?![<{%&\[]|[?+-][\w ]{0,30}\}|\$(?:[{(]|\w+(?!\S))|\*{3}|x{4}|your|[\w.]{0,40}[\w)][(\[<])
+_VALUE = r"""(?![<{%&\[]|\.[*+]|[?+-][\w ]{0,30}\}|\$(?:[{(]|\w+(?!\S))|\*{3}|x{4}|your|[\w.]{0,40}[\w)][(\[<])
     [!#-&(-_a-~À-ӿ]{4,100}(?<![,.;:?)\]}])"""
-# One with letters and digits, but no technique, version, time or date.
-_CODED = rf"""(?=[!-~à-ӿ]{{0,30}}\d)(?=[!-~à-ӿ]{{0,30}}[a-zà-ӿ])
+# One with letters, and digits or signs, but no technique, version, time or date.
+_CODED = rf"""(?=[!-~à-ӿ]{{0,30}}(?:\d|[a-z][!#$%&*+^][a-z]))(?=[!-~à-ӿ]{{0,30}}[a-zà-ӿ])
     (?!1pass|(?:sha|utf|base|aes|wpa|ipv|oauth|argon|python|windows)-?\d|\d{{1,4}}[:./-]\d){_VALUE}"""
 # What is said about passwords.
 _SAID = r"""(?:(?:in)?(?:correct|valid)(?![\w-]|[ ]\w)
@@ -527,40 +526,40 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (  # kind, check a
     ("a private key", bool, r"""-----begin[ ][a-z ]{0,30}private[ ]key[^-]{0,9}-----(?:\s|\\[rn])*
         [\w+/=][^-]+(?:-(?!----)[^-]*)*(?:-----end[^-]{0,40}-----)?
         |private-lines:[ ]\d+\s+([\w+/=]{20,}(?:\n[\w+/=]+(?![\w-]*:))*)"""),
-    # With a provider's prefix: ghp_…, sk-…, xoxb-…, GOCSPX-…, SG.…
+    # With a provider's prefix: ghp_…, sk-…, xoxb-…, GOCSPX-…, SG.…; or in groups.
     ("a key or token", _random, r"""\b(?:[a-z]\w{0,14}_|(?:[spr]k|x[a-z]{3,6}|gocspx|key|gl[a-z]{2,5})[.-]
-        |(?:ya29|s[gl]|dp\.\w\w)\.|1//0)[\w.+/~$-]{16,}|\b[0-9a-f]{32}-us\d\d?\b
-        |\b(?=[a-z\d]{5}-)(?:[a-z\d]{5}[-\n ]){4,40}[a-z\d]{5}\b"""),  # or in groups of five
+        |(?:ya29|s[gl]|dp\.\w\w)\.|1//0)(?=[\w.+/~$-]{0,99}\d|[a-z]{30})[\w.+/~$-]{16,}|\b[0-9a-f]{32}-us\d\d?\b
+        |\b(?=[a-z\d]{5}-)(?:[a-z\d]{5}[-\n ]){4,40}[a-z\d]{5}\b|\b(?:[a-z2-7]{4}[ ]){5,15}[a-z2-7]{4}\b"""),
     # A long run of letters and digits, but no hash, path, ULID or coin address.
     ("a key or token", _random, r"""(?<![\w/+.~-])(?:\d{8,10}:)?(?=[\w+/~-]*\d)(?=[\w+/~-]*[g-z])(?=[\w+/~-]*[^\W_]{12})
         (?!/?\w{1,10}/|(?:[\w+/~-]*[_-])?i?[0-9a-f]{17,}\b|[0-7]\w{25}\b|[13]\w{25,33}\b|0x\w{40}\b
           |(?:bc|age|npub|addr)1|baf|qm)[\w+/~-]{20,}(?:\.[\w-]{4,}){0,4}={0,2}"""),
     # What is called a key, token or session; or stands in the address of a webhook.
-    ("a key or token", _random, rf"""(?:(?<!public[ _-])(?<!cache[ _-])(?:key|token|secret|credential|\bpat|auth|\bsig
-        |appid|\blogin|bearer|basic|\bsession|\w{{0,9}}s(?:ession_?|es)?id)(?:_id)?s?{_GAP}
+    ("a key or token", _random, rf"""(?:(?<!public[ _-])(?<!cache[ _-])(?<!pub)(?:key|token|secret|credential|\bpat|auth
+        |\bsig|appid|\blogin|bearer|basic|\bsession|\w{{0,9}}s(?:ession_?|es)?id)(?:_id)?s?{_GAP}
         ((?=\D{{0,30}}\d)[\w.~+/=%:-]{{10,}}) | hooks?[./][\w./-]{{1,60}}/([\w-]{{20,}}))"""),
     ("a login in an address", bool, r"""://(?:[^\s/:@]{0,200}:(?!(?:[<{*[][^\s/]*|\$\w+|pass(?:word)?|guest)@)
         ([^\s/]{1,200})|([^\s/:@]{20,200}))@"""),
     # Behind its name or the user's, with letters and digits.
     ("a password", bool, rf"""(?:(?:{_NAME}|\bcl[ée]\b){_GAP}
         |(?<!/)\b(?:log[ ]?in|user(?:name)?)(?:[ ](?:is|with))?[ :="']{{1,3}}[\w.@-]{{1,40}}
-          (?:[ ]?[:/|,][ ]?|[ ]and[ ])["']?
+          (?:[ ]?[:/|,][ ]?|[ ]and[ ])["']?|{_NAME}[^\n"'`“„]{{0,40}}[ ]["'`“„]
         |\b(?:admin|root)(?::|[ ](?:/|and)[ ])["']?|[ ](?:-u|--user)[ =]["']?[\w.@-]{{1,40}}:
-        |\b(?:mysql|mongo|mosquitto|sshpass)\w*\b[^\n|;]{{0,60}}?[ ]-p[ ]?["']?)
+        |\b(?:mysql|mongo|mosquitto|sshpass|redis)\w*\b[^\n|;]{{0,60}}?[ ]-[ap][ ]?["']?)
         ({_CODED}(?:[ ,;\n]{{1,2}}{_CODED}){{0,20}}|\d{{8,20}}(?!\d))"""),
     # Behind its name and a sign, or "is"; then it may be a word or more.
     ("a password", bool, rf"""(?:{_NAME}|(?:\b|_)pass|[a-z][_-](?:key|token|secret))["']?
         (?:\s?[:=：]{{1,2}}\s{{0,3}}|(?<=["']),[ ]?|[ ](?:is|was)[ :])["'`“„「]?
         (?!{_SAID})({_VALUE}(?:(?<=[a-z]{{4}})(?:[ ][a-z\d]{{4,12}}){{1,7}}(?=["'`”」.,\n]|\Z))?)"""),
     ("a secret number", bool, rf"""{_NUMBER}{_GAP}[*#]?
-        ((?:[a-z]{{2}}[ ]|[a-z])?(?!\d{{4}}-\d\d-|\d+\.\d+\.)\d(?:[ .-]?\d|[a-f]){{3,}}(?:[ ]?[a-z]\b)?(?![\w%]|[.,]\d)
-        |(?:(?:zero|oh|one|two|three|four|five|six|seven|eight|nine)[ ,-]{{0,2}}\b){{4,8}})
+        ((?:[a-z]{{2}}[ ]|[a-z])?(?!\d{{4}}-\d\d-|\d+\.\d+\.)\d(?:[ .-]?\d|[a-f]|\n(?=\d{{4}})){{3,}}(?:[ ]?[a-z]\b)?
+        (?![\w%]|[.,]\d)|(?:(?:zero|oh|one|two|three|four|five|six|seven|eight|nine)[ ,-]{{0,2}}\b){{4,8}})
         |\bpin(?:['’]s)?[ ](\d{{4,8}})(?=[,.;!?\n]|\Z) | \bcv[vc]2?(?:[ ]code)?(?:[ ]is)?[ :=]{{1,2}}(\d{{3,4}})\b
         |\b(\d{{3}}-\d\d-\d{{4}}|\d{{3}}\.\d{{3}}\.\d{{3}}-\d\d|\d{{6}}-[1-8]\d{{6}}|\d{{6}}(?:-\d{{6}}){{7}}
           |[a-z]{{6}}\d\d[a-z]\d\d[a-z]\d{{3}}[a-z])(?![\w-])"""),
     # The words of a wallet, below a heading.
     ("a password", bool, r"""(?:phrase|frase|\bseed\b|\b(?:recovery|wallet|12|24)[ ]words)[^.\n]{0,30}?
-        (?:[ ](?:is|are|es|est|ist|è|é)[ ]|:\s|\n)(?:1[.):]?[ ])?
+        (?:[ ](?:is|are|es|est|ist|è|é)[ ]|:\s|\n|\?[ ](?=(?:[a-z]{3,8}[ ]){11}))(?:1[.):]?[ ])?
         ((?:[a-zà-ÿ]{3,8},?[ \n](?:\d\d?[.):]?[ ])?){5,23}[a-zà-ÿ]{3,8})"""),
     ("a card number", _luhn, r"""(?<![\w.+-])(?:[2-6]\d{3}(?:[ .-]?\d{4}){3}|3[0-46-9]\d\d[ .-]?\d{6}[ .-]?\d{4,5})
         (?![\w-]|[ .]\d{4})"""),
@@ -578,7 +577,9 @@ def find_secrets(text: str) -> list[tuple[int, int, str]]:
     for kind, check, row in SECRETS:
         places = (match.span(match.lastindex or 0) for match in re.finditer(f"(?ax){row}", low))
         found += [(start, end, kind) for start, end in places if check(text[start:end])]
-    return sorted(found)
+    said = {text[start:end]: kind for start, end, kind in found[:50] if end - start > 5}  # and may stand elsewhere, too
+    again = [(*match.span(), said[one]) for one in said for match in re.finditer(re.escape(one), text)]
+    return sorted({*found, *again})
 
 
 def mask_secrets(text: str) -> str:
@@ -1420,8 +1421,8 @@ def _taken_away(changes: Iterable[tuple[str, str, str, str]]) -> int:
 _Proposal = types.SimpleNamespace  # an edit and all that a gate may look at: the fields that `judge` sets
 # Need not be typed: what stands in brackets, a year with the month before it, a number with its unit.
 _UNCOUNTED = r"\([^)]*\)|(?:\b[\w-]+ (?:\w\w )?)?\b(?:19|20)\d\d\b|\d[\w.,:]*(?: [^\W\d_]+)?"
-# A fact's new words, the typed ones written "x". Too many: three in a row, but for short ones; six unspaced pairs.
-_ADDED = rf"x(?:(?: (?!x\b)\w{{1,4}})* (?!x\b|{UNSPACED})\w{{5,}}){{3}}|x(?: {UNSPACED}+){{6}}"
+# A fact's new words, the typed ones written "x". Too many: three in a row, but for short ones; seven unspaced pairs.
+_ADDED = rf"x(?:(?: (?!x\b)\w{{1,4}})* (?!x\b|{UNSPACED})\w{{5,}}){{3}}|x(?: {UNSPACED}+){{7}}"
 
 
 def _is_loose(p: _Proposal) -> bool:
@@ -1495,7 +1496,7 @@ GATES: tuple[tuple[str, str, Callable[[_Proposal], object]], ...] = (
     ("reject", "{}", lambda p: p.edit.action != "REMOVE" and why_unfit(p.edit.fact)),
     ("reject", "the profile says so already", lambda p: p.edit.fact and p.others.has(p.edit.fact)),
     ("hold", "the line it was merged into was not changed", lambda p: p.merge == "hold"),
-    ("hold", "too many at once", lambda p: p.edit.fact and p.too_many),
+    ("hold", "too many at once", lambda p: p.edit.action == "ADD" and p.too_many),
     ("hold", "it would take away too much", lambda p: p.too_much),
     ("hold", "the profile is full", lambda p: p.edit.action == "ADD" and len(p.document.text) > p.budget),
     ("hold", "it may be somebody else's text", lambda p: not (p.condensing or all(map(_is_own, p.pieces.items())))),
@@ -1521,10 +1522,10 @@ def judge(
     ``seen`` is the profile that the model was shown, ``now`` as it is. ``earlier`` messages of a thread support its
     facts, but can't be quoted. ``lately``: what learning applied within a day, oldest first. Condensing quotes lines.
     """
-    most_edits = 3 + sum(2 + 2 * (len(message.text.encode("utf-8", "replace")) // 400) for message in messages)
+    most_new = 3 + sum(2 + 2 * (len(message.text.encode("utf-8", "replace")) // 400) for message in messages)
     a_day_ago = len(now.items) + sum({"ADD": -1, "REMOVE": 1}.get(action, 0) for action, *_ in lately)
     removed = [seen.ids[edit.target] for edit in edits if edit.action == "REMOVE" and edit.target in seen.ids]
-    proved = [edit for edit in edits if edit.fact and _find_pieces(edit.quote, messages)]
+    proved = [edit for edit in edits if edit.action == "ADD" and _find_pieces(edit.quote, messages)]
     document, applied, verdicts = now, list(lately), list[Verdict]()
     # What is merged comes before what goes for it.
     for edit in sorted(edits, key=lambda edit: condensing and edit.action == "REMOVE"):
@@ -1552,7 +1553,7 @@ def judge(
         p.line_changed = item is not None and (not here or item in changed)
         # The outcome of the edit that was to take this line's words, if that was not made.
         p.merge = next((v.outcome for v in merges if related(line, v.edit.fact)), "")
-        p.too_many = not condensing and len(proved) > most_edits
+        p.too_many = not condensing and len(proved) > most_new
         taken = _taken_away([*applied, change]) if item and not condensing else 0
         p.too_much = taken > max(5, a_day_ago // 2, _taken_away(applied))  # one that takes no more is fine
         results = ((outcome, reason.format(said)) for outcome, reason, test in GATES if (said := test(p)))
@@ -2556,8 +2557,7 @@ def homes_of(names: str) -> list[Home]:
     for home in homes:
         home.check_own()
         if names != "auto" and not home.directory.is_dir():
-            begin = f"to create it, set LLM_MEMORY_PROFILE={home.name}"
-            raise Problem(f"There is no profile {home.name!r} (memory:auto is the one in use); {begin}")
+            raise Problem(f"There is no profile {home.name!r}; to create it, set LLM_MEMORY_PROFILE={home.name}")
     return homes
 
 

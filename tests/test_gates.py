@@ -408,7 +408,13 @@ def test_what_people_write_themselves_does_not_look_pasted(text: str) -> None:
 # Many edits
 
 
-def test_three_edits_plus_two_for_each_message_are_applied_but_none_of_one_more() -> None:
+def test_a_new_job_may_change_every_line_about_the_old_one() -> None:
+    document, said = Document("".join(f"- Designs ships at Acme, type {n}\n" for n in range(10))), Message("I left Acme for Bolt")
+    edits = [Edit("REPLACE", id_, item.text.replace("Acme", "Bolt"), said.text) for id_, item in document.ids.items()]
+    assert len(judge(edits, document, document, [said]).of("apply")) == 10
+
+
+def test_three_new_facts_plus_two_for_each_message_are_applied_but_none_of_one_more() -> None:
     rejected = [add("Likes opera", "I never said that")] * 9
     for count, messages in ((5, [SAID]), (9, [SAID] * 3)):
         assert len(judge(numbered(count) + rejected, NOW, NOW, messages).of("apply")) == count

@@ -97,8 +97,7 @@ def test_a_profile_can_be_named_by_hand_and_learns_then(both: User) -> None:
 def test_an_unknown_profile_is_an_error_by_hand_and_created_by_the_variable(user: User) -> None:
     done = user.llm("-f", "memory:wrok", "hi", check=False)
     assert done.returncode == 1
-    assert "There is no profile 'wrok' (memory:auto is the one in use)" in done.stderr
-    assert "to create it, set LLM_MEMORY_PROFILE=wrok" in done.stderr
+    assert "There is no profile 'wrok'; to create it, set LLM_MEMORY_PROFILE=wrok" in done.stderr
     user.llm(WORK, LLM_MEMORY_PROFILE="Work")
     eventually(lambda: facts_of(user, "work"), "learning")
 
