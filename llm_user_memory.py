@@ -485,9 +485,9 @@ _NAME = r"""(?:(?<!1)pass(?:word|wort|[ ]?phrase|code|wd|ord)|pwd|\bpw|\bmdp|ken
 _DOOR = "(?:door|alarm|gate|unlock|safe|lock|tür|haus|port|entrée|immeuble|garage|puerta|caja|cofre|cancello)"
 _NUMBER = rf"""(?:\bp(?:in|uk)(?:-?[ck]oden?)?(?![ ]\d|[ ]?code.{{0,20}}\d{{5}})|пин(?:-?код)?|digicode|passcode|keypad
     |暗証番号|身份证|{_DOOR}\w{{0,8}}(?:[ ][a-z]{{1,8}}){{0,2}}[ -]?(?:combination|[ck]od[eo][nt]?)
-    |(?:backup|recovery)[ -]codes?(?:[^\n\d]{{1,60}}\n)?|(?:upi|atm|sim|card|bank|phone)[ ]pin|비밀번호|비번|密[码碼]
+    |(?:backup|recovery)[ -]codes?(?:[^\n\d]{{1,60}}\n)?|(?:upi|atm|sim|card|bank|phone)[ ]p(?:in|uk)|비밀번호|비번
     |\b(?:ssn|pesel|sécu|dni|cpf|bsn|nif|aadhaar|personnummer|steuer-?id|kimlik|social[ ]security|national[ ]insurance)
-    |\bkod(?:en)?[ ](?:do|till?)|\bcode[ ]for[ ][^\n\d,.:]{{1,40}}[ ]is(?=[ ]\d{{4}})|код[ ]домофона|пароль
+    |\bkod(?:en)?[ ](?:do|till?)|\bcode[ ]for[ ][^\n\d,.:]{{1,40}}[ ]is(?=[ ]\d{{4}})|код[ ]домофона|пароль|密[码碼]
     |\bcode[ ](?:fürs?|zum|zur|van)|\bc(?:[oó]d(?:e|ice|igo)|lave)[ ](?:\w{{1,3}}['’ ]){{0,3}}{_DOOR}\w{{0,4}})"""
 # Between a name and its secret: a word of another script, or some like "for the router is"; then, perhaps, a sign.
 _GAP = r"""(?:[^!-~\n]{0,16}|(?:[ ](?!(?:and|but|or|in|since|before|after)\b)[^\s\d:=,!?;]{1,18}){0,8})["']?
@@ -529,7 +529,8 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (  # kind, check a
     # With a provider's prefix: ghp_…, sk-…, xoxb-…, GOCSPX-…, SG.…; or in groups.
     ("a key or token", _random, r"""\b(?:[a-z]\w{0,14}_|(?:[spr]k|x[a-z]{3,6}|gocspx|key|gl[a-z]{2,5})[.-]
         |(?:ya29|s[gl]|dp\.\w\w)\.|1//0)(?=[\w.+/~$-]{0,99}\d|[a-z]{30})[\w.+/~$-]{16,}|\b[0-9a-f]{32}-us\d\d?\b
-        |\b(?=[a-z\d]{5}-)(?:[a-z\d]{5}[-\n ]){4,40}[a-z\d]{5}\b|\b(?:[a-z2-7]{4}[ ]){5,15}[a-z2-7]{4}\b"""),
+        |\b(?=[a-z\d]{5}-)(?:[a-z\d]{5}[-\n ]){4,40}[a-z\d]{5}\b
+        |\b(?=[a-z ]{0,30}[2-7])(?=[a-f2-7 ]{0,30}[g-z])(?:[a-z2-7]{4}[ ]){3,15}[a-z2-7]{4}\b"""),
     # A long run of letters and digits, but no hash, path, ULID or coin address.
     ("a key or token", _random, r"""(?<![\w/+.~-])(?:\d{8,10}:)?(?=[\w+/~-]*\d)(?=[\w+/~-]*[g-z])(?=[\w+/~-]*[^\W_]{12})
         (?!/?\w{1,10}/|(?:[\w+/~-]*[_-])?i?[0-9a-f]{17,}\b|[0-7]\w{25}\b|[13]\w{25,33}\b|0x\w{40}\b
@@ -544,7 +545,7 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (  # kind, check a
     ("a password", bool, rf"""(?:(?:{_NAME}|\bcl[ée]\b){_GAP}
         |(?<!/)\b(?:log[ ]?in|user(?:name)?)(?:[ ](?:is|with))?[ :="']{{1,3}}[\w.@-]{{1,40}}
           (?:[ ]?[:/|,][ ]?|[ ]and[ ])["']?|{_NAME}[^\n"'`“„]{{0,40}}[ ]["'`“„]
-        |\b(?:admin|root)(?::|[ ](?:/|and)[ ])["']?|[ ](?:-u|--user)[ =]["']?[\w.@-]{{1,40}}:
+        |\b(?:admin|root)(?::|[ ](?:/|and)[ ])["']?|[ ](?:-u|--user)[ =]["']?[\w.@-]{{1,40}}[:%]
         |\b(?:mysql|mongo|mosquitto|sshpass|redis)\w*\b[^\n|;]{{0,60}}?[ ]-[ap][ ]?["']?)
         ({_CODED}(?:[ ,;\n]{{1,2}}{_CODED}){{0,20}}|\d{{8,20}}(?!\d))"""),
     # Behind its name and a sign, or "is"; then it may be a word or more.
@@ -3375,7 +3376,7 @@ def review_each(memory: Memory, waiting: Sequence[EditRow]) -> None:
             elif letter != "d" or len(rest) == 1 or click.confirm(f"Drop all {len(rest)}?", err=True):
                 break
         if letter == "e":
-            edit = edit._replace(fact=click.prompt("The line", edit.fact, err=True, value_proc=fit_line))  # noqa: PLW2901
+            edit = edit._replace(fact=click.prompt("The line", printable(edit.fact), err=True, value_proc=fit_line))  # noqa: PLW2901
         if letter in {"y", "a", "e"}:
             version, problems = review(memory, rest if letter == "a" else [edit])
             report(memory, version)
@@ -3557,8 +3558,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
         if not yes:
             click.confirm("Remove it?", abort=True, err=True)
         purge(home)
-        say("Removed.")
-        say(LLM_KEEPS.format(tilde(home.logs)))
+        say(f"Removed. {LLM_KEEPS.format(tilde(home.logs))}")
     else:
         with open_memory() as memory:
             set_state(memory.db, "cleared", memory.now().isoformat())  # nothing typed until now is learned

@@ -409,7 +409,10 @@ def test_what_people_write_themselves_does_not_look_pasted(text: str) -> None:
 
 
 def test_a_new_job_may_change_every_line_about_the_old_one() -> None:
-    document, said = Document("".join(f"- Designs ships at Acme, type {n}\n" for n in range(10))), Message("I left Acme for Bolt")
+    document, said = (
+        Document("".join(f"- Designs ships at Acme, type {n}\n" for n in range(10))),
+        Message("I left Acme for Bolt"),
+    )
     edits = [Edit("REPLACE", id_, item.text.replace("Acme", "Bolt"), said.text) for id_, item in document.ids.items()]
     assert len(judge(edits, document, document, [said]).of("apply")) == 10
 
