@@ -265,7 +265,7 @@ def open_own(path: pathlib.Path, flags: int, *, follow: bool = False) -> int:
     raise Unreadable(f"{tilde(path)} is not a regular file of your own; see: ls -l {for_shell(path)}")
 
 
-def read_own(path: pathlib.Path, most: int = 10_000_000) -> str | None:
+def read_own(path: pathlib.Path, most: int = 100_000_000) -> str | None:
     """Read a file of ours, at most so many bytes; ``None`` if there is none, or something else in its place."""
     try:
         with open(open_own(path, os.O_RDONLY), "rb") as file:
@@ -1898,11 +1898,10 @@ class Learner(NamedTuple):
         return result
 
     def learn_waiting(self) -> list[Result]:
-        """Learn all that waits, due or not; a worker's batch is waited for. What fails is put off again."""
-        with lock(self.memory.home, "learn", 5 * MODEL_TIMEOUT):
-            take_in(self.memory)
-            self.memory.db.execute("update turns set due = 0 where state = 'pending'")
-            return list(iter(self.learn, None))
+        """Learn all that waits, due or not, under ``learn.lock``. What fails is put off again."""
+        take_in(self.memory)
+        self.memory.db.execute("update turns set due = 0 where state = 'pending'")
+        return list(iter(self.learn, None))
 
     def _move(self, batch: Batch, change: str, *values: object) -> None:
         ids = json.dumps([message.turn_id for message in batch.messages])
@@ -2346,8 +2345,7 @@ def search_facts(
 def _hit(memory: Memory, fact: str) -> dict[str, Any]:
     times = "select versions.id, at from lines join versions on versions.id in (since, until) where fact = ?"
     days = {version: local_date(at)[:10] for version, at in memory.db.execute(times, [fact])}
-    all_periods = [(days[since], days.get(until, "")) for since, until in memory.history.periods(fact)]
-    periods = [period for period in all_periods if period[0] != period[1]] or all_periods[-1:]  # not of less than a day
+    periods = [(days[since], days.get(until, "")) for since, until in memory.history.periods(fact)]
     section = value(memory.db, "select section from lines where fact = ? order by id desc limit 1", fact)
     receipts = edits_where(memory, "state = 'applied' and fact = ? and turns != '[]' order by id desc limit 1", fact)
     quote, at, thread = (receipts[0].quote, receipts[0].typed_at, receipts[0].thread) if receipts else ("", "", "")
@@ -2996,6 +2994,8 @@ class _Group(click.Group):
                 raise
             options = {"review": "--accept IDS, or --drop IDS", "clear": "--purge --yes"}
             message = f"Can't ask without a terminal; add {options.get(str(ctx.invoked_subcommand), '--yes')}"
+        except click.UsageError as error:  # which may name a file
+            raise click.UsageError(printable(error.format_message()), error.ctx) from error
         except BrokenPipeError:
             raise
         except (sqlite3.Error, OSError) as error:

@@ -18,8 +18,15 @@ if status is-interactive; and not functions -q llm
         if string match -qr "^(\s*(\w+=\S*\s+)*llm\s($part)*&(\s*;)?)+\s*\$" -- "$line"
             command llm $argv &
         else
+            set -l jobs (jobs -p)
             true # what Ctrl-Z leaves as the status
             command llm $argv
+            set -l result $status
+            # fish does not tell of a job that is stopped in a function.
+            if test (jobs -p | count) -gt (count $jobs)
+                jobs --last | string replace -rf '^(\d+)\s.*' "fish: Job \$1, 'llm', has stopped" >&2
+            end
+            return $result
         end
     end
 end

@@ -140,6 +140,14 @@ def test_a_note_is_taken_in_once_however_often_it_is_read(user: User) -> None:
     assert user.facts == ["Leeds", "Nurse"]
 
 
+def test_a_note_behind_a_long_year_of_failures_is_taken_in(user: User) -> None:
+    user.places.create()
+    failed = json.dumps({"failed": "the profile was not sent: " + "x" * 80, "at": "2026-11-20T12:00:00"})
+    user.places.journal.write_text(f"{failed}\n" * 80_000)
+    user.types(SAID)
+    assert take_in(user) == [("pending", SAID)]
+
+
 def test_a_line_written_to_a_journal_that_was_opened_before_it_was_taken_in_is_still_read(user: User) -> None:
     user.types(SAID)
     turn = log(user, ALSO)

@@ -447,6 +447,9 @@ def test_no_control_character_of_a_profile_or_an_error_reaches_a_terminal(user: 
         assert terminal.wait() == (command == "review --yes"), terminal.shown
         assert "owned" in terminal.shown, command
         assert {char for char in terminal.shown if not char.isprintable()} == {"\n"}, command
+    terminal = user.terminal("llm", "memory", "learn", f"no {ESCAPE}.md", auto=None, NO_COLOR="1")
+    assert terminal.wait() == 2
+    assert {char for char in terminal.shown if not char.isprintable()} == {"\n"}
 
 
 def test_what_an_editor_saved_into_the_old_file_outlives_a_write_that_fails(user: User) -> None:

@@ -193,6 +193,7 @@ def stop_and_go_on(shell: Session) -> list[str]:
     shell.type("llm wait stopped\r")
     pid = shell.started().pid
     types("\x1a", pid, psutil.STATUS_STOPPED)
+    shell.until(lambda: bool(re.search("Stopped|suspended|has stopped", shell.shown)), "a word of the shell about it")
     assert "LLM_MEMORY" not in (shell.run("jobs >out").out or ""), "one's own words, not ours"
     types("bg\r", pid, *RUNS)
     interrupts_in_the_foreground(pid)
