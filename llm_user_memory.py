@@ -480,7 +480,7 @@ _NAME = r"""(?:(?<!1)pass(?:word|wort|[ ]?phrase|code|wd|ord)|pwd|\bpw|\bmdp|ken
     |contrase[ñn]a|\bclave|mot[ ]de[ ]passe|lösenord|kodeord|adgangskode|salasana|jelszava?|jelszó|heslo|hasło|lozinka
     |şifre(?:m?iz|n)?|parolam?|mật[ ]khẩu|kata[ ]sandi|парол[ьа]|κωδικός|密[码碼](?!管理)|パスワード(?!マネ|管理)|\bww
     |كلمة[ ](?:ال)?(?:مرور|سر)|رمز[ ]عبور|पासवर्ड|סיסמה|รหัสผ่าน|비밀번호|비번|\bpsk|\bcode[ ]wi-?fi|palavra-passe
-    |(?:\b(?:wifi|wlan|wpa)|recovery|backup|rescue|one-time|verification)[ -](?:key|code))(?:s|si|m|et)?(?![a-z0-9])"""
+    |(?:\b(?:wifi|wlan|wpa)|recovery|backup|rescue)[ -](?:key|code))(?:s|si|m|et|sini)?(?:(?<![!-~])|(?![a-z0-9]))"""
 # What a secret number is called: of a card, a phone, a door, a person; not the pin of a plug, no postal code.
 _DOOR = "(?:door|alarm|gate|unlock|safe|lock|tür|haus|port|entrée|immeuble|garage|puerta|caja|cofre|cancello)"
 _NUMBER = rf"""(?:\bp(?:in|uk)(?:-?[ck]oden?)?(?![ ]\d|[ ]?code.{{0,20}}\d{{5}})|пин(?:-?код)?|digicode|passcode|keypad
@@ -490,7 +490,7 @@ _NUMBER = rf"""(?:\bp(?:in|uk)(?:-?[ck]oden?)?(?![ ]\d|[ ]?code.{{0,20}}\d{{5}})
     |\bkod(?:en)?[ ](?:do|till?)|\bcode[ ]for[ ][^\n\d,.:]{{1,40}}[ ]is(?=[ ]\d{{4}})|код[ ]домофона|пароль|密[码碼]
     |\bcode[ ](?:fürs?|zum|zur|van)|\bc(?:[oó]d(?:e|ice|igo)|lave)[ ](?:\w{{1,3}}['’ ]){{0,3}}{_DOOR}\w{{0,4}})"""
 # Between a name and its secret: a word of another script, or some like "for the router is"; then, perhaps, a sign.
-_GAP = r"""(?:[^!-~\n]{0,16}|(?:[ ](?!(?:and|but|or|in|since|before|after)\b)[^\s\d:=,!?;]{1,18}){0,8})["']?
+_GAP = r"""(?:[^!-~\n]{0,16}|(?:[ ](?!(?:and|but|or|in|since|before|after)\b)[^\s\d:=,!?;]{1,18},?){0,12})["']?
     (?:\s?[:=—–]{1,2}>?\s{0,3}|[ ]|(?<![ -~]))["'`“„«「]?"""
 # A word of any signs; but no placeholder, and no code that fetches the value.
 _VALUE = r"""(?![<{%&\[]|\.[*+]|[?+-][\w ]{0,30}\}|\$(?:[{(]|\w+(?!\S))|\*{3}|x{4}|your|[\w.]{0,40}[\w)][(\[<])
@@ -542,11 +542,11 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (  # kind, check a
     ("a login in an address", bool, r"""://(?:[^\s/:@]{0,200}:(?!(?:[<{*[][^\s/]*|\$\w+|pass(?:word)?|guest)@)
         ([^\s/]{1,200})|([^\s/:@]{20,200}))@"""),
     # Behind its name or the user's, with letters and digits.
-    ("a password", bool, rf"""(?:(?:{_NAME}|\bcl[ée]\b){_GAP}
+    ("a password", bool, rf"""(?:(?:{_NAME}|\bcl[ée]\b)(?:{_GAP}|[^\n"'`“„]{{0,40}}[ ]["'`“„])
         |(?<!/)\b(?:log[ ]?in|user(?:name)?)(?:[ ](?:is|with))?[ :="']{{1,3}}[\w.@-]{{1,40}}
-          (?:[ ]?[:/|,][ ]?|[ ]and[ ])["']?|{_NAME}[^\n"'`“„]{{0,40}}[ ]["'`“„]
+          (?:[ ]?[:/|,][ ]?|[ ]and[ ])["']?
         |\b(?:admin|root)(?::|[ ](?:/|and)[ ])["']?|[ ](?:-u|--user)[ =]["']?[\w.@-]{{1,40}}[:%]
-        |\b(?:mysql|mongo|mosquitto|sshpass|redis)\w*\b[^\n|;]{{0,60}}?[ ]-[ap][ ]?["']?)
+        |\b(?:mysql|mongo|mosquitto|sshpass|redis)\w*\b[^\n|;]{{0,60}}?[ ]-[ap][ ]?["']?|-\w{{0,12}}pass[ ])
         ({_CODED}(?:[ ,;\n]{{1,2}}{_CODED}){{0,20}}|\d{{8,20}}(?!\d))"""),
     # Behind its name and a sign, or "is"; then it may be a word or more.
     ("a password", bool, rf"""(?:{_NAME}|(?:\b|_)pass|[a-z][_-](?:key|token|secret))["']?
@@ -560,7 +560,7 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (  # kind, check a
           |[a-z]{{6}}\d\d[a-z]\d\d[a-z]\d{{3}}[a-z])(?![\w-])"""),
     # The words of a wallet, below a heading.
     ("a password", bool, r"""(?:phrase|frase|\bseed\b|\b(?:recovery|wallet|12|24)[ ]words)[^.\n]{0,30}?
-        (?:[ ](?:is|are|es|est|ist|è|é)[ ]|:\s|\n|\?[ ](?=(?:[a-z]{3,8}[ ]){11}))(?:1[.):]?[ ])?
+        (?:[ ](?:is|are|es|est|ist|è|é)[ ]|:\s|\n|[^.\n]{0,50}?[:?][ ](?=(?:[a-z]{3,8}[ ]){11}))(?:1[.):]?[ ])?
         ((?:[a-zà-ÿ]{3,8},?[ \n](?:\d\d?[.):]?[ ])?){5,23}[a-zà-ÿ]{3,8})"""),
     ("a card number", _luhn, r"""(?<![\w.+-])(?:[2-6]\d{3}(?:[ .-]?\d{4}){3}|3[0-46-9]\d\d[ .-]?\d{6}[ .-]?\d{4,5})
         (?![\w-]|[ .]\d{4})"""),

@@ -79,7 +79,7 @@ def texts(size: int) -> dict[str, str]:
         "base64": base64,
         "base64 in lines": "\n".join(base64[at : at + 76] for at in range(0, size, 77)),
         "digits": "".join(chooser.choices(string.digits + " ", k=size)),
-    } | {repr(part): part * (size // len(part)) for part in HARD}
+    } | {repr(part): part * (size // len(part.encode())) for part in HARD}
 
 
 def seconds(text: str) -> float:
@@ -95,4 +95,4 @@ def run(quick: bool, folder: pathlib.Path) -> tuple[str, list[Row]]:
     slowest = max(taken, key=lambda name: taken[name])
     rows = [alone(name, [taken[name]], MOST, " s", 2) for name in ("prose", "base64", "base64 in lines", "digits")]
     rows.append(alone(f"the slowest of {len(taken)}, {slowest}", [taken[slowest]], MOST, " s", 2))
-    return f"Looking for secrets in {size:,} characters", rows
+    return f"Looking for secrets in {size:,} bytes", rows
