@@ -3601,15 +3601,15 @@ def memory_condense(settings: Settings) -> None:
     with open_memory() as memory, learn_lock(memory.home):
         check_learning(memory.home, settings)
         check_writable(memory.home)
+        if not value(memory.db, "select 1 from edits where state = 'applied'"):
+            say("Nothing has been learned that could be condensed; your own lines stay as they are.")
+            return
         model = chosen_model(settings)
         say(f"Condensing with {model}…")
         result = Learner(memory, settings).propose(Batch("condense", model, review_all=settings.review_all))
         reasons = dict.fromkeys(verdict.reason for verdict in result.verdicts if verdict.outcome != "apply")
         say("\n".join(f"Not condensed: {reason}" for reason in reasons))
-        if result.version:
-            report(memory, result.version)
-        else:
-            say("Nothing was condensed; your own lines stay as they are.")
+        report(memory, result.version)
 
 
 def learn_each(learner: Learner, model: str, messages: Sequence[Message]) -> None:
