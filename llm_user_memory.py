@@ -11,8 +11,7 @@ One readable Markdown file about the user, sent with every prompt and kept true 
                  └── history: lock, version <── gates
 
 An *edit* is one line of a model's reply with a *quote*, which must stand word for word in something the user typed. The
-model never writes the file: code judges every edit. ``Home`` names the files and locks. First comes what can be done to
-a profile, then who does it: the learner, a call, the tools, the commands.
+model never writes the file: code judges every edit. First comes what can be done to a profile, then who does it.
 """
 
 from __future__ import annotations
@@ -1159,7 +1158,7 @@ class History:
         found = [row["id"] for row in rows(self.db, sql) if row["id"] not in undone]
         if len(found) < count:
             left = f"Only {counted(len(found), 'change')} can" if found else "There is nothing that can"
-            raise Problem(f"{left} be undone. To undo an undo, give its version: llm memory undo VERSION")
+            raise Problem(f"{left} be undone.{' To undo an undo: llm memory undo VERSION' if undone else ''}")
         return found[:count]
 
     def periods(self, fact: str) -> Sequence[tuple[int, int | None]]:
@@ -1681,6 +1680,7 @@ MOST_ATTEMPTS = 5
 MOST_MISSES = 6  # replies out of form, two to a turn, after which a model is asked only once a day
 MODEL_TIMEOUT = 120.0  # seconds after which a model that does not answer is given up
 ANOTHER_MODEL = "to learn with another one, set LLM_MEMORY_MODEL"
+WITH_ANOTHER = "With another model: LLM_MEMORY_MODEL=MODEL llm memory update --retry"
 NOTES = "notes:"  # the ids of pieces of the user's own notes begin with it; their thread is the name of the file
 
 # Stable text first, so that prompt caches hit. Paid for on every request: at most 500 tokens.
@@ -1770,7 +1770,7 @@ def ask_model(model: str, request: str) -> Reply:
     if isinstance(reply, tuple):
         return reply
     if isinstance(reply, llm.UnknownModelError):  # a plugin may have been installed since
-        raise ModelFailed(f"the model {model} is not installed; {ANOTHER_MODEL}", "stuck") from reply
+        raise ModelFailed(f"the model {model} is not installed; see: llm models", "stuck") from reply
     too_small = r"context (?:window|length|size)|maximum context|too many tokens|prompt is too long"
     if re.search(too_small, str(reply), re.IGNORECASE):
         raise ModelFailed(f"the context of {model} is too small for learning; {ANOTHER_MODEL}", "hopeless") from reply
@@ -1794,7 +1794,7 @@ def chosen_model(settings: Settings, named: str = "") -> str:
 def check_learning(home: Home, settings: Settings) -> None:
     if settings.disabled or not settings.updates:
         switch = "DISABLED" if settings.disabled else "UPDATES"
-        raise Problem(f"Learning is off in this shell; to turn it on, unset LLM_MEMORY_{switch}")
+        raise Problem(f"Learning is off in this shell; to turn it on, remove the variable LLM_MEMORY_{switch}")
     if paused_since(home):
         raise Problem("Learning is paused; to go on: llm memory resume")
 
@@ -2027,7 +2027,7 @@ def past_messages(
         if turn.turn_id in known:
             skipped["already read for one of your profiles"] += 1
         elif at > first_note and not thread:  # a conversation the user names is wanted all the same
-            skipped["typed with memory off"] += 1
+            skipped["not known to be typed by you"] += 1
         elif len(text) > 1_000:
             skipped["too long to have been typed"] += 1
         elif _is_too_short(text):
@@ -2691,8 +2691,6 @@ class Call:
         # Behind the user's own: a learned fact must not change what providers have cached of these.
         options["fragments" if in_prompt else "system_fragments"] += dict.fromkeys(profile)
         self.in_system = bool(profile) and not in_prompt
-        if self.settings.debug:
-            tell(f"{sum(map(len, profile))} characters of profile sent")
 
     def _refuses_system(self) -> bool:
         model, known = self.conversation.model, self.homes[-1].no_system
@@ -2759,7 +2757,7 @@ class Call:
 
 def wrapped(text: str, width: int, indent: str = "") -> str:
     """Break a line between words, but not in a command or a path, which are to be copied."""
-    text = re.sub(r"llm(?: [\w-]+){1,4}|(?:unset|source) \S+( \w+)?", lambda m: m[0].replace(" ", "\xa0"), text)
+    text = re.sub(r"(?:\S+=\S+ |unset -f )?llm(?: [\w-]+){0,4}|source \S+", lambda m: m[0].replace(" ", "\xa0"), text)
     text = textwrap.fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     return text.replace("\xa0", " ")
 
@@ -2816,7 +2814,7 @@ def take_news(home: Home) -> str:
     ends = [f" (undo: {' '.join(['llm memory undo', *numbers])})"] if versions else []
     waiting = next((entry["review"] for entry in reversed(entries) if entry["review"]), 0)
     ends += [f"{counted(waiting, 'edit')} to review: llm memory review"] if waiting else []
-    end = for_profile("; ".join(ends), home.name)
+    end = "; ".join(ends) if home.name == Home.in_use()[-1].name else for_profile("; ".join(ends), home.name)
     room = shutil.get_terminal_size().columns - len(f"memory: {end}")
     return _cut(printable(text), max(room, 10)) + end  # facts give way to what to do about them
 
@@ -2922,10 +2920,11 @@ _SYNONYMS = {
     "list ls lst cat": "show",
     "rm delete remove erase": "forget",
     "remember": "add",
-    "off stop disable": "pause",
+    "off stop disable": "pause, or llm memory uninstall-shell",
     "on start enable unpause": "resume, or llm memory install-shell",
     "import": "learn FILE, or llm memory load FILE",
     "export": "show > profile.md",
+    "reset wipe": "clear",
 }
 _AUTHORS = {"worker": "learned", "condense": "condensed", "outside": "another program", "unknown": "before the history"}
 REVIEW_HELP = """\
@@ -3024,7 +3023,6 @@ yes_option = click.Option(["--yes", "-y"], is_flag=True, help="Do not ask")
 never_asks = own_flag(["--yes", "-y"], help="Accepted for scripts; this command never asks")
 text_argument = click.Argument(["text"], metavar="[TEXT]...", nargs=-1, callback=lambda _, __, words: " ".join(words))
 shell_option = click.Option(["--shell", "name"], metavar="NAME", help="bash, zsh, fish, nushell or powershell")
-whole_number = click.IntRange(0, 999_999_999)
 
 
 @click.group(name="memory", cls=_Group, params=[profile_option])
@@ -3086,13 +3084,14 @@ def activity(home: Home, settings: Settings, *, sent: bool = True, failing: bool
     since, not_logged, quiet = paused_since(home), home.logs_off.exists(), "Memory is on, but nothing is learned"
     paused = f"Learning has been paused since {local_date(since, TO_THE_MINUTE)}; to go on: llm memory resume"
     here = "on" if settings.auto else how_to_activate(survey(os.environ)[0])
+    remove = "remove the variable LLM_MEMORY_"  # each shell has its own command for that
     states = (
-        (settings.disabled, "disabled", "red", "Memory is disabled; to turn it on, unset LLM_MEMORY_DISABLED"),
-        (settings.auto_off, "off here", "red", "Memory is off in this shell; to turn it on, unset LLM_MEMORY_AUTO"),
+        (settings.disabled, "disabled", "red", f"Memory is disabled; to turn it on, {remove}DISABLED"),
+        (settings.auto_off, "off here", "red", f"Memory is off in this shell; to turn it on, {remove}AUTO"),
         (not settings.auto, "off here", "red", f"Memory is {here}"),
         (not sent, "not sent", "red", "Memory is on, but your profile can't be sent"),
         (since, "paused", "yellow", paused),
-        (not settings.updates, "not learning", "yellow", f"{quiet}; to change that, unset LLM_MEMORY_UPDATES"),
+        (not settings.updates, "not learning", "yellow", f"{quiet}; to change that, {remove}UPDATES"),
         (not_logged, "not learning", "yellow", f"{quiet} while llm's log is off; to turn it on: llm logs on"),
         (failing, "not learning", "yellow", "Memory is on, but can't learn right now"),
         (True, "on", "green", "Memory is on: every prompt carries your profile, and what you type is learned"),
@@ -3212,9 +3211,9 @@ def memory_why(text: str, refused: bool) -> Any:
 @command("llm memory search dog", json_option)
 @click.argument("words", metavar="QUERY...", nargs=-1, required=True)
 @click.option("--section", default="", metavar="NAME", help="Only facts in this section")
-@click.option("--since", metavar="DATE", help="Only what was added since: 2026-11-01, yesterday, 3 weeks")
+@click.option("--since", metavar="DATE-OR-AGE", help="Only what was added since: 2026-11-01, '3 weeks ago'")
 @click.option("--current/--past", default=None, help="Only facts now in the profile, or only former ones")
-@click.option("-n", "--count", type=whole_number, default=10, show_default=True, help="0 for all")
+@click.option("-n", "--count", type=click.IntRange(0, 10**9), default=10, show_default=True, help="0 for all")
 @click.option("--chats", is_flag=True, help="Search your prompts in llm's log instead")
 @click.option("--semantic", is_flag=True, help="Also search by meaning, with llm's default embedding model")
 def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: bool, **only: Any) -> Any:
@@ -3363,8 +3362,8 @@ def review_each(memory: Memory, waiting: Sequence[EditRow]) -> None:
         say(f"\n({at + 1}/{len(waiting)}) {edit.section} [{edit.id}]", bold=True)
         write(printable(str(edit)), err=True, fg=colour_of(edit))
         if edit.turns:  # else the quote is a line of the profile, or empty
-            say(f"    {quoted} ({local_date(edit.typed_at)}; {source})", dim=True)
-        say(f"    proposed by {edit.model}; it waits because: {edit.reason}", dim=True)
+            write(f"{quoted} ({local_date(edit.typed_at)}; {source})", "    ", err=True, dim=True)
+        write(f"proposed by {edit.model}; it waits because: {edit.reason}", "    ", err=True, dim=True)
         verb = {"ADD": "Add", "REPLACE": "Change", "REMOVE": "Remove"}[edit.action]
         keys = "yneadq" if edit.fact else "ynadq"
         question = click.style(f"{verb} this? [{','.join(keys)},?]", fg="blue", bold=True)
@@ -3461,7 +3460,7 @@ def memory_rollback(version: int | None, to: str | None, steps: int | None) -> N
 
 
 @command("llm memory history -n 5", json_option)
-@click.option("-n", "--count", type=whole_number, default=20, show_default=True, help="0 for all versions")
+@click.option("-n", "--count", type=click.IntRange(0, 10**9), default=20, show_default=True, help="0 for all versions")
 def memory_history(count: int) -> Any:
     "Show changes to the profile, newest first"
     found: list[dict[str, Any]] = []
@@ -3483,7 +3482,7 @@ def memory_history(count: int) -> Any:
 @click.argument("a", type=version_number, required=False)
 @click.argument("b", type=version_number, required=False)
 def memory_diff(a: int | None, b: int | None) -> Any:
-    "Show the last change, or all from version A to B"
+    "Show the last change, or all since version A, up to B"
     with open_memory(looking=True) as memory:
         newest = memory.history.latest() if b is None else memory.history.find(number=b)
         oldest = max(newest - 1, 0) if a is None else memory.history.find(number=a)
@@ -3500,7 +3499,7 @@ def memory_diff(a: int | None, b: int | None) -> Any:
 @command("llm memory forget my old job", text_argument, yes_option)
 @click.option("--part", is_flag=True, help="Also match TEXT inside words")
 def memory_forget(text: str, part: bool, yes: bool) -> None:
-    "Forget what contains TEXT, or the line [ID], for good"
+    "Forget what contains TEXT, or the line '[ID]', for good"
     with open_memory() as memory:
         ids = Document(read_profile(memory.home.profile)).ids
         says = saying(text, part=part, ids=ids)
@@ -3595,7 +3594,7 @@ def memory_update(settings: Settings, again: bool) -> None:
         say("Nothing new to remember.")
 
 
-@command("LLM_MEMORY_MODEL=gpt-5.6 llm memory condense", never_asks, settings=True)
+@command("LLM_MEMORY_MODEL=gpt-5.6-luna llm memory condense", never_asks, settings=True)
 def memory_condense(settings: Settings) -> None:
     "Have a model shorten what was learned, not your own lines"
     with open_memory() as memory, learn_lock(memory.home):
@@ -3709,9 +3708,10 @@ def setup_rows(home: Home, settings: Settings, problems: list[str]) -> Iterator[
 def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterator[tuple[str, Any, str]]:
     with open_memory(home, looking=True) as memory:
         db, now = memory.db, memory.now()
-        last = next(iter(memory.history.versions(1, "author = 'worker'")), None)
-        told = f"{ago(last.at, now)}: {'; '.join(map(str, last.changes))}" if last else ""
-        yield "last_learned", {"at": last.at, "version": last.id} if last else None, told
+        last = next((one for one in memory.history.versions(20, "author = 'worker'") if not one.undone), None)
+        told = "; ".join(str(change) for change in last.changes if FORGOTTEN not in change) if last else ""
+        known = {"at": last.at, "version": last.id} if last else None
+        yield "last_learned", known, f"{ago(last.at, now)}: {told}" if last and told else ""
         pending = waiting_messages(memory)
         due = value(db, "select min(due) from turns where state = 'pending' and due > ?", now.timestamp())
         again = f"; next try in {span(max(due - now.timestamp(), 1))}" if due else ""
@@ -3719,7 +3719,7 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         yield "next_try", dt.datetime.fromtimestamp(due, dt.timezone.utc).isoformat() if due else None, ""
         aside = rows(db, "select why as reason, model, count() as turns from turns where state = 'aside' group by 1, 2")
         lines = [f"{counted(row['turns'], 'message')}: {row['reason']}" for row in aside]
-        yield "set_aside", aside, "\n".join([*lines, "To try again: llm memory update --retry"])
+        yield "set_aside", aside, "\n".join([*lines, "To try again: llm memory update --retry", WITH_ANOTHER])
         to_review, gone = len(waiting_edits(memory)), int(get_state(db, "no_room") or 0)
         yield "to_review", to_review, f"{counted(to_review, 'edit')}: llm memory review"
         yield "no_room", gone, f"Review is full: no room for {counted(gone, 'more edit')}"
@@ -3731,11 +3731,11 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         said = "this month {} to {model}, {read:,} tokens read, {written:,} written"
         yield "costs", costs, "\n".join(said.format(counted(cost["requests"], "request"), **cost) for cost in costs)
         why = [row["why"] for row in rows(db, "select distinct why from turns where state = 'pending' and why != ''")]
-        problems += [f"{reason}; to try again now, from this shell: llm memory update" for reason in why]
+        problems += [f"{reason}. To try again now: llm memory update. {WITH_ANOTHER}" for reason in why]
         problems += [call_failure(memory), get_state(db, "worker_failed").partition(" ")[2]]
         if unreadable := int(get_state(db, "unreadable") or 0):
             problems.append(f"{counted(unreadable, 'line')} of {tilde(home.journal)} could not be read")
-        yield "failing", bool(why or get_state(db, "failing")), ""
+        yield "failing", bool(get_state(db, "failing")), ""
         model = llm.get_model(chosen_model(settings))
         if model.needs_key and not llm.get_key(alias=model.needs_key, env=model.key_env_var):
             problems.append(f"{model.model_id} has no key; to set one: llm keys set {model.needs_key}")

@@ -395,4 +395,5 @@ def how_to_activate(installed: Sequence[Shell]) -> str:
     loads = " or ".join(shell.load for shell in installed)
     places = ", ".join(tilde(shell.rc) for shell in installed)
     mine = next((shell for shell in installed if shell.name == _called(None, os.environ)), installed[0])
-    return f"not active here, but installed in {places}; open a new {names}, or run: {loads}. {_own(mine)}"
+    own = f"\n{_own(mine)}" if re.search(rb"\bllm\b", without_block(_read(mine.rc) or b"") or b"") else ""
+    return f"not active here, but installed in {places}; open a new {names}, or run: {loads}{own}"

@@ -526,7 +526,8 @@ class User:
     def kill_worker(self) -> None:
         pid = self.worker_pid()
         kill(pid)
-        eventually(lambda: not state(pid), "the worker's end")
+        # Its other threads may hold the lock a moment longer.
+        eventually(lambda: not (state(pid) or self.worker_runs()), "the worker's end")
 
     def settled(self) -> None:
         """Wait until a worker has taken in every note and nothing is waiting."""

@@ -54,7 +54,7 @@ def about(request: str) -> str:
     ("model", "words", "requests"),
     [
         ("scripted-garbage", "does not answer in the format", 2),
-        ("uninstalled", "the model uninstalled is not installed; to learn with another one, set LLM_MEMORY_MODEL", 0),
+        ("uninstalled", "the model uninstalled is not installed", 0),
         ("scripted", "too small for learning; to learn with another one, set LLM_MEMORY_MODEL", 1),
     ],
 )

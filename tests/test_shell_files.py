@@ -210,7 +210,10 @@ def test_install_status_and_uninstall_as_a_person_runs_them(user: User) -> None:
     status = user.run("status")[0]
     assert "not active" in status
     assert "installed in ~/.bashrc; open a new bash, or run" in status
-    assert OWN["bash"] in status, "what a function of one's own needs"
+    assert status.splitlines()[0].endswith("or run: source ~/.bashrc")
+    bashrc.write_text(f"{bashrc.read_text()}function llm {{ command llm -m x; }}\n")
+    assert OWN["bash"] in user.run("status")[0], "what a function of one's own needs"
+    bashrc.write_text(bashrc.read_text().rpartition("function")[0])
     assert user.llm("memory", "status").stdout.startswith("Memory is on")
     assert "Removed from ~/.bashrc." in user.llm("memory", "uninstall-shell", auto=None).stderr
     assert (bashrc.read_text(), list(user.home.iterdir())) == ("mine\n", [bashrc])
