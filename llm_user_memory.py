@@ -3132,7 +3132,7 @@ def memory_show(settings: Settings, ids: bool) -> Any:
 @command('cat "$(llm memory path)"')
 def memory_path() -> None:
     "Show where the profile is"
-    click.echo(Home.in_use()[-1].profile)
+    click.echo(printable(str(Home.in_use()[-1].profile)) if at_terminal(sys.stdout) else Home.in_use()[-1].profile)
 
 
 @command("LLM_MEMORY_PROFILE=work llm memory profiles", json_option)

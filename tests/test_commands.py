@@ -63,7 +63,14 @@ MEANT = {"list": "show", "rm": "forget", "remember": "add", "import": "learn FIL
 
 
 def test_an_unknown_command_is_answered_with_the_one_that_was_meant(user: User) -> None:
-    for typed, meant in {**MEANT, "on": "resume", "reset": "clear", "udno": "undo", "serach": "search", "xyzzy": "--help"}.items():
+    for typed, meant in {
+        **MEANT,
+        "on": "resume",
+        "reset": "clear",
+        "udno": "undo",
+        "serach": "search",
+        "xyzzy": "--help",
+    }.items():
         out, said = user.run(typed, "x", code=1)
         assert (out, f"llm memory {meant}" in said) == ("", True)
 

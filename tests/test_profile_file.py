@@ -450,6 +450,9 @@ def test_no_control_character_of_a_profile_or_an_error_reaches_a_terminal(user: 
     terminal = user.terminal("llm", "memory", "learn", f"no {ESCAPE}.md", auto=None, NO_COLOR="1")
     assert terminal.wait() == 2
     assert {char for char in terminal.shown if not char.isprintable()} == {"\n"}
+    terminal = user.terminal("llm", "memory", "path", auto=None, LLM_USER_PATH=str(user.folder / f"my{ESCAPE}"))
+    assert terminal.wait() == 0
+    assert {char for char in terminal.shown if not char.isprintable()} == {"\n"}
 
 
 def test_what_an_editor_saved_into_the_old_file_outlives_a_write_that_fails(user: User) -> None:
