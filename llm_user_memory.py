@@ -577,9 +577,9 @@ def find_secrets(text: str) -> list[tuple[int, int, str]]:
     for kind, check, row in SECRETS:
         places = (match.span(match.lastindex or 0) for match in re.finditer(f"(?ax){row}", low))
         found += [(start, end, kind) for start, end in places if check(text[start:end])]
-    said = {text[start:end]: kind for start, end, kind in found[:50] if end - start > 5}  # and may stand elsewhere, too
-    again = [(*match.span(), said[one]) for one in said for match in re.finditer(re.escape(one), text)]
-    return sorted({*found, *again})
+    said = {text[start:end]: kind for start, end, kind in found[:50] if end - start > 5}
+    odd = (one for one in said if not one.isalpha())  # a word may stand elsewhere, this is the secret again
+    return sorted({*found, *((*match.span(), said[one]) for one in odd for match in re.finditer(re.escape(one), text))})
 
 
 def mask_secrets(text: str) -> str:

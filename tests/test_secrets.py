@@ -50,6 +50,12 @@ def test_a_secret_is_masked_and_nothing_else(name: str) -> None:
     assert len(re.findall(r"\[[\w ]+\]", masked)) == 1
 
 
+def test_a_secret_is_masked_wherever_it_stands_again_unless_it_is_a_mere_word() -> None:
+    odd, plain = "Lukewarm!" + "Otter", "dragon"
+    assert odd not in mask_secrets(f"password={odd}\n\nlogin(('heat', '{odd}'))")
+    assert mask_secrets(f"my password is {plain}, and I like {plain}fruit").endswith(f"I like {plain}fruit")
+
+
 @pytest.mark.parametrize("text", [*HARMLESS, *INNOCENT])
 def test_ordinary_text_that_looks_odd_is_not_a_secret(text: str) -> None:
     assert (why_secret(text), mask_secrets(text)) == ("", text)
