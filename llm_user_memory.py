@@ -776,7 +776,7 @@ def merge(base: str, ours: str, theirs: str) -> str:
 # `memory.db`, and `profile.md`, which only `History` writes, under its lock, each change a version. That is recorded
 # first and the file exchanged second: after a crash in between, the next one to take the lock finishes the write.
 
-SCHEMA = 10  # raise it with every change of TABLES: an older memory.db is then kept aside and begun anew
+SCHEMA = 11  # raise it with every change of TABLES: an older memory.db is then kept aside and begun anew
 TABLES = f"""
 create table versions (
     id integer primary key, at text, author text, model text, undoes text, lines text, written integer);
@@ -789,7 +789,7 @@ create table turns (
     review integer default 0, state text, attempts integer default 0, due real default 0, why text default '');
 create table requests (id integer primary key, at text, model text, outcome text, read integer, written integer);
 create table state (key text primary key, value text);
-create virtual table lines_fts using fts5 (words, tokenize = 'porter');
+create virtual table lines_fts using fts5 (words, tokenize = 'porter'); create index undos on versions (author);
 create index lines_fact on lines (fact); create index edits_fact on edits (fact);
 pragma user_version = {SCHEMA}
 """
