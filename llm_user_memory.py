@@ -790,7 +790,7 @@ create table turns (
 create table requests (id integer primary key, at text, model text, outcome text, read integer, written integer);
 create table state (key text primary key, value text);
 create virtual table lines_fts using fts5 (words, tokenize = 'porter'); create index undos on versions (author);
-create index lines_fact on lines (fact); create index edits_fact on edits (fact);
+create index lines_fact on lines (fact); create index edits_fact on edits (fact); create index now on lines (until);
 pragma user_version = {SCHEMA}
 """
 LARGEST_PROFILE = 100_000  # bytes above which it is not read: a model could take no more, and a call has no time
