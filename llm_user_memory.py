@@ -157,8 +157,7 @@ class Home:
         wanted = dict.fromkeys(name.strip() for name in (names or DEFAULT_PROFILE).casefold().split("+"))
         for name in wanted:
             if name != DEFAULT_PROFILE and not re.fullmatch(PROFILE_NAME, name):  # a regex costs a call 1 ms
-                allowed = "Use up to 32 letters a-z, digits, - and _, as in LLM_MEMORY_PROFILE=work"
-                raise Problem(f"{names!r} can't be a profile's name. {allowed}")
+                raise Problem(f"{names!r} can't be a profile's name; use up to 32 of a-z, 0-9, - and _, as in: work")
         return [cls(user_dir, name, isolated=bool(os.environ.get("LLM_USER_PATH"))) for name in wanted]
 
     @classmethod
@@ -577,9 +576,9 @@ def find_secrets(text: str) -> list[tuple[int, int, str]]:
     for kind, check, row in SECRETS:
         places = (match.span(match.lastindex or 0) for match in re.finditer(f"(?ax){row}", low))
         found += [(start, end, kind) for start, end in places if check(text[start:end])]
-    said = {text[start:end]: kind for start, end, kind in found[:50] if end - start > 5}
-    odd = (one for one in said if not one.isalpha())  # a word may stand elsewhere, this is the secret again
-    return sorted({*found, *((*match.span(), said[one]) for one in odd for match in re.finditer(re.escape(one), text))})
+    odd = {text[at:end]: kind for at, end, kind in found[:50] if end - at > 5 and not text[at:end].isalpha()}
+    again = ((*match.span(), odd[one]) for one in odd for match in re.finditer(re.escape(one), text))  # elsewhere
+    return sorted({*found, *again})
 
 
 def mask_secrets(text: str) -> str:
@@ -1155,11 +1154,13 @@ class History:
         """Return the newest versions that are neither undone nor an undo. Raises ``Problem`` if there are fewer."""
         undone = self.undone()
         sql = "select id from versions where author not in ('undo', 'forget', 'unknown') order by id desc"
-        found = [row["id"] for row in rows(self.db, sql) if row["id"] not in undone]
+        ids = (row["id"] for row in rows(self.db, sql) if row["id"] not in undone)
+        kept = (id for id in ids if {FORGOTTEN in change for change in self.changes(id - 1, id)} != {True})  # forgotten
+        found = list(itertools.islice(kept, count))
         if len(found) < count:
             left = f"Only {counted(len(found), 'change')} can" if found else "There is nothing that can"
             raise Problem(f"{left} be undone.{' To undo an undo: llm memory undo VERSION' if undone else ''}")
-        return found[:count]
+        return found
 
     def periods(self, fact: str) -> Sequence[tuple[int, int | None]]:
         """Return the versions with which a fact came and left (``None``: it is there), oldest first."""
@@ -1680,7 +1681,6 @@ MOST_ATTEMPTS = 5
 MOST_MISSES = 6  # replies out of form, two to a turn, after which a model is asked only once a day
 MODEL_TIMEOUT = 120.0  # seconds after which a model that does not answer is given up
 ANOTHER_MODEL = "to learn with another one, set LLM_MEMORY_MODEL"
-WITH_ANOTHER = "With another model: LLM_MEMORY_MODEL=MODEL llm memory update --retry"
 NOTES = "notes:"  # the ids of pieces of the user's own notes begin with it; their thread is the name of the file
 
 # Stable text first, so that prompt caches hit. Paid for on every request: at most 500 tokens.
@@ -1794,7 +1794,7 @@ def chosen_model(settings: Settings, named: str = "") -> str:
 def check_learning(home: Home, settings: Settings) -> None:
     if settings.disabled or not settings.updates:
         switch = "DISABLED" if settings.disabled else "UPDATES"
-        raise Problem(f"Learning is off in this shell; to turn it on, remove the variable LLM_MEMORY_{switch}")
+        raise Problem(f"Learning is turned off here by the variable LLM_MEMORY_{switch}")
     if paused_since(home):
         raise Problem("Learning is paused; to go on: llm memory resume")
 
@@ -2345,7 +2345,8 @@ def search_facts(
 def _hit(memory: Memory, fact: str) -> dict[str, Any]:
     times = "select versions.id, at from lines join versions on versions.id in (since, until) where fact = ?"
     days = {version: local_date(at)[:10] for version, at in memory.db.execute(times, [fact])}
-    periods = [(days[since], days.get(until, "")) for since, until in memory.history.periods(fact)]
+    all_periods = [(days[since], days.get(until, "")) for since, until in memory.history.periods(fact)]
+    periods = [period for period in all_periods if period[0] != period[1]] or all_periods[-1:]  # not of less than a day
     section = value(memory.db, "select section from lines where fact = ? order by id desc limit 1", fact)
     receipts = edits_where(memory, "state = 'applied' and fact = ? and turns != '[]' order by id desc limit 1", fact)
     quote, at, thread = (receipts[0].quote, receipts[0].typed_at, receipts[0].thread) if receipts else ("", "", "")
@@ -2414,7 +2415,7 @@ def spawn_worker(home: Home) -> Any:
     environ = dict(os.environ, LLM_MEMORY_PROFILE=home.name)
     if home.isolated:
         environ["LLM_USER_PATH"] = str(home.user_dir)  # made absolute: the worker's folder is another
-    options: dict[str, Any] = {"start_new_session": True}
+    options: dict[str, Any] = {"start_new_session": True, "umask": 0o077}
     if sys.platform == "win32":
         options = {"creationflags": subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP}
     safe = ["-P"] if sys.version_info >= (3, 11) else []  # the worker's folder is no place to find modules in
@@ -2924,7 +2925,6 @@ _SYNONYMS = {
     "on start enable unpause": "resume, or llm memory install-shell",
     "import": "learn FILE, or llm memory load FILE",
     "export": "show > profile.md",
-    "reset wipe": "clear",
 }
 _AUTHORS = {"worker": "learned", "condense": "condensed", "outside": "another program", "unknown": "before the history"}
 REVIEW_HELP = """\
@@ -2932,6 +2932,7 @@ y  make this edit           n  drop it
 a  make it and the rest     d  drop it and the rest
 e  reword it and make it    s  skip it (or Enter)
 q  quit; the rest keeps waiting"""
+RETRY = "To try again, perhaps with another LLM_MEMORY_MODEL: llm memory update"
 LLM_KEEPS = "llm's own log, {}, still has your conversations and the profiles sent with them, which llm -c sends again."
 
 
@@ -2970,7 +2971,7 @@ class _Group(click.Group):
         if name in self.commands or name.startswith("-"):
             return super().resolve_command(ctx, [re.sub(r"^- (\[[ xX]\] )?", "", arg) for arg in args])  # copied
         meant = [command for others, command in _SYNONYMS.items() if name.casefold() in others.split()]
-        meant += difflib.get_close_matches(name.casefold(), self.commands, n=1)
+        meant += difflib.get_close_matches(name.casefold(), self.commands, n=1, cutoff=0.75)
         advice = f"Did you mean: llm memory {meant[0]}" if meant else "To see all: llm memory --help"
         raise Problem(f"There is no command {name!r}. {advice}")
 
@@ -3084,14 +3085,13 @@ def activity(home: Home, settings: Settings, *, sent: bool = True, failing: bool
     since, not_logged, quiet = paused_since(home), home.logs_off.exists(), "Memory is on, but nothing is learned"
     paused = f"Learning has been paused since {local_date(since, TO_THE_MINUTE)}; to go on: llm memory resume"
     here = "on" if settings.auto else how_to_activate(survey(os.environ)[0])
-    remove = "remove the variable LLM_MEMORY_"  # each shell has its own command for that
     states = (
-        (settings.disabled, "disabled", "red", f"Memory is disabled; to turn it on, {remove}DISABLED"),
-        (settings.auto_off, "off here", "red", f"Memory is off in this shell; to turn it on, {remove}AUTO"),
+        (settings.disabled, "disabled", "red", "Memory is disabled by the variable LLM_MEMORY_DISABLED"),
+        (settings.auto_off, "off here", "red", "Memory is turned off here by the variable LLM_MEMORY_AUTO"),
         (not settings.auto, "off here", "red", f"Memory is {here}"),
         (not sent, "not sent", "red", "Memory is on, but your profile can't be sent"),
         (since, "paused", "yellow", paused),
-        (not settings.updates, "not learning", "yellow", f"{quiet}; to change that, {remove}UPDATES"),
+        (not settings.updates, "not learning", "yellow", f"{quiet}: the variable LLM_MEMORY_UPDATES forbids it"),
         (not_logged, "not learning", "yellow", f"{quiet} while llm's log is off; to turn it on: llm logs on"),
         (failing, "not learning", "yellow", "Memory is on, but can't learn right now"),
         (True, "on", "green", "Memory is on: every prompt carries your profile, and what you type is learned"),
@@ -3160,7 +3160,7 @@ def heard(edit: EditRow) -> tuple[str, str]:
     if edit.turns and edit.turns[0].startswith(NOTES):
         return f"in your notes: “{edit.quote}”", edit.thread
     how = "in a past prompt, typed or piped in" if edit.past else "what you typed"
-    return f"{how}: “{edit.quote}”", f"llm logs -c {edit.thread}"
+    return f"{how}: “{edit.quote}”", f"llm logs --cid {edit.thread}"
 
 
 def show_said(text: str, origin: Version | None, receipts: Sequence[EditRow], lead: str = "") -> dict[str, Any]:
@@ -3204,7 +3204,7 @@ def memory_why(text: str, refused: bool) -> Any:
     if text and not found and not refused:
         raise Problem(f"No line contains {text!r}; try: llm memory search {text}, or llm memory why --refused")
     if not found:
-        say("No such edit was refused or dropped." if refused else "Nothing is remembered yet.")
+        say("No refused or dropped edit was found." if refused else "Nothing is remembered yet.")
     return found
 
 
@@ -3244,7 +3244,8 @@ def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: 
             for line in filter(None, [periods_of(hit), hit["quote"] and f"“{hit['quote']}”"]):
                 write(line, "    ", dim=True)
     if not found:
-        say("Nothing was found." + ("" if chats else " To search your prompts: llm memory search --chats QUERY"))
+        more = "Forgotten messages are not searched." if chats else "To search your prompts: llm memory search --chats"
+        say(f"Nothing was found. {more}")
     return found
 
 
@@ -3518,6 +3519,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
             does = "One message you typed does" if len(quoted) == 1 else "Messages you typed do"
             what = "Never learned from again" if places else f"No fact contains it. {does}"
             say("\n  ".join([f"{what}:", *quoted]))
+        say(LLM_KEEPS.format(tilde(memory.home.logs)))
         if not yes:
             click.confirm("Forget it?" if places else "Never learn from it?", abort=True, err=True)
         forget(memory, says)
@@ -3525,7 +3527,6 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
     say("Forgotten." if places else "It will never be learned from.")
     for heading in headings:
         say(f"The heading “{heading}” still says it. Change that with llm memory edit, then forget it once more.")
-    say(LLM_KEEPS.format(tilde(memory.home.logs)))
 
 
 @command("llm memory pause", never_asks)
@@ -3682,8 +3683,7 @@ def setup_rows(home: Home, settings: Settings, problems: list[str]) -> Iterator[
     yield "paused_since", paused_since(home) or None, ""
     yield "model", settings.model or None, f"{settings.model}, in place of the one of each conversation"
     running, refusing = worker_runs(home), (read_own(home.no_system) or "").split()
-    log = f"; its log: {tilde(home.worker_log)}" if home.worker_log.exists() else ""
-    yield "worker", {"running": running, "log": str(home.worker_log)}, f"{'' if running else 'not '}running now{log}"
+    yield "worker", {"running": running, "log": str(home.worker_log)}, f"{'' if running else 'not '}running now"
     yield "llm_logging", not home.logs_off.exists(), ""
     yield "profile_in_prompt", refusing, f"{', '.join(refusing)}: takes no system prompt"
     ours = [home.journal, home.old_journal, home.news, home.no_system, home.paused, home.database, home.worker_log]
@@ -3719,7 +3719,7 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         yield "next_try", dt.datetime.fromtimestamp(due, dt.timezone.utc).isoformat() if due else None, ""
         aside = rows(db, "select why as reason, model, count() as turns from turns where state = 'aside' group by 1, 2")
         lines = [f"{counted(row['turns'], 'message')}: {row['reason']}" for row in aside]
-        yield "set_aside", aside, "\n".join([*lines, "To try again: llm memory update --retry", WITH_ANOTHER])
+        yield "set_aside", aside, "\n".join([*lines, f"{RETRY} --retry"])
         to_review, gone = len(waiting_edits(memory)), int(get_state(db, "no_room") or 0)
         yield "to_review", to_review, f"{counted(to_review, 'edit')}: llm memory review"
         yield "no_room", gone, f"Review is full: no room for {counted(gone, 'more edit')}"
@@ -3731,7 +3731,7 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         said = "this month {} to {model}, {read:,} tokens read, {written:,} written"
         yield "costs", costs, "\n".join(said.format(counted(cost["requests"], "request"), **cost) for cost in costs)
         why = [row["why"] for row in rows(db, "select distinct why from turns where state = 'pending' and why != ''")]
-        problems += [f"{reason}. To try again now: llm memory update. {WITH_ANOTHER}" for reason in why]
+        problems += [f"{reason}. {RETRY}" for reason in why]
         problems += [call_failure(memory), get_state(db, "worker_failed").partition(" ")[2]]
         if unreadable := int(get_state(db, "unreadable") or 0):
             problems.append(f"{counted(unreadable, 'line')} of {tilde(home.journal)} could not be read")

@@ -66,7 +66,7 @@ def test_an_unknown_command_is_answered_with_the_one_that_was_meant(user: User) 
     for typed, meant in {
         **MEANT,
         "on": "resume",
-        "reset": "clear",
+        "reset": "--help",
         "udno": "undo",
         "serach": "search",
         "xyzzy": "--help",
@@ -271,9 +271,9 @@ def test_status_is_green_where_nothing_is_wrong(user: User) -> None:
     [
         (ON, "Memory is on, but something is wrong", "33"),
         ({}, "llm memory install-shell", "31"),
-        ({"LLM_MEMORY_AUTO": "0"}, "turn it on, remove the variable LLM_MEMORY_AUTO", "31"),
-        ({**ON, "LLM_MEMORY_DISABLED": "1"}, "remove the variable LLM_MEMORY_DISABLED", "31"),
-        ({**ON, "LLM_MEMORY_UPDATES": "0"}, "remove the variable LLM_MEMORY_UPDATES", "33"),
+        ({"LLM_MEMORY_AUTO": "0"}, "turned off here by the variable LLM_MEMORY_AUTO", "31"),
+        ({**ON, "LLM_MEMORY_DISABLED": "1"}, "disabled by the variable LLM_MEMORY_DISABLED", "31"),
+        ({**ON, "LLM_MEMORY_UPDATES": "0"}, "the variable LLM_MEMORY_UPDATES forbids it", "33"),
     ],
 )
 def test_status_begins_with_one_coloured_verdict_and_then_the_problems(

@@ -103,8 +103,8 @@ def test_condense_says_why_edits_were_not_made_and_leaves_nothing_to_review(user
     [
         ("MODEL", "uninstalled", "uninstalled"),
         ("MODEL", "scripted-dead", "the service is down"),
-        ("DISABLED", "1", "remove the variable LLM_MEMORY_DISABLED"),
-        ("UPDATES", "0", "remove the variable LLM_MEMORY_UPDATES"),
+        ("DISABLED", "1", "by the variable LLM_MEMORY_DISABLED"),
+        ("UPDATES", "0", "by the variable LLM_MEMORY_UPDATES"),
     ],
 )
 def test_condense_says_why_it_can_not(user: User, variable: str, value: str, words: str) -> None:

@@ -30,9 +30,10 @@ def test_why_shows_the_receipt_of_what_was_learned_and_says_what_the_user_wrote(
     for explained in (
         f"Lives in Leeds\n    you wrote this yourself, in another program, {today}\n",
         f"Plays chess\n    you wrote this yourself, with llm memory add, {today}\n",
-        f"Has a dog\n    what you typed: “I have a dog”\n    {today}, learned with scripted; llm logs -c {thread}\n",
+        f"Has a dog\n    what you typed: “I have a dog”\n    {today}, learned with scripted; llm logs --cid {thread}\n",
     ):
         assert explained in shown
+    assert "I have a dog" in user.llm(*explained.split("; llm ")[1].split(), auto=None).stdout, "as it says"
     found = {proof["text"]: proof for proof in json.loads(user.run("why", "--json")[0])}
     expected = {"profile": "default", "text": "Lives in Leeds", "by": "outside", "receipts": [], "before": []}
     assert found["Lives in Leeds"] == expected
@@ -95,7 +96,7 @@ def test_a_line_that_the_user_rewords_in_review_keeps_its_receipts(user: User) -
     assert explained(user, "York") == [
         "Lives in York for now",
         "    what you typed: “I must live in York”",
-        "    2026-11-20 Friday, worded by you in llm memory review; llm logs -c thread-1",
+        "    2026-11-20 Friday, worded by you in llm memory review; llm logs --cid thread-1",
         "    before that: Lives in Leeds",
         "        what you typed: “I live in Leeds”",
     ]
@@ -159,7 +160,7 @@ def test_review_asks_about_one_edit_after_the_other_with_its_quote_date_and_reas
     terminal = user.terminal("llm", "memory", "review", auto=None)
     shown = terminal.expect(r"Add this\? \[y,n,e,a,d,q,\?\]")
     for words in (
-        "what you typed: “I always want tea” (2026-11-20 Friday; llm logs -c thread-1)",
+        "what you typed: “I always want tea” (2026-11-20 Friday; llm logs --cid thread-1)",
         "proposed by scripted",
         "you did not type “Rome”",
     ):

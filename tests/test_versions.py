@@ -259,6 +259,16 @@ def test_undo_brings_back_no_line_that_was_forgotten(user: User) -> None:
         assert "forgotten" not in "".join(user.run("undo", version)) + user.profile
 
 
+def test_undo_passes_over_what_was_forgotten(user: User) -> None:
+    user.run("add", "Plays chess")
+    user.run("add", "Works as a baker")
+    user.run("forget", "baker", "--yes")
+    user.run("add", "Has a dog")
+    for facts in (["Plays chess"], []):
+        user.run("undo")
+        assert user.facts == facts
+
+
 def test_what_stood_there_before_the_history_is_no_change_to_undo(user: User) -> None:
     user.profile = PROFILE
     add(user, "Plays chess")

@@ -255,5 +255,6 @@ def test_no_file_of_ours_is_readable_by_others_whatever_the_umask(user: User) ->
         for pid in user.workers():
             kill(pid)
     ours = [*home.directory.rglob("*"), home.directory, *user.home.rglob("worker-*.log")]
+    ours += user.home.rglob("llm-user-memory")
     assert {home.profile, home.database, home.lock_file("worker"), home.paused} <= set(ours)
     assert [(path, oct(stat.S_IMODE(path.stat().st_mode))) for path in ours if path.stat().st_mode & 0o077] == []
