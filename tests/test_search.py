@@ -83,6 +83,15 @@ IN_ANY_FORM = {
 }
 
 
+def test_a_period_of_less_than_a_day_is_not_told_beside_others(user: User) -> None:
+    user.run("add", "Has a dog")
+    user.run("undo")
+    user.run("undo", "2")
+    assert "until" not in user.run("search", "dog")[0]
+    user.run("undo", "3")
+    assert user.run("search", "dog")[0].count("until") == 1, "or nothing would say that it has ended"
+
+
 def test_a_fact_is_found_by_its_words_in_any_form(lived: User) -> None:
     assert {query: found(lived, query) for query in IN_ANY_FORM} == {q: [fact] for q, fact in IN_ANY_FORM.items()}
     assert found(lived, "every", "morning") == ["Runs every morning with the Müllers"], "quoted or not"
