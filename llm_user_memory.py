@@ -1155,8 +1155,8 @@ class History:
         undone = self.undone()
         sql = "select id from versions where author not in ('undo', 'forget', 'unknown') order by id desc"
         ids = (row["id"] for row in rows(self.db, sql) if row["id"] not in undone)
-        kept = (id for id in ids if {FORGOTTEN in change for change in self.changes(id - 1, id)} != {True})  # forgotten
-        found = list(itertools.islice(kept, count))
+        unforgotten = (id for id in ids if {FORGOTTEN in one for one in self.changes(id - 1, id)} != {True})
+        found = list(itertools.islice(unforgotten, count))
         if len(found) < count:
             left = f"Only {counted(len(found), 'change')} can" if found else "There is nothing that can"
             raise Problem(f"{left} be undone.{' To undo an undo: llm memory undo VERSION' if undone else ''}")
@@ -1422,7 +1422,7 @@ def _taken_away(changes: Iterable[tuple[str, str, str, str]]) -> int:
 _Proposal = types.SimpleNamespace  # an edit and all that a gate may look at: the fields that `judge` sets
 # Need not be typed: what stands in brackets, a year with the month before it, a number with its unit.
 _UNCOUNTED = r"\([^)]*\)|(?:\b[\w-]+ (?:\w\w )?)?\b(?:19|20)\d\d\b|\d[\w.,:]*(?: [^\W\d_]+)?"
-# A fact's new words, the typed ones written "x". Too many: three in a row, but for short ones; seven unspaced pairs.
+# A fact's new words, the typed ones as "x". Too many: three of five letters or more in a row, or seven unspaced pairs.
 _ADDED = rf"x(?:(?: (?!x\b)\w{{1,4}})* (?!x\b|{UNSPACED})\w{{5,}}){{3}}|x(?: {UNSPACED}+){{7}}"
 
 
@@ -3091,7 +3091,7 @@ def activity(home: Home, settings: Settings, *, sent: bool = True, failing: bool
         (not settings.auto, "off here", "red", f"Memory is {here}"),
         (not sent, "not sent", "red", "Memory is on, but your profile can't be sent"),
         (since, "paused", "yellow", paused),
-        (not settings.updates, "not learning", "yellow", f"{quiet}: the variable LLM_MEMORY_UPDATES forbids it"),
+        (not settings.updates, "not learning", "yellow", f"{quiet}: turned off by the variable LLM_MEMORY_UPDATES"),
         (not_logged, "not learning", "yellow", f"{quiet} while llm's log is off; to turn it on: llm logs on"),
         (failing, "not learning", "yellow", "Memory is on, but can't learn right now"),
         (True, "on", "green", "Memory is on: every prompt carries your profile, and what you type is learned"),
@@ -3509,7 +3509,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
         quoted = [f"“{prompt.replace(CUT, ' … ')}”" for prompt in shown]
         if not (places or quoted):
             more = "to look inside words: --part; to change a heading: llm memory edit"
-            more = f"that is an id, to forget its line: llm memory forget '[{text}]'" if text in ids else more
+            more = f"it is the id of a line; to forget that: llm memory forget '[{text}]'" if text in ids else more
             raise Problem(f"Nothing contains {text!r}; {more}")
         for place, texts in places.items():
             say("\n  ".join([f"{place}:", *texts]))

@@ -273,7 +273,7 @@ def test_status_is_green_where_nothing_is_wrong(user: User) -> None:
         ({}, "llm memory install-shell", "31"),
         ({"LLM_MEMORY_AUTO": "0"}, "turned off here by the variable LLM_MEMORY_AUTO", "31"),
         ({**ON, "LLM_MEMORY_DISABLED": "1"}, "disabled by the variable LLM_MEMORY_DISABLED", "31"),
-        ({**ON, "LLM_MEMORY_UPDATES": "0"}, "the variable LLM_MEMORY_UPDATES forbids it", "33"),
+        ({**ON, "LLM_MEMORY_UPDATES": "0"}, "turned off by the variable LLM_MEMORY_UPDATES", "33"),
     ],
 )
 def test_status_begins_with_one_coloured_verdict_and_then_the_problems(

@@ -183,7 +183,9 @@ def test_forget_takes_an_id_in_brackets_for_that_line_alone(user: User) -> None:
     user.run("forget", word, "--yes")
     assert user.facts == ["Likes tea with milk"], "without brackets it is a word"
     (word,) = Document(user.profile).ids
-    assert f"that is an id, to forget its line: llm memory forget '[{word}]'" in user.run("forget", word, code=1)[1]
+    assert (
+        f"it is the id of a line; to forget that: llm memory forget '[{word}]'" in user.run("forget", word, code=1)[1]
+    )
 
 
 @pytest.mark.parametrize(
