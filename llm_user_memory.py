@@ -2758,7 +2758,7 @@ class Call:
 
 def wrapped(text: str, width: int, indent: str = "") -> str:
     """Break a line between words, but not in a command or a path, which are to be copied."""
-    text = re.sub(r"(?:\S+=\S+ |unset -f )?llm(?: [\w-]+){0,4}|source \S+", lambda m: m[0].replace(" ", "\xa0"), text)
+    text = re.sub(r"(?:\S+=\S+ |\w+ -\S+ )?llm(?: [\w-]+){0,4}|source \S+", lambda m: m[0].replace(" ", "\xa0"), text)
     text = textwrap.fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     return text.replace("\xa0", " ")
 
@@ -2932,7 +2932,7 @@ y  make this edit           n  drop it
 a  make it and the rest     d  drop it and the rest
 e  reword it and make it    s  skip it (or Enter)
 q  quit; the rest keeps waiting"""
-RETRY = "To try again, perhaps with another LLM_MEMORY_MODEL: llm memory update"
+RETRY = "To try again, if need be with LLM_MEMORY_MODEL=MODEL before it: llm memory update"
 LLM_KEEPS = "llm's own log, {}, still has your conversations and the profiles sent with them, which llm -c sends again."
 
 
@@ -3093,7 +3093,7 @@ def activity(home: Home, settings: Settings, *, sent: bool = True, failing: bool
         (since, "paused", "yellow", paused),
         (not settings.updates, "not learning", "yellow", f"{quiet}: turned off by the variable LLM_MEMORY_UPDATES"),
         (not_logged, "not learning", "yellow", f"{quiet} while llm's log is off; to turn it on: llm logs on"),
-        (failing, "not learning", "yellow", "Memory is on, but can't learn right now"),
+        (failing, "not learning", "yellow", "Memory is on, but learning has failed lately"),
         (True, "on", "green", "Memory is on: every prompt carries your profile, and what you type is learned"),
     )
     return next((word, colour, sentence) for holds, word, colour, sentence in states if holds)
@@ -3233,7 +3233,7 @@ def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: 
         for turn in turns:
             found.append({"turn_id": turn.turn_id, "thread_id": turn.thread_id, "at": turn.at, "text": turn.text})
             write(" ".join(turn.text.split()), bold=True)
-            write(f"{local_date(turn.at)[:10]}; to continue: llm --cid {turn.thread_id}", "    ", dim=True)
+            write(f"{local_date(turn.at)[:10]}; to continue: llm chat --cid {turn.thread_id}", "    ", dim=True)
     for home in () if chats else each_in_use():
         with open_memory(home, looking=True) as memory:
             hits = search_facts(memory, text, since=first and local_date(first)[:10], limit=count or None, **only)
@@ -3244,14 +3244,14 @@ def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: 
             for line in filter(None, [periods_of(hit), hit["quote"] and f"“{hit['quote']}”"]):
                 write(line, "    ", dim=True)
     if not found:
-        more = "Forgotten messages are not searched." if chats else "To search your prompts: llm memory search --chats"
+        more = "Forgotten messages are left out." if chats else "In your prompts: llm memory search --chats QUERY"
         say(f"Nothing was found. {more}")
     return found
 
 
 def report(memory: Memory, version: int) -> None:
     if found := memory.history.get(version):
-        is_next = version == memory.history.latest() and found.author != "undo"
+        is_next = version == memory.history.latest() and found.author not in {"undo", "review"}
         undo = "llm memory undo" if is_next else f"llm memory undo {version}"
         for change in found.changes:
             write(printable(mask_secrets(str(change))), err=True, fg=colour_of(change))
@@ -3517,7 +3517,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
             say("All this will be removed for good, history included.")
         if quoted:
             does = "One message you typed does" if len(quoted) == 1 else "Messages you typed do"
-            what = "Never learned from again" if places else f"No fact contains it. {does}"
+            what = "These messages are never learned from again" if places else f"No fact contains it. {does}"
             say("\n  ".join([f"{what}:", *quoted]))
         say(LLM_KEEPS.format(tilde(memory.home.logs)))
         if not yes:

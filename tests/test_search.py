@@ -151,8 +151,8 @@ def test_what_was_typed_is_found_with_the_conversation_to_continue(user: User) -
         log.commit()
     shown = user.run("search", "--chats", "dogs or dog")[0]
     assert re.fullmatch(
-        r"How do I teach a dog to fetch\?\n    \S+; to continue: llm --cid (\S+)\n"
-        r"My dog barks\n    2024-02-03; to continue: llm --cid c1\n",
+        r"How do I teach a dog to fetch\?\n    \S+; to continue: llm chat --cid (\S+)\n"
+        r"My dog barks\n    2024-02-03; to continue: llm chat --cid c1\n",
         shown,
     )
     (hit,) = json.loads(user.run("search", "--chats", "dog", "-n", "1", "--json")[0])
