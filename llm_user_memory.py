@@ -418,15 +418,6 @@ def indexed(text: str) -> str:
     return re.sub(UNSPACED, r" \g<0> ", folded(text))
 
 
-def search_terms(query: str, form: Callable[[str], str]) -> str:
-    """Ask SQLite's full-text search for all words, or all on one side of an ``or``. Raises ``Problem`` without any."""
-    sides = re.split(r"\s+or\s+", printable(query).replace('"', " "), flags=re.IGNORECASE)
-    terms = [[form(word) for word in re.findall(r"\S*[^\W_]\S*", side) if word.casefold() != "and"] for side in sides]
-    if not any(terms):
-        raise Problem("Give a word to search for, as in: llm memory search dog")
-    return " OR ".join(f"({' AND '.join(side)})" for side in terms if side)
-
-
 def local_date(at: str, form: str = "%Y-%m-%d %A") -> str:
     """Write an ISO 8601 time as the user's clock shows it; without an offset it is UTC, as llm logs it."""
     try:
@@ -434,17 +425,6 @@ def local_date(at: str, form: str = "%Y-%m-%d %A") -> str:
         return (moment if moment.tzinfo else moment.replace(tzinfo=dt.timezone.utc)).astimezone().strftime(form)
     except (ValueError, OverflowError):
         return "unknown"
-
-
-def span(seconds: float) -> str:
-    sizes = {"day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
-    unit = next((unit for unit, size in sizes.items() if seconds >= size), "second")
-    return counted(int(seconds // sizes[unit]), unit)
-
-
-def ago(at: str, now: dt.datetime) -> str:
-    seconds = (now - dt.datetime.fromisoformat(at)).total_seconds()
-    return f"{span(seconds)} ago" if seconds >= 60 else "just now"
 
 
 def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") -> dt.datetime:
@@ -481,12 +461,12 @@ _NAME = r"""(?:(?<!1)pass(?:word|wort|[ ]?phrase|code|wd|ord)|pwd|\bpw|\bmdp|ken
     |(?:\b(?:wifi|wlan|wpa)|recovery|backup|rescue)[ -](?:key|code))(?:s|si|m|et|sini)?(?:(?<![!-~])|(?![a-z0-9]))"""
 # What a secret number is called: of a card, a phone, a door, a person; not the pin of a plug, no postal code.
 _DOOR = "(?:door|alarm|gate|unlock|safe|lock|tür|haus|port|entrée|immeuble|garage|puerta|caja|cofre|cancello)"
-_NUMBER = rf"""(?:\bp(?:in|uk)(?:-?[ck]oden?)?(?![ ]\d|[ ]?code.{{0,20}}\d{{5}})|пин(?:-?код)?|digicode|passcode|keypad
-    |暗証番号|身份证|{_DOOR}\w{{0,8}}(?:[ ][a-z]{{1,8}}){{0,2}}[ -]?(?:combination|[ck]od[eo][nt]?)
-    |(?:backup|recovery)[ -]codes?(?:[^\n\d]{{1,60}}\n)?|(?:upi|atm|sim|card|bank|phone)[ ]p(?:in|uk)|비밀번호|비번
+_NUMBER = rf"""(?:\bp(?:in|uk)(?:-?[ck]oden?)?(?![ ]\d|[ ]?code.{{0,20}}\d{{5}})|п[иі]н(?:-?код)?|digicode|passcode
+    |keypad|暗証番号|身份证|{_DOOR}\w{{0,8}}(?:[ ][a-z]{{1,8}}){{0,2}}[ -]?(?:combination|[ck]od[eo][nt]?)(?:['’]s)?
+    |(?:backup|recovery)[ -]codes?(?:[^\n\d]{{1,60}}\n)?|пароль|密[码碼]|(?:upi|atm|sim|card|bank|phone)[ ]p(?:in|uk)
     |\b(?:ssn|pesel|sécu|dni|cpf|bsn|nif|aadhaar|personnummer|steuer-?id|kimlik|social[ ]security|national[ ]insurance)
-    |\bkod(?:en)?[ ](?:do|till?)|\bcode[ ]for[ ][^\n\d,.:]{{1,40}}[ ]is(?=[ ]\d{{4}})|код[ ]домофона|пароль|密[码碼]
-    |\bcode[ ](?:fürs?|zum|zur|van)|\bc(?:[oó]d(?:e|ice|igo)|lave)[ ](?:\w{{1,3}}['’ ]){{0,3}}{_DOOR}\w{{0,4}})"""
+    |\bkod(?:en)?[ ](?:do|till?)|\bcode[ ]for[ ][^\n\d,.:]{{1,40}}[ ]is(?=[ ]\d{{4}})|код[ ](?:от[ ]|від[ ])?домофона
+    |비밀번호|비번|\bcode[ ](?:fürs?|zum|zur|van)|\bc(?:[oó]d(?:e|ice|igo)|lave)[ ](?:\w{{1,3}}['’ ]){{0,3}}{_DOOR}\w{{0,4}})"""
 # Between a name and its secret: a word of another script, or some like "for the router is"; then, perhaps, a sign.
 _GAP = r"""(?:[^!-~\n]{0,16}|(?:[ ](?!(?:and|but|or|in|since|before|after)\b)[^\s\d:=,!?;]{1,18},?){0,12})["']?
     (?:\s?[:=—–]{1,2}>?\s{0,3}|[ ]|(?<![ -~]))["'`“„«「]?"""
@@ -611,6 +591,14 @@ _RULE = r"[ \t]*([-*_])(?:[ \t]*\1){2,}\s*$|\s*<!--.*-->"  # or a comment of one
 _OPENING = r"[ \t]*(`{3,}(?=[^`]*$)|~{3,}|<!--(?!.*-->))"  # of a code fence, or of a comment of several lines
 
 
+LONGEST_FACT = 200
+_MARKUP = (
+    r"<[!/?]|<[a-z][\w:-]*[\s/][^<>]*=|(?<![\w>])<[a-z]|&#\w|&[a-z]{2,8};"  # HTML; "List<String>" is a type
+    r"|\]\(|!\[|(?<![\w\]])\[[^\]]*\]\s?\[|^\[[^\]]*\]:"  # links and images of Markdown, inline and by reference
+)
+_BLOCK = r"(?:#{1,6}|>|[-*+•]|\[[ xX]?\])(?:\s|$)|`{3}|~{3}"
+
+
 class Item(NamedTuple):
     line: int  # its line in the document, from 0
     section: str
@@ -639,6 +627,22 @@ def without_bullet(line: str) -> str:
 
 def says_nothing(text: str) -> bool:
     return all(not stripped(line) or re.match(HEADING, line) for line in split_lines(text))
+
+
+def why_unfit(fact: str) -> str:
+    """Say why this text can never be a line of the profile; ``""`` if it can."""
+    hidden, secret = why_hidden(fact), why_secret(fact)
+    reasons = {
+        "it says nothing": not any(map(str.isalnum, fact)),
+        f"it is longer than {LONGEST_FACT} characters": len(fact) > LONGEST_FACT,
+        "it is more than one line": "\n" in fact or "\r" in fact,
+        hidden: hidden,
+        "it contains HTML, or a link or image of Markdown": re.search(_MARKUP, fact, re.IGNORECASE),
+        "it begins like a heading, a list, a quotation or code": re.match(_BLOCK, fact),
+        f"it contains {secret}": secret,
+        "it contains a secret, masked": without_masks(fact) != fact,
+    }
+    return next((reason for reason, found in reasons.items() if found), "")
 
 
 def _indent(line: str) -> int:
@@ -1227,8 +1231,6 @@ def paused_since(home: Home) -> str:
 # A model's reply, judged without side effects. A reason may quote the edit, so reasons are never logged.
 
 NO_UPDATE = "NO_UPDATE"
-LONGEST_FACT = 200
-LONGEST_MESSAGE = 6_000  # characters of a typed message that a model is shown
 CUT = "\n[… cut …]\n"  # in place of what was left out of a message
 
 
@@ -1283,34 +1285,6 @@ def parse_reply(reply: str) -> list[Edit] | None:
     return list(dict.fromkeys(edits))[:200] if edits or declined else None
 
 
-_MARKUP = (
-    r"<[!/?]|<[a-z][\w:-]*[\s/][^<>]*=|(?<![\w>])<[a-z]|&#\w|&[a-z]{2,8};"  # HTML; "List<String>" is a type
-    r"|\]\(|!\[|(?<![\w\]])\[[^\]]*\]\s?\[|^\[[^\]]*\]:"  # links and images of Markdown, inline and by reference
-)
-_BLOCK = r"(?:#{1,6}|>|[-*+•]|\[[ xX]?\])(?:\s|$)|`{3}|~{3}"
-
-
-def why_unfit(fact: str) -> str:
-    """Say why this text can never be a line of the profile; ``""`` if it can."""
-    hidden, secret = why_hidden(fact), why_secret(fact)
-    reasons = {
-        "it says nothing": not any(map(str.isalnum, fact)),
-        f"it is longer than {LONGEST_FACT} characters": len(fact) > LONGEST_FACT,
-        "it is more than one line": "\n" in fact or "\r" in fact,
-        hidden: hidden,
-        "it contains HTML, or a link or image of Markdown": re.search(_MARKUP, fact, re.IGNORECASE),
-        "it begins like a heading, a list, a quotation or code": re.match(_BLOCK, fact),
-        f"it contains {secret}": secret,
-        "it contains a secret, masked": without_masks(fact) != fact,
-    }
-    return next((reason for reason, found in reasons.items() if found), "")
-
-
-def as_shown(text: str, longest: int = LONGEST_MESSAGE) -> str:
-    text, half = mask_secrets(text), (longest - len(CUT)) // 2
-    return text if len(text) <= longest else text[:half] + CUT + text[-half:]
-
-
 # Somebody else's text, by its shape: no words of any language, but the names of mail headers.
 _HEADERS = (
     "from|to|cc|date|sent|subject|von|an|betreff|de|para|à|objet|asunto|da|a|oggetto|assunto|temat|od|do|от|кому|тема"
@@ -1337,28 +1311,22 @@ _QUOTATION = r"""“[^”]*”|„[^“”]*[“”]|«[^»]*»|「[^」]*」|�
 def own_words(text: str) -> str:
     """Return a typed message with ``CUT`` in place of what may be somebody else's text, but for quotations.
 
-    A short first line, if it ends as no sentence does, is a task about what stands below, up to a last paragraph of
-    one line. Many short lines, or what goes on in lower case, are the user's: nobody has edited them.
+    A short first line, if it ends as no sentence does, is a task about what stands below, up to a last line. Many short
+    lines, or what goes on in lower case, are the user's: nobody has edited them.
     """
     own = text.strip()
     spaced = re.sub(r"\A(.{1,80})\n(?=[^a-zß-ÿа-я\n](?s:.{100}))", r"\1\n\n", own)
-    first, *below = re.split(r"\n[ \t]*\n\s*|\n(?:```|~~~)[ \t]*\n(?=.*\Z)", spaced)  # or at the end of a last fence
-    last = below[-1].rpartition("\n")[2] if below and (len(below) == 1 or "\n" not in below[-1]) else ""
+    first, *below = re.split(r"\n[ \t]*\n\s*", spaced)
     for shape in _FOREIGN:
         own = re.sub(shape, CUT, own, flags=re.MULTILINE)
-    if own.startswith(CUT):  # what to do with it is said at the end
-        return own + CUT + last
-    if not below or len(first) > 80 or re.search(r"\n|[.,!。，！]$", first):
-        return own
     lines = [line for paragraph in below for line in paragraph.split("\n")]
+    long = [line for line in lines if len(line) > 100]
     code = [line for line in lines if re.search(r"[;{}=<>\\]|,$", line)]
     typed = [paragraph for paragraph in below if next(filter(str.isalpha, paragraph), "").islower()]
-    are_notes = len(lines) >= 4 and 3 * len([line for line in lines if len(line) > 100]) <= len(lines)
-    are_typed = len(below) > 1 and 2 * len(typed) > len(below)
-    are_labelled = all(re.match(r"[^\W\d][^\n:]{,25}: ", paragraph) for paragraph in (first, *below))  # Question: …
-    if are_labelled or ((are_notes or are_typed) and 5 * len(code) < len(lines)):
+    are_own = (len(lines) >= 4 and 3 * len(long) <= len(lines)) or (len(below) > 1 and 2 * len(typed) > len(below))
+    if len(first) > 80 or re.search(r"\n|[.,!。，！]$", first) or (are_own and 5 * len(code) < len(lines)) or not below:
         return own
-    return first + CUT + (last if last != below[0] and own.endswith(last) else "")
+    return first + CUT + (lines[-1] if lines[-1] != below[0] and own.endswith(lines[-1]) else "")
 
 
 @functools.lru_cache(maxsize=1_000)
@@ -1368,9 +1336,8 @@ def _spaced(text: str) -> str:
     return f" {' '.join(signs)} "
 
 
-def _is_own(found: tuple[str, Message]) -> bool:
+def _is_own(piece: str, message: Message) -> bool:
     """Tell whether a piece stands in its message among the user's own words, outside of quotation marks."""
-    piece, message = found
     own = own_words(message.text)
     for quotation in re.findall(_QUOTATION, own):
         # One that is within the piece is spoken about: I hate answers that begin with "Certainly".
@@ -1384,8 +1351,8 @@ def _find_pieces(quote: str, messages: Sequence[Message]) -> dict[str, Message]:
     whole, found = normalised(quote), dict[str, Message]()
     if without_masks(whole) != whole or normalised(CUT) in whole:  # the user typed neither
         return {}
-    pieces = [whole] if any(_spaced(whole) in _spaced(m.text) for m in messages) else re.split(r"…|\.{3}", whole)
-    for piece in sorted(filter(None, (piece.strip("\"' ") for piece in pieces)), key=len, reverse=True):
+    pieces = (piece.strip("\"' ") for piece in re.split(r"…|\.{3}", whole))
+    for piece in sorted(filter(None, pieces), key=len, reverse=True):
         width = sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in piece)
         says_enough = " " in piece or width >= 8
         there = [
@@ -1393,11 +1360,11 @@ def _find_pieces(quote: str, messages: Sequence[Message]) -> dict[str, Message]:
             for message in reversed(messages)  # the newest is the best receipt
             if _spaced(piece) in _spaced(message.text)
             # A shorter piece may be the whole message, or stand in that of a longer one.
-            and (says_enough or piece == normalised(message.text).strip(".!?。") or message in found.values())
+            and (says_enough or message in found.values() or piece == normalised(message.text).strip(".!?。"))
         ]
         if not there:
             return {}
-        found[piece] = next((message for message in there if _is_own((piece, message))), there[0])
+        found[piece] = next((message for message in there if _is_own(piece, message)), there[0])
     return found
 
 
@@ -1429,7 +1396,7 @@ _ADDED = rf"x(?:(?: (?!x\b)\w{{1,4}})* (?!x\b|{UNSPACED})\w{{5,}}){{3}}|x(?: {UN
 def _is_loose(p: _Proposal) -> bool:
     """Tell whether most of what a fact adds to the line it replaces was never typed."""
     new = [word for word in substance(re.sub(_UNCOUNTED, " ", folded(p.edit.fact))) if not has_form(word, p.line)]
-    if not p.edit.fact or normalised(p.edit.fact) in normalised(p.typed) or (p.line and not new):
+    if not new:
         return False
     typed = [word for word in new if has_form(word, p.typed)]
     if p.condensing:
@@ -1475,12 +1442,12 @@ def _untyped(p: _Proposal) -> str:
     years = [int(message.at[:4]) for message in p.pieces.values() if message.at]
     fact, strange = re.sub(r"['’]s\b", "", p.edit.fact), list[str]()
     for token in filter(None, (found.strip(".,:;-/'’") for found in re.findall(_TOKEN, fact))):
-        is_known = True
+        bare, is_known = re.sub(r"\W", "", folded(token)), True
         if re.search(_CODE, token) or (token[0].isupper() and substance(token) and _capitals_prove(known)):
-            in_parts = all(has_form(part, known) for part in words(token))
-            is_known = in_parts or re.sub(r"\W", "", folded(token)) in together
+            is_known = bare in together or all(has_form(part, known) for part in words(token))
         elif token[0].isdigit():
-            is_known = re.sub(r"\D", "", token) in numbers or _is_expected(token, typed, years)
+            parts = re.split(r"[.](?=\d\d?[.]\d{4}$|\d{4}$)", token)  # of a date with its year: 28.12.2025
+            is_known = bare in numbers or all(one in numbers or _is_expected(one, typed, years) for one in parts)
         strange += [] if is_known else [f"“{token}”"]
     return ", ".join(strange[:3])
 
@@ -1490,17 +1457,16 @@ GATES: tuple[tuple[str, str, Callable[[_Proposal], object]], ...] = (
     ("reject", "the profile is short enough", lambda p: p.condensing and len(p.document.text) <= p.budget * 3 // 4),
     ("reject", "it names no line that can be edited", lambda p: p.edit.action != "ADD" and not p.item),
     ("reject", "its line has changed since", lambda p: p.line_changed),
-    ("reject", "the line it was merged into was not changed", lambda p: p.merge == "reject"),
     ("reject", "it has no quote", lambda p: not p.edit.quote),
     ("reject", "you did not type its quote", lambda p: not p.pieces),
     ("reject", "its quote contains {}", lambda p: why_secret(p.edit.quote)),
     ("reject", "{}", lambda p: p.edit.action != "REMOVE" and why_unfit(p.edit.fact)),
     ("reject", "the profile says so already", lambda p: p.edit.fact and p.others.has(p.edit.fact)),
-    ("hold", "the line it was merged into was not changed", lambda p: p.merge == "hold"),
+    ("hold", "the line it was merged into was not changed", lambda p: p.is_left),
     ("hold", "too many at once", lambda p: p.edit.action == "ADD" and p.too_many),
     ("hold", "it would take away too much", lambda p: p.too_much),
     ("hold", "the profile is full", lambda p: p.edit.action == "ADD" and len(p.document.text) > p.budget),
-    ("hold", "it may be somebody else's text", lambda p: not (p.condensing or all(map(_is_own, p.pieces.items())))),
+    ("hold", "it may be somebody else's text", lambda p: not (p.condensing or p.is_own)),
     ("hold", "you typed little of it", _is_loose),
     ("hold", "you did not type {}", _untyped),
 )
@@ -1542,18 +1508,18 @@ def judge(
             sources += [Message(line)] if any(year <= m.at[:4] for year in years for m in messages) else []
         here = document.find(line, item.section) if item else None
         change = (edit.action, line, edit.fact, edit.quote)
-        merges = [v for v in verdicts if condensing and not edit.fact and v.outcome != "apply"]
-        changed = [v.item for v in verdicts if v.outcome == "apply"]
+        changed = [verdict.item for verdict in verdicts if verdict.outcome == "apply"]
+        unmade = [verdict.edit.fact for verdict in verdicts if verdict.outcome != "apply"]
         p = _Proposal(edit=edit, item=item, line=line, condensing=condensing, budget=budget)
         p.document = document  # with the edits before
         p.others = document.remove(here) if here and edit.fact != line else document
         p.pieces = _find_pieces(edit.quote, sources)  # and their messages
+        p.is_own = all(itertools.starmap(_is_own, p.pieces.items()))
         threads = {message.thread_id for message in p.pieces.values()}
         p.typed = "\n".join(message.text for message in (*earlier, *sources) if message.thread_id in threads)
         p.shown = line if condensing else seen.text
         p.line_changed = item is not None and (not here or item in changed)
-        # The outcome of the edit that was to take this line's words, if that was not made.
-        p.merge = next((v.outcome for v in merges if related(line, v.edit.fact)), "")
+        p.is_left = condensing and not edit.fact and any(related(line, fact) for fact in unmade)
         p.too_many = not condensing and len(proved) > most_new
         taken = _taken_away([*applied, change]) if item and not condensing else 0
         p.too_much = taken > max(5, a_day_ago // 2, _taken_away(applied))  # one that takes no more is fine
@@ -1676,6 +1642,7 @@ def waiting_messages(memory: Memory) -> int:
 MESSAGES_AT_ONCE = 8
 PAST_AT_ONCE = 30  # messages of the past
 CHARACTERS_AT_ONCE = 12_000
+LONGEST_MESSAGE = 6_000  # characters of a typed message that a model is shown
 BACK_OFF = (5, 30, 120, 600)  # seconds before the second, third, … attempt at a turn
 MOST_ATTEMPTS = 5
 MOST_MISSES = 6  # replies out of form, two to a turn, after which a model is asked only once a day
@@ -1797,6 +1764,11 @@ def check_learning(home: Home, settings: Settings) -> None:
         raise Problem(f"Learning is turned off here by the variable LLM_MEMORY_{switch}")
     if paused_since(home):
         raise Problem("Learning is paused; to go on: llm memory resume")
+
+
+def as_shown(text: str, longest: int = LONGEST_MESSAGE) -> str:
+    text, half = mask_secrets(text), (longest - len(CUT)) // 2
+    return text if len(text) <= longest else text[:half] + CUT + text[-half:]
 
 
 def build_request(
@@ -2305,6 +2277,15 @@ def periods_of(hit: Mapping[str, Any]) -> str:
     """Say in which section a fact that was found stands, and when it held."""
     spans = (f"{since} until {until}" if until else f"since {since}" for since, until in hit["periods"])
     return ", ".join([*filter(None, [hit["section"]]), *spans])
+
+
+def search_terms(query: str, form: Callable[[str], str]) -> str:
+    """Ask SQLite's full-text search for all words, or all on one side of an ``or``. Raises ``Problem`` without any."""
+    sides = re.split(r"\s+or\s+", printable(query).replace('"', " "), flags=re.IGNORECASE)
+    terms = [[form(word) for word in re.findall(r"\S*[^\W_]\S*", side) if word.casefold() != "and"] for side in sides]
+    if not any(terms):
+        raise Problem("Give a word to search for, as in: llm memory search dog")
+    return " OR ".join(f"({' AND '.join(side)})" for side in terms if side)
 
 
 def search_facts(
@@ -2934,6 +2915,17 @@ e  reword it and make it    s  skip it (or Enter)
 q  quit; the rest keeps waiting"""
 RETRY = "To try again, if need be with LLM_MEMORY_MODEL=MODEL before it: llm memory update"
 LLM_KEEPS = "llm's own log, {}, still has your conversations and the profiles sent with them, which llm -c sends again."
+
+
+def span(seconds: float) -> str:
+    sizes = {"day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
+    unit = next((unit for unit, size in sizes.items() if seconds >= size), "second")
+    return counted(int(seconds // sizes[unit]), unit)
+
+
+def ago(at: str, now: dt.datetime) -> str:
+    seconds = (now - dt.datetime.fromisoformat(at)).total_seconds()
+    return f"{span(seconds)} ago" if seconds >= 60 else "just now"
 
 
 def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None:

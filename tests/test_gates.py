@@ -324,6 +324,13 @@ def test_a_line_whose_date_has_come_may_lose_words_though_no_message_says_so() -
     assert becomes(0, "Cooks for five") == becomes(1, "Cooks for six from March 2027") == "reject"
 
 
+def test_a_date_may_get_the_year_of_the_message_and_no_other() -> None:
+    said = Message("Varroa behandelt am 28.12. mit Oxalsäure", at="2026-02-01T12:00")
+    dated = [f"Varroa am {day} mit Oxalsäure behandelt" for day in ("28.12.2025", "28.12.1987")]
+    outcomes = [outcome(add(fact, "Varroa behandelt am 28.12. mit Oxalsäure"), said)[0] for fact in dated]
+    assert outcomes == ["apply", "hold"]
+
+
 def test_where_many_words_have_capitals_they_prove_nothing() -> None:
     text = "Im Garten neben dem Haus steht eine Bank aus Eiche, mein Sohn hat die Bank gebaut, die Farbe fehlt noch"
     assert says(text, "Hat im Garten eine Bank aus Holz") == ("apply", "")
@@ -395,7 +402,6 @@ def test_a_quote_from_pasted_text_is_held_and_the_users_remark_before_it_is_thei
         'I live in Rome. port this: rule a:\n    input: "x.txt"\n    shell: "cp {input} {output}"',
         "brain dump, most urgent on top\n\n1. Taxes\n2. I live in Rome\n3. Mum's birthday\n4. Bike\n5. Call Ana",
         "Otro vuelco, ordénalo:\n\nLlamar a Ana\nI live in Rome\nLa bici\nEl seguro\nDentista el lunes\nComprar pan",
-        "Question: which bank?\n\nBackground: I live in Rome and have two jobs.",
         "review\n\n```hcl\n# owner: Eva. I keep bees\nx {}\n```\nand do I need it? I live in Rome",
         "hi\n\nnew flat, new plan, 41k is too much\n\nI live in Rome now, the others in Bari\n\nwhat do i ask",
         f"{'My year was long and I want to tell you all about it, so that you know. ' * 2}\n\nI live in Rome\n\nAnd so on.",
@@ -542,7 +548,7 @@ def test_condensing_quotes_the_lines_it_merges_and_says_no_more_than_they_do() -
 
 @pytest.mark.parametrize("order", [1, -1])
 @pytest.mark.parametrize(
-    ("quote", "fares"), [("Lives in Porto", ["hold", "hold"]), ("I live in Berlin", ["reject", "reject"])]
+    ("quote", "fares"), [("Lives in Porto", ["hold", "hold"]), ("I live in Berlin", ["reject", "hold"])]
 )
 def test_condensing_removes_no_line_that_was_merged_into_one_that_was_not_changed(
     order: int, quote: str, fares: list[str]

@@ -179,6 +179,8 @@ SECRETS: dict[str, tuple[str, str]] = {
     "PIN in German": ("PIN der Karte: {}", "82" + "64"),
     "long PIN": ("the PIN of my phone is {}", "9021" + "0664"),
     "door code": ("door code: {}#", "25" + "80"),
+    "alarm with an s": ("the alarm code's {}, then hash", "72" + "94"),
+    "PIN in Ukrainian": ("пін від картки {} а банкомат пише невірний", "90" + "52"),
     "alarm panel": ("alarm panel code {} again", "90" + "34"),
     "code of a Swedish door": ("portkoden är {}, skriv in den", "44" + "75#"),
     "PUK of a Swede": ("PUK-koden är {} men", "46719" + "896"),
