@@ -463,10 +463,11 @@ _NAME = r"""(?:(?<!1)pass(?:word|wort|[ ]?phrase|code|wd|ord)|pwd|\bpw|\bmdp|ken
 _DOOR = "(?:door|alarm|gate|unlock|safe|lock|tür|haus|port|entrée|immeuble|garage|puerta|caja|cofre|cancello)"
 _NUMBER = rf"""(?:\bp(?:in|uk)(?:-?[ck]oden?)?(?![ ]\d|[ ]?code.{{0,20}}\d{{5}})|п[иі]н(?:-?код)?|digicode|passcode
     |keypad|暗証番号|身份证|{_DOOR}\w{{0,8}}(?:[ ][a-z]{{1,8}}){{0,2}}[ -]?(?:combination|[ck]od[eo][nt]?)(?:['’]s)?
-    |(?:backup|recovery)[ -]codes?(?:[^\n\d]{{1,60}}\n)?|пароль|密[码碼]|(?:upi|atm|sim|card|bank|phone)[ ]p(?:in|uk)
+    |(?:backup|recovery)[ -]codes?(?:[^\n\d]{{1,60}}\n)?|(?:upi|atm|sim|card|bank|phone)[ ]p(?:in|uk)
     |\b(?:ssn|pesel|sécu|dni|cpf|bsn|nif|aadhaar|personnummer|steuer-?id|kimlik|social[ ]security|national[ ]insurance)
+    |пароль|密[码碼]|비밀번호|비번
     |\bkod(?:en)?[ ](?:do|till?)|\bcode[ ]for[ ][^\n\d,.:]{{1,40}}[ ]is(?=[ ]\d{{4}})|код[ ](?:от[ ]|від[ ])?домофона
-    |비밀번호|비번|\bcode[ ](?:fürs?|zum|zur|van)|\bc(?:[oó]d(?:e|ice|igo)|lave)[ ](?:\w{{1,3}}['’ ]){{0,3}}{_DOOR}\w{{0,4}})"""
+    |\bcode[ ](?:fürs?|zum|zur|van)|\bc(?:[oó]d(?:e|ice|igo)|lave)[ ](?:\w{{1,3}}['’ ]){{0,3}}{_DOOR}\w{{0,4}})"""
 # Between a name and its secret: a word of another script, or some like "for the router is"; then, perhaps, a sign.
 _GAP = r"""(?:[^!-~\n]{0,16}|(?:[ ](?!(?:and|but|or|in|since|before|after)\b)[^\s\d:=,!?;]{1,18},?){0,12})["']?
     (?:\s?[:=—–]{1,2}>?\s{0,3}|[ ]|(?<![ -~]))["'`“„«「]?"""
