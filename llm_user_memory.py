@@ -3482,7 +3482,8 @@ def memory_diff(a: int | None, b: int | None) -> Any:
         oldest = max(newest - 1, 0) if a is None else memory.history.find(number=a)
         changes = memory.history.changes(oldest, newest)
     for section in dict.fromkeys(change.section for change in changes):
-        write(section or "(no section)", bold=True)
+        if section:  # forgotten lines have none
+            write(section, bold=True)
         for change in (change for change in changes if change.section == section):
             write(str(change), "  ", fg=colour_of(change))
     if not changes:
@@ -3706,7 +3707,8 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         known = {"at": last.at, "version": last.id} if last else None
         yield "last_learned", known, f"{ago(last.at, now)}: {told}" if last and told else ""
         pending = waiting_messages(memory)
-        due = value(db, "select min(due) from turns where state = 'pending' and due > ?", now.timestamp())
+        first = "select min(due) as due from turns where state = 'pending'"
+        due = value(db, f"select due from ({first}) where due > ?", now.timestamp())
         again = f"; next try in {span(max(due - now.timestamp(), 1))}" if due else ""
         yield "pending", pending, f"{counted(pending, 'message')}{again}"
         yield "next_try", dt.datetime.fromtimestamp(due, dt.timezone.utc).isoformat() if due else None, ""
@@ -3717,7 +3719,7 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         yield "to_review", to_review, f"{counted(to_review, 'edit')}: llm memory review"
         yield "no_room", gone, f"Review is full: no room for {counted(gone, 'more edit')}"
         refused = len(refused_edits(memory, (now - dt.timedelta(days=7)).isoformat()))
-        yield "refused", refused, f"{counted(refused, 'edit')} in 7 days, or dropped by you: llm memory why --refused"
+        yield "refused", refused, f"{counted(refused, 'edit')} in 7 days, dropped ones too: llm memory why --refused"
         sums = "select model, count(*) as requests, sum(read) as read, sum(written) as written from requests"
         this_month = "where at >= ? and outcome != 'failed' group by model order by sum(read + written) desc"
         costs = rows(db, f"{sums} {this_month}", f"{now:%Y-%m}")
@@ -3729,8 +3731,8 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         if unreadable := int(get_state(db, "unreadable") or 0):
             problems.append(f"{counted(unreadable, 'line')} of {tilde(home.journal)} could not be read")
         yield "failing", bool(get_state(db, "failing")), ""
-        model = llm.get_model(chosen_model(settings))
-        if model.needs_key and not llm.get_key(alias=model.needs_key, env=model.key_env_var):
+        model = None if why else llm.get_model(chosen_model(settings))  # what has failed is told already
+        if model and model.needs_key and not llm.get_key(alias=model.needs_key, env=model.key_env_var):
             problems.append(f"{model.model_id} has no key; to set one: llm keys set {model.needs_key}")
 
 

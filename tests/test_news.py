@@ -170,6 +170,18 @@ def test_a_model_that_fails_is_told_by_status_alone(user: User) -> None:
     status = user.run("status")[0]
     assert re.search(r"Waiting +1 message; next try in \d+ minutes", status)
     assert "no credit" in status
+    with user.memory() as opened:
+        opened.db.execute("insert into turns (id, at, state) values ('another', '2026-11-20T12:00', 'pending')")
+    assert re.search(r"Waiting +2 messages$", user.run("status")[0], re.MULTILINE)  # one of them is learned at once
+
+
+@pytest.mark.parametrize("has_failed", [False, True])
+def test_a_model_that_is_not_there_is_one_problem(user: User, *, has_failed: bool) -> None:
+    user.types("I have a dog")
+    if has_failed:
+        user.run("update", code=1, LLM_MEMORY_MODEL="nowhere")
+    (problem,) = json.loads(user.run("status", "--json", LLM_MEMORY_MODEL="nowhere")[0])["problems"]
+    assert "nowhere is not" in problem
 
 
 def test_update_does_not_say_that_nothing_is_new_when_something_is_held(user: User) -> None:

@@ -140,7 +140,7 @@ def test_why_lists_what_was_not_learned_with_the_reason(user: User) -> None:
     assert (refused[0]["before"], refused[0]["fact"]) == ("", "Plays chess")
     assert "llm memory why --refused" in user.run("why", "Timbuktu", code=1)[1]
     status = user.run("status")[0]
-    assert re.search(r"2 edits in 7 days, or dropped by you: llm memory why --refused", status)
+    assert re.search(r"2 edits in 7 days, dropped ones too: llm memory why --refused", status)
     with user.memory() as memory:
         memory.db.execute("update edits set at = '2020-11-20T12:00:00+00:00' where state = 'refused'")
     assert json.loads(user.run("status", "--json")[0])["refused"] == 0
