@@ -1163,8 +1163,8 @@ class History:
         unforgotten = (id for id in ids if {FORGOTTEN in one for one in self.changes(id - 1, id)} != {True})
         found = list(itertools.islice(unforgotten, count))
         if len(found) < count:
-            left = f"Only {counted(len(found), 'change')} can" if found else "There is nothing that can"
-            raise Problem(f"{left} be undone.{' To undo an undo: llm memory undo VERSION' if undone else ''}")
+            left = f"Only {counted(len(found), 'change')} can be undone." if found else "There is nothing left to undo."
+            raise Problem(f"{left}{' To bring a change back: llm memory undo VERSION' if undone else ''}")
         return found
 
     def periods(self, fact: str) -> Sequence[tuple[int, int | None]]:
@@ -1998,9 +1998,9 @@ def past_messages(
         if not first <= at <= last:
             continue
         if turn.turn_id in known:
-            skipped["already read for one of your profiles"] += 1
+            skipped["already read"] += 1
         elif at > first_note and not thread:  # a conversation the user names is wanted all the same
-            skipped["not known to be typed by you"] += 1
+            skipped["logged while memory was off, or not typed by you"] += 1
         elif len(text) > 1_000:
             skipped["too long to have been typed"] += 1
         elif _is_too_short(text):
@@ -2914,8 +2914,8 @@ y  make this edit           n  drop it
 a  make it and the rest     d  drop it and the rest
 e  reword it and make it    s  skip it (or Enter)
 q  quit; the rest keeps waiting"""
-RETRY = "To try again, if need be with LLM_MEMORY_MODEL=MODEL before it: llm memory update"
-LLM_KEEPS = "llm's own log, {}, still has your conversations and the profiles sent with them, which llm -c sends again."
+RETRY = "To try again (for another model, put LLM_MEMORY_MODEL=NAME in front): llm memory update"
+LLM_KEEPS = "llm's own log, {}, still has your conversations, with the profile in them; llm -c sends them again."
 
 
 def span(seconds: float) -> str:
@@ -3087,6 +3087,7 @@ def activity(home: Home, settings: Settings, *, sent: bool = True, failing: bool
         (not settings.updates, "not learning", "yellow", f"{quiet}: turned off by the variable LLM_MEMORY_UPDATES"),
         (not_logged, "not learning", "yellow", f"{quiet} while llm's log is off; to turn it on: llm logs on"),
         (failing, "not learning", "yellow", "Memory is on, but learning has failed lately"),
+        (settings.review_all, "on", "green", "Memory is on: every prompt carries your profile; you review new facts"),
         (True, "on", "green", "Memory is on: every prompt carries your profile, and what you type is learned"),
     )
     return next((word, colour, sentence) for holds, word, colour, sentence in states if holds)
@@ -3250,7 +3251,7 @@ def report(memory: Memory, version: int) -> None:
             write(printable(mask_secrets(str(change))), err=True, fg=colour_of(change))
         say(f"{'' if found.changes else 'No fact has changed. '}To undo this: {undo}")
     else:
-        say("Nothing was changed; the profile is like that already.")
+        say("There was nothing to change.")
 
 
 def warnings_about(text: str, budget: int) -> list[str]:
@@ -3530,7 +3531,7 @@ def memory_pause() -> None:
     home.create()
     if not paused_since(home):
         write_private(home.paused, f"{utc_now().isoformat()}\n".encode())
-    say("Paused; to go on: llm memory resume. The profile is still sent; what you type meanwhile is never learned.")
+    say("Paused; to go on: llm memory resume. What you type till then is never learned; your profile is still sent.")
 
 
 @command("llm memory resume", never_asks)
@@ -3674,10 +3675,11 @@ def setup_rows(home: Home, settings: Settings, problems: list[str]) -> Iterator[
     yield "shell", {"installed": [str(shell.rc) for shell in installed], "active": bool(settings.auto)}, ""
     names = [one.name for one in Home.in_use()]
     yield "profiles", names, f"{' and '.join(names)} are sent; new facts go into {names[-1]}" if names[1:] else ""
-    yield "paused_since", paused_since(home) or None, ""
-    yield "model", settings.model or None, f"{settings.model}, in place of the one of each conversation"
+    since = paused_since(home)
+    yield "paused_since", since or None, "" if settings.auto else local_date(since, TO_THE_MINUTE)
+    yield "model", settings.model or None, f"{settings.model}, instead of the model of each conversation"
     running, refusing = worker_runs(home), (read_own(home.no_system) or "").split()
-    yield "worker", {"running": running, "log": str(home.worker_log)}, f"{'' if running else 'not '}running now"
+    yield "worker", {"running": running, "log": str(home.worker_log)}, "running" if running else "not running now"
     yield "llm_logging", not home.logs_off.exists(), ""
     yield "profile_in_prompt", refusing, f"{', '.join(refusing)}: takes no system prompt"
     ours = [home.journal, home.old_journal, home.news, home.no_system, home.paused, home.database, home.worker_log]
@@ -3703,12 +3705,14 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
     with open_memory(home, looking=True) as memory:
         db, now = memory.db, memory.now()
         last = next((one for one in memory.history.versions(20, "author = 'worker'") if not one.undone), None)
-        told = "; ".join(str(change) for change in last.changes if FORGOTTEN not in change) if last else ""
+        has = Document(memory.history.text(memory.history.latest())).has
+        changes = [one for one in last.changes if FORGOTTEN not in one] if last else []
+        told = "; ".join(str(one) for one in changes if has(one.after) or not (one.after or has(one.before)))
         known = {"at": last.at, "version": last.id} if last else None
         yield "last_learned", known, f"{ago(last.at, now)}: {told}" if last and told else ""
         pending = waiting_messages(memory)
-        first = "select min(due) as due from turns where state = 'pending'"
-        due = value(db, f"select due from ({first}) where due > ?", now.timestamp())
+        soonest = "select min(due) as soonest from turns where state = 'pending' group by state having soonest > ?"
+        due = value(db, soonest, now.timestamp())
         again = f"; next try in {span(max(due - now.timestamp(), 1))}" if due else ""
         yield "pending", pending, f"{counted(pending, 'message')}{again}"
         yield "next_try", dt.datetime.fromtimestamp(due, dt.timezone.utc).isoformat() if due else None, ""
@@ -3719,7 +3723,7 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         yield "to_review", to_review, f"{counted(to_review, 'edit')}: llm memory review"
         yield "no_room", gone, f"Review is full: no room for {counted(gone, 'more edit')}"
         refused = len(refused_edits(memory, (now - dt.timedelta(days=7)).isoformat()))
-        yield "refused", refused, f"{counted(refused, 'edit')} in 7 days, dropped ones too: llm memory why --refused"
+        yield "refused", refused, f"{counted(refused, 'edit')} refused or dropped in 7 days: llm memory why --refused"
         sums = "select model, count(*) as requests, sum(read) as read, sum(written) as written from requests"
         this_month = "where at >= ? and outcome != 'failed' group by model order by sum(read + written) desc"
         costs = rows(db, f"{sums} {this_month}", f"{now:%Y-%m}")
@@ -3756,7 +3760,7 @@ def memory_status(settings: Settings) -> Any:
         write(line, fg=colour, bold=True)
     for problem in problems:
         write(for_profile(problem, home.name), "Problem      ", fg="red")
-    labels = {"last_learned": "Learned", "pending": "Waiting", "costs": "Cost", "worker": "Background"}
+    labels = {"last_learned": "Learned", "pending": "Waiting", "costs": "Cost", "worker": "Learner"}
     for name, known, text in found:
         label = labels.get(name, name.replace("_", " ").capitalize())
         for at, line in enumerate(text.splitlines() if known else ()):

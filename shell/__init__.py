@@ -392,8 +392,8 @@ def how_to_activate(installed: Sequence[Shell]) -> str:
     if not installed:
         return "not active; to send the profile with every prompt: llm memory install-shell"
     names = " or ".join(shell.name for shell in installed)
-    loads = " or ".join(shell.load for shell in installed)
+    run = "" if installed[1:] else f", or run: {installed[0].load}"  # what loads one shell's lines breaks in another
     places = ", ".join(tilde(shell.rc) for shell in installed)
     mine = next((shell for shell in installed if shell.name == _called(None, os.environ)), installed[0])
     own = f"\n{_own(mine)}" if re.search(rb"\bllm\b", without_block(_read(mine.rc) or b"") or b"") else ""
-    return f"not active here, but installed in {places}; open a new {names}, or run: {loads}{own}"
+    return f"not active here, but installed in {places}; open a new {names}{run}{own}"

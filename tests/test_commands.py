@@ -260,6 +260,13 @@ def test_status_tells_what_was_learned_how_large_the_profile_is_and_who_works(us
     assert status_of(user)["worker"]["running"] is False
 
 
+def test_status_says_what_waits_for_the_user_and_what_is_paused_where_memory_is_not_active(user: User) -> None:
+    assert "you review new facts" in user.run("status", **ON, LLM_MEMORY_REVIEW="all")[0]
+    user.run("pause")
+    assert re.search(r"^Paused since \d{4}-", user.run("status")[0], re.MULTILINE)
+    assert "Paused since" not in user.run("status", **ON)[0], "the headline says so"
+
+
 def test_status_is_green_where_nothing_is_wrong(user: User) -> None:
     terminal = user.terminal("llm", "memory", "status", auto=None, **ON)
     assert terminal.wait() == 0

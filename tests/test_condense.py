@@ -85,7 +85,7 @@ def test_condense_asks_no_model_where_nothing_was_learned_and_says_so(user: User
     assert said == "Nothing has been learned that could be condensed; your own lines stay as they are.\n"
     assert user.calls() == []
     has_learned(user, "Plays the oboe")
-    assert "Nothing was changed" in condense(user)
+    assert "nothing to change" in condense(user)
     assert len(user.calls(update=True)) == 1
 
 
@@ -94,7 +94,7 @@ def test_condense_says_why_edits_were_not_made_and_leaves_nothing_to_review(user
     lines = "\n".join(f"REMOVE | {user.id_of(fact)} | I never said that" for fact in TWINS)
     said = condense(user, f"{lines}\nADD | Notes | Likes tea | Plays the oboe")
     assert "you did not type its quote" in said
-    assert "Nothing was changed" in said
+    assert "nothing to change" in said
     assert (user.facts, user.to_review()) == (TWINS, [])
 
 

@@ -175,6 +175,13 @@ def test_a_model_that_fails_is_told_by_status_alone(user: User) -> None:
     assert re.search(r"Waiting +2 messages$", user.run("status")[0], re.MULTILINE)  # one of them is learned at once
 
 
+def test_status_tells_only_learned_facts_that_still_stand(user: User) -> None:
+    user.has_learned("Has a boat", "I have a boat")
+    assert "+ Has a boat" in user.run("status")[0]
+    user.run("rollback", "0")
+    assert "Has a boat" not in user.run("status")[0]
+
+
 @pytest.mark.parametrize("has_failed", [False, True])
 def test_a_model_that_is_not_there_is_one_problem(user: User, *, has_failed: bool) -> None:
     user.types("I have a dog")

@@ -98,15 +98,15 @@ def test_what_was_typed_while_memory_was_off_or_in_another_profile_is_not_the_pa
     logged(here, "I live in Leeds. How are you?")
     here.types("I play the oboe")
     spy = logged(here, "I am a spy. What now?")
-    assert "1 not known to be typed by you" in here.run("learn", "--dry-run")[1], (
+    assert "1 logged while memory was off, or not typed by you" in here.run("learn", "--dry-run")[1], (
         "also where no learner has seen a message"
     )
     here.learns("NO_UPDATE")
-    assert "1 not known to be typed by you" in learn(here)
+    assert "1 logged while memory was off, or not typed by you" in learn(here)
     assert [edit["fact"] for edit in here.to_review()] == ["I live in Leeds"]
     shown = here.run("learn", "--dry-run", LLM_MEMORY_PROFILE="work")[1]
     assert "nothing new to learn from" in shown
-    assert "2 already read for one of your profiles" in shown
+    assert "2 already read" in shown
     named = here.run("learn", "--dry-run", "--conversation", spy, LLM_MEMORY_PROFILE="work")[1]
     assert "1 message in 1 request" in named, "what is named is read"
 
