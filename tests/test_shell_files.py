@@ -197,6 +197,14 @@ def test_the_shell_that_is_asked_if_it_works_leaves_nothing_behind_either(home: 
     assert home.snapshot() == {}
 
 
+def test_where_two_shells_have_it_no_line_of_the_one_is_offered_to_the_other(user: User) -> None:
+    for shell in ("bash", "fish"):
+        user.llm("memory", "install-shell", "--shell", shell, auto=None)
+    status = user.run("status")[0].splitlines()[0]
+    assert status.endswith("; open a new bash or fish")
+    assert "~/.bashrc" in status
+
+
 def test_install_status_and_uninstall_as_a_person_runs_them(user: User) -> None:
     bashrc = user.home / ".bashrc"
     bashrc.write_text("mine\n")
