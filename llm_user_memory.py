@@ -1337,6 +1337,7 @@ def _spaced(text: str) -> str:
     return f" {' '.join(signs)} "
 
 
+@functools.lru_cache(maxsize=1_000)
 def _is_own(piece: str, message: Message) -> bool:
     """Tell whether a piece stands in its message among the user's own words, outside of quotation marks."""
     own = own_words(message.text)
