@@ -186,7 +186,8 @@ def test_status_tells_only_learned_facts_that_still_stand(user: User) -> None:
 def test_a_model_that_is_not_there_is_one_problem(user: User, *, has_failed: bool) -> None:
     user.types("I have a dog")
     if has_failed:
-        user.run("update", code=1, LLM_MEMORY_MODEL="nowhere")
+        said = user.run("update", code=1, LLM_MEMORY_MODEL="nowhere")[1]
+        assert "For another model, put LLM_MEMORY_MODEL=NAME in front" in said
     (problem,) = json.loads(user.run("status", "--json", LLM_MEMORY_MODEL="nowhere")[0])["problems"]
     assert "nowhere is not" in problem
 
