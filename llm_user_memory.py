@@ -3584,7 +3584,7 @@ def memory_update(settings: Settings, again: bool) -> None:
         if outcomes[outcome]:
             say(f"{counted(outcomes[outcome], 'edit')} {more}")
     if failures := sorted({str(result.failure) for result in results if result.failure}):
-        raise Problem(f"{'; '.join(failures)}. For another model, put LLM_MEMORY_MODEL=NAME in front. See: llm memory status")
+        raise Problem(f"{'; '.join(failures)}. For another model, set LLM_MEMORY_MODEL. See: llm memory status")
     if left:
         say(f"{counted(left, 'message')} still waiting or set aside; see: llm memory status")
     elif not (learned or outcomes["hold"]):
