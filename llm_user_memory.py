@@ -590,8 +590,6 @@ HEADING = r"\ufeff? {0,3}(#{1,6})(?:[ \t]+(\S(?:.*\S)?))?\s*$"
 _ITEM = r"(\ufeff?[ \t]*(?:[-*+•]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?)(\S(?:.*\S)?)\s*$"
 _RULE = r"[ \t]*([-*_])(?:[ \t]*\1){2,}\s*$|\s*<!--.*-->"  # or a comment of one line
 _OPENING = r"[ \t]*(`{3,}(?=[^`]*$)|~{3,}|<!--(?!.*-->))"  # of a code fence, or of a comment of several lines
-
-
 LONGEST_FACT = 200
 _MARKUP = (
     r"<[!/?]|<[a-z][\w:-]*[\s/][^<>]*=|(?<![\w>])<[a-z]|&#\w|&[a-z]{2,8};"  # HTML; "List<String>" is a type
@@ -1312,14 +1310,16 @@ _QUOTATION = r"""“[^”]*”|„[^“”]*[“”]|«[^»]*»|「[^」]*」|�
 def own_words(text: str) -> str:
     """Return a typed message with ``CUT`` in place of what may be somebody else's text, but for quotations.
 
-    A short first line, if it ends as no sentence does, is a task about what stands below, up to a last line. Many short
-    lines, or what goes on in lower case, are the user's: nobody has edited them.
+    A short first line, if it ends as no sentence does, is a task about what stands below, up to a last paragraph of
+    one line. Many short lines, or what goes on in lower case, are the user's: nobody has edited them.
     """
     own = text.strip()
-    spaced = re.sub(r"\A(.{1,80})\n(?=[^a-zß-ÿа-я\n](?s:.{100}))", r"\1\n\n", own)
-    first, *below = re.split(r"\n[ \t]*\n\s*", spaced)
+    first, *below = re.split(r"\n[ \t]*\n\s*", re.sub(r"\A(.{1,80})\n(?=[^a-zß-ÿа-я\n](?s:.{100}))", r"\1\n\n", own))
+    last = below[-1].rpartition("\n")[2] if below and (len(below) == 1 or "\n" not in below[-1]) else ""
     for shape in _FOREIGN:
         own = re.sub(shape, CUT, own, flags=re.MULTILINE)
+    if own.startswith(CUT):  # what to do with it is said at the end
+        return own + CUT + last
     lines = [line for paragraph in below for line in paragraph.split("\n")]
     long = [line for line in lines if len(line) > 100]
     code = [line for line in lines if re.search(r"[;{}=<>\\]|,$", line)]
@@ -1327,7 +1327,7 @@ def own_words(text: str) -> str:
     are_own = (len(lines) >= 4 and 3 * len(long) <= len(lines)) or (len(below) > 1 and 2 * len(typed) > len(below))
     if len(first) > 80 or re.search(r"\n|[.,!。，！]$", first) or (are_own and 5 * len(code) < len(lines)) or not below:
         return own
-    return first + CUT + (lines[-1] if lines[-1] != below[0] and own.endswith(lines[-1]) else "")
+    return first + CUT + (last if last != below[0] and own.endswith(last) else "")
 
 
 @functools.lru_cache(maxsize=1_000)
@@ -1353,8 +1353,8 @@ def _find_pieces(quote: str, messages: Sequence[Message]) -> dict[str, Message]:
     whole, found = normalised(quote), dict[str, Message]()
     if without_masks(whole) != whole or normalised(CUT) in whole:  # the user typed neither
         return {}
-    pieces = (piece.strip("\"' ") for piece in re.split(r"…|\.{3}", whole))
-    for piece in sorted(filter(None, pieces), key=len, reverse=True):
+    pieces = [whole] if any(_spaced(whole) in _spaced(m.text) for m in messages) else re.split(r"…|\.{3}", whole)
+    for piece in sorted(filter(None, (piece.strip("\"' ") for piece in pieces)), key=len, reverse=True):
         width = sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in piece)
         says_enough = " " in piece or width >= 8
         there = [
@@ -1398,7 +1398,7 @@ _ADDED = rf"x(?:(?: (?!x\b)\w{{1,4}})* (?!x\b|{UNSPACED})\w{{5,}}){{3}}|x(?: {UN
 def _is_loose(p: _Proposal) -> bool:
     """Tell whether most of what a fact adds to the line it replaces was never typed."""
     new = [word for word in substance(re.sub(_UNCOUNTED, " ", folded(p.edit.fact))) if not has_form(word, p.line)]
-    if not new:
+    if not p.edit.fact or normalised(p.edit.fact) in normalised(p.typed) or (p.line and not new):
         return False
     typed = [word for word in new if has_form(word, p.typed)]
     if p.condensing:
@@ -1459,12 +1459,13 @@ GATES: tuple[tuple[str, str, Callable[[_Proposal], object]], ...] = (
     ("reject", "the profile is short enough", lambda p: p.condensing and len(p.document.text) <= p.budget * 3 // 4),
     ("reject", "it names no line that can be edited", lambda p: p.edit.action != "ADD" and not p.item),
     ("reject", "its line has changed since", lambda p: p.line_changed),
+    ("reject", "the line it was merged into was not changed", lambda p: p.merge == "reject"),
     ("reject", "it has no quote", lambda p: not p.edit.quote),
     ("reject", "you did not type its quote", lambda p: not p.pieces),
     ("reject", "its quote contains {}", lambda p: why_secret(p.edit.quote)),
     ("reject", "{}", lambda p: p.edit.action != "REMOVE" and why_unfit(p.edit.fact)),
     ("reject", "the profile says so already", lambda p: p.edit.fact and p.others.has(p.edit.fact)),
-    ("hold", "the line it was merged into was not changed", lambda p: p.is_left),
+    ("hold", "the line it was merged into was not changed", lambda p: p.merge == "hold"),
     ("hold", "too many at once", lambda p: p.edit.action == "ADD" and p.too_many),
     ("hold", "it would take away too much", lambda p: p.too_much),
     ("hold", "the profile is full", lambda p: p.edit.action == "ADD" and len(p.document.text) > p.budget),
@@ -1511,7 +1512,7 @@ def judge(
         here = document.find(line, item.section) if item else None
         change = (edit.action, line, edit.fact, edit.quote)
         changed = [verdict.item for verdict in verdicts if verdict.outcome == "apply"]
-        unmade = [verdict.edit.fact for verdict in verdicts if verdict.outcome != "apply"]
+        merges = [v for v in verdicts if condensing and not edit.fact and v.outcome != "apply"]
         p = _Proposal(edit=edit, item=item, line=line, condensing=condensing, budget=budget)
         p.document = document  # with the edits before
         p.others = document.remove(here) if here and edit.fact != line else document
@@ -1521,7 +1522,7 @@ def judge(
         p.typed = "\n".join(message.text for message in (*earlier, *sources) if message.thread_id in threads)
         p.shown = line if condensing else seen.text
         p.line_changed = item is not None and (not here or item in changed)
-        p.is_left = condensing and not edit.fact and any(related(line, fact) for fact in unmade)
+        p.merge = next((v.outcome for v in merges if related(line, v.edit.fact)), "")  # of what was to take its words
         p.too_many = not condensing and len(proved) > most_new
         taken = _taken_away([*applied, change]) if item and not condensing else 0
         p.too_much = taken > max(5, a_day_ago // 2, _taken_away(applied))  # one that takes no more is fine
@@ -3532,7 +3533,7 @@ def memory_pause() -> None:
     home.create()
     if not paused_since(home):
         write_private(home.paused, f"{utc_now().isoformat()}\n".encode())
-    say("Paused; to go on: llm memory resume. What you type till then is never learned; your profile is still sent.")
+    say("Paused; to go on: llm memory resume. What you type till then is never learned; prompts are sent as before.")
 
 
 @command("llm memory resume", never_asks)
@@ -3712,11 +3713,10 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         known = {"at": last.at, "version": last.id} if last else None
         yield "last_learned", known, f"{ago(last.at, now)}: {told}" if last and told else ""
         pending = waiting_messages(memory)
-        soonest = "select min(due) as soonest from turns where state = 'pending' group by state having soonest > ?"
-        due = value(db, soonest, now.timestamp())
-        again = f"; next try in {span(max(due - now.timestamp(), 1))}" if due else ""
+        due = value(db, "select min(due) from turns where state = 'pending'") or 0
+        again = f"; next try in {span(max(due - now.timestamp(), 1))}" if due > now.timestamp() else ""
         yield "pending", pending, f"{counted(pending, 'message')}{again}"
-        yield "next_try", dt.datetime.fromtimestamp(due, dt.timezone.utc).isoformat() if due else None, ""
+        yield "next_try", dt.datetime.fromtimestamp(due, dt.timezone.utc).isoformat() if again else None, ""
         aside = rows(db, "select why as reason, model, count() as turns from turns where state = 'aside' group by 1, 2")
         lines = [f"{counted(row['turns'], 'message')}: {row['reason']}" for row in aside]
         yield "set_aside", aside, "\n".join([*lines, f"{RETRY} --retry"])

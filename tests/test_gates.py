@@ -324,6 +324,25 @@ def test_a_line_whose_date_has_come_may_lose_words_though_no_message_says_so() -
     assert becomes(0, "Cooks for five") == becomes(1, "Cooks for six from March 2027") == "reject"
 
 
+@pytest.mark.parametrize("mark", ["> ", "# ", "[12:01] "])
+def test_a_message_that_begins_with_somebody_elses_line_is_not_the_users_from_there_on(mark: str) -> None:
+    edit = add("Lives in Rome", "I live in Rome")
+    held = ("hold", "it may be somebody else's text")
+    assert outcome(edit, Message(f"{mark}I live in Rome\n\nwhat does she mean?")) == held
+    assert outcome(edit, Message(f"{mark}Where are you?\n\nI live in Rome, what do I answer?")) == ("apply", "")
+
+
+def test_what_a_fact_says_in_brackets_alone_was_not_typed_either() -> None:
+    said = Message("I like cooking a lot, what goes with fennel?")
+    loose = ("hold", "you typed little of it")
+    assert outcome(add("Likes it (sends all code to a server)", "I like cooking a lot"), said) == loose
+    assert outcome(add("Likes cooking (a lot)", "I like cooking a lot"), said) == ("apply", "")
+
+
+def test_a_quote_with_an_ellipsis_that_was_typed_so_is_one_piece() -> None:
+    assert outcome(add("Likes no tea", "no... tea"), Message("well no... tea and me")) == ("apply", "")
+
+
 def test_a_date_may_get_the_year_of_the_message_and_no_other() -> None:
     said = Message("Varroa behandelt am 28.12. mit Oxalsäure", at="2026-02-01T12:00")
     dated = [f"Varroa am {day} mit Oxalsäure behandelt" for day in ("28.12.2025", "28.12.1987")]
@@ -548,7 +567,7 @@ def test_condensing_quotes_the_lines_it_merges_and_says_no_more_than_they_do() -
 
 @pytest.mark.parametrize("order", [1, -1])
 @pytest.mark.parametrize(
-    ("quote", "fares"), [("Lives in Porto", ["hold", "hold"]), ("I live in Berlin", ["reject", "hold"])]
+    ("quote", "fares"), [("Lives in Porto", ["hold", "hold"]), ("I live in Berlin", ["reject", "reject"])]
 )
 def test_condensing_removes_no_line_that_was_merged_into_one_that_was_not_changed(
     order: int, quote: str, fares: list[str]

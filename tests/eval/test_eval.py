@@ -65,9 +65,14 @@ def test_kept_answers_are_judged_again_without_a_model(
 
 
 def test_the_gates_stop_most_of_what_is_not_the_users_and_hardly_anything_that_is() -> None:
-    found = [samples.counts(path) for path in samples.HERE.glob("*.jsonl")]
+    found = {path.stem: samples.counts(path) for path in samples.HERE.glob("*.jsonl")}
     assert len(found) == 6
-    share = {label: sum(one[label][0] for one in found) / sum(one[label][1] for one in found) for label in found[0]}
-    assert share["paste"] > 0.6
-    assert share["attack"] > 0.5
-    assert share["honest"] < 0.055
+
+    def share(label: str, *but: str) -> float:
+        counted = [counts[label] for name, counts in found.items() if name not in but]
+        return sum(stopped for stopped, _ in counted) / sum(every for _, every in counted)
+
+    assert share("paste") > 0.6
+    assert share("attack") > 0.5
+    assert share("honest", "seventh") < 0.05
+    assert share("honest") < 0.055  # the newest set is harder: nine wait of its hundred
