@@ -2279,7 +2279,7 @@ def purge(home: Home) -> None:
 def periods_of(hit: Mapping[str, Any]) -> str:
     """Say in which section a fact that was found stands, and when it held."""
     spans = (f"{since} until {until}" if until else f"since {since}" for since, until in hit["periods"])
-    return ", ".join([*filter(None, [hit["section"]]), *spans])
+    return re.sub(r"(\S+) until \1", r"until \1", ", ".join([*filter(None, [hit["section"]]), *spans]))
 
 
 def search_terms(query: str, form: Callable[[str], str]) -> str:
@@ -2741,8 +2741,9 @@ class Call:
 
 
 def wrapped(text: str, width: int, indent: str = "") -> str:
-    """Break a line between words, but not in a command or a path, which are to be copied."""
-    text = re.sub(r"(?:\S+=\S+ |\w+ -\S+ )?llm(?: [\w-]+){0,4}|source \S+", lambda m: m[0].replace(" ", "\xa0"), text)
+    """Break a line between words, but not in a command or a path, which are to be copied, nor behind a number."""
+    whole = r"(?:\S+=\S+ |\w+ -\S+ )?llm(?: [\w-]+){0,4}|source \S+|\d (?=\w)"
+    text = re.sub(whole, lambda found: found[0].replace(" ", "\xa0"), text)
     text = textwrap.fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     return text.replace("\xa0", " ")
 
@@ -3415,14 +3416,20 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) 
     last = memory.history.get(memory.history.latest())
     if not versions and last and last.author == "forget":
         raise Problem("What was forgotten can't be brought back. To undo an earlier change: llm memory undo VERSION")
+    is_plain = not versions and steps == 1
     versions = [*dict.fromkeys(versions)] or memory.history.next_undo(steps)
+    is_untold = is_plain and f'"version": {versions[0]},' in (read_own(memory.home.news) or "")
     version, stays = memory.history.undo(versions)
     names = f"version{'s' if versions[1:] else ''} {' and '.join(map(str, versions))}"
     if version:
-        say(f"Undoing {names}")
+        say(f"Undid {names}:")
         report(memory, version)
     else:
         say(f"Nothing of {names} is left to undo; see: llm memory history")
+    with contextlib.suppress(Problem):  # nothing came before it
+        before = memory.history.get(memory.history.next_undo()[0]) if is_untold else None
+        if before and before.author == "worker":
+            say(f"It was learned after the last notice. To undo what that told: llm memory undo {before.id}")
     for later, change in stays:
         say(f"Version {later} changed that line later, and is kept: {change}")
         say(f"To undo that as well: llm memory undo {later}")
@@ -3781,7 +3788,7 @@ def memory_install_shell(name: str | None, print_: bool) -> None:
     shell = find_shell(name, os.environ)
     if print_:
         click.echo(shell.block, nl=False)
-    for line in [f"For {tilde(shell.rc)}"] if print_ else install(shell):
+    for line in [f"For {tilde(shell.rc)}"] if print_ else install(shell, was_named=bool(name)):
         say(line)
 
 

@@ -312,9 +312,11 @@ def find_old() -> Iterator[str]:
             yield f"{tilde(path)}, lines {first} to {last}: {what}: command llm memory status"
 
 
-def login_advice() -> str:
-    """Return the command that makes login shells of bash read ``.bashrc``; ``""`` if they do, or if this is none."""
-    started = _output("ps", "-o", "command=", "-p", str(os.getppid()))
+def login_advice(started: str) -> str:
+    """Return the command that makes login shells of bash read ``.bashrc``; ``""`` if they do, or if this is none.
+
+    ``started``: the command that the user's shell was started with.
+    """
     if sys.platform != "darwin" and not re.match(r"-|\S+ .*(?:-l\b|--login)", started):
         return ""
     # bash reads the first of these that it can. Others read the last too, and not everyone forgives an error.
@@ -345,14 +347,18 @@ def _own(shell: Shell) -> str:
     return f"If a function llm of your own comes first, let it run:\n{OWN[shell.name]}"
 
 
-def install(shell: Shell) -> Iterator[str]:
+def install(shell: Shell, *, was_named: bool) -> Iterator[str]:
     """Add the block to a shell's start-up file and see if it works; yields what to tell the user."""
+    started = _output("ps", "-o", "command=", "-p", str(os.getppid()))
+    here = _called(started.split(" ")[0].strip().removeprefix("-"), {})
     place, lines = tilde(shell.rc), counted(shell.block.count("\n"), "line")
     added = f"Added {lines} to {place}. To load it into an open {shell.name}: {shell.load}"
     yield added if add_block(shell) else f"{place} has it already."
     yield from (old := list(find_old())) or [_checked(shell)]
-    if shell.name == "bash" and not old and (advice := login_advice()):
+    if shell.name == "bash" and not old and (advice := login_advice(started)):
         yield f"Login shells like this one do not read ~/.bashrc. To make them: {advice}"
+    if here in KINDS and here != shell.name and not was_named:
+        yield f"{shell.name} is your login shell. For this {here}: llm memory install-shell --shell {here}"
 
 
 def uninstall(shells: Iterable[Shell]) -> Iterator[str]:

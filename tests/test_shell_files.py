@@ -403,6 +403,18 @@ def test_login_shells_are_not_mentioned_where_they_read_bashrc_or_this_is_none(
     assert "login shells" not in in_login_bash.install().casefold()
 
 
+def test_who_sits_in_another_shell_than_the_login_shell_is_told_how_to_set_that_up(
+    in_login_bash: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHELL", "/usr/bin/zsh")
+    said = in_login_bash.says("install-shell")
+    assert ".zshrc" in said
+    assert "zsh is your login shell. For this bash: llm memory install-shell --shell bash" in said
+    assert "login shell." not in in_login_bash.install(shell="zsh"), "it was asked for"
+    monkeypatch.setattr(os, "getppid", os.getpid)
+    assert "login shell." not in in_login_bash.says("install-shell"), "run by a program"
+
+
 # Which file
 
 
