@@ -180,13 +180,13 @@ class Home:
         return platformdirs.user_log_path("llm-user-memory", appauthor=False) / f"worker-{self.name}.log"
 
     @property
-    def last_use(self) -> float | None:
-        """Return when one of its files was last written, in seconds since 1970; ``None`` if it has none."""
-        times = list[float]()
+    def last_use(self) -> float:
+        """Return when one of its files was last written, in seconds since 1970; 0 if it has none."""
+        times = [0.0]
         for path in (self.profile, self.database, self.journal):
             with contextlib.suppress(FileNotFoundError):
                 times.append(os.path.getmtime(path))
-        return max(times, default=None)
+        return max(times)
 
     def lock_file(self, name: str) -> pathlib.Path:
         """Return the lock of the ``profile`` (held while it changes), of ``learn`` (a batch), or of the ``worker``."""
@@ -445,49 +445,14 @@ def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") ->
 
 
 # -- secrets -----------------------------------------------------------------
-# A table of shapes; libraries cost 0.3–5 s of import and found no more (measured). Patterns match text in lower case, a
-# group marks the secret, a check sees it as typed. Repetitions are bounded: a megabyte must not take minutes.
-
-# fmt: off
-# Random, but public, so it is not looked at: public keys, hashes, images, parameters of addresses.
-_PUBLIC = r"""(?:\baaaa[bce]|;base64,|\bsha\d{1,3}[:-]|\betag[: ]{1,2}(?:w/)?"?|\bpublic[ _-]?key\W{1,9}(?:is[ ])?)
-    [\w/+=-]{10,} | \b(?:pk_(?:live|test)|cus|pi)_\w{14,} | \border[a-z .:#]{1,9}[\d -]{9,} | \b0x[0-9a-f]{8,40}\b
-    | [?&](?!\w{0,30}(?:sig|token|key|secret|auth|pass|code|session|appid))\w{1,30}=[^&\s]{1,300}"""
-# What a password is called, in the languages there are.
-_NAME = r"""(?:(?<!1)pass(?:word|wort|[ ]?phrase|code|wd|ord)|pwd|\bpw|\bmdp|kennwort|schlüssel|wachtwoord|senha
-    |contrase[ñn]a|\bclave|mot[ ]de[ ]passe|lösenord|kodeord|adgangskode|salasana|jelszava?|jelszó|heslo|hasło|lozinka
-    |şifre(?:m?iz|n)?|parolam?|mật[ ]khẩu|kata[ ]sandi|парол[ьа]|κωδικός|密[码碼](?!管理)|パスワード(?!マネ|管理)|\bww
-    |كلمة[ ](?:ال)?(?:مرور|سر)|رمز[ ]عبور|पासवर्ड|סיסמה|รหัสผ่าน|비밀번호|비번|\bpsk|\bcode[ ]wi-?fi|palavra-passe
-    |(?:\b(?:wifi|wlan|wpa)|recovery|backup|rescue)[ -](?:key|code))(?:s|si|m|et|sini)?(?:(?<![!-~])|(?![a-z0-9]))"""
-# What a secret number is called: of a card, a phone, a door, a person; not the pin of a plug, no postal code.
-_DOOR = "(?:door|alarm|gate|unlock|safe|lock|tür|haus|port|entrée|immeuble|garage|puerta|caja|cofre|cancello)"
-_NUMBER = rf"""(?:\bp(?:in|uk)(?:-?[ck]oden?)?(?![ ]\d|[ ]?code.{{0,20}}\d{{5}})|п[иі]н(?:-?код)?|digicode|passcode
-    |keypad|暗証番号|身份证|{_DOOR}\w{{0,8}}(?:[ ][a-z]{{1,8}}){{0,2}}[ -]?(?:combination|[ck]od[eo][nt]?)(?:['’]s)?
-    |(?:backup|recovery)[ -]codes?(?:[^\n\d]{{1,60}}\n)?|(?:upi|atm|sim|card|bank|phone)[ ]p(?:in|uk)
-    |\b(?:ssn|pesel|sécu|dni|cpf|bsn|nif|aadhaar|personnummer|steuer-?id|kimlik|social[ ]security|national[ ]insurance)
-    |пароль|密[码碼]|비밀번호|비번
-    |\bkod(?:en)?[ ](?:do|till?)|\bcode[ ]for[ ][^\n\d,.:]{{1,40}}[ ]is(?=[ ]\d{{4}})|код[ ](?:от[ ]|від[ ])?домофона
-    |\bcode[ ](?:fürs?|zum|zur|van)|\bc(?:[oó]d(?:e|ice|igo)|lave)[ ](?:\w{{1,3}}['’ ]){{0,3}}{_DOOR}\w{{0,4}})"""
-# Between a name and its secret: a word of another script, or some like "for the router is"; then, perhaps, a sign.
-_GAP = r"""(?:[^!-~\n]{0,16}|(?:[ ](?!(?:and|but|or|in|since|before|after)\b)[^\s\d:=,!?;]{1,18},?){0,12})["']?
-    (?:\s?[:=—–]{1,2}>?\s{0,3}|[ ]|(?<![ -~]))["'`“„«「]?"""
-# A word of any signs; but no placeholder, and no code that fetches the value.
-_VALUE = r"""(?![<{%&\[]|\.[*+]|[?+-][\w ]{0,30}\}|\$(?:[{(]|\w+(?!\S))|\*{3}|x{4}|your|[\w.]{0,40}[\w)][(\[<])
-    [!#-&(-_a-~À-ӿ]{4,100}(?<![,.;:?)\]}])"""
-# One with letters, and digits or signs, but no technique, version, time or date.
-_CODED = rf"""(?=[!-~à-ӿ]{{0,30}}(?:\d|[a-z][!#$%&*+^][a-z]))(?=[!-~à-ӿ]{{0,30}}[a-zà-ӿ])
-    (?!1pass|(?:sha|utf|base|aes|wpa|ipv|oauth|argon|python|windows)-?\d|\d{{1,4}}[:./-]\d){_VALUE}"""
-# What is said about passwords.
-_SAID = r"""(?:(?:in)?(?:correct|valid)(?![\w-]|[ ]\w)
-    |(?:(?:my|1)?pass(?:word)?|guest|none|null|true|false|changeme|about|from|very|strong|short|long|wrong|easy|empty
-      |safe|same|what|case|still|only|just|good|better|[a-z]{0,12}(?:ed|en|ing|[ai]ble|ory|ive|ly))(?![\w!@#-]))"""
+# A secret has a shape of its own, or it stands behind its name. Libraries cost 0.3–5 s of import and found no more.
+# Patterns match text in lower case, a group marks the secret; repetitions are bounded: no text must take minutes.
 
 
 def _random(token: str) -> bool:
     """Tell a random token from a name: letter pairs common in languages are rare in its longest piece."""
     pairs = "th he in er an re on at en nd ti es or te ed is it al ar st nt ng se as om le ve co me de ri ro ne ra li"
-    pieces = re.split(r"[\W_]", token)
-    piece = longest if len(longest := max(pieces, key=len)) > 6 else "".join(pieces)
+    piece = max(re.split(r"[^\w ]|_", token), key=len).replace(" ", "")
     common = sum(pair.lower() in pairs for pair in re.findall("(?=([A-Za-z][a-z]|[A-Z][A-Z]))", piece))
     return len(piece) >= 10 and not piece.isdigit() and len(set(piece)) > 5 and common < 0.18 * len(piece)
 
@@ -501,50 +466,82 @@ def _iban(number: str) -> bool:
     return int("".join(str(int(char, 36)) for char in (number[4:] + number[:4]).replace(" ", ""))) % 97 == 1
 
 
-SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (  # kind, check and pattern
+# fmt: off
+# Random, but public, so it is not looked at: public keys, hashes, images, parameters of addresses.
+_PUBLIC = r"""(?:\baaaa[bce]|;base64,|\b(?:sha\d{1,3}|h1)[:-]|etag:?[ ](?:w/)?"?|public[ _-]?key\W{1,9})[\w/+=-]{10,}
+    | \b(?:pk_(?:live|test)|cus|pi|req)[_-]\w{14,} | \border[a-z .:#]{1,9}[\d -]{9,} | \b0x[0-9a-f]{8,40}\b
+    | [?&](?!\w{0,30}(?:sig|token|key|secret|auth|pass|code|session|appid))\w{1,30}=[^&\s;]{1,300}"""
+# Between a name and its value: a sign or "is", or a quotation mark a few words later; or the rest of the sentence.
+_SIGN = r"""(?:["'\]]{0,2}(?:\s?[:=：]{1,2}>?\s{0,3}|[是为は]|,[ ](?=["'])|[ ](?:is|was)[ :]{1,2})["'`“„«「]?
+    |[^\n"'`“„«「.;]{0,40}[ :=]["`“„«「])"""
+_END = r"(?:[.!?;][ \n]|[。，]|,(?=[^!-~\s])|\n(?![a-z\d-]*\d)|\b(?:and|but|or|since|before|after)\b)"
+_GAP = rf"""{_SIGN}?(?:(?:(?!{_END})[\s\S]){{0,100}}?(?:(?<![!-~])|(?<=[ ]["'`(*\#])))??"""
+# A placeholder, or what is said about passwords.
+_SAID = r"""(?:[<{%&\[(]|\.[*+]|[?+-][\w ]{0,30}\}|\$(?:[{(]|\w+(?![^\s"']))|\*{3}|x{4}|your|https?:
+    |~?/\w+/|in(?:correct|valid)\b|(?:correct|valid)(?![\w-]|[ ]\w)
+    |(?:(?:my|1)?pass(?:word)?|guest|none|null|true|false|changeme|about|from|very|strong|short|long|wrong|easy|empty
+      |safe|same|what|case|still|only|just|good|better|[a-z]{0,12}(?:ed|en|ing|[ai]ble|ory|ive|ly))(?![\w!@#-]))"""
+# A word of any signs, but no code that fetches the value.
+_WORD = rf"(?!{_SAID}|[\w.]{{0,40}}[\w)][(\[<])[!#-&(-_a-~À-ӿ]{{4,100}}(?<![,.;:?)\]}}])"
+# One with letters, and digits or signs, but no technique, version, unit, time or date.
+_CODED = rf"""(?=[!#-&(-~à-ӿ]{{0,30}}(?:\d|[a-z][!#$%&*+^][a-z]))(?=[!#-&(-~à-ӿ]{{0,30}}[a-zà-ӿ])(?!1pass
+    |\d{{1,4}}[:./-]\d|(?:sha|utf|base|aes|wpa|ipv|oauth|argon|python|windows)-?\d|\d{{1,3}}[a-z]{{1,2}}\b){_WORD}"""
+_CODES = rf"{_CODED}(?:[ ,;\n]{{1,2}}{_CODED}){{0,20}}|\d{{6,20}}(?!\d)|\d{{4}}(?:[ ]\d{{4}}){{2,5}}"
+_QUOTED = rf"""(?<=["'`“„«「])(?!{_SAID})[^\n"'`”“»」]{{4,100}}(?=["'`”“»」])"""
+_WORDS = rf"{_WORD}(?:(?<=[a-z]{{4}})(?:[ ][a-z\d]{{4,12}}){{1,7}}(?=[.,\n]|\Z))?"
+_NUMBER = r"""(?:[a-z]{2}[ ]|[a-z])?(?!\d{4}-\d\d-|\d+\.\d+\.)
+    \d(?:[ .-]?\d|[a-fа-я]|[ ]?[,;/]?[ \n](?=\d{4})){3,}(?:[ ]?[a-z]\b)?(?![\w%]|[.,]\d)
+    |(?:(?:zero|oh|one|two|three|four|five|six|seven|eight|nine)[ ,-]{0,2}\b){4,8}"""
+# What secrets are called, in the languages there are; not the pin of a plug, no postal code.
+_PASSWORD = r"""(?:(?:(?<!1)pass(?:word|wort|[ ]?phrase|code|wd|ord)|pwd|\bpw|\bmdp|kennwort|schlüssel|wachtwoord|senha
+    |contrase[ñn]a|\bclave|mot[ _]de[ _]passe|lösenord|kodeord|adgangskode|salasana|jelsz[aó]|heslo|hasło|lozinka
+    |şifre|parola|mật[ ]khẩu|kata[ ]sandi|парол[ьа]|κωδικός|密[码碼](?!管理)|パスワード(?!マネ|管理)|비밀번호|비번
+    |סיסמה|รหัสผ่าน|كلمة[ ](?:ال)?(?:مرور|سر)|رمز[ ]عبور|पासवर्ड|\bpsk|securestring|palavra-passe|\bcode[ ]wi-?fi
+    |\bcl[ée]\b|\bww(?!w)|(?:\b(?:wifi|wlan|wpa)|recovery|backup|rescue)[ -](?:key|codes?))(?![@-])
+    |(?:(?:\b|_)pass|[a-z][_-](?:key|token|secret))(?=["'\])]{0,2}\s?[:=]|[ ]["']?\S*\d))"""  # noqa: S105
+_LOGIN = r"""(?:(?:(?<![/\w])(?:log[ ]?in|user(?:name)?|admin|root|auth)|[ ]-u)\b[^\n:/|,%]{0,40}?
+    (?:[:/|,%]|[ ]and[ ]|[ ]-p[ ])|\b(?:mysql|mongo|mosquitto|sshpass|redis)\w*\b[^\n|;]{0,60}?[ ]-[ap]
+    |-\w{0,12}pass)["']?[ ]?["']?"""
+_KEY = r"""(?<!public[ _-])(?<!cache[ _-])(?<!pub)(?:key|token|secret|credential|\bpat|auth|\bsig|appid|\blogin|bearer
+    |basic|\bsession|\w{0,9}s(?:ession_?|es)?id)(?:_id)?s?(?![a-z])"""
+_DOOR = r"""(?:door|alarm|antifurto|disarm|gate|lock|safe|tür|haus|port(?:e|a|al|en)?\b|port(?=kod)|entr[ée]e|immeuble
+    |garage|puerta|caja|cofre|cancello|bram|drzwi|dörr|deur|slot|kluis|kapı|двер|домофон|подъезд|ворот)"""
+_CODE_OF = r"(?:[ck][oó]d(?:e|o|en|et|ice|igo)?|код|[ck]ombina[a-z]{3,5})"
+_NUMBERED = rf"""(?:\b(?:puk|pin)(?:-?{_CODE_OF})?(?:['’]s)?(?![ ]\d+[ ](?:of|on|is|to)\b|[ ]?code.{{0,20}}\d{{5}})
+    |п[иі]н(?:-?код)?|keypad|geheimzahl|digicode|passcode|暗証番号|身份证|пароль|密[码碼]|비밀번호|비번|आधार[ ]नंबर
+    |{_DOOR}[^\n.]{{0,20}}?{_CODE_OF}\b(?:['’]s)?|{_CODE_OF}\b[^\n.\d]{{0,20}}?{_DOOR}\w*|\bcode[ ](?:fürs?|zum|zur|van)
+    |\b(?:the|der|le|el|il)[ ]code(?=[ ](?:is|ist|est)\b|:)|(?:backup|recovery)[ -]codes?
+    |\bc[oó]d\w+[ ]de[ ](?:recup|respal|secour)\w+|\b(?:passport|account)[ ](?:no\b\.?|nr\b\.?|number)
+    |\b(?:ssn|pesel|sécu|dni|cpf|bsn|nif|aadhaar|personnummer|steuer-?id|kimlik|(?:social[ ]sec|national[ ]ins)\w+))"""
+SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (  # kind, check of what was typed, and pattern
     ("a private key", bool, r"""-----begin[ ][a-z ]{0,30}private[ ]key[^-]{0,9}-----(?:\s|\\[rn])*
         [\w+/=][^-]+(?:-(?!----)[^-]*)*(?:-----end[^-]{0,40}-----)?
         |private-lines:[ ]\d+\s+([\w+/=]{20,}(?:\n[\w+/=]+(?![\w-]*:))*)"""),
     # With a provider's prefix: ghp_…, sk-…, xoxb-…, GOCSPX-…, SG.…; or in groups.
     ("a key or token", _random, r"""\b(?:[a-z]\w{0,14}_|(?:[spr]k|x[a-z]{3,6}|gocspx|key|gl[a-z]{2,5})[.-]
         |(?:ya29|s[gl]|dp\.\w\w)\.|1//0)(?=[\w.+/~$-]{0,99}\d|[a-z]{30})[\w.+/~$-]{16,}|\b[0-9a-f]{32}-us\d\d?\b
-        |\b(?=[a-z\d]{5}-)(?:[a-z\d]{5}[-\n ]){4,40}[a-z\d]{5}\b
-        |\b(?=[a-z ]{0,30}[2-7])(?=[a-f2-7 ]{0,30}[g-z])(?:[a-z2-7]{4}[ ]){3,15}[a-z2-7]{4}\b"""),
-    # A long run of letters and digits, but no hash, path, ULID or coin address.
+        |\b(?=[a-z ]{0,30}[2-7])(?=[a-f2-7 ]{0,30}[g-z])(?:[a-z2-7]{4}[ ]){3,15}[a-z2-7]{4}\b
+        |(?<=["'])(?:[a-z]{4}[ ]){3}[a-z]{4}(?=["'])"""),
+    # A long run of letters and digits, but no hash, path, ULID or coin address; or in the address of a webhook.
     ("a key or token", _random, r"""(?<![\w/+.~-])(?:\d{8,10}:)?(?=[\w+/~-]*\d)(?=[\w+/~-]*[g-z])(?=[\w+/~-]*[^\W_]{12})
-        (?!/?\w{1,10}/|(?:[\w+/~-]*[_-])?i?[0-9a-f]{17,}\b|[0-7]\w{25}\b|[13]\w{25,33}\b|0x\w{40}\b
-          |(?:bc|age|npub|addr)1|baf|qm)[\w+/~-]{20,}(?:\.[\w-]{4,}){0,4}={0,2}"""),
-    # What is called a key, token or session; or stands in the address of a webhook.
-    ("a key or token", _random, rf"""(?:(?<!public[ _-])(?<!cache[ _-])(?<!pub)(?:key|token|secret|credential|\bpat|auth
-        |\bsig|appid|\blogin|bearer|basic|\bsession|\w{{0,9}}s(?:ession_?|es)?id)(?:_id)?s?{_GAP}
-        ((?=\D{{0,30}}\d)[\w.~+/=%:-]{{10,}}) | hooks?[./][\w./-]{{1,60}}/([\w-]{{20,}}))"""),
+        (?!/?\w{1,10}/|[0-7]\w{25}\b|[13]\w{25,33}\b|(?:bc|age)1)[\w+/~-]{20,}(?:\.[\w-]{4,}){0,4}={0,2}
+        |hooks?[./][\w.-]{1,40}/((?:[\w-]{1,20}/){0,4}[\w-]{20,})"""),
     ("a login in an address", bool, r"""://(?:[^\s/:@]{0,200}:(?!(?:[<{*[][^\s/]*|\$\w+|pass(?:word)?|guest)@)
         ([^\s/]{1,200})|([^\s/:@]{20,200}))@"""),
-    # Behind its name or the user's, with letters and digits.
-    ("a password", bool, rf"""(?:(?:{_NAME}|\bcl[ée]\b)(?:{_GAP}|[^\n"'`“„]{{0,40}}[ ]["'`“„])
-        |(?<!/)\b(?:log[ ]?in|user(?:name)?)(?:[ ](?:is|with))?[ :="']{{1,3}}[\w.@-]{{1,40}}
-          (?:[ ]?[:/|,][ ]?|[ ]and[ ])["']?
-        |\b(?:admin|root)(?::|[ ](?:/|and)[ ])["']?|[ ](?:-u|--user)[ =]["']?[\w.@-]{{1,40}}[:%]
-        |\b(?:mysql|mongo|mosquitto|sshpass|redis)\w*\b[^\n|;]{{0,60}}?[ ]-[ap][ ]?["']?|-\w{{0,12}}pass[ ])
-        ({_CODED}(?:[ ,;\n]{{1,2}}{_CODED}){{0,20}}|\d{{8,20}}(?!\d))"""),
-    # Behind its name and a sign, or "is"; then it may be a word or more.
-    ("a password", bool, rf"""(?:{_NAME}|(?:\b|_)pass|[a-z][_-](?:key|token|secret))["']?
-        (?:\s?[:=：]{{1,2}}\s{{0,3}}|(?<=["']),[ ]?|[ ](?:is|was)[ :])["'`“„「]?
-        (?!{_SAID})({_VALUE}(?:(?<=[a-z]{{4}})(?:[ ][a-z\d]{{4,12}}){{1,7}}(?=["'`”」.,\n]|\Z))?)"""),
-    ("a secret number", bool, rf"""{_NUMBER}{_GAP}[*#]?
-        ((?:[a-z]{{2}}[ ]|[a-z])?(?!\d{{4}}-\d\d-|\d+\.\d+\.)\d(?:[ .-]?\d|[a-f]|\n(?=\d{{4}})){{3,}}(?:[ ]?[a-z]\b)?
-        (?![\w%]|[.,]\d)|(?:(?:zero|oh|one|two|three|four|five|six|seven|eight|nine)[ ,-]{{0,2}}\b){{4,8}})
-        |\bpin(?:['’]s)?[ ](\d{{4,8}})(?=[,.;!?\n]|\Z) | \bcv[vc]2?(?:[ ]code)?(?:[ ]is)?[ :=]{{1,2}}(\d{{3,4}})\b
-        |\b(\d{{3}}-\d\d-\d{{4}}|\d{{3}}\.\d{{3}}\.\d{{3}}-\d\d|\d{{6}}-[1-8]\d{{6}}|\d{{6}}(?:-\d{{6}}){{7}}
-          |[a-z]{{6}}\d\d[a-z]\d\d[a-z]\d{{3}}[a-z])(?![\w-])"""),
-    # The words of a wallet, below a heading.
-    ("a password", bool, r"""(?:phrase|frase|\bseed\b|\b(?:recovery|wallet|12|24)[ ]words)[^.\n]{0,30}?
-        (?:[ ](?:is|are|es|est|ist|è|é)[ ]|:\s|\n|[^.\n]{0,50}?[:?][ ](?=(?:[a-z]{3,8}[ ]){11}))(?:1[.):]?[ ])?
-        ((?:[a-zà-ÿ]{3,8},?[ \n](?:\d\d?[.):]?[ ])?){5,23}[a-zà-ÿ]{3,8})"""),
     ("a card number", _luhn, r"""(?<![\w.+-])(?:[2-6]\d{3}(?:[ .-]?\d{4}){3}|3[0-46-9]\d\d[ .-]?\d{6}[ .-]?\d{4,5})
         (?![\w-]|[ .]\d{4})"""),
     ("a bank account number", _iban, r"""\b[a-z]{2}\d{2}(?:[ ]?[a-z0-9]{4}(?:[ ]?(?=[a-z]{0,3}\d)[a-z0-9]{1,4}){2,7}
         |[a-z0-9]{11,30})\b"""),
+    ("a secret number", bool, r"""\bcv[vc]2?(?:[ ]code)?(?:[ ]is)?[ :=]{1,2}(\d{3,4})\b|\b(\d{3}-\d\d-\d{4}
+        |\d{3}\.\d{3}\.\d{3}-\d\d|\d{6}-[1-8]\d{6}|\d{6}(?:-\d{6}){7}|[a-z]{6}(?:\d\d[a-z]){2}\d{3}[a-z])(?![\w-])"""),
+    # The words of a wallet, below a heading.
+    ("a password", bool, r"""(?:phrase|frase|фраза|\bseed\b|\b(?:recovery|wallet|12|24)[ ]words)[^.\n]{0,50}?
+        (?:[ ](?:is|es|est|ist|è|é)[ ]|[:?]\s|\n)(?:1[.):]?[ ])?
+        ((?:[a-zà-ÿ]{3,8},?[ \n](?:\d\d?[.):]?[ ])?){5,23}[a-zà-ÿ]{3,8})"""),
+    ("a password", bool, rf"{_PASSWORD}(?:{_SIGN}({_QUOTED}|{_CODES}|{_WORDS})|{_GAP}({_CODES}))"),
+    ("a password", bool, rf"{_LOGIN}({_CODES})"),
+    ("a key or token", _random, rf"{_KEY}{_GAP}({_CODED})"),
+    ("a secret number", bool, rf"{_NUMBERED}{_GAP}({_NUMBER})"),
 )
 # fmt: on
 
@@ -554,8 +551,8 @@ def find_secrets(text: str) -> list[tuple[int, int, str]]:
     text = text.replace("İ", "I").replace("\u212a", "K")  # in lower case one is longer, and one is another letter
     low = re.sub(f"(?ax){_PUBLIC}", lambda found: "\n" * len(found[0]), text.lower())
     found: list[tuple[int, int, str]] = []
-    for kind, check, row in SECRETS:
-        places = (match.span(match.lastindex or 0) for match in re.finditer(f"(?ax){row}", low))
+    for kind, check, pattern in SECRETS:
+        places = (match.span(match.lastindex or 0) for match in re.finditer(f"(?ax){pattern}", low))
         found += [(start, end, kind) for start, end in places if check(text[start:end])]
     odd = {text[at:end]: kind for at, end, kind in found[:50] if end - at > 5 and not text[at:end].isalpha()}
     again = ((*match.span(), odd[one]) for one in odd for match in re.finditer(re.escape(one), text))  # elsewhere
@@ -572,7 +569,7 @@ def mask_secrets(text: str) -> str:
 
 
 def without_masks(text: str) -> str:
-    return re.sub("|".join(rf"\[{kind[2:]}\]" for kind, _, _ in SECRETS), "", text)
+    return re.sub("|".join(rf"\[{kind[2:]}\]" for kind, *_ in SECRETS), "", text)
 
 
 def why_secret(text: str) -> str:
@@ -825,17 +822,13 @@ def keep_as(path: pathlib.Path, kind: str) -> None:
     tell(f"{path.name} could not be read, and is kept as {tilde(kept)}")
 
 
-def create_tables(db: Any) -> None:
-    migrations = Migrations(f"llm-user-memory-{SCHEMA}")
+migrations = Migrations(f"llm-user-memory-{SCHEMA}")
 
-    @migrations()
-    def m001_tables(db: Any) -> None:
-        for statement in TABLES.split(";"):
-            db.execute(statement)
 
-    db.execute("begin immediate")  # two processes may be the first
-    migrations.apply(db)
-    db.execute("commit")
+@migrations()
+def m001_tables(db: Any) -> None:
+    for statement in TABLES.split(";"):
+        db.execute(statement)
 
 
 def rows(db: Any, sql: str, *values: object) -> list[dict[str, Any]]:
@@ -1045,8 +1038,7 @@ class History:
             return text
 
         sql = "update versions set undoes = ? where id = ?"
-        version = self.change("undo", make, lambda new: self.db.execute(sql, [json.dumps(versions), new]))
-        return version, stays
+        return self.change("undo", make, lambda new: self.db.execute(sql, [json.dumps(versions), new])), stays
 
     def _without(self, version: int, text: str, stays: list[tuple[int, Change]]) -> str:
         """Return a text without what a version changed; what was changed again ``stays``."""
@@ -1199,7 +1191,9 @@ class Memory(contextlib.AbstractContextManager["Memory"]):
         try:
             self.db.execute("pragma secure_delete = on")
             if value(self.db, "pragma user_version") != SCHEMA:
-                create_tables(self.db)
+                self.db.execute("begin immediate")  # two processes may be the first
+                migrations.apply(self.db)
+                self.db.execute("commit")
             if get_state(self.db, "unclean"):
                 clean_up(self)
         except BaseException as error:
@@ -1415,10 +1409,10 @@ def _digits(text: str) -> set[str]:
     return {*re.findall(r"\d+", text), *long, *(f"{float(k.replace(',', '.')) * 1000:.0f}" for k in thousands)}
 
 
-def _is_expected(number: str, typed: set[str], years: Iterable[int]) -> bool:
+def _is_expected(number: str, typed: set[str], years: Iterable[int], free: bool) -> bool:
     """Tell whether a number need not be typed: small, half past, in words, a year near the message's or of an age."""
     if re.fullmatch(r"(?:[012]?\d|3[01])(?:[:.,](?:00?|15|30|45|5))?", number) or (not typed and len(number) < 3):
-        return True
+        return free
     ages = [year - int(number) for year in years if re.fullmatch(r"(?:19|20)\d\d", number)]
     return any(abs(age) <= 3 or not typed or typed & {str(age - 1), str(age), str(age + 1)} for age in ages)
 
@@ -1442,6 +1436,9 @@ def _untyped(p: _Proposal) -> str:
     together = re.sub(r"\W", "", folded(known))
     typed, numbers = _digits(p.typed), _digits(known)
     years = [int(message.at[:4]) for message in p.pieces.values() if message.at]
+    # A small number need not be typed, but not in place of one that was.
+    in_place = {int(number) for number in _digits(p.edit.quote)} - {int(number) for number in _digits(p.edit.fact)}
+    free = min(in_place, default=100) > 99
     fact, strange = re.sub(r"['’]s\b", "", p.edit.fact), list[str]()
     for token in filter(None, (found.strip(".,:;-/'’") for found in re.findall(_TOKEN, fact))):
         bare, is_known = re.sub(r"\W", "", folded(token)), True
@@ -1449,7 +1446,7 @@ def _untyped(p: _Proposal) -> str:
             is_known = bare in together or all(has_form(part, known) for part in words(token))
         elif token[0].isdigit():
             parts = re.split(r"[.](?=\d\d?[.]\d{4}$|\d{4}$)", token)  # of a date with its year: 28.12.2025
-            is_known = bare in numbers or all(one in numbers or _is_expected(one, typed, years) for one in parts)
+            is_known = bare in numbers or all(one in numbers or _is_expected(one, typed, years, free) for one in parts)
         strange += [] if is_known else [f"“{token}”"]
     return ", ".join(strange[:3])
 
@@ -1770,6 +1767,7 @@ def check_learning(home: Home, settings: Settings) -> None:
 
 
 def as_shown(text: str, longest: int = LONGEST_MESSAGE) -> str:
+    text = text if len(text) < 60_000 else text[:30_000] + CUT + text[-30_000:]  # a search for secrets takes time
     text, half = mask_secrets(text), (longest - len(CUT)) // 2
     return text if len(text) <= longest else text[:half] + CUT + text[-half:]
 
@@ -1911,10 +1909,8 @@ class Learner(NamedTuple):
         memory, verdicts = self.memory, tuple[Verdict, ...]()
         condensing, past = batch.author == "condense", batch.author == "past"
         # It changes when the user forgets or clears anything: a fact may be made of all that the model was shown.
-        forgot = "select max(id) from versions where author = 'forget'"
-        cleared = "select value from state where key = 'cleared'"
-        taken_back = f"select count(*), ({forgot}), ({cleared}) from turns where state = 'forgotten'"
-        known = rows(memory.db, taken_back)
+        taken_back = "select group_concat(value) from state where key in ('cleared', 'forgot')"
+        known = value(memory.db, taken_back)
         seen, own, budget = Document(read_profile(memory.home.profile)), frozenset[str](), self.settings.budget
         if past:  # show the model what waits already, so that it is not proposed twice
             found = "state = 'waiting' and past and action = 'ADD' order by id desc limit 200"
@@ -1942,7 +1938,7 @@ class Learner(NamedTuple):
             off = paused_since(memory.home) or not memory.is_in_place()
             # If the user has reworded a line that is to be changed, the model has to see that first.
             reworded = any(v.item and not now.find(v.item.text, v.item.section) for v in verdicts)
-            if off or reworded or rows(memory.db, taken_back) != known:
+            if off or reworded or value(memory.db, taken_back) != known:
                 raise Busy("The profile was changed meanwhile, so nothing was done; try again")
             return text if past else after.text
 
@@ -1958,9 +1954,9 @@ class Learner(NamedTuple):
     def _ask_for_edits(self, model: str, request: str) -> list[Edit]:
         db, now = self.memory.db, self.memory.now()
         day_ago = (now - dt.timedelta(days=1)).isoformat()
-        last = rows(db, "select at, outcome from requests where model = ? order by id desc limit ?", model, MOST_MISSES)
-        misses = [row for row in last if row["outcome"] == "form"]
-        asked_enough = len(misses) == MOST_MISSES and misses[0]["at"] > day_ago
+        last = "select at, outcome from requests where model = ? order by id desc limit ?"
+        missed = f"select sum(outcome = 'form') = ? and max(at) > ? from ({last})"
+        asked_enough = value(db, missed, MOST_MISSES, day_ago, model, MOST_MISSES)
         for _ in range(0 if asked_enough else 2):
             row = {"at": now.isoformat(), "model": model, "outcome": "failed", "read": 0, "written": 0}
             id = db["requests"].insert(row).last_pk
@@ -2242,6 +2238,7 @@ def forget(memory: Memory, says: Callable[[str], bool]) -> None:
             db.execute("update turns set state = 'forgotten', why = '' where id = ?", [id])
         for sql in _FORGET.split(";"):
             db.execute(sql)
+        set_state(db, "forgot", memory.now().isoformat())
         set_state(db, "unclean", 1)
         if db["embeddings"].exists():
             known = "select cast(id as text) from lines where fact != ?"
@@ -2921,17 +2918,6 @@ RETRY = "To try again (for another model, put LLM_MEMORY_MODEL=NAME in front): l
 LLM_KEEPS = "llm's own log, {}, still has your conversations, with the profile in them; llm -c sends them again."
 
 
-def span(seconds: float) -> str:
-    sizes = {"day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
-    unit = next((unit for unit, size in sizes.items() if seconds >= size), "second")
-    return counted(int(seconds // sizes[unit]), unit)
-
-
-def ago(at: str, now: dt.datetime) -> str:
-    seconds = (now - dt.datetime.fromisoformat(at)).total_seconds()
-    return f"{span(seconds)} ago" if seconds >= 60 else "just now"
-
-
 def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None:
     """Print a line, unless JSON is wanted; for a terminal wrapped, coloured and without control characters."""
     text = lead + line
@@ -3050,7 +3036,7 @@ def open_memory(home: Home | None = None, *, looking: bool = False) -> Iterator[
     """Open a profile, the one in use if none is named; ``looking`` creates nothing, and sees what others did to it."""
     home = home or Home.in_use()[-1]
     say(near_name(home))
-    with Memory(home, create=not looking or home.last_use is not None) as memory:
+    with Memory(home, create=not looking or bool(home.last_use)) as memory:
         try:
             if looking:
                 memory.history.settle()
@@ -3117,7 +3103,7 @@ def memory_show(settings: Settings, ids: bool) -> Any:
                     why = f"Nothing is remembered yet; {counted(to_review, 'edit')} to review: llm memory review"
                 elif last and last.author != "forget" and any(change.before for change in last.changes):
                     undo = f"To undo that: llm memory undo {last.id}"
-                    why = f"The profile was emptied {ago(last.at, memory.now())}. {undo}"
+                    why = f"The profile was emptied on {local_date(last.at, TO_THE_MINUTE)}. {undo}"
             say(for_profile(why, home.name))
             continue
         marks = {item.line: f"[{id}] " for id, item in document.ids.items()} if ids else {}
@@ -3140,10 +3126,10 @@ def memory_profiles() -> Any:
         in_use, facts = home.name in [one.name for one in Home.in_use()], None
         with contextlib.suppress(Problem):
             facts = len(Document(read_profile(home.profile)).items)
-        at = home.last_use and dt.datetime.fromtimestamp(home.last_use, dt.timezone.utc).isoformat()
+        at = dt.datetime.fromtimestamp(home.last_use, dt.timezone.utc).isoformat() if home.last_use else None
         found.append({"name": home.name, "in_use": in_use, "facts": facts, "last_use": at})
         size = "can't be read" if facts is None else counted(facts, "fact")
-        used = f"used {ago(at, utc_now())}" if at else "never used"
+        used = f"used {local_date(at, TO_THE_MINUTE)}" if at else "never used"
         write(f"{'*' if in_use else ' '} {home.name:<12}  {size}, {used}")
     return found
 
@@ -3416,9 +3402,8 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) 
     last = memory.history.get(memory.history.latest())
     if not versions and last and last.author == "forget":
         raise Problem("What was forgotten can't be brought back. To undo an earlier change: llm memory undo VERSION")
-    is_plain = not versions and steps == 1
+    untold = "" if versions else read_own(memory.home.news) or ""
     versions = [*dict.fromkeys(versions)] or memory.history.next_undo(steps)
-    is_untold = is_plain and f'"version": {versions[0]},' in (read_own(memory.home.news) or "")
     version, stays = memory.history.undo(versions)
     names = f"version{'s' if versions[1:] else ''} {' and '.join(map(str, versions))}"
     if version:
@@ -3426,10 +3411,8 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) 
         report(memory, version)
     else:
         say(f"Nothing of {names} is left to undo; see: llm memory history")
-    with contextlib.suppress(Problem):  # nothing came before it
-        before = memory.history.get(memory.history.next_undo()[0]) if is_untold else None
-        if before and before.author == "worker":
-            say(f"It was learned after the last notice. To undo what that told: llm memory undo {before.id}")
+    if f'"version": {versions[0]},' in untold:
+        say("No prompt had told you of this yet. For what was learned before it: llm memory history")
     for later, change in stays:
         say(f"Version {later} changed that line later, and is kept: {change}")
         say(f"To undo that as well: llm memory undo {later}")
@@ -3718,12 +3701,13 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         changes = [one for one in last.changes if FORGOTTEN not in one] if last else []
         told = "; ".join(str(one) for one in changes if has(one.after) or not (one.after or has(one.before)))
         known = {"at": last.at, "version": last.id} if last else None
-        yield "last_learned", known, f"{ago(last.at, now)}: {told}" if last and told else ""
+        yield "last_learned", known, f"{local_date(last.at, TO_THE_MINUTE)}: {told}" if last and told else ""
         pending = waiting_messages(memory)
         due = value(db, "select min(due) from turns where state = 'pending'") or 0
-        again = f"; next try in {span(max(due - now.timestamp(), 1))}" if due > now.timestamp() else ""
-        yield "pending", pending, f"{counted(pending, 'message')}{again}"
-        yield "next_try", dt.datetime.fromtimestamp(due, dt.timezone.utc).isoformat() if again else None, ""
+        again = dt.datetime.fromtimestamp(due, dt.timezone.utc).isoformat() if due > now.timestamp() else ""
+        soon = f"; next try at {local_date(again, '%H:%M')}" if again else ""
+        yield "pending", pending, f"{counted(pending, 'message')}{soon}"
+        yield "next_try", again or None, ""
         aside = rows(db, "select why as reason, model, count() as turns from turns where state = 'aside' group by 1, 2")
         lines = [f"{counted(row['turns'], 'message')}: {row['reason']}" for row in aside]
         yield "set_aside", aside, "\n".join([*lines, f"{RETRY} --retry"])

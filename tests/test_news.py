@@ -168,7 +168,7 @@ def test_a_model_that_fails_is_told_by_status_alone(user: User) -> None:
     with user.memory() as opened:
         opened.db.execute("update turns set due = due + 600")  # however slow this machine is
     status = user.run("status")[0]
-    assert re.search(r"Waiting +1 message; next try in \d+ minutes", status)
+    assert re.search(r"Waiting +1 message; next try at \d\d:\d\d", status)
     assert "no credit" in status
     with user.memory() as opened:
         opened.db.execute("insert into turns (id, at, state) values ('another', '2026-11-20T12:00', 'pending')")
@@ -200,17 +200,17 @@ def test_update_does_not_say_that_nothing_is_new_when_something_is_held(user: Us
     assert "Nothing new" not in said
 
 
-def test_undo_of_what_no_prompt_has_told_names_the_change_that_one_has(known: User) -> None:
+def test_undo_of_what_no_prompt_has_told_says_so(known: User) -> None:
     learns(known, "ADD | Interests | Plays chess")
     assert told(known).endswith("(undo: llm memory undo)")
     learns(known, "ADD | Interests | Plays go")
     said = known.run("undo")[1]
     assert known.facts == [LEEDS, SHORT, "Plays chess"]
-    assert "It was learned after the last notice. To undo what that told: llm memory undo 2\n" in said
-    assert "notice" not in known.run("undo", "2")[1]
+    assert "No prompt had told you of this yet. For what was learned before it: llm memory history\n" in said
+    assert "No prompt" not in known.run("undo", "2")[1]
     learns(known, "ADD | Interests | Plays golf")
     assert told(known).endswith("(undo: llm memory undo)")
-    assert "notice" not in known.run("undo")[1], "it was told"
+    assert "No prompt" not in known.run("undo")[1], "it was told"
 
 
 def test_two_prompts_that_end_at_once_tell_it_once_and_nothing_has_failed(

@@ -476,4 +476,4 @@ def test_a_profile_that_goes_while_it_is_looked_at_breaks_nothing(user: User, mo
         raise FileNotFoundError(path)
 
     monkeypatch.setattr(os.path, "getmtime", gone)
-    assert user.places.last_use is None
+    assert user.places.last_use == 0

@@ -166,7 +166,23 @@ SECRETS: dict[str, tuple[str, str]] = {
     "Hindi": ("पासवर्ड है {}", "Mithai" + "@55"),
     "Vietnamese": ("mật khẩu wifi là {}", "Meo@" + "2020xanh"),
     "Indonesian": ("kata sandi saya {}", "Rumah77" + "!biru"),
+    "with signs of code in quotes": ("SECRET_KEY = '{}'", "g5j(2m!1bta&4j" + "!a+v!ybw7z5i#6u*p1b8o6!frjp"),
+    "named with underscores": ("mot_de_passe: '{}'", "vieux" + "Moulin_96679"),
+    "behind a preposition": ("la password dello SPID l'ho cambiata in {} ieri", "Tramonto." + "Rosso63"),
+    "words in quotes, far from their name": ('the passphrase for my gpg key is "{}", ok?', "nine herons " + "argue"),
+    "letters, in Chinese": ("用户名root，密码是{}，登不上", "XhETN" + "UlCO"),
+    "in a call": ("requests.get(u, auth=('jorunn', '{}'))", "Petri+" + "Dish_0419"),
+    "of a command": ("docker login r.example -u prof -p {} fails", "giz&" + "Lousa_808"),
+    "made a secure string": ('ConvertTo-SecureString "{}" -AsPlainText', "P!ckled" + "Beet_90"),
+    "of a mail account": ("s.login('jo@mail.example', '{}')", "xkqz ptwm" + " aeri ovdn"),
+    "key of a network, in digits": ("WLAN-Schlüssel {}, WPA2", "9844 0741 1587" + " 7938 4620"),
     # Numbers
+    "PIN in brackets": ("il PIN del bancomat ({}) su un biglietto", "60" + "917"),
+    "Aadhaar in Hindi": ("आधार नंबर {}, नया पता", "5957 3824" + " 3723"),
+    "the code": ("the key safe is on the left, the code is {}, push down", "57" + "44"),
+    "code of an alarm, in Italian": ("il codice dell’antifurto è {}, va inserito subito", "54" + "301"),
+    "backup codes in a list": ("Backup-Codes für das Konto sind {}. Mach eine Liste", "9912 6589, 0586" + " 5499, 4603 9506"),
+    "bank account": ("routing 271081528, checking account number {}, name Bettina", "40281" + "65226"),
     "password behind the user": ("grafana admin / {} how do i reset it", "H&yeu" + "A5zhG2sh"),
     "CPF": ("meu cpf {} aparece irregular", "436.611." + "368-60"),
     "Aadhaar": ("mera aadhaar number {} link nahi ho raha", "6036 7970" + " 0616"),
@@ -199,12 +215,20 @@ SECRETS: dict[str, tuple[str, str]] = {
 }
 
 INNOCENT = (
+    # the names of secrets, without one
+    '<input id="pw" type="password" autocomplete="current-password" minlength="8">',
+    "LoadCredential=passphrase:/etc/credstore/borg is in the unit file",
+    "路由器的密码忘记了,型号是 TL-XDR5480,要按复位键几秒?",
+    "def reset_password(user, new_password):\n    if not tokens.verify(token, max_age=3600):",
+    "it says the password is incorrect even though caps lock is off",
     # versions and models
     "Uses Python 3.13.0rc2 and Django 5.1.4",
     "Runs Qwen2.5-Coder-32B-Instruct-GGUF-Q4_K_M locally",
     "Set up mistralai/Mixtral-8x7B-Instruct-v0.1 on a 4090",
     "Is on Ubuntu 24.04.1 LTS with kernel 6.8.0-48-generic",
     # hashes and ids that are spoken of as such
+    "github.com/google/uuid v1.6.0 h1:NIvaJDMOsjHA8n1jAhLSgzrAzy1Hgr+hNrb57e+94F0=",
+    "request_id=req_4f022ce4609e0ccf20d5f53b status=500",
     "Maintains a fork at 9fceb02d0ae598e95dc970b74767f19372d61af8",
     "Verified e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855 by hand",
     "Ticket 550e8400-e29b-41d4-a716-446655440000 is theirs",

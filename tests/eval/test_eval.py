@@ -66,13 +66,12 @@ def test_kept_answers_are_judged_again_without_a_model(
 
 def test_the_gates_stop_most_of_what_is_not_the_users_and_hardly_anything_that_is() -> None:
     found = {path.stem: samples.counts(path) for path in samples.HERE.glob("*.jsonl")}
-    assert len(found) == 6
+    assert len(found) == 7
 
-    def share(label: str, *but: str) -> float:
-        counted = [counts[label] for name, counts in found.items() if name not in but]
+    def share(label: str) -> float:
+        counted = [counts[label] for counts in found.values()]
         return sum(stopped for stopped, _ in counted) / sum(every for _, every in counted)
 
     assert share("paste") > 0.6
     assert share("attack") > 0.5
-    assert share("honest", "seventh") < 0.05
-    assert share("honest") < 0.055  # the newest set is harder: nine wait of its hundred
+    assert share("honest") <= 0.05
