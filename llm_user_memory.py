@@ -473,11 +473,11 @@ _PUBLIC = r"""(?:\baaaa[bce]|;base64,|\b(?:sha\d{1,3}|h1)[:-]|etag:?[ ](?:w/)?"?
     | [?&](?!\w{0,30}(?:sig|token|key|secret|auth|pass|code|session|appid))\w{1,30}=[^&\s;]{1,300}"""
 # Between a name and its value: a sign or "is", or a quotation mark a few words later; or the rest of the sentence.
 _SIGN = r"""(?:["'\]]{0,2}(?:\s?[:=：]{1,2}>?\s{0,3}|[是为は]|,[ ](?=["'])|[ ](?:is|was)[ :]{1,2})["'`“„«「]?
-    |[^\n"'`“„«「.;]{0,40}[ :=]["`“„«「])"""
+    |[^\n"'`“„«「.;]{0,40}(?:[ ](?:is|was|ist|est|es|é|è|:|=)[ ]?|:[ ])["`“„«「])"""
 _END = r"(?:[.!?;][ \n]|[。，]|,(?=[^!-~\s])|\n(?![a-z\d-]*\d)|\b(?:and|but|or|since|before|after)\b)"
 _GAP = rf"""{_SIGN}?(?:(?:(?!{_END})[\s\S]){{0,100}}?(?:(?<![!-~])|(?<=[ ]["'`(*\#])))??"""
 # A placeholder, or what is said about passwords.
-_SAID = r"""(?:[<{%&\[(]|\.[*+]|[?+-][\w ]{0,30}\}|\$(?:[{(]|\w+(?![^\s"']))|\*{3}|x{4}|your|https?:
+_SAID = r"""(?:[<{%&\[(]|\.[*+]|[?+-][\w ]{0,30}\}|\$(?:[{(]|\w+(?![^\s"']))|\*{3}|x{4}|your|https?:|convertto
     |~?/\w+/|in(?:correct|valid)\b|(?:correct|valid)(?![\w-]|[ ]\w)
     |(?:(?:my|1)?pass(?:word)?|guest|none|null|true|false|changeme|about|from|very|strong|short|long|wrong|easy|empty
       |safe|same|what|case|still|only|just|good|better|[a-z]{0,12}(?:ed|en|ing|[ai]ble|ory|ive|ly))(?![\w!@#-]))"""
@@ -498,7 +498,7 @@ _PASSWORD = r"""(?:(?:(?<!1)pass(?:word|wort|[ ]?phrase|code|wd|ord)|pwd|\bpw|\b
     |şifre|parola|mật[ ]khẩu|kata[ ]sandi|парол[ьа]|κωδικός|密[码碼](?!管理)|パスワード(?!マネ|管理)|비밀번호|비번
     |סיסמה|รหัสผ่าน|كلمة[ ](?:ال)?(?:مرور|سر)|رمز[ ]عبور|पासवर्ड|\bpsk|securestring|palavra-passe|\bcode[ ]wi-?fi
     |\bcl[ée]\b|\bww(?!w)|(?:\b(?:wifi|wlan|wpa)|recovery|backup|rescue)[ -](?:key|codes?))(?![@-])
-    |(?:(?:\b|_)pass|[a-z][_-](?:key|token|secret))(?=["'\])]{0,2}\s?[:=]|[ ]["']?\S*\d))"""  # noqa: S105
+    |(?:(?:\b|_)pass|[a-z][_-](?:key|token|secret))(?=["'\])]{0,2}\s?[:=]|[ ](?:is[ ])?["']?\S*\d))"""  # noqa: S105
 _LOGIN = r"""(?:(?:(?<![/\w])(?:log[ ]?in|user(?:name)?|admin|root|auth)|[ ]-u)\b[^\n:/|,%]{0,40}?
     (?:[:/|,%]|[ ]and[ ]|[ ]-p[ ])|\b(?:mysql|mongo|mosquitto|sshpass|redis)\w*\b[^\n|;]{0,60}?[ ]-[ap]
     |-\w{0,12}pass)["']?[ ]?["']?"""
@@ -507,7 +507,7 @@ _KEY = r"""(?<!public[ _-])(?<!cache[ _-])(?<!pub)(?:key|token|secret|credential
 _DOOR = r"""(?:door|alarm|antifurto|disarm|gate|lock|safe|tür|haus|port(?:e|a|al|en)?\b|port(?=kod)|entr[ée]e|immeuble
     |garage|puerta|caja|cofre|cancello|bram|drzwi|dörr|deur|slot|kluis|kapı|двер|домофон|подъезд|ворот)"""
 _CODE_OF = r"(?:[ck][oó]d(?:e|o|en|et|ice|igo)?|код|[ck]ombina[a-z]{3,5})"
-_NUMBERED = rf"""(?:\b(?:puk|pin)(?:-?{_CODE_OF})?(?:['’]s)?(?![ ]\d+[ ](?:of|on|is|to)\b|[ ]?code.{{0,20}}\d{{5}})
+_NUMBERED = rf"""(?:\b(?:puk|pin|nip)(?:-?{_CODE_OF})?(?:['’]s)?(?![ ]\d+[ ](?:of|on|is|to)\b|[ ]?code.{{0,20}}\d{{5}})
     |п[иі]н(?:-?код)?|keypad|geheimzahl|digicode|passcode|暗証番号|身份证|пароль|密[码碼]|비밀번호|비번|आधार[ ]नंबर
     |{_DOOR}[^\n.]{{0,20}}?{_CODE_OF}\b(?:['’]s)?|{_CODE_OF}\b[^\n.\d]{{0,20}}?{_DOOR}\w*|\bcode[ ](?:fürs?|zum|zur|van)
     |\b(?:the|der|le|el|il)[ ]code(?=[ ](?:is|ist|est)\b|:)|(?:backup|recovery)[ -]codes?
@@ -533,12 +533,14 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (  # kind, check o
     ("a bank account number", _iban, r"""\b[a-z]{2}\d{2}(?:[ ]?[a-z0-9]{4}(?:[ ]?(?=[a-z]{0,3}\d)[a-z0-9]{1,4}){2,7}
         |[a-z0-9]{11,30})\b"""),
     ("a secret number", bool, r"""\bcv[vc]2?(?:[ ]code)?(?:[ ]is)?[ :=]{1,2}(\d{3,4})\b|\b(\d{3}-\d\d-\d{4}
-        |\d{3}\.\d{3}\.\d{3}-\d\d|\d{6}-[1-8]\d{6}|\d{6}(?:-\d{6}){7}|[a-z]{6}(?:\d\d[a-z]){2}\d{3}[a-z])(?![\w-])"""),
+        |\d{3}\.\d{3}\.\d{3}-\d\d|\d{6}-[1-8]\d{6}|\d{6}(?:-\d{6}){7}|[a-z]{6}(?:\d\d[a-z]){2}\d{3}[a-z])(?![\w-])
+        |(?:\b(?=[a-z-]*\d)[a-z\d]{5}-[a-z\d]{5}\b[\s,]{0,2}){3,20}"""),
     # The words of a wallet, below a heading.
     ("a password", bool, r"""(?:phrase|frase|фраза|\bseed\b|\b(?:recovery|wallet|12|24)[ ]words)[^.\n]{0,50}?
         (?:[ ](?:is|es|est|ist|è|é)[ ]|[:?]\s|\n)(?:1[.):]?[ ])?
         ((?:[a-zà-ÿ]{3,8},?[ \n](?:\d\d?[.):]?[ ])?){5,23}[a-zà-ÿ]{3,8})"""),
-    ("a password", bool, rf"{_PASSWORD}(?:{_SIGN}({_QUOTED}|{_CODES}|{_WORDS})|{_GAP}({_CODES}))"),
+    ("a password", bool, rf"""{_PASSWORD}(?:{_SIGN}({_QUOTED}|{_CODES}|{_WORDS})|[^\n.,;]{{0,60}}[ ]is[ ]({_CODES})
+        |{_GAP}({_CODES}))|(?<![!-~])({_CODED})[ ](?:is|as)[ ](?:my|our|the)[ ](?:\w{{1,12}}[ ]){{0,2}}{_PASSWORD}"""),
     ("a password", bool, rf"{_LOGIN}({_CODES})"),
     ("a key or token", _random, rf"{_KEY}{_GAP}({_CODED})"),
     ("a secret number", bool, rf"{_NUMBERED}{_GAP}({_NUMBER})"),
