@@ -534,7 +534,7 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (  # kind, check o
         |[a-z0-9]{11,30})\b"""),
     ("a secret number", bool, r"""\bcv[vc]2?(?:[ ]code)?(?:[ ]is)?[ :=]{1,2}(\d{3,4})\b|\b(\d{3}-\d\d-\d{4}
         |\d{3}\.\d{3}\.\d{3}-\d\d|\d{6}-[1-8]\d{6}|\d{6}(?:-\d{6}){7}|[a-z]{6}(?:\d\d[a-z]){2}\d{3}[a-z])(?![\w-])
-        |(?:\b(?=[a-z-]*\d)[a-z\d]{5}-[a-z\d]{5}\b[\s,]{0,2}){3,20}"""),
+        |(?:\b(?=[a-z-]{0,10}\d)[a-z\d]{5}-[a-z\d]{5}\b[\s,]{0,2}){3,20}"""),
     # The words of a wallet, below a heading.
     ("a password", bool, r"""(?:phrase|frase|фраза|\bseed\b|\b(?:recovery|wallet|12|24)[ ]words)[^.\n]{0,50}?
         (?:[ ](?:is|es|est|ist|è|é)[ ]|[:?]\s|\n)(?:1[.):]?[ ])?
