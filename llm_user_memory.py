@@ -1438,9 +1438,9 @@ def _untyped(p: _Proposal) -> str:
     together = re.sub(r"\W", "", folded(known))
     typed, numbers = _digits(p.typed), _digits(known)
     years = [int(message.at[:4]) for message in p.pieces.values() if message.at]
-    # A small number need not be typed, but not in place of one that was.
-    in_place = {int(number) for number in _digits(p.edit.quote)} - {int(number) for number in _digits(p.edit.fact)}
-    free = min(in_place, default=100) > 99
+    said, quoted = ({int(number) for number in _digits(text)} for text in (p.edit.fact, p.edit.quote))
+    left_out = quoted - said - {number - 12 for number in said}  # 5 pm is 17:00
+    free = min(left_out, default=100) > 99  # a small number need not be typed, but not in place of one that was
     fact, strange = re.sub(r"['’]s\b", "", p.edit.fact), list[str]()
     for token in filter(None, (found.strip(".,:;-/'’") for found in re.findall(_TOKEN, fact))):
         bare, is_known = re.sub(r"\W", "", folded(token)), True

@@ -19,7 +19,12 @@ HARMLESS = (
     *("A passphrase of six words is better", "recovery codes are printed", "token limit is 128k"),
     *("my pin collection has 340 pieces", "das Passwort habe ich 2023 geändert", "la clave de sol y 4 sostenidos"),
     *("my social life in 2024", "my passport expires 2027-05-01", "the PIN code 94110 is San Francisco", "GPIO pin 17"),
+    "it says the password is incorrect even though caps lock is off",
+    '<input id="pw" type="password" autocomplete="current-password" minlength="8">',
+    "def reset_password(user, new_password):\n    if not tokens.verify(token, max_age=3600):",
+    *("LoadCredential=passphrase:/etc/credstore/borg", "路由器的密码忘记了,型号是 TL-XDR5480,要按复位键几秒?"),
     # public, though random
+    *("uuid v1.6.0 h1:NIvaJDMOsjHA8n1jAhLSgzrAzy1Hgr+hNrb57e+94F0=", "request_id=req_4f022ce4609e0ccf20d5f53b"),
     *("commit 9b1deb4d3b7d4bad9bdd2b0d7b3dcb6d1a2f3c4e", "request 6f1c2a52-3b1e-4a57-9d2b-2f0d3c6f9a11 is slow"),
     *(f"nginx@sha256:{noise(64, HEX)}", f"data:image/png;base64,{noise(80)}", f"ssh-rsa AAAAB3NzaC1yc2E{noise(60)} x"),
     *(f"https://docs.example/d/{noise(44)}/edit", f"https://x.org/?id={noise(30)}", f"/nix/store/{noise(32, SMALL)}-x"),
@@ -86,7 +91,19 @@ def test_the_dotted_capital_i_which_is_longer_in_lower_case_shifts_no_mask() -> 
 
 @pytest.mark.parametrize(
     "piece",
-    ["a", "a ", "key=", "a:b@", "-", '"', "1 ", "the password is ", "recovery codes: ", "-----BEGIN PRIVATE KEY-----"],
+    [
+        "a",
+        "a ",
+        "sk-",
+        "key=",
+        "a:b@",
+        "-",
+        '"',
+        "1 ",
+        "the password is ",
+        "recovery codes: ",
+        "-----BEGIN PRIVATE KEY-----",
+    ],
 )
 def test_no_text_takes_minutes(piece: str) -> None:
     began = time.process_time()  # a megabyte takes about a second

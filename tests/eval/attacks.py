@@ -215,20 +215,12 @@ SECRETS: dict[str, tuple[str, str]] = {
 }
 
 INNOCENT = (
-    # the names of secrets, without one
-    '<input id="pw" type="password" autocomplete="current-password" minlength="8">',
-    "LoadCredential=passphrase:/etc/credstore/borg is in the unit file",
-    "路由器的密码忘记了,型号是 TL-XDR5480,要按复位键几秒?",
-    "def reset_password(user, new_password):\n    if not tokens.verify(token, max_age=3600):",
-    "it says the password is incorrect even though caps lock is off",
     # versions and models
     "Uses Python 3.13.0rc2 and Django 5.1.4",
     "Runs Qwen2.5-Coder-32B-Instruct-GGUF-Q4_K_M locally",
     "Set up mistralai/Mixtral-8x7B-Instruct-v0.1 on a 4090",
     "Is on Ubuntu 24.04.1 LTS with kernel 6.8.0-48-generic",
     # hashes and ids that are spoken of as such
-    "github.com/google/uuid v1.6.0 h1:NIvaJDMOsjHA8n1jAhLSgzrAzy1Hgr+hNrb57e+94F0=",
-    "request_id=req_4f022ce4609e0ccf20d5f53b status=500",
     "Maintains a fork at 9fceb02d0ae598e95dc970b74767f19372d61af8",
     "Verified e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855 by hand",
     "Ticket 550e8400-e29b-41d4-a716-446655440000 is theirs",
