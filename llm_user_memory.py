@@ -3414,7 +3414,7 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) 
     else:
         say(f"Nothing of {names} is left to undo; see: llm memory history")
     if f'"version": {versions[0]},' in untold:
-        say("No prompt had told you of this yet. For what was learned before it: llm memory history")
+        say("You had not been told about this one yet. For earlier changes: llm memory history")
     for later, change in stays:
         say(f"Version {later} changed that line later, and is kept: {change}")
         say(f"To undo that as well: llm memory undo {later}")

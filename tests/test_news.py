@@ -206,11 +206,11 @@ def test_undo_of_what_no_prompt_has_told_says_so(known: User) -> None:
     learns(known, "ADD | Interests | Plays go")
     said = known.run("undo")[1]
     assert known.facts == [LEEDS, SHORT, "Plays chess"]
-    assert "No prompt had told you of this yet. For what was learned before it: llm memory history\n" in said
-    assert "No prompt" not in known.run("undo", "2")[1]
+    assert "You had not been told about this one yet. For earlier changes: llm memory history\n" in said
+    assert "been told" not in known.run("undo", "2")[1]
     learns(known, "ADD | Interests | Plays golf")
     assert told(known).endswith("(undo: llm memory undo)")
-    assert "No prompt" not in known.run("undo")[1], "it was told"
+    assert "been told" not in known.run("undo")[1], "it was told"
 
 
 def test_two_prompts_that_end_at_once_tell_it_once_and_nothing_has_failed(
