@@ -507,8 +507,8 @@ _KEY = r"""(?<!public[ _-])(?<!cache[ _-])(?<!pub)(?:key|token|secret|credential
 _DOOR = r"""(?:door|alarm|antifurto|disarm|gate|lock|safe|tür|haus|port(?:e|a|al|en)?\b|port(?=kod)|entr[ée]e|immeuble
     |garage|puerta|caja|cofre|cancello|bram|drzwi|dörr|deur|slot|kluis|kapı|двер|домофон|подъезд|ворот)"""
 _CODE_OF = r"(?:[ck][oó]d(?:e|o|en|et|ice|igo)?|код|[ck]ombina[a-z]{3,5})"
-_NUMBERED = rf"""(?:\b(?:puk|pin|nip)(?:-?{_CODE_OF})?(?:['’]s)?(?![ ]\d+[ ](?:of|on|is|to)\b|[ ]?code.{{0,20}}\d{{5}})
-    |п[иі]н(?:-?код)?|keypad|geheimzahl|digicode|passcode|暗証番号|身份证|пароль|密[码碼]|비밀번호|비번|आधार[ ]नंबर
+_NUMBERED = rf"""(?:\b(?:puk|pin)(?:-?{_CODE_OF})?(?:['’]s)?(?![ ]\d+[ ](?:of|on|is|to)\b|[ ]?code.{{0,20}}\d{{5}})
+    |п[иі]н(?:-?код)?|\bnip(?=[ ]de)|keypad|geheimzahl|digicode|passcode|暗証番号|身份证|пароль|密[码碼]|비밀번호|비번|आधार[ ]नंबर
     |{_DOOR}[^\n.]{{0,20}}?{_CODE_OF}\b(?:['’]s)?|{_CODE_OF}\b[^\n.\d]{{0,20}}?{_DOOR}\w*|\bcode[ ](?:fürs?|zum|zur|van)
     |\b(?:the|der|le|el|il)[ ]code(?=[ ](?:is|ist|est)\b|:)|(?:backup|recovery)[ -]codes?
     |\bc[oó]d\w+[ ]de[ ](?:recup|respal|secour)\w+|\b(?:passport|account)[ ](?:no\b\.?|nr\b\.?|number)
