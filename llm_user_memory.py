@@ -508,9 +508,9 @@ _DOOR = r"""(?:door|alarm|antifurto|disarm|gate|lock|safe|tür|haus|port(?:e|a|a
     |garage|puerta|caja|cofre|cancello|bram|drzwi|dörr|deur|slot|kluis|kapı|двер|домофон|подъезд|ворот)"""
 _CODE_OF = r"(?:[ck][oó]d(?:e|o|en|et|ice|igo)?|код|[ck]ombina[a-z]{3,5})"
 _NUMBERED = rf"""(?:\b(?:puk|pin)(?:-?{_CODE_OF})?(?:['’]s)?(?![ ]\d+[ ](?:of|on|is|to)\b|[ ]?code.{{0,20}}\d{{5}})
-    |п[иі]н(?:-?код)?|\bnip(?=[ ]de)|keypad|geheimzahl|digicode|passcode|暗証番号|身份证|пароль|密[码碼]|비밀번호|비번|आधार[ ]नंबर
+    |п[иі]н(?:-?код)?|keypad|geheimzahl|digicode|passcode|暗証番号|身份证|пароль|密[码碼]|비밀번호|비번|आधार[ ]नंबर
     |{_DOOR}[^\n.]{{0,20}}?{_CODE_OF}\b(?:['’]s)?|{_CODE_OF}\b[^\n.\d]{{0,20}}?{_DOOR}\w*|\bcode[ ](?:fürs?|zum|zur|van)
-    |\b(?:the|der|le|el|il)[ ]code(?=[ ](?:is|ist|est)\b|:)|(?:backup|recovery)[ -]codes?
+    |\b(?:the|der|le|el|il)[ ]code(?=[ ](?:is|ist|est)\b|:)|(?:backup|recovery)[ -]codes?|\bnip(?=[ ]de)
     |\bc[oó]d\w+[ ]de[ ](?:recup|respal|secour)\w+|\b(?:passport|account)[ ](?:no\b\.?|nr\b\.?|number)
     |\b(?:ssn|pesel|sécu|dni|cpf|bsn|nif|aadhaar|personnummer|steuer-?id|kimlik|(?:social[ ]sec|national[ ]ins)\w+))"""
 SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (  # kind, check of what was typed, and pattern
