@@ -440,7 +440,7 @@ def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") ->
     except (ValueError, OverflowError) as error:
         raise Problem(f"{text!r} is not a time; try 2026-11-01, '2026-11-01 14:30', yesterday or 2h") from error
     if moment.date() > today:
-        raise Problem(f"{moment:%Y-%m-%d} is in the future; see: llm memory history")
+        raise Problem(f"{moment:%Y-%m-%d} is in the future; name an earlier time")
     return moment
 
 
@@ -535,7 +535,6 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (  # kind, check o
     ("a secret number", bool, r"""\bcv[vc]2?(?:[ ]code)?(?:[ ]is)?[ :=]{1,2}(\d{3,4})\b|\b(\d{3}-\d\d-\d{4}
         |\d{3}\.\d{3}\.\d{3}-\d\d|\d{6}-[1-8]\d{6}|\d{6}(?:-\d{6}){7}|[a-z]{6}(?:\d\d[a-z]){2}\d{3}[a-z])(?![\w-])
         |(?:\b(?=[a-z-]{0,10}\d)[a-z\d]{5}-[a-z\d]{5}\b[\s,]{0,2}){3,20}"""),
-    # The words of a wallet, below a heading.
     ("a password", bool, r"""(?:phrase|frase|фраза|\bseed\b|\b(?:recovery|wallet|12|24)[ ]words)[^.\n]{0,50}?
         (?:[ ](?:is|es|est|ist|è|é)[ ]|[:?]\s|\n)(?:1[.):]?[ ])?
         ((?:[a-zà-ÿ]{3,8},?[ \n](?:\d\d?[.):]?[ ])?){5,23}[a-zà-ÿ]{3,8})"""),
@@ -1046,9 +1045,9 @@ class History:
         """Return a text without what a version changed; what was changed again ``stays``."""
         now = Document(text)
         old, new = (Document(self.text(number)) for number in (version - 1, version))
-        items = {old.lines[item.line] for item in old.items}
-        # A version that took headings or prose (clear, load, rollback) is undone by a merge, not fact by fact.
-        if text == new.text or set(old.lines) - items - set(new.lines):
+        known = {*(old.lines[item.line] for item in old.items), *(old.lines[at] for at, *_ in old.headings)}
+        # A version that took prose (clear, load, rollback) is undone by a merge, not fact by fact.
+        if text == new.text or set(filter(stripped, old.lines)) - known - set(new.lines):
             return merge(new.text, text, old.text)
         for change in (one for one in self.changes(version - 1, version) if FORGOTTEN not in one):
             item = now.find(change.after, change.section)
@@ -1152,11 +1151,16 @@ class History:
         undone = self.undone()
         sql = "select id from versions where author not in ('undo', 'forget', 'unknown') order by id desc"
         ids = (row["id"] for row in rows(self.db, sql) if row["id"] not in undone)
-        unforgotten = (id for id in ids if {FORGOTTEN in one for one in self.changes(id - 1, id)} != {True})
-        found = list(itertools.islice(unforgotten, count))
+        now = self.text(self.latest())
+
+        def can_go(version: int) -> bool:
+            changes = self.changes(version - 1, version)  # none, if only headings came or went
+            return any(FORGOTTEN not in one for one in changes) or (not changes and self.text(version) == now)
+
+        found = list(itertools.islice(filter(can_go, ids), count))
         if len(found) < count:
             left = f"Only {counted(len(found), 'change')} can be undone." if found else "There is nothing left to undo."
-            raise Problem(f"{left}{' To bring a change back: llm memory undo VERSION' if undone else ''}")
+            raise Problem(f"{left}{' To bring a change back, see: llm memory history' if undone else ''}")
         return found
 
     def periods(self, fact: str) -> Sequence[tuple[int, int | None]]:
@@ -1347,7 +1351,7 @@ def _is_own(piece: str, message: Message) -> bool:
 def _find_pieces(quote: str, messages: Sequence[Message]) -> dict[str, Message]:
     """Find the message of each piece of a quote; nothing if one of them stands nowhere, or says too little."""
     whole, found = normalised(quote), dict[str, Message]()
-    if without_masks(whole) != whole or normalised(CUT) in whole:  # the user typed neither
+    if normalised(CUT) in whole:  # which the user did not type
         return {}
     pieces = [whole] if any(_spaced(whole) in _spaced(m.text) for m in messages) else re.split(r"…|\.{3}", whole)
     for piece in sorted(filter(None, (piece.strip("\"' ") for piece in pieces)), key=len, reverse=True):
@@ -1460,6 +1464,7 @@ GATES: tuple[tuple[str, str, Callable[[_Proposal], object]], ...] = (
     ("reject", "its line has changed since", lambda p: p.line_changed),
     ("reject", "the line it was merged into was not changed", lambda p: p.merge == "reject"),
     ("reject", "it has no quote", lambda p: not p.edit.quote),
+    ("reject", "its quote contains a secret, masked", lambda p: without_masks(p.edit.quote) != p.edit.quote),
     ("reject", "you did not type its quote", lambda p: not p.pieces),
     ("reject", "its quote contains {}", lambda p: why_secret(p.edit.quote)),
     ("reject", "{}", lambda p: p.edit.action != "REMOVE" and why_unfit(p.edit.fact)),
@@ -2301,7 +2306,7 @@ def search_facts(
     semantic: bool = False,
 ) -> list[dict[str, Any]]:
     """Find facts by their words, and by meaning if asked, best first. Raises ``Problem``."""
-    all_sections = "select distinct section from lines where fact is not null"
+    all_sections = "select distinct section from lines where fact is not null and section != ''"
     sections = [name for (name,) in memory.db.execute(all_sections)] if section else []
     if section and not any(normalised(section) in normalised(name) for name in sections):
         raise Problem(f"There is no section {section!r}. Sections with facts: {', '.join(sections)}")
@@ -2401,8 +2406,7 @@ def spawn_worker(home: Home) -> Any:
     options: dict[str, Any] = {"start_new_session": True, "umask": 0o077}
     if sys.platform == "win32":
         options = {"creationflags": subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP}
-    safe = ["-P"] if sys.version_info >= (3, 11) else []  # the worker's folder is no place to find modules in
-    command = [sys.executable, *safe, "-m", "llm", "memory", "worker"]
+    command = [sys.executable, "-m", "llm", "memory", "worker"]
     # An inherited pipe would make $(llm …) and ssh wait for the worker.
     null, root = subprocess.DEVNULL, pathlib.Path(sys.executable).anchor
     return subprocess.Popen(command, stdin=null, stdout=null, stderr=null, env=environ, cwd=root, **options)
@@ -2914,8 +2918,8 @@ _AUTHORS = {"worker": "learned", "condense": "condensed", "outside": "another pr
 REVIEW_HELP = """\
 y  make this edit           n  drop it
 a  make it and the rest     d  drop it and the rest
-e  reword it and make it    s  skip it (or Enter)
-q  quit; the rest keeps waiting"""
+e  reword it and make it    q  quit; the rest keeps waiting
+Enter  skip it"""
 RETRY = "To try again (for another model, put LLM_MEMORY_MODEL=NAME in front): llm memory update"
 LLM_KEEPS = "llm's own log, {}, still has your conversations, with the profile in them; llm -c sends them again."
 
@@ -3103,7 +3107,7 @@ def memory_show(settings: Settings, ids: bool) -> Any:
                     why = f"Learning from {counted(waiting, 'message')}; try again in a few seconds"
                 elif to_review := len(waiting_edits(memory)):
                     why = f"Nothing is remembered yet; {counted(to_review, 'edit')} to review: llm memory review"
-                elif last and last.author != "forget" and any(change.before for change in last.changes):
+                elif last and any(one.before and FORGOTTEN not in one for one in last.changes):
                     undo = f"To undo that: llm memory undo {last.id}"
                     why = f"The profile was emptied on {local_date(last.at, TO_THE_MINUTE)}. {undo}"
             say(for_profile(why, home.name))
@@ -3189,7 +3193,7 @@ def memory_why(text: str, refused: bool) -> Any:
     if text and not found and not refused:
         raise Problem(f"No line contains {text!r}; try: llm memory search {text}, or llm memory why --refused")
     if not found:
-        say("No refused or dropped edit was found." if refused else "Nothing is remembered yet.")
+        say("No refused or dropped edit was found." if refused else "Nothing is remembered; see: llm memory show")
     return found
 
 
@@ -3290,7 +3294,8 @@ def memory_edit(settings: Settings) -> None:
 @click.argument("file", type=click.File("rb"))
 def memory_load(settings: Settings, file: Any) -> None:
     "Replace the profile with FILE (- for stdin)"
-    text = text_of(file)
+    if not (text := text_of(file)).strip():
+        raise Problem(f"{file.name} is empty; to empty the profile: llm memory clear")
     with open_memory() as memory:
         report(memory, memory.history.overwrite("load", text))
     say("\n".join(warnings_about(text, settings.budget)), fg="yellow")
@@ -3403,7 +3408,7 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) 
     memory.history.settle()
     last = memory.history.get(memory.history.latest())
     if not versions and last and last.author == "forget":
-        raise Problem("What was forgotten can't be brought back. To undo an earlier change: llm memory undo VERSION")
+        raise Problem("What was forgotten can't be brought back. To undo an earlier change, see: llm memory history")
     untold = "" if versions else read_own(memory.home.news) or ""
     versions = [*dict.fromkeys(versions)] or memory.history.next_undo(steps)
     version, stays = memory.history.undo(versions)
@@ -3415,9 +3420,10 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) 
         say(f"Nothing of {names} is left to undo; see: llm memory history")
     if f'"version": {versions[0]},' in untold:
         say("You had not been told about this one yet. For earlier changes: llm memory history")
-    for later, change in stays:
-        say(f"Version {later} changed that line later, and is kept: {change}")
-        say(f"To undo that as well: llm memory undo {later}")
+    for later in dict.fromkeys(number for number, _ in stays):
+        changes = "; ".join(str(change) for number, change in stays if number == later)
+        say(f"Version {later} changed that line later, and is kept: {changes}")
+        say(f"To undo version {later}: llm memory undo {later}")
 
 
 @command("llm memory undo", never_asks)
@@ -3471,7 +3477,7 @@ def memory_history(count: int) -> Any:
 @click.argument("a", type=version_number, required=False)
 @click.argument("b", type=version_number, required=False)
 def memory_diff(a: int | None, b: int | None) -> Any:
-    "Show the last change, or all since version A, up to B"
+    "Show the last change, or what changed from version A to B"
     with open_memory(looking=True) as memory:
         newest = memory.history.latest() if b is None else memory.history.find(number=b)
         oldest = max(newest - 1, 0) if a is None else memory.history.find(number=a)
@@ -3489,7 +3495,7 @@ def memory_diff(a: int | None, b: int | None) -> Any:
 @command("llm memory forget my old job", text_argument, yes_option)
 @click.option("--part", is_flag=True, help="Also match TEXT inside words")
 def memory_forget(text: str, part: bool, yes: bool) -> None:
-    "Forget what contains TEXT, or the line '[ID]', for good"
+    "Erase what contains TEXT, or the line '[ID]', for good"
     with open_memory() as memory:
         ids = Document(read_profile(memory.home.profile)).ids
         says = saying(text, part=part, ids=ids)
@@ -3541,6 +3547,8 @@ def memory_resume() -> None:
 def memory_clear(for_good: bool, yes: bool) -> None:
     "Empty the profile; its text stays in the history"
     home = Home.in_use()[-1]
+    if for_good and not home.last_use:
+        raise Problem(f"There is no profile “{home.name}”; see: llm memory profiles")
     if for_good:
         say(f"This removes the profile “{home.name}” for good, with its history: {tilde(real_place(home))}")
         say("It also removes the list of what you forgot, so llm memory learn may find that again.")
@@ -3577,7 +3585,7 @@ def memory_update(settings: Settings, again: bool) -> None:
         if outcomes[outcome]:
             say(f"{counted(outcomes[outcome], 'edit')} {more}")
     if failures := sorted({str(result.failure) for result in results if result.failure}):
-        raise Problem(f"{'; '.join(failures)}. For another model, set LLM_MEMORY_MODEL. See: llm memory status")
+        raise Problem(f"{'; '.join(failures)}. {RETRY}")
     if left:
         say(f"{counted(left, 'message')} still waiting or set aside; see: llm memory status")
     elif not (learned or outcomes["hold"]):
@@ -3702,14 +3710,13 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         has = Document(memory.history.text(memory.history.latest())).has
         changes = [one for one in last.changes if FORGOTTEN not in one] if last else []
         told = "; ".join(str(one) for one in changes if has(one.after) or not (one.after or has(one.before)))
-        known = {"at": last.at, "version": last.id} if last else None
+        known = last and {"at": last.at, "version": last.id}
         yield "last_learned", known, f"{local_date(last.at, TO_THE_MINUTE)}: {told}" if last and told else ""
         pending = waiting_messages(memory)
         due = value(db, "select min(due) from turns where state = 'pending'") or 0
         again = dt.datetime.fromtimestamp(due, dt.timezone.utc).isoformat() if due > now.timestamp() else ""
         soon = f"; next try at {local_date(again, '%H:%M')}" if again else ""
         yield "pending", pending, f"{counted(pending, 'message')}{soon}"
-        yield "next_try", again or None, ""
         aside = rows(db, "select why as reason, model, count() as turns from turns where state = 'aside' group by 1, 2")
         lines = [f"{counted(row['turns'], 'message')}: {row['reason']}" for row in aside]
         yield "set_aside", aside, "\n".join([*lines, f"{RETRY} --retry"])

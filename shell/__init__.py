@@ -312,11 +312,15 @@ def find_old() -> Iterator[str]:
             yield f"{tilde(path)}, lines {first} to {last}: {what}: command llm memory status"
 
 
-def login_advice(started: str) -> str:
-    """Return the command that makes login shells of bash read ``.bashrc``; ``""`` if they do, or if this is none.
+def _started() -> tuple[str, str]:
+    """Return the command that started what runs llm, and the shell that this is; ``""`` if it is none."""
+    command = _output("ps", "-o", "command=", "-p", str(os.getppid()))
+    name = _called(command.split(" ")[0].strip().removeprefix("-"), {})
+    return command, name if name in KINDS else ""
 
-    ``started``: the command that the user's shell was started with.
-    """
+
+def login_advice(started: str) -> str:
+    """Return the command that makes login shells of bash read ``.bashrc``; ``""`` if they do, or if this is none."""
     if sys.platform != "darwin" and not re.match(r"-|\S+ .*(?:-l\b|--login)", started):
         return ""
     # bash reads the first of these that it can. Others read the last too, and not everyone forgives an error.
@@ -349,15 +353,14 @@ def _own(shell: Shell) -> str:
 
 def install(shell: Shell, *, was_named: bool) -> Iterator[str]:
     """Add the block to a shell's start-up file and see if it works; yields what to tell the user."""
-    started = _output("ps", "-o", "command=", "-p", str(os.getppid()))
-    here = _called(started.split(" ")[0].strip().removeprefix("-"), {})
+    started, here = _started()
     place, lines = tilde(shell.rc), counted(shell.block.count("\n"), "line")
     added = f"Added {lines} to {place}. To load it into an open {shell.name}: {shell.load}"
     yield added if add_block(shell) else f"{place} has it already."
     yield from (old := list(find_old())) or [_checked(shell)]
     if shell.name == "bash" and not old and (advice := login_advice(started)):
         yield f"Login shells like this one do not read ~/.bashrc. To make them: {advice}"
-    if here in KINDS and here != shell.name and not was_named:
+    if here and here != shell.name and not was_named:
         yield f"{shell.name} is your login shell. For this {here}: llm memory install-shell --shell {here}"
 
 
@@ -397,9 +400,10 @@ def how_to_activate(installed: Sequence[Shell]) -> str:
     """Say that it is not active, and what makes it so."""
     if not installed:
         return "not active; to send the profile with every prompt: llm memory install-shell"
-    names = " or ".join(shell.name for shell in installed)
-    run = "" if installed[1:] else f", or run: {installed[0].load}"  # what loads one shell's lines breaks in another
-    places = ", ".join(tilde(shell.rc) for shell in installed)
-    mine = next((shell for shell in installed if shell.name == _called(None, os.environ)), installed[0])
+    here = _started()[1] or _called(None, os.environ)
+    installed_in = f"not active here, but installed in {', '.join(tilde(shell.rc) for shell in installed)}"
+    mine = next((shell for shell in installed if shell.name == here), None)
+    if not mine:  # what loads one shell's lines breaks in another
+        return f"{installed_in}. For {here or 'this shell'}: llm memory install-shell --shell {here or 'NAME'}"
     own = f"\n{_own(mine)}" if re.search(rb"\bllm\b", without_block(_read(mine.rc) or b"") or b"") else ""
-    return f"not active here, but installed in {places}; open a new {names}{run}{own}"
+    return f"{installed_in}; open a new {here}, or run: {mine.load}{own}"

@@ -255,12 +255,12 @@ def test_update_learns_all_that_waits_in_the_foreground_and_says_what_changed(us
     assert user.run("update") == ("", "Nothing new to remember.\n")
 
 
-def test_an_update_that_fails_exits_1_and_names_status(user: User) -> None:
+def test_an_update_that_fails_exits_1_and_says_how_to_try_again(user: User) -> None:
     user.types(SAID, model="scripted-dead")
     out, said = user.run("update", code=1)
     assert out == ""
     assert "the service is down" in said
-    assert "llm memory status" in said
+    assert "put LLM_MEMORY_MODEL=NAME in front): llm memory update" in said
 
 
 @pytest.mark.parametrize("killed", [False, True])

@@ -187,7 +187,7 @@ def test_a_model_that_is_not_there_is_one_problem(user: User, *, has_failed: boo
     user.types("I have a dog")
     if has_failed:
         said = user.run("update", code=1, LLM_MEMORY_MODEL="nowhere")[1]
-        assert "For another model, set LLM_MEMORY_MODEL" in said
+        assert "for another model, put LLM_MEMORY_MODEL=NAME in front" in said
     (problem,) = json.loads(user.run("status", "--json", LLM_MEMORY_MODEL="nowhere")[0])["problems"]
     assert "nowhere is not" in problem
 

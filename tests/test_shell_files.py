@@ -197,12 +197,15 @@ def test_the_shell_that_is_asked_if_it_works_leaves_nothing_behind_either(home: 
     assert home.snapshot() == {}
 
 
-def test_where_two_shells_have_it_no_line_of_the_one_is_offered_to_the_other(user: User) -> None:
-    for shell in ("bash", "fish"):
-        user.llm("memory", "install-shell", "--shell", shell, auto=None)
-    status = user.run("status")[0].splitlines()[0]
-    assert status.endswith("; open a new bash or fish")
-    assert "~/.bashrc" in status
+def test_no_line_for_another_shell_is_offered(user: User) -> None:
+    user.llm("memory", "install-shell", "--shell", "fish", auto=None)
+    status = user.run("status", SHELL="/bin/bash")[0].splitlines()[0]
+    assert status.endswith("llm-user-memory.fish. For bash: llm memory install-shell --shell bash")
+    assert status == user.run("show", SHELL="/bin/bash")[1].splitlines()[0].replace("Nothing is remembered yet. ", "")
+    user.llm("memory", "install-shell", "--shell", "bash", auto=None)
+    status = user.run("status", SHELL="/bin/bash")[0].splitlines()[0]
+    assert status.endswith("; open a new bash, or run: source ~/.bashrc")
+    assert "llm-user-memory.fish" in status
 
 
 def test_install_status_and_uninstall_as_a_person_runs_them(user: User) -> None:

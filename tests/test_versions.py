@@ -174,7 +174,7 @@ def test_undo_takes_the_last_change_back_then_the_one_before_until_nothing_is_le
     for facts in expected:
         user.run("undo")
         assert user.facts == facts
-    none = "There is nothing left to undo. To bring a change back: llm memory undo VERSION"
+    none = "There is nothing left to undo. To bring a change back, see: llm memory history"
     assert none in user.run("undo", code=1)[1]
     assert user.authors == ["load", "worker", "outside", "clear", *["undo"] * 4]
 
@@ -223,7 +223,7 @@ def test_a_line_that_was_changed_again_stays_and_the_later_version_is_named(user
     said = user.run("undo", "2")[1]
     assert user.facts == ["Lives in Hull"], "the rest of it is taken back"
     assert "Version 3 changed that line later, and is kept: Lives in York → Lives in Hull" in said
-    assert "To undo that as well: llm memory undo 3" in said
+    assert "To undo version 3: llm memory undo 3" in said
     user.run("undo", "3")
     assert user.facts == ["Lives in York"]
 
@@ -253,7 +253,7 @@ def test_undo_brings_back_no_line_that_was_forgotten(user: User) -> None:
     assert user.files_with("Leeds") == []
     user.run("forget", "short", "--yes")
     said = user.run("undo", code=1)[1]
-    assert "What was forgotten can't be brought back. To undo an earlier change: llm memory undo VERSION" in said
+    assert "What was forgotten can't be brought back. To undo an earlier change, see: llm memory history" in said
     assert user.facts == []
     for version in ("1", "3"):
         assert "forgotten" not in "".join(user.run("undo", version)) + user.profile
@@ -366,6 +366,31 @@ def test_a_rollback_is_a_version_itself_and_is_undone_like_any_other(user: User)
     assert user.profile == "- B\n", "whatever was learned meanwhile"
 
 
+def test_undoing_undos_in_any_order_leaves_a_profile_in_order(user: User) -> None:
+    user.run("add", "Nurse")
+    user.run("add", "Likes tea", "--section", "Interests")
+    for command in ("undo", "undo", "undo 3", "undo 4"):
+        user.run(*command.split())
+    assert user.profile == "# User Profile\n\n## Interests\n- Likes tea\n\n## Personal Information\n- Nurse\n"
+
+
+def test_plain_undo_passes_over_a_version_of_which_nothing_is_left(user: User) -> None:
+    load(user, "## Food\n- Likes tea\n", "## Food\n- Likes tea\n\n## Work\n")
+    add(user, "Plays chess")
+    user.run("undo", "1")
+    assert "version 3" in user.run("undo")[1]
+    assert "nothing left" in user.run("undo", code=1)[1], (
+        "version 2 made a heading, which came before what is there now"
+    )
+
+
+def test_an_undo_of_what_is_undone_names_the_undo_once(user: User) -> None:
+    user.run("add", "-", stdin="Likes tea\nLikes jazz\n")
+    user.run("undo")
+    said = user.run("undo", "1")[1]
+    assert "Version 2 changed that line later, and is kept: - Likes tea; - Likes jazz\nTo undo version 2:" in said
+
+
 def test_rollback_says_what_it_needs(user: User) -> None:
     load(user, PROFILE)
     for args, said in (
@@ -414,7 +439,7 @@ def test_a_time_is_in_the_users_zone_and_a_day_ends_at_its_midnight(monkeypatch:
             "1 w": "2026-11-13T13:00:00+01:00",
         }.items():
             assert parse_moment(text, NOON).isoformat() == moment
-        with pytest.raises(Problem, match=r"2099-01-01 is in the future; see: llm memory history"):
+        with pytest.raises(Problem, match=r"2099-01-01 is in the future; name an earlier time"):
             parse_moment("2099-01-01", NOON)
     time.tzset()
 
