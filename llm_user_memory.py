@@ -3295,7 +3295,7 @@ def memory_edit(settings: Settings) -> None:
 def memory_load(settings: Settings, file: Any) -> None:
     "Replace the profile with FILE (- for stdin)"
     if not (text := text_of(file)).strip():
-        raise Problem(f"{file.name} is empty; to empty the profile: llm memory clear")
+        raise Problem("The file is empty; to empty the profile: llm memory clear")
     with open_memory() as memory:
         report(memory, memory.history.overwrite("load", text))
     say("\n".join(warnings_about(text, settings.budget)), fg="yellow")
@@ -3547,7 +3547,7 @@ def memory_resume() -> None:
 def memory_clear(for_good: bool, yes: bool) -> None:
     "Empty the profile; its text stays in the history"
     home = Home.in_use()[-1]
-    if for_good and not home.last_use:
+    if for_good and home.name not in {one.name for one in Home.all()}:
         raise Problem(f"There is no profile “{home.name}”; see: llm memory profiles")
     if for_good:
         say(f"This removes the profile “{home.name}” for good, with its history: {tilde(real_place(home))}")

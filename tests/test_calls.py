@@ -17,7 +17,7 @@ import llm.cli
 import psutil
 import pytest
 from click.testing import CliRunner
-from conftest import BIN, PATIENCE, User, eventually, posix_only, state
+from conftest import BIN, PATIENCE, User, eventually, posix_only
 
 import llm_user_memory as memory
 
@@ -115,8 +115,7 @@ def test_a_chat_starts_one_worker_leaves_no_zombie_and_replaces_a_worker_that_wa
     talking = worker.parent()
     assert talking
     assert talking.children() == [worker], "the others that it has started would still be there, if only as zombies"
-    worker.kill()
-    eventually(lambda: not state(worker.pid), "the worker's end")
+    user.kill_worker()
     says(texts[5])
     assert user.worker_pid() != worker.pid
     assert len(talking.children()) == 1

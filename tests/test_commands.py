@@ -89,6 +89,12 @@ def test_a_text_needs_no_quotes_and_may_begin_with_a_bullet_and_an_unknown_optio
 # The profile
 
 
+def test_an_empty_file_does_not_empty_the_profile(user: User) -> None:
+    user.run("add", "Nurse")
+    assert "is empty; to empty the profile: llm memory clear" in user.run("load", "-", stdin=" \n", code=1)[1]
+    assert user.facts == ["Nurse"]
+
+
 def test_load_takes_a_file_byte_for_byte_show_gives_it_back_and_clearing_it_is_undone(user: User) -> None:
     path = user.folder / "mine.md"
     path.write_bytes(PROFILE.encode())

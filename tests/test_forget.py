@@ -353,3 +353,18 @@ def test_a_directory_where_the_displaced_file_belongs_stops_neither_forget_nor_p
     assert user.files_with("oboe") == []
     user.run("clear", "--purge", "--yes")
     assert not user.places.database.exists()
+
+
+def test_what_was_forgotten_is_offered_to_nobody_again(user: User) -> None:
+    user.run("add", "Nurse")
+    user.run("undo")
+    user.run("forget", "Nurse", "--yes")
+    assert "undo" not in user.run("show")[1]
+    user.run("add", "Likes tea", "--section", "Interests")
+    said = user.run("search", "tea", "--section", "nowhere", code=1)[1]
+    assert "Sections with facts: Interests\n" in said, "none without a name"
+
+
+def test_a_profile_that_never_was_is_not_said_to_be_removed(user: User) -> None:
+    said = user.run("clear", "--purge", "--yes", code=1, LLM_MEMORY_PROFILE="wrok")[1]
+    assert said == "Error: There is no profile “wrok”; see: llm memory profiles\n"

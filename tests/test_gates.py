@@ -244,6 +244,12 @@ def test_what_only_looks_odd_can_be_a_line() -> None:
     assert [fact for fact in INNOCENT if says(fact, fact) != ("apply", "")] == []
 
 
+def test_a_quote_with_a_masked_secret_is_refused_for_that() -> None:
+    typed = Message("I like opera, and my card is [card number]")
+    masked = "its quote contains a secret, masked"
+    assert outcome(add("Likes opera", "I like opera, and my card is [card number]"), typed) == ("reject", masked)
+
+
 # Bound to what was typed
 
 
