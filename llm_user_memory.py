@@ -1056,8 +1056,8 @@ class History:
             elif item:
                 now = now.remove(item)
             elif change.after:
-                gone_in = next((until for _, until in self.periods(change.after) if until and until > version), 0)
-                later = self.changes(gone_in - 1, gone_in) if gone_in else ()
+                gone_in = max((until or 0 for _, until in self.periods(change.after)), default=0)
+                later = self.changes(gone_in - 1, gone_in) if gone_in > version else ()
                 stays += [(gone_in, again) for again in later if again.before == change.after]
             elif not now.has(change.before):
                 now = now.add(change.section, change.before, new_section=True)
@@ -1151,11 +1151,10 @@ class History:
         undone = self.undone()
         sql = "select id from versions where author not in ('undo', 'forget', 'unknown') order by id desc"
         ids = (row["id"] for row in rows(self.db, sql) if row["id"] not in undone)
-        now = self.text(self.latest())
 
-        def can_go(version: int) -> bool:
-            changes = self.changes(version - 1, version)  # none, if only headings came or went
-            return any(FORGOTTEN not in one for one in changes) or (not changes and self.text(version) == now)
+        def can_go(number: int) -> bool:
+            its = self.changes(number - 1, number)  # none, if only headings came or went
+            return any(FORGOTTEN not in it for it in its) or (not its and self.text(number) == self.text(self.latest()))
 
         found = list(itertools.islice(filter(can_go, ids), count))
         if len(found) < count:
@@ -3109,7 +3108,7 @@ def memory_show(settings: Settings, ids: bool) -> Any:
                     why = f"Nothing is remembered yet; {counted(to_review, 'edit')} to review: llm memory review"
                 elif last and any(one.before and FORGOTTEN not in one for one in last.changes):
                     undo = f"To undo that: llm memory undo {last.id}"
-                    why = f"The profile was emptied on {local_date(last.at, TO_THE_MINUTE)}. {undo}"
+                    why = f"The profile has been empty since {local_date(last.at, TO_THE_MINUTE)}. {undo}"
             say(for_profile(why, home.name))
             continue
         marks = {item.line: f"[{id}] " for id, item in document.ids.items()} if ids else {}
@@ -3191,7 +3190,8 @@ def memory_why(text: str, refused: bool) -> Any:
                     write(str(edit), fg=colour_of(edit))
                     write(f"{local_date(edit.at)}: {edit.reason}", "    ", dim=True)
     if text and not found and not refused:
-        raise Problem(f"No line contains {text!r}; try: llm memory search {text}, or llm memory why --refused")
+        others = f"llm memory search {text}, llm memory review, llm memory why --refused"
+        raise Problem(f"No line contains {text!r}; try: {others}")
     if not found:
         say("No refused or dropped edit was found." if refused else "Nothing is remembered; see: llm memory show")
     return found
@@ -3512,7 +3512,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
             say("All this will be removed for good, history included.")
         if quoted:
             does = "One message you typed does" if len(quoted) == 1 else "Messages you typed do"
-            what = "These messages are never learned from again" if places else f"No fact contains it. {does}"
+            what = "These old messages are never learned from again" if places else f"No fact contains it. {does}"
             say("\n  ".join([f"{what}:", *quoted]))
         say(LLM_KEEPS.format(tilde(memory.home.logs)))
         if not yes:

@@ -391,6 +391,14 @@ def test_an_undo_of_what_is_undone_names_the_undo_once(user: User) -> None:
     assert "Version 2 changed that line later, and is kept: - Likes tea; - Likes jazz\nTo undo version 2:" in said
 
 
+def test_undo_of_a_line_that_went_twice_names_the_version_it_last_went_with(user: User) -> None:
+    user.run("add", "Likes rain")
+    user.run("clear")
+    user.run("undo", "2")
+    user.run("undo", "1")
+    assert "Version 4 changed that line later" in user.run("undo", "1")[1]
+
+
 def test_rollback_says_what_it_needs(user: User) -> None:
     load(user, PROFILE)
     for args, said in (
