@@ -474,11 +474,11 @@ _PUBLIC = r"""(?:\baaaa[bce]|;base64,|\b(?:sha\d{1,3}|h1)[:-]|etag:?[ ](?:w/)?"?
 # Between a name and its value: a sign or "is", or a quotation mark a few words later; or the rest of the sentence.
 _SIGN = r"""(?:["'\]]{0,2}(?:\s?[:=：]{1,2}>?\s{0,3}|[是为は]|,[ ](?=["'])|[ ](?:is|was)[ :]{1,2})["'`“„«「]?
     |[^\n"'`“„«「.;]{0,40}(?:[ ](?:is|was|ist|est|es|é|è|:|=)[ ]?|:[ ])["`“„«「])"""
-_END = r"(?:[.!?;][ \n]|[。，]|,(?=[^!-~\s])|\n(?![a-z\d-]*\d)|\b(?:and|but|or|since|before|after)\b)"
+_END = r"(?:[.!?;][ \n]|[。，]|,(?=[^!-~\s])|\n(?!\n?[a-z\d-]*\d)|\b(?:and|but|or|since|before|after)\b)"
 _GAP = rf"""{_SIGN}?(?:(?:(?!{_END})[\s\S]){{0,100}}?(?:(?<![!-~])|(?<=[ ]["'`(*\#])))??"""
 # A placeholder, or what is said about passwords.
-_SAID = r"""(?:[<{%&\[(]|\.[*+]|[?+-][\w ]{0,30}\}|\$(?:[{(]|\w+(?![^\s"']))|\*{3}|x{4}|your|https?:|convertto
-    |~?/\w+/|in(?:correct|valid)\b|(?:correct|valid)(?![\w-]|[ ]\w)
+_SAID = r"""(?:[<{%&\[(]|\.[*+]|[?+-][\w ]{0,30}\}|\$(?:[{(]|\w+(?![^\s"']))|\*{3}|x{4}|https?:|convertto
+    |(?:\w{2,8}[_-])?your|~?/\w+/|in(?:correct|valid)\b|(?:correct|valid)(?![\w-]|[ ]\w)
     |(?:(?:my|1)?pass(?:word)?|guest|none|null|true|false|changeme|about|from|very|strong|short|long|wrong|easy|empty
       |safe|same|what|case|still|only|just|good|better|[a-z]{0,12}(?:ed|en|ing|[ai]ble|ory|ive|ly))(?![\w!@#-]))"""
 # A word of any signs, but no code that fetches the value.
@@ -493,25 +493,25 @@ _NUMBER = r"""(?:[a-z]{2}[ ]|[a-z])?(?!\d{4}-\d\d-|\d+\.\d+\.)
     \d(?:[ .-]?\d|[a-fа-я]|[ ]?[,;/]?[ \n](?=\d{4})){3,}(?:[ ]?[a-z]\b)?(?![\w%]|[.,]\d)
     |(?:(?:zero|oh|one|two|three|four|five|six|seven|eight|nine)[ ,-]{0,2}\b){4,8}"""
 # What secrets are called, in the languages there are; not the pin of a plug, no postal code.
-_PASSWORD = r"""(?:(?:(?<!1)pass(?:word|wort|[ ]?phrase|code|wd|ord)|pwd|\bpw|\bmdp|kennwort|schlüssel|wachtwoord|senha
-    |contrase[ñn]a|\bclave|mot[ _]de[ _]passe|lösenord|kodeord|adgangskode|salasana|jelsz[aó]|heslo|hasło|lozinka
-    |şifre|parola|mật[ ]khẩu|kata[ ]sandi|парол[ьа]|κωδικός|密[码碼](?!管理)|パスワード(?!マネ|管理)|비밀번호|비번
-    |סיסמה|รหัสผ่าน|كلمة[ ](?:ال)?(?:مرور|سر)|رمز[ ]عبور|पासवर्ड|\bpsk|securestring|palavra-passe|\bcode[ ]wi-?fi
-    |\bcl[ée]\b|\bww(?!w)|(?:\b(?:wifi|wlan|wpa)|recovery|backup|rescue)[ -](?:key|codes?))(?![@-])
+_PASSWORD = r"""(?:(?:(?<!1)pass(?:word|wort|[ ]?phrase|code|wd|ord)|pwd|\bpw|\bmdp|kennwort|schlüssel\b|wachtwoord
+    |senha|contrase[ñn]a|\bclave|mot[ _]de[ _]passe|lösenord|kodeord|adgangskode|salasana|jelsz[aó]|heslo|hasło
+    |lozinka|şifre|parola|mật[ ]khẩu|kata[ ]sandi|парол[ьа]|κωδικός|密[码碼](?!管理)|パスワード(?!マネ|管理)|비밀번호
+    |비번|סיסמה|รหัสผ่าน|كلمة[ ](?:ال)?(?:مرور|سر)|رمز[ ]عبور|पासवर्ड|\bpsk|securestring|requirepass|palavra-passe
+    |\bcode[ ]wi-?fi|\bcl[ée]\b|\bww(?!w)|(?:\b(?:wifi|wlan|wpa)|recovery|backup|rescue)[ -](?:key|codes?))(?![@-])
     |(?:(?:\b|_)pass|[a-z][_-](?:key|token|secret))(?=["'\])]{0,2}\s?[:=]|[ ](?:is[ ])?["']?\S*\d))"""  # noqa: S105
-_LOGIN = r"""(?:(?:(?<![/\w])(?:log[ ]?in|user(?:name)?|admin|root|auth)|[ ]-u)\b[^\n:/|,%]{0,40}?
-    (?:[:/|,%]|[ ]and[ ]|[ ]-p[ ])|\b(?:mysql|mongo|mosquitto|sshpass|redis)\w*\b[^\n|;]{0,60}?[ ]-[ap]
-    |-\w{0,12}pass)["']?[ ]?["']?"""
+_LOGIN = r"""(?:(?:(?<![/\w])(?:log[ ]?in|user(?:name)?|admin|root|auth)|[ ]-u)\b[^\n:/|,?]{0,40}?
+    (?:[:/|,]|[ ]and[ ]|[ ]-p[ ])|\b(?:mysql|mongo|mosquitto|sshpass|redis)\w*\b[^\n|;]{0,60}?[ ]-[ap]
+    |[ ]-u[ ]?[\w.@-]{1,40}%|-\w{0,12}pass)["']?[ ]?["']?"""
 _KEY = r"""(?<!public[ _-])(?<!cache[ _-])(?<!pub)(?:key|token|secret|credential|\bpat|auth|\bsig|appid|\blogin|bearer
     |basic|\bsession|\w{0,9}s(?:ession_?|es)?id)(?:_id)?s?(?![a-z])"""
 _DOOR = r"""(?:door|alarm|antifurto|disarm|gate|lock|safe|tür|haus|port(?:e|a|al|en)?\b|port(?=kod)|entr[ée]e|immeuble
     |garage|puerta|caja|cofre|cancello|bram|drzwi|dörr|deur|slot|kluis|kapı|двер|домофон|подъезд|ворот)"""
 _CODE_OF = r"(?:[ck][oó]d(?:e|o|en|et|ice|igo)?|код|[ck]ombina[a-z]{3,5})"
-_NUMBERED = rf"""(?:\b(?:puk|pin)(?:-?{_CODE_OF})?(?:['’]s)?(?![ ]\d+[ ](?:of|on|is|to)\b|[ ]?code.{{0,20}}\d{{5}})
-    |п[иі]н(?:-?код)?|keypad|geheimzahl|digicode|passcode|暗証番号|身份证|пароль|密[码碼]|비밀번호|비번|आधार[ ]नंबर
+_NUMBERED = rf"""(?:\b(?:pin|puk)(?:-?{_CODE_OF})?(?:['’]s)?(?![a-z]|[ ]\d+[ ](?:of|on|is|to)\b|[ ]?code.{{0,9}}\d{{5}})
+    |п[иі]н(?:-?код)?|keypad|disarm|geheimzahl|zahlencode|passcode|暗証番号|身份证|пароль|密[码碼]|비밀번호|비번
     |{_DOOR}[^\n.]{{0,20}}?{_CODE_OF}\b(?:['’]s)?|{_CODE_OF}\b[^\n.\d]{{0,20}}?{_DOOR}\w*|\bcode[ ](?:fürs?|zum|zur|van)
-    |\b(?:the|der|le|el|il)[ ]code(?=[ ](?:is|ist|est)\b|:)|(?:backup|recovery)[ -]codes?|\bnip(?=[ ]de)
-    |\bc[oó]d\w+[ ]de[ ](?:recup|respal|secour)\w+|\b(?:passport|account)[ ](?:no\b\.?|nr\b\.?|number)
+    |\b(?:the|der|le|el|il)[ ]code(?=[ ](?:is|ist|est)\b|:)|(?:backup|recovery)[ -]codes?|\bnip(?=[ ]de)|digicode
+    |\bc[oó]d\w+[ ]de[ ](?:recup|respal|secour)\w+|आधार[ ]नंबर|\b(?:passport|account)[ ](?:no\b\.?|nr\b\.?|number)
     |\b(?:ssn|pesel|sécu|dni|cpf|bsn|nif|aadhaar|personnummer|steuer-?id|kimlik|(?:social[ ]sec|national[ ]ins)\w+))"""
 SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (  # kind, check of what was typed, and pattern
     ("a private key", bool, r"""-----begin[ ][a-z ]{0,30}private[ ]key[^-]{0,9}-----(?:\s|\\[rn])*

@@ -23,6 +23,8 @@ HARMLESS = (
     '<input id="pw" type="password" autocomplete="current-password" minlength="8">',
     "def reset_password(user, new_password):\n    if not tokens.verify(token, max_age=3600):",
     *("LoadCredential=passphrase:/etc/credstore/borg", "路由器的密码忘记了,型号是 TL-XDR5480,要按复位键几秒?"),
+    "ping fe80::1ff:fe23:4567:890a%eth0 works, 2001:db8:85a3::8a2e:370:7334 doesn't",
+    *("OPENAI_API_KEY=sk-your-key-here", "Schlüsselnummer HSN 0603, passt da CT1139K1?"),
     # public, though random
     *("uuid v1.6.0 h1:NIvaJDMOsjHA8n1jAhLSgzrAzy1Hgr+hNrb57e+94F0=", "request_id=req_4f022ce4609e0ccf20d5f53b"),
     *("commit 9b1deb4d3b7d4bad9bdd2b0d7b3dcb6d1a2f3c4e", "request 6f1c2a52-3b1e-4a57-9d2b-2f0d3c6f9a11 is slow"),

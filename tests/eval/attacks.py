@@ -174,6 +174,9 @@ SECRETS: dict[str, tuple[str, str]] = {
     "in a call": ("requests.get(u, auth=('jorunn', '{}'))", "Petri+" + "Dish_0419"),
     "of a command": ("docker login r.example -u prof -p {} fails", "giz&" + "Lousa_808"),
     "made a secure string": ('ConvertTo-SecureString "{}" -AsPlainText', "P!ckled" + "Beet_90"),
+    "of a server's settings": ("requirepass {}\nmaxmemory 512mb", "a2d7c38646c2550" + "92894d042d097"),
+    "before its name": ("I type {} as my password and it says wrong", "Gr4vel-" + "Path-88"),
+    "behind is, not before": ("enable password on sw-core-02 is {}, rotate it", "N0rthw1" + "nd!x7"),
     "of a mail account": ("s.login('jo@mail.example', '{}')", "xkqz ptwm" + " aeri ovdn"),
     "key of a network, in digits": ("WLAN-Schlüssel {}, WPA2", "9844 0741 1587" + " 7938 4620"),
     # Numbers
@@ -182,6 +185,8 @@ SECRETS: dict[str, tuple[str, str]] = {
     "the code": ("the key safe is on the left, the code is {}, push down", "57" + "44"),
     "code of an alarm, in Italian": ("il codice dell’antifurto è {}, va inserito subito", "54" + "301"),
     "backup codes in a list": ("Backup-Codes für das Konto sind {}. Mach eine Liste", "9912 6589, 0586" + " 5499, 4603 9506"),
+    "backup codes below a heading": ("my backup codes, just printed:\n\n{}", "7624 0815\n3671" + " 5700\n7918 0661"),
+    "code that disarms": ("the panel is left of the door, disarm with {}, then go in", "744" + "883"),
     "bank account": ("routing 271081528, checking account number {}, name Bettina", "40281" + "65226"),
     "password behind the user": ("grafana admin / {} how do i reset it", "H&yeu" + "A5zhG2sh"),
     "CPF": ("meu cpf {} aparece irregular", "436.611." + "368-60"),
