@@ -1067,9 +1067,8 @@ class History:
         return int(value(self.db, "select max(id) from versions") or 0)
 
     def _lines(self, version: int) -> list[dict[str, Any]]:
-        its_lines = "versions, json_each(versions.lines) as line join lines on lines.id = line.value"
-        sql = f"select text, fact, section from {its_lines} where versions.id = ? order by line.key"
-        return rows(self.db, sql, version)
+        sql = "select text, fact, section from versions, json_each(lines) as line join lines on lines.id = line.value"
+        return rows(self.db, f"{sql} where versions.id = ? order by line.key", version)
 
     def text(self, version: int) -> str:
         return "".join(line["text"] for line in self._lines(version))
@@ -1350,7 +1349,7 @@ def _is_own(piece: str, message: Message) -> bool:
 def _find_pieces(quote: str, messages: Sequence[Message]) -> dict[str, Message]:
     """Find the message of each piece of a quote; nothing if one of them stands nowhere, or says too little."""
     whole, found = normalised(quote), dict[str, Message]()
-    if normalised(CUT) in whole:  # which the user did not type
+    if without_masks(whole) != whole or normalised(CUT) in whole:  # the user typed neither
         return {}
     pieces = [whole] if any(_spaced(whole) in _spaced(m.text) for m in messages) else re.split(r"…|\.{3}", whole)
     for piece in sorted(filter(None, (piece.strip("\"' ") for piece in pieces)), key=len, reverse=True):
@@ -2405,7 +2404,8 @@ def spawn_worker(home: Home) -> Any:
     options: dict[str, Any] = {"start_new_session": True, "umask": 0o077}
     if sys.platform == "win32":
         options = {"creationflags": subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP}
-    command = [sys.executable, "-m", "llm", "memory", "worker"]
+    safe = ["-P"] if sys.version_info >= (3, 11) else []  # the worker's folder is no place to find modules in
+    command = [sys.executable, *safe, "-m", "llm", "memory", "worker"]
     # An inherited pipe would make $(llm …) and ssh wait for the worker.
     null, root = subprocess.DEVNULL, pathlib.Path(sys.executable).anchor
     return subprocess.Popen(command, stdin=null, stdout=null, stderr=null, env=environ, cwd=root, **options)
@@ -3409,7 +3409,7 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) 
     last = memory.history.get(memory.history.latest())
     if not versions and last and last.author == "forget":
         raise Problem("What was forgotten can't be brought back. To undo an earlier change, see: llm memory history")
-    untold = "" if versions else read_own(memory.home.news) or ""
+    untold = "" if versions or steps > 1 else read_own(memory.home.news) or ""
     versions = [*dict.fromkeys(versions)] or memory.history.next_undo(steps)
     version, stays = memory.history.undo(versions)
     names = f"version{'s' if versions[1:] else ''} {' and '.join(map(str, versions))}"

@@ -312,15 +312,15 @@ def find_old() -> Iterator[str]:
             yield f"{tilde(path)}, lines {first} to {last}: {what}: command llm memory status"
 
 
-def _started() -> tuple[str, str]:
-    """Return the command that started what runs llm, and the shell that this is; ``""`` if it is none."""
-    command = _output("ps", "-o", "command=", "-p", str(os.getppid()))
-    name = _called(command.split(" ")[0].strip().removeprefix("-"), {})
-    return command, name if name in KINDS else ""
+def _here() -> str:
+    """Return the shell that llm was started from; ``""`` if it was something else."""
+    program = _output("ps", "-o", "comm=", "-p", str(os.getppid())).strip()
+    return name if (name := _called(program.removeprefix("-"), {})) in KINDS else ""
 
 
-def login_advice(started: str) -> str:
+def login_advice() -> str:
     """Return the command that makes login shells of bash read ``.bashrc``; ``""`` if they do, or if this is none."""
+    started = _output("ps", "-o", "command=", "-p", str(os.getppid()))
     if sys.platform != "darwin" and not re.match(r"-|\S+ .*(?:-l\b|--login)", started):
         return ""
     # bash reads the first of these that it can. Others read the last too, and not everyone forgives an error.
@@ -353,14 +353,13 @@ def _own(shell: Shell) -> str:
 
 def install(shell: Shell, *, was_named: bool) -> Iterator[str]:
     """Add the block to a shell's start-up file and see if it works; yields what to tell the user."""
-    started, here = _started()
     place, lines = tilde(shell.rc), counted(shell.block.count("\n"), "line")
     added = f"Added {lines} to {place}. To load it into an open {shell.name}: {shell.load}"
     yield added if add_block(shell) else f"{place} has it already."
     yield from (old := list(find_old())) or [_checked(shell)]
-    if shell.name == "bash" and not old and (advice := login_advice(started)):
+    if shell.name == "bash" and not old and (advice := login_advice()):
         yield f"Login shells like this one do not read ~/.bashrc. To make them: {advice}"
-    if here and here != shell.name and not was_named:
+    if not was_named and (here := _here()) not in {"", shell.name}:
         yield f"{shell.name} is your login shell. For this {here}: llm memory install-shell --shell {here}"
 
 
@@ -400,7 +399,7 @@ def how_to_activate(installed: Sequence[Shell]) -> str:
     """Say that it is not active, and what makes it so."""
     if not installed:
         return "not active; to send the profile with every prompt: llm memory install-shell"
-    here = _started()[1] or _called(None, os.environ)
+    here = _here() or _called(None, os.environ)
     installed_in = f"not active here, but installed in {', '.join(tilde(shell.rc) for shell in installed)}"
     mine = next((shell for shell in installed if shell.name == here), None)
     if not mine:  # what loads one shell's lines breaks in another
