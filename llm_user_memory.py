@@ -377,8 +377,8 @@ def alike(one: str, other: str) -> bool:
     short, long = sorted((one, other), key=len)
     if len(short) < 4:
         return short == long or (len(short) == 3 and long.startswith(short))
-    stem = max(3, (3 * len(short) + 4) // 5)  # three fifths, rounded up
-    return long.startswith(short[:stem]) or (len(short) > 3 and short in long)
+    stem = (3 * len(short) + 4) // 5  # three fifths, rounded up
+    return long.startswith(short[:stem]) or short in long
 
 
 @functools.lru_cache(maxsize=10_000)
@@ -569,8 +569,8 @@ def mask_secrets(text: str) -> str:
     return kept + text[at:]
 
 
-def without_masks(text: str) -> str:
-    return re.sub("|".join(rf"\[{kind[2:]}\]" for kind, *_ in SECRETS), "", text)
+def has_mask(text: str) -> bool:
+    return any(f"[{kind[2:]}]" in text.casefold() for kind, *_ in SECRETS)
 
 
 def why_secret(text: str) -> str:
@@ -617,11 +617,6 @@ class Change(NamedTuple):
         return f"- {self.before}" if self.before else f"+ {self.after}"
 
 
-def without_bullet(line: str) -> str:
-    item = re.match(_ITEM, line)
-    return item[2] if item else stripped(line)
-
-
 def says_nothing(text: str) -> bool:
     return all(not stripped(line) or re.match(HEADING, line) for line in split_lines(text))
 
@@ -632,12 +627,11 @@ def why_unfit(fact: str) -> str:
     reasons = {
         "it says nothing": not any(map(str.isalnum, fact)),
         f"it is longer than {LONGEST_FACT} characters": len(fact) > LONGEST_FACT,
-        "it is more than one line": "\n" in fact or "\r" in fact,
         hidden: hidden,
         "it contains HTML, or a link or image of Markdown": re.search(_MARKUP, fact, re.IGNORECASE),
         "it begins like a heading, a list, a quotation or code": re.match(_BLOCK, fact),
         f"it contains {secret}": secret,
-        "it contains a secret, masked": without_masks(fact) != fact,
+        "it contains a secret, masked": has_mask(fact),
     }
     return next((reason for reason, found in reasons.items() if found), "")
 
@@ -654,11 +648,13 @@ class Document:
         self.lines = split_lines(text)
         self.headings: list[tuple[int, int, str]] = []  # line, level and title
         self.items: list[Item] = []
+        self.sayings: list[tuple[str, str, str]] = []  # each line, what it says, and its section
         section, closed, unclosed = "", -1, set[str]()
         for index, line in enumerate(self.lines):
+            fact = stripped(line)
             if index <= closed or re.match(_RULE, line):
-                continue
-            if opening := re.match(_OPENING, line):
+                pass
+            elif opening := re.match(_OPENING, line):
                 mark = opening[1]
                 closing = ".*-->" if mark == "<!--" else rf"[ \t]*{mark}{mark[0]}*\s*$"
                 below = range(index + 1, len(self.lines))
@@ -666,25 +662,25 @@ class Document:
                 if closed < 0:  # it is just text
                     unclosed.add(mark)
             elif heading := re.match(HEADING, line):
-                section = re.sub(r"(?:^|[ \t])#+$", "", heading[2] or "").rstrip()
+                section, fact = re.sub(r"(?:^|[ \t])#+$", "", heading[2] or "").rstrip(), ""
                 self.headings.append((index, len(heading[1]), section))
             elif entry := re.match(_ITEM, line):
+                fact = entry[2]
                 following = next((line for line in self.lines[index + 1 :] if line.strip()), "")
                 editable = _indent(following) <= _indent(entry[1])
-                self.items.append(Item(index, section, entry[1], entry[2], editable))
-            elif stripped(line) and self.items and self.items[-1].line == index - 1:
+                self.items.append(Item(index, section, entry[1], fact, editable))
+            elif fact and self.items and self.items[-1].line == index - 1:
                 self.items[-1] = self.items[-1]._replace(editable=False)  # its text goes on
+            self.sayings.append((line, fact, section))
 
     @functools.cached_property
     def ids(self) -> dict[str, Item]:
         """The editable items by id: 3 letters derived from the text, more on collision. A line said twice has one."""
         ids: dict[str, Item] = {}
-        known: set[str] = set()
-        for item in self.items:
-            if item.editable and item.text not in known:
-                name = letters(item.text.encode("utf-8", "surrogatepass"))
-                ids[next(name[:n] for n in range(3, len(name)) if name[:n] not in ids)] = item
-                known.add(item.text)
+        for item in [item for item in self.items if item.editable]:
+            name = letters(item.text.encode("utf-8", "surrogatepass"))
+            beginnings = (name[:n] for n in range(3, len(name)))
+            ids.setdefault(next(id for id in beginnings if id not in ids or ids[id].text == item.text), item)
         return ids
 
     def find(self, text: str, section: str = "") -> Item | None:
@@ -695,15 +691,6 @@ class Document:
     def has(self, fact: str) -> bool:
         wanted = normalised(fact).rstrip(".!;, ")
         return any(normalised(item.text).rstrip(".!;, ") == wanted for item in self.items)
-
-    def sayings(self) -> Iterator[tuple[str, str, str]]:
-        """Yield each line, what it says without its bullet (``""`` for headings and blanks), and its section."""
-        items = {item.line: item.text for item in self.items}
-        titles = {index: title for index, _, title in self.headings}
-        section = ""
-        for index, line in enumerate(self.lines):
-            section = titles.get(index, section)
-            yield line, "" if index in titles else items.get(index, stripped(line)), section
 
     def replace(self, item: Item, fact: str) -> Document:
         line = self.lines[item.line]
@@ -951,14 +938,13 @@ class Version(NamedTuple):
     changes: tuple[Change, ...]  # since the version before
 
 
-class History:
+class History(NamedTuple):
     """``profile.md``, which is changed under its lock, and its versions, numbered from 1; 0 is the empty profile."""
 
-    def __init__(self, home: Home, db: Any, now: Clock, patience: float) -> None:
-        self.home = home
-        self.db = db
-        self.now = now
-        self.patience = patience
+    home: Home
+    db: Any
+    now: Clock
+    patience: float
 
     def change(self, author: str, make: Callable[[str], str], record: Record | None = None, model: str = "") -> int:
         """Change the text, and ``record`` more in the same transaction; return the version, 0 if the text stays."""
@@ -981,13 +967,12 @@ class History:
 
     def settle(self, author: str = "outside", base: str | None = None, *, last: bool = False) -> None:
         """Record what others made of the profile, or of a text before; a ``last`` time removes the displaced file."""
-        if self.home.last_use:
-            with lock(self.home, "profile", self.patience):
-                self._adopt(author, base)
-                if last:
-                    self.db.execute("delete from state where key = 'displaced'")
-                    for kind in ("previous", "new"):
-                        working_file(self.home, kind).unlink(missing_ok=True)
+        with lock(self.home, "profile", self.patience):
+            self._adopt(author, base)
+            if last:
+                self.db.execute("delete from state where key = 'displaced'")
+                for kind in ("previous", "new"):
+                    working_file(self.home, kind).unlink(missing_ok=True)
 
     def _adopt(self, author: str = "outside", base: str | None = None) -> str:
         """Merge last version (``known``), file (``text``) and displaced file until they agree. Needs the lock."""
@@ -1045,9 +1030,9 @@ class History:
         """Return a text without what a version changed; what was changed again ``stays``."""
         now = Document(text)
         old, new = (Document(self.text(number)) for number in (version - 1, version))
-        known = {*(old.lines[item.line] for item in old.items), *(old.lines[at] for at, *_ in old.headings)}
+        prose = {line for line, fact, _ in old.sayings if fact} - {old.lines[item.line] for item in old.items}
         # A version that took prose (clear, load, rollback) is undone by a merge, not fact by fact.
-        if text == new.text or set(filter(stripped, old.lines)) - known - set(new.lines):
+        if text == new.text or prose - set(new.lines):
             return merge(new.text, text, old.text)
         for change in (one for one in self.changes(version - 1, version) if FORGOTTEN not in one):
             item = now.find(change.after, change.section)
@@ -1079,7 +1064,7 @@ class History:
         current = "select id, text, fact, section from lines where until is null"
         gone = {row.pop("id"): row for row in rows(self.db, current)}
         ids = []
-        for said, fact, section in Document(text).sayings():
+        for said, fact, section in Document(text).sayings:
             line = {"text": said, "fact": fact or None, "section": section}
             id = next((id for id, row in gone.items() if row == line), 0)
             if not gone.pop(id, None):
@@ -1147,19 +1132,17 @@ class History:
 
     def next_undo(self, count: int = 1) -> Sequence[int]:
         """Return the newest versions that are neither undone nor an undo. Raises ``Problem`` if there are fewer."""
-        undone = self.undone()
+        undone, found = self.undone(), list[int]()
         sql = "select id from versions where author not in ('undo', 'forget', 'unknown') order by id desc"
-        ids = (row["id"] for row in rows(self.db, sql) if row["id"] not in undone)
-
-        def can_go(number: int) -> bool:
-            its = self.changes(number - 1, number)  # none, if only headings came or went
-            return any(FORGOTTEN not in it for it in its) or (not its and self.text(number) == self.text(self.latest()))
-
-        found = list(itertools.islice(filter(can_go, ids), count))
-        if len(found) < count:
-            left = f"Only {counted(len(found), 'change')} can be undone." if found else "There is nothing left to undo."
-            raise Problem(f"{left}{' To bring a change back, see: llm memory history' if undone else ''}")
-        return found
+        for number in (row["id"] for row in rows(self.db, sql) if row["id"] not in undone):
+            changes = self.changes(number - 1, number)  # none, if only headings came or went
+            is_last = not changes and self.text(number) == self.text(self.latest())
+            if is_last or any(FORGOTTEN not in change for change in changes):
+                found.append(number)
+            if len(found) == count:
+                return found
+        left = f"Only {counted(len(found), 'change')} can be undone." if found else "There is nothing left to undo."
+        raise Problem(f"{left}{' To bring a change back, see: llm memory history' if undone else ''}")
 
     def periods(self, fact: str) -> Sequence[tuple[int, int | None]]:
         """Return the versions with which a fact came and left (``None``: it is there), oldest first."""
@@ -1304,7 +1287,6 @@ _FOREIGN = (
 _QUOTATION = r"""“[^”]*”|„[^“”]*[“”]|«[^»]*»|「[^」]*」|『[^』]*』|"[^"]*"|(?<!\w)['‘].{1,500}?['’](?!\w)"""
 
 
-@functools.lru_cache(maxsize=100)
 def own_words(text: str) -> str:
     """Return a typed message with ``CUT`` in place of what may be somebody else's text, but for quotations.
 
@@ -1349,7 +1331,7 @@ def _is_own(piece: str, message: Message) -> bool:
 def _find_pieces(quote: str, messages: Sequence[Message]) -> dict[str, Message]:
     """Find the message of each piece of a quote; nothing if one of them stands nowhere, or says too little."""
     whole, found = normalised(quote), dict[str, Message]()
-    if without_masks(whole) != whole or normalised(CUT) in whole:  # the user typed neither
+    if normalised(CUT) in whole:  # the user did not type that
         return {}
     pieces = [whole] if any(_spaced(whole) in _spaced(m.text) for m in messages) else re.split(r"…|\.{3}", whole)
     for piece in sorted(filter(None, (piece.strip("\"' ") for piece in pieces)), key=len, reverse=True):
@@ -1462,7 +1444,7 @@ GATES: tuple[tuple[str, str, Callable[[_Proposal], object]], ...] = (
     ("reject", "its line has changed since", lambda p: p.line_changed),
     ("reject", "the line it was merged into was not changed", lambda p: p.merge == "reject"),
     ("reject", "it has no quote", lambda p: not p.edit.quote),
-    ("reject", "its quote contains a secret, masked", lambda p: without_masks(p.edit.quote) != p.edit.quote),
+    ("reject", "its quote contains a secret, masked", lambda p: has_mask(p.edit.quote)),
     ("reject", "you did not type its quote", lambda p: not p.pieces),
     ("reject", "its quote contains {}", lambda p: why_secret(p.edit.quote)),
     ("reject", "{}", lambda p: p.edit.action != "REMOVE" and why_unfit(p.edit.fact)),
@@ -1773,7 +1755,7 @@ def check_learning(home: Home, settings: Settings) -> None:
 
 def as_shown(text: str, longest: int = LONGEST_MESSAGE) -> str:
     text = text if len(text) < 60_000 else text[:30_000] + CUT + text[-30_000:]  # a search for secrets takes time
-    text, half = mask_secrets(text), (longest - len(CUT)) // 2
+    text, half = without_chat_marks(mask_secrets(text)), (longest - len(CUT)) // 2
     return text if len(text) <= longest else text[:half] + CUT + text[-half:]
 
 
@@ -1818,7 +1800,7 @@ def read_messages(home: Home, turns: Iterable[Mapping[str, Any]], longest: int =
     for turn in turns:
         id, start, end = turn["id"], turn["start"], turn["start"] + turn["length"]
         text = prompts[id].text[start:end].strip() if id in prompts else ""
-        found.append(Message(without_chat_marks(as_shown(text, longest)), id, turn["thread"], turn["at"]))
+        found.append(Message(as_shown(text, longest), id, turn["thread"], turn["at"]))
     return found
 
 
@@ -1870,7 +1852,7 @@ class Learner(NamedTuple):
             aside = failure.kind == "hopeless" or attempts + 1 >= MOST_ATTEMPTS
             self._move(batch, "state = ?, why = ?", "aside" if aside else "pending", str(failure))
             if attempts or aside:  # a single failure usually passes
-                set_state(db, "failing", 1)
+                self._mark_failing(True)
             return Result(batch.model, len(batch.messages), failure=failure)
         self._leave_news(result)
         return result
@@ -1885,6 +1867,11 @@ class Learner(NamedTuple):
         ids = json.dumps([message.turn_id for message in batch.messages])
         sql = f"update turns set {change} where state = 'pending' and id in (select value from json_each(?))"
         self.memory.db.execute(sql, [*values, ids])
+
+    def _mark_failing(self, is_failing: bool) -> None:
+        if self.leaves_news and is_failing != bool(get_state(self.memory.db, "failing")):
+            append_line(self.memory.home.news, {"failing": is_failing})
+        set_state(self.memory.db, "failing", is_failing or "")
 
     def _leave_news(self, result: Result) -> None:
         memory = self.memory
@@ -1969,7 +1956,7 @@ class Learner(NamedTuple):
             edits = parse_reply(text)
             db["requests"].update(id, {"outcome": "form" if edits is None else "ok", "read": read, "written": written})
             if edits is not None:
-                set_state(db, "failing", "")
+                self._mark_failing(False)
                 return edits
         unfit = f"{model} can't keep a profile: it does not answer in the format it was asked for"
         raise ModelFailed(f"{unfit}; {ANOTHER_MODEL}", "hopeless")
@@ -2186,11 +2173,11 @@ update turns set why = case state when 'pending' then '' else '{FORGOTTEN}' end 
 def saying(text: str, *, part: bool = False, ids: Mapping[str, Item] | None = None) -> Callable[[str], bool]:
     """Make a test for a text, as whole words or ``part`` of them, or a line by its ``[id]``. Raises ``Problem``."""
     item = next((item for id, item in (ids or {}).items() if text.strip() == f"[{id}]"), None)
-    wanted = normalised(item.text if item else without_bullet(text.strip()))
+    wanted = normalised(item.text if item else re.sub(rf"\A{_ITEM}", r"\2", text.strip()))
     if not wanted:
         raise Problem("Say what to forget: llm memory forget TEXT; see: llm memory show")
     if item:
-        return lambda text: normalised(without_bullet(text)) == wanted
+        return lambda text: normalised(text) == wanted
     if part or not words(wanted) or re.search(UNSPACED, wanted):
         return lambda text: wanted in normalised(text)
     whole = f" {' '.join(words(wanted))} "
@@ -2211,7 +2198,7 @@ def find_said(memory: Memory, says: Callable[[str], bool]) -> tuple[dict[str, li
     titles = {TITLE.strip("# "), *DEFAULT_SECTIONS, OTHER_SECTION, *(title for _, _, title in document.headings)}
     db.register_function(lambda text: text not in {None, FORGOTTEN} and says(text), name="says", replace=True)
     db.register_function(lambda title: title in titles, name="stays", replace=True)
-    lines = [line for line, fact, _ in document.sayings() if fact and says(fact)]
+    lines = [line for line, fact, _ in document.sayings if fact and says(fact)]
     past = [row["text"] for row in rows(db, f"select text from lines where {_SAID_LINES}")]
     edits = edits_where(memory, _SAID_EDITS)
     places = {
@@ -2233,7 +2220,7 @@ def forget(memory: Memory, says: Callable[[str], bool]) -> None:
     db = memory.db
 
     def make(text: str) -> str:
-        return "".join(line for line, fact, _ in Document(text).sayings() if not (fact and says(fact)))
+        return "".join(line for line, fact, _ in Document(text).sayings if not (fact and says(fact)))
 
     def record(_: int) -> None:
         typed = find_said(memory, says)[1]  # in the file as it was
@@ -2268,7 +2255,7 @@ def clean_up(memory: Memory) -> None:
 def purge(home: Home) -> None:
     ours = r"\.?(memory\.db|typed\.jsonl|news|no-system|paused|profile\.md)(-journal|\.taken|\.told)?"
     with lock(home, "profile"):
-        for path in (*files_beside(home), real_place(home), *home.worker_log.parent.glob(f"{home.worker_log.name}*")):
+        for path in (*files_beside(home), real_place(home), home.worker_log):
             if not path.is_dir():
                 path.unlink(missing_ok=True)
     for path in home.directory.iterdir():  # the locks too, which Windows removes only when they are free
@@ -2318,11 +2305,11 @@ def search_facts(
         return normalised(section) in normalised(hit["section"]) and since_day >= since and current in {None, not until}
 
     matching = "select fact from lines_fts join lines on lines.id = lines_fts.rowid where lines_fts match ?"
+    best_first = f"{matching} order by rank, lines.id desc"
     near = nearest(memory, text) if semantic else []
-    found: list[str] = []
-    for form in (lambda word: f'"{indexed(word)}"', beginning):
-        ranked = rows(memory.db, f"{matching} order by rank, lines.id desc", search_terms(folded(text), form))
-        found = found or [row["fact"] for row in ranked]
+    forms = (lambda word: f'"{indexed(word)}"', beginning)  # the second only where the first finds nothing
+    answers = (rows(memory.db, best_first, search_terms(folded(text), form)) for form in forms)
+    found = [row["fact"] for row in next(filter(None, answers), [])]
     in_turn = (fact for pair in itertools.zip_longest(found, near) for fact in pair if fact)
     hits = (_hit(memory, fact) for fact in dict.fromkeys(in_turn))
     return list(itertools.islice(filter(is_wanted, hits), limit))
@@ -2359,20 +2346,20 @@ def nearest(memory: Memory, words: str) -> list[str]:
     return [facts[entry.id] for entry in near if entry.id in facts]
 
 
-def search_chats(memory: Memory, words: str, since: str = "", limit: int | None = None) -> list[Message]:
+def search_chats(home: Home, words: str, since: str = "", limit: int | None = None) -> list[Message]:
     """Find turns by the beginnings of words, newest first, and the part that matched. Raises ``Problem``."""
     terms, found = search_terms(words, lambda word: f'"{word}"*'), dict[str, str]()
     for table, id in (("responses", "id"), ("turn_search", "turn_id")):  # of llm before 0.32, and now
         part = f"select {id}, snippet({table}_fts, 0, '', '', '…', 24) from {table}_fts"
         sql = f"{part} join {table} on {table}.rowid = {table}_fts.rowid where {table}_fts match ?"
-        found |= dict(read_log(memory.home, sql, f"prompt : ({terms})"))
-    in_use = {home.name for home in (memory.home, *Home.in_use())}
-    for home in Home.all():
-        for turn in known_turns(home):  # not what was typed in another profile, or forgotten
-            if home.name not in in_use or turn["state"] == "forgotten":
+        found |= dict(read_log(home, sql, f"prompt : ({terms})"))
+    in_use = {one.name for one in (home, *Home.in_use())}
+    for one in Home.all():
+        for turn in known_turns(one):  # not what was typed in another profile, or forgotten
+            if one.name not in in_use or turn["state"] == "forgotten":
                 found.pop(turn["id"], None)
     newest = sorted(found, reverse=True)[:limit]
-    turns = [turn for turn in logged(memory.home, newest).values() if turn.at >= since]
+    turns = [turn for turn in logged(home, newest).values() if turn.at >= since]
     return sorted((turn._replace(text=found[turn.turn_id]) for turn in turns), key=lambda turn: turn.at, reverse=True)
 
 
@@ -2437,7 +2424,7 @@ def run_worker(home: Home, settings: Settings) -> None:
             except Exception as error:  # noqa: BLE001 - a worker that dies of one bad moment learns nothing more
                 _write_log(home, in_words(error))
                 with contextlib.suppress(sqlite3.Error, OSError, Problem), Memory(home) as memory:
-                    set_state(memory.db, "worker_failed", f"{memory.now().isoformat()} {in_words(error)}")
+                    set_state(memory.db, "worker_failed", in_words(error))
                 if idle:
                     os._exit(0)
     # A call during this exit has found the lock held, and started no worker.
@@ -2508,10 +2495,6 @@ _STAND_INS = (
     ("cli", "load_template", "on_template"),
     ("logs", "_conversation_name", "on_name"),
 )
-
-
-def unsupported() -> list[str]:
-    return [f"llm.{owner}.{name}" for owner, name, _ in _STAND_INS if not hasattr(getattr(llm, owner, None), name)]
 
 
 def without_chat_marks(text: str) -> str:
@@ -2784,11 +2767,11 @@ def take_news(home: Home) -> str:
     for line in news.splitlines():
         with contextlib.suppress(ValueError):  # a full disk has cut it short
             entries.append(json.loads(line))
-    facts = {fact for _, fact, _ in Document(profile).sayings() if fact}
+    facts = {fact for _, fact, _ in Document(profile).sayings if fact}
     told: dict[str, list[str]] = {"learned": [], "removed": [], "changed": []}
     versions = []
     for entry in entries:
-        for change in entry["changes"]:
+        for change in entry.get("changes", []):
             before, after = change["before"], change["after"]
             if after in facts or not (after or before in facts):
                 kind = "removed" if not after else "changed" if before else "learned"
@@ -2797,11 +2780,13 @@ def take_news(home: Home) -> str:
     counts = {kind: f"{len(quoted)} facts: " if len(quoted) > 1 else "" for kind, quoted in told.items()}
     text = "; ".join(f"{kind} {counts[kind]}{', '.join(quoted)}" for kind, quoted in told.items() if quoted)
     # If the profile was changed since, a plain `undo` would take back something else.
-    is_last = len(set(versions)) == 1 and entries[-1]["profile"] == digest(profile)
+    is_last = len(set(versions)) == 1 and entries[-1].get("profile") == digest(profile)
     numbers = [] if is_last else dict.fromkeys(versions)
     ends = [f" (undo: {' '.join(['llm memory undo', *numbers])})"] if versions else []
-    waiting = next((entry["review"] for entry in reversed(entries) if entry["review"]), 0)
+    waiting = next((entry["review"] for entry in reversed(entries) if entry.get("review")), 0)
     ends += [f"{counted(waiting, 'edit')} to review: llm memory review"] if waiting else []
+    failing = next((entry["failing"] for entry in reversed(entries) if "failing" in entry), False)
+    ends += ["learning has failed; see: llm memory status"] if failing else []
     end = "; ".join(ends) if home.name == Home.in_use()[-1].name else for_profile("; ".join(ends), home.name)
     room = shutil.get_terminal_size().columns - len(f"memory: {end}")
     return _cut(printable(text), max(room, 10)) + end  # facts give way to what to do about them
@@ -2835,8 +2820,7 @@ def propose_edits(home: Home, edits: Iterable[Edit]) -> list[tuple[Verdict, int]
         if call.typed:
             # The model has answered it with this tool call, so its turn has an id already.
             ids = [response.id for response in conversation.responses if not response.prompt.tool_results]
-            shown = without_chat_marks(as_shown(call.typed.text))
-            messages.append(call.typed._replace(text=shown, turn_id=ids[-1]))
+            messages.append(call.typed._replace(text=as_shown(call.typed.text), turn_id=ids[-1]))
         return [make_edit(memory, settings, edit, messages, str(conversation.model.model_id)) for edit in edits]
 
 
@@ -2863,8 +2847,7 @@ class UserMemory(llm.Toolbox):
 
     def recall(self, query: str) -> str:
         "Search what the user wrote in past conversations, newest first. query: words, or words OR words."
-        with Memory(self._homes[-1], patience=2) as memory:
-            turns = search_chats(memory, query, limit=20)
+        turns = search_chats(self._homes[-1], query, limit=20)
         lines = [f"- {local_date(turn.at)}: {turn.text} (llm --cid {turn.thread_id})" for turn in turns]
         return disarmed(mask_secrets("\n".join(lines))) or "Nothing found."
 
@@ -2889,9 +2872,8 @@ class UserMemory(llm.Toolbox):
         ids = [id for id, item in Document(read_profile(home.profile)).ids.items() if says(item.text)]
         if not ids:
             return "No fact contains these words."
-        proposed = propose_edits(home, [Edit("REMOVE", id, "", "") for id in ids])
-        held = [verdict.outcome for verdict, _ in proposed].count("hold")
-        said = f"{held} of {counted(len(ids), 'fact')} will be removed when the user accepts that: llm memory review"
+        propose_edits(home, [Edit("REMOVE", id, "", "") for id in ids])
+        said = f"{counted(len(ids), 'fact')} will be removed when the user accepts that: llm memory review"
         return for_profile(said, home.name)
 
 
@@ -3043,7 +3025,7 @@ def open_memory(home: Home | None = None, *, looking: bool = False) -> Iterator[
     say(near_name(home))
     with Memory(home, create=not looking or bool(home.last_use)) as memory:
         try:
-            if looking:
+            if looking and home.last_use:
                 memory.history.settle()
         except (Problem, OSError, sqlite3.OperationalError) as error:
             say(f"Changes by other programs are not included: {in_words(error)}")
@@ -3178,7 +3160,7 @@ def memory_why(text: str, refused: bool) -> Any:
     found: list[dict[str, Any]] = []
     for home in each_in_use():
         with open_memory(home, looking=True) as memory:
-            facts = dict.fromkeys(fact for _, fact, _ in Document(read_profile(memory.home.profile)).sayings())
+            facts = dict.fromkeys(fact for _, fact, _ in Document(read_profile(memory.home.profile)).sayings)
             for fact in facts:
                 if not refused and re.search(r"\w", fact) and folded(text) in folded(fact):
                     said, *before = chain(memory, fact)
@@ -3217,9 +3199,7 @@ def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: 
     first = parse_moment(since, utc_now(), "00:00").astimezone(dt.timezone.utc).isoformat() if since else ""
     text, found = " ".join(words), list[dict[str, Any]]()
     if chats:
-        with open_memory(looking=True) as memory:
-            turns = search_chats(memory, text, first, count or None)
-        for turn in turns:
+        for turn in search_chats(Home.in_use()[-1], text, first, count or None):
             found.append({"turn_id": turn.turn_id, "thread_id": turn.thread_id, "at": turn.at, "text": turn.text})
             write(" ".join(turn.text.split()), bold=True)
             write(f"{local_date(turn.at)[:10]}; to continue: llm chat --cid {turn.thread_id}", "    ", dim=True)
@@ -3306,7 +3286,7 @@ def memory_load(settings: Settings, file: Any) -> None:
 @click.option("--force", is_flag=True, help="Also add what looks like a password or a key")
 def memory_add(text: str, section: str, force: bool) -> None:
     "Add TEXT to the profile, word for word; - reads stdin"
-    if sys.stdin and (text == "-" or (not text and not sys.stdin.isatty())):
+    if text == "-" or (not text and not sys.stdin.isatty()):
         text = text_of(sys.stdin.buffer)
     lines = [re.sub(r"^\s*[-*+•]\s", "", line).strip() for line in text.splitlines()]
     facts, section = [line for line in lines if line and not re.match(HEADING, line)], section.strip(" \t#")
@@ -3350,7 +3330,7 @@ def fit_line(text: str) -> str:
 def review_each(memory: Memory, waiting: Sequence[EditRow]) -> None:
     for at, edit in enumerate(waiting):
         rest, (quoted, source) = waiting[at:], heard(edit)
-        say(f"\n({at + 1}/{len(waiting)}) {edit.section} [{edit.id}]", bold=True)
+        say(f"\n({at + 1}/{len(waiting)}) Edit {edit.id}, {edit.section}", bold=True)
         write(printable(str(edit)), err=True, fg=colour_of(edit))
         if edit.turns:  # else the quote is a line of the profile, or empty
             write(f"{quoted} ({local_date(edit.typed_at)}; {source})", "    ", err=True, dim=True)
@@ -3673,7 +3653,8 @@ def setup_rows(home: Home, settings: Settings, problems: list[str]) -> Iterator[
     from llm_user_memory_shell import survey
 
     installed, damaged = survey(os.environ)
-    problems += [*damaged, *settings.complaints, *(f"This version of llm has no {name}" for name in unsupported())]
+    lacks = [f"llm.{owner}.{name}" for owner, name, _ in _STAND_INS if not hasattr(getattr(llm, owner, None), name)]
+    problems += [*damaged, *settings.complaints, *(f"This version of llm has no {name}" for name in lacks)]
     yield "shell", {"installed": [str(shell.rc) for shell in installed], "active": bool(settings.auto)}, ""
     names = [one.name for one in Home.in_use()]
     yield "profiles", names, f"{' and '.join(names)} are sent; new facts go into {names[-1]}" if names[1:] else ""
@@ -3732,7 +3713,7 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         yield "costs", costs, "\n".join(said.format(counted(cost["requests"], "request"), **cost) for cost in costs)
         why = [row["why"] for row in rows(db, "select distinct why from turns where state = 'pending' and why != ''")]
         problems += [f"{reason}. {RETRY}" for reason in why]
-        problems += [call_failure(memory), get_state(db, "worker_failed").partition(" ")[2]]
+        problems += [call_failure(memory), get_state(db, "worker_failed")]
         if unreadable := int(get_state(db, "unreadable") or 0):
             problems.append(f"{counted(unreadable, 'line')} of {tilde(home.journal)} could not be read")
         yield "failing", bool(get_state(db, "failing")), ""

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 # -- shells ------------------------------------------------------------------
 
-PATIENCE = 10.0
-"""Seconds that a shell gets to start and to answer."""
+PATIENCE = 10.0  # seconds that a shell gets to start and to answer
 
 _MARK = "=== llm-user-memory ==="
 
@@ -52,11 +51,9 @@ class Kind(NamedTuple):
 
     programs: tuple[str, ...]
     lines: str
-    load: str
-    """The command that reads a start-up file."""
+    load: str  # the command that reads a start-up file
     unload: str
-    ask: tuple[str, ...]
-    """Arguments that start it as for a person and run a command; none if that takes a terminal."""
+    ask: tuple[str, ...]  # arguments that start it as for a person and run a command; none if that takes a terminal
 
     @property
     def program(self) -> str | None:
@@ -68,12 +65,11 @@ _STATUS = "llm memory status --json"
 # An alias that adds options to llm would make this a prompt; with eval, because aliases are expanded early.
 _RUN_UNALIASED = ("-i", "-c", f"""case $(alias llm 2>/dev/null) in *"='llm "*) unalias llm; esac; eval '{_STATUS}'""")
 _RUN_POWERSHELL = ("-NoLogo", "-NoExit", "-Command", f"{_STATUS}; exit")
-_NU_LINES = "llm.windows.nu" if os.name == "nt" else "llm.nu"
 KINDS = {
     "bash": Kind(("bash",), "llm.bash", "source", "unset -f llm", _RUN_UNALIASED),
     "zsh": Kind(("zsh",), "llm.zsh", "source", "unset -f llm", _RUN_UNALIASED),
     "fish": Kind(("fish",), "llm.fish", "source", "functions --erase llm", ("-i", "-c", _STATUS)),
-    "nushell": Kind(("nu",), _NU_LINES, "source", "hide llm", ()),
+    "nushell": Kind(("nu",), "llm.windows.nu" if os.name == "nt" else "llm.nu", "source", "hide llm", ()),
     "powershell": Kind(("pwsh", "powershell"), "llm.ps1", ".", "Remove-Item Function:llm", _RUN_POWERSHELL),
 }
 _LINE = 'LLM_MEMORY_AUTO=1 LLM_MEMORY_LINE=" {}" command llm {}'
@@ -171,8 +167,8 @@ def find_shell(name: str | None, environ: Mapping[str, str]) -> Shell:
 
 START = b"# >>> llm-user-memory >>>"
 END = b"# <<< llm-user-memory <<<"
-_BLOCK = re.compile(b"^" + START + rb"(?P<note>.*)\n(?:.*\n)*?" + END + rb".*\n?", re.MULTILINE)
-_NEW_FILE = re.compile(rb" \(new file, (\d+) new folders?\)")
+_NEW_FILE = rb"(?: \(new file, (?P<folders>\d+) new folders?\))?"
+_BLOCK = re.compile(b"^" + START + b"(?P<note>" + _NEW_FILE + rb".*)\n(?:.*\n)*?" + END + rb".*\n?", re.MULTILINE)
 _NEW_LINE = b" (line end added)"
 
 
@@ -183,10 +179,8 @@ def find_block(content: bytes) -> re.Match[bytes] | None:
     if len(markers) == 2 * bool(block):
         return block
     found = ", ".join(f"line {content.count(10, 0, marker) + 1}" for marker in markers)
-    raise Problem(
-        f"its block is damaged: it should begin once with {START.decode()!r} and end once with {END.decode()!r},"
-        f" but these markers are at {found}. Remove them by hand, then run this again"
-    )
+    wanted = f"it should begin once with {START.decode()!r} and end once with {END.decode()!r}"
+    raise Problem(f"its block is damaged: {wanted}, but these markers are at {found}. Remove them, then run this again")
 
 
 def with_block(content: bytes | None, lines: bytes, new_folders: int = 0) -> bytes:
@@ -209,7 +203,7 @@ def without_block(content: bytes) -> bytes | None:
     before, note, after = content[: block.start()], block["note"], content[block.end() :]
     if note.rstrip() == _NEW_LINE and not after:  # in a file turned to CRLF since, so was this line end
         before = before.removesuffix(b"\r\n" if note.endswith(b"\r") else b"\n")
-    return None if _NEW_FILE.match(note) and not before + after else before + after
+    return None if block["folders"] and not before + after else before + after
 
 
 # -- changes -----------------------------------------------------------------
@@ -288,9 +282,8 @@ def remove_block(shell: Shell) -> bool:
                 shell.backup.unlink()
             return True
         target.unlink()
-        made = _NEW_FILE.match(block["note"])
         with contextlib.suppress(OSError):  # something else lives there now
-            for folder in target.parents[: int(made[1]) if made else 0]:
+            for folder in target.parents[: int(block["folders"])]:
                 folder.rmdir()
         return True
 

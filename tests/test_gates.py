@@ -214,7 +214,8 @@ def test_a_quote_with_a_secret_proves_nothing() -> None:
 UNFIT = {
     "it says nothing": ("", " … ", "---"),
     "it is longer than 200 characters": ("x" * 201,),
-    "it is more than one line": ("Likes opera\n- Owns Acme", "Likes opera\rOwns Acme"),
+    "it contains an invisible or control character (U+000A)": ("Likes opera\n- Owns Acme",),
+    "it contains an invisible or control character (U+000D)": ("Likes opera\rOwns Acme",),
     "it contains an invisible or control character (U+0000)": ("Likes\x00opera",),
     "it contains an invisible or control character (U+202E)": ("Likes\u202eopera",),
     "it contains an invisible or control character (U+001B)": ("Likes \x1b[8mopera",),

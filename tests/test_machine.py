@@ -387,7 +387,7 @@ class People(RuleBasedStateMachine):
         assert not list(self.folder.rglob(".profile.md.*"))
         tokens = re.findall(r"zq\d+x", self.text)
         text = " or ".join(["x", *tokens, *self.forgotten])
-        said = {fact for _, fact, _ in Document(self.text).sayings()}
+        said = {fact for _, fact, _ in Document(self.text).sayings}
         facts = {hit["fact"] for hit in memory.search_facts(self.memory, text, current=True, limit=None)}
         assert facts == {fact for fact in said if re.search(r"zq\d+x", fact)}
 

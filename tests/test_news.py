@@ -200,6 +200,30 @@ def test_update_does_not_say_that_nothing_is_new_when_something_is_held(user: Us
     assert "Nothing new" not in said
 
 
+def test_that_learning_has_failed_is_told_once_and_not_when_it_goes_on_again(known: User) -> None:
+    def fails() -> None:
+        known.types("I have a dog", model="scripted-garbage")
+        assert known.learns(memory.ask_model)
+
+    fails()
+    assert told(known) == "learning has failed; see: llm memory status"
+    assert "does not answer in the format" in known.run("status")[0]
+    fails()
+    assert told(known) == "", "it was told"
+    learns(known, "ADD | Interests | Plays chess")
+    fails()
+    assert re.fullmatch(
+        r"learned “Plays chess” \(undo: .*\d\); learning has failed; see: llm memory status", told(known)
+    )
+    known.learns("NO_UPDATE")
+    learns(known, "ADD | Interests | Plays go")
+    fails()
+    known.types("I have a cat")
+    known.learns("NO_UPDATE")
+    assert told(known).startswith("learned “Plays go”")
+    assert "failed" not in told(known)
+
+
 def test_undo_of_what_no_prompt_has_told_says_so(known: User) -> None:
     learns(known, "ADD | Interests | Plays chess")
     assert told(known).endswith("(undo: llm memory undo)")
