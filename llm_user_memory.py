@@ -467,52 +467,63 @@ def _iban(number: str) -> bool:
 
 
 # fmt: off
-# Random, but public, so it is not looked at: public keys, hashes, images, parameters of addresses.
+# Random, but public, so it is not looked at: public keys, hashes, images, parameters of addresses, examples.
 _PUBLIC = r"""(?:\baaaa[bce]|;base64,|\b(?:sha\d{1,3}|h1)[:-]|etag:?[ ](?:w/)?"?|public[ _-]?key\W{1,9})[\w/+=-]{10,}
-    | \b(?:pk_(?:live|test)|cus|pi|req)[_-]\w{14,} | \border[a-z .:#]{1,9}[\d -]{9,} | \b0x[0-9a-f]{8,40}\b
-    | [?&](?!\w{0,30}(?:sig|token|key|secret|auth|pass|code|session|appid))\w{1,30}=[^&\s;]{1,300}"""
-# Between a name and its value: a sign or "is", or a quotation mark a few words later; or the rest of the sentence.
+    | -----begin[ ]cert[^-]+-----[^-]+ | \bpk\.[\w.-]{20,} | \b(?:pk_(?:live|test)|cus|pi|req)[_-]\w{14,}
+    | \b(?:p|verification)=[\w/+-]{30,} | (?:\bgpg:[ ]key|--recv-keys?)[ ]\w+ | \b0x[0-9a-f]{8,40}\b
+    | \b(?:tx|hash)[ :]{1,2}0x\w{64}\b | \b[a-z]{1,6}-(?:[0-9a-f]{8}|[0-9a-f]{17})\b | \b\w{9,30}example\b
+    | \border[a-z .:#]{1,9}[\d -]{9,} | \btest[ ](?:card|number)s?[ ][\d ]{12,19} | \b\w{2,14}[_-]x{8,}
+    | [?&](?![\w-]{0,30}(?:sig|token|key|secret|auth|pass|code|session|appid))\w{1,30}=[^&\s;]{1,300}"""
+# What secrets are called, in the languages there are; a dot stands for a space. Not the pin of a plug, no postal code.
+_NAMES = r"""(?:(?<!1)pass?(?:w[a-z]{0,3}[dt]|code|ord)|pass.?phrase|pwd|\bpw|\bmdp|kennwort|schlüssel\b|senha
+    |wachtwoord|\bclave|contrase[ñn]a|mot.de.passe|palavra.passe|lösenord|kodeord|adgangskode|salasana|jelsz[aó]
+    |hesl(?:o|a|em|u|om)\b|hasł(?:o|a|em|u)\b|parol[aă]|lozinka|şifre|mật.khẩu|\bsandi(?:nya)?\b|парол[а-я]{1,3}|κωδικός
+    |密[码碼](?!管理)|パスワード(?!マネ|管理)|비밀번호|비번|암호|סיסמה|รหัส|كلمة.(?:ال)?(?:مرور|سر)|رمز|पासवर्ड|\bpsk
+    |requirepass|securestring|\bcode.wi-?fi|\bcl[ée]\b|\bww(?!w)|(?:\b(?:wifi|wlan|wpa)|recovery|backup|rescue).(?:key|codes?))"""
+_DOOR = r"""(?:d(?:oo|ö|eu)r|drzwi|alarm|antifurto|gate|lock|safe|tresor|tür|haus|port(?:e|a|ail?|al|en)?\b|port(?=kod)
+    |entr.e|garage|immeuble|puerta|caja|cofre|cancello|bram|slot|kluis|kap[uı]|двер|дом[ао]фон|domofon|подъезд|ворот
+    |συναγερ)"""
+_CODE = r"(?:[ck][oó]d(?:e|o|en|et|ice|igo)?(?![ ]postal)|код|κωδικ[^ ]{1,3}|[ck]ombina[a-z]{3,5})(?![a-zа-я])"
+_ID = r"""(?:(?:ssn|dni|cpf|bsn|nif|cnp|nik|cccd|егн)(?![a-zа-я])|sécu|pesel|aadhaa?r|personn(?:ummer|r)|steuer-?id
+    |kimlik|rodné.číslo|social.sec\w+|national.ins\w+|burgerservicen\w+|henkilötunnu\w+|(?:passport|account)(?=.n))"""
+# Behind a name: a sign or "is", or a quotation mark a few words later; or the rest of the sentence.
+_IS = "(?:is|ist|lautet|heißt|est|es|è|é|to|jest|är|er|είναι)"
 _SIGN = r"""(?:["'\]]{0,2}(?:\s?[:=：]{1,2}>?\s{0,3}|[是为は]|,[ ](?=["'])|[ ](?:is|was)[ :]{1,2})["'`“„«「]?
     |[^\n"'`“„«「.;]{0,40}(?:[ ](?:is|was|ist|est|es|é|è|:|=)[ ]?|:[ ])["`“„«「])"""
 _END = r"(?:[.!?;][ \n]|[。，]|,(?=[^!-~\s])|\n(?!\n?[a-z\d-]*\d)|\b(?:and|but|or|since|before|after)\b)"
-_GAP = rf"""{_SIGN}?(?:(?:(?!{_END})[\s\S]){{0,100}}?(?:(?<![!-~])|(?<=[ ]["'`(*\#])))??"""
-# A placeholder, or what is said about passwords.
-_SAID = r"""(?:[<{%&\[(]|\.[*+]|[?+-][\w ]{0,30}\}|\$(?:[{(]|\w+(?![^\s"']))|\*{3}|x{4}|https?:|convertto
-    |(?:\w{2,8}[_-])?your|~?/\w+/|in(?:correct|valid)\b|(?:correct|valid)(?![\w-]|[ ]\w)
-    |(?:(?:my|1)?pass(?:word)?|guest|none|null|true|false|changeme|about|from|very|strong|short|long|wrong|easy|empty
-      |safe|same|what|case|still|only|just|good|better|[a-z]{0,12}(?:ed|en|ing|[ai]ble|ory|ive|ly))(?![\w!@#-]))"""
-# A word of any signs, but no code that fetches the value.
-_WORD = rf"(?!{_SAID}|[\w.]{{0,40}}[\w)][(\[<])[!#-&(-_a-~À-ӿ]{{4,100}}(?<![,.;:?)\]}}])"
-# One with letters, and digits or signs, but no technique, version, unit, time or date.
-_CODED = rf"""(?=[!#-&(-~à-ӿ]{{0,30}}(?:\d|[a-z][!#$%&*+^][a-z]))(?=[!#-&(-~à-ӿ]{{0,30}}[a-zà-ӿ])(?!1pass
-    |\d{{1,4}}[:./-]\d|(?:sha|utf|base|aes|wpa|ipv|oauth|argon|python|windows)-?\d|\d{{1,3}}[a-z]{{1,2}}\b){_WORD}"""
+_GAP = rf"""(?:{_SIGN}|{_SIGN}?(?:(?!{_END})[\s\S]){{0,100}}?(?:(?<![!-~])|(?<=[ ]["'`(*\#])))"""
+# No secret: a placeholder, code that fetches it, or what is said about passwords.
+_SAID = r"""(?:[<{%&^\[(]|[?+-][\w ]{0,30}\}|\$(?:[{(]|\w+(?![^\s"']))|\*{3}|x{4}|https?:|convertto|[~.]?/\w+[/.]
+    |\.[*+]|(?:var|local|process|secrets|env|config|settings)\.|[\w.]{0,40}[\w)][(\[<]|(?:\w{2,8}[_-])?your
+    |in(?:correct|valid)\b|(?:correct|valid)(?![\w-]|[ ]\w)|(?:(?:my|1)?pass(?:word)?|guest|none|null|true|false
+      |changeme|about|from|very|strong|short|long|wrong|easy|empty|safe|same|what|case|still|only|just|good|better
+      |[a-z]{0,12}(?:ed|en|ing|[ai]ble|ory|ive|ly))(?![\w!@#-]))"""
+_WORD = rf"(?!{_SAID})[!#-&(-_a-~À-ӿ]{{4,100}}(?<![,.;:?)\]}}])"
+# With letters, and digits or signs, but no technique, place in a file, unit, time or date.
+_CODED = rf"""(?=[!#-&(-~à-ӿ]{{0,30}}(?:\d|[a-z][!#$%&*+^][a-z]))(?=[!#-&(-~à-ӿ]{{0,30}}[a-zà-ӿ])
+    (?!(?:1pass|sha|utf|base|aes|wpa|ipv|oauth|ssh|argon|python|windows)-?\d
+    |\w+(?:\.\w+)+:\d|\d{{1,3}}[a-z]{{1,2}}\b|\d{{1,4}}[:./-]\d){_WORD}"""
 _CODES = rf"{_CODED}(?:[ ,;\n]{{1,2}}{_CODED}){{0,20}}|\d{{6,20}}(?!\d)|\d{{4}}(?:[ ]\d{{4}}){{2,5}}"
-_QUOTED = rf"""(?<=["'`“„«「])(?!{_SAID})[^\n"'`”“»」]{{4,100}}(?=["'`”“»」])"""
+_STRONG = r"(?=\S{0,30}[a-z]{3})(?=\S{0,30}\d)(?=\S{1,30}[!#$%&*+^])[\w!#$%&*+^@-]{7,40}"
+_QUOTED = rf"""(?<=["'`“„«「])(?:(?!{_SAID})|(?=[a-z]+[!#$%&*+^_=\d]))[^\n"'`”“»」]{{4,100}}(?=["'`”“»」])"""
 _WORDS = rf"{_WORD}(?:(?<=[a-z]{{4}})(?:[ ][a-z\d]{{4,12}}){{1,7}}(?=[.,\n]|\Z))?"
-_NUMBER = r"""(?:[a-z]{2}[ ]|[a-z])?(?!\d{4}-\d\d-|\d+\.\d+\.)
+_NUMBER = r"""(?!\d+x\d)[a-zа-я]{0,2}\d{1,4}[a-zа-я]{1,2}\d{2,6}(?!\w)|(?=[a-z]{0,5}\d)[a-z\d]{8,10}(?![\w-])
+    |(?:[a-z]{2}[ ]|[a-z])?(?!\d{4}-\d\d-|\d+\.\d+\.)
     \d(?:[ .-]?\d|[a-fа-я]|[ ]?[,;/]?[ \n](?=\d{4})){3,}(?:[ ]?[a-z]\b)?(?![\w%]|[.,]\d)
-    |(?:(?:zero|oh|one|two|three|four|five|six|seven|eight|nine)[ ,-]{0,2}\b){4,8}"""
-# What secrets are called, in the languages there are; not the pin of a plug, no postal code.
-_PASSWORD = r"""(?:(?:(?<!1)pass(?:word|wort|[ ]?phrase|code|wd|ord)|pwd|\bpw|\bmdp|kennwort|schlüssel\b|wachtwoord
-    |senha|contrase[ñn]a|\bclave|mot[ _]de[ _]passe|lösenord|kodeord|adgangskode|salasana|jelsz[aó]|heslo|hasło
-    |lozinka|şifre|parola|mật[ ]khẩu|kata[ ]sandi|парол[ьа]|κωδικός|密[码碼](?!管理)|パスワード(?!マネ|管理)|비밀번호
-    |비번|סיסמה|รหัสผ่าน|كلمة[ ](?:ال)?(?:مرور|سر)|رمز[ ]عبور|पासवर्ड|\bpsk|securestring|requirepass|palavra-passe
-    |\bcode[ ]wi-?fi|\bcl[ée]\b|\bww(?!w)|(?:\b(?:wifi|wlan|wpa)|recovery|backup|rescue)[ -](?:key|codes?))(?![@-])
-    |(?:(?:\b|_)pass|[a-z][_-](?:key|token|secret))(?=["'\])]{0,2}\s?[:=]|[ ](?:is[ ])?["']?\S*\d))"""  # noqa: S105
-_LOGIN = r"""(?:(?:(?<![/\w])(?:log[ ]?in|user(?:name)?|admin|root|auth)|[ ]-u)\b[^\n:/|,?]{0,40}?
+    |\d{1,2}(?:-\d{1,2}){2,5}(?![-\w])|(?:(?:zero|oh|one|two|three|four|five|six|seven|eight|nine)[ ,-]{0,2}\b){4,8}"""
+_LOGIN = r"""(?:(?:(?<![/.\w])(?:log[ ]?in|user(?:name)?|admin|root|auth)|[ ]-u)\b[^\n:/|,?]{0,40}?
     (?:[:/|,]|[ ]and[ ]|[ ]-p[ ])|\b(?:mysql|mongo|mosquitto|sshpass|redis)\w*\b[^\n|;]{0,60}?[ ]-[ap]
-    |[ ]-u[ ]?[\w.@-]{1,40}%|-\w{0,12}pass)["']?[ ]?["']?"""
-_KEY = r"""(?<!public[ _-])(?<!cache[ _-])(?<!pub)(?:key|token|secret|credential|\bpat|auth|\bsig|appid|\blogin|bearer
-    |basic|\bsession|\w{0,9}s(?:ession_?|es)?id)(?:_id)?s?(?![a-z])"""
-_DOOR = r"""(?:door|alarm|antifurto|disarm|gate|lock|safe|tür|haus|port(?:e|a|al|en)?\b|port(?=kod)|entr[ée]e|immeuble
-    |garage|puerta|caja|cofre|cancello|bram|drzwi|dörr|deur|slot|kluis|kapı|двер|домофон|подъезд|ворот)"""
-_CODE_OF = r"(?:[ck][oó]d(?:e|o|en|et|ice|igo)?|код|[ck]ombina[a-z]{3,5})"
-_NUMBERED = rf"""(?:\b(?:pin|puk)(?:-?{_CODE_OF})?(?:['’]s)?(?![a-z]|[ ]\d+[ ](?:of|on|is|to)\b|[ ]?code.{{0,9}}\d{{5}})
-    |п[иі]н(?:-?код)?|keypad|disarm|geheimzahl|zahlencode|passcode|暗証番号|身份证|пароль|密[码碼]|비밀번호|비번
-    |{_DOOR}[^\n.]{{0,20}}?{_CODE_OF}\b(?:['’]s)?|{_CODE_OF}\b[^\n.\d]{{0,20}}?{_DOOR}\w*|\bcode[ ](?:fürs?|zum|zur|van)
-    |\b(?:the|der|le|el|il)[ ]code(?=[ ](?:is|ist|est)\b|:)|(?:backup|recovery)[ -]codes?|\bnip(?=[ ]de)|digicode
-    |\bc[oó]d\w+[ ]de[ ](?:recup|respal|secour)\w+|आधार[ ]नंबर|\b(?:passport|account)[ ](?:no\b\.?|nr\b\.?|number)
-    |\b(?:ssn|pesel|sécu|dni|cpf|bsn|nif|aadhaar|personnummer|steuer-?id|kimlik|(?:social[ ]sec|national[ ]ins)\w+))"""
+    |[ ]-u[ ]?["']?[\w.@-]{1,40}%|-\w{0,12}pass)["']?[ ]?["']?"""
+_SETTING = r"""(?:(?:\b|_)pass|[a-z][_-](?:key|token|secret))(?=["'\])]{0,2}\s?[:=]|[ ](?:is[ ])?["']?\S*\d)"""
+_KEY = r"""(?<!public[ _-])(?<!cache[ _-])(?<!pub)(?:key|token|secret|credential|\bpat|auth|\bsig(?:nature)?|appid
+    |\blogin|bearer|basic|\bsession|\w{0,9}s(?:ession_?|es)?id)(?:_id)?s?(?![a-z])"""
+_NUMBERED = rf"""(?:\b(?:pin|puk)(?:-?{_CODE})?(?:['’]s)?(?![a-z]|[ ]\d+[ ](?:of|on|is|to)\b|[ ]?code.{{0,30}}\d{{5}})
+    |п[иі]н(?:-?код)?|keypad|disarm|geheimzahl|zahlencode|passcode|暗証番号|身份证|пароль|密[码碼]|비밀번호|비번|รหัส
+    |(?:säkerhets|sicherheits|sikkerheds|veiligheids|security|unlock|access|zugangs|sms|verification)[ -]?[ck]od\w*
+    |{_DOOR}[^\n.]{{0,40}}?{_CODE}(?:['’]s)?|{_CODE}[^\n.\d]{{0,20}}?{_DOOR}\w*|\bnip(?=[ ]de)|digicode
+    |\b(?:the|der|le)[ ]code\b(?![ ]postal)(?=[^\n.:\d]{{0,40}}[ ](?:is|ist|est)\b|:)|(?:backup|recovery)[ -]codes?
+    |\bcode[ ](?:fürs?|zum|zur|van)|\bc[oó]d\w+[ ]de[ ](?:recup|respal|secour)\w+|आधार[ ]नंबर|マイナンバー
+    |\b{_ID}(?:[ ]n(?:[or]\b\.?|umber))?)"""
 SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (  # kind, check of what was typed, and pattern
     ("a private key", bool, r"""-----begin[ ][a-z ]{0,30}private[ ]key[^-]{0,9}-----(?:\s|\\[rn])*
         [\w+/=][^-]+(?:-(?!----)[^-]*)*(?:-----end[^-]{0,40}-----)?
@@ -522,27 +533,35 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (  # kind, check o
         |(?:ya29|s[gl]|dp\.\w\w)\.|1//0)(?=[\w.+/~$-]{0,99}\d|[a-z]{30})[\w.+/~$-]{16,}|\b[0-9a-f]{32}-us\d\d?\b
         |\b(?=[a-z ]{0,30}[2-7])(?=[a-f2-7 ]{0,30}[g-z])(?:[a-z2-7]{4}[ ]){3,15}[a-z2-7]{4}\b
         |(?<=["'])(?:[a-z]{4}[ ]){3}[a-z]{4}(?=["'])"""),
+    ("a key or token", str.isupper, r"\b(?=[a-z-]{0,40}\d)(?=[\da-f-]{0,40}[g-z])[a-z\d]{1,6}(?:-[a-z\d]{4,6}){3,9}\b"),
     # A long run of letters and digits, but no hash, path, ULID or coin address; or in the address of a webhook.
-    ("a key or token", _random, r"""(?<![\w/+.~-])(?:\d{8,10}:)?(?=[\w+/~-]*\d)(?=[\w+/~-]*[g-z])(?=[\w+/~-]*[^\W_]{12})
-        (?!/?\w{1,10}/|[0-7]\w{25}\b|[13]\w{25,33}\b|(?:bc|age)1)[\w+/~-]{20,}(?:\.[\w-]{4,}){0,4}={0,2}
+    ("a key or token", _random, r"""(?<![\w/+.~-])(?:\d{8,10}:)?
+        (?!/?\w{1,10}/|[0-7]\w{25}\b|[13]\w{25,33}\b|(?:bc|age|npub)1|bafy)(?=[\w+/~.:-]{0,40}\d)(?=[\w+/~.:-]{0,40}[g-z])(?=[\w+/~.:-]{0,40}[^\W_]{12})
+        (?:[\w-]{11,20}[.:](?:\w{2,8}\.)?)?[\w+/~-]{20,}(?:\.[\w-]{4,}){0,4}={0,2}(?:[0-9a-f]{8}\b)?
         |hooks?[./][\w.-]{1,40}/((?:[\w-]{1,20}/){0,4}[\w-]{20,})"""),
-    ("a login in an address", bool, r"""://(?:[^\s/:@]{0,200}:(?!(?:[<{*[][^\s/]*|\$\w+|pass(?:word)?|guest)@)
-        ([^\s/]{1,200})|([^\s/:@]{20,200}))@"""),
+    ("a login in an address", bool, r"""://(?:[^\s/:@]{0,200}:(?!(?:[<{*$[][^\s/]*|pass(?:word)?|guest)@)([^\s/]{1,200})
+        |([^\s/:@]{20,200}))@|[\w*]:\d{4,5}:[\w*-]{1,40}:[\w.-]{1,40}:(?![0-9a-f]{4}\b)(\S{4,60})"""),
     ("a card number", _luhn, r"""(?<![\w.+-])(?:[2-6]\d{3}(?:[ .-]?\d{4}){3}|3[0-46-9]\d\d[ .-]?\d{6}[ .-]?\d{4,5})
         (?![\w-]|[ .]\d{4})"""),
     ("a bank account number", _iban, r"""\b[a-z]{2}\d{2}(?:[ ]?[a-z0-9]{4}(?:[ ]?(?=[a-z]{0,3}\d)[a-z0-9]{1,4}){2,7}
         |[a-z0-9]{11,30})\b"""),
-    ("a secret number", bool, r"""\bcv[vc]2?(?:[ ]code)?(?:[ ]is)?[ :=]{1,2}(\d{3,4})\b|\b(\d{3}-\d\d-\d{4}
-        |\d{3}\.\d{3}\.\d{3}-\d\d|\d{6}-[1-8]\d{6}|\d{6}(?:-\d{6}){7}|[a-z]{6}(?:\d\d[a-z]){2}\d{3}[a-z])(?![\w-])
+    ("a secret number", bool, r"""\b(?:cv[vc]2?\b|cryptogramme|digits[ ]on[ ]the[ ]back)[^\n.;\d]{0,30}(\d{3,4})\b
+        |\b([a-z]{2}\d{6}[a-d]|[xyz]\d{7}[a-z]|\d{3}-\d\d-\d{4}|\d{3}\.\d{3}\.\d{3}-\d\d|\d{6}-[1-8]\d{6}|\d{6}(?:-\d{6}){7}
+        |[a-z]{6}(?:\d\d[a-z]){2}\d{3}[a-z])(?![\w-])
         |(?:\b(?=[a-z-]{0,10}\d)[a-z\d]{5}-[a-z\d]{5}\b[\s,]{0,2}){3,20}"""),
-    ("a password", bool, r"""(?:phrase|frase|фраза|\bseed\b|\b(?:recovery|wallet|12|24)[ ]words)[^.\n]{0,50}?
-        (?:[ ](?:is|es|est|ist|è|é)[ ]|[:?]\s|\n)(?:1[.):]?[ ])?
+    ("a password", bool, r"""(?:phrase|frase|фраза|\bseed\b|mnemonic
+        |\b(?:recovery|wallet|trezor|ledger|12|24)[ -](?:words|wörter|recovery|backup))[^.\n]{0,50}?
+        (?:[ ](?:is|es|est|ist|è|é)[ ]|[:?]\s|\n|[ ](?=1[.):]|(?:[a-zà-ÿ]{3,8}[ ]){11}))(?:1[.):]?[ ])?
         ((?:[a-zà-ÿ]{3,8},?[ \n](?:\d\d?[.):]?[ ])?){5,23}[a-zà-ÿ]{3,8})"""),
-    ("a password", bool, rf"""{_PASSWORD}(?:{_SIGN}({_QUOTED}|{_CODES}|{_WORDS})|[^\n.,;]{{0,60}}[ ]is[ ]({_CODES})
-        |{_GAP}({_CODES}))|(?<![!-~])({_CODED})[ ](?:is|as)[ ](?:my|our|the)[ ](?:\w{{1,12}}[ ]){{0,2}}{_PASSWORD}"""),
-    ("a password", bool, rf"{_LOGIN}({_CODES})"),
+    ("a password", bool, rf"""(?:{_NAMES}(?![@-])|{_SETTING})(?:{_SIGN}({_QUOTED}|{_CODES}|{_WORDS})
+        |[^\n.,;]{{0,60}}[ ]{_IS}[ ]({_CODES}|[a-zà-ÿ]+(?:(?:_[a-zà-ÿ]+)+|(?:-[a-zà-ÿ]+){{3,}}))|{_GAP}({_CODES})
+        |[\s\S]{{0,150}}?[ ]({_STRONG}))|(?<![!-~])({_CODED})[ ](?:is|as|a)[ ](?:\w{{1,12}}[ ]){{0,3}}{_NAMES}"""),
+    ("a password", lambda typed: len(re.findall("[a-z][A-Z]", typed)) > 1, rf"""{_NAMES}[ ]["“„«]?({_WORD})"""),
+    ("a password", bool, rf"{_LOGIN}({_CODES})|app[ ]pass\w+{_GAP}((?:[a-z]{{4}}[ ]){{3}}[a-z]{{4}}\b)"),
     ("a key or token", _random, rf"{_KEY}{_GAP}({_CODED})"),
-    ("a secret number", bool, rf"{_NUMBERED}{_GAP}({_NUMBER})"),
+    ("a secret number", bool, rf"""{_NUMBERED}{_GAP}({_NUMBER})
+        |\b(\d{{4,8}})[ ](?:as|als|como|comme|come|som|jako)[ ](?:\w+[ ]){{0,2}}(?:{_CODE}|pin\b)
+        |(?:{_DOOR}|phone)[^\n.\d]{{0,40}}[ ](?:opens?|unlocks?|öffnet|apre|type)\b[^\n.\d]{{0,20}}(\d{{4,8}})\b"""),
 )
 # fmt: on
 
