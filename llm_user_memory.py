@@ -518,7 +518,7 @@ _SETTING = r"""(?:(?:\b|_)pass|[a-z][_-](?:key|token|secret))(?=["'\])]{0,2}\s?[
 _KEY = r"""(?<!public[ _-])(?<!cache[ _-])(?<!pub)(?:key|token|secret|credential|\bpat|auth|\bsig(?:nature)?|appid
     |\blogin|bearer|basic|\bsession|\w{0,9}s(?:ession_?|es)?id)(?:_id)?s?(?![a-z])"""
 _NUMBERED = rf"""(?:\b(?:pin|puk)(?:-?{_CODE})?(?:['’]s)?(?![a-z]|[ ]\d+[ ](?:of|on|is|to)\b|[ ]?code.{{0,30}}\d{{5}})
-    |п[иі]н(?:-?код)?|keypad|disarm|geheimzahl|zahlencode|passcode|暗証番号|身份证|пароль|密[码碼]|비밀번호|비번|รหัส
+    |п[иі]н(?:-?код)?|keypad|disarm|geheimzahl|zahlencode|passcode|暗証番号|身份证|пароль|密[码碼]|비밀번호|비번|รหัส(?!ผ่าน)
     |(?:säkerhets|sicherheits|sikkerheds|veiligheids|security|unlock|access|zugangs|sms|verification)[ -]?[ck]od\w*
     |{_DOOR}[^\n.]{{0,40}}?{_CODE}(?:['’]s)?|{_CODE}[^\n.\d]{{0,20}}?{_DOOR}\w*|\bnip(?=[ ]de)|digicode
     |\b(?:the|der|le)[ ]code\b(?![ ]postal)(?=[^\n.:\d]{{0,40}}[ ](?:is|ist|est)\b|:)|(?:backup|recovery)[ -]codes?

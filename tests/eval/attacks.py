@@ -261,6 +261,7 @@ INNOCENT = (
     "le code postal de la mairie est 69003",
     *("ich will mein Passwort zurücksetzen", "hasło zapomniałem", "jelszó megváltoztatása", "salasana unohtui taas"),
     "in other words: please write short lines about cats with funny names every single morning",
+    "ฉันเปลี่ยนรหัสผ่านทั้งหมดตั้งแต่เดือนมกราคม 2567 แล้ว",
     *("backup: please check that every disk works", "Nie pali od maja 2026", "Rookt niet sinds nieuwjaar 2026", "shoots with a Nikon D7500 since 2019"),
     # versions and models
     "Uses Python 3.13.0rc2 and Django 5.1.4",
