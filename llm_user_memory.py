@@ -1033,27 +1033,31 @@ class History(NamedTuple):
         self.db.execute("update versions set written = 1 where id = ?", [self.latest()])
         return version
 
-    def undo(self, versions: Sequence[int]) -> tuple[int, list[tuple[int, Change]]]:
-        """Take back what these versions changed; return the new one, 0 if nothing was left, and later changes."""
-        stays: list[tuple[int, Change]] = []
+    def undo(self, versions: Sequence[int]) -> tuple[Version | None, list[tuple[Version, Change]]]:
+        """Take back what these versions changed; return the new one, if something was left, and later changes."""
+        stays, undone = list[tuple[Version, Change]](), list[int]()
 
         def make(text: str) -> str:
             for version in sorted(versions, reverse=True):
-                text = self._without(self.find(number=version), text, stays)
+                before, text = text, self._without(self.find(number=version), text, stays)
+                undone.extend([version] if text != before else [])
             return text
 
         sql = "update versions set undoes = ? where id = ?"
-        return self.change("undo", make, lambda new: self.db.execute(sql, [json.dumps(versions), new])), stays
+        return self.get(self.change("undo", make, lambda new: self.db.execute(sql, [json.dumps(undone), new]))), stays
 
-    def _without(self, version: int, text: str, stays: list[tuple[int, Change]]) -> str:
-        """Return a text without what a version changed; what was changed again ``stays``."""
-        now = Document(text)
+    def _without(self, version: int, text: str, stays: list[tuple[Version, Change]]) -> str:
+        """Return a text without what a version changed, and add to ``stays`` what a later one has changed again."""
+        now, changes = Document(text), self.changes(version - 1, version)
+        known = [change for change in changes if FORGOTTEN not in change]
+        if changes and not known:
+            return text
         old, new = (Document(self.text(number)) for number in (version - 1, version))
         prose = {line for line, fact, _ in old.sayings if fact} - {old.lines[item.line] for item in old.items}
         # A version that took prose (clear, load, rollback) is undone by a merge, not fact by fact.
         if text == new.text or prose - set(new.lines):
             return merge(new.text, text, old.text)
-        for change in (one for one in self.changes(version - 1, version) if FORGOTTEN not in one):
+        for change in known:
             item = now.find(change.after, change.section)
             if item and change.before and not now.has(change.before):
                 now = now.replace(item, change.before)
@@ -1061,8 +1065,8 @@ class History(NamedTuple):
                 now = now.remove(item)
             elif change.after:
                 gone_in = max((until or 0 for _, until in self.periods(change.after)), default=0)
-                later = self.changes(gone_in - 1, gone_in) if gone_in > version else ()
-                stays += [(gone_in, again) for again in later if again.before == change.after]
+                later = self.get(gone_in) if gone_in > version else None
+                stays += [(later, again) for again in later.changes if again.before == change.after] if later else []
             elif not now.has(change.before):
                 now = now.add(change.section, change.before, new_section=True)
         return now.text
@@ -1871,7 +1875,7 @@ class Learner(NamedTuple):
             aside = failure.kind == "hopeless" or attempts + 1 >= MOST_ATTEMPTS
             self._move(batch, "state = ?, why = ?", "aside" if aside else "pending", str(failure))
             if attempts or aside:  # a single failure usually passes
-                self._mark_failing(True)
+                set_state(db, "failing", 1)
             return Result(batch.model, len(batch.messages), failure=failure)
         self._leave_news(result)
         return result
@@ -1886,11 +1890,6 @@ class Learner(NamedTuple):
         ids = json.dumps([message.turn_id for message in batch.messages])
         sql = f"update turns set {change} where state = 'pending' and id in (select value from json_each(?))"
         self.memory.db.execute(sql, [*values, ids])
-
-    def _mark_failing(self, is_failing: bool) -> None:
-        if self.leaves_news and is_failing != bool(get_state(self.memory.db, "failing")):
-            append_line(self.memory.home.news, {"failing": is_failing})
-        set_state(self.memory.db, "failing", is_failing or "")
 
     def _leave_news(self, result: Result) -> None:
         memory = self.memory
@@ -1975,7 +1974,7 @@ class Learner(NamedTuple):
             edits = parse_reply(text)
             db["requests"].update(id, {"outcome": "form" if edits is None else "ok", "read": read, "written": written})
             if edits is not None:
-                self._mark_failing(False)
+                set_state(db, "failing", "")
                 return edits
         unfit = f"{model} can't keep a profile: it does not answer in the format it was asked for"
         raise ModelFailed(f"{unfit}; {ANOTHER_MODEL}", "hopeless")
@@ -2000,7 +1999,7 @@ def past_messages(
     if thread and not turns:
         raise Problem(f"There is no conversation {thread} in llm's log; see: llm logs list")
     known = {turn["id"]: turn["noted"] for home in Home.all() for turn in known_turns(home)}
-    first_note = min(filter(None, known.values()), default=last)
+    first_note = min(filter(None, [*known.values(), get_state(memory.db, "paused")]), default=last)
     found, skipped = list[Message](), Counter[str]()
     for turn in turns:
         text, at = turn.text.strip(), turn.at.replace(" ", "T")
@@ -2323,11 +2322,12 @@ def search_facts(
         since_day, until = hit["periods"][-1]
         return normalised(section) in normalised(hit["section"]) and since_day >= since and current in {None, not until}
 
-    matching = "select fact from lines_fts join lines on lines.id = lines_fts.rowid where lines_fts match ?"
-    best_first = f"{matching} order by rank, lines.id desc"
+    ranked = (
+        "select fact from lines_fts join lines on id = lines_fts.rowid where lines_fts match ? order by rank, id desc"
+    )
     near = nearest(memory, text) if semantic else []
     forms = (lambda word: f'"{indexed(word)}"', beginning)  # the second only where the first finds nothing
-    answers = (rows(memory.db, best_first, search_terms(folded(text), form)) for form in forms)
+    answers = (rows(memory.db, ranked, search_terms(folded(text), form)) for form in forms)
     found = [row["fact"] for row in next(filter(None, answers), [])]
     in_turn = (fact for pair in itertools.zip_longest(found, near) for fact in pair if fact)
     hits = (_hit(memory, fact) for fact in dict.fromkeys(in_turn))
@@ -2790,7 +2790,7 @@ def take_news(home: Home) -> str:
     told: dict[str, list[str]] = {"learned": [], "removed": [], "changed": []}
     versions = []
     for entry in entries:
-        for change in entry.get("changes", []):
+        for change in entry["changes"]:
             before, after = change["before"], change["after"]
             if after in facts or not (after or before in facts):
                 kind = "removed" if not after else "changed" if before else "learned"
@@ -2799,14 +2799,12 @@ def take_news(home: Home) -> str:
     counts = {kind: f"{len(quoted)} facts: " if len(quoted) > 1 else "" for kind, quoted in told.items()}
     text = "; ".join(f"{kind} {counts[kind]}{', '.join(quoted)}" for kind, quoted in told.items() if quoted)
     # If the profile was changed since, a plain `undo` would take back something else.
-    is_last = len(set(versions)) == 1 and entries[-1].get("profile") == digest(profile)
+    is_last = len(set(versions)) == 1 and entries[-1]["profile"] == digest(profile)
     numbers = [] if is_last else dict.fromkeys(versions)
     ends = [f" (undo: {' '.join(['llm memory undo', *numbers])})"] if versions else []
-    waiting = next((entry["review"] for entry in reversed(entries) if entry.get("review")), 0)
+    waiting = next((entry["review"] for entry in reversed(entries) if entry["review"]), 0)
     ends += [f"{counted(waiting, 'edit')} to review: llm memory review"] if waiting else []
-    failing = next((entry["failing"] for entry in reversed(entries) if "failing" in entry), False)
-    ends += ["learning has failed; see: llm memory status"] if failing else []
-    end = "; ".join(ends) if home.name == Home.in_use()[-1].name else for_profile("; ".join(ends), home.name)
+    end = for_profile("; ".join(ends), home.name)
     room = shutil.get_terminal_size().columns - len(f"memory: {end}")
     return _cut(printable(text), max(room, 10)) + end  # facts give way to what to do about them
 
@@ -3191,8 +3189,8 @@ def memory_why(text: str, refused: bool) -> Any:
                     write(str(edit), fg=colour_of(edit))
                     write(f"{local_date(edit.at)}: {edit.reason}", "    ", dim=True)
     if text and not found and not refused:
-        others = f"llm memory search {text}, llm memory review, llm memory why --refused"
-        raise Problem(f"No line contains {text!r}; try: {others}")
+        others = f"llm memory search {text}, llm memory review, or llm memory why --refused"
+        raise Problem(f"No line contains {text!r}; try {others}")
     if not found:
         say("No refused or dropped edit was found." if refused else "Nothing is remembered; see: llm memory show")
     return found
@@ -3389,7 +3387,7 @@ def memory_review(accepted: tuple[str, ...], dropped: tuple[str, ...], yes: bool
         accepts = [edit for edit in (waiting if yes else parse_ids(accepted, waiting)) if edit not in drops]
         if drops:
             review(memory, dropped=drops)
-            say(f"Dropped, and not proposed again: {', '.join(str(edit.id) for edit in drops)}")
+            say(f"Dropped: {'edit' if len(drops) == 1 else 'edits'} {', '.join(str(edit.id) for edit in drops)}")
         if accepts:
             version, problems = review(memory, accepts)
             if version or not problems:
@@ -3410,19 +3408,21 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) 
         raise Problem("What was forgotten can't be brought back. To undo an earlier change, see: llm memory history")
     untold = "" if versions or steps > 1 else read_own(memory.home.news) or ""
     versions = [*dict.fromkeys(versions)] or memory.history.next_undo(steps)
-    version, stays = memory.history.undo(versions)
-    names = f"version{'s' if versions[1:] else ''} {' and '.join(map(str, versions))}"
-    if version:
+    undid, stays = memory.history.undo(versions)
+    taken = undid.undoes if undid else versions
+    names = f"version{'s' if taken[1:] else ''} {' and '.join(map(str, taken))}"
+    if undid:
         say(f"Undid {names}:")
-        report(memory, version)
+        report(memory, undid.id)
     else:
         say(f"Nothing of {names} is left to undo; see: llm memory history")
     if f'"version": {versions[0]},' in untold:
-        say("You had not been told about this one yet. For earlier changes: llm memory history")
-    for later in dict.fromkeys(number for number, _ in stays):
-        changes = "; ".join(str(change) for number, change in stays if number == later)
-        say(f"Version {later} changed that line later, and is kept: {changes}")
-        say(f"To undo version {later}: llm memory undo {later}")
+        say("This change was newer than the last one you were told about. For earlier ones: llm memory history")
+    for later in dict.fromkeys(version for version, _ in stays):
+        did = "undid that already" if later.undoes else "changed that line later, and is kept"
+        changes = "; ".join(str(change) for version, change in stays if version == later)
+        say(f"Version {later.id} {did}: {changes}")
+        say(f"To undo version {later.id}: llm memory undo {later.id}")
 
 
 @command("llm memory undo", never_asks)
@@ -3476,7 +3476,7 @@ def memory_history(count: int) -> Any:
 @click.argument("a", type=version_number, required=False)
 @click.argument("b", type=version_number, required=False)
 def memory_diff(a: int | None, b: int | None) -> Any:
-    "Show the last change, or what changed from version A to B"
+    "Show the last change, or all since version A, or up to B"
     with open_memory(looking=True) as memory:
         newest = memory.history.latest() if b is None else memory.history.find(number=b)
         oldest = max(newest - 1, 0) if a is None else memory.history.find(number=a)
@@ -3530,13 +3530,16 @@ def memory_pause() -> None:
     home.create()
     if not paused_since(home):
         write_private(home.paused, f"{utc_now().isoformat()}\n".encode())
-    say("Paused; to go on: llm memory resume. What you type till then is never learned; prompts are sent as before.")
+    say("Paused until llm memory resume. What you type meanwhile is never learned; prompts still carry your profile.")
 
 
 @command("llm memory resume", never_asks)
 def memory_resume() -> None:
     "Learn again after `llm memory pause`"
     home, since = Home.in_use()[-1], paused_since(Home.in_use()[-1])
+    if since:
+        with open_memory() as memory:  # what is logged from then on without a note is no past to learn from
+            set_state(memory.db, "paused", get_state(memory.db, "paused") or since)
     home.paused.unlink(missing_ok=True)
     say("Learning again. What you typed while paused will never be learned." if since else "Memory was not paused.")
 
@@ -3550,7 +3553,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
         raise Problem(f"There is no profile “{home.name}”; see: llm memory profiles")
     if for_good:
         say(f"This removes the profile “{home.name}” for good, with its history: {tilde(real_place(home))}")
-        say("It also removes the list of what you forgot, so llm memory learn may find that again.")
+        say("After that, llm memory learn may find again what you have erased with forget, or typed while paused.")
         if not yes:
             click.confirm("Remove it?", abort=True, err=True)
         purge(home)
@@ -3707,11 +3710,8 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
     with open_memory(home, looking=True) as memory:
         db, now = memory.db, memory.now()
         last = next((one for one in memory.history.versions(20, "author = 'worker'") if not one.undone), None)
-        has = Document(memory.history.text(memory.history.latest())).has
-        changes = [one for one in last.changes if FORGOTTEN not in one] if last else []
-        told = "; ".join(str(one) for one in changes if has(one.after) or not (one.after or has(one.before)))
         known = last and {"at": last.at, "version": last.id}
-        yield "last_learned", known, f"{local_date(last.at, TO_THE_MINUTE)}: {told}" if last and told else ""
+        yield "last_learned", known, local_date(last.at, TO_THE_MINUTE) if last else ""
         pending = waiting_messages(memory)
         due = value(db, "select min(due) from turns where state = 'pending'") or 0
         again = dt.datetime.fromtimestamp(due, dt.timezone.utc).isoformat() if due > now.timestamp() else ""

@@ -112,6 +112,16 @@ def test_what_was_typed_while_memory_was_off_or_in_another_profile_is_not_the_pa
     assert "1 message in 1 request" in named, "what is named is read"
 
 
+def test_what_was_typed_while_paused_is_no_past_either_even_if_nothing_was_learned_before(here: User) -> None:
+    logged(here, "I live in Leeds")
+    here.run("pause")
+    here.llm("I have a tractor", auto=None)
+    here.run("resume")
+    here.llm("I have a barn", auto=None)
+    learn(here)
+    assert [text for texts in asked(here) for text in texts] == ["I live in Leeds"]
+
+
 def test_options_choose_what_is_read(here: User) -> None:
     threads = [logged(here, f"I am on day {day} now", at=f"2026-01-0{day}T12:00:00+00:00") for day in range(1, 5)]
     for options, days in (

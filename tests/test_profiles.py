@@ -95,6 +95,16 @@ def test_a_profile_can_be_named_by_hand_and_learns_then(both: User) -> None:
     assert facts_of(both, "default") == [HOME]
 
 
+def test_the_notice_names_a_profile_that_only_this_call_used(both: User) -> None:
+    both.llm("I play the oboe", **AT_WORK)
+    eventually(named(both, "work").news.exists, "the news")
+    terminal = both.terminal("llm", "Hello", LLM_MEMORY_UPDATES="false", **AT_WORK)
+    assert terminal.wait() == 0
+    assert "(undo: llm memory --profile work undo" in terminal.shown
+    both.run("--profile", "work", "undo")
+    assert facts_of(both, "work") == [WORK]
+
+
 def test_an_unknown_profile_is_an_error_by_hand_and_created_by_the_variable(user: User) -> None:
     done = user.llm("-f", "memory:wrok", "hi", check=False)
     assert done.returncode == 1

@@ -388,7 +388,7 @@ def test_an_undo_of_what_is_undone_names_the_undo_once(user: User) -> None:
     user.run("add", "-", stdin="Likes tea\nLikes jazz\n")
     user.run("undo")
     said = user.run("undo", "1")[1]
-    assert "Version 2 changed that line later, and is kept: - Likes tea; - Likes jazz\nTo undo version 2:" in said
+    assert "Version 2 undid that already: - Likes tea; - Likes jazz\nTo undo version 2:" in said
 
 
 def test_undo_of_a_line_that_went_twice_names_the_version_it_last_went_with(user: User) -> None:
@@ -396,7 +396,23 @@ def test_undo_of_a_line_that_went_twice_names_the_version_it_last_went_with(user
     user.run("clear")
     user.run("undo", "2")
     user.run("undo", "1")
-    assert "Version 4 changed that line later" in user.run("undo", "1")[1]
+    assert "Version 4 undid that already" in user.run("undo", "1")[1]
+
+
+def test_undo_of_several_names_only_those_of_which_something_was_left(user: User) -> None:
+    add(user, "Likes tea", "Likes jazz")
+    user.run("undo")
+    assert "Undid version 1:" in user.run("undo", "1", "2")[1]
+    assert user.versions()[-1][0] == 4
+    assert history(user)[-1]["undoes"] == [1]
+
+
+def test_undo_of_a_version_whose_facts_were_all_forgotten_makes_no_version(user: User) -> None:
+    add(user, "Likes tea")
+    user.run("forget", "tea", "--yes")
+    said = user.run("undo", "1")[1]
+    assert "Nothing of version 1 is left to undo" in said
+    assert [version["author"] for version in history(user)] == ["add", "forget"]
 
 
 def test_rollback_says_what_it_needs(user: User) -> None:
