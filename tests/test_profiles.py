@@ -101,7 +101,7 @@ def test_the_notice_names_a_profile_that_only_this_call_used(both: User) -> None
     terminal = both.terminal("llm", "Hello", LLM_MEMORY_UPDATES="false", **AT_WORK)
     assert terminal.wait() == 0
     assert "(undo: llm memory --profile work undo" in terminal.shown
-    both.run("--profile", "work", "undo")
+    both.run("undo", **AT_WORK)
     assert facts_of(both, "work") == [WORK]
 
 
