@@ -556,7 +556,6 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (  # kind, check o
     ("a password", bool, rf"""(?:{_NAMES}(?![@-])|{_SETTING})(?:{_SIGN}({_QUOTED}|{_CODES}|{_WORDS})
         |[^\n.,;]{{0,60}}[ ]{_IS}[ ]({_CODES}|[a-zà-ÿ]+(?:(?:_[a-zà-ÿ]+)+|(?:-[a-zà-ÿ]+){{3,}}))|{_GAP}({_CODES})
         |[\s\S]{{0,150}}?[ ]({_STRONG}))|(?<![!-~])({_CODED})[ ](?:is|as|a)[ ](?:\w{{1,12}}[ ]){{0,3}}{_NAMES}"""),
-    ("a password", lambda typed: len(re.findall("[a-z][A-Z]", typed)) > 1, rf"""{_NAMES}[ ]["“„«]?({_WORD})"""),
     ("a password", bool, rf"{_LOGIN}({_CODES})|app[ ]pass\w+{_GAP}((?:[a-z]{{4}}[ ]){{3}}[a-z]{{4}}\b)"),
     ("a key or token", _random, rf"{_KEY}{_GAP}({_CODED})"),
     ("a secret number", bool, rf"""{_NUMBERED}{_GAP}({_NUMBER})
@@ -1102,10 +1101,11 @@ class History(NamedTuple):
 
     def versions(self, limit: int = -1, where: str = "true", *values: object) -> Sequence[Version]:
         sql = f"select id, at, author, model, undoes from versions where {where} order by id desc limit ?"
-        found, undone = [], self.undone()
+        found, undone, now = [], self.undone(), {line["fact"] for line in self._lines(self.latest())}
         for row in rows(self.db, sql, *values, limit):
             id, row["undoes"] = row["id"], tuple(json.loads(row["undoes"]))
-            found.append(Version(**row, undone=id in undone, changes=tuple(self.changes(id - 1, id))))
+            its = tuple(self.changes(id - 1, id))
+            found.append(Version(**row, undone=id in undone and not any(one.after in now for one in its), changes=its))
         return found
 
     def get(self, number: int) -> Version | None:
@@ -1233,7 +1233,6 @@ def paused_since(home: Home) -> str:
 # -- edits -------------------------------------------------------------------
 # A model's reply, judged without side effects. A reason may quote the edit, so reasons are never logged.
 
-NO_UPDATE = "NO_UPDATE"
 CUT = "\n[… cut …]\n"  # in place of what was left out of a message
 
 
@@ -1275,7 +1274,7 @@ def parse_reply(reply: str) -> list[Edit] | None:
     declined = False
     for line in split_lines(answer[:65_536]):
         bare = re.sub(r"^\s*(?:(?:[-*+•>]|\d{1,3}[.)])\s+)*", "", line).strip("`| \t\r\n")
-        declined = declined or bare.strip("*_. \"'").upper() in {NO_UPDATE, "NO UPDATE"}
+        declined = declined or bare.strip("*_. \"'").upper() in {"NO_UPDATE", "NO UPDATE"}
         action, *fields = (field.strip() for field in bare.split("|"))
         action = action.strip("*_ ").upper()
         before_quote = {"ADD": 2, "REPLACE": 2, "REMOVE": 1}.get(action, 99)
@@ -1293,7 +1292,6 @@ _HEADERS = (
     "from|to|cc|date|sent|subject|von|an|betreff|de|para|à|objet|asunto|da|a|oggetto|assunto|temat|od|do|от|кому|тема"
     "|件名|差出人|宛先|主题|发件人"
 )
-_CLOCK = r".{1,40}\b\d?\d:[0-5]\d(?: ?[AaPp][Mm])?"
 _FOREIGN = (
     r"^(?:\[[^\]\n]{1,40}\]|<[^>\n]{1,40}>).*$",  # of a chat or log: "[info] …", "<ann> …"; first, as CUT is one too
     r"^[ \t]*(```|~~~)(?s:.*?)(?:^[ \t]*\1|\Z)",  # a fence of Markdown
@@ -1302,8 +1300,8 @@ _FOREIGN = (
     r"^[-=_*—]{3,} ?\w.*$(?s:.*)",  # a forwarded one: "---- Original message ----"
     r"^#{1,6} .+\n(?s:.*)",  # a document with headings
     r"<(\w{1,20})[^>\n]{0,300}>(?s:.{0,6000})</\1>|<\w{1,20} [\w-]{1,40}=[^>\n]{0,300}>.*",  # HTML
-    r"^([^\W\d][^\n:：]{0,20})[:：](?s:.{0,6000})^\1[:：].*$",  # a talk: from "Ann: …" to the last "Ann: …"
-    rf"^{_CLOCK}\n(?!{_CLOCK}$).+(?s:.*)^{_CLOCK}(?:\n.+)+",  # lines below a name and a time
+    r"^([^\W\d][^\n:：]{0,20})[:：](?s:.{0,6000})^\1[:：].*$",  # a talk: from "Ann: …" to the last; or, names with times
+    r"^.{1,40}\b\d?\d:[0-5]\d(?: ?[AaPp][Mm])?\n(?!.*:\d\d$).+(?s:.*)^.{1,40}\b\d?\d:[0-5]\d(?: ?[AaPp][Mm])?(?:\n.+)+",
     r"^\W{0,2}(?:\d{4}[-/.]\d\d?[-/.]\d|\d\d?[/.]\d\d?[/.]\d|(?:[01]?\d|2[0-3]):[0-5]\d\b).*$",  # with a date or time
     r"^[ \t]*(?:>|//|#|/\*|--|;;|@@|[+-](?![\s\d])).*$",  # quoted, a comment, or a line of a diff
 )
@@ -2219,11 +2217,12 @@ def find_said(memory: Memory, says: Callable[[str], bool]) -> tuple[dict[str, li
     lines = [line for line, fact, _ in document.sayings if fact and says(fact)]
     past = [row["text"] for row in rows(db, f"select text from lines where {_SAID_LINES}")]
     edits = edits_where(memory, _SAID_EDITS)
+    receipts = [one for one in edits if one.state == "applied" and (says(one.fact or one.before) or says(one.quote))]
     places = {
         "In the profile": lines,
         "In its history": [line for line in past if line not in lines],
         "To review, or not learned": [str(edit) for edit in edits if edit.state != "applied"],
-        "What you typed": [edit.quote for edit in edits if edit.state == "applied" and edit.quote],
+        "What you typed": [receipt.quote for receipt in receipts if receipt.quote],
     }
     if any(places.values()):  # nobody can tell what these say
         places["Files kept aside"] = [tilde(path) for path in files_beside(memory.home) if re.search(KEPT, path.name)]
@@ -2916,7 +2915,7 @@ _AUTHORS = {"worker": "learned", "condense": "condensed", "outside": "another pr
 REVIEW_HELP = """\
 y  make this edit           n  drop it
 a  make it and the rest     d  drop it and the rest
-e  reword it and make it    q  quit; the rest keeps waiting
+e  reword it (no removal)   q  quit; the rest keeps waiting
 Enter  skip it"""
 RETRY = "To try again (for another model, put LLM_MEMORY_MODEL=NAME in front): llm memory update"
 LLM_KEEPS = "llm's own log, {}, still has your conversations, with the profile in them; llm -c sends them again."
@@ -3495,6 +3494,8 @@ def memory_diff(a: int | None, b: int | None) -> Any:
 @click.option("--part", is_flag=True, help="Also match TEXT inside words")
 def memory_forget(text: str, part: bool, yes: bool) -> None:
     "Erase what contains TEXT, or the line '[ID]', for good"
+    if len(Home.in_use()) > 1:
+        raise Problem(f"Name the profile to forget it in: llm memory --profile {Home.in_use()[-1].name} forget {text}")
     with open_memory() as memory:
         ids = Document(read_profile(memory.home.profile)).ids
         says = saying(text, part=part, ids=ids)
@@ -3530,7 +3531,7 @@ def memory_pause() -> None:
     home.create()
     if not paused_since(home):
         write_private(home.paused, f"{utc_now().isoformat()}\n".encode())
-    say("Paused until llm memory resume. What you type meanwhile is never learned; prompts still carry your profile.")
+    say(f"Paused (profile {home.name}) until llm memory resume. What you type meanwhile is never learned.")
 
 
 @command("llm memory resume", never_asks)
@@ -3606,8 +3607,7 @@ def memory_condense(settings: Settings) -> None:
         model = chosen_model(settings)
         say(f"Condensing with {model}…")
         result = Learner(memory, settings).propose(Batch("condense", model, review_all=settings.review_all))
-        reasons = dict.fromkeys(verdict.reason for verdict in result.verdicts if verdict.outcome != "apply")
-        say("\n".join(f"Not condensed: {reason}" for reason in reasons))
+        say("\n".join(f"Not condensed: {one}" for one in dict.fromkeys(v.reason for v in result.verdicts if v.reason)))
         report(memory, result.version)
 
 
@@ -3735,7 +3735,7 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         problems += [call_failure(memory), get_state(db, "worker_failed")]
         if unreadable := int(get_state(db, "unreadable") or 0):
             problems.append(f"{counted(unreadable, 'line')} of {tilde(home.journal)} could not be read")
-        yield "failing", bool(get_state(db, "failing")), ""
+        yield "failing", bool(get_state(db, "failing") and (why or aside)), ""
         model = None if why else llm.get_model(chosen_model(settings))  # what has failed is told already
         if model and model.needs_key and not llm.get_key(alias=model.needs_key, env=model.key_env_var):
             problems.append(f"{model.model_id} has no key; to set one: llm keys set {model.needs_key}")

@@ -96,6 +96,16 @@ def test_a_line_stays_when_only_its_receipt_or_an_earlier_wording_is_forgotten(u
     assert user.files_with("Leeds") == []
 
 
+def test_a_receipt_that_stays_is_not_listed_among_what_goes(user: User) -> None:
+    user.has_learned("Lives in York", "I live in York")
+    user.types("I moved to Bath last week")
+    user.learns(f"REPLACE | {user.id_of('Lives in York')} | Lives in Bath | I moved to Bath")
+    said = user.run("forget", "York", "--yes")[1]
+    assert "I live in York" in said
+    assert "I moved to Bath" not in said
+    assert "“I moved to Bath”" in user.run("why", "Bath")[0]
+
+
 def test_a_line_removed_by_a_prompt_can_be_erased_and_other_removals_stay(user: User) -> None:
     for fact, quote, removal in (
         ("Has a cat", "I have a cat", "forget that I have a cat"),

@@ -105,6 +105,12 @@ def test_the_notice_names_a_profile_that_only_this_call_used(both: User) -> None
     assert facts_of(both, "work") == [WORK]
 
 
+def test_forget_wants_one_profile_named_where_several_are_in_use(both: User) -> None:
+    said = both.run("forget", "live", "--yes", code=1, **BOTH)[1]
+    assert "llm memory --profile work forget live" in said
+    assert facts_of(both, "default") == [HOME]
+
+
 def test_an_unknown_profile_is_an_error_by_hand_and_created_by_the_variable(user: User) -> None:
     done = user.llm("-f", "memory:wrok", "hi", check=False)
     assert done.returncode == 1

@@ -211,6 +211,14 @@ def test_history_marks_what_is_undone_and_what_undid_it(user: User) -> None:
     assert undone() == [2, 3]
 
 
+def test_a_change_that_a_rollback_brought_back_is_not_called_undone(user: User) -> None:
+    add(user, "Uses vim", "Plays chess")
+    user.run("undo", "1")
+    user.run("rollback", "2")
+    assert [version["undone"] for version in history(user)][:2] == [False, False]
+    assert user.facts == ["Uses vim", "Plays chess"]
+
+
 def test_a_line_that_was_changed_again_stays_and_the_later_version_is_named(user: User) -> None:
     user.has_learned("Lives in Leeds", "I live in Leeds")
     user.types("I moved to York and play chess")

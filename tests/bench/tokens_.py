@@ -73,7 +73,7 @@ def costs(count: Callable[[str], int], turns: int) -> dict[str, tuple[int, int]]
     assert [verdict.outcome for verdict in verdicts] == ["apply"] * turns
     ours = count(memory.build_request(document, said)), count(reply)
     rewrite = count(REWRITE.format(text, "\n\n".join(TURNS[:turns]))), count(after.text)
-    return {"ours": ours, "rewrite": rewrite, "none": (ours[0], count(memory.NO_UPDATE))}
+    return {"ours": ours, "rewrite": rewrite, "none": (ours[0], count("NO_UPDATE"))}
 
 
 def run(quick: bool, folder: pathlib.Path) -> tuple[str, list[Row]]:

@@ -192,7 +192,6 @@ SECRETS: dict[str, tuple[str, str]] = {
     "joined with hyphens": ("the passphrase for the backup drive is {}, so", "ferret-acorn-" + "trombone-gravel"),
     "misspelled": ("my passwrd for the portal is {} but it wants a sign", "Teapot1953" + "Teapot"),
     "in the next sentence": ("jak zmienić hasło w librusie? syn ma teraz {} i nic", "Wiewiorka" + "55#"),
-    "random letters": ("machine ftp.example login webb password {}", "MaLAphGg" + "PzWq"),
     "asked about": ("is {} a good password for my bank", "marmaladeCat" + "_2019"),
     "of an app, in groups": ("gmail app password {} for mutt", "bofe yhef" + " ctji thbm"),
     # Numbers
