@@ -1300,7 +1300,7 @@ _FOREIGN = (
     r"^[-=_*—]{3,} ?\w.*$(?s:.*)",  # a forwarded one: "---- Original message ----"
     r"^#{1,6} .+\n(?s:.*)",  # a document with headings
     r"<(\w{1,20})[^>\n]{0,300}>(?s:.{0,6000})</\1>|<\w{1,20} [\w-]{1,40}=[^>\n]{0,300}>.*",  # HTML
-    r"^([^\W\d][^\n:：]{0,20})[:：](?s:.{0,6000})^\1[:：].*$",  # a talk: from "Ann: …" to the last; or, names with times
+    r"^([^\W\d][^\n:：]{0,20})[:：](?s:.{0,6000})^\1[:：].*$",  # a talk: from "Ann: …" to the last; names with times
     r"^.{1,40}\b\d?\d:[0-5]\d(?: ?[AaPp][Mm])?\n(?!.*:\d\d$).+(?s:.*)^.{1,40}\b\d?\d:[0-5]\d(?: ?[AaPp][Mm])?(?:\n.+)+",
     r"^\W{0,2}(?:\d{4}[-/.]\d\d?[-/.]\d|\d\d?[/.]\d\d?[/.]\d|(?:[01]?\d|2[0-3]):[0-5]\d\b).*$",  # with a date or time
     r"^[ \t]*(?:>|//|#|/\*|--|;;|@@|[+-](?![\s\d])).*$",  # quoted, a comment, or a line of a diff
