@@ -477,17 +477,16 @@ _PUBLIC = r"""(?:\baaaa[bce]|;base64,|\b(?:sha\d{1,3}|h1)[:-]|etag:?[ ](?:w/)?"?
 # What secrets are called, in the languages there are; a dot stands for a space. Not the pin of a plug, no postal code.
 _NAMES = r"""(?:(?<!1)pass?(?:w[a-z]{0,3}[dt]|code|ord)|pass.?phrase|pwd|\bpw|\bmdp|kennwort|schlüssel\b|senha
     |wachtwoord|\bclave|contrase[ñn]a|mot.de.passe|palavra.passe|lösenord|kodeord|adgangskode|salasana|jelsz[aó]
-    |hesl(?:o|a|em|u|om)\b|hasł(?:o|a|em|u)\b|parol[aă]|lozinka|şifre|mật.khẩu|\bsandi(?:nya)?\b|парол[а-я]{1,3}|κωδικός
-    |密[码碼](?!管理)|パスワード(?!マネ|管理)|비밀번호|비번|암호|סיסמה|รหัส|كلمة.(?:ال)?(?:مرور|سر)|رمز|पासवर्ड|\bpsk
-    |requirepass|securestring|\bcode.wi-?fi|\bcl[ée]\b|\bww(?!w)|(?:\b(?:wifi|wlan|wpa)|recovery|backup|rescue).(?:key|codes?))"""
+    |hesl(?:o|a|em|u|om)\b|hasł(?:o|a|em|u)\b|parol[aă]|lozinka|şifre|mật.khẩu|kata.sandi|парол[а-я]{1,3}|κωδικός
+    |密[码碼](?!管理)|パスワード(?!マネ|管理)|비밀번호|비번|암호|סיסמה|รหัสผ่าน|पासवर्ड|\bpsk|requirepass|securestring
+    |(?:كلمة|رمز).(?:ال)?(?:مرور|سر)|رمز.عبور|\bcode.wi-?fi|\bcl[ée]\b|\bww(?!w)
+    |(?:\b(?:wifi|wlan|wpa)|recovery|backup|rescue).(?:key|codes?))"""
 _DOOR = r"""(?:d(?:oo|ö|eu)r|drzwi|alarm|antifurto|gate|lock|safe|tresor|tür|haus|port(?:e|a|ail?|al|en)?\b|port(?=kod)
-    |entr.e|garage|immeuble|puerta|caja|cofre|cancello|bram|slot|kluis|kap[uı]|двер|дом[ао]фон|domofon|подъезд|ворот
-    |συναγερ)"""
+    |entr.e|garage|immeuble|puerta|caja|cofre|cancello|bram|slot|kluis|kap[uı]|двер|дом[ао]фон|domofon|подъезд|ворот)"""
 _CODE = r"(?:[ck][oó]d(?:e|o|en|et|ice|igo)?(?![ ]postal)|код|κωδικ[^ ]{1,3}|[ck]ombina[a-z]{3,5})(?![a-zа-я])"
-_ID = r"""(?:(?:ssn|dni|cpf|bsn|nif|cnp|nik|cccd|егн)(?![a-zа-я])|sécu|pesel|aadhaa?r|personn(?:ummer|r)|steuer-?id
+_ID = r"""(?:(?:ssn|dni|cpf|bsn|nif|егн)(?![a-zа-я])|sécu|pesel|aadhaa?r|personn(?:ummer|r)|steuer-?id
     |kimlik|rodné.číslo|social.sec\w+|national.ins\w+|burgerservicen\w+|henkilötunnu\w+|(?:passport|account)(?=.n))"""
 # Behind a name: a sign or "is", or a quotation mark a few words later; or the rest of the sentence.
-_IS = "(?:is|ist|lautet|heißt|est|es|è|é|to|jest|är|er|είναι)"
 _SIGN = r"""(?:["'\]]{0,2}(?:\s?[:=：]{1,2}>?\s{0,3}|[是为は]|,[ ](?=["'])|[ ](?:is|was)[ :]{1,2})["'`“„«「]?
     |[^\n"'`“„«「.;]{0,40}(?:[ ](?:is|was|ist|est|es|é|è|:|=)[ ]?|:[ ])["`“„«「])"""
 _END = r"(?:[.!?;][ \n]|[。，]|,(?=[^!-~\s])|\n(?!\n?[a-z\d-]*\d)|\b(?:and|but|or|since|before|after)\b)"
@@ -518,11 +517,11 @@ _SETTING = r"""(?:(?:\b|_)pass|[a-z][_-](?:key|token|secret))(?=["'\])]{0,2}\s?[
 _KEY = r"""(?<!public[ _-])(?<!cache[ _-])(?<!pub)(?:key|token|secret|credential|\bpat|auth|\bsig(?:nature)?|appid
     |\blogin|bearer|basic|\bsession|\w{0,9}s(?:ession_?|es)?id)(?:_id)?s?(?![a-z])"""
 _NUMBERED = rf"""(?:\b(?:pin|puk)(?:-?{_CODE})?(?:['’]s)?(?![a-z]|[ ]\d+[ ](?:of|on|is|to)\b|[ ]?code.{{0,30}}\d{{5}})
-    |п[иі]н(?:-?код)?|keypad|disarm|geheimzahl|zahlencode|passcode|暗証番号|身份证|пароль|密[码碼]|비밀번호|비번|รหัส(?!ผ่าน)
-    |(?:säkerhets|sicherheits|sikkerheds|veiligheids|security|unlock|access|zugangs|sms|verification)[ -]?[ck]od\w*
+    |п[иі]н(?:-?код)?|keypad|disarm|geheimzahl|zahlencode|passcode|暗証番号|身份证|пароль|密[码碼]|비밀번호|비번
+    |(?:säkerhets|sicherheits|sikkerheds|veiligheids|security|unlock|access|zugangs|sms|verification)[ -]?{_CODE}
     |{_DOOR}[^\n.]{{0,40}}?{_CODE}(?:['’]s)?|{_CODE}[^\n.\d]{{0,20}}?{_DOOR}\w*|\bnip(?=[ ]de)|digicode
-    |\b(?:the|der|le)[ ]code\b(?![ ]postal)(?=[^\n.:\d]{{0,40}}[ ](?:is|ist|est)\b|:)|(?:backup|recovery)[ -]codes?
-    |\bcode[ ](?:fürs?|zum|zur|van)|\bc[oó]d\w+[ ]de[ ](?:recup|respal|secour)\w+|आधार[ ]नंबर|マイナンバー
+    |\b(?:the|der|le)[ ]code\b(?=[ ](?:is|ist|est)[ ]\d|:)|(?:backup|recovery)[ -]codes?
+    |\bcode[ ](?:fürs?|zum|zur|van)|\bc[oó]d\w+[ ]de[ ](?:recup|respal|secour)\w+|आधार[ ]नंबर|マイナンバー(?!カード|制度)
     |\b{_ID}(?:[ ]n(?:[or]\b\.?|umber))?)"""
 SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (  # kind, check of what was typed, and pattern
     ("a private key", bool, r"""-----begin[ ][a-z ]{0,30}private[ ]key[^-]{0,9}-----(?:\s|\\[rn])*
@@ -533,7 +532,6 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (  # kind, check o
         |(?:ya29|s[gl]|dp\.\w\w)\.|1//0)(?=[\w.+/~$-]{0,99}\d|[a-z]{30})[\w.+/~$-]{16,}|\b[0-9a-f]{32}-us\d\d?\b
         |\b(?=[a-z ]{0,30}[2-7])(?=[a-f2-7 ]{0,30}[g-z])(?:[a-z2-7]{4}[ ]){3,15}[a-z2-7]{4}\b
         |(?<=["'])(?:[a-z]{4}[ ]){3}[a-z]{4}(?=["'])"""),
-    ("a key or token", str.isupper, r"\b(?=[a-z-]{0,40}\d)(?=[\da-f-]{0,40}[g-z])[a-z\d]{1,6}(?:-[a-z\d]{4,6}){3,9}\b"),
     # A long run of letters and digits, but no hash, path, ULID or coin address; or in the address of a webhook.
     ("a key or token", _random, r"""(?<![\w/+.~-])(?:\d{8,10}:)?
         (?!/?\w{1,10}/|[0-7]\w{25}\b|[13]\w{25,33}\b|(?:bc|age|npub)1|bafy)(?=[\w+/~.:-]{0,40}\d)(?=[\w+/~.:-]{0,40}[g-z])(?=[\w+/~.:-]{0,40}[^\W_]{12})
@@ -554,13 +552,11 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (  # kind, check o
         (?:[ ](?:is|es|est|ist|è|é)[ ]|[:?]\s|\n|[ ](?=1[.):]|(?:[a-zà-ÿ]{3,8}[ ]){11}))(?:1[.):]?[ ])?
         ((?:[a-zà-ÿ]{3,8},?[ \n](?:\d\d?[.):]?[ ])?){5,23}[a-zà-ÿ]{3,8})"""),
     ("a password", bool, rf"""(?:{_NAMES}(?![@-])|{_SETTING})(?:{_SIGN}({_QUOTED}|{_CODES}|{_WORDS})
-        |[^\n.,;]{{0,60}}[ ]{_IS}[ ]({_CODES}|[a-zà-ÿ]+(?:(?:_[a-zà-ÿ]+)+|(?:-[a-zà-ÿ]+){{3,}}))|{_GAP}({_CODES})
-        |[\s\S]{{0,150}}?[ ]({_STRONG}))|(?<![!-~])({_CODED})[ ](?:is|as|a)[ ](?:\w{{1,12}}[ ]){{0,3}}{_NAMES}"""),
+        |[^\n.,;]{{0,60}}[ ](?:is|ist|lautet|heißt|est|es|è|é|to|jest|är|er|είναι)[ ]({_CODES})|{_GAP}({_CODES})
+        |[^\n]{{0,100}}?[ ]({_STRONG}))|(?<![!-~])({_CODED})[ ](?:as|a|is[ ]my)[ ](?:\w{{1,12}}[ ]){{0,2}}{_NAMES}"""),
     ("a password", bool, rf"{_LOGIN}({_CODES})|app[ ]pass\w+{_GAP}((?:[a-z]{{4}}[ ]){{3}}[a-z]{{4}}\b)"),
     ("a key or token", _random, rf"{_KEY}{_GAP}({_CODED})"),
-    ("a secret number", bool, rf"""{_NUMBERED}{_GAP}({_NUMBER})
-        |\b(\d{{4,8}})[ ](?:as|als|como|comme|come|som|jako)[ ](?:\w+[ ]){{0,2}}(?:{_CODE}|pin\b)
-        |(?:{_DOOR}|phone)[^\n.\d]{{0,40}}[ ](?:opens?|unlocks?|öffnet|apre|type)\b[^\n.\d]{{0,20}}(\d{{4,8}})\b"""),
+    ("a secret number", bool, rf"{_NUMBERED}{_GAP}({_NUMBER})"),
 )
 # fmt: on
 
@@ -588,7 +584,7 @@ def mask_secrets(text: str) -> str:
 
 
 def has_mask(text: str) -> bool:
-    return any(f"[{kind[2:]}]" in text.casefold() for kind, *_ in SECRETS)
+    return any(f"[{kind[2:]}]" in normalised(text) for kind, *_ in SECRETS)
 
 
 def why_secret(text: str) -> str:
@@ -1105,7 +1101,8 @@ class History(NamedTuple):
         for row in rows(self.db, sql, *values, limit):
             id, row["undoes"] = row["id"], tuple(json.loads(row["undoes"]))
             its = tuple(self.changes(id - 1, id))
-            found.append(Version(**row, undone=id in undone and not any(one.after in now for one in its), changes=its))
+            is_back = its and {change.after for change in its} <= now
+            found.append(Version(**row, undone=id in undone and not is_back, changes=its))
         return found
 
     def get(self, number: int) -> Version | None:
@@ -1292,6 +1289,7 @@ _HEADERS = (
     "from|to|cc|date|sent|subject|von|an|betreff|de|para|à|objet|asunto|da|a|oggetto|assunto|temat|od|do|от|кому|тема"
     "|件名|差出人|宛先|主题|发件人"
 )
+_CLOCK = r".{1,40}\b\d?\d:[0-5]\d(?: ?[AaPp][Mm])?"
 _FOREIGN = (
     r"^(?:\[[^\]\n]{1,40}\]|<[^>\n]{1,40}>).*$",  # of a chat or log: "[info] …", "<ann> …"; first, as CUT is one too
     r"^[ \t]*(```|~~~)(?s:.*?)(?:^[ \t]*\1|\Z)",  # a fence of Markdown
@@ -1300,14 +1298,15 @@ _FOREIGN = (
     r"^[-=_*—]{3,} ?\w.*$(?s:.*)",  # a forwarded one: "---- Original message ----"
     r"^#{1,6} .+\n(?s:.*)",  # a document with headings
     r"<(\w{1,20})[^>\n]{0,300}>(?s:.{0,6000})</\1>|<\w{1,20} [\w-]{1,40}=[^>\n]{0,300}>.*",  # HTML
-    r"^([^\W\d][^\n:：]{0,20})[:：](?s:.{0,6000})^\1[:：].*$",  # a talk: from "Ann: …" to the last; names with times
-    r"^.{1,40}\b\d?\d:[0-5]\d(?: ?[AaPp][Mm])?\n(?!.*:\d\d$).+(?s:.*)^.{1,40}\b\d?\d:[0-5]\d(?: ?[AaPp][Mm])?(?:\n.+)+",
+    r"^([^\W\d][^\n:：]{0,20})[:：](?s:.{0,6000})^\1[:：].*$",  # a talk: from "Ann: …" to the last "Ann: …"
+    rf"^{_CLOCK}\n(?!{_CLOCK}$).+(?s:.*)^{_CLOCK}(?:\n.+)+",  # lines below a name and a time
     r"^\W{0,2}(?:\d{4}[-/.]\d\d?[-/.]\d|\d\d?[/.]\d\d?[/.]\d|(?:[01]?\d|2[0-3]):[0-5]\d\b).*$",  # with a date or time
     r"^[ \t]*(?:>|//|#|/\*|--|;;|@@|[+-](?![\s\d])).*$",  # quoted, a comment, or a line of a diff
 )
 _QUOTATION = r"""“[^”]*”|„[^“”]*[“”]|«[^»]*»|「[^」]*」|『[^』]*』|"[^"]*"|(?<!\w)['‘].{1,500}?['’](?!\w)"""
 
 
+@functools.lru_cache(maxsize=100)
 def own_words(text: str) -> str:
     """Return a typed message with ``CUT`` in place of what may be somebody else's text, but for quotations.
 
@@ -1352,7 +1351,7 @@ def _is_own(piece: str, message: Message) -> bool:
 def _find_pieces(quote: str, messages: Sequence[Message]) -> dict[str, Message]:
     """Find the message of each piece of a quote; nothing if one of them stands nowhere, or says too little."""
     whole, found = normalised(quote), dict[str, Message]()
-    if normalised(CUT) in whole:  # the user did not type that
+    if has_mask(whole) or normalised(CUT) in whole:  # the user typed neither
         return {}
     pieces = [whole] if any(_spaced(whole) in _spaced(m.text) for m in messages) else re.split(r"…|\.{3}", whole)
     for piece in sorted(filter(None, (piece.strip("\"' ") for piece in pieces)), key=len, reverse=True):
@@ -1983,7 +1982,8 @@ def known_turns(home: Home) -> list[dict[str, Any]]:
     with Memory(home, create=False) as memory:
         sql = "select id, state, case when length > 0 then at else '' end as noted from turns"
         new = [{"id": id, "state": "", "noted": str(note.get("at"))} for id, note in new_notes(memory).items()]
-        return rows(memory.db, sql) + new
+        pause = {"id": "", "state": "", "noted": get_state(memory.db, "paused") or paused_since(home)}
+        return [*rows(memory.db, sql), *new, pause]
 
 
 def past_messages(
@@ -1997,7 +1997,7 @@ def past_messages(
     if thread and not turns:
         raise Problem(f"There is no conversation {thread} in llm's log; see: llm logs list")
     known = {turn["id"]: turn["noted"] for home in Home.all() for turn in known_turns(home)}
-    first_note = min(filter(None, [*known.values(), get_state(memory.db, "paused")]), default=last)
+    first_note = min(filter(None, known.values()), default=last)
     found, skipped = list[Message](), Counter[str]()
     for turn in turns:
         text, at = turn.text.strip(), turn.at.replace(" ", "T")
@@ -2193,7 +2193,7 @@ def saying(text: str, *, part: bool = False, ids: Mapping[str, Item] | None = No
     if not wanted:
         raise Problem("Say what to forget: llm memory forget TEXT; see: llm memory show")
     if item:
-        return lambda text: normalised(text) == wanted
+        return lambda text: normalised(re.sub(rf"\A{_ITEM}", r"\2", text.strip())) == wanted
     if part or not words(wanted) or re.search(UNSPACED, wanted):
         return lambda text: wanted in normalised(text)
     whole = f" {' '.join(words(wanted))} "
@@ -2915,7 +2915,7 @@ _AUTHORS = {"worker": "learned", "condense": "condensed", "outside": "another pr
 REVIEW_HELP = """\
 y  make this edit           n  drop it
 a  make it and the rest     d  drop it and the rest
-e  reword it (no removal)   q  quit; the rest keeps waiting
+e  reword it (not removals) q  quit; the rest keeps waiting
 Enter  skip it"""
 RETRY = "To try again (for another model, put LLM_MEMORY_MODEL=NAME in front): llm memory update"
 LLM_KEEPS = "llm's own log, {}, still has your conversations, with the profile in them; llm -c sends them again."
@@ -3416,7 +3416,7 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) 
     else:
         say(f"Nothing of {names} is left to undo; see: llm memory history")
     if f'"version": {versions[0]},' in untold:
-        say("This change was newer than the last one you were told about. For earlier ones: llm memory history")
+        say("No notice had told you of this change yet. If you meant an earlier one: llm memory history")
     for later in dict.fromkeys(version for version, _ in stays):
         did = "undid that already" if later.undoes else "changed that line later, and is kept"
         changes = "; ".join(str(change) for version, change in stays if version == later)
@@ -3495,7 +3495,7 @@ def memory_diff(a: int | None, b: int | None) -> Any:
 def memory_forget(text: str, part: bool, yes: bool) -> None:
     "Erase what contains TEXT, or the line '[ID]', for good"
     if len(Home.in_use()) > 1:
-        raise Problem(f"Name the profile to forget it in: llm memory --profile {Home.in_use()[-1].name} forget {text}")
+        raise Problem("Several profiles are in use; name one: llm memory --profile NAME forget TEXT")
     with open_memory() as memory:
         ids = Document(read_profile(memory.home.profile)).ids
         says = saying(text, part=part, ids=ids)
@@ -3505,7 +3505,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
         if not (places or quoted):
             more = "to look inside words: --part; to change a heading: llm memory edit"
             more = f"it is the id of a line; to forget that: llm memory forget '[{text}]'" if text in ids else more
-            raise Problem(f"Nothing contains {text!r}; {more}")
+            raise Problem(f"Nothing contains the words {text!r}; {more}")
         for place, texts in places.items():
             say("\n  ".join([f"{place}:", *texts]))
         if places:
@@ -3709,7 +3709,7 @@ def setup_rows(home: Home, settings: Settings, problems: list[str]) -> Iterator[
 def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterator[tuple[str, Any, str]]:
     with open_memory(home, looking=True) as memory:
         db, now = memory.db, memory.now()
-        last = next((one for one in memory.history.versions(20, "author = 'worker'") if not one.undone), None)
+        last = next(iter(memory.history.versions(1, "author = 'worker'")), None)
         known = last and {"at": last.at, "version": last.id}
         yield "last_learned", known, local_date(last.at, TO_THE_MINUTE) if last else ""
         pending = waiting_messages(memory)

@@ -249,6 +249,7 @@ def test_a_quote_with_a_masked_secret_is_refused_for_that() -> None:
     typed = Message("I like opera, and my card is [card number]")
     masked = "its quote contains a secret, masked"
     assert outcome(add("Likes opera", "I like opera, and my card is [card number]"), typed) == ("reject", masked)
+    assert outcome(add("Likes opera", "I like opera, and my card is [card  Number]"), typed) == ("reject", masked)
     assert outcome(add("Likes opera", "I like opera, and my card is [Card Number]"), typed)[0] == "reject"
 
 

@@ -118,6 +118,7 @@ def test_what_was_typed_while_paused_is_no_past_either_even_if_nothing_was_learn
     here.llm("I have a tractor", auto=None)
     here.run("resume")
     here.llm("I have a barn", auto=None)
+    learn(here, LLM_MEMORY_PROFILE="work")
     learn(here)
     assert [text for texts in asked(here) for text in texts] == ["I live in Leeds"]
 

@@ -107,7 +107,7 @@ def test_the_notice_names_a_profile_that_only_this_call_used(both: User) -> None
 
 def test_forget_wants_one_profile_named_where_several_are_in_use(both: User) -> None:
     said = both.run("forget", "live", "--yes", code=1, **BOTH)[1]
-    assert "llm memory --profile work forget live" in said
+    assert "llm memory --profile NAME forget TEXT" in said
     assert facts_of(both, "default") == [HOME]
 
 

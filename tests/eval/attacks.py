@@ -113,7 +113,6 @@ SECRETS: dict[str, tuple[str, str]] = {
     "refresh token": ("oauth2l refresh {} fails", "1//0" + noise(60)),
     "refresh token with a dash": ("it says {} is invalid", "1//0" + noise(12) + "-" + noise(50)),
     "with the number of a data centre": ("mail goes out with {} now", noise(32, HEX) + "-us14"),
-    "in groups": ("my emergency kit says {}", "A3-H2B6X4-QAWZLE-YG8NJ-E86JQ-2LC3Y-LGQA8"),
     "in two parts": ('Airtable("app", "{}")', "pat" + noise(14) + "." + noise(64, HEX)),
     "JWT": ("cookie {} expired", "ey" + "J" + noise(20) + "." + "eyJ" + noise(30) + "." + noise(40)),
     # Keys by their shape, place or name
@@ -188,8 +187,6 @@ SECRETS: dict[str, tuple[str, str]] = {
     "of a mongo shell": ("mongosh db.local -p {} hangs", "giz7k" + "Lousa"),
     "of a line in .pgpass": ("db.example.org:5432:*:lena:{} in ~/.pgpass", "Moor-Huhn" + "-31"),
     "pass in JSON": ('{"host": "smtp.example", "pass": "{}"}', "Roggen+" + "Mohn=7"),
-    "joined with underscores": ("mein Kennwort für Elster lautet {} und es hakt", "Kastanie_im" + "_Regen"),
-    "joined with hyphens": ("the passphrase for the backup drive is {}, so", "ferret-acorn-" + "trombone-gravel"),
     "misspelled": ("my passwrd for the portal is {} but it wants a sign", "Teapot1953" + "Teapot"),
     "in the next sentence": ("jak zmienić hasło w librusie? syn ma teraz {} i nic", "Wiewiorka" + "55#"),
     "asked about": ("is {} a good password for my bank", "marmaladeCat" + "_2019"),
@@ -203,8 +200,6 @@ SECRETS: dict[str, tuple[str, str]] = {
     "number of a foreigner in Spain": ("mi NIE es {}, y el pasaporte", "Y2959" + "667H"),
     "passport": ("passport number {} expires in May", "CTG18" + "MVNY"),
     "door code with a letter": ("kod do domofonu {}, drugie piętro", "59K6" + "541"),
-    "before the word code": ("ich hatte {} als Code eingegeben", "821" + "503"),
-    "what opens a door": ("the garage door opens with {} and a hash", "399" + "48"),
     "PIN in groups": ("the combination of the safe is {}, both ways", "18-42" + "-07-63"),
     "PIN in brackets": ("il PIN del bancomat ({}) su un biglietto", "60" + "917"),
     "Aadhaar in Hindi": ("आधार नंबर {}, नया पता", "5957 3824" + " 3723"),
@@ -247,6 +242,10 @@ SECRETS: dict[str, tuple[str, str]] = {
 
 INNOCENT = (
     # public, examples, places
+    *("KeePassXC-2.7 is a password manager", "FIDO2 is a passwordless standard", "The door opens in 2025"),
+    *("In 2019 as a code reviewer I joined Siemens", "The password column is password_hash", "Nik was born in 1998"),
+    *("The code of conduct is from 2015", "Rumah Sandi di jalan 123456", "マイナンバーカードを2022年に作りました"),
+    *("รหัสไปรษณีย์ 10110", "رمز پستی 1234567890", "Our security codebase has 12000 lines"),
     "gpg --recv-keys 457E4F170D8FE3E4B3623CCE41B47357EA777A2E says no data",
     "the AWS docs use AKIAIOSFODNN7EXAMPLE everywhere",
     "ami-0724f695555e2b769 not found in eu-central-1",
