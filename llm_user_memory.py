@@ -1982,7 +1982,7 @@ def known_turns(home: Home) -> list[dict[str, Any]]:
     with Memory(home, create=False) as memory:
         sql = "select id, state, case when length > 0 then at else '' end as noted from turns"
         new = [{"id": id, "state": "", "noted": str(note.get("at"))} for id, note in new_notes(memory).items()]
-        pause = {"id": "", "state": "", "noted": get_state(memory.db, "paused") or paused_since(home)}
+        pause = {"id": home.name, "state": "", "noted": get_state(memory.db, "paused") or paused_since(home)}
         return [*rows(memory.db, sql), *new, pause]
 
 
