@@ -468,24 +468,24 @@ def _iban(number: str) -> bool:
 
 # fmt: off
 # Random, but public, so it is not looked at: public keys, hashes, images, parameters of addresses, examples.
-_PUBLIC = r"""(?:\baaaa[bce]|;base64,|\b(?:sha\d{1,3}|h1)[:-]|etag:?[ ](?:w/)?"?|public[ _-]?key\W{1,9})[\w/+=-]{10,}
-    | -----begin[ ]cert[^-]+-----[^-]+ | \bpk\.[\w.-]{20,} | \b(?:pk_(?:live|test)|cus|pi|req)[_-]\w{14,}
+_PUBLIC = r"""(?:\baaaa[bce]|;base64,|\b(?:sha\d{1,3}|h1)[:-]|etag:?.(?:w/)?"?|public[ _-]?key\W{1,5}(?!-))[\w/+=-]{10,}
+    | -----begin[ ](?:cert|public)[^-]+-----[^-]+ | \bpk\.[\w.-]{20,} | \b(?:pk_(?:live|test)|cus|pi|req)[_-]\w{14,}
     | \b(?:p|verification)=[\w/+-]{30,} | (?:\bgpg:[ ]key|--recv-keys?)[ ]\w+ | \b0x[0-9a-f]{8,40}\b
     | \b(?:tx|hash)[ :]{1,2}0x\w{64}\b | \b[a-z]{1,6}-(?:[0-9a-f]{8}|[0-9a-f]{17})\b | \b\w{9,30}example\b
-    | \border[a-z .:#]{1,9}[\d -]{9,} | \btest[ ](?:card|number)s?[ ][\d ]{12,19} | \b\w{2,14}[_-]x{8,}
+    | \border[a-z .:#]{1,9}[\d -]{9,} | \btest[ ](?:card|number)s?[ ][\d ]{12,19} | \b\w{2,14}[_-]x{8,} | \dx{3}[ ]x{4}
     | [?&](?![\w-]{0,30}(?:sig|token|key|secret|auth|pass|code|session|appid))\w{1,30}=[^&\s;]{1,300}"""
 # What secrets are called, in the languages there are; a dot stands for a space. Not the pin of a plug, no postal code.
 _NAMES = r"""(?:(?<!1)pass?(?:w[a-z]{0,3}[dt]|code|ord)|pass.?phrase|pwd|\bpw|\bmdp|kennwort|schlüssel\b|senha
     |wachtwoord|\bclave|contrase[ñn]a|mot.de.passe|palavra.passe|lösenord|kodeord|adgangskode|salasana|jelsz[aó]
-    |hesl(?:o|a|em|u|om)\b|hasł(?:o|a|em|u)\b|parol[aă]|lozinka|şifre|mật.khẩu|kata.sandi|парол[а-я]{1,3}|κωδικός
+    |hesl(?:o|a|em|u|om)\b|hasł(?:o|a|em|u)\b|parol[aă]|lozinka|şifre|mật.khẩu|kata.sandi|\bsandi(?=\W\w*\d)|парол[а-я]{1,3}|κωδικ[όού]
     |密[码碼](?!管理)|パスワード(?!マネ|管理)|비밀번호|비번|암호|סיסמה|รหัสผ่าน|पासवर्ड|\bpsk|requirepass|securestring
     |(?:كلمة|رمز).(?:ال)?(?:مرور|سر)|رمز.عبور|\bcode.wi-?fi|\bcl[ée]\b|\bww(?!w)
     |(?:\b(?:wifi|wlan|wpa)|recovery|backup|rescue).(?:key|codes?))"""
 _DOOR = r"""(?:d(?:oo|ö|eu)r|drzwi|alarm|antifurto|gate|lock|safe|tresor|tür|haus|port(?:e|a|ail?|al|en)?\b|port(?=kod)
     |entr.e|garage|immeuble|puerta|caja|cofre|cancello|bram|slot|kluis|kap[uı]|двер|дом[ао]фон|domofon|подъезд|ворот)"""
 _CODE = r"(?:[ck][oó]d(?:e|o|en|et|ice|igo)?(?![ ]postal)|код|κωδικ[^ ]{1,3}|[ck]ombina[a-z]{3,5})(?![a-zа-я])"
-_ID = r"""(?:(?:ssn|dni|cpf|bsn|nif|егн)(?![a-zа-я])|sécu|pesel|aadhaa?r|personn(?:ummer|r)|steuer-?id
-    |kimlik|rodné.číslo|social.sec\w+|national.ins\w+|burgerservicen\w+|henkilötunnu\w+|(?:passport|account)(?=.n))"""
+_ID = r"""(?:(?:ssn|dni|cpf|bsn|nif|bvn|clabe|hetu|егн)(?![a-zа-я])|sécu|pesel|aadhaa?r|personn(?:ummer|r)|steuer-?id
+    |kimlik|rodné.číslo|social.sec\w+|national.ins\w+|burgerservicen\w+|henkilötunnu\w+|(?:passport|account|\bid)(?=.n))"""
 # Behind a name: a sign or "is", or a quotation mark a few words later; or the rest of the sentence.
 _SIGN = r"""(?:["'\]]{0,2}(?:\s?[:=：]{1,2}>?\s{0,3}|[是为は]|,[ ](?=["'])|[ ](?:is|was)[ :]{1,2})["'`“„«「]?
     |[^\n"'`“„«「.;]{0,40}(?:[ ](?:is|was|ist|est|es|é|è|:|=)[ ]?|:[ ])["`“„«「])"""
@@ -496,7 +496,7 @@ _SAID = r"""(?:[<{%&^\[(]|[?+-][\w ]{0,30}\}|\$(?:[{(]|\w+(?![^\s"']))|\*{3}|x{4
     |\.[*+]|(?:var|local|process|secrets|env|config|settings)\.|[\w.]{0,40}[\w)][(\[<]|(?:\w{2,8}[_-])?your
     |in(?:correct|valid)\b|(?:correct|valid)(?![\w-]|[ ]\w)|(?:(?:my|1)?pass(?:word)?|guest|none|null|true|false
       |changeme|about|from|very|strong|short|long|wrong|easy|empty|safe|same|what|case|still|only|just|good|better
-      |[a-z]{0,12}(?:ed|en|ing|[ai]ble|ory|ive|ly))(?![\w!@#-]))"""
+      |[a-z]{0,12}(?:ed|en|ing|[ai]ble|ory|ive|ly|str))(?![\w!@#-]))"""
 _WORD = rf"(?!{_SAID})[!#-&(-_a-~À-ӿ]{{4,100}}(?<![,.;:?)\]}}])"
 # With letters, and digits or signs, but no technique, place in a file, unit, time or date.
 _CODED = rf"""(?=[!#-&(-~à-ӿ]{{0,30}}(?:\d|[a-z][!#$%&*+^][a-z]))(?=[!#-&(-~à-ӿ]{{0,30}}[a-zà-ӿ])
@@ -504,7 +504,7 @@ _CODED = rf"""(?=[!#-&(-~à-ӿ]{{0,30}}(?:\d|[a-z][!#$%&*+^][a-z]))(?=[!#-&(-~à
     |\w+(?:\.\w+)+:\d|\d{{1,3}}[a-z]{{1,2}}\b|\d{{1,4}}[:./-]\d){_WORD}"""
 _CODES = rf"{_CODED}(?:[ ,;\n]{{1,2}}{_CODED}){{0,20}}|\d{{6,20}}(?!\d)|\d{{4}}(?:[ ]\d{{4}}){{2,5}}"
 _STRONG = r"(?=\S{0,30}[a-z]{3})(?=\S{0,30}\d)(?=\S{1,30}[!#$%&*+^])[\w!#$%&*+^@-]{7,40}"
-_QUOTED = rf"""(?<=["'`“„«「])(?:(?!{_SAID})|(?=[a-z]+[!#$%&*+^_=\d]))[^\n"'`”“»」]{{4,100}}(?=["'`”“»」])"""
+_QUOTED = rf"""(?<=["'`“„«「])(?!\s)(?:(?!{_SAID})|(?=[a-z]+[!#$%&*+^_=\d]))[^\n"'`”“»」]{{4,100}}(?=["'`”“»」])"""
 _WORDS = rf"{_WORD}(?:(?<=[a-z]{{4}})(?:[ ][a-z\d]{{4,12}}){{1,7}}(?=[.,\n]|\Z))?"
 _NUMBER = r"""(?!\d+x\d)[a-zа-я]{0,2}\d{1,4}[a-zа-я]{1,2}\d{2,6}(?!\w)|(?=[a-z]{0,5}\d)[a-z\d]{8,10}(?![\w-])
     |(?:[a-z]{2}[ ]|[a-z])?(?!\d{4}-\d\d-|\d+\.\d+\.)
@@ -529,7 +529,7 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (  # kind, check o
         |private-lines:[ ]\d+\s+([\w+/=]{20,}(?:\n[\w+/=]+(?![\w-]*:))*)"""),
     # With a provider's prefix: ghp_…, sk-…, xoxb-…, GOCSPX-…, SG.…; or in groups.
     ("a key or token", _random, r"""\b(?:[a-z]\w{0,14}_|(?:[spr]k|x[a-z]{3,6}|gocspx|key|gl[a-z]{2,5})[.-]
-        |(?:ya29|s[gl]|dp\.\w\w)\.|1//0)(?=[\w.+/~$-]{0,99}\d|[a-z]{30})[\w.+/~$-]{16,}|\b[0-9a-f]{32}-us\d\d?\b
+        |(?:ya29|hv[sb]|s[gl]|dp\.\w\w)\.|1//0)(?=[\w.+/~$-]{0,99}\d|[a-z]{30})[\w.+/~$-]{16,}|\b[0-9a-f]{32}-us\d\d?\b
         |\b(?=[a-z ]{0,30}[2-7])(?=[a-f2-7 ]{0,30}[g-z])(?:[a-z2-7]{4}[ ]){3,15}[a-z2-7]{4}\b
         |(?<=["'])(?:[a-z]{4}[ ]){3}[a-z]{4}(?=["'])"""),
     # A long run of letters and digits, but no hash, path, ULID or coin address; or in the address of a webhook.
@@ -544,7 +544,7 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (  # kind, check o
     ("a bank account number", _iban, r"""\b[a-z]{2}\d{2}(?:[ ]?[a-z0-9]{4}(?:[ ]?(?=[a-z]{0,3}\d)[a-z0-9]{1,4}){2,7}
         |[a-z0-9]{11,30})\b"""),
     ("a secret number", bool, r"""\b(?:cv[vc]2?\b|cryptogramme|digits[ ]on[ ]the[ ]back)[^\n.;\d]{0,30}(\d{3,4})\b
-        |\b([a-z]{2}\d{6}[a-d]|[xyz]\d{7}[a-z]|\d{3}-\d\d-\d{4}|\d{3}\.\d{3}\.\d{3}-\d\d|\d{6}-[1-8]\d{6}|\d{6}(?:-\d{6}){7}
+        |\b([a-z]{2}\d{6}[a-d]|[xyz]\d{7}[a-z]|\d{3}-\d\d-\d{4}|\d{3}(?:\.\d{3}){2}-\d\d|756(?:\.\d{4}){2}\.\d\d|\d{6}-[1-8]\d{6}|\d{6}(?:-\d{6}){7}
         |[a-z]{6}(?:\d\d[a-z]){2}\d{3}[a-z])(?![\w-])
         |(?:\b(?=[a-z-]{0,10}\d)[a-z\d]{5}-[a-z\d]{5}\b[\s,]{0,2}){3,20}"""),
     ("a password", bool, r"""(?:phrase|frase|фраза|\bseed\b|mnemonic
@@ -1152,12 +1152,11 @@ class History(NamedTuple):
 
     def next_undo(self, count: int = 1) -> Sequence[int]:
         """Return the newest versions that are neither undone nor an undo. Raises ``Problem`` if there are fewer."""
-        undone, found = self.undone(), list[int]()
+        undone, found, text = self.undone(), list[int](), self.text(self.latest())
         sql = "select id from versions where author not in ('undo', 'forget', 'unknown') order by id desc"
         for number in (row["id"] for row in rows(self.db, sql) if row["id"] not in undone):
-            changes = self.changes(number - 1, number)  # none, if only headings came or went
-            is_last = not changes and self.text(number) == self.text(self.latest())
-            if is_last or any(FORGOTTEN not in change for change in changes):
+            before, text = text, self._without(number, text, [])
+            if text != before:  # else nothing of it is left
                 found.append(number)
             if len(found) == count:
                 return found
@@ -1635,8 +1634,10 @@ def take_in(memory: Memory) -> bool:
 
 
 def waiting_messages(memory: Memory) -> int:
-    ids = set(new_notes(memory))  # before the table: a learner may take them in meanwhile
-    return len(ids.union(row["id"] for row in rows(memory.db, "select id from turns where state = 'pending'")))
+    since, notes = get_state(memory.db, "cleared"), new_notes(memory)  # before the table: a learner may take them in
+    new = {id for id, note in notes.items() if str(note.get("at")) >= since}
+    pending = rows(memory.db, "select id from turns where state = 'pending' and at >= ?", since)
+    return len(new.union(row["id"] for row in pending))
 
 
 # -- learning ----------------------------------------------------------------
@@ -2534,8 +2535,7 @@ def profile_in(text: str) -> str:
 
 def fragments_of(homes: Iterable[Home]) -> list[llm.Fragment]:
     """Return the profiles as one fragment, or none if they say nothing. Raises ``Unreadable``."""
-    texts = [read_profile(home.profile) for home in homes]
-    text = disarmed("\n\n".join(text for text in texts if not says_nothing(text)))
+    text = disarmed("\n\n".join(said for home in homes if not says_nothing(said := read_profile(home.profile))))
     return [llm.Fragment(FRAME.format(text), _SOURCE)] if text else []
 
 
@@ -3408,13 +3408,12 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) 
     untold = "" if versions or steps > 1 else read_own(memory.home.news) or ""
     versions = [*dict.fromkeys(versions)] or memory.history.next_undo(steps)
     undid, stays = memory.history.undo(versions)
-    taken = undid.undoes if undid else versions
-    names = f"version{'s' if taken[1:] else ''} {' and '.join(map(str, taken))}"
+    taken = undid.undoes if undid else ()
     if undid:
-        say(f"Undid {names}:")
+        say(f"Undid version{'s' if taken[1:] else ''} {' and '.join(map(str, taken))}:")
         report(memory, undid.id)
-    else:
-        say(f"Nothing of {names} is left to undo; see: llm memory history")
+    for number in [number for number in versions if number not in taken]:
+        say(f"Nothing of version {number} is left to undo; see: llm memory history")
     if f'"version": {versions[0]},' in untold:
         say("No notice had told you of this change yet. If you meant an earlier one: llm memory history")
     for later in dict.fromkeys(version for version, _ in stays):
@@ -3464,8 +3463,7 @@ def memory_history(count: int) -> Any:
             write(by, f"{version.id:>4}  {local_date(version.at, TO_THE_MINUTE)}  ", bold=True)
             for change in version.changes or ["no fact changed"]:
                 write(str(change), "      ", fg=colour_of(change), dim=version.undone)
-            more = {"base": version.id - 1, "summary": "; ".join(map(str, version.changes))}
-            found.append(version._asdict() | more | {"changes": [change._asdict() for change in version.changes]})
+            found.append(version._asdict() | {"changes": [change._asdict() for change in version.changes]})
     if not found:
         say("There is no history yet.")
     return found
@@ -3530,7 +3528,7 @@ def memory_pause() -> None:
     home = Home.in_use()[-1]
     home.create()
     if not paused_since(home):
-        write_private(home.paused, f"{utc_now().isoformat()}\n".encode())
+        write_private(home.paused, b"")
     say(f"Paused (profile {home.name}) until llm memory resume. What you type meanwhile is never learned.")
 
 
@@ -3561,7 +3559,9 @@ def memory_clear(for_good: bool, yes: bool) -> None:
         say(f"Removed. {LLM_KEEPS.format(tilde(home.logs))}")
     else:
         with open_memory() as memory:
-            set_state(memory.db, "cleared", memory.now().isoformat())  # nothing typed until now is learned
+            if waiting := waiting_messages(memory):
+                say(f"{counted(waiting, 'message')} that waited will not be learned.")
+            set_state(memory.db, "cleared", memory.now().isoformat())  # nothing typed until now is
             report(memory, memory.history.overwrite("clear", ""))
 
 
@@ -3714,8 +3714,7 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         yield "last_learned", known, local_date(last.at, TO_THE_MINUTE) if last else ""
         pending = waiting_messages(memory)
         due = value(db, "select min(due) from turns where state = 'pending'") or 0
-        again = dt.datetime.fromtimestamp(due, dt.timezone.utc).isoformat() if due > now.timestamp() else ""
-        soon = f"; next try at {local_date(again, '%H:%M')}" if again else ""
+        soon = f"; next try at {time.strftime('%H:%M', time.localtime(due))}" if due > now.timestamp() else ""
         yield "pending", pending, f"{counted(pending, 'message')}{soon}"
         aside = rows(db, "select why as reason, model, count() as turns from turns where state = 'aside' group by 1, 2")
         lines = [f"{counted(row['turns'], 'message')}: {row['reason']}" for row in aside]
@@ -3728,8 +3727,9 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         sums = "select model, count(*) as requests, sum(read) as read, sum(written) as written from requests"
         this_month = "where at >= ? and outcome != 'failed' group by model order by sum(read + written) desc"
         costs = rows(db, f"{sums} {this_month}", f"{now:%Y-%m}")
-        said = "this month {} to {model}, {read:,} tokens read, {written:,} written"
-        yield "costs", costs, "\n".join(said.format(counted(cost["requests"], "request"), **cost) for cost in costs)
+        whose = f" for {home.name}" if len(Home.all()) > 1 else ""
+        said = "this month{} {} to {model}, {read:,} tokens read, {written:,} written"
+        yield "costs", costs, "\n".join(said.format(whose, counted(one["requests"], "request"), **one) for one in costs)
         why = [row["why"] for row in rows(db, "select distinct why from turns where state = 'pending' and why != ''")]
         problems += [f"{reason}. {RETRY}" for reason in why]
         problems += [call_failure(memory), get_state(db, "worker_failed")]

@@ -312,6 +312,16 @@ def test_what_a_model_is_thinking_about_when_the_profile_is_cleared_is_not_learn
     assert not options or user.files_with("Early Bird") + user.files_with("dog") == []
 
 
+def test_clearing_says_what_it_leaves_unlearned_which_no_longer_waits(user: User) -> None:
+    user.types("I have a dog")
+    said = user.run("clear")[1]
+    assert said == "1 message that waited will not be learned.\nThere was nothing to change.\n"
+    assert "Learning from" not in user.run("show")[1]
+    assert "Waiting" not in user.run("status")[0]
+    user.types("I play the cello")
+    assert "Waiting      1 message" in user.run("status")[0]
+
+
 def test_a_purge_asks_and_takes_what_is_ours_behind_symlinks_too_and_nothing_else(user: User) -> None:
     elsewhere, directory = user.folder / "dotfiles" / "me.md", user.folder / "elsewhere"
     elsewhere.parent.mkdir()

@@ -99,7 +99,6 @@ def test_history_is_newest_first_with_each_change_as_diff_shows_it(user: User) -
     assert added["changes"] == [
         {"section": section, "before": "", "after": f"Plays {game}"} for game in ("chess", "go", "darts")
     ]
-    assert added["summary"] == "+ Plays chess; + Plays go; + Plays darts"
 
 
 def test_changes_are_paired_by_the_edits_and_none_is_guessed(user: User) -> None:
@@ -410,9 +409,23 @@ def test_undo_of_a_line_that_went_twice_names_the_version_it_last_went_with(user
 def test_undo_of_several_names_only_those_of_which_something_was_left(user: User) -> None:
     add(user, "Likes tea", "Likes jazz")
     user.run("undo")
-    assert "Undid version 1:" in user.run("undo", "1", "2")[1]
+    said = user.run("undo", "1", "2")[1]
+    assert "Undid version 1:" in said
+    assert "Nothing of version 2 is left to undo" in said
     assert user.versions()[-1][0] == 4
     assert history(user)[-1]["undoes"] == [1]
+
+
+def test_undo_passes_over_a_version_of_which_nothing_is_left(user: User) -> None:
+    add(user, "Has a cat")
+    add(user, "Likes tea")
+    user.run("rollback", "0")
+    add(user, "Likes tea")
+    user.run("undo", "3")
+    for left in (["Has a cat"], []):
+        user.run("undo")
+        assert user.facts == left
+    assert "There is nothing left to undo" in user.run("undo", code=1)[1]
 
 
 def test_undo_of_a_version_whose_facts_were_all_forgotten_makes_no_version(user: User) -> None:
