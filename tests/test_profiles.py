@@ -174,7 +174,7 @@ def test_profiles_are_listed_with_their_facts_and_last_use(user: User) -> None:
     user.run("add", WORK, **AT_WORK)
     (user.places.directory / "profiles" / "readme").touch()
     default, work = (" ".join(line.split()) for line in user.run("profiles", **BOTH)[0].splitlines())
-    assert default == "* default 0 facts, never used"
+    assert default == "* default 0 facts, unused"
     assert re.fullmatch(r"\* work 1 fact, used \d{4}-\d\d-\d\d \d\d:\d\d", work)
     default, work = json.loads(user.run("profiles", "--json")[0])
     assert (default["in_use"], work["in_use"], work["facts"]) == (True, False, 1)
