@@ -473,59 +473,59 @@ _PUBLIC = r"""(?:\baaaa[bce]|;base64,|\b(?:sha\d+|h1)[:-]|etag:?[ ](?:w/)?"?|pub
     | \b(?:p|verification)=[\w/+-]{30,} | (?:\bgpg:[ ]key|--recv-keys?)[ ]\w+ | \b0x[0-9a-f]{8,40}\b
     | \b(?:tx|hash|transaction)[ :]{1,2}0x\w{64}\b | \b[a-z]{1,6}-(?:[0-9a-f]{8}|[0-9a-f]{17})\b | \b\w{9,30}example\b
     | \border[a-z .:#]{1,9}[\d -]{9,} | \btest[ ](?:card|number)s?[ ][\d ]{12,19} | \b\w{2,14}[_-]x{8,} | \dx{3}[ ]x{4}
-    | request.id:?[ ]\S{14,} | \becho[ ][\w+/=]+[ ]\|[ ]base64 | \b4[02][04][02][ ]?(?:0000|4242)[ \d]{8,}
     | [?&](?![\w-]{0,30}(?:sig|token|key|secret|auth|pass|code|session|appid))\w{1,30}=[^&\s;]{1,300}"""
 # What secrets are called, in the languages there are; a dot stands for a space. Not the pin of a plug, no postal code.
 _NAMES = r"""(?:(?<!1)pass?(?:w[a-z]{0,3}[dt]|code|ord)|pass.?phrase|pwd|\bpw|\bmdp|kennwort|schlüssel\b|senha
     |wachtwoord|\bclave|contrase[ñn]a|mot.de.passe|palavra.passe|lösenord|kodeord|adgangskode|salasana|jelsz[aó]
-    |hesl(?:o|a|em|u|om)\b|has[lł](?:o|a|em|u)\b|parol[aă]|lozinka|şifre|mật.khẩu|kata.sandi|\bsandi(?=\W\w*\d)|парол[а-я]{1,3}|κωδικ[όού]
-    |密[码碼](?!管理)|パスワード(?!マネ|管理)|비밀번호|비번|암호|סיסמה|รหัสผ่าน|पासवर्ड|\bpsk|requirepass|securestring
-    |(?:كلمة|رمز).(?:ال)?(?:مرور|سر)|رمز.عبور|\bcode.wi-?fi|\bcl[ée]\b|\bww(?!w)
-    |(?:\b(?:wifi|wlan|wpa2?)|recovery|backup|rescue).{1,2}(?:key|codes?))"""
+    |hesl(?:o|a|em|u|om)\b|has[łl](?:o|a|em|u)\b|parol[aă]|lozinka|şifre|mật.khẩu|kata.sandi|\bsandi(?=\W\w*\d)
+    |парол[а-я]{1,3}|κωδικ[όού]|密[码碼](?!管理)|パスワード(?!マネ|管理)|비밀번호|비번|암호|סיסמה|รหัสผ่าน|पासवर्ड
+    |\bpsk|requirepass|securestring|(?:كلمة|رمز).(?:ال)?(?:مرور|سر)|رمز.عبور|\bcode.wi-?fi|\bcl[ée]\b|\bww(?!w)
+    |(?:\b(?:wifi|wlan|wpa2?)|recovery|backup|rescue).{1,2}(?:key|codes?|chiave|clave|cl[ée]))"""
 _DOOR = r"""(?:d(?:oo|ö|eu)r|drzwi|larm|antifurto|gate|lock|safe|tresor|tür|haus|port(?:e|a|ail?|al|en)?\b|port(?=kod)
     |entr.e|garage|immeuble|puerta|caja|cofre|cancello|bram|slot|kluis|kap[uı]|двер|дом[ао]фон|domofon|подъезд|ворот)"""
 _CODE = r"(?:[ck][oó]d(?:e|o|en|et|ice|igo)?(?![ ]postal)|код|κωδικ[^ ]{1,3}|[ck]ombina[a-z]{3,5})(?![a-zа-я])"
 _ID = r"""(?:(?:ssn|dni|cpf|bsn|nif|bvn|clabe|hetu|curp|cui[tl]|jmbg|oib|cnp|nri[ck]|cnic|ktp|cccd|cmnd|tfn|егн|снилс)
-    (?![a-zа-я])|sécu|pesel|aadhaa?r|personn(?:ummer|r)|fødselsn|kennitala|isikuko|c[ée]dula|steuer-?id|sozialvers|kimlik|taj-
-    |rodné.číslo|social.(?:sec|ins)\w+|national.ins\w+|burgerservicen\w+|henkilötunnu\w+|αμκα|αφμ|паспорт|주민|תעודת.זהות
-    |(?:passport|account|\bid|\bc[pn][rp]|nhs|pps|ird|medicare|iqama|emirates.id)(?=[ .-]n))"""
+    (?![a-zа-я])|sécu|pesel|aadhaa?r|personn(?:ummer|r)|fødselsn|kennitala|isikuko|c[ée]dula|steuer-?id|sozialvers
+    |kimlik|rodné.číslo|social.(?:sec|ins)\w+|national.ins\w+|burgerservicen\w+|henkilötunnu\w+|αμκα|αφμ|паспорт|주민
+    |taj-|תעודת.זהות|(?:passport|account|\bid|\bc[pn][rp]|nhs|pps|ird|medicare|iqama|emirates.id)(?=[ .-]n))"""
 # Behind a name: a sign or "is", or a quotation mark a few words later; or the rest of the sentence.
-_SIGN = r"""(?:["'\]]{0,2}(?:\s?[:=：]{1,2}>?\s{0,3}|[是为は]|,[ ](?=["'])|[ ](?:is|was)[ :]{1,2})["'`“„«「]?
+_SIGN = r"""(?:["'\]]{0,2}(?:\s?[:=：]{1,2}>?\s{,3}|[是为は]|,?[ ](?=["“„])|,[ ](?=')|[ ](?:is|was)[ :]{1,2})["'`“„«「]?
     |[^\n"'`“„«「.;]{0,40}(?:[ ](?:is|was|ist|est|es|é|è|:|=)[ ]?|:[ ])["`“„«「])"""
 _END = r"(?:[.!?;][ \n]|[。，]|,(?=[^!-~\s])|\n(?!\n?[a-z\d-]*\d)|\b(?:and|but|or|since|before|after)\b)"
 _GAP = rf"""(?:{_SIGN}|{_SIGN}?(?:(?!{_END})[\s\S]){{0,100}}?(?:(?<![!-~])|(?<=[ ]["'`(*\#])))"""
 # No secret: a placeholder, code that fetches it, or what is said about passwords.
 _SAID = r"""(?:[<{%^\[(]|&(?!\w{5})|[?+-][\w ]{0,30}\}|\$(?:[{(]|\w+(?![^\s"']))|\*{3}|x{4}|https?:|convertto
     |[~.]?/\w+[/.]|\.[*+]|(?:var|local|process|secrets|env|config|settings)\.|[\w.]{0,40}[\w)][(\[<]
-    |(?:\w{2,8}[_-])?your|\w+_(?:key|token|secret|password)(?![\w!@#-])|in(?:correct|valid)\b
+    |(?:\w{2,8}[_-])?your|[\w.]+[._](?:key|token|secret|password)(?![\w!@#-])|in(?:correct|valid)\b
     |(?:correct|valid)(?![\w-]|[ ]\w)|(?:(?:my|1)?pass(?:word)?|guest|none|null|true|false|changeme|about|from|very
       |strong|short|long|wrong|easy|empty|safe|same|what|case|still|only|just|good|better
       |[a-z]{0,12}(?:ed|en|ing|[ai]ble|ory|ive|ly|str))(?![\w!@#-]))"""
 _WORD = rf"(?!{_SAID})[!#-&(-_a-~À-ӿ]{{4,100}}(?<![,.;:?)\]}}])"
 # With letters, and digits or signs, but no technique, place in a file, unit, time or date.
 _CODED = rf"""(?=[!#-&(-~à-ӿ]{{0,30}}(?:\d|[a-z][!#$%&*+^][a-z]))(?=[!#-&(-~à-ӿ]{{0,30}}[a-zà-ӿ])
-    (?!(?:1pass|sha|utf|base|aes|wpa|ipv|oauth|ssh|argon|python|windows)-?\d
+    (?!(?:1pass|sha|utf|base|aes|wpa|ipv|oauth|ssh|argon|python|windows)-?\d|ssh-|-base
     |\w+(?:\.\w+)+:\d|\d{{1,3}}[a-z]{{1,2}}(?!\S{{3}})|\d{{1,4}}[:./-]\d){_WORD}"""
 _CODES = rf"{_CODED}(?:[ ,;\n]{{1,2}}{_CODED}){{0,20}}|\d{{6,20}}(?!\d)|\d{{4}}(?:[ ]\d{{4}}){{2,5}}"
 _STRONG = r"(?=\S{0,30}[a-z]{3})(?=\S{0,30}\d)(?=\S{1,30}[!#$%&*+^])[\w!#$%&*+^@-]{7,40}"
-_QUOTED = rf"""(?<=["'`“„«「])(?!\s)(?:(?!{_SAID})|(?=[a-z]+[!#$%&*+^_=\d]))[^\n"'`”“»」]{{4,100}}(?=["'`”“»」])"""
+_QUOTED = rf"""(?<=["'`“„«「])(?![\s)])(?:(?!{_SAID})|(?=[a-z]+[!#$%&*+^_=\d]))[^\n"'`”“»」]{{4,100}}(?=["'`”“»」])"""
 _WORDS = rf"{_WORD}(?:(?<=[a-z]{{4}})(?:[ ][a-z\d]{{4,12}}){{1,7}}(?=[.,\n]|\Z))?"
 _NUMBER = r"""(?!\d+x\d)[a-zа-я]{0,2}\d{1,4}[a-zа-я]{1,2}\d{2,6}(?!\w)
     |(?!sha|argon)(?=[a-z]{0,5}\d)[a-z\d]{8,10}(?![\w-])|(?:[a-z]{2}[ ]|[a-z])?(?!\d{4}-\d\d-|\d+\.\d+\.)
     \d(?:[ .-]?\d|[a-fа-я]|[ ]?[,;/]?[ \n](?=\d{4})){3,}(?:[ ]?[a-z]\b)?(?![\w%]|[.,]\d)
     |\d{1,2}(?:-\d{1,2}){2,5}(?![-\w])|(?:(?:zero|oh|one|two|three|four|five|six|seven|eight|nine)[ ,-]{0,2}\b){4,8}"""
 _LOGIN = r"""(?:(?:(?<![/.\w])(?:log(?:gar?)?[ ]?in|user(?:name)?|admin|root|auth)|[ ]-u)\b[^\n:/|,?]{0,40}?
-    (?:[:/|,]|[ ](?:and|och|og|und|et|e|y)[ ]|[ ]-p[ ])|/user:\S+[ ]|[ ]-u[ ]?["']?[\w.@-]{1,40}%
+    (?:[:/|,]|[ ](?:and|och|und|et|e|y)[ ]|[ ]-p[ ])|/user:\S+[ ]|[ ]/p:|\bwifi:.{1,80};p:|[ ]-u[ ]?["']?[\w.@\\-]{,40}%
     |\b(?:mysql|mongo|mosquitto|sshpass|redis)\w*\b[^\n|;]{0,60}?[ ]-[ap]|-\w{0,12}pass)["']?[ ]?["']?"""
 _SETTING = r"""(?:(?:\b|_)pass|[a-z][_-](?:key|token|secret))(?=["'\])]{0,2}\s?[:=]|[ ](?:is[ ])?["']?\S*\d)"""
 _KEY = r"""(?<!public[ _-])(?<!cache[ _-])(?<!pub)(?:key|token|secret|credential|\bpat|auth|\bsig(?:nature)?|appid
-    |\blogin|bearer|basic|\bsession|\w{0,9}s(?:ession_?|es)?id)(?:_id)?s?(?![a-z])"""
+    |токен|ключ|\bcl[ée]|clave|chave|schlüssel|klucz|nyckel|密钥|令牌|トークン|토큰|\blogin|bearer|basic|\bsession
+    |\w{0,9}s(?:ession_?|es)?id)(?:_id)?s?(?![a-z])"""
 _NUMBERED = rf"""(?:\b(?:pin|puk)(?:-?{_CODE})?(?:['’]s)?
       (?![a-z]|[ ]\d+[ ](?:of|on|is|to)\b|.{{0,30}}\d[ -](?:d[ií]g|cif|ziff|stell)|[ ]?code.{{0,30}}\d{{5}})
     |п[иі]н(?:-?код)?|keypad|disarm|geheimzahl|zahlencode|passcode|暗証番号|身份证|пароль|密[码碼]|비밀번호|비번
     |(?:säkerhets|sicherheits|sikkerheds|veiligheids|security|unlock|access|zugangs|sms|verification)[ -]?{_CODE}
-    |{_DOOR}[^\n.]{{0,60}}?(?:{_CODE}(?:['’]s)?|[ ](?:type|punch))|{_CODE}[^\n.\d]{{0,20}}?{_DOOR}\w*|\bnip(?=[ ]de)
-    |\b(?:the|der|le)[ ]code\b(?=[ ](?:is|ist|est)[ ]\d|:)|(?:backup|recovery)[ -]codes?|digicode
+    |{_DOOR}[^\n.]{{0,60}}?{_CODE}(?:['’]s)?|{_CODE}[^\n.\d]{{0,20}}?{_DOOR}\w*
+    |\b(?:the|der|le)[ ]code\b(?=[ ](?:is|ist|est)[ ]\d|:)|(?:backup|recovery)[ -]codes?|digicode|\bnip(?=[ ]de)
     |\bcode[ ](?:fürs?|zum|zur|van)|\bc[oó]d\w+[ ]de[ ](?:recup|respal|secour)\w+|आधार[ ]नंबर|マイナンバー(?!カード|制度)
     |\b{_ID}(?:[ ]n(?:[or]\b\.?|umber))?)"""
 SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (  # kind, check of what was typed, and pattern
@@ -534,31 +534,33 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (  # kind, check o
         |private-lines:[ ]\d+\s+([\w+/=]{20,}(?:\n[\w+/=]+(?![\w-]*:))*)"""),
     # With a provider's prefix: ghp_…, sk-…, xoxb-…, GOCSPX-…, SG.…; or in groups.
     ("a key or token", _random, r"""\b(?:[a-z]\w{0,14}_|(?:[spr]k|x[a-z]{3,6}|gocspx|key|gl[a-z]{2,5})[.-]
-        |(?:ya29|hv[sb]|s[gl]|dp\.\w\w)\.|1//0)(?=[\w.+/~$-]{0,99}\d|[a-z]{30})[\w.+/~$-]{16,}|\b[0-9a-f]{32}-us\d\d?\b
-        |\b(?=[a-z ]{0,30}[2-7])(?=[a-f2-7 ]{0,30}[g-z])(?:[a-z2-7]{4}[ ]){3,15}[a-z2-7]{4}\b
-        |(?<=["'])(?:[a-z]{4}[ ]){3}[a-z]{4}(?=["'])"""),
+        |(?:ya29|hv[sb]|s[gl]|dp\.\w\w)\.|1//0)(?=[\w.+/~$-]{0,99}\d|[a-z]{30})[\w.+/~$-]{16,}
+        |\b[0-9a-f]{32}-(?:us\d\d?|[0-9a-f]{8}-[0-9a-f]{8})\b|(?<=["'])(?:[a-z]{4}[ ]){3}[a-z]{4}(?=["'])
+        |\b(?=[a-z ]{0,30}[2-7])(?=[a-f2-7 ]{0,30}[g-z])(?:[a-z2-7]{4}[ ]){3,15}[a-z2-7]{4}\b"""),
     # A long run of letters and digits, but no hash, path, ULID or coin address; or in the address of a webhook.
     ("a key or token", _random, r"""(?<![\w/+.~-])(?:\d{8,10}:)?
-        (?!/?\w{1,10}/|[0-7]\w{25}\b|[13]\w{25,33}\b|(?:bc|age|npub)1|bafy)(?=[\w+/~.:-]{0,40}\d)(?=[\w+/~.:-]{0,40}[g-z])(?=[\w+/~.:-]{0,40}[^\W_]{12})
+        (?!/?\w{1,10}/|[0-7]\w{25}\b|[13]\w{25,33}\b|[a-z]{1,4}\d[a-z\d]{0,3}\d{9,}[a-z]{0,2}\b|(?:bc|age|npub)1|bafy)
+        (?=[\w+/~.:-]{0,40}\d)(?=[\w+/~.:-]{0,40}[g-z])(?=[\w+/~.:-]{0,40}[^\W_]{12})
         (?:[\w-]{11,20}[.:](?:\w{2,8}\.)?)?[\w+/~-]{20,}(?:\.[\w-]{4,}){0,4}={0,2}(?:[0-9a-f]{8}\b)?
         |hooks?[./][\w.-]{1,40}/((?:[\w-]{1,20}/){0,4}[\w-]{20,})"""),
-    ("a login in an address", bool, r"""\bwifi:[^\n]{1,80};p:([^;\n]+)|\bac[0-9a-f]{32}\W{1,4}([0-9a-f]{32})\b|://(?:[^\s/:@]{0,200}:(?!(?:[<{*$[][^\s/]*|pass(?:word)?|guest)@)([^\s/]{1,200})
+    ("a login in an address", bool, r"""://(?:[^\s/:@]{0,200}:(?!(?:[<{*$[][^\s/]*|pass(?:word)?|guest)@)([^\s/]{1,200})
         |([^\s/:@]{20,200}))@|[\w*]:\d{4,5}:[\w*-]{1,40}:[\w.-]{1,40}:(?![0-9a-f]{4}\b)(\S{4,60})"""),
     ("a card number", _luhn, r"""(?<![\w.+-])(?:[2-6]\d{3}(?:[ .-]?\d{4}){3}|3[0-46-9]\d\d[ .-]?\d{6}[ .-]?\d{4,5})
         (?![\w-]|[ .]\d{4})"""),
     ("a bank account number", _iban, r"""\b[a-z]{2}\d{2}(?:[ ]?[a-z0-9]{4}(?:[ ]?(?=[a-z]{0,3}\d)[a-z0-9]{1,4}){2,7}
         |[a-z0-9]{11,30})\b"""),
     ("a secret number", bool, r"""\b(?:cv[vc]2?\b|cryptogramme|digits[ ]on[ ]the[ ]back)[^\n.;\d]{0,30}(\d{3,4})\b
-        |\b([a-z]{2}\d{6}[a-d]|[xyz]\d{7}[a-z]|\d{3}-\d\d-\d{4}|\d{3}(?:\.\d{3}){2}-\d\d|756(?:\.\d{4}){2}\.\d\d|\d{6}-[1-8]\d{6}|\d{6}(?:-\d{6}){7}
-        |[a-z]{6}(?:\d\d[a-z]){2}\d{3}[a-z])(?![\w-])
+        |\b([a-z]{2}\d{6}[a-d]|[xyz]\d{7}[a-z]|\d{3}-\d\d-\d{4}|\d{3}(?:\.\d{3}){2}-\d\d|756(?:\.\d{4}){2}\.\d\d
+        |\d{6}-[1-8]\d{6}|\d{6}(?:-\d{6}){7}|[a-z]{6}(?:\d\d[a-z]){2}\d{3}[a-z])(?![\w-])
         |(?:\b(?=[a-z-]{0,10}\d)[a-z\d]{5}-[a-z\d]{5}\b[\s,]{0,2}){3,20}"""),
     ("a password", bool, r"""(?:phrase|frase|фраза|\bseed\b|mnemonic
         |\b(?:recovery|wallet|trezor|ledger|12|24)[ -](?:words|wörter|recovery|backup))[^.\n]{0,50}?
         (?:[ ](?:is|es|est|ist|è|é)[ ]|[:?]\s|\n|[ ](?=1[.):]|(?:[a-zà-ÿ]{3,8}[ ]){11}))(?:1[.):]?[ ])?
         ((?:[a-zà-ÿ]{3,8},?[ \n](?:\d\d?[.):]?[ ])?){5,23}[a-zà-ÿ]{3,8})
-        |(?:ledger|trezor|metamask|wallet|cartera|кошел).{0,60}?[:\n]\s?((?:[a-zà-ÿ]{3,8}[ ]){11,23}[a-zà-ÿ]{3,8})"""),
+        |(?:ledger|trezor|metamask|wallet|cartera|кошел|지갑)[^\n]{0,90}?(?:[:?.\n]\s?|(?<![!-~])[ ])
+        ((?:[a-zà-ÿ]{3,8}[ ]){11,23}[a-zà-ÿ]{3,8})"""),
     ("a password", bool, rf"""(?:{_NAMES}(?![@-])|{_SETTING})(?:{_SIGN}({_QUOTED}|{_CODES}|{_WORDS})
-        |[^\n.,;]{{0,60}}[ ](?:is|ist|lautet|heißt|est|es|è|é|to|jest|är|er|είναι)[ ]({_CODES})|{_GAP}({_CODES})
+        |[^\n.,;]{{0,60}}?[ ](?:is|ist|lautet|heißt|est|es|è|é|to|jest|är|er|είναι)[ ]({_CODES})|{_GAP}({_CODES})
         |[^\n]{{0,100}}?[ ](?:({_STRONG})|["“„]((?=[^"\n]{{0,30}}\d)[^"”\n]{{6,40}})["”]))
         |(?<![!-~])({_CODED})[ ](?:as|a|is[ ]my)[ ](?:\w{{1,12}}[ ]){{0,2}}{_NAMES}"""),
     ("a password", bool, rf"{_LOGIN}({_CODES})|app[ ]pass\w+{_GAP}((?:[a-z]{{4}}[ ]){{3}}[a-z]{{4}}\b)"),
@@ -1272,8 +1274,7 @@ def parse_reply(reply: str) -> list[Edit] | None:
     reply = reply.encode("utf-8", "replace").decode()  # half of an emoji can't be kept
     # A reasoning model's thoughts end with a tag that not all of them also open.
     answer = re.split(r"^[^|\n]*</think(?:ing)?>", reply, flags=re.MULTILINE | re.IGNORECASE)[-1]
-    edits: list[Edit] = []
-    declined = False
+    edits, declined = list[Edit](), False
     for line in split_lines(answer[:65_536]):
         bare = re.sub(r"^\s*(?:(?:[-*+•>]|\d{1,3}[.)])\s+)*", "", line).strip("`| \t\r\n")
         declined = declined or bare.strip("*_. \"'").upper() in {"NO_UPDATE", "NO UPDATE"}
@@ -2785,13 +2786,12 @@ def take_news(home: Home) -> str:
         taken.unlink()
     except FileNotFoundError:  # another call tells them
         return ""
-    entries = list[dict[str, Any]]()
+    entries, versions = list[dict[str, Any]](), list[str]()
     for line in news.splitlines():
         with contextlib.suppress(ValueError):  # a full disk has cut it short
             entries.append(json.loads(line))
     facts = {fact for _, fact, _ in Document(profile).sayings if fact}
     told: dict[str, list[str]] = {"learned": [], "removed": [], "changed": []}
-    versions = []
     for entry in entries:
         for change in entry["changes"]:
             before, after = change["before"], change["after"]
