@@ -1060,14 +1060,18 @@ class History(NamedTuple):
         # A version that took prose (clear, load, rollback) is undone by a merge, not fact by fact.
         if text == new.text or prose - set(new.lines):
             return merge(new.text, text, old.text)
+        undone, authors = self.undone(), dict(self.db.execute("select id, author from versions"))
         for change in known:
-            item = now.find(change.after, change.section)
+            item, periods = now.find(change.after, change.section), self.periods(change.after)
+            came = next((since for since, until in periods if until is None), version)
+            if came > version and authors[came] not in {"undo", "rollback"}:
+                item = None  # the same line again, of a later version
             if item and change.before and not now.has(change.before):
                 now = now.replace(item, change.before)
             elif item:
                 now = now.remove(item)
             elif change.after:
-                gone_in = max((until or 0 for _, until in self.periods(change.after)), default=0)
+                gone_in = max((until for _, until in periods if until and until not in undone), default=0)
                 later = self.get(gone_in) if gone_in > version else None
                 stays += [(later, again) for again in later.changes if again.before == change.after] if later else []
             elif not now.has(change.before):

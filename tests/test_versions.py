@@ -416,6 +416,37 @@ def test_undo_of_several_names_only_those_of_which_something_was_left(user: User
     assert history(user)[-1]["undoes"] == [1]
 
 
+def test_undo_of_what_is_undone_leaves_the_same_line_of_a_later_version(user: User) -> None:
+    add(user, "Plays chess", "Plays bridge")
+    path = user.places.profile
+    for old, new in (("chess", "go"), ("bridge", "go")):
+        path.write_text(path.read_text().replace(old, new))
+        user.run("history")
+        if old == "chess":
+            user.run("undo")
+    assert sorted(user.facts) == ["Plays chess", "Plays go"]
+    said = user.run("undo", "3")[1]
+    assert "Nothing of version 3 is left to undo" in said
+    assert "Version 4 undid that already" in said
+    assert sorted(user.facts) == ["Plays chess", "Plays go"]
+    user.run("undo", "5")
+    assert sorted(user.facts) == ["Plays bridge", "Plays chess"]
+
+
+def test_undo_never_says_that_an_undone_version_is_kept(user: User) -> None:
+    add(user, "Likes figs")
+    user.run("clear")
+    user.run("undo")
+    user.run("undo", "1")
+    add(user, "Likes figs")
+    user.run("clear")
+    user.run("undo")
+    said = user.run("undo", "5", "1")[1]
+    assert "Undid version 5:" in said
+    assert "Version 4 undid that already: - Likes figs" in said
+    assert "is kept" not in said
+
+
 def test_undo_passes_over_a_version_of_which_nothing_is_left(user: User) -> None:
     add(user, "Has a cat")
     add(user, "Likes tea")
