@@ -179,15 +179,6 @@ class Home:
 
         return platformdirs.user_log_path("llm-user-memory", appauthor=False) / f"worker-{self.name}.log"
 
-    @property
-    def last_use(self) -> float:
-        """Return when one of its files was last written, in seconds since 1970; 0 if it has none."""
-        times = [0.0]
-        for path in (self.profile, self.database, self.journal):
-            with contextlib.suppress(FileNotFoundError):
-                times.append(os.path.getmtime(path))
-        return max(times)
-
     def lock_file(self, name: str) -> pathlib.Path:
         """Return the lock of the ``profile`` (held while it changes), of ``learn`` (a batch), or of the ``worker``."""
         return self.directory / f"{name}.lock"  # not in the runtime directory: cron and ssh see another one
@@ -1471,7 +1462,7 @@ def _untyped(p: _Proposal) -> str:
 GATES: tuple[tuple[str, str, Callable[[_Proposal], object]], ...] = (
     ("reject", "the profile is short enough", lambda p: p.condensing and len(p.document.text) <= p.budget * 3 // 4),
     ("reject", "it names no line that can be edited", lambda p: p.edit.action != "ADD" and not p.item),
-    ("reject", "its line has changed since", lambda p: p.line_changed),
+    ("reject", "its line was changed meanwhile", lambda p: p.line_changed),
     ("reject", "the line it was merged into was not changed", lambda p: p.merge == "reject"),
     ("reject", "it has no quote", lambda p: not p.edit.quote),
     ("reject", "its quote contains a secret, masked", lambda p: has_mask(p.edit.quote)),
@@ -2017,7 +2008,7 @@ def past_messages(
         if turn.turn_id in known:
             skipped["already read"] += 1
         elif at > first_note and not thread:  # a conversation the user names is wanted all the same
-            skipped["logged while memory was off, or not typed by you"] += 1
+            skipped["not noted as typed by you"] += 1
         elif len(text) > 1_000:
             skipped["too long to have been typed"] += 1
         elif _is_too_short(text):
@@ -2231,7 +2222,7 @@ def find_said(memory: Memory, says: Callable[[str], bool]) -> tuple[dict[str, li
     receipts = [one for one in edits if one.state == "applied" and (says(one.fact or one.before) or says(one.quote))]
     places = {
         "In the profile": lines,
-        "In its history": [line for line in past if line not in lines],
+        "In the profile's history": [line for line in past if line not in lines],
         "To review, or not learned": [str(edit) for edit in edits if edit.state != "applied"],
         "What you typed": [receipt.quote for receipt in receipts if receipt.quote],
     }
@@ -2754,7 +2745,7 @@ class Call:
 
 def wrapped(text: str, width: int, indent: str = "") -> str:
     """Break a line between words, but not in a command or a path, which are to be copied, nor behind a number."""
-    whole = r"(?:\S+=\S+ |\w+ -\S+ )?llm(?: [\w-]+){0,4}|source \S+|\d (?=\w)"
+    whole = r"(?:\S+=\S+ |\w+ -\S+ )?llm(?: [\w-]+){0,4}(?: '[^']{1,30}')?|source \S+|\d (?=\w)"
     text = re.sub(whole, lambda found: found[0].replace(" ", "\xa0"), text)
     text = textwrap.fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     return text.replace("\xa0", " ")
@@ -2926,7 +2917,7 @@ a  make it and the rest     d  drop it and the rest
 e  reword it (not removals) q  quit; the rest keeps waiting
 Enter  skip it"""
 RETRY = "To try again (for another model, put LLM_MEMORY_MODEL=NAME in front): llm memory update"
-LLM_KEEPS = "llm's own log, {}, still has your conversations, with the profile in them; llm -c sends them again."
+LLM_KEEPS = "llm's own log, {}, keeps your conversations, with the profile; to continue one sends it again."
 
 
 def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None:
@@ -2986,7 +2977,7 @@ class _Group(click.Group):
             if at_terminal(sys.stdin):
                 raise
             options = {"review": "--accept IDS, or --drop IDS", "clear": "--purge --yes"}
-            message = f"Can't ask without a terminal; add {options.get(str(ctx.invoked_subcommand), '--yes')}"
+            message = f"Can't ask, as the input is no terminal; add {options.get(str(ctx.invoked_subcommand), '--yes')}"
         except click.UsageError as error:  # which may name a file
             raise click.UsageError(printable(error.format_message()), error.ctx) from error
         except BrokenPipeError:
@@ -3046,9 +3037,10 @@ def open_memory(home: Home | None = None, *, looking: bool = False) -> Iterator[
     """Open a profile, the one in use if none is named; ``looking`` creates none, but records what others did."""
     home = home or Home.in_use()[-1]
     say(near_name(home))
-    with Memory(home, create=not looking or bool(home.last_use)) as memory:
+    is_there = any(path.exists() for path in (home.profile, home.database, home.journal))
+    with Memory(home, create=is_there or not looking) as memory:
         try:
-            if looking and home.last_use:
+            if looking and is_there:
                 memory.history.settle()
         except (Problem, OSError, sqlite3.OperationalError) as error:
             say(f"Changes by other programs are not included: {in_words(error)}")
@@ -3078,12 +3070,12 @@ def activity(home: Home, settings: Settings, *, sent: bool = True, failing: bool
     paused = f"Learning has been paused since {local_date(since, TO_THE_MINUTE)}; to go on: llm memory resume"
     here = "on" if settings.auto else how_to_activate(survey(os.environ)[0])
     states = (
-        (settings.disabled, "disabled", "red", "Memory is disabled by the variable LLM_MEMORY_DISABLED"),
-        (settings.auto_off, "off here", "red", "Memory is turned off here by the variable LLM_MEMORY_AUTO"),
+        (settings.disabled, "disabled", "red", "Memory is disabled; to turn it on, unset LLM_MEMORY_DISABLED"),
+        (settings.auto_off, "off here", "red", "Memory is off here; to turn it on, unset LLM_MEMORY_AUTO"),
         (not settings.auto, "off here", "red", f"Memory is {here}"),
         (not sent, "not sent", "red", "Memory is on, but your profile can't be sent"),
         (since, "paused", "yellow", paused),
-        (not settings.updates, "not learning", "yellow", f"{quiet}: turned off by the variable LLM_MEMORY_UPDATES"),
+        (not settings.updates, "not learning", "yellow", f"{quiet}; to change that, unset LLM_MEMORY_UPDATES"),
         (not_logged, "not learning", "yellow", f"{quiet} while llm's log is off; to turn it on: llm logs on"),
         (failing, "not learning", "yellow", "Memory is on, but learning has failed lately"),
         (settings.review_all, "on", "green", "Memory is on: every prompt carries your profile; you review new facts"),
@@ -3103,17 +3095,17 @@ def memory_show(settings: Settings, ids: bool) -> Any:
         found.append({"profile": home.name, "path": str(home.profile), "text": document.text, "facts": facts})
         if says_nothing(document.text):
             state, _, sentence = activity(home, settings)
-            begin = "To begin, tell llm about yourself, or: llm memory add 'Works as a nurse in Leeds'"
+            begin = "To begin, type something about yourself, or: llm memory add 'Lives in Leeds'"
             why = f"Nothing is remembered yet. {begin if state == 'on' else sentence}"
             with open_memory(home, looking=True) as memory:
                 last = memory.history.get(memory.history.latest())
                 if (waiting := waiting_messages(memory)) and state in {"on", "off here"}:
                     why = f"Learning from {counted(waiting, 'message')}; try again in a few seconds"
-                elif to_review := len(waiting_edits(memory)):
-                    why = f"Nothing is remembered yet; {counted(to_review, 'edit')} to review: llm memory review"
                 elif last and any(one.before and FORGOTTEN not in one for one in last.changes):
                     undo = f"To undo that: llm memory undo {last.id}"
                     why = f"The profile has been empty since {local_date(last.at, TO_THE_MINUTE)}. {undo}"
+                elif to_review := len(waiting_edits(memory)):
+                    why = f"Nothing is remembered now; {counted(to_review, 'edit')} to review: llm memory review"
             say(for_profile(why, home.name))
             continue
         marks = {item.line: f"[{id}] " for id, item in document.ids.items()} if ids else {}
@@ -3130,17 +3122,15 @@ def memory_path() -> None:
 
 @command("LLM_MEMORY_PROFILE=work llm memory profiles", json_option)
 def memory_profiles() -> Any:
-    "List profiles with their number of facts and last use"
+    "List profiles and how many facts each has; * is in use"
     found: list[dict[str, Any]] = []
     for home in {home.name: home for home in (*Home.all(), *Home.in_use())}.values():
         in_use, facts = home.name in [one.name for one in Home.in_use()], None
         with contextlib.suppress(Problem):
             facts = len(Document(read_profile(home.profile)).items)
-        at = dt.datetime.fromtimestamp(home.last_use, dt.timezone.utc).isoformat() if home.last_use else None
-        found.append({"name": home.name, "in_use": in_use, "facts": facts, "last_use": at})
+        found.append({"name": home.name, "in_use": in_use, "facts": facts})
         size = "can't be read" if facts is None else counted(facts, "fact")
-        used = f"used {local_date(at, TO_THE_MINUTE)}" if at else "unused"
-        write(f"{'*' if in_use else ' '} {home.name:<12}  {size}, {used}")
+        write(f"{'*' if in_use else ' '} {home.name:<12}  {size}")
     return found
 
 
@@ -3235,7 +3225,7 @@ def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: 
             for line in filter(None, [periods_of(hit), hit["quote"] and f"“{hit['quote']}”"]):
                 write(line, "    ", dim=True)
     if not found:
-        more = "Forgotten messages are left out." if chats else "In your prompts: llm memory search --chats QUERY"
+        more = "Forgotten messages are left out." if chats else f"Try also: llm memory search --chats {text}"
         say(f"Nothing was found. {more}")
     return found
 
@@ -3352,7 +3342,7 @@ def fit_line(text: str) -> str:
 def review_each(memory: Memory, waiting: Sequence[EditRow]) -> None:
     for at, edit in enumerate(waiting):
         rest, (quoted, source) = waiting[at:], heard(edit)
-        say(f"\n({at + 1}/{len(waiting)}) Edit {edit.id}, {edit.section}", bold=True)
+        say(f"\nEdit {edit.id} ({at + 1} of {len(waiting)}), {edit.section}", bold=True)
         write(printable(str(edit)), err=True, fg=colour_of(edit))
         if edit.turns:  # else the quote is a line of the profile, or empty
             write(f"{quoted} ({local_date(edit.typed_at)}; {source})", "    ", err=True, dim=True)
@@ -3471,6 +3461,8 @@ def memory_history(count: int) -> Any:
             found.append(version._asdict() | {"changes": [change._asdict() for change in version.changes]})
     if not found:
         say("There is no history yet.")
+    elif found[-1]["id"] > 1:
+        say("To see the rest: llm memory history -n 0")
     return found
 
 
@@ -3508,13 +3500,13 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
         if not (places or quoted):
             more = "to look inside words: --part; to change a heading: llm memory edit"
             more = f"it is the id of a line; to forget that: llm memory forget '[{text}]'" if text in ids else more
-            raise Problem(f"Nothing contains the words {text!r}; {more}")
+            raise Problem(f"Nothing contains {text!r}; {more}")
         for place, texts in places.items():
             say("\n  ".join([f"{place}:", *texts]))
         if places:
             say("All this will be removed for good, history included.")
         if quoted:
-            does = "One message you typed does" if len(quoted) == 1 else "Messages you typed do"
+            does = "One message in llm's log does" if len(quoted) == 1 else "Messages in llm's log do"
             what = "These old messages are never learned from again" if places else f"No fact contains it. {does}"
             say("\n  ".join([f"{what}:", *quoted]))
         say(LLM_KEEPS.format(tilde(memory.home.logs)))
@@ -3522,7 +3514,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
             click.confirm("Forget it?" if places else "Never learn from it?", abort=True, err=True)
         forget(memory, says)
         headings = [title for _, _, title in Document(read_profile(memory.home.profile)).headings if says(title)]
-    say("Forgotten." if places else "It will never be learned from.")
+    say("Forgotten." if places else "It will not be learned from again.")
     for heading in headings:
         say(f"The heading “{heading}” still says it. Change that with llm memory edit, then forget it once more.")
 
@@ -3534,7 +3526,7 @@ def memory_pause() -> None:
     home.create()
     if not paused_since(home):
         write_private(home.paused, b"")
-    say(f"Paused (profile {home.name}) until llm memory resume. What you type meanwhile is never learned.")
+    say(f"Paused (profile {home.name}): until llm memory resume it is still sent, but what you type is never learned.")
 
 
 @command("llm memory resume", never_asks)
@@ -3552,11 +3544,14 @@ def memory_resume() -> None:
 @click.option("--purge", "for_good", is_flag=True, help="Remove profile, history and everything else, for good")
 def memory_clear(for_good: bool, yes: bool) -> None:
     "Empty the profile; its text stays in the history"
-    home = Home.in_use()[-1]
+    home, *others = reversed(Home.in_use())
+    if others:
+        raise Problem("Several profiles are in use; name one: llm memory --profile NAME clear")
     if for_good and home.name not in {one.name for one in Home.all()}:
         raise Problem(f"There is no profile “{home.name}”; see: llm memory profiles")
     if for_good:
-        say(f"This removes the profile “{home.name}” for good, with its history: {tilde(real_place(home))}")
+        pause = ", and ends its pause" if paused_since(home) else ""
+        say(f"This removes the profile “{home.name}” for good, with its history{pause}: {tilde(real_place(home))}")
         say("After that, llm memory learn may find again what you have erased with forget, or typed while paused.")
         if not yes:
             click.confirm("Remove it?", abort=True, err=True)
@@ -3606,7 +3601,7 @@ def memory_condense(settings: Settings) -> None:
     with open_memory() as memory, learn_lock(memory.home):
         check_learning(memory.home, settings)
         check_writable(memory.home)
-        if not value(memory.db, "select 1 from edits where state = 'applied'"):
+        if not value(memory.db, "select 1 from edits join lines using (fact) where state = 'applied' and until isnull"):
             say("Nothing has been learned that could be condensed; your own lines stay as they are.")
             return
         model = chosen_model(settings)
@@ -3658,8 +3653,9 @@ def memory_learn(settings: Settings, /, files: Any, model: str, dry_run: bool, y
         path = str(getattr(file, "name", "-"))  # of stdin it may be a number, with PYTHONUNBUFFERED
         changed = os.path.getmtime(path) if os.path.isfile(path) else time.time()
         at = dt.datetime.fromtimestamp(changed, dt.timezone.utc).isoformat()
-        notes.append((printable(os.path.basename(path)), text_of(file).removeprefix("\ufeff"), at))
-    with open_memory() as memory:
+        name = printable(os.path.basename(path)) if os.path.isfile(path) else "piped notes"
+        notes.append((name, text_of(file).removeprefix("\ufeff"), at))
+    with open_memory(looking=dry_run) as memory:
         messages, skipped = note_messages(memory, notes) if files else past_messages(memory, **which)
         if reasons := ", ".join(f"{count:,} {reason}" for reason, count in skipped.items() if count):
             say(f"Skipped: {reasons}")
@@ -3670,7 +3666,7 @@ def memory_learn(settings: Settings, /, files: Any, model: str, dry_run: bool, y
         asked = f"{counted(len(messages), 'message')} in {counted(len(requests), 'request')} to {model}"
         say(f"To learn from: {asked}, which will read about {sum(map(len, requests)) // 4:,} tokens")
         if not (yes or dry_run):
-            click.confirm("Learn from them?", abort=True, err=True)
+            click.confirm("Learn from this?", abort=True, err=True)
         if not dry_run:
             learn_each(Learner(memory, settings), model, messages)
 
@@ -3688,7 +3684,7 @@ def setup_rows(home: Home, settings: Settings, problems: list[str]) -> Iterator[
     yield "paused_since", since or None, "" if settings.auto else local_date(since, TO_THE_MINUTE)
     yield "model", settings.model or None, f"{settings.model}, instead of the model of each conversation"
     running, refusing = worker_runs(home), (read_own(home.no_system) or "").split()
-    yield "worker", {"running": running, "log": str(home.worker_log)}, "running" if running else "not running now"
+    yield "worker", {"running": running, "log": str(home.worker_log)}, "a learner is running" if running else ""
     yield "llm_logging", not home.logs_off.exists(), ""
     yield "profile_in_prompt", refusing, f"{', '.join(refusing)}: takes no system prompt"
     ours = [home.journal, home.old_journal, home.news, home.no_system, home.paused, home.database, home.worker_log]
@@ -3765,7 +3761,7 @@ def memory_status(settings: Settings) -> Any:
         write(line, fg=colour, bold=True)
     for problem in problems:
         write(for_profile(problem, home.name), "Problem      ", fg="red")
-    labels = {"last_learned": "Learned", "pending": "Waiting", "costs": "Cost", "worker": "Learner"}
+    labels = {"last_learned": "Learned", "pending": "Waiting", "costs": "Cost", "worker": "Background"}
     for name, known, text in found:
         label = labels.get(name, name.replace("_", " ").capitalize())
         for at, line in enumerate(text.splitlines() if known else ()):

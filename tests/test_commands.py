@@ -55,6 +55,8 @@ def test_show_says_on_a_first_day_what_is_going_on_and_what_to_do(user: User) ->
     user.run("clear")
     out, said = user.run("show", **ON)
     assert (out, "llm memory undo" in said) == ("", True)
+    user.has_to_review(Edit("ADD", "Interests", "Likes tea", "recommend tea"))
+    assert "To undo that: llm memory undo 2" in user.run("show", **ON)[1]
     user.run("undo")
     assert SAID in user.run("show", **ON)[0]
 
@@ -229,6 +231,14 @@ def test_a_number_that_is_none_is_an_error_in_words(user: User) -> None:
 # Learning
 
 
+def test_history_says_how_to_see_the_rest_of_it(user: User) -> None:
+    user.run("add", "Plays chess")
+    assert "-n 0" not in user.run("history", "-n", "1")[1]
+    user.run("add", "Plays go")
+    assert user.run("history", "-n", "1")[1] == "To see the rest: llm memory history -n 0\n"
+    assert user.run("history")[1] == ""
+
+
 def test_pause_and_resume_persist_and_show_in_status(user: User) -> None:
     assert status_of(user, **ON)["state"] == "on"
     out, said = user.run("pause")
@@ -283,9 +293,9 @@ def test_status_is_green_where_nothing_is_wrong(user: User) -> None:
     [
         (ON, "Memory is on, but something is wrong", "33"),
         ({}, "llm memory install-shell", "31"),
-        ({"LLM_MEMORY_AUTO": "0"}, "turned off here by the variable LLM_MEMORY_AUTO", "31"),
-        ({**ON, "LLM_MEMORY_DISABLED": "1"}, "disabled by the variable LLM_MEMORY_DISABLED", "31"),
-        ({**ON, "LLM_MEMORY_UPDATES": "0"}, "turned off by the variable LLM_MEMORY_UPDATES", "33"),
+        ({"LLM_MEMORY_AUTO": "0"}, "off here; to turn it on, unset LLM_MEMORY_AUTO", "31"),
+        ({**ON, "LLM_MEMORY_DISABLED": "1"}, "disabled; to turn it on, unset LLM_MEMORY_DISABLED", "31"),
+        ({**ON, "LLM_MEMORY_UPDATES": "0"}, "to change that, unset LLM_MEMORY_UPDATES", "33"),
     ],
 )
 def test_status_begins_with_one_coloured_verdict_and_then_the_problems(

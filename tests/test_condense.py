@@ -87,6 +87,8 @@ def test_condense_asks_no_model_where_nothing_was_learned_and_says_so(user: User
     has_learned(user, "Plays the oboe")
     assert "nothing to change" in condense(user)
     assert len(user.calls(update=True)) == 1
+    user.run("clear")
+    assert "Nothing has been learned" in condense(user)
 
 
 def test_condense_says_why_edits_were_not_made_and_leaves_nothing_to_review(user: User) -> None:

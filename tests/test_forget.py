@@ -322,6 +322,18 @@ def test_clearing_says_what_it_leaves_unlearned_which_no_longer_waits(user: User
     assert "Waiting      1 message" in user.run("status")[0]
 
 
+def test_clearing_wants_one_profile_named_and_a_purge_says_that_it_ends_a_pause(user: User) -> None:
+    user.run("add", "Has a dog")
+    for options in ((), ("--purge", "--yes")):
+        said = user.run("clear", *options, code=1, LLM_MEMORY_PROFILE="work+default")[1]
+        assert "Several profiles are in use; name one: llm memory --profile NAME clear" in said
+    assert user.facts == ["Has a dog"]
+    user.run("pause")
+    said = user.run("clear", "--purge", "--yes")[1]
+    assert "with its history, and ends its pause: " in said
+    assert "paused" not in user.run("status")[0]
+
+
 def test_a_purge_asks_and_takes_what_is_ours_behind_symlinks_too_and_nothing_else(user: User) -> None:
     elsewhere, directory = user.folder / "dotfiles" / "me.md", user.folder / "elsewhere"
     elsewhere.parent.mkdir()

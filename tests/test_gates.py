@@ -186,7 +186,7 @@ A_PASSWORD = "my wifi password is " + "hunter2-Porto"
 GONE = [("REMOVE", f"Line {n}", "", "it is over") for n in range(5)]
 STOPPED: list[tuple[str, str, Edit, dict[str, Any]]] = [
     (
-        *("reject", "its line has changed since", replace("Lives in Porto", "Lives in Rome")),
+        *("reject", "its line was changed meanwhile", replace("Lives in Porto", "Lives in Rome")),
         {"now": Document(PROFILE.replace("Lives in Porto", "Lives in Faro"))},
     ),
     ("reject", "the profile says so already", replace("Lives in Porto", "Plays chess"), {}),

@@ -99,11 +99,11 @@ def test_what_was_typed_while_memory_was_off_or_in_another_profile_is_not_the_pa
     logged(here, "I live in Leeds. How are you?")
     here.types("I play the oboe")
     spy = logged(here, "I am a spy. What now?")
-    assert "1 logged while memory was off, or not typed by you" in here.run("learn", "--dry-run")[1], (
+    assert "1 not noted as typed by you" in here.run("learn", "--dry-run")[1], (
         "also where no learner has seen a message"
     )
     here.learns("NO_UPDATE")
-    assert "1 logged while memory was off, or not typed by you" in learn(here)
+    assert "1 not noted as typed by you" in learn(here)
     assert [edit["fact"] for edit in here.to_review()] == ["I live in Leeds"]
     shown = here.run("learn", "--dry-run", LLM_MEMORY_PROFILE="work")[1]
     assert "nothing new to learn from" in shown
@@ -207,6 +207,13 @@ def test_notes_are_learned_from_in_the_same_way_and_never_twice(here: User) -> N
     assert found(here) == ["+ I speak Welsh"]
     learn(here, "-", stdin="I have a parrot")
     assert found(here)[1:] == ["+ I have a parrot"]
+    assert "it was found in piped notes" in here.run("review", stdin="\nq\n")[1]
+
+
+def test_a_dry_run_in_a_new_profile_does_not_make_it(here: User) -> None:
+    logged(here, "I live in Leeds")
+    assert "To learn from: 1 message" in learn(here, "--dry-run", LLM_MEMORY_PROFILE="work")
+    assert "work" not in here.run("profiles")[0]
 
 
 def test_marks_of_chat_templates_in_notes_do_not_reach_the_model(here: User) -> None:
@@ -335,7 +342,7 @@ def test_ctrl_c_says_how_far_it_got_and_how_to_go_on(here: User) -> None:
     logged(here, *(f"I like number {number}, not so much" for number in range(40)))
     (here.script / "slow.txt").write_text("number 30 60")
     terminal = here.terminal("llm", "memory", "learn", auto=None)
-    terminal.expect(r"Learn from them\?.*: ")
+    terminal.expect(r"Learn from this\?.*: ")
     terminal.type("y\r")
     eventually(lambda: len(here.calls(update=True)) == 2, "the second request")
     terminal.type("\x03")

@@ -466,14 +466,3 @@ def test_what_an_editor_saved_into_the_old_file_outlives_a_write_that_fails(user
     user.places.profile.chmod(0o600)
     user.run("add", "Has a dog")
     assert sorted(user.facts) == ["Has a dog", "Likes tea", "Lives in Leeds", "Saved by hand"]
-
-
-def test_a_profile_that_goes_while_it_is_looked_at_breaks_nothing(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `git checkout` removes it, to write it anew."""
-    user.profile = PROFILE
-
-    def gone(path: object) -> float:
-        raise FileNotFoundError(path)
-
-    monkeypatch.setattr(os.path, "getmtime", gone)
-    assert user.places.last_use == 0
