@@ -1048,14 +1048,14 @@ class History(NamedTuple):
             return text
         old, new = (Document(self.text(number)) for number in (version - 1, version))
         prose = {line for line, fact, _ in old.sayings if fact} - {old.lines[item.line] for item in old.items}
+        undone = self.undone()
         # A version that took prose (clear, load, rollback) is undone by a merge, not fact by fact.
-        if text == new.text or prose - set(new.lines):
+        if version not in undone and (text == new.text or prose - set(new.lines)):
             return merge(new.text, text, old.text)
-        undone, authors = self.undone(), dict(self.db.execute("select id, author from versions"))
         for change in known:
             item, periods = now.find(change.after, change.section), self.periods(change.after)
-            came = next((since for since, until in periods if until is None), version)
-            if came > version and authors[came] not in {"undo", "rollback"}:
+            came = self.get(next((since for since, until in periods if until is None), version))
+            if came and came.id > version > max(came.undoes, default=0) and came.author != "rollback":
                 item = None  # the same line again, of a later version
             if item and change.before and not now.has(change.before):
                 now = now.replace(item, change.before)
@@ -1065,7 +1065,7 @@ class History(NamedTuple):
                 gone_in = max((until for _, until in periods if until and until not in undone), default=0)
                 later = self.get(gone_in) if gone_in > version else None
                 stays += [(later, again) for again in later.changes if again.before == change.after] if later else []
-            elif not now.has(change.before):
+            elif version not in undone and not now.has(change.before):
                 now = now.add(change.section, change.before, new_section=True)
         return now.text
 
@@ -1155,16 +1155,16 @@ class History(NamedTuple):
 
     def next_undo(self, count: int = 1) -> Sequence[int]:
         """Return the newest versions that are neither undone nor an undo. Raises ``Problem`` if there are fewer."""
-        undone, found, text = self.undone(), list[int](), self.text(self.latest())
+        found, text = list[int](), self.text(self.latest())
         sql = "select id from versions where author not in ('undo', 'forget', 'unknown') order by id desc"
-        for number in (row["id"] for row in rows(self.db, sql) if row["id"] not in undone):
+        for number in (row["id"] for row in rows(self.db, sql)):
             before, text = text, self._without(number, text, [])
             if text != before:  # else nothing of it is left
                 found.append(number)
             if len(found) == count:
                 return found
         left = f"Only {counted(len(found), 'change')} can be undone." if found else "There is nothing left to undo."
-        raise Problem(f"{left}{' To bring a change back, see: llm memory history' if undone else ''}")
+        raise Problem(f"{left}{' To bring a change back, see: llm memory history' if self.undone() else ''}")
 
     def periods(self, fact: str) -> Sequence[tuple[int, int | None]]:
         """Return the versions with which a fact came and left (``None``: it is there), oldest first."""
@@ -3397,7 +3397,6 @@ def memory_review(accepted: tuple[str, ...], dropped: tuple[str, ...], yes: bool
 
 
 def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) -> None:
-    memory.history.settle()
     last = memory.history.get(memory.history.latest())
     if not versions and last and last.author == "forget":
         raise Problem("What was forgotten can't be brought back. To undo an earlier change, see: llm memory history")
@@ -3426,7 +3425,7 @@ def memory_undo(versions: tuple[int, ...]) -> None:
 
     What came since stays. To take back the change before as well, undo again.
     """
-    with open_memory() as memory:
+    with open_memory(looking=True) as memory:
         undo_versions(memory, versions)
 
 
@@ -3438,7 +3437,7 @@ def memory_rollback(version: int | None, to: str | None, steps: int | None) -> N
     "Bring back VERSION of the profile as a whole"
     if [version, to, steps].count(None) != 2:
         raise Problem("Name one target: llm memory rollback VERSION, or --to DATE-OR-AGE, or --steps N")
-    with open_memory() as memory:
+    with open_memory(looking=True) as memory:
         if steps:
             undo_versions(memory, steps=steps)
         else:

@@ -447,6 +447,22 @@ def test_undo_never_says_that_an_undone_version_is_kept(user: User) -> None:
     assert "is kept" not in said
 
 
+def test_what_is_left_of_a_version_is_undone_in_its_turn(user: User) -> None:
+    user.run("add", "-", stdin="Lives in Rye\nPlays chess\n")
+    user.types("I moved to Hove")
+    user.learns(f"REPLACE | {user.id_of('Lives in Rye')} | Lives in Hove | I moved to Hove")
+    user.run("undo", "1")
+    user.run("undo", "2")
+    assert user.facts == ["Lives in Rye"]
+    assert "Undid version 1:\n- Lives in Rye\n" in user.run("undo")[1]
+    assert "There is nothing left to undo" in user.run("undo", code=1)[1]
+
+
+def test_undo_in_a_profile_that_is_not_there_does_not_make_it(user: User) -> None:
+    assert "There is nothing left to undo" in user.run("undo", code=1, LLM_MEMORY_PROFILE="work")[1]
+    assert "work" not in user.run("profiles")[0]
+
+
 def test_undo_passes_over_a_version_of_which_nothing_is_left(user: User) -> None:
     add(user, "Has a cat")
     add(user, "Likes tea")
