@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import pathlib
 import re
+import tempfile
 
 from conftest import judge
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import llm_user_memory as memory
-from llm_user_memory import Document, Edit, Message
+from llm_user_memory import Document, Edit, History, Message, Problem
 
 # Lines as people and other programs write them, and lines made to trip a parser.
 SAID = "Likes tea;likes TEA.;Lives in Porto;می\u200cخواهم;東京;<b>;👨\u200d👩;x;[ ] todo;a | b;--;1. one"
@@ -158,3 +160,52 @@ def test_a_request_closes_its_tags_once_whatever_is_in_it(profile: str, messages
     assert len(tags) == len(messages)
     assert all(request.count(f"</{tag}>") == len(messages) for tag in tags)
     assert request.partition("<message-")[0].count("</profile>") == 1
+
+
+def changed(document: Document, index: int, fact: str) -> Document:
+    """Put a fact in the place of a line, or remove the line; a fact that is there already is not added again."""
+    if not document.items:
+        return document.add("Interests", fact) if fact else document
+    item = document.items[index % len(document.items)]
+    return document.replace(item, fact) if fact and not document.has(fact) else document.remove(item)
+
+
+def act(history: History, action: str, index: int, fact: str) -> None:
+    document, version = Document(history.text(history.latest())), index % (history.latest() + 1)
+    if action == "add" and not document.has(fact):
+        history.change("add", lambda _: document.add("Interests", fact).text)
+    elif action == "edit":
+        history.change("edit", lambda _: changed(document, index, fact).text)
+    elif action == "write":
+        history.change("edit", lambda text: f"{text}\nA paragraph.\n\n")
+    elif action == "rollback":
+        history.overwrite("rollback", history.text(version))
+    elif action == "undo" and version:
+        history.undo([version])
+
+
+ACTIONS = st.tuples(
+    st.sampled_from(["add", "add", "edit", "write", "rollback", "undo"]),
+    st.integers(0, 9),
+    st.sampled_from(["Likes tea", "Plays chess", "Plays go", "Has a cat"]),
+)
+
+
+@given(st.lists(ACTIONS, max_size=10))
+def test_undo_again_and_again_takes_back_all_that_was_added_and_no_version_twice(
+    actions: list[tuple[str, int, str]],
+) -> None:
+    with tempfile.TemporaryDirectory() as folder, memory.Memory(memory.Home(pathlib.Path(folder))) as opened:
+        history, taken = opened.history, list[int]()
+        for action in actions:
+            act(history, *action)
+        while True:
+            try:
+                (version,) = history.next_undo()
+            except Problem:
+                break
+            undid, _ = history.undo([version])
+            assert undid
+            assert version not in taken
+            taken.append(version)
+        assert Document(history.text(history.latest())).items == []
