@@ -1469,7 +1469,7 @@ GATES: tuple[tuple[str, str, Callable[[_Proposal], object]], ...] = (
     ("reject", "you did not type its quote", lambda p: not p.pieces),
     ("reject", "its quote contains {}", lambda p: why_secret(p.edit.quote)),
     ("reject", "{}", lambda p: p.edit.action != "REMOVE" and why_unfit(p.edit.fact)),
-    ("reject", "the profile says so already", lambda p: p.edit.fact and p.others.has(p.edit.fact)),
+    ("reject", "it is known already, or waits for review", lambda p: p.edit.fact and p.others.has(p.edit.fact)),
     ("hold", "the line it was merged into was not changed", lambda p: p.merge == "hold"),
     ("hold", "too many at once", lambda p: p.edit.action == "ADD" and p.too_many),
     ("hold", "it would take away too much", lambda p: p.too_much),
@@ -3096,11 +3096,12 @@ def memory_show(settings: Settings, ids: bool) -> Any:
         if says_nothing(document.text):
             state, _, sentence = activity(home, settings)
             begin = "To begin, type something about yourself, or: llm memory add 'Lives in Leeds'"
-            why = f"Nothing is remembered yet. {begin if state == 'on' else sentence}"
             with open_memory(home, looking=True) as memory:
                 last = memory.history.get(memory.history.latest())
+                why = f"Nothing is remembered {'now' if last else 'yet'}. {begin if state == 'on' else sentence}"
                 if (waiting := waiting_messages(memory)) and state in {"on", "off here"}:
-                    why = f"Learning from {counted(waiting, 'message')}; try again in a few seconds"
+                    now = "try again in a few seconds" if settings.interval <= 30 else "to learn now: llm memory update"
+                    why = f"Learning from {counted(waiting, 'message')}; {now}"
                 elif last and any(one.before and FORGOTTEN not in one for one in last.changes):
                     undo = f"To undo that: llm memory undo {last.id}"
                     why = f"The profile has been empty since {local_date(last.at, TO_THE_MINUTE)}. {undo}"
@@ -3358,7 +3359,7 @@ def review_each(memory: Memory, waiting: Sequence[EditRow]) -> None:
             elif letter != "d" or len(rest) == 1 or click.confirm(f"Drop all {len(rest)}?", err=True):
                 break
         if letter == "e":
-            edit = edit._replace(fact=click.prompt("The line", printable(edit.fact), err=True, value_proc=fit_line))  # noqa: PLW2901
+            edit = edit._replace(fact=click.prompt("Make it say", printable(edit.fact), err=True, value_proc=fit_line))  # noqa: PLW2901
         if letter in {"y", "a", "e"}:
             version, problems = review(memory, rest if letter == "a" else [edit])
             report(memory, version)
@@ -3458,10 +3459,8 @@ def memory_history(count: int) -> Any:
             for change in version.changes or ["no fact changed"]:
                 write(str(change), "      ", fg=colour_of(change), dim=version.undone)
             found.append(version._asdict() | {"changes": [change._asdict() for change in version.changes]})
-    if not found:
-        say("There is no history yet.")
-    elif found[-1]["id"] > 1:
-        say("To see the rest: llm memory history -n 0")
+    if not found or found[-1]["id"] > 1:
+        say("To see the rest: llm memory history -n 0" if found else "There is no history yet.")
     return found
 
 
@@ -3506,7 +3505,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
             say("All this will be removed for good, history included.")
         if quoted:
             does = "One message in llm's log does" if len(quoted) == 1 else "Messages in llm's log do"
-            what = "These old messages are never learned from again" if places else f"No fact contains it. {does}"
+            what = "From now on, nothing is learned from these messages" if places else f"No fact contains it. {does}"
             say("\n  ".join([f"{what}:", *quoted]))
         say(LLM_KEEPS.format(tilde(memory.home.logs)))
         if not yes:
@@ -3525,7 +3524,7 @@ def memory_pause() -> None:
     home.create()
     if not paused_since(home):
         write_private(home.paused, b"")
-    say(f"Paused (profile {home.name}): until llm memory resume it is still sent, but what you type is never learned.")
+    say(f"Paused (profile {home.name}): until llm memory resume it is still sent, but what you type is not learned.")
 
 
 @command("llm memory resume", never_asks)
@@ -3536,7 +3535,7 @@ def memory_resume() -> None:
         with open_memory() as memory:  # what is logged from then on without a note is no past to learn from
             set_state(memory.db, "paused", get_state(memory.db, "paused") or since)
     home.paused.unlink(missing_ok=True)
-    say("Learning again. What you typed while paused will never be learned." if since else "Memory was not paused.")
+    say("Learning again, but not from what you typed while paused." if since else "Memory was not paused.")
 
 
 @command("llm memory clear", yes_option)
@@ -3549,8 +3548,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
     if for_good and home.name not in {one.name for one in Home.all()}:
         raise Problem(f"There is no profile “{home.name}”; see: llm memory profiles")
     if for_good:
-        pause = ", and ends its pause" if paused_since(home) else ""
-        say(f"This removes the profile “{home.name}” for good, with its history{pause}: {tilde(real_place(home))}")
+        say(f"This removes the profile “{home.name}” for good, its history and any pause: {tilde(real_place(home))}")
         say("After that, llm memory learn may find again what you have erased with forget, or typed while paused.")
         if not yes:
             click.confirm("Remove it?", abort=True, err=True)
@@ -3612,6 +3610,7 @@ def memory_condense(settings: Settings) -> None:
 
 def learn_each(learner: Learner, model: str, messages: Sequence[Message]) -> None:
     memory, read, failures = learner.memory, 0, list[ModelFailed]()
+    known = {edit.id for edit in waiting_edits(memory)}
     try:
         with click.progressbar(batches(messages), label="Learning", file=sys.stderr) as bar:
             for batch in bar:
@@ -3626,7 +3625,8 @@ def learn_each(learner: Learner, model: str, messages: Sequence[Message]) -> Non
     finally:
         rest = "; to read the rest, run the same command again" if read < len(messages) else ""
         say(f"{read:,} of {counted(len(messages), 'message')} read{rest}")
-        say(f"{counted(len(waiting_edits(memory)), 'edit')} to review: llm memory review")
+        found = len([edit for edit in waiting_edits(memory) if edit.id not in known])
+        say(f"{counted(found, 'edit')} to review: llm memory review" if found else "Nothing new was found.")
     if failures:
         raise failures[-1]
 

@@ -50,6 +50,7 @@ def test_show_says_on_a_first_day_what_is_going_on_and_what_to_do(user: User) ->
     user.run("resume")
     user.types(SAID)
     assert "Learning from 1 message; try again in a few seconds" in user.run("show", **ON)[1]
+    assert "to learn now: llm memory update" in user.run("show", **ON, LLM_MEMORY_UPDATE_INTERVAL="3600")[1]
     user.run("update")
     assert user.run("show", **ON) == (user.profile, "")
     user.run("clear")
@@ -59,6 +60,11 @@ def test_show_says_on_a_first_day_what_is_going_on_and_what_to_do(user: User) ->
     assert "To undo that: llm memory undo 2" in user.run("show", **ON)[1]
     user.run("undo")
     assert SAID in user.run("show", **ON)[0]
+    user.run("load", "-", stdin="# Me\n")
+    user.run("add", "Has a cat")
+    user.run("forget", "cat", "--yes")
+    user.run("review", "--drop", "all")
+    assert user.run("show", **ON)[1].startswith("Nothing is remembered now.")
 
 
 MEANT = {"list": "show", "rm": "forget", "remember": "add", "import": "learn FILE", "export": "show", "off": "pause"}

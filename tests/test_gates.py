@@ -189,7 +189,7 @@ STOPPED: list[tuple[str, str, Edit, dict[str, Any]]] = [
         *("reject", "its line was changed meanwhile", replace("Lives in Porto", "Lives in Rome")),
         {"now": Document(PROFILE.replace("Lives in Porto", "Lives in Faro"))},
     ),
-    ("reject", "the profile says so already", replace("Lives in Porto", "Plays chess"), {}),
+    ("reject", "it is known already, or waits for review", replace("Lives in Porto", "Plays chess"), {}),
     ("hold", "you review everything; you did not type “Milan”", add("Likes opera in Milan"), {"review_all": True}),
     ("hold", "it would take away too much", remove("Plays chess"), {"lately": GONE}),
     ("hold", "the profile is full", add("Likes opera"), {"budget": 100}),

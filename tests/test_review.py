@@ -173,9 +173,9 @@ def test_review_asks_about_one_edit_after_the_other_with_its_quote_date_and_reas
     terminal.type("n\r")
     terminal.expect(r"Lives in Leeds → You must visit Leeds.*Change this\?")
     terminal.type("e\r")
-    terminal.expect(r"The line.*You must visit Leeds")
+    terminal.expect(r"Make it say.*You must visit Leeds")
     terminal.type("\x15# Leeds\r")
-    terminal.expect("can't be a line.*The line")
+    terminal.expect("can't be a line.*Make it say")
     terminal.type("\x15Lives near Leeds\r")
     assert "e," not in terminal.expect(r"- Likes short answers.*Remove this\? \[[a-z,]*\?\]").rpartition("[")[2]
     terminal.type("\r")
