@@ -480,7 +480,7 @@ _ID = r"""(?:(?:ssn|dni|cpf|bsn|nif|bvn|clabe|hetu|curp|cui[tl]|jmbg|oib|cnp|nri
     |kimlik|rodné.číslo|social.(?:sec|ins)\w+|national.ins\w+|burgerservicen\w+|henkilötunnu\w+|αμκα|αφμ|паспорт|주민
     |taj-|תעודת.זהות|(?:passport|account|\bid|\bc[pn][rp]|nhs|pps|ird|medicare|iqama|emirates.id)(?=[ .-]n))"""
 # Behind a name: a sign or "is", or a quotation mark a few words later; or the rest of the sentence.
-_SIGN = r"""(?:["'\]]{0,2}(?:\s?[:=：]{1,2}>?\s{,3}|[是为は]|,?[ ](?=["“„])|,[ ](?=')|[ ](?:is|was)[ :]{1,2})["'`“„«「]?
+_SIGN = r"""(?:["'\]]{0,2}(?:\s?[:=：]{1,2}>?\s{,3}|[是为は]|,[ ](?=["'])|[ ](?:is|was)[ :]{1,2})["'`“„«「]?
     |[^\n"'`“„«「.;]{0,40}(?:[ ](?:is|was|ist|est|es|é|è|:|=)[ ]?|:[ ])["`“„«「])"""
 _END = r"(?:[.!?;][ \n]|[。，]|,(?=[^!-~\s])|\n(?!\n?[a-z\d-]*\d)|\b(?:and|but|or|since|before|after)\b)"
 _GAP = rf"""(?:{_SIGN}|{_SIGN}?(?:(?!{_END})[\s\S]){{0,100}}?(?:(?<![!-~])|(?<=[ ]["'`(*\#])))"""
@@ -552,7 +552,7 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (  # kind, check o
         ((?:[a-zà-ÿ]{3,8}[ ]){11,23}[a-zà-ÿ]{3,8})"""),
     ("a password", bool, rf"""(?:{_NAMES}(?![@-])|{_SETTING})(?:{_SIGN}({_QUOTED}|{_CODES}|{_WORDS})
         |[^\n.,;]{{0,60}}?[ ](?:is|ist|lautet|heißt|est|es|è|é|to|jest|är|er|είναι)[ ]({_CODES})|{_GAP}({_CODES})
-        |[^\n]{{0,100}}?[ ](?:({_STRONG})|["“„]((?=[^"\n]{{0,30}}\d)[^"”\n]{{6,40}})["”]))
+        |[^\n]{{0,100}}?[ ]({_STRONG}))
         |(?<![!-~])({_CODED})[ ](?:as|a|is[ ]my)[ ](?:\w{{1,12}}[ ]){{0,2}}{_NAMES}"""),
     ("a password", bool, rf"{_LOGIN}({_CODES})|app[ ]pass\w+{_GAP}((?:[a-z]{{4}}[ ]){{3}}[a-z]{{4}}\b)"),
     ("a key or token", _random, rf"{_KEY}{_GAP}({_CODED})|(?<![!-~])({_CODED})[ ](?:as|is)[ ](?:\w+[ ]){{0,2}}{_KEY}"),
