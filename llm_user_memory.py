@@ -463,22 +463,22 @@ _PUBLIC = r"""(?:\baaaa[bce]|;base64,|\b(?:sha\d+|h1)[:-]|etag:?[ ](?:w/)?"?|pub
     | -----begin[ ](?:cert|public)[^-]+-----[^-]+ | \bpk\.[\w.-]{20,} | \b(?:pk_(?:live|test)|cus|pi|req)[_-]\w{14,}
     | \b(?:p|verification)=[\w/+-]{30,} | (?:\bgpg:[ ]key|--recv-keys?)[ ]\w+ | \b0x[0-9a-f]{8,40}\b
     | \b(?:tx|hash|transaction)[ :]{1,2}0x\w{64}\b | \b[a-z]{1,6}-(?:[0-9a-f]{8}|[0-9a-f]{17})\b | \b\w{9,30}example\b
-    | \border[a-z .:#]{1,9}[\d -]{9,} | \btest[ ](?:card|number)s?[ ][\d ]{12,19} | \b\w{2,14}[_-]x{8,} | \dx{3}[ ]x{4}
-    | [?&](?![\w-]{0,30}(?:sig|token|key|secret|auth|pass|code|session|appid))\w{1,30}=[^&\s;]{1,300}"""
+    | \border[a-z .:#]{1,9}[\d -]{9,} | \btest[ ](?:card|number)s?[ ][\d ]{12,19} | \b\w{2,14}[_-]x{8,}
+    | \dx{3}[ ]x{4} | [?&](?![\w-]{0,30}(?:sig|token|key|secret|auth|pass|code|session|appid))\w{1,30}=[^&\s;]{1,300}"""
 # What secrets are called, in the languages there are; a dot stands for a space. Not the pin of a plug, no postal code.
 _NAMES = r"""(?:(?<!1)pass?(?:w[a-z]{0,3}[dt]|code|ord)|pass.?phrase|pwd|\bpw|\bmdp|kennwort|schlüssel\b|senha
     |wachtwoord|\bclave|contrase[ñn]a|mot.de.passe|palavra.passe|lösenord|kodeord|adgangskode|salasana|jelsz[aó]
-    |hesl(?:o|a|em|u|om)\b|has[łl](?:o|a|em|u)\b|parol[aă]|lozinka|şifre|mật.khẩu|kata.sandi|\bsandi(?=\W\w*\d)
+    |hesl(?:o|a|em|u|om)\b|has[łl](?:o|a|em|u)\b|parol[aă]|lozinka|şifre|mật.khẩu|kata.sandi|\bsandi(?=\W{1,2}\w*\d)
     |парол[а-я]{1,3}|κωδικ[όού]|密[码碼](?!管理)|パスワード(?!マネ|管理)|비밀번호|비번|암호|סיסמה|รหัสผ่าน|पासवर्ड
-    |\bpsk|requirepass|securestring|(?:كلمة|رمز).(?:ال)?(?:مرور|سر)|رمز.عبور|\bcode.wi-?fi|\bcl[ée]\b|\bww(?!w)
-    |(?:\b(?:wifi|wlan|wpa2?)|recovery|backup|rescue).{1,2}(?:key|codes?|chiave|clave|cl[ée]))"""
-_DOOR = r"""(?:d(?:oo|ö|eu)r|drzwi|larm|antifurto|gate|lock|safe|tresor|tür|haus|port(?:e|a|ail?|al|en)?\b|port(?=kod)
-    |entr.e|garage|immeuble|puerta|caja|cofre|cancello|bram|slot|kluis|kap[uı]|двер|дом[ао]фон|domofon|подъезд|ворот)"""
-_CODE = r"(?:[ck][oó]d(?:e|o|en|et|ice|igo)?(?![ ]postal)|код|κωδικ[^ ]{1,3}|[ck]ombina[a-z]{3,5})(?![a-zа-я])"
-_ID = r"""(?:(?:ssn|dni|cpf|bsn|nif|bvn|clabe|hetu|curp|cui[tl]|jmbg|oib|cnp|nri[ck]|cnic|ktp|cccd|cmnd|tfn|егн|снилс)
-    (?![a-zа-я])|sécu|pesel|aadhaa?r|personn(?:ummer|r)|fødselsn|kennitala|isikuko|c[ée]dula|steuer-?id|sozialvers
-    |kimlik|rodné.číslo|social.(?:sec|ins)\w+|national.ins\w+|burgerservicen\w+|henkilötunnu\w+|αμκα|αφμ|паспорт|주민
-    |taj-|תעודת.זהות|(?:passport|account|\bid|\bc[pn][rp]|nhs|pps|ird|medicare|iqama|emirates.id)(?=[ .-]n))"""
+    |\bpsk|requirepass|securestring|(?:كلمة|رمز).(?:ال)?(?:مرور|سر)|رمز.عبور|\bcl[ée](?![a-zà-ÿ])
+    |\bcode.wi-?fi|\bww(?!w)|(?:\b(?:wifi|wlan|wpa2?)|recovery|backup|rescue).{1,2}(?:key|codes?|chiave|clave|cl[ée]))"""
+_DOOR = r"""(?:d(?:oo|ö|eu)r|drzwi|larm|antifurto|\bgate|\block|\bsafe|tresor|tür|haus|port(?:e|a|ail?|al|en)?\b
+    |port(?=kod)|entr.e|garage|immeuble|puerta|caja|cofre|cancello|bram|slot|kluis|kap[uı]|двер|дом[ао]фон|domofon|подъезд|ворот)"""
+_CODE = r"(?:[ck][oó]d(?:e|o|u|en|et|ice|igo)?(?![ ]postal)|код|κωδικ[^ ]{1,3}|[ck]ombina[a-z]{3,5})(?![a-zа-я])"
+_ID = r"""(?:(?:ssn|dni|cpf|bsn|nif|bvn|clabe|hetu|curp|cui[tl]|jmbg|oib|cnp|nri[ck]|cnic|ktp|cccd|cmnd|егн|снилс)
+    (?![a-zа-я])|sécu(?![a-z])|pesel|aadhaa?r|personn(?:ummer|r)|fødselsn|kennitala|isikuko|c[ée]dula|steuer-?id|sozialvers
+    |kimlik|rodné.číslo|social.(?:sec|ins)\w+|national.insur\w+|burgerservicen\w+|henkilötunnu\w+|αμκα|αφμ|паспорт|주민
+    |תעודת.זהות|(?:passport|account|\bid|\bc[pn][rp]|nhs|pps|ird|medicare|iqama|emirates.id)(?=[ .-]n))"""
 # Behind a name: a sign or "is", or a quotation mark a few words later; or the rest of the sentence.
 _SIGN = r"""(?:["'\]]{0,2}(?:\s?[:=：]{1,2}>?\s{,3}|[是为は]|,[ ](?=["'])|[ ](?:is|was)[ :]{1,2})["'`“„«「]?
     |[^\n"'`“„«「.;]{0,40}(?:[ ](?:is|was|ist|est|es|é|è|:|=)[ ]?|:[ ])["`“„«「])"""
@@ -486,11 +486,10 @@ _END = r"(?:[.!?;][ \n]|[。，]|,(?=[^!-~\s])|\n(?!\n?[a-z\d-]*\d)|\b(?:and|but
 _GAP = rf"""(?:{_SIGN}|{_SIGN}?(?:(?!{_END})[\s\S]){{0,100}}?(?:(?<![!-~])|(?<=[ ]["'`(*\#])))"""
 # No secret: a placeholder, code that fetches it, or what is said about passwords.
 _SAID = r"""(?:[<{%^\[(]|&(?!\w{5})|[?+-][\w ]{0,30}\}|\$(?:[{(]|\w+(?![^\s"']))|\*{3}|x{4}|https?:|convertto
-    |[~.]?/\w+[/.]|\.[*+]|(?:var|local|process|secrets|env|config|settings)\.|[\w.]{0,40}[\w)][(\[<]
-    |(?:\w{2,8}[_-])?your|[\w.]+[._](?:key|token|secret|password)(?![\w!@#-])|in(?:correct|valid)\b
-    |(?:correct|valid)(?![\w-]|[ ]\w)|(?:(?:my|1)?pass(?:word)?|guest|none|null|true|false|changeme|about|from|very
-      |strong|short|long|wrong|easy|empty|safe|same|what|case|still|only|just|good|better
-      |[a-z]{0,12}(?:ed|en|ing|[ai]ble|ory|ive|ly|str))(?![\w!@#-]))"""
+    |[~.]?/\w+[/.]|\.[*+]|(?:var|local|process|secrets|env|config|settings)\.|[\w.]{0,40}[\w)][(\[<]|(?:\w{2,8}[_-])?your
+    |[\w.]+[._](?:key|token|secret|password)(?![\w!@#-])|in(?:correct|valid)\b|(?:correct|valid)(?![\w-]|[ ]\w)
+    |(?:(?:my|1)?pass(?:word)?|guest|none|null|true|false|changeme|about|from|very|strong|short|long|wrong|easy|empty|safe
+      |same|what|case|still|only|just|good|better|[a-z]{0,12}(?:ed|en|ing|[ai]ble|ory|ive|ly|str))(?![\w!@#-]))"""
 _WORD = rf"(?!{_SAID})[!#-&(-_a-~À-ӿ]{{4,100}}(?<![,.;:?)\]}}])"
 # With letters, and digits or signs, but no technique, place in a file, unit, time or date.
 _CODED = rf"""(?=[!#-&(-~à-ӿ]{{0,30}}(?:\d|[a-z][!#$%&*+^][a-z]))(?=[!#-&(-~à-ӿ]{{0,30}}[a-zà-ӿ])
@@ -509,16 +508,16 @@ _LOGIN = r"""(?:(?:(?<![/.\w])(?:log(?:gar?)?[ ]?in|user(?:name)?|admin|root|aut
     |\b(?:mysql|mongo|mosquitto|sshpass|redis)\w*\b[^\n|;]{0,60}?[ ]-[ap]|-\w{0,12}pass)["']?[ ]?["']?"""
 _SETTING = r"""(?:(?:\b|_)pass|[a-z][_-](?:key|token|secret))(?=["'\])]{0,2}\s?[:=]|[ ](?:is[ ])?["']?\S*\d)"""
 _KEY = r"""(?<!public[ _-])(?<!cache[ _-])(?<!pub)(?:key|token|secret|credential|\bpat|auth|\bsig(?:nature)?|appid
-    |токен|ключ|\bcl[ée]|clave|chave|schlüssel|klucz|nyckel|密钥|令牌|トークン|토큰|\blogin|bearer|basic|\bsession
+    |токен|(?<![а-я])ключ|\bcl[ée]|clave|chave|schlüssel|klucz|nyckel|密钥|令牌|トークン|토큰|\blogin|bearer|basic|\bsession
     |\w{0,9}s(?:ession_?|es)?id)(?:_id)?s?(?![a-z])"""
 _NUMBERED = rf"""(?:\b(?:pin|puk)(?:-?{_CODE})?(?:['’]s)?
       (?![a-z]|[ ]\d+[ ](?:of|on|is|to)\b|.{{0,30}}\d[ -](?:d[ií]g|cif|ziff|stell)|[ ]?code.{{0,30}}\d{{5}})
-    |п[иі]н(?:-?код)?|keypad|disarm|geheimzahl|zahlencode|passcode|暗証番号|身份证|пароль|密[码碼]|비밀번호|비번
+    |(?<![а-я])п[иі]н(?:-?код)?(?![а-я])|keypad|disarm|geheimzahl|zahlencode|passcode|暗証番号|身份证|пароль|密[码碼]|비밀번호|비번
     |(?:säkerhets|sicherheits|sikkerheds|veiligheids|security|unlock|access|zugangs|sms|verification)[ -]?{_CODE}
-    |{_DOOR}[^\n.]{{0,60}}?{_CODE}(?:['’]s)?|{_CODE}[^\n.\d]{{0,20}}?{_DOOR}\w*
+    |{_DOOR}(?:(?!{_CODE})[^\n.]){{0,60}}{_CODE}(?:['’]s)?|{_CODE}(?:(?!{_DOOR})[^\n.\d]){{0,20}}{_DOOR}\w*
     |\b(?:the|der|le)[ ]code\b(?=[ ](?:is|ist|est)[ ]\d|:)|(?:backup|recovery)[ -]codes?|digicode|\bnip(?=[ ]de)
     |\bcode[ ](?:fürs?|zum|zur|van)|\bc[oó]d\w+[ ]de[ ](?:recup|respal|secour)\w+|आधार[ ]नंबर|マイナンバー(?!カード|制度)
-    |\b{_ID}(?:[ ]n(?:[or]\b\.?|umber))?)"""
+    |(?<![a-zа-я]){_ID}(?:[ ]n(?:[or]\b\.?|umber))?)"""
 SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (  # kind, check of what was typed, and pattern
     ("a private key", bool, r"""-----begin[ ][a-z ]{0,30}private[ ]key[^-]{0,9}-----(?:\s|\\[rn])*
         [\w+/=][^-]+(?:-(?!----)[^-]*)*(?:-----end[^-]{0,40}-----)?
@@ -548,7 +547,7 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (  # kind, check o
         |\b(?:recovery|wallet|trezor|ledger|12|24)[ -](?:words|wörter|recovery|backup))[^.\n]{0,50}?
         (?:[ ](?:is|es|est|ist|è|é)[ ]|[:?]\s|\n|[ ](?=1[.):]|(?:[a-zà-ÿ]{3,8}[ ]){11}))(?:1[.):]?[ ])?
         ((?:[a-zà-ÿ]{3,8},?[ \n](?:\d\d?[.):]?[ ])?){5,23}[a-zà-ÿ]{3,8})
-        |(?:ledger|trezor|metamask|wallet|cartera|кошел|지갑)[^\n]{0,90}?(?:[:?.\n]\s?|(?<![!-~])[ ])
+        |(?:ledger|trezor|metamask|wallet|cartera|кошел|지갑)[^\n]{0,90}?(?:[:?\n]\s?|(?<![!-~])[ ])
         ((?:[a-zà-ÿ]{3,8}[ ]){11,23}[a-zà-ÿ]{3,8})"""),
     ("a password", bool, rf"""(?:{_NAMES}(?![@-])|{_SETTING})(?:{_SIGN}({_QUOTED}|{_CODES}|{_WORDS})
         |[^\n.,;]{{0,60}}?[ ](?:is|ist|lautet|heißt|est|es|è|é|to|jest|är|er|είναι)[ ]({_CODES})|{_GAP}({_CODES})
@@ -751,7 +750,7 @@ def merge(base: str, ours: str, theirs: str) -> str:
     """Merge two descendants of a text line by line. Where both changed the same lines, both stay."""
     import difflib
 
-    if base in {ours, theirs}:
+    if base in {ours, theirs} or ours == theirs:
         return theirs if base == ours else ours
     lines, mine, other = ([line.removesuffix("\n") + "\n" for line in split_lines(t)] for t in (base, ours, theirs))
     kept = set(range(len(lines)))  # by both
@@ -1033,41 +1032,45 @@ class History(NamedTuple):
 
         def make(text: str) -> str:
             for version in sorted(versions, reverse=True):
-                before, text = text, self._without(self.find(number=version), text, stays)
+                before, text = text, self._without(self.find(number=version), text, stays, undone)
                 undone.extend([version] if text != before else [])
             return text
 
         sql = "update versions set undoes = ? where id = ?"
         return self.get(self.change("undo", make, lambda new: self.db.execute(sql, [json.dumps(undone), new]))), stays
 
-    def _without(self, version: int, text: str, stays: list[tuple[Version, Change]]) -> str:
-        """Return a text without what a version changed, and add to ``stays`` what a later one has changed again."""
+    def _without(self, version: int, text: str, stays: list[tuple[Version, Change]], taken: Sequence[int]) -> str:
+        """Return a text without what a version changed; add to ``stays`` what later ones have changed again."""
         now, changes = Document(text), self.changes(version - 1, version)
         known = [change for change in changes if FORGOTTEN not in change]
         if changes and not known:
             return text
         old, new = (Document(self.text(number)) for number in (version - 1, version))
         prose = {line for line, fact, _ in old.sayings if fact} - {old.lines[item.line] for item in old.items}
-        undone = self.undone()
+        undone, again = self.undone(), {one.after for one in known if self._is_again(one.after, version, taken)}
         # A version that took prose (clear, load, rollback) is undone by a merge, not fact by fact.
-        if version not in undone and (text == new.text or prose - set(new.lines)):
+        if version not in undone and ((text == new.text and not again) or prose - set(new.lines)):
             return merge(new.text, text, old.text)
         for change in known:
-            item, periods = now.find(change.after, change.section), self.periods(change.after)
-            came = self.get(next((since for since, until in periods if until is None), version))
-            if came and came.id > version > max(came.undoes, default=0) and came.author != "rollback":
-                item = None  # the same line again, of a later version
-            if item and change.before and not now.has(change.before):
+            item = None if change.after in again else now.find(change.after, change.section)
+            if item and change.before and not now.remove(item).has(change.before):
                 now = now.replace(item, change.before)
             elif item:
                 now = now.remove(item)
             elif change.after:
-                gone_in = max((until for _, until in periods if until and until not in undone), default=0)
+                gone_in = max({until or 0 for _, until in self.periods(change.after)} - undone, default=0)
                 later = self.get(gone_in) if gone_in > version else None
                 stays += [(later, again) for again in later.changes if again.before == change.after] if later else []
             elif version not in undone and not now.has(change.before):
                 now = now.add(change.section, change.before, new_section=True)
         return now.text
+
+    def _is_again(self, fact: str, version: int, taken: Sequence[int]) -> bool:
+        """Tell whether a fact stands here because a later version, none of those ``taken`` back, has it again."""
+        came = self.get(next((since for since, until in self.periods(fact) if until is None), version))
+        if not came or came.id in taken or came.author == "rollback":
+            return False
+        return came.id > version > max(came.undoes, default=0)
 
     def latest(self) -> int:
         return int(value(self.db, "select max(id) from versions") or 0)
@@ -1158,7 +1161,7 @@ class History(NamedTuple):
         found, text = list[int](), self.text(self.latest())
         sql = "select id from versions where author not in ('undo', 'forget', 'unknown') order by id desc"
         for number in (row["id"] for row in rows(self.db, sql)):
-            before, text = text, self._without(number, text, [])
+            before, text = text, self._without(number, text, [], found)
             if text != before:  # else nothing of it is left
                 found.append(number)
             if len(found) == count:
@@ -2917,7 +2920,7 @@ a  make it and the rest     d  drop it and the rest
 e  reword it (not removals) q  quit; the rest keeps waiting
 Enter  skip it"""
 RETRY = "To try again (for another model, put LLM_MEMORY_MODEL=NAME in front): llm memory update"
-LLM_KEEPS = "llm's own log, {}, keeps your conversations, with the profile; to continue one sends it again."
+LLM_KEEPS = "llm's own log, {}, keeps your conversations, with the profile; continuing one sends it again."
 
 
 def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None:
@@ -2977,7 +2980,7 @@ class _Group(click.Group):
             if at_terminal(sys.stdin):
                 raise
             options = {"review": "--accept IDS, or --drop IDS", "clear": "--purge --yes"}
-            message = f"Can't ask, as the input is no terminal; add {options.get(str(ctx.invoked_subcommand), '--yes')}"
+            message = f"Can't ask: stdin is not a terminal; add {options.get(str(ctx.invoked_subcommand), '--yes')}"
         except click.UsageError as error:  # which may name a file
             raise click.UsageError(printable(error.format_message()), error.ctx) from error
         except BrokenPipeError:
@@ -3037,10 +3040,9 @@ def open_memory(home: Home | None = None, *, looking: bool = False) -> Iterator[
     """Open a profile, the one in use if none is named; ``looking`` creates none, but records what others did."""
     home = home or Home.in_use()[-1]
     say(near_name(home))
-    is_there = any(path.exists() for path in (home.profile, home.database, home.journal))
-    with Memory(home, create=is_there or not looking) as memory:
+    with Memory(home, create=not looking or home.directory.is_dir()) as memory:
         try:
-            if looking and is_there:
+            if looking and home.directory.is_dir():
                 memory.history.settle()
         except (Problem, OSError, sqlite3.OperationalError) as error:
             say(f"Changes by other programs are not included: {in_words(error)}")
@@ -3123,7 +3125,7 @@ def memory_path() -> None:
 
 @command("LLM_MEMORY_PROFILE=work llm memory profiles", json_option)
 def memory_profiles() -> Any:
-    "List profiles and how many facts each has; * is in use"
+    "List profiles with their number of facts"
     found: list[dict[str, Any]] = []
     for home in {home.name: home for home in (*Home.all(), *Home.in_use())}.values():
         in_use, facts = home.name in [one.name for one in Home.in_use()], None
@@ -3226,7 +3228,7 @@ def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: 
             for line in filter(None, [periods_of(hit), hit["quote"] and f"“{hit['quote']}”"]):
                 write(line, "    ", dim=True)
     if not found:
-        more = "Forgotten messages are left out." if chats else f"Try also: llm memory search --chats {text}"
+        more = "Forgotten messages are left out." if chats else "Try also: llm memory search --chats QUERY"
         say(f"Nothing was found. {more}")
     return found
 
@@ -3524,7 +3526,7 @@ def memory_pause() -> None:
     home.create()
     if not paused_since(home):
         write_private(home.paused, b"")
-    say(f"Paused (profile {home.name}): until llm memory resume it is still sent, but what you type is not learned.")
+    say(f"Paused: profile {home.name} is still sent, but nothing you type is learned until llm memory resume.")
 
 
 @command("llm memory resume", never_asks)
@@ -3556,8 +3558,9 @@ def memory_clear(for_good: bool, yes: bool) -> None:
         say(f"Removed. {LLM_KEEPS.format(tilde(home.logs))}")
     else:
         with open_memory() as memory:
+            check_writable(home)
             if waiting := waiting_messages(memory):
-                say(f"{counted(waiting, 'message')} that waited will not be learned.")
+                say(f"{counted(waiting, 'message')} that waited will not be learned from.")
             set_state(memory.db, "cleared", memory.now().isoformat())  # nothing typed until now is
             report(memory, memory.history.overwrite("clear", ""))
 
@@ -3649,11 +3652,10 @@ def memory_learn(settings: Settings, /, files: Any, model: str, dry_run: bool, y
     check_learning(Home.in_use()[-1], settings)
     model, notes = chosen_model(settings, model), list[tuple[str, str, str]]()
     for file in files:
-        path = str(getattr(file, "name", "-"))  # of stdin it may be a number, with PYTHONUNBUFFERED
+        path = re.sub(r"\A-\Z", "stdin", str(getattr(file, "name", "-")))  # a number, with PYTHONUNBUFFERED
         changed = os.path.getmtime(path) if os.path.isfile(path) else time.time()
         at = dt.datetime.fromtimestamp(changed, dt.timezone.utc).isoformat()
-        name = printable(os.path.basename(path)) if os.path.isfile(path) else "piped notes"
-        notes.append((name, text_of(file).removeprefix("\ufeff"), at))
+        notes.append((printable(os.path.basename(path)), text_of(file).removeprefix("\ufeff"), at))
     with open_memory(looking=dry_run) as memory:
         messages, skipped = note_messages(memory, notes) if files else past_messages(memory, **which)
         if reasons := ", ".join(f"{count:,} {reason}" for reason, count in skipped.items() if count):
@@ -3726,9 +3728,8 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         sums = "select model, count(*) as requests, sum(read) as read, sum(written) as written from requests"
         this_month = "where at >= ? and outcome != 'failed' group by model order by sum(read + written) desc"
         costs = rows(db, f"{sums} {this_month}", f"{now:%Y-%m}")
-        whose = f" for {home.name}" if len(Home.all()) > 1 else ""
-        said = "this month{} {} to {model}, {read:,} tokens read, {written:,} written"
-        yield "costs", costs, "\n".join(said.format(whose, counted(one["requests"], "request"), **one) for one in costs)
+        said = "this month {} to {model}, {read:,} tokens read, {written:,} written"
+        yield "costs", costs, "\n".join(said.format(counted(one["requests"], "request"), **one) for one in costs)
         why = [row["why"] for row in rows(db, "select distinct why from turns where state = 'pending' and why != ''")]
         problems += [f"{reason}. {RETRY}" for reason in why]
         problems += [call_failure(memory), get_state(db, "worker_failed")]

@@ -315,10 +315,18 @@ def test_what_a_model_is_thinking_about_when_the_profile_is_cleared_is_not_learn
 def test_clearing_says_what_it_leaves_unlearned_which_no_longer_waits(user: User) -> None:
     user.types("I have a dog")
     said = user.run("clear")[1]
-    assert said == "1 message that waited will not be learned.\nThere was nothing to change.\n"
+    assert said == "1 message that waited will not be learned from.\nThere was nothing to change.\n"
     assert "Learning from" not in user.run("show")[1]
     assert "Waiting" not in user.run("status")[0]
     user.types("I play the cello")
+    assert "Waiting      1 message" in user.run("status")[0]
+
+
+def test_a_clear_that_fails_leaves_what_waits(user: User) -> None:
+    user.run("add", "Has a dog")
+    user.types("I play the cello")
+    user.places.profile.chmod(0o400)
+    assert "read-only" in user.run("clear", code=1)[1]
     assert "Waiting      1 message" in user.run("status")[0]
 
 

@@ -207,7 +207,7 @@ def test_notes_are_learned_from_in_the_same_way_and_never_twice(here: User) -> N
     assert found(here) == ["+ I speak Welsh"]
     learn(here, "-", stdin="I have a parrot")
     assert found(here)[1:] == ["+ I have a parrot"]
-    assert "it was found in piped notes" in here.run("review", stdin="\nq\n")[1]
+    assert "it was found in stdin" in here.run("review", stdin="\nq\n")[1]
 
 
 def test_a_dry_run_in_a_new_profile_does_not_make_it(here: User) -> None:

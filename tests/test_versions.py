@@ -463,6 +463,31 @@ def test_undo_in_a_profile_that_is_not_there_does_not_make_it(user: User) -> Non
     assert "work" not in user.run("profiles")[0]
 
 
+def test_undo_of_a_spelling_brings_the_old_one_back(user: User) -> None:
+    add(user, "Works at ikea")
+    user.types("I work at IKEA")
+    user.learns(f"REPLACE | {user.id_of('Works at ikea')} | Works at IKEA | I work at IKEA")
+    add(user, "Has a cat")
+    user.run("undo", "2")
+    assert user.facts == ["Works at ikea", "Has a cat"]
+
+
+def test_undo_of_what_was_added_undone_and_added_again_leaves_it(user: User) -> None:
+    add(user, "Likes tea")
+    user.run("undo")
+    add(user, "Likes tea")
+    assert "Nothing of version 1 is left to undo" in user.run("undo", "1")[1]
+    assert user.facts == ["Likes tea"]
+
+
+def test_undo_of_several_takes_a_line_back_that_came_more_than_once(user: User) -> None:
+    add(user, "Likes tea")
+    user.run("clear")
+    add(user, "Has a cat", "Likes tea")
+    user.run("undo", "1", "2", "4")
+    assert user.facts == ["Has a cat"]
+
+
 def test_undo_passes_over_a_version_of_which_nothing_is_left(user: User) -> None:
     add(user, "Has a cat")
     add(user, "Likes tea")
