@@ -469,27 +469,28 @@ _PUBLIC = r"""(?:\baaaa[bce]|;base64,|\b(?:sha\d+|h1)[:-]|etag:?[ ](?:w/)?"?|pub
 _NAMES = r"""(?:(?<!1)pass?(?:w[a-z]{0,3}[dt]|code|ord)|pass.?phrase|pwd|\bpw|\bmdp|kennwort|schlüssel\b|senha
     |wachtwoord|\bclave|contrase[ñn]a|mot.de.passe|palavra.passe|lösenord|kodeord|adgangskode|salasana|jelsz[aó]
     |hesl(?:o|a|em|u|om)\b|has[łl](?:o|a|em|u)\b|parol[aă]|lozinka|şifre|mật.khẩu|kata.sandi|\bsandi(?=\W{1,2}\w*\d)
-    |парол[а-я]{1,3}|κωδικ[όού]|密[码碼](?!管理)|パスワード(?!マネ|管理)|비밀번호|비번|암호|סיסמה|รหัสผ่าน|पासवर्ड
-    |\bpsk|requirepass|securestring|(?:كلمة|رمز).(?:ال)?(?:مرور|سر)|رمز.عبور|\bcl[ée](?![a-zà-ÿ])
-    |\bcode.wi-?fi|\bww(?!w)|(?:\b(?:wifi|wlan|wpa2?)|recovery|backup|rescue).{1,2}(?:key|codes?|chiave|clave|cl[ée]))"""
+    |парол[а-я]{1,3}|κωδικ[όού]|密[码碼](?!管理)|パスワード(?!マネ|管理)|비밀번호|비번|암호|סיסמה|รหัสผ่าน|पासवर्ड|\bpsk|requirepass
+    |securestring|(?:كلمة|رمز).(?:ال)?(?:مرور|سر)|رمز.عبور|\bcl[ée](?![a-zà-ÿ])|\bcode.wi-?fi|\bww(?!w)
+    |(?:\b(?:wifi|wlan|wpa2?)|recovery|backup|rescue).{1,2}(?:key|codes?|chiave|clave|cl[ée]))"""
 _DOOR = r"""(?:d(?:oo|ö|eu)r|drzwi|larm|antifurto|\bgate|\block|\bsafe|tresor|tür|haus|port(?:e|a|ail?|al|en)?\b
-    |port(?=kod)|entr.e|garage|immeuble|puerta|caja|cofre|cancello|bram|slot|kluis|kap[uı]|двер|дом[ао]фон|domofon|подъезд|ворот)"""
+    |port(?=kod)|entr.e|garage|immeuble|puerta|caja|cofre|cancello|bram|slot|kluis|kap[uı]|двер
+    |дом[ао]фон|domofon|подъезд|ворот)"""
 _CODE = r"(?:[ck][oó]d(?:e|o|u|en|et|ice|igo)?(?![ ]postal)|код|κωδικ[^ ]{1,3}|[ck]ombina[a-z]{3,5})(?![a-zа-я])"
 _ID = r"""(?:(?:ssn|dni|cpf|bsn|nif|bvn|clabe|hetu|curp|cui[tl]|jmbg|oib|cnp|nri[ck]|cnic|ktp|cccd|cmnd|егн|снилс)
-    (?![a-zа-я])|sécu(?![a-z])|pesel|aadhaa?r|personn(?:ummer|r)|fødselsn|kennitala|isikuko|c[ée]dula|steuer-?id|sozialvers
-    |kimlik|rodné.číslo|social.(?:sec|ins)\w+|national.insur\w+|burgerservicen\w+|henkilötunnu\w+|αμκα|αφμ|паспорт|주민
-    |תעודת.זהות|(?:passport|account|\bid|\bc[pn][rp]|nhs|pps|ird|medicare|iqama|emirates.id)(?=[ .-]n))"""
+    (?![a-zа-я])|sécu(?![a-z])|pesel|aadhaa?r|personn(?:ummer|r)|fødselsn|kennitala|isikuko|c[ée]dula|steuer-?id
+    |sozialvers|kimlik|rodné.číslo|social.(?:sec|ins)\w+|national.insur\w+|burgerservicen\w+|henkilötunnu\w+|αμκα|αφμ
+    |паспорт|주민|תעודת.זהות|(?:passport|account|\bid|\bc[pn][rp]|nhs|pps|ird|medicare|iqama|emirates.id)(?=[ .-]n))"""
 # Behind a name: a sign or "is", or a quotation mark a few words later; or the rest of the sentence.
 _SIGN = r"""(?:["'\]]{0,2}(?:\s?[:=：]{1,2}>?\s{,3}|[是为は]|,[ ](?=["'])|[ ](?:is|was)[ :]{1,2})["'`“„«「]?
     |[^\n"'`“„«「.;]{0,40}(?:[ ](?:is|was|ist|est|es|é|è|:|=)[ ]?|:[ ])["`“„«「])"""
 _END = r"(?:[.!?;][ \n]|[。，]|,(?=[^!-~\s])|\n(?!\n?[a-z\d-]*\d)|\b(?:and|but|or|since|before|after)\b)"
 _GAP = rf"""(?:{_SIGN}|{_SIGN}?(?:(?!{_END})[\s\S]){{0,100}}?(?:(?<![!-~])|(?<=[ ]["'`(*\#])))"""
 # No secret: a placeholder, code that fetches it, or what is said about passwords.
-_SAID = r"""(?:[<{%^\[(]|&(?!\w{5})|[?+-][\w ]{0,30}\}|\$(?:[{(]|\w+(?![^\s"']))|\*{3}|x{4}|https?:|convertto
-    |[~.]?/\w+[/.]|\.[*+]|(?:var|local|process|secrets|env|config|settings)\.|[\w.]{0,40}[\w)][(\[<]|(?:\w{2,8}[_-])?your
+_SAID = r"""(?:[<{%^\[(]|&(?!\w{5})|[?+-][\w ]{0,30}\}|\$(?:[{(]|\w+(?![^\s"']))|\*{3}|x{4}|https?:|convertto|\.[*+]
+    |[~.]?/\w+[/.]|(?:var|local|process|secrets|env|config|settings)\.|[\w.]{0,40}[\w)][(\[<]|(?:\w{2,8}[_-])?your
     |[\w.]+[._](?:key|token|secret|password)(?![\w!@#-])|in(?:correct|valid)\b|(?:correct|valid)(?![\w-]|[ ]\w)
-    |(?:(?:my|1)?pass(?:word)?|guest|none|null|true|false|changeme|about|from|very|strong|short|long|wrong|easy|empty|safe
-      |same|what|case|still|only|just|good|better|[a-z]{0,12}(?:ed|en|ing|[ai]ble|ory|ive|ly|str))(?![\w!@#-]))"""
+    |(?:(?:my|1)?pass(?:word)?|guest|none|null|true|false|changeme|about|from|very|strong|short|long|wrong|easy|empty
+      |safe|same|what|case|still|only|just|good|better|[a-z]{0,12}(?:ed|en|ing|[ai]ble|ory|ive|ly|str))(?![\w!@#-]))"""
 _WORD = rf"(?!{_SAID})[!#-&(-_a-~À-ӿ]{{4,100}}(?<![,.;:?)\]}}])"
 # With letters, and digits or signs, but no technique, place in a file, unit, time or date.
 _CODED = rf"""(?=[!#-&(-~à-ӿ]{{0,30}}(?:\d|[a-z][!#$%&*+^][a-z]))(?=[!#-&(-~à-ӿ]{{0,30}}[a-zà-ӿ])
@@ -1588,7 +1589,8 @@ def past_prompts(home: Home) -> Iterator[Message]:
 
 
 def journal_entries(home: Home) -> list[dict[str, Any]]:
-    """Return the lines that no learner has taken in for good, oldest first; ``{}`` for what can't be read."""
+    """Return the lines that no learner has taken in for good, oldest first; one that can't be read is a failure."""
+    wrong = {"failed": f"A line of {tilde(home.journal)} could not be read"}
     text, found = (read_own(home.old_journal) or "") + (read_own(home.journal) or ""), list[dict[str, Any]]()
     # Not at line ends alone: where a full disk has cut a line short, the next one stands behind it.
     for part in filter(str.strip, re.split(r'\n|(?=\{")', text)):
@@ -1597,12 +1599,12 @@ def journal_entries(home: Home) -> list[dict[str, Any]]:
             is_sound = 0 <= int(entry.get("length") or 0) < 10**9 and str(entry.get("id")).isascii()
         except (ValueError, TypeError, AttributeError, OverflowError):
             is_sound = False
-        found.append(entry if is_sound else {})
+        found.append(entry if is_sound else wrong)
     return sorted(found, key=lambda entry: str(entry.get("at")))
 
 
 def call_failure(memory: Memory) -> str:
-    entries = [entry for entry in journal_entries(memory.home) if entry]
+    entries = journal_entries(memory.home)
     return str(entries[-1].get("failed", "")) if entries else get_state(memory.db, "call_failed")
 
 
@@ -1630,8 +1632,6 @@ def take_in(memory: Memory) -> bool:
             row |= {"model": note.get("model") or turn.model, "review": int(bool(note.get("review")))}
             db["turns"].insert(row | {"state": "gone" if start is None else "pending"}, ignore=True)
         set_state(db, "call_failed", call_failure(memory))
-        if unreadable := journal_entries(home).count({}):
-            set_state(db, "unreadable", unreadable)
     home.old_journal.unlink(missing_ok=True)
     if read_own(home.journal, 1) is not None:
         os.replace(home.journal, home.old_journal)
@@ -1831,7 +1831,7 @@ def read_messages(home: Home, turns: Iterable[Mapping[str, Any]], longest: int =
 
 
 def retry(memory: Memory) -> None:
-    memory.db.execute("delete from state where key in ('condensed', 'unreadable')")
+    memory.db.execute("delete from state where key = 'condensed'")
     memory.db.execute("update requests set outcome = 'retried' where outcome = 'form'")
     memory.db.execute("update turns set state = 'pending', attempts = 0, due = 0 where state in ('pending', 'aside')")
 
@@ -3133,7 +3133,7 @@ def memory_profiles() -> Any:
             facts = len(Document(read_profile(home.profile)).items)
         found.append({"name": home.name, "in_use": in_use, "facts": facts})
         size = "can't be read" if facts is None else counted(facts, "fact")
-        write(f"{'*' if in_use else ' '} {home.name:<12}  {size}")
+        write(f"{'*' if in_use else ' '} {home.name:<12}  {size}{', paused' if paused_since(home) else ''}")
     return found
 
 
@@ -3559,9 +3559,11 @@ def memory_clear(for_good: bool, yes: bool) -> None:
     else:
         with open_memory() as memory:
             check_writable(home)
+            memory.db.execute("update turns set state = 'pending' where state = 'aside'")
             if waiting := waiting_messages(memory):
                 say(f"{counted(waiting, 'message')} that waited will not be learned from.")
             set_state(memory.db, "cleared", memory.now().isoformat())  # nothing typed until now is
+            memory.db.execute("update turns set state = 'done' where state = 'pending'")
             report(memory, memory.history.overwrite("clear", ""))
 
 
@@ -3652,7 +3654,7 @@ def memory_learn(settings: Settings, /, files: Any, model: str, dry_run: bool, y
     check_learning(Home.in_use()[-1], settings)
     model, notes = chosen_model(settings, model), list[tuple[str, str, str]]()
     for file in files:
-        path = re.sub(r"\A-\Z", "stdin", str(getattr(file, "name", "-")))  # a number, with PYTHONUNBUFFERED
+        path = re.sub(r"\A-\Z", "stdin", str(getattr(file, "name", "-")))  # that of stdin may be a number
         changed = os.path.getmtime(path) if os.path.isfile(path) else time.time()
         at = dt.datetime.fromtimestamp(changed, dt.timezone.utc).isoformat()
         notes.append((printable(os.path.basename(path)), text_of(file).removeprefix("\ufeff"), at))
@@ -3710,7 +3712,7 @@ def setup_rows(home: Home, settings: Settings, problems: list[str]) -> Iterator[
 def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterator[tuple[str, Any, str]]:
     with open_memory(home, looking=True) as memory:
         db, now = memory.db, memory.now()
-        last = next(iter(memory.history.versions(1, "author = 'worker'")), None)
+        last = next(iter(memory.history.versions(1, "author in ('worker', 'review', 'tool')")), None)
         known = last and {"at": last.at, "version": last.id}
         yield "last_learned", known, local_date(last.at, TO_THE_MINUTE) if last else ""
         pending = waiting_messages(memory)
@@ -3733,8 +3735,6 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         why = [row["why"] for row in rows(db, "select distinct why from turns where state = 'pending' and why != ''")]
         problems += [f"{reason}. {RETRY}" for reason in why]
         problems += [call_failure(memory), get_state(db, "worker_failed")]
-        if unreadable := int(get_state(db, "unreadable") or 0):
-            problems.append(f"{counted(unreadable, 'line')} of {tilde(home.journal)} could not be read")
         yield "failing", bool(get_state(db, "failing") and (why or aside)), ""
         model = None if why else llm.get_model(chosen_model(settings))  # what has failed is told already
         if model and model.needs_key and not llm.get_key(alias=model.needs_key, env=model.key_env_var):
@@ -3761,7 +3761,7 @@ def memory_status(settings: Settings) -> Any:
         write(line, fg=colour, bold=True)
     for problem in problems:
         write(for_profile(problem, home.name), "Problem      ", fg="red")
-    labels = {"last_learned": "Learned", "pending": "Waiting", "costs": "Cost", "worker": "Background"}
+    labels = {"pending": "Waiting", "costs": "Cost", "worker": "Background"}
     for name, known, text in found:
         label = labels.get(name, name.replace("_", " ").capitalize())
         for at, line in enumerate(text.splitlines() if known else ()):

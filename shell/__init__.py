@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 # -- shells ------------------------------------------------------------------
 
 PATIENCE = 10.0  # seconds that a shell gets to start and to answer
-
 _MARK = "=== llm-user-memory ==="
 
 

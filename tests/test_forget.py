@@ -11,7 +11,7 @@ import pytest
 from conftest import PROFILE, User, in_the_moment
 
 import llm_user_memory as memory
-from llm_user_memory import Document, Edit, ModelFailed, Problem, saying
+from llm_user_memory import Document, Edit, ModelFailed, Problem, Reply, saying
 
 # Gone
 
@@ -320,6 +320,22 @@ def test_clearing_says_what_it_leaves_unlearned_which_no_longer_waits(user: User
     assert "Waiting" not in user.run("status")[0]
     user.types("I play the cello")
     assert "Waiting      1 message" in user.run("status")[0]
+
+
+def test_clearing_ends_what_failed_to_be_learned(user: User) -> None:
+    def down(model: str, request: str) -> Reply:
+        raise ModelFailed("the service is down")
+
+    user.types("I have a dog")
+    user.learns(down)
+    user.types("I play the cello")
+    with contextlib.closing(sqlite3.connect(user.places.database, isolation_level=None)) as db:
+        db.execute("update turns set state = 'aside'")
+    assert "service is down" in user.run("status")[0]
+    assert "2 messages that waited" in user.run("clear")[1]
+    assert not re.search("service is down|Set aside|Waiting", user.run("status")[0])
+    user.run("update", "--retry")
+    assert user.facts == []
 
 
 def test_a_clear_that_fails_leaves_what_waits(user: User) -> None:

@@ -177,7 +177,7 @@ def test_a_model_that_fails_is_told_by_status_alone(user: User) -> None:
 
 def test_status_tells_when_something_was_learned_last(user: User) -> None:
     user.has_learned("Has a boat", "I have a boat")
-    assert re.search(r"Learned +20\d\d-", user.run("status")[0])
+    assert re.search(r"Last learned +20\d\d-", user.run("status")[0])
     assert "Has a boat" not in user.run("status", "--json")[0]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -176,6 +177,8 @@ def test_profiles_are_listed_with_their_facts(user: User) -> None:
     assert (default, work) == ("* default 0 facts", "* work 1 fact")
     default, work = json.loads(user.run("profiles", "--json")[0])
     assert (default["in_use"], work["in_use"], work["facts"]) == (True, False, 1)
+    user.run("pause", **AT_WORK)
+    assert re.search("default +0 facts\n.*work +1 fact, paused\n", user.run("profiles")[0])
 
 
 def test_a_named_profile_is_readable_by_its_owner_only_even_if_it_is_the_first(user: User) -> None:

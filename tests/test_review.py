@@ -227,6 +227,7 @@ def test_review_accepts_and_drops_by_id_without_asking(user: User) -> None:
     assert user.facts == ["Lives in Leeds", "Likes short answers", "Always wants tea"]
     assert user.authors[-1] == "review"
     assert "accepted by you" in user.run("why", "tea")[0]
+    assert re.search(r"Last learned +20\d\d-", user.run("status")[0])
     assert "There is nothing to review." in user.run("review")[1]
     user.has_to_review(ADD)
     assert "nothing to change" in user.run("review", "--accept", "all")[1], "it was made already"

@@ -180,6 +180,7 @@ SECRETS: dict[str, tuple[str, str]] = {
     "made a secure string": ('ConvertTo-SecureString "{}" -AsPlainText', "P!ckled" + "Beet_90"),
     "of a server's settings": ("requirepass {}\nmaxmemory 512mb", "a2d7c38646c2550" + "92894d042d097"),
     "before its name": ("I type {} as my password and it says wrong", "Gr4vel-" + "Path-88"),
+    "the first behind is": ("a senha do wordpress é {} e o usuário é editor2", "Girassol" + "_55x"),
     "behind is, not before": ("enable password on sw-core-02 is {}, rotate it", "N0rthw1" + "nd!x7"),
     "of a mail account": ("s.login('jo@mail.example', '{}')", "xkqz ptwm" + " aeri ovdn"),
     "key of a network, in digits": ("WLAN-Schlüssel {}, WPA2", "9844 0741 1587" + " 7938 4620"),
