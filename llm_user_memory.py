@@ -119,6 +119,7 @@ class Settings:
         is_on = given in {"system", "prompt"} or read("AUTO", False, False)
         self.auto = ("prompt" if given == "prompt" else "system") if is_on else ""  # where it is sent; "": nowhere
         self.auto_off = bool(given) and not self.auto  # the shell function is there, but switched off for this call
+        self.profiles = (environ.get("LLM_MEMORY_PROFILE") or DEFAULT_PROFILE).casefold().replace(" ", "").split("+")
         self.line = environ.get("LLM_MEMORY_LINE", "")  # as the user typed it; "" where the shell keeps none
         self.disabled: bool = read("DISABLED", False, True)
         self.updates: bool = read("UPDATES", True, False)
@@ -219,10 +220,10 @@ def tilde(path: pathlib.Path) -> str:
     return str(path)
 
 
-def for_shell(path: pathlib.Path) -> str:
+def for_shell(word: object) -> str:
     import shlex
 
-    return shlex.quote(str(path))
+    return shlex.quote(str(word))
 
 
 def utc_now() -> dt.datetime:
@@ -472,9 +473,8 @@ _NAMES = r"""(?:(?<!1)pass?(?:w[a-z]{0,3}[dt]|code|ord)|pass.?phrase|pwd|\bpw|\b
     |парол[а-я]{1,3}|κωδικ[όού]|密[码碼](?!管理)|パスワード(?!マネ|管理)|비밀번호|비번|암호|סיסמה|รหัสผ่าน|पासवर्ड|\bpsk|requirepass
     |securestring|(?:كلمة|رمز).(?:ال)?(?:مرور|سر)|رمز.عبور|\bcl[ée](?![a-zà-ÿ])|\bcode.wi-?fi|\bww(?!w)
     |(?:\b(?:wifi|wlan|wpa2?)|recovery|backup|rescue).{1,2}(?:key|codes?|chiave|clave|cl[ée]))"""
-_DOOR = r"""(?:d(?:oo|ö|eu)r|drzwi|larm|antifurto|\bgate|\block|\bsafe|tresor|tür|haus|port(?:e|a|ail?|al|en)?\b
-    |port(?=kod)|entr.e|garage|immeuble|puerta|caja|cofre|cancello|bram|slot|kluis|kap[uı]|двер
-    |дом[ао]фон|domofon|подъезд|ворот)"""
+_DOOR = r"""(?:d(?:oo|ö|eu)r|drzwi|larm|furto|\b(?:gate|lock|safe)|tresor|tür|haus|port(?:(?:en?|al?|ail?)?\b|(?=kod))
+    |entr.e|garage|immeuble|puerta|caja|cofre|cancello|bram|slot|kluis|kap[uı]|двер|дом[ао]фон|domofon|подъезд|ворот)"""
 _CODE = r"(?:[ck][oó]d(?:e|o|u|en|et|ice|igo)?(?![ ]postal)|код|κωδικ[^ ]{1,3}|[ck]ombina[a-z]{3,5})(?![a-zа-я])"
 _ID = r"""(?:(?:ssn|dni|cpf|bsn|nif|bvn|clabe|hetu|curp|cui[tl]|jmbg|oib|cnp|nri[ck]|cnic|ktp|cccd|cmnd|егн|снилс)
     (?![a-zа-я])|sécu(?![a-z])|pesel|aadhaa?r|personn(?:ummer|r)|fødselsn|kennitala|isikuko|c[ée]dula|steuer-?id
@@ -497,7 +497,6 @@ _CODED = rf"""(?=[!#-&(-~à-ӿ]{{0,30}}(?:\d|[a-z][!#$%&*+^][a-z]))(?=[!#-&(-~à
     (?!(?:1pass|sha|utf|base|aes|wpa|ipv|oauth|ssh|argon|python|windows)-?\d|ssh-|-base
     |\w+(?:\.\w+)+:\d|\d{{1,3}}[a-z]{{1,2}}(?!\S{{3}})|\d{{1,4}}[:./-]\d){_WORD}"""
 _CODES = rf"{_CODED}(?:[ ,;\n]{{1,2}}{_CODED}){{0,20}}|\d{{6,20}}(?!\d)|\d{{4}}(?:[ ]\d{{4}}){{2,5}}"
-_STRONG = r"(?=\S{0,30}[a-z]{3})(?=\S{0,30}\d)(?=\S{1,30}[!#$%&*+^])[\w!#$%&*+^@-]{7,40}"
 _QUOTED = rf"""(?<=["'`“„«「])(?![\s)])(?:(?!{_SAID})|(?=[a-z]+[!#$%&*+^_=\d]))[^\n"'`”“»」]{{4,100}}(?=["'`”“»」])"""
 _WORDS = rf"{_WORD}(?:(?<=[a-z]{{4}})(?:[ ][a-z\d]{{4,12}}){{1,7}}(?=[.,\n]|\Z))?"
 _NUMBER = r"""(?!\d+x\d)[a-zа-я]{0,2}\d{1,4}[a-zа-я]{1,2}\d{2,6}(?!\w)
@@ -547,12 +546,10 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (  # kind, check o
     ("a password", bool, r"""(?:phrase|frase|фраза|\bseed\b|mnemonic
         |\b(?:recovery|wallet|trezor|ledger|12|24)[ -](?:words|wörter|recovery|backup))[^.\n]{0,50}?
         (?:[ ](?:is|es|est|ist|è|é)[ ]|[:?]\s|\n|[ ](?=1[.):]|(?:[a-zà-ÿ]{3,8}[ ]){11}))(?:1[.):]?[ ])?
-        ((?:[a-zà-ÿ]{3,8},?[ \n](?:\d\d?[.):]?[ ])?){5,23}[a-zà-ÿ]{3,8})
-        |(?:ledger|trezor|metamask|wallet|cartera|кошел|지갑)[^\n]{0,90}?(?:[:?\n]\s?|(?<![!-~])[ ])
-        ((?:[a-zà-ÿ]{3,8}[ ]){11,23}[a-zà-ÿ]{3,8})"""),
+        ((?:[a-zà-ÿ]{3,8},?[ \n](?:\d\d?[.):]?[ ])?){5,23}[a-zà-ÿ]{3,8})"""),
     ("a password", bool, rf"""(?:{_NAMES}(?![@-])|{_SETTING})(?:{_SIGN}({_QUOTED}|{_CODES}|{_WORDS})
         |[^\n.,;]{{0,60}}?[ ](?:is|ist|lautet|heißt|est|es|è|é|to|jest|är|er|είναι)[ ]({_CODES})|{_GAP}({_CODES})
-        |[^\n]{{0,100}}?[ ]({_STRONG}))
+        |[^\n]{{0,100}}?[ ]((?=\S{{0,30}}[a-z]{{3}})(?=\S{{0,30}}\d)(?=\S{{1,30}}[!#$%&*+^])[\w!#$%&*+^@-]{{7,40}}))
         |(?<![!-~])({_CODED})[ ](?:as|a|is[ ]my)[ ](?:\w{{1,12}}[ ]){{0,2}}{_NAMES}"""),
     ("a password", bool, rf"{_LOGIN}({_CODES})|app[ ]pass\w+{_GAP}((?:[a-z]{{4}}[ ]){{3}}[a-z]{{4}}\b)"),
     ("a key or token", _random, rf"{_KEY}{_GAP}({_CODED})|(?<![!-~])({_CODED})[ ](?:as|is)[ ](?:\w+[ ]){{0,2}}{_KEY}"),
@@ -645,7 +642,7 @@ def why_unfit(fact: str) -> str:
         "it contains HTML, or a link or image of Markdown": re.search(_MARKUP, fact, re.IGNORECASE),
         "it begins like a heading, a list, a quotation or code": re.match(_BLOCK, fact),
         f"it contains {secret}": secret,
-        "it contains a secret, masked": has_mask(fact),
+        "it contains a masked secret": has_mask(fact),
     }
     return next((reason for reason, found in reasons.items() if found), "")
 
@@ -1195,8 +1192,6 @@ class Memory(contextlib.AbstractContextManager["Memory"]):
         else:
             home.create()
             os.close(open_own(place, os.O_RDONLY | os.O_CREAT))  # by us, to be private from its first moment
-            with contextlib.suppress(FileNotFoundError):  # SQLite would wait for a FIFO in its place
-                os.close(open_own(place.with_name("memory.db-journal"), os.O_RDONLY))
             self._inode = os.stat(place).st_ino
         connection = sqlite3.connect(place, timeout=patience, isolation_level=None)
         self.db: Any = sqlite_utils.Database(connection, recursive_triggers=False, execute_plugins=False)
@@ -1469,7 +1464,7 @@ GATES: tuple[tuple[str, str, Callable[[_Proposal], object]], ...] = (
     ("reject", "its line was changed meanwhile", lambda p: p.line_changed),
     ("reject", "the line it was merged into was not changed", lambda p: p.merge == "reject"),
     ("reject", "it has no quote", lambda p: not p.edit.quote),
-    ("reject", "its quote contains a secret, masked", lambda p: has_mask(p.edit.quote)),
+    ("reject", "its quote contains a masked secret", lambda p: has_mask(p.edit.quote)),
     ("reject", "you did not type its quote", lambda p: not p.pieces),
     ("reject", "its quote contains {}", lambda p: why_secret(p.edit.quote)),
     ("reject", "{}", lambda p: p.edit.action != "REMOVE" and why_unfit(p.edit.fact)),
@@ -1597,6 +1592,7 @@ def journal_entries(home: Home) -> list[dict[str, Any]]:
         try:
             entry = json.loads(part)
             is_sound = 0 <= int(entry.get("length") or 0) < 10**9 and str(entry.get("id")).isascii()
+            is_sound &= 0 < float(entry.get("interval") or 5) < 10**5 and int(entry.get("budget") or 1) > 0
         except (ValueError, TypeError, AttributeError, OverflowError):
             is_sound = False
         found.append(entry if is_sound else wrong)
@@ -1631,6 +1627,9 @@ def take_in(memory: Memory) -> bool:
             row = {"id": id, "at": at, "thread": turn.thread_id, "start": start, "length": length}
             row |= {"model": note.get("model") or turn.model, "review": int(bool(note.get("review")))}
             db["turns"].insert(row | {"state": "gone" if start is None else "pending"}, ignore=True)
+        for note in [*notes.values()][-1:]:  # the latest call's settings hold
+            set_state(db, "interval", note.get("interval", ""))
+            set_state(db, "budget", note.get("budget", ""))
         set_state(db, "call_failed", call_failure(memory))
     home.old_journal.unlink(missing_ok=True)
     if read_own(home.journal, 1) is not None:
@@ -1750,7 +1749,7 @@ def ask_model(model: str, request: str) -> Reply:
     if isinstance(reply, tuple):
         return reply
     if isinstance(reply, llm.UnknownModelError):  # a plugin may have been installed since
-        raise ModelFailed(f"the model {model} is not installed; see: llm models", "stuck") from reply
+        raise ModelFailed(f"{model} is not a model llm knows; see: llm models", "stuck") from reply
     too_small = r"context (?:window|length|size)|maximum context|too many tokens|prompt is too long"
     if re.search(too_small, str(reply), re.IGNORECASE):
         raise ModelFailed(f"the context of {model} is too small for learning; {ANOTHER_MODEL}", "hopeless") from reply
@@ -1877,8 +1876,9 @@ class Learner(NamedTuple):
         except ModelFailed as failure:
             aside = failure.kind == "hopeless" or attempts + 1 >= MOST_ATTEMPTS
             self._move(batch, "state = ?, why = ?", "aside" if aside else "pending", str(failure))
-            if attempts or aside:  # a single failure usually passes
+            if (attempts or aside) and not get_state(db, "failing"):  # a single failure usually passes
                 set_state(db, "failing", 1)
+                self._leave_news(Result(batch.model, failure=failure))
             return Result(batch.model, len(batch.messages), failure=failure)
         self._leave_news(result)
         return result
@@ -1897,10 +1897,10 @@ class Learner(NamedTuple):
     def _leave_news(self, result: Result) -> None:
         memory = self.memory
         version = memory.history.get(result.version)
-        changes = [{"before": one.before, "after": one.after} for one in version.changes] if version else []
+        changes = [(one.before, one.after) for one in version.changes] if version else []
         review = len(waiting_edits(memory)) if any(v.outcome == "hold" for v in result.verdicts) else 0
-        if self.leaves_news and (changes or review):
-            told = {"version": result.version, "changes": changes, "review": review}
+        if self.leaves_news and (changes or review or result.failure):
+            told = {"version": result.version, "changes": changes, "review": review, "failed": bool(result.failure)}
             append_line(memory.home.news, told | {"profile": digest(read_profile(memory.home.profile))})
 
     def _next_batch(self, turns: Sequence[Mapping[str, Any]]) -> Batch:
@@ -2011,7 +2011,7 @@ def past_messages(
         if turn.turn_id in known:
             skipped["already read"] += 1
         elif at > first_note and not thread:  # a conversation the user names is wanted all the same
-            skipped["not noted as typed by you"] += 1
+            skipped["with no record that you typed them"] += 1
         elif len(text) > 1_000:
             skipped["too long to have been typed"] += 1
         elif _is_too_short(text):
@@ -2223,11 +2223,12 @@ def find_said(memory: Memory, says: Callable[[str], bool]) -> tuple[dict[str, li
     past = [row["text"] for row in rows(db, f"select text from lines where {_SAID_LINES}")]
     edits = edits_where(memory, _SAID_EDITS)
     receipts = [one for one in edits if one.state == "applied" and (says(one.fact or one.before) or says(one.quote))]
+    quotes = [(one.quote, f" (“{one.fact}” stays)" if one.fact and not says(one.fact) else "") for one in receipts]
     places = {
         "In the profile": lines,
         "In the profile's history": [line for line in past if line not in lines],
-        "To review, or not learned": [str(edit) for edit in edits if edit.state != "applied"],
-        "What you typed": [receipt.quote for receipt in receipts if receipt.quote],
+        "Waiting, refused or dropped edits": [str(edit) for edit in edits if edit.state != "applied"],
+        "What it was learned from": [quote + rest for quote, rest in quotes if quote],
     }
     if any(places.values()):  # nobody can tell what these say
         places["Files kept aside"] = [tilde(path) for path in files_beside(memory.home) if re.search(KEPT, path.name)]
@@ -2326,12 +2327,10 @@ def search_facts(
         since_day, until = hit["periods"][-1]
         return normalised(section) in normalised(hit["section"]) and since_day >= since and current in {None, not until}
 
-    ranked = (
-        "select fact from lines_fts join lines on id = lines_fts.rowid where lines_fts match ? order by rank, id desc"
-    )
+    sql = "select fact from lines_fts join lines on id = lines_fts.rowid where lines_fts match ? order by rank, id desc"
     near = nearest(memory, text) if semantic else []
     forms = (lambda word: f'"{indexed(word)}"', beginning)  # the second only where the first finds nothing
-    answers = (rows(memory.db, ranked, search_terms(folded(text), form)) for form in forms)
+    answers = (rows(memory.db, sql, search_terms(folded(text), form)) for form in forms)
     found = [row["fact"] for row in next(filter(None, answers), [])]
     in_turn = (fact for pair in itertools.zip_longest(found, near) for fact in pair if fact)
     hits = (_hit(memory, fact) for fact in dict.fromkeys(in_turn))
@@ -2424,7 +2423,7 @@ def run_worker(home: Home, settings: Settings) -> None:
     """Be the one worker of a profile, then end the process: a model's thread that hangs must not keep it alive."""
     if settings.disabled or not settings.updates:
         return
-    # Each call notes its own model and review; those of the terminal that started this worker do not count.
+    # Each call notes its own settings; those of the terminal that started this worker do not count.
     settings.model, settings.review_all = "", False
     try:
         held = lock(home, "worker", 1)  # longer than anyone takes to look whether a worker runs
@@ -2450,7 +2449,7 @@ def run_worker(home: Home, settings: Settings) -> None:
                 if idle:
                     os._exit(0)
     # A call during this exit has found the lock held, and started no worker.
-    if home.journal.exists() and not paused_since(home):
+    if (home.journal.exists() or home.old_journal.exists()) and not paused_since(home):
         spawn_worker(home)
     os._exit(0)
 
@@ -2462,6 +2461,8 @@ def _poll(home: Home, settings: Settings, *, last: bool) -> bool:
         if paused_since(home):
             return False
         worked = (home.journal.exists() or home.old_journal.exists()) and take_in(memory)
+        settings.interval = float(get_state(memory.db, "interval") or settings.interval)
+        settings.budget = int(get_state(memory.db, "budget") or settings.budget)
         learner = Learner(memory, settings)
         # Turns wait a moment to share a request; one from the future was noted by another clock.
         now, ready = memory.now().isoformat(), (memory.now() - dt.timedelta(seconds=settings.interval)).isoformat()
@@ -2715,7 +2716,8 @@ class Call:
             self.failures.append(near_name(home))
             home.create()
         note = {"id": response.id, "at": typed.at, "length": len(typed.text), "sha256": digest(typed.text)}
-        append_line(home.journal, note | {"model": self.settings.model, "review": self.settings.review_all})
+        note |= {"model": self.settings.model, "review": self.settings.review_all}
+        append_line(home.journal, note | {"interval": self.settings.interval, "budget": self.settings.budget})
         self.typed = None
         if not (self.worker and self.worker.poll() is None) and not worker_runs(home):  # `poll` also reaps it
             self.worker = spawn_worker(home)
@@ -2758,7 +2760,7 @@ def tell(message: str) -> None:
     """Tell something on standard error; where that is closed or full, nothing."""
     line = f"memory: {printable(message)}"
     if at_terminal(sys.stderr):
-        line = wrapped(line, shutil.get_terminal_size().columns)
+        line = wrapped(line, shutil.get_terminal_size().columns, "  ")
         line = line if plain() else click.style(line, dim=True)
     # Not through sys.stderr: what can't be written would be tried again at exit, and fail the call.
     with contextlib.suppress(OSError, ValueError, AttributeError):
@@ -2791,8 +2793,7 @@ def take_news(home: Home) -> str:
     facts = {fact for _, fact, _ in Document(profile).sayings if fact}
     told: dict[str, list[str]] = {"learned": [], "removed": [], "changed": []}
     for entry in entries:
-        for change in entry["changes"]:
-            before, after = change["before"], change["after"]
+        for before, after in entry["changes"]:
             if after in facts or not (after or before in facts):
                 kind = "removed" if not after else "changed" if before else "learned"
                 told[kind].append(f"“{' → '.join(filter(None, [before, after]))}”")
@@ -2805,6 +2806,7 @@ def take_news(home: Home) -> str:
     ends = [f" (undo: {' '.join(['llm memory undo', *numbers])})"] if versions else []
     waiting = next((entry["review"] for entry in reversed(entries) if entry["review"]), 0)
     ends += [f"{counted(waiting, 'edit')} to review: llm memory review"] if waiting else []
+    ends += ["learning has failed; see: llm memory status"] if any(entry["failed"] for entry in entries) else []
     end = for_profile("; ".join(ends), home.name)
     room = shutil.get_terminal_size().columns - len(f"memory: {end}")
     return _cut(printable(text), max(room, 10)) + end  # facts give way to what to do about them
@@ -2919,7 +2921,7 @@ y  make this edit           n  drop it
 a  make it and the rest     d  drop it and the rest
 e  reword it (not removals) q  quit; the rest keeps waiting
 Enter  skip it"""
-RETRY = "To try again (for another model, put LLM_MEMORY_MODEL=NAME in front): llm memory update"
+RETRY = "To try again: llm memory update{0}; with another model: LLM_MEMORY_MODEL=NAME llm memory update{0}"
 LLM_KEEPS = "llm's own log, {}, keeps your conversations, with the profile; continuing one sends it again."
 
 
@@ -3007,8 +3009,8 @@ profile_option = click.Option(
     help="Use this profile",
 )
 json_option = own_flag(["--json"], callback=lambda ctx, _, given: ctx.meta.update(json=given), help="Output as JSON")
-yes_option = click.Option(["--yes", "-y"], is_flag=True, help="Do not ask")
-never_asks = own_flag(["--yes", "-y"], help="Accepted for scripts; this command never asks")
+yes_option = click.Option(["--yes", "-y"], is_flag=True, help="Answer yes to any question")
+never_asks = own_flag(["--yes", "-y"], hidden=True)  # for scripts
 text_argument = click.Argument(["text"], metavar="[TEXT]...", nargs=-1, callback=lambda _, __, words: " ".join(words))
 shell_option = click.Option(["--shell", "name"], metavar="NAME", help="bash, zsh, fish, nushell or powershell")
 
@@ -3071,10 +3073,12 @@ def activity(home: Home, settings: Settings, *, sent: bool = True, failing: bool
     since, not_logged, quiet = paused_since(home), home.logs_off.exists(), "Memory is on, but nothing is learned"
     paused = f"Learning has been paused since {local_date(since, TO_THE_MINUTE)}; to go on: llm memory resume"
     here = "on" if settings.auto else how_to_activate(survey(os.environ)[0])
+    other = f"Prompts here carry {'+'.join(settings.profiles)}; to change that, set LLM_MEMORY_PROFILE={home.name}"
     states = (
         (settings.disabled, "disabled", "red", "Memory is disabled; to turn it on, unset LLM_MEMORY_DISABLED"),
         (settings.auto_off, "off here", "red", "Memory is off here; to turn it on, unset LLM_MEMORY_AUTO"),
         (not settings.auto, "off here", "red", f"Memory is {here}"),
+        (home.name not in settings.profiles, "not sent", "yellow", other),
         (not sent, "not sent", "red", "Memory is on, but your profile can't be sent"),
         (since, "paused", "yellow", paused),
         (not settings.updates, "not learning", "yellow", f"{quiet}; to change that, unset LLM_MEMORY_UPDATES"),
@@ -3188,7 +3192,7 @@ def memory_why(text: str, refused: bool) -> Any:
                     write(str(edit), fg=colour_of(edit))
                     write(f"{local_date(edit.at)}: {edit.reason}", "    ", dim=True)
     if text and not found and not refused:
-        others = f"llm memory search {text}, llm memory review, or llm memory why --refused"
+        others = f"llm memory search {for_shell(text)}, llm memory review, or llm memory why --refused"
         raise Problem(f"No line contains {text!r}; try {others}")
     if not found:
         say("No refused or dropped edit was found." if refused else "Nothing is remembered; see: llm memory show")
@@ -3228,18 +3232,17 @@ def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: 
             for line in filter(None, [periods_of(hit), hit["quote"] and f"“{hit['quote']}”"]):
                 write(line, "    ", dim=True)
     if not found:
-        more = "Forgotten messages are left out." if chats else "Try also: llm memory search --chats QUERY"
+        more = "Forgotten messages are left out." if chats else f"Try also: llm memory search --chats {for_shell(text)}"
         say(f"Nothing was found. {more}")
     return found
 
 
 def report(memory: Memory, version: int) -> None:
     if found := memory.history.get(version):
-        is_next = version == memory.history.latest() and found.author not in {"undo", "review"}
-        undo = "llm memory undo" if is_next else f"llm memory undo {version}"
         for change in found.changes:
             write(printable(mask_secrets(str(change))), err=True, fg=colour_of(change))
-        say(f"{'' if found.changes else 'No fact has changed. '}To undo this: {undo}")
+        lead = "" if found.changes else "Only headings, order or spacing changed. "
+        say(f"{lead}To undo this: llm memory undo {version}")
     else:
         say("There was nothing to change.")
 
@@ -3413,7 +3416,7 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) 
     for number in [number for number in versions if number not in taken]:
         say(f"Nothing of version {number} is left to undo; see: llm memory history")
     if f'"version": {versions[0]},' in untold:
-        say("No notice had told you of this change yet. If you meant an earlier one: llm memory history")
+        say("No notice had announced this change yet. If you meant an earlier one: llm memory history")
     for later in dict.fromkeys(version for version, _ in stays):
         did = "undid that already" if later.undoes else "changed that line later, and is kept"
         changes = "; ".join(str(change) for version, change in stays if version == later)
@@ -3475,11 +3478,8 @@ def memory_diff(a: int | None, b: int | None) -> Any:
         newest = memory.history.latest() if b is None else memory.history.find(number=b)
         oldest = max(newest - 1, 0) if a is None else memory.history.find(number=a)
         changes = memory.history.changes(oldest, newest)
-    for section in dict.fromkeys(change.section for change in changes):
-        if section:  # forgotten lines have none
-            write(section, bold=True)
-        for change in (change for change in changes if change.section == section):
-            write(str(change), "  ", fg=colour_of(change))
+    for change in changes:
+        write(str(change), fg=colour_of(change))
     if not changes:
         say("No fact has changed." if newest else "There is no history yet.")
     return {"from": oldest, "to": newest, "changes": [change._asdict() for change in changes]}
@@ -3526,7 +3526,7 @@ def memory_pause() -> None:
     home.create()
     if not paused_since(home):
         write_private(home.paused, b"")
-    say(f"Paused: profile {home.name} is still sent, but nothing you type is learned until llm memory resume.")
+    say(f"Paused: profile {home.name} learns nothing until llm memory resume. It is sent as before.")
 
 
 @command("llm memory resume", never_asks)
@@ -3537,7 +3537,7 @@ def memory_resume() -> None:
         with open_memory() as memory:  # what is logged from then on without a note is no past to learn from
             set_state(memory.db, "paused", get_state(memory.db, "paused") or since)
     home.paused.unlink(missing_ok=True)
-    say("Learning again, but not from what you typed while paused." if since else "Memory was not paused.")
+    say("No longer paused. What you typed meanwhile is not learned." if since else "Memory was not paused.")
 
 
 @command("llm memory clear", yes_option)
@@ -3590,7 +3590,7 @@ def memory_update(settings: Settings, again: bool) -> None:
         if outcomes[outcome]:
             say(f"{counted(outcomes[outcome], 'edit')} {more}")
     if failures := sorted({str(result.failure) for result in results if result.failure}):
-        raise Problem(f"{'; '.join(failures)}. {RETRY}")
+        raise Problem(f"{'; '.join(failures)}. {RETRY.format('')}")
     if left:
         say(f"{counted(left, 'message')} still waiting or set aside; see: llm memory status")
     elif not (learned or outcomes["hold"]):
@@ -3721,7 +3721,7 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         yield "pending", pending, f"{counted(pending, 'message')}{soon}"
         aside = rows(db, "select why as reason, model, count() as turns from turns where state = 'aside' group by 1, 2")
         lines = [f"{counted(row['turns'], 'message')}: {row['reason']}" for row in aside]
-        yield "set_aside", aside, "\n".join([*lines, f"{RETRY} --retry"])
+        yield "set_aside", aside, "\n".join([*lines, RETRY.format(" --retry")])
         to_review, gone = len(waiting_edits(memory)), int(get_state(db, "no_room") or 0)
         yield "to_review", to_review, f"{counted(to_review, 'edit')}: llm memory review"
         yield "no_room", gone, f"Review is full: no room for {counted(gone, 'more edit')}"
@@ -3733,7 +3733,7 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         said = "this month {} to {model}, {read:,} tokens read, {written:,} written"
         yield "costs", costs, "\n".join(said.format(counted(one["requests"], "request"), **one) for one in costs)
         why = [row["why"] for row in rows(db, "select distinct why from turns where state = 'pending' and why != ''")]
-        problems += [f"{reason}. {RETRY}" for reason in why]
+        problems += [f"{reason}. {RETRY.format('')}" for reason in why]
         problems += [call_failure(memory), get_state(db, "worker_failed")]
         yield "failing", bool(get_state(db, "failing") and (why or aside)), ""
         model = None if why else llm.get_model(chosen_model(settings))  # what has failed is told already

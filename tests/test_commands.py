@@ -344,6 +344,17 @@ def test_the_status_for_a_bug_report_contains_no_fact_and_no_path_below_the_home
         assert str(user.folder) not in text
 
 
+def test_status_of_a_profile_that_prompts_here_do_not_carry_says_so(user: User) -> None:
+    user.run("add", "Has a boss", LLM_MEMORY_PROFILE="work")
+    carried = "Prompts here carry {}; to change that, set LLM_MEMORY_PROFILE=home"
+    for in_use in ("", "work", "default+work"):
+        user.env["LLM_MEMORY_PROFILE"] = in_use
+        env = {**ON, "LLM_MEMORY_PROFILE": in_use}
+        said = user.llm("memory", "--profile", "home", "status", check=True, **env).stdout
+        assert said.startswith(carried.format(in_use or "default"))
+        assert user.run("status", **env)[0].startswith("Memory is on: every prompt carries your profile")
+
+
 def test_status_does_not_claim_to_know_what_it_can_not_see(user: User) -> None:
     user.has_learned("Leeds", SAID)
     with contextlib.closing(sqlite3.connect(user.places.database, isolation_level=None)) as locked:

@@ -52,7 +52,9 @@ def test_a_commands_help_has_an_example_and_it_takes_yes_if_it_changes_something
     assert re.search(rf"^  {command} +\S.*\n(?! {{10}})", HELP, re.MULTILINE), "a summary that fits"
     shown = CliRunner().invoke(memory.memory_group, [command, "--help"]).output
     assert re.search(rf"Example:\n  .*llm memory {command}", shown)
-    assert ("--yes" in shown) == (command not in READING)
+    options = [option for made in memory.memory_group.commands[command].params for option in made.opts]
+    assert ("--yes" in options) == (command not in READING)
+    assert ("--yes" in shown) == (command in {"forget", "clear", "learn", "review"}), "those that ask"
     assert ("--json" in shown) == (command in (READING | {"review"}) - {"path"})
 
 

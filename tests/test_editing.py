@@ -33,7 +33,7 @@ def test_the_editor_has_the_profile_itself(user: User) -> None:
     user.run("load", "-", stdin=PROFILE)
     said = edit(user, f"""[ "$1" = '{user.places.profile}' ] && echo '- In Hull' >> "$1" """)
     assert user.facts == ["Lives in Leeds", "Likes short answers", "In Hull"]
-    assert "+ In Hull\nTo undo this: llm memory undo\n" in said
+    assert "+ In Hull\nTo undo this: llm memory undo " in said
     assert user.versions() == [(1, "load"), (2, "edit")]
     assert "nothing to change" in edit(user, "")
     assert len(user.versions()) == 2
@@ -62,7 +62,7 @@ def test_what_is_added_while_the_editor_is_open_stays_beside_the_edit(user: User
     assert user.facts == ["Lives in Leeds", "Has a dog", "Likes long answers"]
     assert user.authors == ["load", "add", "edit"]
     assert "Likes long answers" in said
-    assert "To undo this: llm memory undo\n" in said
+    assert "To undo this: llm memory undo " in said
     user.run("undo")
     assert user.facts == ["Lives in Leeds", "Has a dog", "Likes short answers"]
 
@@ -86,7 +86,7 @@ def test_edit_says_that_it_waits_for_a_model_and_opens_the_editor_then(user: Use
 
 def test_an_editor_that_deletes_the_profile_empties_it_and_that_can_be_undone(user: User) -> None:
     user.run("load", "-", stdin=PROFILE)
-    assert "To undo this: llm memory undo\n" in edit(user, 'rm "$1"')
+    assert "To undo this: llm memory undo " in edit(user, 'rm "$1"')
     assert user.profile == ""
     user.run("undo")
     assert user.profile == PROFILE

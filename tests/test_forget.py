@@ -88,7 +88,8 @@ def test_a_line_stays_when_only_its_receipt_or_an_earlier_wording_is_forgotten(u
         "ADD | Interests | Plays chess | Since I moved to Leeds I play chess\n"
         f"REPLACE | {user.id_of('Lives in Leeds')} | Lives in York | I moved to York"
     )
-    user.run("forget", "Leeds", "--yes")
+    said = user.run("forget", "Leeds", "--yes")[1]
+    assert "What it was learned from:\n  Since I moved to Leeds I play chess (“Plays chess” stays)\n" in said
     assert user.facts == ["Lives in York", "Likes short answers", "Plays chess"]
     shown = user.run("why", "York")[0]
     assert "I moved to York" in shown
@@ -159,7 +160,7 @@ def test_forget_lists_everything_that_goes_and_asks_first(user: User) -> None:
     listed = said.partition("This will")[0].splitlines()
     for line in (
         *("  - Lives in Leeds", "  - Leeds United fan", "  + Recommend Leeds", "  + Likes Leeds"),
-        *("  I walk to work in Leeds", "  “I walk to work in Leeds, you know”"),
+        *("  I walk to work in Leeds (“Walks to work” stays)", "  “I walk to work in Leeds, you know”"),
     ):
         assert line in listed
     assert kept.name in said

@@ -47,7 +47,8 @@ def test_a_call_notes_the_length_and_digest_of_what_was_typed_and_never_a_word(i
     (line,) = noted(idle)
     assert line.pop("at") <= memory.utc_now().isoformat()
     turn = idle.query("select id from turns")
-    assert line == {"id": turn, "length": 15, "sha256": memory.digest(SAID), "model": "scripted-2", "review": True}
+    settings = {"model": "scripted-2", "review": True, "interval": 0.1, "budget": 8000}
+    assert line == {"id": turn, "length": 15, "sha256": memory.digest(SAID), **settings}
     assert idle.files_with("Leeds") == []
 
 

@@ -260,7 +260,7 @@ def test_an_update_that_fails_exits_1_and_says_how_to_try_again(user: User) -> N
     out, said = user.run("update", code=1)
     assert out == ""
     assert "the service is down" in said
-    assert "put LLM_MEMORY_MODEL=NAME in front): llm memory update" in said
+    assert "with another model: LLM_MEMORY_MODEL=NAME llm memory update" in said
 
 
 @pytest.mark.parametrize("killed", [False, True])

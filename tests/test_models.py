@@ -54,7 +54,7 @@ def about(request: str) -> str:
     ("model", "words", "requests"),
     [
         ("scripted-garbage", "does not answer in the format", 2),
-        ("uninstalled", "the model uninstalled is not installed", 0),
+        ("uninstalled", "uninstalled is not a model llm knows", 0),
         ("scripted", "too small for learning; to learn with another one, set LLM_MEMORY_MODEL", 1),
     ],
 )
@@ -165,7 +165,10 @@ def test_a_model_that_does_not_answer_or_is_unknown_is_left_to_a_fresh_worker(
     here: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (here.script / "slow.txt").write_text("hang 600")
-    for model, timeout, words in (("scripted", 0.1, r"did not answer within 0\.1 s"), ("late", 60, "not installed")):
+    for model, timeout, words in (
+        ("scripted", 0.1, r"did not answer within 0\.1 s"),
+        ("late", 60, "not a model llm knows"),
+    ):
         monkeypatch.setattr(memory, "MODEL_TIMEOUT", timeout)
         with pytest.raises(memory.ModelFailed, match=words) as failed:
             memory.ask_model(model, "hang")

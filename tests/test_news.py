@@ -186,9 +186,27 @@ def test_a_model_that_is_not_there_is_one_problem(user: User, *, has_failed: boo
     user.types("I have a dog")
     if has_failed:
         said = user.run("update", code=1, LLM_MEMORY_MODEL="nowhere")[1]
-        assert "for another model, put LLM_MEMORY_MODEL=NAME in front" in said
+        assert "with another model: LLM_MEMORY_MODEL=NAME llm memory update" in said
     (problem,) = json.loads(user.run("status", "--json", LLM_MEMORY_MODEL="nowhere")[0])["problems"]
     assert "nowhere is not" in problem
+
+
+def test_learning_that_keeps_failing_is_told_once(user: User) -> None:
+    def down(model: str, request: str) -> memory.Reply:
+        raise memory.ModelFailed("the service is down")
+
+    user.types("I have a dog")
+    user.learns(down)
+    assert told(user) == "", "it may pass"
+    for _ in range(2):
+        with user.memory() as opened:
+            opened.db.execute("update turns set due = 0")
+        user.learns(down)
+    assert told(user) == "learning has failed; see: llm memory status"
+    assert told(user) == ""
+    assert "the service is down" in user.run("status")[0]
+    user.has_learned("Has a cat", "I have a cat")
+    assert told(user) == "learned “Has a cat” (undo: llm memory undo)"
 
 
 def test_update_does_not_say_that_nothing_is_new_when_something_is_held(user: User) -> None:
@@ -205,7 +223,7 @@ def test_undo_of_what_no_prompt_has_told_says_so(known: User) -> None:
     learns(known, "ADD | Interests | Plays go")
     said = known.run("undo")[1]
     assert known.facts == [LEEDS, SHORT, "Plays chess"]
-    assert "No notice had told you of this change yet. If you meant an earlier one: llm memory history\n" in said
+    assert "No notice had announced this change yet. If you meant an earlier one: llm memory history\n" in said
     assert "No notice" not in known.run("undo", "2")[1]
     learns(known, "ADD | Interests | Plays golf")
     assert told(known).endswith("(undo: llm memory undo)")

@@ -77,6 +77,21 @@ def test_a_call_ends_while_its_worker_goes_on_and_shares_no_file_with_it(user: U
     assert b"LLM_MEMORY_AUTO" not in (process / "environ").read_bytes()
 
 
+def test_the_settings_of_the_latest_call_hold_not_those_of_the_one_that_started_the_worker(user: User) -> None:
+    user.profile = f"- {'Likes rain. ' * 10}\n"
+    user.llm(SAID, LLM_MEMORY_BUDGET="100")
+    eventually(lambda: user.to_review() != [], "an edit that waits, as the profile is full")
+    first = user.worker_pid()
+    user.llm(ALSO)
+    eventually(lambda: ALSO in user.facts, "a fact that waits no more")
+    user.llm("I play the cello", LLM_MEMORY_UPDATE_INTERVAL="86400")
+    eventually(lambda: not user.places.journal.exists(), "the note's being taken in")
+    assert user.worker_pid() == first
+    assert "Waiting      1 message" in user.run("status")[0]
+    user.llm("I like tea")
+    eventually(lambda: {"I play the cello", "I like tea"} <= set(user.facts), "what had been put off")
+
+
 # The end
 
 
