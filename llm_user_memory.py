@@ -3718,7 +3718,7 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         pending = waiting_messages(memory)
         due = value(db, "select min(due) from turns where state = 'pending'") or 0
         soon = f"; next try at {time.strftime('%H:%M', time.localtime(due))}" if due > now.timestamp() else ""
-        yield "pending", pending, f"{counted(pending, 'message')}{soon}"
+        yield "pending", pending, f"{counted(pending, 'message')}{soon}; to learn now: llm memory update"
         aside = rows(db, "select why as reason, model, count() as turns from turns where state = 'aside' group by 1, 2")
         lines = [f"{counted(row['turns'], 'message')}: {row['reason']}" for row in aside]
         yield "set_aside", aside, "\n".join([*lines, RETRY.format(" --retry")])
