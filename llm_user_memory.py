@@ -694,9 +694,11 @@ class Document:
             ids.setdefault(next(id for id in beginnings if id not in ids or ids[id].text == item.text), item)
         return ids
 
-    def find(self, text: str, section: str = "") -> Item | None:
-        """Return the first editable item with exactly this text, in this section if there is one."""
+    def find(self, text: str, section: str = "", *, any_line: bool = False) -> Item | None:
+        """Return the first editable item, or ``any_line``, with exactly this text, in this section if there is one."""
         same = [item for item in self.items if item.editable and item.text == text]
+        for at, (line, fact, its) in enumerate(self.sayings if any_line else ()):
+            same += [Item(at, its, line.partition(text)[0], text, editable=False)] if text and fact == text else []
         return next((item for item in same if item.section == section), same[0] if same else None)
 
     def has(self, fact: str) -> bool:
@@ -1050,7 +1052,7 @@ class History(NamedTuple):
         if version not in undone and ((text == new.text and not again) or prose - set(new.lines)):
             return merge(new.text, text, old.text)
         for change in known:
-            item = None if change.after in again else now.find(change.after, change.section)
+            item = None if change.after in again else now.find(change.after, change.section, any_line=True)
             if item and change.before and not now.remove(item).has(change.before):
                 now = now.replace(item, change.before)
             elif item:
@@ -1165,7 +1167,7 @@ class History(NamedTuple):
             if len(found) == count:
                 return found
         left = f"Only {counted(len(found), 'change')} can be undone." if found else "There is nothing left to undo."
-        raise Problem(f"{left}{' To bring a change back, see: llm memory history' if self.undone() else ''}")
+        raise Problem(f"{left}{' To redo a change, undo its undo; see: llm memory history' if self.undone() else ''}")
 
     def periods(self, fact: str) -> Sequence[tuple[int, int | None]]:
         """Return the versions with which a fact came and left (``None``: it is there), oldest first."""
@@ -1501,8 +1503,7 @@ def judge(
     removed = [seen.ids[edit.target] for edit in edits if edit.action == "REMOVE" and edit.target in seen.ids]
     proved = [edit for edit in edits if edit.action == "ADD" and _find_pieces(edit.quote, messages)]
     document, applied, verdicts = now, list(lately), list[Verdict]()
-    # What is merged comes before what goes for it.
-    for edit in sorted(edits, key=lambda edit: condensing and edit.action == "REMOVE"):
+    for edit in sorted(edits, key=lambda edit: condensing and edit.action == "REMOVE"):  # what is merged comes first
         item = None if edit.action == "ADD" else seen.ids.get(edit.target)
         if edit.action == "ADD":  # to a heading of the profile or one of ours, never the model's own words
             edit = edit._replace(target=now.section(edit.target))  # noqa: PLW2901
@@ -1627,9 +1628,8 @@ def take_in(memory: Memory) -> bool:
             row = {"id": id, "at": at, "thread": turn.thread_id, "start": start, "length": length}
             row |= {"model": note.get("model") or turn.model, "review": int(bool(note.get("review")))}
             db["turns"].insert(row | {"state": "gone" if start is None else "pending"}, ignore=True)
-        for note in [*notes.values()][-1:]:  # the latest call's settings hold
-            set_state(db, "interval", note.get("interval", ""))
-            set_state(db, "budget", note.get("budget", ""))
+        for key in ("interval", "budget") if notes else ():  # the latest call's settings hold
+            set_state(db, key, [*notes.values()][-1].get(key, ""))
         set_state(db, "call_failed", call_failure(memory))
     home.old_journal.unlink(missing_ok=True)
     if read_own(home.journal, 1) is not None:
@@ -2809,7 +2809,7 @@ def take_news(home: Home) -> str:
     ends += ["learning has failed; see: llm memory status"] if any(entry["failed"] for entry in entries) else []
     end = for_profile("; ".join(ends), home.name)
     room = shutil.get_terminal_size().columns - len(f"memory: {end}")
-    return _cut(printable(text), max(room, 10)) + end  # facts give way to what to do about them
+    return _cut(printable(text), max(room, 28)) + end  # facts give way to what to do about them
 
 
 def _cut(text: str, width: int) -> str:
@@ -2919,10 +2919,10 @@ _AUTHORS = {"worker": "learned", "condense": "condensed", "outside": "another pr
 REVIEW_HELP = """\
 y  make this edit           n  drop it
 a  make it and the rest     d  drop it and the rest
-e  reword it (not removals) q  quit; the rest keeps waiting
+e  reword it                q  quit; the rest keeps waiting
 Enter  skip it"""
 RETRY = "To try again: llm memory update{0}; with another model: LLM_MEMORY_MODEL=NAME llm memory update{0}"
-LLM_KEEPS = "llm's own log, {}, keeps your conversations, with the profile; continuing one sends it again."
+LLM_KEEPS = "llm's own log, {}, keeps your conversations and their profiles; continuing one sends both again."
 
 
 def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None:
@@ -3249,7 +3249,7 @@ def report(memory: Memory, version: int) -> None:
 
 def warnings_about(text: str, budget: int) -> list[str]:
     kinds = {text.count("\n", 0, start) + 1: kind for start, _, kind in reversed(find_secrets(text))}
-    sent = "it is sent with every prompt. See: llm memory edit"
+    sent = "it is sent with every prompt. To erase it, history included: llm memory forget TEXT"
     found = [f"The profile contains {kind} on line {line}; {sent}" for line, kind in sorted(kinds.items())]
     if disarmed(text) != stripped(text).replace("\r\n", "\n"):
         found.append("Invisible characters, user_profile tags and chat-template marks in the profile are not sent")
@@ -3282,8 +3282,7 @@ def memory_edit(settings: Settings) -> None:
             raise Problem(f"{error}. To use another editor, set VISUAL and EDITOR, for instance to nano") from error
         finally:
             memory.history.settle("edit", text)
-        # Not what another command has written meanwhile.
-        made = memory.history.versions(1, "id > ? and author in ('edit', 'outside')", base)
+        made = memory.history.versions(1, "id > ? and author in ('edit', 'outside')", base)  # not another command's
         report(memory, made[0].id if made else 0)
         say("\n".join(warnings_about(read_profile(memory.home.profile), settings.budget)), fg="yellow")
 
@@ -3506,15 +3505,15 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
         if places:
             say("All this will be removed for good, history included.")
         if quoted:
-            does = "One message in llm's log does" if len(quoted) == 1 else "Messages in llm's log do"
+            it, does = ("them", "Messages in llm's log do") if quoted[1:] else ("it", "One message in llm's log does")
             what = "From now on, nothing is learned from these messages" if places else f"No fact contains it. {does}"
             say("\n  ".join([f"{what}:", *quoted]))
         say(LLM_KEEPS.format(tilde(memory.home.logs)))
         if not yes:
-            click.confirm("Forget it?" if places else "Never learn from it?", abort=True, err=True)
+            click.confirm("Forget it?" if places else f"Never learn from {it}?", abort=True, err=True)
         forget(memory, says)
         headings = [title for _, _, title in Document(read_profile(memory.home.profile)).headings if says(title)]
-    say("Forgotten." if places else "It will not be learned from again.")
+    say("Forgotten." if places else "Done. What you type anew may be learned.")
     for heading in headings:
         say(f"The heading “{heading}” still says it. Change that with llm memory edit, then forget it once more.")
 
@@ -3687,7 +3686,7 @@ def setup_rows(home: Home, settings: Settings, problems: list[str]) -> Iterator[
     yield "paused_since", since or None, "" if settings.auto else local_date(since, TO_THE_MINUTE)
     yield "model", settings.model or None, f"{settings.model}, instead of the model of each conversation"
     running, refusing = worker_runs(home), (read_own(home.no_system) or "").split()
-    yield "worker", {"running": running, "log": str(home.worker_log)}, "a learner is running" if running else ""
+    yield "worker", {"running": running, "log": str(home.worker_log)}, "a learner runs until idle" if running else ""
     yield "llm_logging", not home.logs_off.exists(), ""
     yield "profile_in_prompt", refusing, f"{', '.join(refusing)}: takes no system prompt"
     ours = [home.journal, home.old_journal, home.news, home.no_system, home.paused, home.database, home.worker_log]

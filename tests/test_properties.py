@@ -180,6 +180,9 @@ def act(history: History, action: str, index: int, fact: str) -> None:
         history.change("add", lambda _: document.add("Interests", fact).text)
     elif action == "edit":
         history.change("edit", lambda _: changed(document, index, fact).text)
+    elif action == "prose":
+        at = index % (len(document.lines) + 1)
+        history.change("edit", lambda _: "".join([*document.lines[:at], f"{fact}, in prose\n", *document.lines[at:]]))
     elif action == "rollback":
         history.overwrite("rollback", history.text(version))
     elif action == "undo" and version:
@@ -192,7 +195,7 @@ def test_undo_again_and_again_takes_back_all_that_was_added(seed: int, tmp_path:
     with memory.Memory(memory.Home(tmp_path)) as opened:
         history, undone = opened.history, 0
         for _ in range(any_of.randint(2, 10)):
-            action = any_of.choice(["add", "add", "edit", "rollback", "undo"])
+            action = any_of.choice(["add", "add", "edit", "prose", "rollback", "undo"])
             act(history, action, any_of.randint(0, 9), any_of.choice(["Likes tea", "Plays chess", "Has a cat"]))
         while True:
             try:
@@ -202,4 +205,4 @@ def test_undo_again_and_again_takes_back_all_that_was_added(seed: int, tmp_path:
             assert history.undo(versions)[0]
             undone += 1
             assert undone < 50
-        assert Document(history.text(history.latest())).items == []
+        assert [fact for _, fact, _ in Document(history.text(history.latest())).sayings if fact] == []

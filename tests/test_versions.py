@@ -174,7 +174,7 @@ def test_undo_takes_the_last_change_back_then_the_one_before_until_nothing_is_le
     for facts in expected:
         user.run("undo")
         assert user.facts == facts
-    none = "There is nothing left to undo. To bring a change back, see: llm memory history"
+    none = "There is nothing left to undo. To redo a change, undo its undo; see: llm memory history"
     assert none in user.run("undo", code=1)[1]
     assert user.authors == ["load", "worker", "outside", "clear", *["undo"] * 4]
 
@@ -250,6 +250,23 @@ def test_where_nothing_is_left_to_undo_it_says_so_and_makes_no_version(user: Use
     assert sorted(user.facts) == ["Plays chess", "Uses vim", "Vegetarian"]
     assert user.profile.count("## Preferences") == 1
     assert user.versions() == versions
+
+
+def test_what_was_written_around_a_line_does_not_keep_it_from_being_undone(user: User) -> None:
+    add(user, "Owns a goat", "Owns a hen")
+    user.profile = f"{user.profile}no dash\n"
+    user.run("history")
+    add(user, "Speaks Welsh")
+    user.run("undo")
+    user.run("undo", "1")
+    user.run("undo", "2")
+    assert "Owns" not in user.profile
+    assert "no dash" in user.profile
+    user.run("undo")
+    assert "no dash" not in user.profile
+    assert "nothing left to undo" in user.run("undo", code=1)[1]
+    user.run("undo", "7")
+    assert "Owns a hen" in user.profile
 
 
 def test_undo_brings_back_no_line_that_was_forgotten(user: User) -> None:
