@@ -3249,7 +3249,7 @@ def report(memory: Memory, version: int) -> None:
 
 def warnings_about(text: str, budget: int) -> list[str]:
     kinds = {text.count("\n", 0, start) + 1: kind for start, _, kind in reversed(find_secrets(text))}
-    sent = "it is sent with every prompt. To erase it, history included: llm memory forget TEXT"
+    sent = "it is sent with every prompt. To erase it: llm memory show --ids, then llm memory forget '[ID]'"
     found = [f"The profile contains {kind} on line {line}; {sent}" for line, kind in sorted(kinds.items())]
     if disarmed(text) != stripped(text).replace("\r\n", "\n"):
         found.append("Invisible characters, user_profile tags and chat-template marks in the profile are not sent")
