@@ -3513,7 +3513,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
             click.confirm("Forget it?" if places else f"Never learn from {it}?", abort=True, err=True)
         forget(memory, says)
         headings = [title for _, _, title in Document(read_profile(memory.home.profile)).headings if says(title)]
-    say("Forgotten." if places else "Done. What you type anew may be learned.")
+    say("Forgotten." if places else "Done. If you type it again, it may be learned.")
     for heading in headings:
         say(f"The heading “{heading}” still says it. Change that with llm memory edit, then forget it once more.")
 
