@@ -2922,7 +2922,7 @@ a  make it and the rest     d  drop it and the rest
 e  reword it                q  quit; the rest keeps waiting
 Enter  skip it"""
 RETRY = "To try again: llm memory update{0}; with another model: LLM_MEMORY_MODEL=NAME llm memory update{0}"
-LLM_KEEPS = "llm's own log, {}, keeps your conversations and their profiles; continuing one sends both again."
+LLM_KEEPS = "llm's own log, {}, keeps your conversations and the profiles sent with them; llm -c sends both again."
 
 
 def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None:
@@ -3491,15 +3491,17 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
     if len(Home.in_use()) > 1:
         raise Problem("Several profiles are in use; name one: llm memory --profile NAME forget TEXT")
     with open_memory() as memory:
-        ids = Document(read_profile(memory.home.profile)).ids
-        says = saying(text, part=part, ids=ids)
+        document = Document(read_profile(memory.home.profile))
+        says = saying(text, part=part, ids=document.ids)
+        headings = [title for _, _, title in document.headings if says(title)]
         places, typed = find_said(memory, says)
         shown = dict.fromkeys(as_shown(" ".join(prompt.split()), 200) for prompt in typed.values())
         quoted = [f"“{prompt.replace(CUT, ' … ')}”" for prompt in shown]
         if not (places or quoted):
-            more = "to look inside words: --part; to change a heading: llm memory edit"
-            more = f"it is the id of a line; to forget that: llm memory forget '[{text}]'" if text in ids else more
-            raise Problem(f"Nothing contains {text!r}; {more}")
+            said = f"Nothing contains {text!r}; {'see: llm memory show' if part else 'to look inside words: --part'}"
+            said = f"Only a heading contains {text!r}; to change it: llm memory edit" if headings else said
+            said = f"To forget the line with this id: llm memory forget '[{text}]'" if text in document.ids else said
+            raise Problem(said)
         for place, texts in places.items():
             say("\n  ".join([f"{place}:", *texts]))
         if places:
@@ -3512,7 +3514,6 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
         if not yes:
             click.confirm("Forget it?" if places else f"Never learn from {it}?", abort=True, err=True)
         forget(memory, says)
-        headings = [title for _, _, title in Document(read_profile(memory.home.profile)).headings if says(title)]
     say("Forgotten." if places else "Done. If you type it again, it may be learned.")
     for heading in headings:
         say(f"The heading “{heading}” still says it. Change that with llm memory edit, then forget it once more.")

@@ -128,7 +128,10 @@ def test_a_heading_is_the_users_to_rename_and_then_goes_out_of_history(user: Use
     said = user.run("forget", "Bluebird", "--yes")[1]
     assert "“Project Bluebird” still says it" in said
     assert user.profile == text.replace("# Bluebird, the code\n", "")
-    assert "llm memory edit" in user.run("forget", "Bluebird", "--yes", code=1)[1]
+    assert "Only a heading contains 'Bluebird'" in user.run("forget", "Bluebird", "--yes", code=1)[1]
+    said = user.run("forget", "--part", "bluebottle", "--yes", code=1)[1]
+    assert "--part" not in said
+    assert "llm memory show" in said
     user.profile = user.profile.replace("Project Bluebird", "Projects")
     user.run("forget", "Bluebird", "--yes")
     assert user.files_with("Bluebird") == []
@@ -194,9 +197,7 @@ def test_forget_takes_an_id_in_brackets_for_that_line_alone(user: User) -> None:
     user.run("forget", word, "--yes")
     assert user.facts == ["Likes tea with milk"], "without brackets it is a word"
     (word,) = Document(user.profile).ids
-    assert (
-        f"it is the id of a line; to forget that: llm memory forget '[{word}]'" in user.run("forget", word, code=1)[1]
-    )
+    assert f"To forget the line with this id: llm memory forget '[{word}]'" in user.run("forget", word, code=1)[1]
 
 
 @pytest.mark.parametrize(
@@ -223,7 +224,7 @@ def test_a_text_is_found_as_whole_words_in_any_case(text: str, goes: str, stays:
 def test_parts_of_words_are_forgotten_only_when_asked_for_and_nothing_never(user: User) -> None:
     user.run("load", "-", stdin="- Likes teatime\n- Likes TEAROOMS\n- Stays\n")
     assert "--part" in user.run("forget", "Tea", "--yes", code=1)[1]
-    for text in ("", "   ", "Timbuktu"):
+    for text in ("", "   "):
         assert "llm memory" in user.run("forget", text, "--yes", code=1)[1]
     user.run("forget", "--part", "Tea", "--yes")
     assert user.facts == ["Stays"]
