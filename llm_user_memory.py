@@ -2228,7 +2228,7 @@ def find_said(memory: Memory, says: Callable[[str], bool]) -> tuple[dict[str, li
         "In the profile": lines,
         "In the profile's history": [line for line in past if line not in lines],
         "Waiting, refused or dropped edits": [str(edit) for edit in edits if edit.state != "applied"],
-        "What it was learned from": [quote + rest for quote, rest in quotes if quote],
+        "Words that a fact was learned from": [quote + rest for quote, rest in quotes if quote],
     }
     if any(places.values()):  # nobody can tell what these say
         places["Files kept aside"] = [tilde(path) for path in files_beside(memory.home) if re.search(KEPT, path.name)]
@@ -2922,7 +2922,7 @@ a  make it and the rest     d  drop it and the rest
 e  reword it                q  quit; the rest keeps waiting
 Enter  skip it"""
 RETRY = "To try again: llm memory update{0}; with another model: LLM_MEMORY_MODEL=NAME llm memory update{0}"
-LLM_KEEPS = "llm's own log, {}, keeps your conversations and the profiles sent with them; llm -c sends both again."
+LLM_KEEPS = "llm's own log, {}, keeps your conversations and the profile sent with each; llm -c sends both again."
 
 
 def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None:
@@ -3508,7 +3508,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
             say("All this will be removed for good, history included.")
         if quoted:
             it, does = ("them", "Messages in llm's log do") if quoted[1:] else ("it", "One message in llm's log does")
-            what = "From now on, nothing is learned from these messages" if places else f"No fact contains it. {does}"
+            what = "From now on, nothing is learned from" if places else f"No fact contains it. {does}"
             say("\n  ".join([f"{what}:", *quoted]))
         say(LLM_KEEPS.format(tilde(memory.home.logs)))
         if not yes:
@@ -3550,7 +3550,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
     if for_good and home.name not in {one.name for one in Home.all()}:
         raise Problem(f"There is no profile “{home.name}”; see: llm memory profiles")
     if for_good:
-        say(f"This removes the profile “{home.name}” for good, its history and any pause: {tilde(real_place(home))}")
+        say(f"This removes the profile “{home.name}”, its history and any pause for good: {tilde(real_place(home))}")
         say("After that, llm memory learn may find again what you have erased with forget, or typed while paused.")
         if not yes:
             click.confirm("Remove it?", abort=True, err=True)

@@ -89,7 +89,7 @@ def test_a_line_stays_when_only_its_receipt_or_an_earlier_wording_is_forgotten(u
         f"REPLACE | {user.id_of('Lives in Leeds')} | Lives in York | I moved to York"
     )
     said = user.run("forget", "Leeds", "--yes")[1]
-    assert "What it was learned from:\n  Since I moved to Leeds I play chess (“Plays chess” stays)\n" in said
+    assert "Words that a fact was learned from:\n  Since I moved to Leeds I play chess (“Plays chess” stays)\n" in said
     assert user.facts == ["Lives in York", "Likes short answers", "Plays chess"]
     shown = user.run("why", "York")[0]
     assert "I moved to York" in shown
@@ -356,7 +356,7 @@ def test_clearing_wants_one_profile_named_and_a_purge_says_that_it_ends_a_pause(
     assert user.facts == ["Has a dog"]
     user.run("pause")
     said = user.run("clear", "--purge", "--yes")[1]
-    assert "for good, its history and any pause: " in said
+    assert ", its history and any pause for good: " in said
     assert "paused" not in user.run("status")[0]
 
 
