@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from llm_user_memory import DEFAULT_SECTIONS, Document, merge, says_nothing
+from llm_user_memory import DEFAULT_SECTIONS, Document, mask_secrets, merge, says_nothing
 
 PROFILE = """\
 # User Profile
@@ -106,6 +106,13 @@ def test_each_item_has_an_id_of_its_own_that_comes_from_its_text_and_stays_when_
     assert re.fullmatch("[a-z]{3,4}", ids[0])
     many = Document("".join(f"- Fact {n % 1500}\n" for n in range(3000)))
     assert [item.line for item in many.ids.values()] == list(range(1500)), "one id for what is said twice"
+
+
+@pytest.mark.parametrize("value", ["Wrote zq004x", "4711", "Hunter2!", "Rides route 12345678901"])
+def test_no_id_makes_its_line_look_like_a_secret(value: str) -> None:
+    many = Document("".join(f"- Fact {n}\n" for n in range(4000)))
+    lines = "\n".join(f"[{id}] {value}" for id in many.ids)
+    assert mask_secrets(lines) == lines
 
 
 # Bytes that stay
