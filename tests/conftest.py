@@ -11,6 +11,7 @@ import inspect
 import json
 import os
 import pathlib
+import random
 import re
 import select
 import signal
@@ -97,6 +98,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Func
 def fuzz(pytestconfig: pytest.Config) -> float:
     """Seconds for which a fuzzing test may go on; 0 for a small sample."""
     return float(pytestconfig.getoption("--fuzz"))
+
+
+@pytest.fixture
+def chance(pytestconfig: pytest.Config, fuzz: float) -> random.Random:
+    """The same in every run of the suite, and of fuzzing with the same --hypothesis-seed."""
+    return random.Random(pytestconfig.getoption("--hypothesis-seed") if fuzz else 0)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
