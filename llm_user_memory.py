@@ -3107,7 +3107,7 @@ def memory_show(settings: Settings, ids: bool) -> Any:
                 why = f"Nothing is remembered {'now' if last else 'yet'}. {begin if state == 'on' else sentence}"
                 if (waiting := waiting_messages(memory)) and state in {"on", "off here"}:
                     now = "try again in a few seconds" if settings.interval <= 30 else "to learn now: llm memory update"
-                    why = f"Learning from {counted(waiting, 'message')}; {now}"
+                    why = f"Nothing is remembered. Learning from {counted(waiting, 'message')}; {now}"
                 elif last and any(one.before and FORGOTTEN not in one for one in last.changes):
                     undo = f"To undo that: llm memory undo {last.id}"
                     why = f"The profile has been empty since {local_date(last.at, TO_THE_MINUTE)}. {undo}"

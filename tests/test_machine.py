@@ -329,6 +329,7 @@ class People(RuleBasedStateMachine):
         self.save_line("Wrote before the crash")
         with Memory(self.home) as other:
             other.history.settle()
+            before = other.history.latest()
         added = self.token()
         crash_at(point, nth, lambda: self.does(what, token, added))
         if added in self.text:
@@ -337,7 +338,7 @@ class People(RuleBasedStateMachine):
             self.save_line("Wrote after the crash")
         self.memory = Memory(self.home)
         self.memory.history.settle()
-        self.is_whole(what, added)
+        self.is_whole(what, added, before)
         if what == "forget":  # it did not say that it was done, so the user says it again
             self.forgets(token)
 
@@ -346,9 +347,12 @@ class People(RuleBasedStateMachine):
         self.save(self.text + "\n" + line + "\n")
         self.wrote(line)
 
-    def is_whole(self, what: str, added: str) -> None:
+    def is_whole(self, what: str, added: str, before: int) -> None:
         """What was recorded before the crash is also done: all of it or nothing, and with its receipts."""
-        last, text = next(iter(self.memory.history.versions(1, "author != 'outside'")), None), self.text
+        last, text = (
+            next(iter(self.memory.history.versions(1, "id > ? and author != 'outside'", before)), None),
+            self.text,
+        )
         if what == "add" and last and any(added in change.after for change in last.changes):
             assert added in text
         learned = "select fact from edits where state = 'applied' and action = 'ADD' and version = ?"
