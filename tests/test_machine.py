@@ -349,10 +349,8 @@ class People(RuleBasedStateMachine):
 
     def is_whole(self, what: str, added: str, before: int) -> None:
         """What was recorded before the crash is also done: all of it or nothing, and with its receipts."""
-        last, text = (
-            next(iter(self.memory.history.versions(1, "id > ? and author != 'outside'", before)), None),
-            self.text,
-        )
+        made, text = self.memory.history.versions(1, "id > ? and author != 'outside'", before), self.text
+        last = next(iter(made), None)
         if what == "add" and last and any(added in change.after for change in last.changes):
             assert added in text
         learned = "select fact from edits where state = 'applied' and action = 'ADD' and version = ?"
