@@ -88,8 +88,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Function]) -> None:
+    fuzzing = [item for item in items if "fuzz" in item.fixturenames or hasattr(item.obj, "hypothesis")]
+    for item in fuzzing:  # Hypothesis takes up to five minutes to make a failing case smaller
+        item.add_marker(pytest.mark.timeout(900 + config.getoption("--fuzz")))
     if config.getoption("--fuzz"):
-        fuzzing = [item for item in items if "fuzz" in item.fixturenames or hasattr(item.obj, "hypothesis")]
         config.hook.pytest_deselected(items=[item for item in items if item not in fuzzing])
         items[:] = fuzzing
 

@@ -447,7 +447,6 @@ def reply(request: str, edits: list[tuple[str, int, bool]], proven: set[str]) ->
     return "\n".join(lines) or "NO_UPDATE", 0, 0
 
 
-@pytest.mark.timeout(900)  # Hypothesis takes up to five minutes to make a failing game smaller
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="crashes are played in forked processes")
 def test_after_any_mix_of_updates_commands_edits_and_crashes_nothing_is_lost(
     fuzz: float, chance: random.Random, record_property: Callable[[str, object], None]
