@@ -752,8 +752,9 @@ def merge(base: str, ours: str, theirs: str) -> str:
 
     if base in {ours, theirs} or ours == theirs:
         return theirs if base == ours else ours
-    lines, mine, other = ([line.removesuffix("\n") + "\n" for line in split_lines(t)] for t in (base, ours, theirs))
-    kept = set(range(len(lines)))  # by both
+    newline = "\r\n" if base.partition("\n")[0].endswith("\r") else "\n"  # the one that the last line may lack
+    lines, mine, other = (split_lines(re.sub(r"(?<=[^\n])\Z", newline, text)) for text in (base, ours, theirs))
+    kept = set(range(len(lines) + 1))  # by both, as is the end of the text
     written: list[list[tuple[bool, str]]] = [[] for _ in range(len(lines) + 1)]  # before each line: is it mine?
     for side in (mine, other):
         for tag, start, end, first, last in difflib.SequenceMatcher(None, lines, side, autojunk=False).get_opcodes():
@@ -764,12 +765,12 @@ def merge(base: str, ours: str, theirs: str) -> str:
     new: list[tuple[bool, str]] = []  # since the last line that both kept
     for at, here in enumerate(written):
         new += here
-        if at in kept or at == len(lines):
+        if at in kept:
             merged += [line for is_mine, line in new if is_mine or (True, line) not in new]
             merged += lines[at : at + 1]
             new = []
     ended = ours if base.endswith("\n") == theirs.endswith("\n") else theirs
-    return "".join(merged) if ended.endswith("\n") or not ended else "".join(merged).removesuffix("\n")
+    return "".join(merged) if ended.endswith("\n") or not ended else re.sub(r"\r?\n\Z", "", "".join(merged))
 
 
 # -- store -------------------------------------------------------------------
@@ -2854,8 +2855,7 @@ class UserMemory(llm.Toolbox):
     def _homes(self) -> list[Home]:
         if Settings(os.environ).disabled:
             raise Problem("The user has switched memory off (LLM_MEMORY_DISABLED)")
-        asked_for = Call.running.homes if Call.running and self._profile == "auto" else []
-        return asked_for or homes_of(self._profile)
+        return (Call.running and self._profile == "auto" and Call.running.homes) or homes_of(self._profile)
 
     def show(self) -> str:
         "Show everything that is known about the user now."

@@ -206,8 +206,13 @@ def test_a_fact_counts_as_there_whatever_its_case_spacing_quotes_and_full_stop()
         ("- A\n- B\n", "- A\n- B", "- A2\n- B\n", "- A2\n- B"),
         ("- A\n", "", "- A\n- B\n", "- B\n"),
         ("- A\n- B\n", "- A\n- Mine\n", "- A\n- Theirs\n", "- A\n- Mine\n- Theirs\n"),
+        ("- A\r\n- B", "- A\r\n", "- A\r\n- B\r\n- C", "- A\r\n- C\r\n"),
+        ("- A\r\n- B\r\n", "- A\r\n- B", "- A2\r\n- B\r\n", "- A2\r\n- B"),
     ],
-    ids=["both", "removed", "neighbours", "beside", "same", "no newline", "newline cut", "emptied", "same line"],
+    ids=[
+        *("both", "removed", "neighbours", "beside", "same", "no newline", "newline cut", "emptied", "same line"),
+        *("CRLF, removed", "CRLF, newline cut"),
+    ],
 )
 def test_changes_of_both_sides_are_kept(base: str, ours: str, theirs: str, merged: str) -> None:
     assert merge(base, ours, theirs) == merged
