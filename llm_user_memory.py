@@ -3066,7 +3066,7 @@ def each_in_use() -> Iterator[Home]:
         yield home
 
 
-def activity(home: Home, settings: Settings, *, sent: bool = True, failing: bool = False) -> tuple[str, str, str]:
+def activity(home: Home, settings: Settings, *, sent: bool = True, failed: str = "") -> tuple[str, str, str]:
     """Tell in a word, a colour and a sentence whether memory is on here, and what would turn it on."""
     from llm_user_memory_shell import how_to_activate, survey
 
@@ -3083,7 +3083,7 @@ def activity(home: Home, settings: Settings, *, sent: bool = True, failing: bool
         (since, "paused", "yellow", paused),
         (not settings.updates, "not learning", "yellow", f"{quiet}; to change that, unset LLM_MEMORY_UPDATES"),
         (not_logged, "not learning", "yellow", f"{quiet} while llm's log is off; to turn it on: llm logs on"),
-        (failing, "not learning", "yellow", "Memory is on, but learning has failed lately"),
+        (failed, "not learning", "yellow", f"Memory is on, but learning has failed{failed}"),
         (settings.review_all, "on", "green", "Memory is on: every prompt carries your profile; you review new facts"),
         (True, "on", "green", "Memory is on: every prompt carries your profile, and what you type is learned"),
     )
@@ -3100,17 +3100,17 @@ def memory_show(settings: Settings, ids: bool) -> Any:
         facts = [{"id": id, "section": item.section, "text": item.text} for id, item in document.ids.items()]
         found.append({"profile": home.name, "path": str(home.profile), "text": document.text, "facts": facts})
         if says_nothing(document.text):
-            state, _, sentence = activity(home, settings)
             begin = "To begin, type something about yourself, or: llm memory add 'Lives in Leeds'"
             with open_memory(home, looking=True) as memory:
+                failed = value(memory.db, "select 1 from turns where state in ('pending', 'aside') and why != ''")
+                state, _, sentence = activity(home, settings, failed="; see: llm memory status" if failed else "")
                 last = memory.history.get(memory.history.latest())
                 why = f"Nothing is remembered {'now' if last else 'yet'}. {begin if state == 'on' else sentence}"
                 if (waiting := waiting_messages(memory)) and state in {"on", "off here"}:
                     now = "try again in a few seconds" if settings.interval <= 30 else "to learn now: llm memory update"
                     why = f"Nothing is remembered. Learning from {counted(waiting, 'message')}; {now}"
                 elif last and any(one.before and FORGOTTEN not in one for one in last.changes):
-                    undo = f"To undo that: llm memory undo {last.id}"
-                    why = f"The profile has been empty since {local_date(last.at, TO_THE_MINUTE)}. {undo}"
+                    why = f"Empty since {local_date(last.at, TO_THE_MINUTE)}. To undo that: llm memory undo {last.id}"
                 elif to_review := len(waiting_edits(memory)):
                     why = f"Nothing is remembered now; {counted(to_review, 'edit')} to review: llm memory review"
             say(for_profile(why, home.name))
@@ -3754,7 +3754,7 @@ def memory_status(settings: Settings) -> Any:
     problems = list(dict.fromkeys(filter(None, problems)))
     data = {name: known for name, known, _ in found}
     sent = data.get("profile", {}).get("facts") is not None
-    state, colour, sentence = activity(home, settings, sent=sent, failing=data.get("failing", False))
+    state, colour, sentence = activity(home, settings, sent=sent, failed=" lately" if data.get("failing") else "")
     if problems and state == "on":
         colour, sentence = "yellow", "Memory is on, but something is wrong"
     for line in for_profile(sentence, home.name).splitlines():
