@@ -752,22 +752,23 @@ def merge(base: str, ours: str, theirs: str) -> str:
 
     if base in {ours, theirs} or ours == theirs:
         return theirs if base == ours else ours
-    newline = "\r\n" if base.partition("\n")[0].endswith("\r") else "\n"  # the one that the last line may lack
+    newline = "\r\n" if base.partition("\n")[0].endswith("\r") else "\n"  # the one that a last line may lack
     lines, mine, other = (split_lines(re.sub(r"(?<=[^\n])\Z", newline, text)) for text in (base, ours, theirs))
-    kept = set(range(len(lines) + 1))  # by both, as is the end of the text
+    kept = dict(enumerate(lines))  # by both, each with the line end that one of them may have changed
     written: list[list[tuple[bool, str]]] = [[] for _ in range(len(lines) + 1)]  # before each line: is it mine?
     for side in (mine, other):
-        for tag, start, end, first, last in difflib.SequenceMatcher(None, lines, side, autojunk=False).get_opcodes():
-            if tag != "equal":
-                kept -= set(range(start, end))
-                written[start] += [(side is mine, line) for line in side[first:last]]
+        before, after = ([line.rstrip("\r\n") for line in text] for text in (lines, side))
+        matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+        its = {a + n: side[b + n] for a, b, size in matcher.get_matching_blocks() for n in range(size)}
+        kept = {at: line if its[at] == lines[at] else its[at] for at, line in kept.items() if at in its}
+        for tag, start, _, first, last in matcher.get_opcodes():
+            written[start] += [(side is mine, line) for line in side[first:last] if tag != "equal"]
     merged: list[str] = []
     new: list[tuple[bool, str]] = []  # since the last line that both kept
     for at, here in enumerate(written):
         new += here
-        if at in kept:
-            merged += [line for is_mine, line in new if is_mine or (True, line) not in new]
-            merged += lines[at : at + 1]
+        if at in kept or at == len(lines):
+            merged += [*(line for is_mine, line in new if is_mine or (True, line) not in new), kept.get(at, "")]
             new = []
     ended = ours if base.endswith("\n") == theirs.endswith("\n") else theirs
     return "".join(merged) if ended.endswith("\n") or not ended else re.sub(r"\r?\n\Z", "", "".join(merged))
@@ -1069,9 +1070,8 @@ class History(NamedTuple):
     def _is_again(self, fact: str, version: int, taken: Sequence[int]) -> bool:
         """Tell whether a fact stands here because a later version, none of those ``taken`` back, has it again."""
         came = self.get(next((since for since, until in self.periods(fact) if until is None), version))
-        if not came or came.id in taken or came.author == "rollback":
-            return False
-        return came.id > version > max(came.undoes, default=0)
+        is_new = came and came.author != "rollback" and came.id not in taken
+        return bool(came and is_new and came.id > version > max(came.undoes, default=0))
 
     def latest(self) -> int:
         return int(value(self.db, "select max(id) from versions") or 0)

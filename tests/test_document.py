@@ -208,10 +208,12 @@ def test_a_fact_counts_as_there_whatever_its_case_spacing_quotes_and_full_stop()
         ("- A\n- B\n", "- A\n- Mine\n", "- A\n- Theirs\n", "- A\n- Mine\n- Theirs\n"),
         ("- A\r\n- B", "- A\r\n", "- A\r\n- B\r\n- C", "- A\r\n- C\r\n"),
         ("- A\r\n- B\r\n", "- A\r\n- B", "- A2\r\n- B\r\n", "- A2\r\n- B"),
+        ("- A\r\n- B", "- A\r\n- B\n- C\n", "- A\r\n", "- A\r\n- C\n"),
+        ("- A\n- B\n- C\n", "- A\r\n- B\r\n- C\r\n", "- A\n- C\n- D\n", "- A\r\n- C\r\n- D\n"),
     ],
     ids=[
         *("both", "removed", "neighbours", "beside", "same", "no newline", "newline cut", "emptied", "same line"),
-        *("CRLF, removed", "CRLF, newline cut"),
+        *("CRLF, removed", "CRLF, newline cut", "another end, removed", "LF to CRLF, removed"),
     ],
 )
 def test_changes_of_both_sides_are_kept(base: str, ours: str, theirs: str, merged: str) -> None:
