@@ -195,10 +195,10 @@ class People(RuleBasedStateMachine):
     def turns_the_file_over(self, style: str, chance: Any) -> None:
         self.memory.history.settle()  # or what this very editor wrote over its own work would be called lost
         text = self.text
-        lines = text.splitlines(keepends=True)
+        lines = text.split("\n")
         chance.shuffle(lines)
         crlf, bom = text.replace("\r\n", "\n").replace("\n", "\r\n"), "\ufeff" + text.removeprefix("\ufeff")
-        texts = {"\r\n": crlf, "bom": bom, "no end": text.rstrip("\n"), "shuffled": "".join(lines)}
+        texts = {"\r\n": crlf, "bom": bom, "no end": text.rstrip("\n"), "shuffled": "\n".join(lines)}
         self.save(texts.get(style, ""))
         if style == "gone":
             self.home.profile.resolve().unlink()
