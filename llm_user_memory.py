@@ -10,8 +10,8 @@ One readable Markdown file about the user, sent with every prompt and kept true 
                  │                                │
                  └── history: lock, version <── gates
 
-An *edit* is one line of a model's reply with a *quote*, which must stand word for word in something the user typed. The
-model never writes the file: code judges every edit. First comes what can be done to a profile, then who does it.
+An *edit* is one line of a model's reply with a *quote*, which must appear word for word in something the user typed.
+The model never writes the file: code judges every edit. First comes what can be done to a profile, then who does it.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Busy(Problem):
 
 
 class Unreadable(Problem):
-    """A file of ours is no regular file of the user's own, or the profile no text. It is never overwritten."""
+    """A file of ours is not a regular file that the user owns, or the profile is not text. It is never overwritten."""
 
 
 DEFAULT_PROFILE = "default"
@@ -112,11 +112,11 @@ class Settings:
             with contextlib.suppress(click.BadParameter):
                 if "nan" not in value.lower():  # which is in every range
                     return kind.convert(value, None, None) if value else default
-            self.complaints.append(f"LLM_MEMORY_{name}={value!r} is not {wanted}; {str(safe).lower()} is used")
+            self.complaints.append(f"LLM_MEMORY_{name}={value!r} must be {wanted}; using {str(safe).lower()}")
             return safe
 
         given = environ.get("LLM_MEMORY_AUTO", "").strip().lower()
-        is_on = given in {"system", "prompt"} or read("AUTO", False, False)
+        is_on = given in {"system", "prompt"} or read("AUTO", False, False, wanted="true, false or prompt")
         self.auto = ("prompt" if given == "prompt" else "system") if is_on else ""  # where it is sent; "": nowhere
         self.auto_off = bool(given) and not self.auto  # the shell function is there, but switched off for this call
         self.profiles = (environ.get("LLM_MEMORY_PROFILE") or DEFAULT_PROFILE).casefold().replace(" ", "").split("+")
@@ -145,7 +145,7 @@ class Home:
         self.database = self.directory / "memory.db"  # versions, lines, edits, turns: for learners and commands
         self.journal = self.directory / "typed.jsonl"  # a call appends one line for each logged turn
         self.old_journal = self.directory / ".typed.jsonl.taken"  # the one before: a call may still be writing to it
-        self.news = self.directory / "news"  # changes that no prompt has told yet
+        self.news = self.directory / "news"  # changes not reported yet
         self.paused = self.directory / "paused"  # since when; no file: not paused
         self.no_system = self.directory / "no-system"  # ids of models that refuse system prompts
         self.logs = user_dir / "logs.db"  # llm's own, which is only read
@@ -158,7 +158,7 @@ class Home:
         wanted = dict.fromkeys(name.strip() for name in (names or DEFAULT_PROFILE).casefold().split("+"))
         for name in wanted:
             if name != DEFAULT_PROFILE and not re.fullmatch(PROFILE_NAME, name):  # a regex costs a call 1 ms
-                raise Problem(f"{names!r} can't be a profile's name; use up to 32 of a-z, 0-9, - and _, as in: work")
+                raise Problem(f"{names!r} is not a valid profile name; use up to 32 of a-z, 0-9, - and _, as in: work")
         return [cls(user_dir, name, isolated=bool(os.environ.get("LLM_USER_PATH"))) for name in wanted]
 
     @classmethod
@@ -187,7 +187,7 @@ class Home:
     def check_own(self) -> None:
         """Raise ``Problem`` if the directory is another user's: its profile is not to be trusted."""
         if os.name == "posix" and self.directory.exists() and self.directory.stat().st_uid != os.geteuid():
-            wrong = "belongs to another user, so memory does nothing. If it is yours (perhaps after sudo llm)"
+            wrong = "belongs to another user, so memory does nothing. If you made it (perhaps with sudo llm)"
             raise Problem(f"{tilde(self.directory)} {wrong}: sudo chown -R $(id -un) {for_shell(self.directory)}")
 
     def create(self) -> None:
@@ -205,7 +205,7 @@ def near_name(home: Home) -> str:
 
     names = [] if home.directory.exists() else [other.name for other in Home.all() if other.name != home.name]
     near = difflib.get_close_matches(home.name, names, n=1, cutoff=0.7)
-    return f"“{home.name}” is a new profile; did you mean “{near[0]}”? See: llm memory profiles" if near else ""
+    return f"There was no profile “{home.name}” yet; did you mean “{near[0]}”? See: llm memory profiles" if near else ""
 
 
 def for_profile(text: str, name: str) -> str:
@@ -252,11 +252,11 @@ def open_own(path: pathlib.Path, flags: int, *, follow: bool = False) -> int:
     except OSError as error:
         if error.errno not in {errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.EAGAIN}:
             raise
-    raise Unreadable(f"{tilde(path)} is not a regular file of your own; see: ls -l {for_shell(path)}")
+    raise Unreadable(f"{tilde(path)} is not a regular file that you own; see: ls -l {for_shell(path)}")
 
 
 def read_own(path: pathlib.Path, most: int = 100_000_000) -> str | None:
-    """Read a file of ours, at most so many bytes; ``None`` if there is none, or something else in its place."""
+    """Read a file of ours, at most ``most`` bytes; ``None`` if there is none, or something else in its place."""
     try:
         with open(open_own(path, os.O_RDONLY), "rb") as file:
             return file.read(most).decode("utf-8", "replace")
@@ -272,7 +272,7 @@ def append_line(path: pathlib.Path, line: str | Mapping[str, object]) -> None:
 
 
 def write_private(path: pathlib.Path, content: bytes) -> None:
-    """Make a file that only its owner can read, and that outlives a power cut. Raises ``FileExistsError``."""
+    """Make a file that only its owner can read, and that survives a power cut. Raises ``FileExistsError``."""
     with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
         file.write(content)
         file.flush()
@@ -437,7 +437,7 @@ def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") ->
 
 
 # -- secrets -----------------------------------------------------------------
-# A secret has a shape of its own, or it stands behind its name. Libraries cost 0.3–5 s of import and found no more.
+# A secret has a shape of its own, or it follows its name. Libraries cost 0.3–5 s of import and found no more.
 # Patterns match text in lower case, a group marks the secret; repetitions are bounded: no text must take minutes.
 
 
@@ -466,7 +466,7 @@ _PUBLIC = r"""(?:\baaaa[bce]|;base64,|\b(?:sha\d+|h1)[:-]|etag:?[ ](?:w/)?"?|pub
     | \b(?:tx|hash|transaction)[ :]{1,2}0x\w{64}\b | \b[a-z]{1,6}-(?:[0-9a-f]{8}|[0-9a-f]{17})\b | \b\w{9,30}example\b
     | \border[a-z .:#]{1,9}[\d -]{9,} | \btest[ ](?:card|number)s?[ ][\d ]{12,19} | \b\w{2,14}[_-]x{8,}
     | \dx{3}[ ]x{4} | [?&](?![\w-]{0,30}(?:sig|token|key|secret|auth|pass|code|session|appid))\w{1,30}=[^&\s;]{1,300}"""
-# What secrets are called, in the languages there are; a dot stands for a space. Not the pin of a plug, no postal code.
+# What secrets are called, in many languages; a dot stands for a space. Not the pin of a plug, no postal code.
 _NAMES = r"""(?:(?<!1)pass?(?:w[a-z]{0,3}[dt]|code|ord)|pass.?phrase|pwd|\bpw|\bmdp|kennwort|schlüssel\b|senha
     |wachtwoord|\bclave|contrase[ñn]a|mot.de.passe|palavra.passe|lösenord|kodeord|adgangskode|salasana|jelsz[aó]
     |hesl(?:o|a|em|u|om)\b|has[łl](?:o|a|em|u)\b|parol[aă]|lozinka|şifre|mật.khẩu|kata.sandi|\bsandi(?=\W{1,2}\w*\d)
@@ -480,7 +480,7 @@ _ID = r"""(?:(?:ssn|dni|cpf|bsn|nif|bvn|clabe|hetu|curp|cui[tl]|jmbg|oib|cnp|nri
     (?![a-zа-я])|sécu(?![a-z])|pesel|aadhaa?r|personn(?:ummer|r)|fødselsn|kennitala|isikuko|c[ée]dula|steuer-?id
     |sozialvers|kimlik|rodné.číslo|social.(?:sec|ins)\w+|national.insur\w+|burgerservicen\w+|henkilötunnu\w+|αμκα|αφμ
     |паспорт|주민|תעודת.זהות|(?:passport|account|\bid|\bc[pn][rp]|nhs|pps|ird|medicare|iqama|emirates.id)(?=[ .-]n))"""
-# Behind a name: a sign or "is", or a quotation mark a few words later; or the rest of the sentence.
+# After a name: a sign or "is", or a quotation mark a few words later; or the rest of the sentence.
 _SIGN = r"""(?:["'\]]{0,2}(?:\s?[:=：]{1,2}>?\s{,3}|[是为は]|,[ ](?=["'])|[ ](?:is|was)[ :]{1,2})["'`“„«「]?
     |[^\n"'`“„«「.;]{0,40}(?:[ ](?:is|was|ist|est|es|é|è|:|=)[ ]?|:[ ])["`“„«「])"""
 _END = r"(?:[.!?;][ \n]|[。，]|,(?=[^!-~\s])|\n(?!\n?[a-z\d-]*\d)|\b(?:and|but|or|since|before|after)\b)"
@@ -639,7 +639,7 @@ def why_unfit(fact: str) -> str:
         "it says nothing": not any(map(str.isalnum, fact)),
         f"it is longer than {LONGEST_FACT} characters": len(fact) > LONGEST_FACT,
         hidden: hidden,
-        "it contains HTML, or a link or image of Markdown": re.search(_MARKUP, fact, re.IGNORECASE),
+        "it contains HTML, or a Markdown link or image": re.search(_MARKUP, fact, re.IGNORECASE),
         "it begins like a heading, a list, a quotation or code": re.match(_BLOCK, fact),
         f"it contains {secret}": secret,
         "it contains a masked secret": has_mask(fact),
@@ -719,7 +719,7 @@ class Document:
         names = {normalised(name): name for name in (*DEFAULT_SECTIONS, OTHER_SECTION, *own)}
         return names.get(normalised(wanted.strip(" #*:[]")), (new and wanted) or OTHER_SECTION)
 
-    def add(self, section: str, *facts: str, new_section: bool = False) -> Document:
+    def add(self, section: str, fact: str, *, new_section: bool = False) -> Document:
         name = self.section(section, new=new_section)
         start = next((index for index, _, title in self.headings if title == name), len(self.lines))
         end = next((index for index, _, _ in self.headings if index > start), len(self.lines))
@@ -727,7 +727,7 @@ class Document:
         bullets = inside or [item.bullet for item in self.items] or ["- "]
         bullet = re.sub(r"\[[ xX]\][ \t]+$", "", min(reversed(bullets), key=_indent)).lstrip("\ufeff")
         bullet = re.sub(r"\d+", lambda number: str(int(number[0]) + 1) if inside else "1", bullet)  # it counts on
-        lines = [bullet + fact for fact in facts]
+        lines = [bullet + fact]
         if start < end:
             end = 1 + max(index for index in range(start, end) if index == start or self.lines[index].strip())
         else:
@@ -775,10 +775,10 @@ def merge(base: str, ours: str, theirs: str) -> str:
 
 
 # -- store -------------------------------------------------------------------
-# `memory.db`, and `profile.md`, which only `History` writes, under its lock, each change a version. That is recorded
-# first and the file exchanged second: after a crash in between, the next one to take the lock finishes the write.
+# `memory.db`, and `profile.md`, which only `History` writes, under its lock; each change is a version. The version is
+# recorded first, then the file exchanged: after a crash in between, the next one to take the lock finishes the write.
 
-SCHEMA = 11  # raise it with every change of TABLES: an older memory.db is then kept aside and begun anew
+SCHEMA = 11  # raise it with every change of TABLES: an older memory.db is then moved aside and begun anew
 TABLES = f"""
 create table versions (
     id integer primary key, at text, author text, model text, undoes text, lines text, written integer);
@@ -807,7 +807,7 @@ _BROKEN = r"malformed|not a database|encrypted|corrupt|unsupported|no such table
 
 
 def in_words(error: BaseException) -> str:
-    """Say what an error is, so that it can be kept and printed: without secrets, and nothing that SQLite quotes."""
+    """Say what an error is, so that it can be kept and printed: without secrets or what SQLite quotes."""
     text = mask_secrets(f"{type(error).__name__}: {' '.join(str(error).split())}")[:300]
     if isinstance(error, click.ClickException):
         text = error.message
@@ -938,7 +938,7 @@ def exchange(target: pathlib.Path, aside: pathlib.Path) -> None:
         os.replace(between, target)
     if os.name == "posix":
         directory = os.open(target.parent, os.O_RDONLY)
-        os.fsync(directory)  # it must outlive a power cut if what is recorded next does
+        os.fsync(directory)  # it must survive a power cut if what is recorded next does
         os.close(directory)
 
 
@@ -980,7 +980,7 @@ class History(NamedTuple):
             return self.change(author, lambda _: text)
 
     def settle(self, author: str = "outside", base: str | None = None, *, last: bool = False) -> None:
-        """Record what others made of the profile, or of a text before; a ``last`` time removes the displaced file."""
+        """Record what others did to the profile, or to ``base``; ``last`` removes the displaced file."""
         with lock(self.home, "profile", self.patience):
             self._adopt(author, base)
             if last:
@@ -1068,7 +1068,7 @@ class History(NamedTuple):
         return now.text
 
     def _is_again(self, fact: str, version: int, taken: Sequence[int]) -> bool:
-        """Tell whether a fact stands here because a later version, none of those ``taken`` back, has it again."""
+        """Tell whether a fact is here because a later version, not ``taken`` back, added it again."""
         came = self.get(next((since for since, until in self.periods(fact) if until is None), version))
         is_new = came and came.author != "rollback" and came.id not in taken
         return bool(came and is_new and came.id > version > max(came.undoes, default=0))
@@ -1097,8 +1097,7 @@ class History(NamedTuple):
                 if fact:
                     self.db.execute("insert into lines_fts (rowid, words) values (?, ?)", [id, indexed(fact)])
             ids.append(id)
-        for id in gone:
-            self.db.execute("update lines set until = ? where id = ?", [version, id])
+        self.db.conn.executemany("update lines set until = ? where id = ?", [(version, id) for id in gone])
         self.db.execute("update versions set lines = ? where id = ?", [json.dumps(ids), version])
         return version
 
@@ -1168,7 +1167,8 @@ class History(NamedTuple):
             if len(found) == count:
                 return found
         left = f"Only {counted(len(found), 'change')} can be undone." if found else "There is nothing left to undo."
-        raise Problem(f"{left}{' To redo a change, undo its undo; see: llm memory history' if self.undone() else ''}")
+        redo = value(self.db, "select max(id) from versions where author = 'undo'")
+        raise Problem(f"{left}{f' To redo what you undid last: llm memory undo {redo}' if redo else ''}")
 
     def periods(self, fact: str) -> Sequence[tuple[int, int | None]]:
         """Return the versions with which a fact came and left (``None``: it is there), oldest first."""
@@ -1183,7 +1183,7 @@ class History(NamedTuple):
 
 
 class Memory(contextlib.AbstractContextManager["Memory"]):
-    """One profile with its database; without ``create``, a missing one is an empty one in memory. For a ``with``."""
+    """One profile with its database; without ``create``, a missing one is opened empty, in RAM. For a ``with``."""
 
     def __init__(self, home: Home, patience: float = 10, create: bool = True, now: Clock = utc_now) -> None:
         self.home = home
@@ -1262,7 +1262,7 @@ class Verdict(NamedTuple):
     edit: Edit
     outcome: str
     reason: str = ""
-    messages: tuple[Message, ...] = ()  # that the pieces of its quote stand in
+    messages: tuple[Message, ...] = ()  # that contain the pieces of its quote
     item: Item | None = None  # the line that it replaces or removes, in the document that the model was shown
 
 
@@ -1313,8 +1313,8 @@ _QUOTATION = r"""“[^”]*”|„[^“”]*[“”]|«[^»]*»|「[^」]*」|�
 def own_words(text: str) -> str:
     """Return a typed message with ``CUT`` in place of what may be somebody else's text, but for quotations.
 
-    A short first line, if it ends as no sentence does, is a task about what stands below, up to a last paragraph of
-    one line. Many short lines, or what goes on in lower case, are the user's: nobody has edited them.
+    A short first line that doesn't end like a sentence is a task about what is below, up to a last paragraph of one
+    line. Many short lines, or what goes on in lower case, are the user's: nobody has edited them.
     """
     own = text.strip()
     first, *below = re.split(r"\n[ \t]*\n\s*", re.sub(r"\A(.{1,80})\n(?=[^a-zß-ÿа-я\n](?s:.{100}))", r"\1\n\n", own))
@@ -1376,7 +1376,7 @@ def _find_pieces(quote: str, messages: Sequence[Message]) -> dict[str, Message]:
 def _taken_away(changes: Iterable[tuple[str, str, str, str]]) -> int:
     """Count the lines that a day's changes took away: (action, before, fact, quote), oldest first.
 
-    One that came within the day does not count, nor, five times, one that the quote of its removal mentions.
+    Those that came within the day don't count, nor do the first five that their removal's quote mentions.
     """
     mentioned: list[bool] = []  # for each line that was removed
     origin: dict[str, str] = {}  # of each line that came: what it said a day ago, "" if it was not there
@@ -1392,7 +1392,7 @@ def _taken_away(changes: Iterable[tuple[str, str, str, str]]) -> int:
 
 
 _Proposal = types.SimpleNamespace  # an edit and all that a gate may look at: the fields that `judge` sets
-# Need not be typed: what stands in brackets, a year with the month before it, a number with its unit.
+# Need not be typed: what is in brackets, a year with the month before it, a number with its unit.
 _UNCOUNTED = r"\([^)]*\)|(?:\b[\w-]+ (?:\w\w )?)?\b(?:19|20)\d\d\b|\d[\w.,:]*(?: [^\W\d_]+)?"
 # A fact's new words, the typed ones as "x". Too many: three of five letters or more in a row, or seven unspaced pairs.
 _ADDED = rf"x(?:(?: (?!x\b)\w{{1,4}})* (?!x\b|{UNSPACED})\w{{5,}}){{3}}|x(?: {UNSPACED}+){{7}}"
@@ -1464,7 +1464,7 @@ def _untyped(p: _Proposal) -> str:
 GATES: tuple[tuple[str, str, Callable[[_Proposal], object]], ...] = (
     ("reject", "the profile is short enough", lambda p: p.condensing and len(p.document.text) <= p.budget * 3 // 4),
     ("reject", "it names no line that can be edited", lambda p: p.edit.action != "ADD" and not p.item),
-    ("reject", "its line was changed meanwhile", lambda p: p.line_changed),
+    ("reject", "its line has changed since", lambda p: p.line_changed),
     ("reject", "the line it was merged into was not changed", lambda p: p.merge == "reject"),
     ("reject", "it has no quote", lambda p: not p.edit.quote),
     ("reject", "its quote contains a masked secret", lambda p: has_mask(p.edit.quote)),
@@ -1566,7 +1566,7 @@ def read_log(home: Home, sql: str, *values: object) -> list[tuple[Any, ...]]:
 
 # As logged by llm before 0.32, and now. A turn may be in both.
 _TURNS = (
-    "select prompt, turns.id, conversation_id, datetime_utc, model from responses as turns",
+    "select prompt, turns.id, conversation_id, replace(datetime_utc, ' ', 'T'), model from responses as turns",
     "select prompt, turns.id, thread_id, datetime_utc, model from turns left join turn_search on turn_id = turns.id",
 )
 
@@ -1589,7 +1589,7 @@ def journal_entries(home: Home) -> list[dict[str, Any]]:
     """Return the lines that no learner has taken in for good, oldest first; one that can't be read is a failure."""
     wrong = {"failed": f"A line of {tilde(home.journal)} could not be read"}
     text, found = (read_own(home.old_journal) or "") + (read_own(home.journal) or ""), list[dict[str, Any]]()
-    # Not at line ends alone: where a full disk has cut a line short, the next one stands behind it.
+    # Not at line ends alone: where a full disk has cut a line short, the next one follows it.
     for part in filter(str.strip, re.split(r'\n|(?=\{")', text)):
         try:
             entry = json.loads(part)
@@ -1612,8 +1612,8 @@ def new_notes(memory: Memory) -> dict[str, dict[str, Any]]:
     return {id: note for id, note in notes.items() if id not in known}
 
 
-def take_in(memory: Memory) -> bool:
-    """Take the journal into the table of turns, under ``learn.lock``; tell whether any is new. Raises ``Problem``."""
+def take_in(memory: Memory) -> dict[str, Any]:
+    """Take the journal into the table of turns, under ``learn.lock``; return the latest note. Raises ``Problem``."""
     home, db, notes = memory.home, memory.db, new_notes(memory)
     turns = logged(home, notes)
     with db.atomic():
@@ -1629,13 +1629,11 @@ def take_in(memory: Memory) -> bool:
             row = {"id": id, "at": at, "thread": turn.thread_id, "start": start, "length": length}
             row |= {"model": note.get("model") or turn.model, "review": int(bool(note.get("review")))}
             db["turns"].insert(row | {"state": "gone" if start is None else "pending"}, ignore=True)
-        for key in ("interval", "budget") if notes else ():  # the latest call's settings hold
-            set_state(db, key, [*notes.values()][-1].get(key, ""))
         set_state(db, "call_failed", call_failure(memory))
     home.old_journal.unlink(missing_ok=True)
     if read_own(home.journal, 1) is not None:
         os.replace(home.journal, home.old_journal)
-    return bool(notes)
+    return [{}, *notes.values()][-1]
 
 
 def waiting_messages(memory: Memory) -> int:
@@ -1660,7 +1658,7 @@ BACK_OFF = (5, 30, 120, 600)  # seconds before the second, third, … attempt at
 MOST_ATTEMPTS = 5
 MOST_MISSES = 6  # replies out of form, two to a turn, after which a model is asked only once a day
 MODEL_TIMEOUT = 120.0  # seconds after which a model that does not answer is given up
-ANOTHER_MODEL = "to learn with another one, set LLM_MEMORY_MODEL"
+ANOTHER_MODEL = "to learn with another model, set LLM_MEMORY_MODEL"
 NOTES = "notes:"  # the ids of pieces of the user's own notes begin with it; their thread is the name of the file
 
 # Stable text first, so that prompt caches hit. Paid for on every request: at most 500 tokens.
@@ -1774,9 +1772,9 @@ def chosen_model(settings: Settings, named: str = "") -> str:
 def check_learning(home: Home, settings: Settings) -> None:
     if settings.disabled or not settings.updates:
         switch = "DISABLED" if settings.disabled else "UPDATES"
-        raise Problem(f"Learning is turned off here by the variable LLM_MEMORY_{switch}")
+        raise Problem(f"Learning is off here; to turn it on, unset LLM_MEMORY_{switch}")
     if paused_since(home):
-        raise Problem("Learning is paused; to go on: llm memory resume")
+        raise Problem("Learning is paused; to learn again: llm memory resume")
 
 
 def as_shown(text: str, longest: int = LONGEST_MESSAGE) -> str:
@@ -1815,9 +1813,7 @@ def batches(messages: Iterable[Message]) -> list[list[Message]]:
 
 def due_turns(memory: Memory) -> list[dict[str, Any]]:
     now = memory.now().timestamp()
-    # A turn put off further than any back-off was put off before the clock was set back: it is due.
-    sql = "select * from turns where state = 'pending' and not (due > ? and due <= ?) order by rowid"
-    return rows(memory.db, sql, now, now + BACK_OFF[-1])
+    return rows(memory.db, "select * from turns where state = 'pending' and due <= ? order by rowid", now)
 
 
 def read_messages(home: Home, turns: Iterable[Mapping[str, Any]], longest: int = LONGEST_MESSAGE) -> list[Message]:
@@ -1953,7 +1949,7 @@ class Learner(NamedTuple):
             # If the user has reworded a line that is to be changed, the model has to see that first.
             reworded = any(v.item and not now.find(v.item.text, v.item.section) for v in verdicts)
             if off or reworded or value(memory.db, taken_back) != known:
-                raise Busy("The profile was changed meanwhile, so nothing was done; try again")
+                raise Busy("The profile has changed since, so nothing was done; try again")
             return text if past else after.text
 
         def record(version: int) -> None:
@@ -2006,13 +2002,13 @@ def past_messages(
     first_note = min(filter(None, known.values()), default=last)
     found, skipped = list[Message](), Counter[str]()
     for turn in turns:
-        text, at = turn.text.strip(), turn.at.replace(" ", "T")
+        text, at = turn.text.strip(), turn.at
         if not first <= at <= last:
             continue
         if turn.turn_id in known:
             skipped["already read"] += 1
         elif at > first_note and not thread:  # a conversation the user names is wanted all the same
-            skipped["with no record that you typed them"] += 1
+            skipped["piped in, or typed while memory was off or paused"] += 1
         elif len(text) > 1_000:
             skipped["too long to have been typed"] += 1
         elif _is_too_short(text):
@@ -2027,9 +2023,9 @@ def note_messages(memory: Memory, files: Iterable[tuple[str, str, str]]) -> tupl
     found: dict[str, Message] = {}
     for name, text, at in files:
         for piece in re.split(r"\n\s*\n|\n(?=[ \t]*(?:[-*+•]|\d+[.)])[ \t])", text.replace("\r\n", "\n")):
-            if piece.strip():
-                id = f"{NOTES}{digest(piece.strip())}"
-                found[id] = Message(as_shown(piece.strip()), id, name, at)
+            for part in textwrap.wrap(piece.strip(), LONGEST_MESSAGE, replace_whitespace=False, expand_tabs=False):
+                id = f"{NOTES}{digest(part)}"
+                found[id] = Message(as_shown(part), id, name, at)
     known = found.keys() & {turn["id"] for turn in known_turns(memory.home)}
     return [message for id, message in found.items() if id not in known], Counter({"already read": len(known)})
 
@@ -2098,7 +2094,7 @@ def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, versio
             if past or value(db, waiting) < MOST_WAITING:
                 found_in = first.thread_id if NOTES in first.turn_id else "your past conversations"
                 db["edits"].insert(row | {"state": "waiting", "reason": reason or f"it was found in {found_in}"})
-            else:  # told in `status`
+            else:  # reported by `status`
                 set_state(db, "no_room", int(get_state(db, "no_room") or 0) + 1)
 
 
@@ -2132,7 +2128,7 @@ def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[E
         memory.db.conn.executemany(drop, [[edit.id] for edit in dropped])
         if not waiting_edits(memory):
             set_state(memory.db, "no_room", 0)
-            if news := read_own(memory.home.news):  # the next prompt need not tell that some wait
+            if news := read_own(memory.home.news):  # the next prompt need not say that some wait
                 memory.home.news.write_text(re.sub(r'"review": \d+', '"review": 0', news), "utf-8")
 
     return memory.history.change("review", make, record), list(failed.values())
@@ -2290,14 +2286,14 @@ def purge(home: Home) -> None:
 
 
 def periods_of(hit: Mapping[str, Any]) -> str:
-    """Say in which section a fact that was found stands, and when it held."""
+    """Give the section of a found fact, and when it held."""
     spans = (f"{since} until {until}" if until else f"since {since}" for since, until in hit["periods"])
     return re.sub(r"(\S+) until \1", r"until \1", ", ".join([*filter(None, [hit["section"]]), *spans]))
 
 
 def search_terms(query: str, form: Callable[[str], str]) -> str:
     """Ask SQLite's full-text search for all words, or all on one side of an ``or``. Raises ``Problem`` without any."""
-    sides = re.split(r"\s+or\s+", printable(query).replace('"', " "), flags=re.IGNORECASE)
+    sides = re.split(r"(?:^|\s+)or(?:\s+|$)", printable(query).replace('"', " "), flags=re.IGNORECASE)
     terms = [[form(word) for word in re.findall(r"\S*[^\W_]\S*", side) if word.casefold() != "and"] for side in sides]
     if not any(terms):
         raise Problem("Give a word to search for, as in: llm memory search dog")
@@ -2309,7 +2305,7 @@ def search_facts(
     text: str,
     *,
     section: str = "",  # part of its name
-    since: str = "",  # the day from which on they were added
+    since: str = "",  # added on or after this day
     current: bool | None = None,
     limit: int | None = 10,
     semantic: bool = False,
@@ -2461,13 +2457,13 @@ def _poll(home: Home, settings: Settings, *, last: bool) -> bool:
         memory.history.settle(last=last)
         if paused_since(home):
             return False
-        worked = (home.journal.exists() or home.old_journal.exists()) and take_in(memory)
-        settings.interval = float(get_state(memory.db, "interval") or settings.interval)
-        settings.budget = int(get_state(memory.db, "budget") or settings.budget)
+        latest = take_in(memory) if home.journal.exists() or home.old_journal.exists() else {}
+        worked = bool(latest)
+        settings.interval = float(latest.get("interval") or settings.interval)
+        settings.budget = int(latest.get("budget") or settings.budget)
         learner = Learner(memory, settings)
-        # Turns wait a moment to share a request; one from the future was noted by another clock.
-        now, ready = memory.now().isoformat(), (memory.now() - dt.timedelta(seconds=settings.interval)).isoformat()
-        while any(one["at"] <= ready or one["at"] > now for one in due_turns(memory)) and (result := learner.learn()):
+        ready = (memory.now() - dt.timedelta(seconds=settings.interval)).isoformat()  # turns wait to share a request
+        while any(turn["at"] <= ready for turn in due_turns(memory)) and (result := learner.learn()):
             worked = True
             outcomes = dict(Counter(verdict.outcome for verdict in result.verdicts))
             # Never any text of the user's, nor of an edit.
@@ -2588,7 +2584,7 @@ def is_written_in(words: str, line: str) -> bool:
 
 
 class Call:
-    """A running ``llm prompt`` or ``chat``: its ``on_…`` methods stand in for functions of llm, and get these first."""
+    """A running ``llm prompt`` or ``chat``. Its ``on_…`` methods stand in for functions of llm and get them first."""
 
     running: Call | None = None
 
@@ -2601,7 +2597,7 @@ class Call:
         self.typed: Message | None = None  # what of it may be learned from, until that is noted
         self.template_speaks = False  # a template has put words of its own around what was typed
         self.in_system = False  # we sent the profile as a system prompt
-        self.failures: list[str] = []  # to be told after the prompt
+        self.failures: list[str] = []  # to report after the prompt
         self.worker: Any = None  # the process that we started
 
     def run(self, invoke: Callable[[click.Context], Any]) -> Any:
@@ -2614,9 +2610,9 @@ class Call:
             try:
                 result = invoke(self.ctx)
             except Exception as error:
-                self._guarded("its refusal of system prompts was not kept", self._note_refusal, error)
+                self._guarded("the model's refusal of system prompts was not noted", self._note_refusal, error)
                 raise
-        self._guarded("what was learned can't be told", self._tell)
+        self._guarded("what was learned can't be shown", self._tell)
         return result
 
     def on_fragments(self, resolve: Callable[..., Any], db: Any, fragments: Iterable[str], **options: Any) -> Any:
@@ -2681,7 +2677,7 @@ class Call:
             in_prompt, profile = False, [llm.Fragment(carried["system"], _SOURCE)]
         elif self.settings.auto and not profile:
             in_prompt, profile = in_prompt or self.settings.auto == "prompt", fragments_of(self.homes)
-        # Behind the user's own: a learned fact must not change what providers have cached of these.
+        # After the user's own: a learned fact must not change what providers have cached of these.
         options["fragments" if in_prompt else "system_fragments"] += dict.fromkeys(profile)
         self.in_system = bool(profile) and not in_prompt
 
@@ -2744,13 +2740,14 @@ class Call:
             # Only the system's words: those of another error may quote what was typed.
             said = in_words(error) if isinstance(error, OSError) else type(error).__name__
             try:
-                append_line(self.homes[-1].journal, {"failed": f"{failing}: {said}", "at": utc_now().isoformat()})
+                failed, at = f"{utc_now().astimezone():{TO_THE_MINUTE}}: {failing}: {said}", utc_now().isoformat()
+                append_line(self.homes[-1].journal, {"failed": failed, "at": at})
             except Exception:  # noqa: BLE001 - the disk may be full: status will know nothing of this call
                 self.failures.append(f"{failing}: {said}")
 
 
 def wrapped(text: str, width: int, indent: str = "") -> str:
-    """Break a line between words, but not in a command or a path, which are to be copied, nor behind a number."""
+    """Break a line between words, but not in a command or a path, which are to be copied, nor after a number."""
     whole = r"(?:\S+=\S+ |\w+ -\S+ )?llm(?: [\w-]+){0,4}(?: '[^']{1,30}')?|source \S+|\d (?=\w)"
     text = re.sub(whole, lambda found: found[0].replace(" ", "\xa0"), text)
     text = textwrap.fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
@@ -2776,7 +2773,7 @@ def _patch(stack: contextlib.ExitStack, owner: Any, name: str, stand_in: Callabl
 
 
 def take_news(home: Home) -> str:
-    """Say in one line what learning has changed, untold and still true; ``""`` if nothing."""
+    """Say in one line what learning has changed, unreported and still true; ``""`` if nothing."""
     if read_own(home.news) is None:  # not a file of ours
         return ""
     profile = read_profile(home.profile)  # if that fails, the news wait
@@ -2917,18 +2914,18 @@ _SYNONYMS = {
 }
 _AUTHORS = {"worker": "learned", "condense": "condensed", "outside": "another program", "unknown": "before the history"}
 REVIEW_HELP = """\
-y  make this edit           n  drop it
-a  make it and the rest     d  drop it and the rest
+y  accept it                n  drop it
+a  accept it and the rest   d  drop it and the rest
 e  reword it                q  quit; the rest keeps waiting
 Enter  skip it"""
 RETRY = "To try again: llm memory update{0}; with another model: LLM_MEMORY_MODEL=NAME llm memory update{0}"
-LLM_KEEPS = "llm's own log, {}, keeps your conversations and the profile sent with each; llm -c sends both again."
+LLM_KEEPS = "llm's own log, {}, still has your conversations and the profile each was sent; llm -c sends them again."
 
 
 def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None:
     """Print a line, unless JSON is wanted; for a terminal wrapped, coloured and without control characters."""
     text = lead + line
-    if at_terminal(sys.stderr if err else sys.stdout) and not re.match(r"LLM_MEMORY_AUTO=|\$env:", line):  # code
+    if at_terminal(sys.stderr if err else sys.stdout) and not re.match(r"LLM_MEMORY_AUTO=1 |\$env:", line):  # code
         width = min(shutil.get_terminal_size().columns, 100)  # longer lines are hard to read
         text = wrapped(printable(text), width, " " * (len(lead) + 2))
     if err or not click.get_current_context().meta.get("json"):
@@ -2981,8 +2978,8 @@ class _Group(click.Group):
             click.echo(err=True)  # ends the line of the question
             if at_terminal(sys.stdin):
                 raise
-            options = {"review": "--accept IDS, or --drop IDS", "clear": "--purge --yes"}
-            message = f"Can't ask: stdin is not a terminal; add {options.get(str(ctx.invoked_subcommand), '--yes')}"
+            option = "--accept IDS, or --drop IDS" if ctx.invoked_subcommand == "review" else "--yes"
+            message = f"Can't ask: stdin is not a terminal; add {option}"
         except click.UsageError as error:  # which may name a file
             raise click.UsageError(printable(error.format_message()), error.ctx) from error
         except BrokenPipeError:
@@ -2995,7 +2992,7 @@ class _Group(click.Group):
 
 def version_number(text: str) -> int:
     if not re.fullmatch(r"\d{1,9}", text):
-        raise Problem(f"{text!r} is not the number of a version; see: llm memory history")
+        raise Problem(f"{text!r} is not a version number; see: llm memory history")
     return int(text)
 
 
@@ -3071,9 +3068,9 @@ def activity(home: Home, settings: Settings, *, sent: bool = True, failed: str =
     from llm_user_memory_shell import how_to_activate, survey
 
     since, not_logged, quiet = paused_since(home), home.logs_off.exists(), "Memory is on, but nothing is learned"
-    paused = f"Learning has been paused since {local_date(since, TO_THE_MINUTE)}; to go on: llm memory resume"
+    paused = f"Learning has been paused since {local_date(since, TO_THE_MINUTE)}; to learn again: llm memory resume"
     here = "on" if settings.auto else how_to_activate(survey(os.environ)[0])
-    other = f"Prompts here carry {'+'.join(settings.profiles)}; to change that, set LLM_MEMORY_PROFILE={home.name}"
+    other = f"Prompts here carry “{'+'.join(settings.profiles)}”; to change that, set LLM_MEMORY_PROFILE={home.name}"
     states = (
         (settings.disabled, "disabled", "red", "Memory is disabled; to turn it on, unset LLM_MEMORY_DISABLED"),
         (settings.auto_off, "off here", "red", "Memory is off here; to turn it on, unset LLM_MEMORY_AUTO"),
@@ -3100,7 +3097,7 @@ def memory_show(settings: Settings, ids: bool) -> Any:
         facts = [{"id": id, "section": item.section, "text": item.text} for id, item in document.ids.items()]
         found.append({"profile": home.name, "path": str(home.profile), "text": document.text, "facts": facts})
         if says_nothing(document.text):
-            begin = "To begin, type something about yourself, or: llm memory add 'Lives in Leeds'"
+            begin = "To begin, tell llm about yourself, or: llm memory add 'Lives in Leeds'"
             with open_memory(home, looking=True) as memory:
                 failed = value(memory.db, "select 1 from turns where state in ('pending', 'aside') and why != ''")
                 state, _, sentence = activity(home, settings, failed="; see: llm memory status" if failed else "")
@@ -3112,8 +3109,8 @@ def memory_show(settings: Settings, ids: bool) -> Any:
                 elif last and any(one.before and FORGOTTEN not in one for one in last.changes):
                     why = f"Empty since {local_date(last.at, TO_THE_MINUTE)}. To undo that: llm memory undo {last.id}"
                 elif to_review := len(waiting_edits(memory)):
-                    why = f"Nothing is remembered now; {counted(to_review, 'edit')} to review: llm memory review"
-            say(for_profile(why, home.name))
+                    why = f"Nothing is remembered; {counted(to_review, 'edit')} to review: llm memory review"
+            say("" if near_name(home) else for_profile(why, home.name))  # that is said already
             continue
         marks = {item.line: f"[{id}] " for id, item in document.ids.items()} if ids else {}
         for at, line in enumerate(document.lines):
@@ -3127,7 +3124,7 @@ def memory_path() -> None:
     click.echo(printable(str(Home.in_use()[-1].profile)) if at_terminal(sys.stdout) else Home.in_use()[-1].profile)
 
 
-@command("LLM_MEMORY_PROFILE=work llm memory profiles", json_option)
+@command("llm memory profiles", json_option)
 def memory_profiles() -> Any:
     "List profiles with their number of facts"
     found: list[dict[str, Any]] = []
@@ -3149,7 +3146,7 @@ def edit_data(edit: EditRow) -> dict[str, Any]:
 def heard(edit: EditRow) -> tuple[str, str]:
     if edit.turns and edit.turns[0].startswith(NOTES):
         return f"in your notes: “{edit.quote}”", edit.thread
-    how = "in a past prompt, typed or piped in" if edit.past else "what you typed"
+    how = "in a past prompt, typed or piped in" if edit.past else "from what you typed"
     return f"{how}: “{edit.quote}”", f"llm logs --cid {edit.thread}"
 
 
@@ -3164,7 +3161,7 @@ def show_said(text: str, origin: Version | None, receipts: Sequence[EditRow], le
             explain(quoted)
             explain(f"{local_date(edit.typed_at)}, {by or f'learned with {edit.model}'}; {source}")
         else:
-            explain(f"you had not typed it: {by}" if by else f"condensed with {edit.model}")
+            explain(f"you didn't type it: {by}" if by else f"condensed with {edit.model}")
     if not receipts and origin and origin.author not in {"worker", "condense", "review"}:
         how = "in another program" if origin.author == "outside" else f"with llm memory {origin.author}"
         explain(f"you wrote this yourself, {how}, {local_date(origin.at)}")
@@ -3204,7 +3201,7 @@ def memory_why(text: str, refused: bool) -> Any:
 @click.option("--section", default="", metavar="NAME", help="Only facts in this section")
 @click.option("--since", metavar="DATE-OR-AGE", help="Only what was added since: 2026-11-01, '3 weeks ago'")
 @click.option("--current/--past", default=None, help="Only facts now in the profile, or only former ones")
-@click.option("-n", "--count", type=click.IntRange(0, 10**9), default=10, show_default=True, help="0 for all")
+@click.option("-n", "--count", type=click.IntRange(0, 10**9), default=10, show_default=True, help="How many; 0 for all")
 @click.option("--chats", is_flag=True, help="Search your prompts in llm's log instead")
 @click.option("--semantic", is_flag=True, help="Also search by meaning, with llm's default embedding model")
 def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: bool, **only: Any) -> Any:
@@ -3232,7 +3229,7 @@ def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: 
             for line in filter(None, [periods_of(hit), hit["quote"] and f"“{hit['quote']}”"]):
                 write(line, "    ", dim=True)
     if not found:
-        more = "Forgotten messages are left out." if chats else f"Try also: llm memory search --chats {for_shell(text)}"
+        more = "Forgotten prompts are left out." if chats else f"Also try: llm memory search --chats {for_shell(text)}"
         say(f"Nothing was found. {more}")
     return found
 
@@ -3244,7 +3241,7 @@ def report(memory: Memory, version: int) -> None:
         lead = "" if found.changes else "Only headings, order or spacing changed. "
         say(f"{lead}To undo this: llm memory undo {version}")
     else:
-        say("There was nothing to change.")
+        say("Nothing changed.")
 
 
 def warnings_about(text: str, budget: int) -> list[str]:
@@ -3279,7 +3276,7 @@ def memory_edit(settings: Settings) -> None:
         try:
             click.edit(filename=str(memory.home.profile))
         except (click.ClickException, ValueError) as error:
-            raise Problem(f"{error}. To use another editor, set VISUAL and EDITOR, for instance to nano") from error
+            raise Problem(f"{error}. To use another editor, set VISUAL, for instance to nano") from error
         finally:
             memory.history.settle("edit", text)
         made = memory.history.versions(1, "id > ? and author in ('edit', 'outside')", base)  # not another command's
@@ -3302,7 +3299,7 @@ def memory_load(settings: Settings, file: Any) -> None:
 @click.option("--section", default=DEFAULT_SECTIONS[0], show_default=True, help="The heading to put it under")
 @click.option("--force", is_flag=True, help="Also add what looks like a password or a key")
 def memory_add(text: str, section: str, force: bool) -> None:
-    "Add TEXT to the profile, word for word; - reads stdin"
+    "Add TEXT to the profile, word for word (- for stdin)"
     if text == "-" or (not text and not sys.stdin.isatty()):
         text = text_of(sys.stdin.buffer)
     lines = [re.sub(r"^\s*[-*+•]\s", "", line).strip() for line in text.splitlines()]
@@ -3310,14 +3307,15 @@ def memory_add(text: str, section: str, force: bool) -> None:
     if not (section and facts):
         raise Problem("There is nothing to add; try: llm memory add 'Works as a nurse in Leeds'")
     if reason := why_hidden(" ".join([section, *facts])):
-        raise Problem(f"This is not added: {reason}")
+        raise Problem(f"Not added: {reason}")
     if (kind := why_secret("\n".join(facts))) and not force:
         raise Problem(f"This looks like {kind}, and every prompt would carry it. To add it all the same: --force")
 
     def make(profile: str) -> str:
         document = Document(profile)
-        new = [fact for fact in facts if not document.has(fact)]
-        return document.add(section, *new, new_section=True).text if new else profile
+        for fact in facts:
+            document = document if document.has(fact) else document.add(section, fact, new_section=True)
+        return document.text
 
     with open_memory() as memory:
         report(memory, memory.history.change("add", make))
@@ -3337,11 +3335,17 @@ def parse_ids(texts: Iterable[str], waiting: Sequence[EditRow]) -> list[EditRow]
     return list(chosen.values())
 
 
-def fit_line(text: str) -> str:
-    """Take a line for the profile from a prompt, which asks again if it is unfit."""
+def fit_line(text: str) -> str:  # for click.prompt, which asks again if it raises
     if reason := why_unfit(text.strip()):
         raise click.BadParameter(f"this can't be a line of the profile: {reason}")
     return text.strip()
+
+
+def accept(memory: Memory, edits: Sequence[EditRow]) -> list[str]:
+    version, problems = review(memory, edits)
+    if version or not problems:
+        report(memory, version)
+    return problems
 
 
 def review_each(memory: Memory, waiting: Sequence[EditRow]) -> None:
@@ -3365,14 +3369,12 @@ def review_each(memory: Memory, waiting: Sequence[EditRow]) -> None:
         if letter == "e":
             edit = edit._replace(fact=click.prompt("Make it say", printable(edit.fact), err=True, value_proc=fit_line))  # noqa: PLW2901
         if letter in {"y", "a", "e"}:
-            version, problems = review(memory, rest if letter == "a" else [edit])
-            report(memory, version)
-            say("\n".join(problems))
+            say("\n".join(accept(memory, rest if letter == "a" else [edit])))
         elif letter in {"n", "d"}:
             review(memory, dropped=rest if letter == "d" else [edit])
         if letter in {"a", "d", "q"}:
             break
-    say(f"{counted(len(waiting_edits(memory)), 'edit')} left to review.")
+    say(f"{counted(len(waiting_edits(memory)), 'edit') if waiting_edits(memory) else 'No edits'} left to review.")
 
 
 @command("llm memory review --accept 3 --drop 4", json_option)
@@ -3388,12 +3390,8 @@ def memory_review(accepted: tuple[str, ...], dropped: tuple[str, ...], yes: bool
         if drops:
             review(memory, dropped=drops)
             say(f"Dropped: {'edit' if len(drops) == 1 else 'edits'} {', '.join(str(edit.id) for edit in drops)}")
-        if accepts:
-            version, problems = review(memory, accepts)
-            if version or not problems:
-                report(memory, version)
-            if problems:
-                raise Problem("\n".join(problems))
+        if accepts and (problems := accept(memory, accepts)):
+            raise Problem("\n".join(problems))
         if not waiting:
             say("There is nothing to review.")
         elif not (accepts or drops or click.get_current_context().meta["json"]):
@@ -3413,11 +3411,11 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) 
         say(f"Undid version{'s' if taken[1:] else ''} {' and '.join(map(str, taken))}:")
         report(memory, undid.id)
     for number in [number for number in versions if number not in taken]:
-        say(f"Nothing of version {number} is left to undo; see: llm memory history")
+        say(f"Nothing from version {number} can be undone now; see: llm memory history")
     if f'"version": {versions[0]},' in untold:
-        say("No notice had announced this change yet. If you meant an earlier one: llm memory history")
+        say("You had not been told of this change yet. If you meant an earlier one: llm memory history")
     for later in dict.fromkeys(version for version, _ in stays):
-        did = "undid that already" if later.undoes else "changed that line later, and is kept"
+        did = "undid that already" if later.undoes else "has since changed that line, and stays"
         changes = "; ".join(str(change) for version, change in stays if version == later)
         say(f"Version {later.id} {did}: {changes}")
         say(f"To undo version {later.id}: llm memory undo {later.id}")
@@ -3426,9 +3424,9 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) 
 @command("llm memory undo", never_asks)
 @click.argument("versions", type=version_number, nargs=-1, metavar="[VERSION]...")
 def memory_undo(versions: tuple[int, ...]) -> None:
-    """Take back the last change, or that of VERSION
+    """Take back the last change not undone yet, or that of VERSION
 
-    What came since stays. To take back the change before as well, undo again.
+    Later changes stay. To take back the one before too, undo again.
     """
     with open_memory(looking=True) as memory:
         undo_versions(memory, versions)
@@ -3436,10 +3434,10 @@ def memory_undo(versions: tuple[int, ...]) -> None:
 
 @command("llm memory rollback --to yesterday", never_asks)
 @click.argument("version", type=version_number, required=False)
-@click.option("--to", metavar="DATE-OR-AGE", help="2026-11-01, yesterday, 2h, '3 days ago'")
-@click.option("--steps", type=click.IntRange(1, 999), metavar="N", help="Undo the last N changes")
+@click.option("--to", metavar="DATE-OR-AGE", help="As of: 2026-11-01, yesterday, 2h, '3 days ago'")
+@click.option("--steps", type=click.IntRange(1, 999), metavar="N", help="Undo the last N changes not undone yet")
 def memory_rollback(version: int | None, to: str | None, steps: int | None) -> None:
-    "Bring back VERSION of the profile as a whole"
+    "Restore the whole profile to VERSION"
     if [version, to, steps].count(None) != 2:
         raise Problem("Name one target: llm memory rollback VERSION, or --to DATE-OR-AGE, or --steps N")
     with open_memory(looking=True) as memory:
@@ -3451,7 +3449,7 @@ def memory_rollback(version: int | None, to: str | None, steps: int | None) -> N
 
 
 @command("llm memory history -n 5", json_option)
-@click.option("-n", "--count", type=click.IntRange(0, 10**9), default=20, show_default=True, help="0 for all versions")
+@click.option("-n", "--count", type=click.IntRange(0, 10**9), default=20, show_default=True, help="How many; 0 for all")
 def memory_history(count: int) -> Any:
     "Show changes to the profile, newest first"
     found: list[dict[str, Any]] = []
@@ -3472,7 +3470,7 @@ def memory_history(count: int) -> Any:
 @click.argument("a", type=version_number, required=False)
 @click.argument("b", type=version_number, required=False)
 def memory_diff(a: int | None, b: int | None) -> Any:
-    "Show the last change, or all since version A, or up to B"
+    "Show the last change, or all since A, or from A to B"
     with open_memory(looking=True) as memory:
         newest = memory.history.latest() if b is None else memory.history.find(number=b)
         oldest = max(newest - 1, 0) if a is None else memory.history.find(number=a)
@@ -3487,7 +3485,7 @@ def memory_diff(a: int | None, b: int | None) -> Any:
 @command("llm memory forget my old job", text_argument, yes_option)
 @click.option("--part", is_flag=True, help="Also match TEXT inside words")
 def memory_forget(text: str, part: bool, yes: bool) -> None:
-    "Erase what contains TEXT, or the line '[ID]', for good"
+    "Erase lines with TEXT, or '[ID]' of show --ids, for good"
     if len(Home.in_use()) > 1:
         raise Problem("Several profiles are in use; name one: llm memory --profile NAME forget TEXT")
     with open_memory() as memory:
@@ -3498,7 +3496,8 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
         shown = dict.fromkeys(as_shown(" ".join(prompt.split()), 200) for prompt in typed.values())
         quoted = [f"“{prompt.replace(CUT, ' … ')}”" for prompt in shown]
         if not (places or quoted):
-            said = f"Nothing contains {text!r}; {'see: llm memory show' if part else 'to look inside words: --part'}"
+            said = f"Nothing contains {text!r} as whole words; to match parts of words too: --part"
+            said = f"Nothing contains {text!r}; see: llm memory show --ids" if part or text.startswith("[") else said
             said = f"Only a heading contains {text!r}; to change it: llm memory edit" if headings else said
             said = f"To forget the line with this id: llm memory forget '[{text}]'" if text in document.ids else said
             raise Problem(said)
@@ -3507,12 +3506,11 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
         if places:
             say("All this will be removed for good, history included.")
         if quoted:
-            it, does = ("them", "Messages in llm's log do") if quoted[1:] else ("it", "One message in llm's log does")
-            what = "From now on, nothing is learned from" if places else f"No fact contains it. {does}"
-            say("\n  ".join([f"{what}:", *quoted]))
+            again = "These words will not be learned from again, unless you type them anew:"
+            say("\n  ".join([again if places else "No fact contains it, but your prompts in llm's log do:", *quoted]))
         say(LLM_KEEPS.format(tilde(memory.home.logs)))
         if not yes:
-            click.confirm("Forget it?" if places else f"Never learn from {it}?", abort=True, err=True)
+            click.confirm("Forget it?" if places else "Never learn from this?", abort=True, err=True)
         forget(memory, says)
     say("Forgotten." if places else "Done. If you type it again, it may be learned.")
     for heading in headings:
@@ -3537,11 +3535,11 @@ def memory_resume() -> None:
         with open_memory() as memory:  # what is logged from then on without a note is no past to learn from
             set_state(memory.db, "paused", get_state(memory.db, "paused") or since)
     home.paused.unlink(missing_ok=True)
-    say("No longer paused. What you typed meanwhile is not learned." if since else "Memory was not paused.")
+    say("No longer paused. What you typed while paused is not learned." if since else "Learning was not paused.")
 
 
 @command("llm memory clear", yes_option)
-@click.option("--purge", "for_good", is_flag=True, help="Remove profile, history and everything else, for good")
+@click.option("--purge", "for_good", is_flag=True, help="Remove the profile, its history and all its files for good")
 def memory_clear(for_good: bool, yes: bool) -> None:
     "Empty the profile; its text stays in the history"
     home, *others = reversed(Home.in_use())
@@ -3550,8 +3548,8 @@ def memory_clear(for_good: bool, yes: bool) -> None:
     if for_good and home.name not in {one.name for one in Home.all()}:
         raise Problem(f"There is no profile “{home.name}”; see: llm memory profiles")
     if for_good:
-        say(f"This removes the profile “{home.name}”, its history and any pause for good: {tilde(real_place(home))}")
-        say("After that, llm memory learn may find again what you have erased with forget, or typed while paused.")
+        say(f"This removes profile “{home.name}”, its history, costs and any pause for good: {tilde(real_place(home))}")
+        say("After that, llm memory learn may find again what you erased with forget, or typed while paused.")
         if not yes:
             click.confirm("Remove it?", abort=True, err=True)
         purge(home)
@@ -3561,7 +3559,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
             check_writable(home)
             memory.db.execute("update turns set state = 'pending' where state = 'aside'")
             if waiting := waiting_messages(memory):
-                say(f"{counted(waiting, 'message')} that waited will not be learned from.")
+                say(f"Not learned: {counted(waiting, 'waiting message')}.")
             set_state(memory.db, "cleared", memory.now().isoformat())  # nothing typed until now is
             memory.db.execute("update turns set state = 'done' where state = 'pending'")
             report(memory, memory.history.overwrite("clear", ""))
@@ -3638,14 +3636,14 @@ def learn_each(learner: Learner, model: str, messages: Sequence[Message]) -> Non
 
 @command("llm memory learn --since 2026-01-01 --dry-run", yes_option, settings=True)
 @click.argument("files", metavar="[FILE]...", type=click.File("rb"), nargs=-1)
-@click.option("--since", metavar="DATE-OR-AGE", help="Only what you typed since: 2026-11-01, '3 weeks ago'")
-@click.option("--until", metavar="DATE-OR-AGE", help="Only what you typed until then")
+@click.option("--since", metavar="DATE-OR-AGE", help="Only prompts since: 2026-11-01, '3 weeks ago'")
+@click.option("--until", metavar="DATE-OR-AGE", help="Only prompts up to: 2026-11-30, yesterday")
 @click.option("-n", "--count", type=click.IntRange(min=1), help="Only this many of the newest messages")
 @click.option("--cid", "--conversation", "thread", metavar="ID", help="Only this conversation")
-@click.option("-m", "--model", default="", help="The model to ask")
+@click.option("-m", "--model", default="", help="The model to learn with")
 @click.option("--dry-run", is_flag=True, help="Only show how much there is to read")
 def memory_learn(settings: Settings, /, files: Any, model: str, dry_run: bool, yes: bool, **which: Any) -> None:
-    """Learn from llm's past log, or from notes in FILE
+    """Learn from llm's log, or from notes in FILE
 
     Everything found waits in llm memory review. Use - as FILE for stdin.
     """
@@ -3679,25 +3677,27 @@ def setup_rows(home: Home, settings: Settings, problems: list[str]) -> Iterator[
 
     installed, damaged = survey(os.environ)
     lacks = [f"llm.{owner}.{name}" for owner, name, _ in _STAND_INS if not hasattr(getattr(llm, owner, None), name)]
-    problems += [*damaged, *settings.complaints, *(f"This version of llm has no {name}" for name in lacks)]
+    lacks = [f"This llm lacks {name}; try: llm install -U llm-user-memory" for name in lacks]
+    problems += [*damaged, *settings.complaints, *lacks]
     yield "shell", {"installed": [str(shell.rc) for shell in installed], "active": bool(settings.auto)}, ""
     names = [one.name for one in Home.in_use()]
     yield "profiles", names, f"{' and '.join(names)} are sent; new facts go into {names[-1]}" if names[1:] else ""
     since = paused_since(home)
     yield "paused_since", since or None, "" if settings.auto else local_date(since, TO_THE_MINUTE)
     yield "model", settings.model or None, f"{settings.model}, instead of the model of each conversation"
-    running, refusing = worker_runs(home), (read_own(home.no_system) or "").split()
-    yield "worker", {"running": running, "log": str(home.worker_log)}, "a learner runs until idle" if running else ""
+    background = {"running": worker_runs(home), "log": str(home.worker_log)}
+    yield "worker", background, "a learning process is running; it ends by itself" if background["running"] else ""
+    refusing = (read_own(home.no_system) or "").splitlines()
     yield "llm_logging", not home.logs_off.exists(), ""
-    yield "profile_in_prompt", refusing, f"{', '.join(refusing)}: takes no system prompt"
+    yield "profile_in_prompt", refusing, f"for {', '.join(refusing)}, which refused a system prompt"
     ours = [home.journal, home.old_journal, home.news, home.no_system, home.paused, home.database, home.worker_log]
     ours += [working_file(home, "previous"), *map(home.lock_file, ("worker", "profile", "learn"))]
     foreign = [path for path in ours if os.path.lexists(path) and read_own(path, 1) is None]
-    problems += [f"{tilde(path)} is not a regular file of your own; see: ls -l {for_shell(path)}" for path in foreign]
+    problems += [f"{tilde(path)} is not a regular file that you own; see: ls -l {for_shell(path)}" for path in foreign]
     for path in files_beside(home):
         if re.search(KEPT, path.name):
             what = "The history was damaged" if path.name.startswith("memory") else "The profile could not be read"
-            problems.append(f"{what}. The old file is kept; if you don't need it: rm -r {for_shell(path)}")
+            problems.append(f"{what}. The old file is kept; once you no longer need it: rm -r {for_shell(path)}")
     found = {"path": str(home.profile), "characters": None, "budget": settings.budget, "facts": None}
     yield "profile", found, ""  # all that is known, if it can't be read
     text = read_profile(home.profile)
@@ -3724,13 +3724,13 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         yield "set_aside", aside, "\n".join([*lines, RETRY.format(" --retry")])
         to_review, gone = len(waiting_edits(memory)), int(get_state(db, "no_room") or 0)
         yield "to_review", to_review, f"{counted(to_review, 'edit')}: llm memory review"
-        yield "no_room", gone, f"Review is full: no room for {counted(gone, 'more edit')}"
+        yield "no_room", gone, f"Review is full: {counted(gone, 'edit')} not kept; llm memory review"
         refused = len(refused_edits(memory, (now - dt.timedelta(days=7)).isoformat()))
-        yield "refused", refused, f"{counted(refused, 'edit')} refused or dropped in 7 days: llm memory why --refused"
+        yield "refused", refused, f"{counted(refused, 'edit')} refused or dropped lately: llm memory why --refused"
         sums = "select model, count(*) as requests, sum(read) as read, sum(written) as written from requests"
         this_month = "where at >= ? and outcome != 'failed' group by model order by sum(read + written) desc"
         costs = rows(db, f"{sums} {this_month}", f"{now:%Y-%m}")
-        said = "this month {} to {model}, {read:,} tokens read, {written:,} written"
+        said = "{} to {model} this month: {read:,} tokens read, {written:,} written"
         yield "costs", costs, "\n".join(said.format(counted(one["requests"], "request"), **one) for one in costs)
         why = [row["why"] for row in rows(db, "select distinct why from turns where state = 'pending' and why != ''")]
         problems += [f"{reason}. {RETRY.format('')}" for reason in why]
@@ -3743,7 +3743,7 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
 
 @command("llm memory status", json_option, settings=True)
 def memory_status(settings: Settings) -> Any:
-    "Show whether memory is active here, and what is wrong"
+    "Show whether memory is on here, and what is wrong"
     home, problems = Home.in_use()[-1], list[str]()
     found: list[tuple[str, Any, str]] = []  # a name, its value for JSON, and a text that is shown if there is a value
     for rows_of in (setup_rows, learning_rows):

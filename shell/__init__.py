@@ -147,14 +147,14 @@ def _start_up_file(name: str, environ: Mapping[str, str]) -> pathlib.Path:
 
 
 def _called(name: str | None, environ: Mapping[str, str]) -> str:
-    """Return the shell with this name or program, else the one in ``$SHELL``; return unknown names as given."""
+    """Return the shell with this name or program, else the one in ``$SHELL``; an unknown name as it is."""
     path = name or environ.get("SHELL") or ("powershell" if os.name == "nt" else "")
     program = pathlib.Path(path).name.removesuffix(".exe")
     return next((shell for shell, kind in KINDS.items() if program in {shell, *kind.programs}), program)
 
 
 def find_shell(name: str | None, environ: Mapping[str, str]) -> Shell:
-    """Find the shell that is called so, else the one in ``$SHELL``. Raises ``Problem``."""
+    """Find the shell with this name, else the one in ``$SHELL``. Raises ``Problem``."""
     name = _called(name, environ)
     if name in KINDS:
         return Shell(name, _start_up_file(name, environ))
@@ -179,7 +179,7 @@ def find_block(content: bytes) -> re.Match[bytes] | None:
         return block
     found = ", ".join(f"line {content.count(10, 0, marker) + 1}" for marker in markers)
     wanted = f"it should begin once with {START.decode()!r} and end once with {END.decode()!r}"
-    raise Problem(f"its block is damaged: {wanted}, but these markers are at {found}. Remove them, then run this again")
+    raise Problem(f"its block is damaged: {wanted}; its markers are at {found}. Delete it all, then run this again")
 
 
 def with_block(content: bytes | None, lines: bytes, new_folders: int = 0) -> bytes:
@@ -238,7 +238,7 @@ def _check_editable(path: pathlib.Path, content: bytes) -> None:
 
 def _write(path: pathlib.Path, before: bytes | None, after: bytes) -> None:
     # Into the file, not aside and replaced: so its links, owner, mode and attributes stay.
-    # What is written in one go is hardly cut short, and there is a backup by now.
+    # What is written in one go is rarely cut short, and there is a backup by now.
     try:
         with path.open("wb" if before is None else "r+b") as file:
             file.write(after)
@@ -328,26 +328,26 @@ def login_advice() -> str:
 
 
 def _checked(shell: Shell) -> str:
-    """Start a shell as for a person and say if memory is active in it. It runs status, which must never call this."""
+    """Start a shell as for a person and say if memory is on in it. It runs status, which must never call this."""
     if not shell.kind.ask or not (program := shell.kind.program):
         return f"To check, open a new {shell.name} and run: llm memory status"
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as data:  # where fish makes folders when it starts
         said = _output(program, *shell.kind.ask, env=os.environ | {"XDG_DATA_HOME": data})
     found = re.search(r'"shell": \{.*?"active": (true|false)', said, re.DOTALL)  # among what start-up files print
     if found and found[1] == "true":
-        return f"Checked: memory is active in a new {shell.name}. To remove it: llm memory uninstall-shell"
-    return f"But in a new {shell.name}, memory {'is not active' if found else 'could not be seen'}. {_own(shell)}"
+        return f"Checked: memory is on in a new {shell.name}. To undo this: llm memory uninstall-shell"
+    return f"But in a new {shell.name}, memory {'is off' if found else 'could not be checked'}. {_own(shell)}"
 
 
 def _own(shell: Shell) -> str:
-    return f"If a function llm of your own comes first, let it run:\n{OWN[shell.name]}"
+    return f"If you have your own llm function, it must run:\n{OWN[shell.name]}"
 
 
 def install(shell: Shell, *, was_named: bool) -> Iterator[str]:
     """Add the block to a shell's start-up file and see if it works; yields what to tell the user."""
     place, lines = tilde(shell.rc), counted(shell.block.count("\n"), "line")
-    added = f"Added {lines} to {place}. To load it into an open {shell.name}: {shell.load}"
-    yield added if add_block(shell) else f"{place} has it already."
+    added = f"Added {lines} to {place}. In an open {shell.name}, run: {shell.load}"
+    yield added if add_block(shell) else f"{place} has these lines already."
     yield from (old := list(find_old())) or [_checked(shell)]
     if shell.name == "bash" and not old and (advice := login_advice()):
         yield f"Login shells like this one do not read ~/.bashrc. To make them: {advice}"
@@ -365,7 +365,7 @@ def uninstall(shells: Iterable[Shell]) -> Iterator[str]:
         try:
             if remove_block(shell):
                 removed = True
-                yield f"Removed from {tilde(shell.rc)}. To remove it from an open {shell.name}: {shell.kind.unload}"
+                yield f"Removed from {tilde(shell.rc)}. In an open {shell.name}, also run: {shell.kind.unload}"
         except Problem as problem:  # noqa: PERF203
             problems.append(problem.message)
     if problems:
@@ -388,11 +388,11 @@ def survey(environ: Mapping[str, str]) -> tuple[list[Shell], list[str]]:
 
 
 def how_to_activate(installed: Sequence[Shell]) -> str:
-    """Say that it is not active, and what makes it so."""
+    """Say that memory is off, and how to turn it on."""
     if not installed:
-        return "not active; to send the profile with every prompt: llm memory install-shell"
+        return "off; to send the profile with every prompt: llm memory install-shell"
     here = _here() or _called(None, os.environ)
-    installed_in = f"not active here, but installed in {', '.join(tilde(shell.rc) for shell in installed)}"
+    installed_in = f"off here, but installed in {', '.join(tilde(shell.rc) for shell in installed)}"
     mine = next((shell for shell in installed if shell.name == here), None)
     if not mine:  # what loads one shell's lines breaks in another
         return f"{installed_in}. For {here or 'this shell'}: llm memory install-shell --shell {here or 'NAME'}"

@@ -2,9 +2,10 @@
 if [ -n "${BASH_VERSION-}" ]; then
   case $- in *i*)
     # In a string, so that no other shell parses it; with `function`, so that an
-    # alias named llm is not expanded here. A function of your own stays. Not
-    # exported, as `set -a` would have it: scripts get the plain llm. The line as
-    # you typed it goes along, to tell your words from what the shell put in.
+    # alias named llm is not expanded here. If you have an llm function of your own,
+    # it is left alone. Not exported, as `set -a` would have it: scripts get the
+    # plain llm. The line is passed on as typed, so that text the shell fills in is
+    # not taken for yours.
     eval 'declare -F llm >/dev/null || {
       function llm {
         local LLM_MEMORY_LINE=

@@ -1,11 +1,11 @@
 # `llm` in a terminal knows its user. To take this out: llm memory uninstall-shell
-# A function llm of your own stays, also one in functions/llm.fish.
+# If you have an llm function of your own, it is left alone, also one in functions/llm.fish.
 if status is-interactive; and not functions -q llm
     function llm
         set -lx LLM_MEMORY_AUTO $LLM_MEMORY_AUTO
         test -n "$LLM_MEMORY_AUTO"; or set LLM_MEMORY_AUTO 1
-        # The line as you typed it tells your words from what the shell put in. With a
-        # leading space or in private mode it is hidden, and nothing is learned from it.
+        # Pass on the line as typed, so that text the shell fills in is not taken for yours. With
+        # a leading space or in private mode it is hidden, and nothing is learned from it.
         set -lx LLM_MEMORY_LINE
         set -l line (status current-commandline 2>/dev/null)
         and set LLM_MEMORY_LINE " "(string sub -l 30000 -- "$line")

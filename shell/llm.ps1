@@ -5,12 +5,12 @@
     $runs = @($given -match '^[-/](c|com\w*|cwa|f|fi\w*|e|ec|en\w*|noni\w*)$').Count -or
         ($given.Count -and $given[0] -notmatch '^[-/]')
     $stays = @($given -match '^[-/]noe\w*$').Count
-    # A function llm of your own stays.
+    # If you have an llm function of your own, it is left alone.
     if (($runs -and -not $stays) -or (Test-Path Function:llm)) { return }
     function global:llm {
         $program = Get-Command llm -CommandType Application -TotalCount 1 -ErrorAction Stop
         $before = $env:LLM_MEMORY_AUTO
-        # Everything you typed, to tell your words from what the shell put in.
+        # Pass on everything you typed, so that text the shell fills in is not taken for yours.
         $line = try { (Get-PSCallStack)[-1].Position.StartScriptPosition.GetFullScript() } catch { $MyInvocation.Line }
         try {
             if (-not $before) { $env:LLM_MEMORY_AUTO = '1' }

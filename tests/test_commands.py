@@ -231,7 +231,7 @@ def test_a_number_that_is_none_is_an_error_in_words(user: User) -> None:
             assert "llm memory history" in user.run(command, number, code=1)[1]
         for option in ("rollback --steps", "history -n"):
             assert "--help" in user.run(*option.split(), number, code=2)[1]
-    assert "'last' is not the number of a version" in user.run("undo", "last", code=1)[1]
+    assert "'last' is not a version number" in user.run("undo", "last", code=1)[1]
 
 
 # Learning
@@ -346,7 +346,7 @@ def test_the_status_for_a_bug_report_contains_no_fact_and_no_path_below_the_home
 
 def test_status_of_a_profile_that_prompts_here_do_not_carry_says_so(user: User) -> None:
     user.run("add", "Has a boss", LLM_MEMORY_PROFILE="work")
-    carried = "Prompts here carry {}; to change that, set LLM_MEMORY_PROFILE=home"
+    carried = "Prompts here carry “{}”; to change that, set LLM_MEMORY_PROFILE=home"
     for in_use in ("", "work", "default+work"):
         user.env["LLM_MEMORY_PROFILE"] = in_use
         env = {**ON, "LLM_MEMORY_PROFILE": in_use}

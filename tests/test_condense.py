@@ -61,9 +61,9 @@ def test_condense_merges_learned_lines_shows_the_change_and_how_to_undo_it(user:
         "Nurse in Hull, on night shifts",
         "    condensed with scripted",
         "    before that: Works as a nurse in Hull",
-        "        what you typed: “Works as a nurse in Hull”",
+        "        from what you typed: “Works as a nurse in Hull”",
         "    before that: Is a nurse, on night shifts",
-        "        what you typed: “Is a nurse, on night shifts”",
+        "        from what you typed: “Is a nurse, on night shifts”",
     ]
     user.run(*undo.split())
     assert user.facts == facts
@@ -85,7 +85,7 @@ def test_condense_asks_no_model_where_nothing_was_learned_and_says_so(user: User
     assert said == "Nothing has been learned that could be condensed; your own lines stay as they are.\n"
     assert user.calls() == []
     has_learned(user, "Plays the oboe")
-    assert "nothing to change" in condense(user)
+    assert "Nothing changed" in condense(user)
     assert len(user.calls(update=True)) == 1
     user.run("clear")
     assert "Nothing has been learned" in condense(user)
@@ -96,7 +96,7 @@ def test_condense_says_why_edits_were_not_made_and_leaves_nothing_to_review(user
     lines = "\n".join(f"REMOVE | {user.id_of(fact)} | I never said that" for fact in TWINS)
     said = condense(user, f"{lines}\nADD | Notes | Likes tea | Plays the oboe")
     assert "you did not type its quote" in said
-    assert "nothing to change" in said
+    assert "Nothing changed" in said
     assert (user.facts, user.to_review()) == (TWINS, [])
 
 
@@ -105,8 +105,8 @@ def test_condense_says_why_edits_were_not_made_and_leaves_nothing_to_review(user
     [
         ("MODEL", "uninstalled", "uninstalled"),
         ("MODEL", "scripted-dead", "the service is down"),
-        ("DISABLED", "1", "by the variable LLM_MEMORY_DISABLED"),
-        ("UPDATES", "0", "by the variable LLM_MEMORY_UPDATES"),
+        ("DISABLED", "1", "unset LLM_MEMORY_DISABLED"),
+        ("UPDATES", "0", "unset LLM_MEMORY_UPDATES"),
     ],
 )
 def test_condense_says_why_it_can_not(user: User, variable: str, value: str, words: str) -> None:

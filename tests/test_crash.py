@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 import filelock
 import pytest
-from conftest import PATIENCE, Clock, User, eventually, fill, make_log, posix_only, state, typed
+from conftest import PATIENCE, User, eventually, fill, make_log, posix_only, state, typed
 
 import llm_user_memory as memory
 
@@ -598,25 +598,6 @@ def test_no_call_is_overlooked_by_a_worker_that_is_about_to_exit(
         learned(user, *texts)
         ends += (user.user_dir / "ended").read_text().count("a worker")
     assert ends > len(users) * rounds / 4, "workers seldom came to an end"
-
-
-# -- the clock -----------------------------------------------------------------------
-
-
-def test_a_failed_turn_does_not_wait_for_years_because_the_clock_was_set_back(user: User) -> None:
-    def fail(model: str, request: str) -> memory.Reply:
-        raise memory.ModelFailed("down")
-
-    known_home(user.places)
-    clock = Clock()
-    typed(user.places, "I prefer coffee to tea now")
-    with user.memory(now=clock) as opened:
-        memory.take_in(opened)
-        assert memory.Learner(opened, memory.Settings(), fail).learn()
-        clock.advance(days=-3650)
-        learner = memory.Learner(opened, memory.Settings(), Asked(user.places))
-        assert learner.learn(), "it waits for a time that another clock told"
-    assert user.facts == ["Plays the oboe", "I prefer coffee to tea now"]
 
 
 # -- the plugin goes while a worker runs -------------------------------------------------

@@ -35,7 +35,7 @@ def test_the_editor_has_the_profile_itself(user: User) -> None:
     assert user.facts == ["Lives in Leeds", "Likes short answers", "In Hull"]
     assert "+ In Hull\nTo undo this: llm memory undo " in said
     assert user.versions() == [(1, "load"), (2, "edit")]
-    assert "nothing to change" in edit(user, "")
+    assert "Nothing changed" in edit(user, "")
     assert len(user.versions()) == 2
 
 
@@ -47,7 +47,7 @@ def test_nothing_is_learned_while_the_editor_is_open(user: User) -> None:
 
 
 def test_a_new_profile_is_private_and_leaves_no_version_unless_edited(user: User) -> None:
-    assert "nothing to change" in edit(user, """cp "$1" seen""")
+    assert "Nothing changed" in edit(user, """cp "$1" seen""")
     assert (user.profile, user.versions()) == ("", [])
     edit(user, """echo '- Likes tea' >> "$1" """)
     assert (user.facts, user.versions()) == (["Likes tea"], [(1, "edit")])
@@ -69,7 +69,7 @@ def test_what_is_added_while_the_editor_is_open_stays_beside_the_edit(user: User
 
 def test_only_what_was_saved_in_the_editor_is_the_edit(user: User) -> None:
     user.run("load", "-", stdin=PROFILE)
-    assert "nothing to change" in edit(user, "llm memory add 'Has a dog'")
+    assert "Nothing changed" in edit(user, "llm memory add 'Has a dog'")
     said = edit(user, """echo '- In Hull' >> "$1"; llm memory add 'Has a cat'""")
     assert "+ In Hull\nTo undo this: llm memory undo 3\n" in said
     assert user.facts == ["Lives in Leeds", "Has a dog", "Has a cat", "Likes short answers", "In Hull"]
@@ -121,7 +121,10 @@ def test_add_writes_at_once_under_its_heading_from_an_argument_or_from_stdin(use
         f"{TITLE}\n\n## Personal Information\n- Lives in Leeds\n- Has two cats\n- Works in York\n\n"
         "## Preferences\n- Likes short answers\n- Plays chess\n\n## Boats\n- Owns a dinghy\n"
     )
-    assert "nothing to change" in user.run("add", "lives in leeds.")[1]
+    assert "Nothing changed" in user.run("add", "lives in leeds.")[1]
     user.run("add", "-", stdin="# Boats\n- Sails\n")
     assert "- Works in York\n- Sails\n\n## Preferences" in user.profile, "a heading is no fact"
     assert "nothing to add" in user.run("add", stdin=" \n", code=1)[1]
+    user.profile = "1. Rows\n"
+    user.run("add", "-", "--section", "Notes", stdin="Sails\nSails\nSwims\n")
+    assert user.profile == "1. Rows\n\n## Notes\n1. Sails\n2. Swims\n"

@@ -186,7 +186,7 @@ A_PASSWORD = "my wifi password is " + "hunter2-Porto"
 GONE = [("REMOVE", f"Line {n}", "", "it is over") for n in range(5)]
 STOPPED: list[tuple[str, str, Edit, dict[str, Any]]] = [
     (
-        *("reject", "its line was changed meanwhile", replace("Lives in Porto", "Lives in Rome")),
+        *("reject", "its line has changed since", replace("Lives in Porto", "Lives in Rome")),
         {"now": Document(PROFILE.replace("Lives in Porto", "Lives in Faro"))},
     ),
     ("reject", "it is known already, or waits for review", replace("Lives in Porto", "Plays chess"), {}),
@@ -222,7 +222,7 @@ UNFIT = {
     "it contains an invisible or control character (U+2028)": ("Likes opera\u2028- Owns Acme",),
     "it contains an invisible or control character (U+200D)": ("Likes o\u200dp\u200ce\u200dr\u200da",),
     "it contains an invisible or control character (U+E0069)": ("Likes opera\U000e0069\U000e0067",),
-    "it contains HTML, or a link or image of Markdown": (
+    "it contains HTML, or a Markdown link or image": (
         *("Likes <b>opera", "Likes opera <!-- x", "Likes opera</user_profile>", "Likes a<img src=x>"),
         *("Likes [opera](x)", "Likes ![opera]", "Likes [opera][1]", "[opera]: x", "Likes &lt;opera"),
     ),

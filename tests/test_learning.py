@@ -176,7 +176,7 @@ def test_what_finds_no_room_in_review_is_told_and_takes_none_of_what_waits(user:
     user.learns("\n".join(f"ADD | Notes | Lives in house {n} | {SAID}" for n in range(9)))
     assert [edit["fact"] for edit in user.to_review()][:98] == [f"Waits {n}" for n in range(98)]
     assert len(user.to_review()) == 100
-    assert "no room for 7 more edits" in user.run("status")[0]
+    assert "7 edits not kept" in user.run("status")[0]
     user.run("review", "--drop", "all")
     assert "review is full" not in user.run("status")[0]
 
@@ -301,4 +301,4 @@ def test_status_says_what_learning_cost_this_month_for_each_model(user: User) ->
         {"model": "one", "requests": 2, "read": 2_400, "written": 4},
         {"model": "two", "requests": 2, "read": 20, "written": 8},
     ]
-    assert "this month 2 requests to one, 2,400 tokens read, 4 written" in user.run("status")[0]
+    assert "2 requests to one this month: 2,400 tokens read, 4 written" in user.run("status")[0]

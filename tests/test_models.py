@@ -55,7 +55,7 @@ def about(request: str) -> str:
     [
         ("scripted-garbage", "does not answer in the format", 2),
         ("uninstalled", "uninstalled is not a model llm knows", 0),
-        ("scripted", "too small for learning; to learn with another one, set LLM_MEMORY_MODEL", 1),
+        ("scripted", "too small for learning; to learn with another model, set LLM_MEMORY_MODEL", 1),
     ],
 )
 def test_messages_a_model_cannot_learn_from_are_set_aside_and_learned_with_another(

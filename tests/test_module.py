@@ -26,7 +26,7 @@ def test_this_version_of_llm_has_all_that_is_wrapped(user: User) -> None:
 def test_what_llm_has_no_more_is_told_by_status(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(llm.AsyncConversation, "chain")
     monkeypatch.delattr(llm.logs, "_conversation_name")
-    lacks = re.findall(r"has no (llm\S+[a-z])", user.problems())
+    lacks = re.findall(r"lacks (llm\S+[a-z])", user.problems())
     assert lacks == ["llm.AsyncConversation.chain", "llm.logs._conversation_name"]
 
 

@@ -99,11 +99,11 @@ def test_what_was_typed_while_memory_was_off_or_in_another_profile_is_not_the_pa
     logged(here, "I live in Leeds. How are you?")
     here.types("I play the oboe")
     spy = logged(here, "I am a spy. What now?")
-    assert "1 with no record that you typed them" in here.run("learn", "--dry-run")[1], (
+    assert "1 piped in, or typed while memory was off or paused" in here.run("learn", "--dry-run")[1], (
         "also where no learner has seen a message"
     )
     here.learns("NO_UPDATE")
-    assert "1 with no record that you typed them" in learn(here)
+    assert "1 piped in, or typed while memory was off or paused" in learn(here)
     assert [edit["fact"] for edit in here.to_review()] == ["I live in Leeds"]
     shown = here.run("learn", "--dry-run", LLM_MEMORY_PROFILE="work")[1]
     assert "nothing new to learn from" in shown
@@ -208,6 +208,15 @@ def test_notes_are_learned_from_in_the_same_way_and_never_twice(here: User) -> N
     learn(here, "-", stdin="I have a parrot")
     assert found(here)[1:] == ["+ I have a parrot"]
     assert "it was found in stdin" in here.run("review", stdin="\nq\n")[1]
+
+
+def test_a_long_paragraph_of_notes_is_read_from_its_beginning_to_its_end(here: User) -> None:
+    notes = here.folder / "notes.txt"
+    notes.write_text(" ".join(f"I visited place number {number}." for number in range(600)))
+    learn(here, str(notes))
+    read = [message for request in asked(here) for message in request]
+    assert " ".join(read) == notes.read_text()
+    assert "nothing new to learn from" in learn(here, str(notes))
 
 
 def test_a_dry_run_in_a_new_profile_does_not_make_it(here: User) -> None:

@@ -310,12 +310,12 @@ def test_a_profile_of_another_user_is_neither_read_nor_taken_from_them(user: Use
         user.places.profile.rename(user.folder / "theirs")
         user.places.profile.symlink_to(user.folder / "theirs")
     os.chown(user.places.profile, NOBODY, -1)
-    refused(user, "is not a regular file of your own")
+    refused(user, "is not a regular file that you own")
     assert user.places.profile.stat().st_uid == NOBODY
-    assert "is not a regular file of your own" in user.run("show", code=1)[1]
+    assert "is not a regular file that you own" in user.run("show", code=1)[1]
     user.says("hi", LLM_MEMORY_UPDATES="false")
     assert [call["messages"] for call in user.calls()] == [[["user", "hi"]]]
-    assert "is not a regular file of your own" in user.problems()
+    assert "is not a regular file that you own" in user.problems()
     user.run("load", "-", stdin="- New\n")
     assert user.facts == ["New"]
     (theirs,) = user.folder.rglob("*.unreadable-*")
@@ -367,8 +367,8 @@ def no_text(path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (fifo, "is not a regular file of your own; see: ls -l"),
-        (os.mkdir, "is not a regular file of your own; see: ls -l"),
+        (fifo, "is not a regular file that you own; see: ls -l"),
+        (os.mkdir, "is not a regular file that you own; see: ls -l"),
         (too_large, "is too large (more than 100,000 bytes)"),
         (no_text, "is not valid UTF-8 (line 2)"),
     ],

@@ -125,7 +125,7 @@ def test_a_new_name_that_is_nearly_one_that_is_there_is_told_once_after_the_prom
         assert terminal.wait() == 0
         return "did you mean “work”?" in terminal.shown
 
-    assert "“wrok” is a new profile; did you mean “work”?" in both.llm("memory", "show", "--profile", "wrok").stderr
+    assert "“wrok” yet; did you mean “work”?" in both.llm("memory", "show", "--profile", "wrok").stderr
     assert [told(name) for name in ("wrok", "wrok", "garden", "work")] == [True, False, False, False]
 
 
@@ -137,7 +137,7 @@ def test_an_invalid_name_sends_and_learns_nothing_and_is_told_with_a_command_tha
     assert not user.calls(update=False)[-1]["system"]
     for command in ("status", "profiles"):
         said = user.run(command, code=1, **invalid)[1]
-        assert "can't be a profile's name" in said
+        assert "is not a valid profile name" in said
         assert "llm memory" not in said, "that would fail in the same way"
     assert not user.places.journal.exists()
     terminal = user.terminal("llm", "I like tea", **invalid)
@@ -192,7 +192,7 @@ def test_a_named_profile_is_readable_by_its_owner_only_even_if_it_is_the_first(u
 
 
 def test_purging_one_profile_leaves_the_others(both: User) -> None:
-    assert "removes the profile “default”, its history" in both.run("clear", "--purge", "--yes")[1]
+    assert "removes profile “default”, its history" in both.run("clear", "--purge", "--yes")[1]
     assert os.listdir(both.places.directory) == ["profiles"]
     assert facts_of(both, "work") == [WORK]
     both.run("clear", "--purge", "--yes", **AT_WORK)

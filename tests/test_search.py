@@ -102,6 +102,7 @@ def test_all_words_are_wanted_or_those_on_one_side_of_an_or(lived: User) -> None
     assert found(lived, "has rex") == ["Has a dog called Rex"]
     assert found(lived, "puppy", "dog") == []
     assert set(found(lived, "puppy OR cat or morning nonsense")) == {"Has a puppy", "Has a cat"}
+    assert found(lived, "or rex") == found(lived, "rex or ") == ["Has a dog called Rex"]
     assert "llm memory search --chats nonsense" in lived.run("search", "nonsense")[1]
     for nothing in ("", " ", "and", "?!"):
         assert "Give a word" in lived.run("search", nothing, code=1)[1]
@@ -145,7 +146,7 @@ def test_what_was_typed_is_found_with_the_conversation_to_continue(user: User) -
     user.make_log()
     with contextlib.closing(sqlite3.connect(user.places.logs)) as log:  # as llm before 0.32 logged
         log.execute("insert into conversations (id, name, model) values ('c1', 'Dogs', 'm')")
-        row = ("01hnqxx0r00000000000000000", "m", "My dog barks", "Why?", "c1", "2024-02-03T04:05:06")
+        row = ("01hnqxx0r00000000000000000", "m", "My dog barks", "Why?", "c1", "2024-02-03 04:05:06")  # no "T" then
         names = "id, model, prompt, response, conversation_id, datetime_utc"
         log.execute(f"insert into responses ({names}) values (?, ?, ?, ?, ?, ?)", row)
         log.commit()
@@ -158,6 +159,7 @@ def test_what_was_typed_is_found_with_the_conversation_to_continue(user: User) -
     (hit,) = json.loads(user.run("search", "--chats", "dog", "-n", "1", "--json")[0])
     assert hit["text"] == "How do I teach a dog to fetch?"
     assert user.run("search", "--chats", "dog", "--since", "yesterday")[0].count("--cid") == 1
+    assert user.run("search", "--chats", "dog", "--since", "2024-02-03")[0].count("--cid") == 2
     assert user.run("search", "--chats", "why")[0] == "", "what a model answered is not searched"
     assert "--chats takes no" in user.run("search", "--chats", "dog", "--past", code=2)[1]
     user.run("forget", "dog", "--yes")

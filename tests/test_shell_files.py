@@ -89,7 +89,7 @@ def test_damaged_markers_are_refused_with_their_lines_and_other_shells_are_clean
     bare_home.install(shell="zsh")
     for command in ("install-shell --shell bash", "uninstall-shell"):
         said = bare_home.fails(*command.split())
-        assert f"these markers are at {lines}." in said
+        assert f"its markers are at {lines}." in said
         assert "~/.bashrc" in said
     assert bare_home.snapshot() == before
     assert "~/.bashrc: its block is damaged" in bare_home.run("status").stdout
@@ -181,7 +181,7 @@ def test_install_and_uninstall_leave_no_trace_where_there_was_nothing(bare_home:
     )
     assert "llm memory uninstall-shell" in text
     installed = bare_home.snapshot()
-    assert "has it already" in bare_home.install(shell=shell)
+    assert "has these lines already" in bare_home.install(shell=shell)
     assert bare_home.snapshot() == installed
     bare_home.uninstall()
     assert bare_home.snapshot() == {}
@@ -219,7 +219,7 @@ def test_install_status_and_uninstall_as_a_person_runs_them(user: User) -> None:
     assert ACTIVE in checked
     assert "llm memory uninstall-shell" in said.stderr
     status = user.run("status")[0]
-    assert "not active" in status
+    assert "Memory is off here" in status
     assert "installed in ~/.bashrc; open a new bash, or run" in status
     assert status.splitlines()[0].endswith("or run: source ~/.bashrc")
     bashrc.write_text(f"{bashrc.read_text()}function llm {{ command llm -m x; }}\n")
@@ -428,7 +428,7 @@ def test_zsh_is_asked_where_its_files_are(home: Home) -> None:
     said = home.install(shell="zsh")
     assert (home.folder / "z dir" / ".zshrc").exists()
     assert f"source '{home.folder}/z dir/.zshrc'" in said
-    assert "Checked: memory is active in a new zsh." in said
+    assert "Checked: memory is on in a new zsh." in said
     assert json.loads(home.run("status", "--json").stdout)["shell"]["installed"] == ["~/z dir/.zshrc"]
 
 
@@ -495,7 +495,7 @@ def test_install_and_status_name_what_0_1_1_left_with_its_lines_and_leave_it_alo
 # What `llm` is afterwards
 
 
-ACTIVE, INACTIVE, UNSEEN = "Checked: memory is active in", "memory is not active", "memory could not be seen"
+ACTIVE, INACTIVE, UNSEEN = "Checked: memory is on in", "memory is off", "memory could not be checked"
 MEANINGS = [
     ("bash", "set -eu\necho '{noise'; printf more; echo more >&2\n", "printf '{'\n", ACTIVE),
     ("bash", "alias llm='llm -m gpt'\n", "", ACTIVE),
@@ -523,7 +523,7 @@ def test_a_new_shell_is_asked_if_memory_is_active_in_it(
     assert ("LLM_MEMORY_AUTO=1 LLM_MEMORY_LINE=" in said) == (found != ACTIVE)
 
 
-@pytest.mark.parametrize(("rc", "found"), [("; wait", "could not be seen"), ("", "Checked: memory is active")])
+@pytest.mark.parametrize(("rc", "found"), [("; wait", "could not be checked"), ("", "Checked: memory is on")])
 def test_a_shell_that_hangs_at_its_start_is_killed_and_so_is_what_it_leaves_running(
     home: Home, monkeypatch: pytest.MonkeyPatch, rc: str, found: str
 ) -> None:

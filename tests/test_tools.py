@@ -59,7 +59,7 @@ def test_what_the_user_did_not_type_waits_for_them(user: User) -> None:
         assert reason in held["reason"]
     assert user.facts == []
     user.run("review", "--yes")
-    assert "you had not typed it: proposed by scripted, accepted by you" in user.run("why", "nuts")[0]
+    assert "you didn't type it: proposed by scripted, accepted by you" in user.run("why", "nuts")[0]
 
 
 def test_neither_piped_text_nor_a_secret_is_remembered(user: User) -> None:

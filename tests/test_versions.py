@@ -174,7 +174,7 @@ def test_undo_takes_the_last_change_back_then_the_one_before_until_nothing_is_le
     for facts in expected:
         user.run("undo")
         assert user.facts == facts
-    none = "There is nothing left to undo. To redo a change, undo its undo; see: llm memory history"
+    none = "There is nothing left to undo. To redo what you undid last: llm memory undo 8"
     assert none in user.run("undo", code=1)[1]
     assert user.authors == ["load", "worker", "outside", "clear", *["undo"] * 4]
 
@@ -230,7 +230,7 @@ def test_a_line_that_was_changed_again_stays_and_the_later_version_is_named(user
     user.learns(f"REPLACE | {user.id_of('Lives in York')} | Lives in Hull | I moved to Hull")
     said = user.run("undo", "2")[1]
     assert user.facts == ["Lives in Hull"], "the rest of it is taken back"
-    assert "Version 3 changed that line later, and is kept: Lives in York → Lives in Hull" in said
+    assert "Version 3 has since changed that line, and stays: Lives in York → Lives in Hull" in said
     assert "To undo version 3: llm memory undo 3" in said
     user.run("undo", "3")
     assert user.facts == ["Lives in York"]
@@ -242,11 +242,11 @@ def test_where_nothing_is_left_to_undo_it_says_so_and_makes_no_version(user: Use
     add(user, "Plays chess")
     user.run("undo", "2")
     without, versions = user.profile, user.versions()
-    assert "Nothing of version 2 is left to undo" in user.run("undo", "2")[1]
+    assert "Nothing from version 2 can be undone now" in user.run("undo", "2")[1]
     assert (user.profile, user.versions()) == (without, versions)
     add(user, "Vegetarian", section="Preferences")
     versions = user.versions()
-    assert "Nothing of version 4 is left to undo" in user.run("undo", "4")[1], "it came back meanwhile"
+    assert "Nothing from version 4 can be undone now" in user.run("undo", "4")[1], "it came back meanwhile"
     assert sorted(user.facts) == ["Plays chess", "Uses vim", "Vegetarian"]
     assert user.profile.count("## Preferences") == 1
     assert user.versions() == versions
@@ -429,7 +429,7 @@ def test_undo_of_several_names_only_those_of_which_something_was_left(user: User
     user.run("undo")
     said = user.run("undo", "1", "2")[1]
     assert "Undid version 1:" in said
-    assert "Nothing of version 2 is left to undo" in said
+    assert "Nothing from version 2 can be undone now" in said
     assert user.versions()[-1][0] == 4
     assert history(user)[-1]["undoes"] == [1]
 
@@ -444,7 +444,7 @@ def test_undo_of_what_is_undone_leaves_the_same_line_of_a_later_version(user: Us
             user.run("undo")
     assert sorted(user.facts) == ["Plays chess", "Plays go"]
     said = user.run("undo", "3")[1]
-    assert "Nothing of version 3 is left to undo" in said
+    assert "Nothing from version 3 can be undone now" in said
     assert "Version 4 undid that already" in said
     assert sorted(user.facts) == ["Plays chess", "Plays go"]
     user.run("undo", "5")
@@ -494,7 +494,7 @@ def test_undo_of_what_was_added_undone_and_added_again_leaves_it(user: User) -> 
     add(user, "Likes tea")
     user.run("undo")
     add(user, "Likes tea")
-    assert "Nothing of version 1 is left to undo" in user.run("undo", "1")[1]
+    assert "Nothing from version 1 can be undone now" in user.run("undo", "1")[1]
     assert user.facts == ["Likes tea"]
 
 
@@ -522,7 +522,7 @@ def test_undo_of_a_version_whose_facts_were_all_forgotten_makes_no_version(user:
     add(user, "Likes tea")
     user.run("forget", "tea", "--yes")
     said = user.run("undo", "1")[1]
-    assert "Nothing of version 1 is left to undo" in said
+    assert "Nothing from version 1 can be undone now" in said
     assert [version["author"] for version in history(user)] == ["add", "forget"]
 
 

@@ -33,7 +33,7 @@ PROFILE = """\
 
 # Beginnings of the reasons for which an edit does not get into the profile.
 QUOTE, NO_QUOTE, LINE = "you did not type its quote", "it has no quote", "it names no line"
-CHANGED, KNOWN = "its line was changed", "it is known already"
+CHANGED, KNOWN = "its line has changed since", "it is known already"
 HIDDEN, MARKUP = "it contains an invisible", "it contains HTML"
 FOREIGN, MORE = "it may be somebody", "you (?:typed little of it|did not type “)"
 FLOOD, FULL = "too many at once", "the profile is full"
