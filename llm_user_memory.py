@@ -3201,7 +3201,9 @@ def memory_why(text: str, refused: bool) -> Any:
 @click.option("--section", default="", metavar="NAME", help="Only facts in this section")
 @click.option("--since", metavar="DATE-OR-AGE", help="Only what was added since: 2026-11-01, '3 weeks ago'")
 @click.option("--current/--past", default=None, help="Only facts now in the profile, or only former ones")
-@click.option("-n", "--count", type=click.IntRange(0, 10**9), default=10, show_default=True, help="How many; 0 for all")
+@click.option(
+    "-n", "--count", metavar="N", type=click.IntRange(0, 9999), default=10, help="At most 10, or N; 0 for all"
+)
 @click.option("--chats", is_flag=True, help="Search your prompts in llm's log instead")
 @click.option("--semantic", is_flag=True, help="Also search by meaning, with llm's default embedding model")
 def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: bool, **only: Any) -> Any:
@@ -3449,7 +3451,9 @@ def memory_rollback(version: int | None, to: str | None, steps: int | None) -> N
 
 
 @command("llm memory history -n 5", json_option)
-@click.option("-n", "--count", type=click.IntRange(0, 10**9), default=20, show_default=True, help="How many; 0 for all")
+@click.option(
+    "-n", "--count", metavar="N", type=click.IntRange(0, 9999), default=20, help="At most 20, or N; 0 for all"
+)
 def memory_history(count: int) -> Any:
     "Show changes to the profile, newest first"
     found: list[dict[str, Any]] = []
@@ -3638,7 +3642,7 @@ def learn_each(learner: Learner, model: str, messages: Sequence[Message]) -> Non
 @click.argument("files", metavar="[FILE]...", type=click.File("rb"), nargs=-1)
 @click.option("--since", metavar="DATE-OR-AGE", help="Only prompts since: 2026-11-01, '3 weeks ago'")
 @click.option("--until", metavar="DATE-OR-AGE", help="Only prompts up to: 2026-11-30, yesterday")
-@click.option("-n", "--count", type=click.IntRange(min=1), help="Only this many of the newest messages")
+@click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="Only the N newest prompts")
 @click.option("--cid", "--conversation", "thread", metavar="ID", help="Only this conversation")
 @click.option("-m", "--model", default="", help="The model to learn with")
 @click.option("--dry-run", is_flag=True, help="Only show how much there is to read")
