@@ -2919,7 +2919,7 @@ a  accept it and the rest   d  drop it and the rest
 e  reword it                q  quit; the rest keeps waiting
 Enter  skip it"""
 RETRY = "To try again: llm memory update{0}; with another model: LLM_MEMORY_MODEL=NAME llm memory update{0}"
-LLM_KEEPS = "llm's own log, {}, still has your conversations and the profile each was sent; llm -c sends them again."
+LLM_KEEPS = "llm's own log, {}, keeps old conversations and their profiles; continuing one (llm -c) sends them again."
 
 
 def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None:
@@ -3201,9 +3201,7 @@ def memory_why(text: str, refused: bool) -> Any:
 @click.option("--section", default="", metavar="NAME", help="Only facts in this section")
 @click.option("--since", metavar="DATE-OR-AGE", help="Only what was added since: 2026-11-01, '3 weeks ago'")
 @click.option("--current/--past", default=None, help="Only facts now in the profile, or only former ones")
-@click.option(
-    "-n", "--count", metavar="N", type=click.IntRange(0, 9999), default=10, help="At most 10, or N; 0 for all"
-)
+@click.option("-n", "--count", metavar="N", type=click.IntRange(0, 9999), default=10, help="N at most (10); 0 for all")
 @click.option("--chats", is_flag=True, help="Search your prompts in llm's log instead")
 @click.option("--semantic", is_flag=True, help="Also search by meaning, with llm's default embedding model")
 def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: bool, **only: Any) -> Any:
@@ -3451,9 +3449,7 @@ def memory_rollback(version: int | None, to: str | None, steps: int | None) -> N
 
 
 @command("llm memory history -n 5", json_option)
-@click.option(
-    "-n", "--count", metavar="N", type=click.IntRange(0, 9999), default=20, help="At most 20, or N; 0 for all"
-)
+@click.option("-n", "--count", metavar="N", type=click.IntRange(0, 9999), default=20, help="N at most (20); 0 for all")
 def memory_history(count: int) -> Any:
     "Show changes to the profile, newest first"
     found: list[dict[str, Any]] = []
