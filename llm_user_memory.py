@@ -419,21 +419,21 @@ def local_date(at: str, form: str = "%Y-%m-%d %A") -> str:
         return "unknown"
 
 
-def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") -> dt.datetime:
-    """Read ``2h``, ``3 days ago``, ``yesterday``, ``2026-11-01 14:30``, or a day, at ``clock``. Raises ``Problem``."""
+def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") -> str:
+    """Return ``2h``, ``yesterday``, ``2026-11-01 14:30``, or a day, at ``clock``, as ISO 8601. Raises ``Problem``."""
     text, today = text.strip().casefold(), now.astimezone().date()
     text = {"today": str(today), "yesterday": str(today - dt.timedelta(1))}.get(text, text)
     units = {unit[0]: unit for unit in ("weeks", "days", "hours", "minutes", "seconds")}
     age = re.fullmatch(r"(\d{1,6})\s*([wdhms]|weeks?|days?|hours?|min(?:ute)?s?|sec(?:ond)?s?)(?:\s+ago)?", text)
     try:
         if age:
-            return (now - dt.timedelta(**{units[age[2][0]]: int(age[1])})).astimezone()
+            return (now - dt.timedelta(**{units[age[2][0]]: int(age[1])})).astimezone(dt.timezone.utc).isoformat()
         moment = dt.datetime.fromisoformat(f"{text} {clock}" if len(text) == 10 else text).astimezone()
     except (ValueError, OverflowError) as error:
         raise Problem(f"{text!r} is not a time; try 2026-11-01, '2026-11-01 14:30', yesterday or 2h") from error
     if moment.date() > today:
         raise Problem(f"{moment:%Y-%m-%d} is in the future; name an earlier time")
-    return moment
+    return moment.astimezone(dt.timezone.utc).isoformat()
 
 
 # -- secrets -----------------------------------------------------------------
@@ -1034,15 +1034,15 @@ class History(NamedTuple):
 
         def make(text: str) -> str:
             for version in sorted(versions, reverse=True):
-                before, text = text, self._without(self.find(number=version), text, stays, undone)
+                before, text = text, self._take_back(self.check(version), text, stays, undone)
                 undone.extend([version] if text != before else [])
             return text
 
         sql = "update versions set undoes = ? where id = ?"
         return self.get(self.change("undo", make, lambda new: self.db.execute(sql, [json.dumps(undone), new]))), stays
 
-    def _without(self, version: int, text: str, stays: list[tuple[Version, Change]], taken: Sequence[int]) -> str:
-        """Return a text without what a version changed; add to ``stays`` what later ones have changed again."""
+    def _take_back(self, version: int, text: str, stays: list[tuple[Version, Change]], taken: Sequence[int]) -> str:
+        """Return a text with a version's change taken back; add to ``stays`` what later versions changed again."""
         now, changes = Document(text), self.changes(version - 1, version)
         known = [change for change in changes if FORGOTTEN not in change]
         if changes and not known:
@@ -1062,7 +1062,7 @@ class History(NamedTuple):
             elif change.after:
                 gone_in = max({until or 0 for _, until in self.periods(change.after)} - undone, default=0)
                 later = self.get(gone_in) if gone_in > version else None
-                stays += [(later, again) for again in later.changes if again.before == change.after] if later else []
+                stays += [(later, one) for one in later.changes if one.before == change.after] if later else []
             elif version not in undone and not now.has(change.before):
                 now = now.add(change.section, change.before, new_section=True)
         return now.text
@@ -1137,16 +1137,17 @@ class History(NamedTuple):
         changes += [Change(section, fact, "") for fact, section in removed]
         return sorted(changes, key=lambda change: (change.before != "", change.after != ""))  # what is new comes first
 
-    def find(self, *, number: int | None = None, to: str | None = None) -> int:
-        if to is None:
-            if not 0 <= (number or 0) <= self.latest():
-                raise Problem(f"There is no version {number}; see: llm memory history")
-            return number or 0
+    def check(self, number: int) -> int:
+        if not 0 <= number <= self.latest():
+            raise Problem(f"There is no version {number}; see: llm memory history")
+        return number
+
+    def at_time(self, to: str) -> int:
         moment = parse_moment(to, self.now())
-        sql = "select max(id) from versions where at <= ?"
-        found = value(self.db, sql, moment.astimezone(dt.timezone.utc).isoformat())
+        found = value(self.db, "select max(id) from versions where at <= ?", moment)
         if not found:
-            raise Problem(f"There was no profile yet on {moment:%Y-%m-%d %H:%M}; to empty it: llm memory rollback 0")
+            on = local_date(moment, TO_THE_MINUTE)
+            raise Problem(f"There was no profile yet on {on}; to empty it: llm memory rollback 0")
         return int(found)
 
     def undone(self) -> set[int]:
@@ -1161,7 +1162,7 @@ class History(NamedTuple):
         found, text = list[int](), self.text(self.latest())
         sql = "select id from versions where author not in ('undo', 'forget', 'unknown') order by id desc"
         for number in (row["id"] for row in rows(self.db, sql)):
-            before, text = text, self._without(number, text, [], found)
+            before, text = text, self._take_back(number, text, [], found)
             if text != before:  # else nothing of it is left
                 found.append(number)
             if len(found) == count:
@@ -1311,7 +1312,7 @@ _QUOTATION = r"""“[^”]*”|„[^“”]*[“”]|«[^»]*»|「[^」]*」|�
 
 @functools.lru_cache(maxsize=100)
 def own_words(text: str) -> str:
-    """Return a typed message with ``CUT`` in place of what may be somebody else's text, but for quotations.
+    """Cut what may be somebody else's text out of a typed message. Quotations stay: ``_is_own`` judges them.
 
     A short first line that doesn't end like a sentence is a task about what is below, up to a last paragraph of one
     line. Many short lines, or what goes on in lower case, are the user's: nobody has edited them.
@@ -1419,7 +1420,7 @@ def _digits(text: str) -> set[str]:
 
 
 def _is_expected(number: str, typed: set[str], years: Iterable[int], free: bool) -> bool:
-    """Tell whether a number need not be typed: small, half past, in words, a year near the message's or of an age."""
+    """Tell whether a number may stand untyped: to 31, a quarter hour, a year near the message's or of a typed age."""
     if re.fullmatch(r"(?:[012]?\d|3[01])(?:[:.,](?:00?|15|30|45|5))?", number) or (not typed and len(number) < 3):
         return free
     ages = [year - int(number) for year in years if re.fullmatch(r"(?:19|20)\d\d", number)]
@@ -1784,11 +1785,11 @@ def as_shown(text: str, longest: int = LONGEST_MESSAGE) -> str:
 
 
 def build_request(
-    document: Document, messages: Sequence[Message], earlier: Sequence[Message] = (), own: Iterable[str] = ()
+    document: Document, messages: Sequence[Message], earlier: Sequence[Message] = (), by_hand: Iterable[str] = ()
 ) -> str:
-    """Build a request: instructions, the profile with ids for all but the user's ``own`` lines, and the messages."""
+    """Build a request: instructions, the profile with ids for all lines but those ``by_hand``, and the messages."""
     # A line with a secret has no id: an edit of what is shown of it would undo the secret.
-    free = ((id, item) for id, item in document.ids.items() if item.text not in own and not why_secret(item.text))
+    free = ((id, item) for id, item in document.ids.items() if item.text not in by_hand and not why_secret(item.text))
     with_id = {item.line: f"[{id}] {item.text}" for id, item in free}
     lines = [with_id.get(at, stripped(line)) for at, line in enumerate(document.lines) if stripped(line)]
     profile = re.sub(r"(?i)<(?=[\s/]*profile)", "&lt;", without_chat_marks(mask_secrets("\n".join(lines)))) or "(empty)"
@@ -1921,7 +1922,7 @@ class Learner(NamedTuple):
         # It changes when the user forgets or clears anything: a fact may be made of all that the model was shown.
         taken_back = "select group_concat(value) from state where key in ('cleared', 'forgot')"
         known = value(memory.db, taken_back)
-        seen, own, budget = Document(read_profile(memory.home.profile)), frozenset[str](), self.settings.budget
+        seen, by_hand, budget = Document(read_profile(memory.home.profile)), frozenset[str](), self.settings.budget
         if past:  # show the model what waits already, so that it is not proposed twice
             found = "state = 'waiting' and past and action = 'ADD' order by id desc limit 200"
             for edit in edits_where(memory, found):
@@ -1929,13 +1930,13 @@ class Learner(NamedTuple):
             budget = sys.maxsize
         if condensing:
             learned = {row["fact"] for row in rows(memory.db, "select fact from edits where state = 'applied'")}
-            own = frozenset(item.text for item in seen.items if item.text not in learned)
+            by_hand = frozenset(item.text for item in seen.items if item.text not in learned)
             budget = min(budget, len(seen.text))
-            if own == {item.text for item in seen.items}:
+            if by_hand == {item.text for item in seen.items}:
                 return Result(batch.model)
-        edits = self._ask_for_edits(batch.model, build_request(seen, batch.messages, batch.earlier, own))
+        edits = self._ask_for_edits(batch.model, build_request(seen, batch.messages, batch.earlier, by_hand))
         if condensing:
-            edits = [edit for edit in edits if edit.target in seen.ids and seen.ids[edit.target].text not in own]
+            edits = [edit for edit in edits if edit.target in seen.ids and seen.ids[edit.target].text not in by_hand]
         options: dict[str, Any] = {"review_all": batch.review_all, "budget": budget, "condensing": condensing}
 
         def make(text: str) -> str:
@@ -1992,9 +1993,8 @@ def past_messages(
     memory: Memory, *, since: str | None, until: str | None, count: int | None, thread: str | None
 ) -> tuple[list[Message], Counter[str]]:
     """Return the messages of llm's log to learn from, oldest first, and why others are skipped. Raises ``Problem``."""
-    now, utc = memory.now(), dt.timezone.utc
-    first = parse_moment(since, now, "00:00").astimezone(utc).isoformat() if since else ""
-    last = (parse_moment(until, now) if until else now).astimezone(utc).isoformat()
+    now = memory.now()
+    first, last = parse_moment(since, now, "00:00") if since else "", parse_moment(until or "0s", now)
     turns = [turn for turn in past_prompts(memory.home) if not thread or turn.thread_id == thread]
     if thread and not turns:
         raise Problem(f"There is no conversation {thread} in llm's log; see: llm logs list")
@@ -2152,7 +2152,7 @@ def make_edit(memory: Memory, settings: Settings, edit: Edit, typed: list[Messag
     return verdict, version
 
 
-def chain(memory: Memory, line: str) -> list[tuple[str, Version | None, list[EditRow]]]:
+def wordings(memory: Memory, line: str) -> list[tuple[str, Version | None, list[EditRow]]]:
     """Return what a line says, and all that it said before; each with the version that it came in and its receipts."""
     found: dict[str, tuple[str, Version | None, list[EditRow]]] = {}
     todo = [line]
@@ -3063,7 +3063,7 @@ def each_in_use() -> Iterator[Home]:
         yield home
 
 
-def activity(home: Home, settings: Settings, *, sent: bool = True, failed: str = "") -> tuple[str, str, str]:
+def verdict_here(home: Home, settings: Settings, *, sent: bool = True, failed: str = "") -> tuple[str, str, str]:
     """Tell in a word, a colour and a sentence whether memory is on here, and what would turn it on."""
     from llm_user_memory_shell import how_to_activate, survey
 
@@ -3100,7 +3100,7 @@ def memory_show(settings: Settings, ids: bool) -> Any:
             begin = "To begin, tell llm about yourself, or: llm memory add 'Lives in Leeds'"
             with open_memory(home, looking=True) as memory:
                 failed = value(memory.db, "select 1 from turns where state in ('pending', 'aside') and why != ''")
-                state, _, sentence = activity(home, settings, failed="; see: llm memory status" if failed else "")
+                state, _, sentence = verdict_here(home, settings, failed="; see: llm memory status" if failed else "")
                 last = memory.history.get(memory.history.latest())
                 why = f"Nothing is remembered {'now' if last else 'yet'}. {begin if state == 'on' else sentence}"
                 if (waiting := waiting_messages(memory)) and state in {"on", "off here"}:
@@ -3143,7 +3143,7 @@ def edit_data(edit: EditRow) -> dict[str, Any]:
     return edit._asdict() | {"held_at": edit.at, "at": edit.typed_at, "turn_id": turn, "thread_id": edit.thread}
 
 
-def heard(edit: EditRow) -> tuple[str, str]:
+def quoted_from(edit: EditRow) -> tuple[str, str]:
     if edit.turns and edit.turns[0].startswith(NOTES):
         return f"in your notes: “{edit.quote}”", edit.thread
     how = "in a past prompt, typed or piped in" if edit.past else "from what you typed"
@@ -3157,7 +3157,7 @@ def show_said(text: str, origin: Version | None, receipts: Sequence[EditRow], le
         accepted = f"proposed by {edit.model}, accepted by you"
         by = {"accepted": accepted, "reworded": "worded by you in llm memory review"}.get(edit.reason)
         if edit.turns:
-            quoted, source = heard(edit)
+            quoted, source = quoted_from(edit)
             explain(quoted)
             explain(f"{local_date(edit.typed_at)}, {by or f'learned with {edit.model}'}; {source}")
         else:
@@ -3180,7 +3180,7 @@ def memory_why(text: str, refused: bool) -> Any:
             facts = dict.fromkeys(fact for _, fact, _ in Document(read_profile(memory.home.profile)).sayings)
             for fact in facts:
                 if not refused and re.search(r"\w", fact) and folded(text) in folded(fact):
-                    said, *before = chain(memory, fact)
+                    said, *before = wordings(memory, fact)
                     shown = {"profile": home.name, **show_said(*said)}
                     found.append(shown | {"before": [show_said(*one, "    ") for one in before]})
             for edit in refused_edits(memory) if refused else ():
@@ -3212,7 +3212,7 @@ def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: 
     """
     if chats and only != {"section": "", "current": None, "semantic": False}:
         raise click.UsageError("--chats takes no --section, --current, --past or --semantic")
-    first = parse_moment(since, utc_now(), "00:00").astimezone(dt.timezone.utc).isoformat() if since else ""
+    first = parse_moment(since, utc_now(), "00:00") if since else ""
     text, found = " ".join(words), list[dict[str, Any]]()
     if chats:
         for turn in search_chats(Home.in_use()[-1], text, first, count or None):
@@ -3350,7 +3350,7 @@ def accept(memory: Memory, edits: Sequence[EditRow]) -> list[str]:
 
 def review_each(memory: Memory, waiting: Sequence[EditRow]) -> None:
     for at, edit in enumerate(waiting):
-        rest, (quoted, source) = waiting[at:], heard(edit)
+        rest, (quoted, source) = waiting[at:], quoted_from(edit)
         say(f"\nEdit {edit.id} ({at + 1} of {len(waiting)}), {edit.section}", bold=True)
         write(printable(str(edit)), err=True, fg=colour_of(edit))
         if edit.turns:  # else the quote is a line of the profile, or empty
@@ -3444,7 +3444,7 @@ def memory_rollback(version: int | None, to: str | None, steps: int | None) -> N
         if steps:
             undo_versions(memory, steps=steps)
         else:
-            found = memory.history.find(number=version, to=to)
+            found = memory.history.at_time(to) if to else memory.history.check(version or 0)
             report(memory, memory.history.overwrite("rollback", memory.history.text(found)))
 
 
@@ -3472,8 +3472,8 @@ def memory_history(count: int) -> Any:
 def memory_diff(a: int | None, b: int | None) -> Any:
     "Show the last change, or all since A, or from A to B"
     with open_memory(looking=True) as memory:
-        newest = memory.history.latest() if b is None else memory.history.find(number=b)
-        oldest = max(newest - 1, 0) if a is None else memory.history.find(number=a)
+        newest = memory.history.latest() if b is None else memory.history.check(b)
+        oldest = max(newest - 1, 0) if a is None else memory.history.check(a)
         changes = memory.history.changes(oldest, newest)
     for change in changes:
         write(str(change), fg=colour_of(change))
@@ -3611,7 +3611,7 @@ def memory_condense(settings: Settings) -> None:
         report(memory, result.version)
 
 
-def learn_each(learner: Learner, model: str, messages: Sequence[Message]) -> None:
+def learn_past(learner: Learner, model: str, messages: Sequence[Message]) -> None:
     memory, read, failures = learner.memory, 0, list[ModelFailed]()
     known = {edit.id for edit in waiting_edits(memory)}
     try:
@@ -3669,7 +3669,7 @@ def memory_learn(settings: Settings, /, files: Any, model: str, dry_run: bool, y
         if not (yes or dry_run):
             click.confirm("Learn from this?", abort=True, err=True)
         if not dry_run:
-            learn_each(Learner(memory, settings), model, messages)
+            learn_past(Learner(memory, settings), model, messages)
 
 
 def setup_rows(home: Home, settings: Settings, problems: list[str]) -> Iterator[tuple[str, Any, str]]:
@@ -3754,7 +3754,7 @@ def memory_status(settings: Settings) -> Any:
     problems = list(dict.fromkeys(filter(None, problems)))
     data = {name: known for name, known, _ in found}
     sent = data.get("profile", {}).get("facts") is not None
-    state, colour, sentence = activity(home, settings, sent=sent, failed=" lately" if data.get("failing") else "")
+    state, colour, sentence = verdict_here(home, settings, sent=sent, failed=" lately" if data.get("failing") else "")
     if problems and state == "on":
         colour, sentence = "yellow", "Memory is on, but something is wrong"
     for line in for_profile(sentence, home.name).splitlines():
