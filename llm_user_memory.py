@@ -2008,7 +2008,7 @@ def past_messages(
         if turn.turn_id in known:
             skipped["already read"] += 1
         elif at > first_note and not thread:  # a conversation the user names is wanted all the same
-            skipped["piped in, or typed while memory was off or paused"] += 1
+            skipped["not typed while learning was on"] += 1
         elif len(text) > 1_000:
             skipped["too long to have been typed"] += 1
         elif _is_too_short(text):
@@ -2919,7 +2919,7 @@ a  accept it and the rest   d  drop it and the rest
 e  reword it                q  quit; the rest keeps waiting
 Enter  skip it"""
 RETRY = "To try again: llm memory update{0}; with another model: LLM_MEMORY_MODEL=NAME llm memory update{0}"
-LLM_KEEPS = "llm's own log, {}, keeps old conversations and their profiles; continuing one (llm -c) sends them again."
+LLM_KEEPS = "llm's own log, {}, keeps old conversations and their profiles; llm -c goes on with the latest one."
 
 
 def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None:
@@ -3504,7 +3504,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
         for place, texts in places.items():
             say("\n  ".join([f"{place}:", *texts]))
         if places:
-            say("All this will be removed for good, history included.")
+            say("All this will be removed for good, also from llm memory history.")
         if quoted:
             again = "These words will not be learned from again, unless you type them anew:"
             say("\n  ".join([again if places else "No fact contains it, but your prompts in llm's log do:", *quoted]))
@@ -3685,8 +3685,7 @@ def setup_rows(home: Home, settings: Settings, problems: list[str]) -> Iterator[
     since = paused_since(home)
     yield "paused_since", since or None, "" if settings.auto else local_date(since, TO_THE_MINUTE)
     yield "model", settings.model or None, f"{settings.model}, instead of the model of each conversation"
-    background = {"running": worker_runs(home), "log": str(home.worker_log)}
-    yield "worker", background, "a learning process is running; it ends by itself" if background["running"] else ""
+    yield "worker", {"running": worker_runs(home), "log": str(home.worker_log)}, ""
     refusing = (read_own(home.no_system) or "").splitlines()
     yield "llm_logging", not home.logs_off.exists(), ""
     yield "profile_in_prompt", refusing, f"for {', '.join(refusing)}, which refused a system prompt"
@@ -3730,7 +3729,7 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         sums = "select model, count(*) as requests, sum(read) as read, sum(written) as written from requests"
         this_month = "where at >= ? and outcome != 'failed' group by model order by sum(read + written) desc"
         costs = rows(db, f"{sums} {this_month}", f"{now:%Y-%m}")
-        said = "{} to {model} this month: {read:,} tokens read, {written:,} written"
+        said = "{} to {model} this month, for learning: {read:,} tokens read, {written:,} written"
         yield "costs", costs, "\n".join(said.format(counted(one["requests"], "request"), **one) for one in costs)
         why = [row["why"] for row in rows(db, "select distinct why from turns where state = 'pending' and why != ''")]
         problems += [f"{reason}. {RETRY.format('')}" for reason in why]
@@ -3761,7 +3760,7 @@ def memory_status(settings: Settings) -> Any:
         write(line, fg=colour, bold=True)
     for problem in problems:
         write(for_profile(problem, home.name), "Problem      ", fg="red")
-    labels = {"pending": "Waiting", "costs": "Cost", "worker": "Background"}
+    labels = {"pending": "Waiting", "costs": "Cost"}
     for name, known, text in found:
         label = labels.get(name, name.replace("_", " ").capitalize())
         for at, line in enumerate(text.splitlines() if known else ()):
