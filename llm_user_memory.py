@@ -1950,7 +1950,7 @@ class Learner(NamedTuple):
             # If the user has reworded a line that is to be changed, the model has to see that first.
             reworded = any(v.item and not now.find(v.item.text, v.item.section) for v in verdicts)
             if off or reworded or value(memory.db, taken_back) != known:
-                raise Busy("The profile has changed since, so nothing was done; try again")
+                raise Busy("The profile changed during the request, so nothing was done; try again")
             return text if past else after.text
 
         def record(version: int) -> None:
@@ -3444,7 +3444,7 @@ def memory_rollback(version: int | None, to: str | None, steps: int | None) -> N
         if steps:
             undo_versions(memory, steps=steps)
         else:
-            found = memory.history.at_time(to) if to else memory.history.check(version or 0)
+            found = memory.history.check(version or 0) if to is None else memory.history.at_time(to)
             report(memory, memory.history.overwrite("rollback", memory.history.text(found)))
 
 

@@ -556,6 +556,12 @@ def test_rollback_goes_to_what_the_profile_was_at_a_time(user: User) -> None:
             memory.history.at_time("9999 days")
 
 
+def test_a_time_that_is_empty_as_from_an_unset_variable_brings_nothing_back(user: User) -> None:
+    user.run("add", "Plays chess")
+    assert "is not a time" in user.run("rollback", "--to", "", code=1)[1]
+    assert user.facts == ["Plays chess"]
+
+
 def test_a_time_is_in_the_users_zone_and_a_day_ends_at_its_midnight(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as in_berlin:
         in_berlin.setenv("TZ", "Europe/Berlin")
