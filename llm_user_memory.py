@@ -2008,7 +2008,7 @@ def past_messages(
         if turn.turn_id in known:
             skipped["already read"] += 1
         elif at > first_note and not thread:  # a conversation the user names is wanted all the same
-            skipped["not typed while learning was on"] += 1
+            skipped["typed while learning was off, or piped in"] += 1
         elif len(text) > 1_000:
             skipped["too long to have been typed"] += 1
         elif _is_too_short(text):
@@ -2919,7 +2919,7 @@ a  accept it and the rest   d  drop it and the rest
 e  reword it                q  quit; the rest keeps waiting
 Enter  skip it"""
 RETRY = "To try again: llm memory update{0}; with another model: LLM_MEMORY_MODEL=NAME llm memory update{0}"
-LLM_KEEPS = "llm's own log, {}, keeps old conversations and their profiles; llm -c goes on with the latest one."
+LLM_KEEPS = "llm's own log, {}, keeps your conversations; continuing one (llm -c) can still send what you erased."
 
 
 def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None:
@@ -3276,7 +3276,8 @@ def memory_edit(settings: Settings) -> None:
         try:
             click.edit(filename=str(memory.home.profile))
         except (click.ClickException, ValueError) as error:
-            raise Problem(f"{error}. To use another editor, set VISUAL, for instance to nano") from error
+            said = str(error).partition(": [Errno")[0]
+            raise Problem(f"{said}. To use another editor, set VISUAL, for instance to nano") from error
         finally:
             memory.history.settle("edit", text)
         made = memory.history.versions(1, "id > ? and author in ('edit', 'outside')", base)  # not another command's
@@ -3351,7 +3352,7 @@ def accept(memory: Memory, edits: Sequence[EditRow]) -> list[str]:
 def review_each(memory: Memory, waiting: Sequence[EditRow]) -> None:
     for at, edit in enumerate(waiting):
         rest, (quoted, source) = waiting[at:], quoted_from(edit)
-        say(f"\nEdit {edit.id} ({at + 1} of {len(waiting)}), {edit.section}", bold=True)
+        say(f"\n{at + 1} of {len(waiting)}, {edit.section} (edit {edit.id})", bold=True)
         write(printable(str(edit)), err=True, fg=colour_of(edit))
         if edit.turns:  # else the quote is a line of the profile, or empty
             write(f"{quoted} ({local_date(edit.typed_at)}; {source})", "    ", err=True, dim=True)
@@ -3413,7 +3414,7 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) 
     for number in [number for number in versions if number not in taken]:
         say(f"Nothing from version {number} can be undone now; see: llm memory history")
     if f'"version": {versions[0]},' in untold:
-        say("You had not been told of this change yet. If you meant an earlier one: llm memory history")
+        say("No prompt had announced this change yet. If you meant an earlier one: llm memory history")
     for later in dict.fromkeys(version for version, _ in stays):
         did = "undid that already" if later.undoes else "has since changed that line, and stays"
         changes = "; ".join(str(change) for version, change in stays if version == later)
@@ -3424,7 +3425,7 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) 
 @command("llm memory undo", never_asks)
 @click.argument("versions", type=version_number, nargs=-1, metavar="[VERSION]...")
 def memory_undo(versions: tuple[int, ...]) -> None:
-    """Take back the last change not undone yet, or that of VERSION
+    """Take back the latest change, or only change VERSION
 
     Later changes stay. To take back the one before too, undo again.
     """
@@ -3506,7 +3507,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
         if places:
             say("All this will be removed for good, also from llm memory history.")
         if quoted:
-            again = "These words will not be learned from again, unless you type them anew:"
+            again = "These prompts will not be learned from again; typed anew, they may be:"
             say("\n  ".join([again if places else "No fact contains it, but your prompts in llm's log do:", *quoted]))
         say(LLM_KEEPS.format(tilde(memory.home.logs)))
         if not yes:
@@ -3548,7 +3549,9 @@ def memory_clear(for_good: bool, yes: bool) -> None:
     if for_good and home.name not in {one.name for one in Home.all()}:
         raise Problem(f"There is no profile “{home.name}”; see: llm memory profiles")
     if for_good:
-        say(f"This removes profile “{home.name}”, its history, costs and any pause for good: {tilde(real_place(home))}")
+        say(
+            f"This removes profile {home.name}, history and costs for good, and ends a pause: {tilde(real_place(home))}"
+        )
         say("After that, llm memory learn may find again what you erased with forget, or typed while paused.")
         if not yes:
             click.confirm("Remove it?", abort=True, err=True)

@@ -225,7 +225,7 @@ def test_undo_of_what_no_prompt_has_told_says_so(known: User) -> None:
     learns(known, "ADD | Interests | Plays go")
     said = known.run("undo")[1]
     assert known.facts == [LEEDS, SHORT, "Plays chess"]
-    assert "You had not been told of this change yet. If you meant an earlier one: llm memory history\n" in said
+    assert "No prompt had announced this change yet. If you meant an earlier one: llm memory history\n" in said
     assert "No notice" not in known.run("undo", "2")[1]
     learns(known, "ADD | Interests | Plays golf")
     assert told(known).endswith("(undo: llm memory undo)")
