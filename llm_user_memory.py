@@ -3549,9 +3549,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
     if for_good and home.name not in {one.name for one in Home.all()}:
         raise Problem(f"There is no profile “{home.name}”; see: llm memory profiles")
     if for_good:
-        say(
-            f"This removes profile {home.name}, history and costs for good, and ends a pause: {tilde(real_place(home))}"
-        )
+        say(f"This removes profile “{home.name}” for good, with history, costs and pause: {tilde(real_place(home))}")
         say("After that, llm memory learn may find again what you erased with forget, or typed while paused.")
         if not yes:
             click.confirm("Remove it?", abort=True, err=True)
