@@ -2008,7 +2008,7 @@ def past_messages(
         if turn.turn_id in known:
             skipped["already read"] += 1
         elif at > first_note and not thread:  # a conversation the user names is wanted all the same
-            skipped["typed while learning was off, or piped in"] += 1
+            skipped["piped in or typed while learning was off"] += 1
         elif len(text) > 1_000:
             skipped["too long to have been typed"] += 1
         elif _is_too_short(text):
@@ -2789,7 +2789,7 @@ def take_news(home: Home) -> str:
         with contextlib.suppress(ValueError):  # a full disk has cut it short
             entries.append(json.loads(line))
     facts = {fact for _, fact, _ in Document(profile).sayings if fact}
-    told: dict[str, list[str]] = {"learned": [], "removed": [], "changed": []}
+    told: dict[str, list[str]] = {"removed": [], "changed": [], "learned": []}  # the last one may be cut
     for entry in entries:
         for before, after in entry["changes"]:
             if after in facts or not (after or before in facts):
@@ -3403,7 +3403,7 @@ def memory_review(accepted: tuple[str, ...], dropped: tuple[str, ...], yes: bool
 def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) -> None:
     last = memory.history.get(memory.history.latest())
     if not versions and last and last.author == "forget":
-        raise Problem("What was forgotten can't be brought back. To undo an earlier change, see: llm memory history")
+        raise Problem("What was forgotten can't be brought back. To undo an earlier change: llm memory undo VERSION")
     untold = "" if versions or steps > 1 else read_own(memory.home.news) or ""
     versions = [*dict.fromkeys(versions)] or memory.history.next_undo(steps)
     undid, stays = memory.history.undo(versions)
@@ -3414,7 +3414,7 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) 
     for number in [number for number in versions if number not in taken]:
         say(f"Nothing from version {number} can be undone now; see: llm memory history")
     if f'"version": {versions[0]},' in untold:
-        say("No prompt had announced this change yet. If you meant an earlier one: llm memory history")
+        say("This change had not been announced yet. If you meant an earlier change: llm memory history")
     for later in dict.fromkeys(version for version, _ in stays):
         did = "undid that already" if later.undoes else "has since changed that line, and stays"
         changes = "; ".join(str(change) for version, change in stays if version == later)
@@ -3427,7 +3427,7 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) 
 def memory_undo(versions: tuple[int, ...]) -> None:
     """Take back the latest change, or only change VERSION
 
-    Later changes stay. To take back the one before too, undo again.
+    Later changes stay. Undo again to take back the one before; to go past a forget, name it.
     """
     with open_memory(looking=True) as memory:
         undo_versions(memory, versions)
@@ -3549,7 +3549,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
     if for_good and home.name not in {one.name for one in Home.all()}:
         raise Problem(f"There is no profile “{home.name}”; see: llm memory profiles")
     if for_good:
-        say(f"This removes profile “{home.name}” for good, with history, costs and pause: {tilde(real_place(home))}")
+        say(f"This removes profile {home.name} for good, with history, edits, costs, pause: {tilde(real_place(home))}")
         say("After that, llm memory learn may find again what you erased with forget, or typed while paused.")
         if not yes:
             click.confirm("Remove it?", abort=True, err=True)

@@ -63,7 +63,7 @@ def test_each_kind_of_change_has_one_form_and_several_are_told_together(known: U
     learns(known, f"REPLACE | {leeds} | Moved from Leeds to York", said="I moved to York")
     assert told(known) == f"changed “{LEEDS} → Moved from Leeds to York” (undo: llm memory undo)"
     learns(known, f"REMOVE | {short}", "ADD | Preferences | Likes long answers", said="I like long answers")
-    assert told(known) == f"learned “Likes long answers”; removed “{SHORT}” (undo: llm memory undo)"
+    assert told(known) == f"removed “{SHORT}”; learned “Likes long answers” (undo: llm memory undo)"
     assert known.facts[0] == "Moved from Leeds to York"
 
 
@@ -225,7 +225,7 @@ def test_undo_of_what_no_prompt_has_told_says_so(known: User) -> None:
     learns(known, "ADD | Interests | Plays go")
     said = known.run("undo")[1]
     assert known.facts == [LEEDS, SHORT, "Plays chess"]
-    assert "No prompt had announced this change yet. If you meant an earlier one: llm memory history\n" in said
+    assert "This change had not been announced yet. If you meant an earlier change: llm memory history\n" in said
     assert "No notice" not in known.run("undo", "2")[1]
     learns(known, "ADD | Interests | Plays golf")
     assert told(known).endswith("(undo: llm memory undo)")

@@ -278,7 +278,7 @@ def test_undo_brings_back_no_line_that_was_forgotten(user: User) -> None:
     assert user.files_with("Leeds") == []
     user.run("forget", "short", "--yes")
     said = user.run("undo", code=1)[1]
-    assert "What was forgotten can't be brought back. To undo an earlier change, see: llm memory history" in said
+    assert "What was forgotten can't be brought back. To undo an earlier change: llm memory undo VERSION" in said
     assert user.facts == []
     for version in ("1", "3"):
         assert "forgotten" not in "".join(user.run("undo", version)) + user.profile
