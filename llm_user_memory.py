@@ -3409,10 +3409,10 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) 
     undid, stays = memory.history.undo(versions)
     taken = undid.undoes if undid else ()
     if undid:
-        say(f"Undid version{'s' if taken[1:] else ''} {' and '.join(map(str, taken))}:")
+        say(f"Undid change{'s' if taken[1:] else ''} {' and '.join(map(str, taken))}:")
         report(memory, undid.id)
     for number in [number for number in versions if number not in taken]:
-        say(f"Nothing from version {number} can be undone now; see: llm memory history")
+        say(f"Change {number} is already undone, or nothing is left of it; see: llm memory history")
     if f'"version": {versions[0]},' in untold:
         say("This change had not been announced yet. If you meant an earlier change: llm memory history")
     for later in dict.fromkeys(version for version, _ in stays):
@@ -3525,7 +3525,7 @@ def memory_pause() -> None:
     home.create()
     if not paused_since(home):
         write_private(home.paused, b"")
-    say(f"Paused: profile {home.name} learns nothing until llm memory resume. It is sent as before.")
+    say(f"Paused: profile {home.name} learns nothing until llm memory resume. The profile is sent as before.")
 
 
 @command("llm memory resume", never_asks)
@@ -3549,7 +3549,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
     if for_good and home.name not in {one.name for one in Home.all()}:
         raise Problem(f"There is no profile “{home.name}”; see: llm memory profiles")
     if for_good:
-        say(f"This removes profile {home.name} for good, with history, edits, costs, pause: {tilde(real_place(home))}")
+        say(f"This removes profile {home.name} ({tilde(real_place(home))}), history, edits, costs and pause for good.")
         say("After that, llm memory learn may find again what you erased with forget, or typed while paused.")
         if not yes:
             click.confirm("Remove it?", abort=True, err=True)

@@ -242,11 +242,11 @@ def test_where_nothing_is_left_to_undo_it_says_so_and_makes_no_version(user: Use
     add(user, "Plays chess")
     user.run("undo", "2")
     without, versions = user.profile, user.versions()
-    assert "Nothing from version 2 can be undone now" in user.run("undo", "2")[1]
+    assert "Change 2 is already undone, or nothing is left of it" in user.run("undo", "2")[1]
     assert (user.profile, user.versions()) == (without, versions)
     add(user, "Vegetarian", section="Preferences")
     versions = user.versions()
-    assert "Nothing from version 4 can be undone now" in user.run("undo", "4")[1], "it came back meanwhile"
+    assert "Change 4 is already undone, or nothing is left of it" in user.run("undo", "4")[1], "it came back meanwhile"
     assert sorted(user.facts) == ["Plays chess", "Uses vim", "Vegetarian"]
     assert user.profile.count("## Preferences") == 1
     assert user.versions() == versions
@@ -403,7 +403,7 @@ def test_plain_undo_passes_over_a_version_of_which_nothing_is_left(user: User) -
     load(user, "## Food\n- Likes tea\n", "## Food\n- Likes tea\n\n## Work\n")
     add(user, "Plays chess")
     user.run("undo", "1")
-    assert "version 3" in user.run("undo")[1]
+    assert "change 3" in user.run("undo")[1]
     assert "nothing left" in user.run("undo", code=1)[1], (
         "version 2 made a heading, which came before what is there now"
     )
@@ -428,8 +428,8 @@ def test_undo_of_several_names_only_those_of_which_something_was_left(user: User
     add(user, "Likes tea", "Likes jazz")
     user.run("undo")
     said = user.run("undo", "1", "2")[1]
-    assert "Undid version 1:" in said
-    assert "Nothing from version 2 can be undone now" in said
+    assert "Undid change 1:" in said
+    assert "Change 2 is already undone, or nothing is left of it" in said
     assert user.versions()[-1][0] == 4
     assert history(user)[-1]["undoes"] == [1]
 
@@ -444,7 +444,7 @@ def test_undo_of_what_is_undone_leaves_the_same_line_of_a_later_version(user: Us
             user.run("undo")
     assert sorted(user.facts) == ["Plays chess", "Plays go"]
     said = user.run("undo", "3")[1]
-    assert "Nothing from version 3 can be undone now" in said
+    assert "Change 3 is already undone, or nothing is left of it" in said
     assert "Version 4 undid that already" in said
     assert sorted(user.facts) == ["Plays chess", "Plays go"]
     user.run("undo", "5")
@@ -460,7 +460,7 @@ def test_undo_never_says_that_an_undone_version_is_kept(user: User) -> None:
     user.run("clear")
     user.run("undo")
     said = user.run("undo", "5", "1")[1]
-    assert "Undid version 5:" in said
+    assert "Undid change 5:" in said
     assert "Version 4 undid that already: - Likes figs" in said
     assert "is kept" not in said
 
@@ -472,7 +472,7 @@ def test_what_is_left_of_a_version_is_undone_in_its_turn(user: User) -> None:
     user.run("undo", "1")
     user.run("undo", "2")
     assert user.facts == ["Lives in Rye"]
-    assert "Undid version 1:\n- Lives in Rye\n" in user.run("undo")[1]
+    assert "Undid change 1:\n- Lives in Rye\n" in user.run("undo")[1]
     assert "There is nothing left to undo" in user.run("undo", code=1)[1]
 
 
@@ -494,7 +494,7 @@ def test_undo_of_what_was_added_undone_and_added_again_leaves_it(user: User) -> 
     add(user, "Likes tea")
     user.run("undo")
     add(user, "Likes tea")
-    assert "Nothing from version 1 can be undone now" in user.run("undo", "1")[1]
+    assert "Change 1 is already undone, or nothing is left of it" in user.run("undo", "1")[1]
     assert user.facts == ["Likes tea"]
 
 
@@ -522,7 +522,7 @@ def test_undo_of_a_version_whose_facts_were_all_forgotten_makes_no_version(user:
     add(user, "Likes tea")
     user.run("forget", "tea", "--yes")
     said = user.run("undo", "1")[1]
-    assert "Nothing from version 1 can be undone now" in said
+    assert "Change 1 is already undone, or nothing is left of it" in said
     assert [version["author"] for version in history(user)] == ["add", "forget"]
 
 
