@@ -3427,7 +3427,7 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) 
 def memory_undo(versions: tuple[int, ...]) -> None:
     """Take back the latest change, or only change VERSION
 
-    Later changes stay. Undo again to take back the one before; to go past a forget, name it.
+    Later changes stay. Undo again to take back the one before. If the latest is a forget, name an earlier VERSION.
     """
     with open_memory(looking=True) as memory:
         undo_versions(memory, versions)
