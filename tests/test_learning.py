@@ -178,7 +178,7 @@ def test_what_finds_no_room_in_review_is_told_and_takes_none_of_what_waits(user:
     assert len(user.to_review()) == 100
     assert "7 edits not kept" in user.run("status")[0]
     user.run("review", "--drop", "all")
-    assert "review is full" not in user.run("status")[0]
+    assert "Review is full" not in user.run("status")[0]
 
 
 # Meanwhile

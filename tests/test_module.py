@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def test_this_version_of_llm_has_all_that_is_wrapped(user: User) -> None:
     """Run with the oldest and the newest llm (see the workflow): what fails here has changed in llm."""
-    assert "This version of llm" not in user.problems()
+    assert "This llm lacks" not in user.problems()
     for kind in (llm.Conversation, llm.AsyncConversation):
         for function in (kind.prompt, kind.chain):
             assert {"prompt", "fragments", "system_fragments"} <= set(inspect.signature(function).parameters)

@@ -226,10 +226,10 @@ def test_undo_of_what_no_prompt_has_told_says_so(known: User) -> None:
     said = known.run("undo")[1]
     assert known.facts == [LEEDS, SHORT, "Plays chess"]
     assert "This change had not been announced yet. If you meant an earlier change: llm memory history\n" in said
-    assert "No notice" not in known.run("undo", "2")[1]
+    assert "had not been announced" not in known.run("undo", "2")[1]
     learns(known, "ADD | Interests | Plays golf")
     assert told(known).endswith("(undo: llm memory undo)")
-    assert "No notice" not in known.run("undo")[1], "it was told"
+    assert "had not been announced" not in known.run("undo")[1], "it was told"
 
 
 def test_two_prompts_that_end_at_once_tell_it_once_and_nothing_has_failed(

@@ -487,7 +487,7 @@ def test_install_and_status_name_what_0_1_1_left_with_its_lines_and_leave_it_alo
         assert "a function of llm-user-memory 0.1.1" in problem
         assert "command llm memory" in problem
         assert problem in said.splitlines()
-    assert "function llm of your own" not in said
+    assert "your own llm function" not in said
     bare_home.uninstall()
     assert path.read_bytes() == content
 

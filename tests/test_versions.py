@@ -462,7 +462,7 @@ def test_undo_never_says_that_an_undone_version_is_kept(user: User) -> None:
     said = user.run("undo", "5", "1")[1]
     assert "Undid change 5:" in said
     assert "Version 4 undid that already: - Likes figs" in said
-    assert "is kept" not in said
+    assert "and stays" not in said
 
 
 def test_what_is_left_of_a_version_is_undone_in_its_turn(user: User) -> None:
