@@ -1077,7 +1077,8 @@ class History(NamedTuple):
         return int(value(self.db, "select max(id) from versions") or 0)
 
     def _lines(self, version: int) -> list[dict[str, Any]]:
-        sql = "select text, fact, section from versions, json_each(lines) as line join lines on lines.id = line.value"
+        columns = f"text, fact, section, iif(fact = '{FORGOTTEN}', lines.id, 0) as lost"  # so they can be told apart
+        sql = f"select {columns} from versions, json_each(lines) as line join lines on lines.id = line.value"
         return rows(self.db, f"{sql} where versions.id = ? order by line.key", version)
 
     def text(self, version: int) -> str:
@@ -1117,24 +1118,24 @@ class History(NamedTuple):
     def changes(self, older: int, newer: int) -> Sequence[Change]:
         """Return the facts that were added, removed or changed, but not moved, from one version to another."""
         lines = (self._lines(older), self._lines(newer))
-        old, new = (Counter((line["fact"], line["section"]) for line in its if line["fact"]) for its in lines)
+        old, new = (Counter((one["fact"], one["section"], one["lost"]) for one in its if one["fact"]) for its in lines)
         removed, added = list((old - new).elements()), list((new - old).elements())
         # Only an edit makes one change of a line that went and one that came; either way round, as an undo reverses it.
-        facts = [fact for fact, _ in (*removed, *added)]
+        facts = [fact for fact, *_ in (*removed, *added)]
         edits = "select before, fact from edits where state = 'applied' and fact in (select value from json_each(?))"
         pairs: dict[str, str] = {}
         for row in rows(self.db, f"{edits} order by id", json.dumps(facts)):
             if row["before"] in facts:
                 pairs |= {row["fact"]: row["before"], row["before"]: row["fact"]}
-        gone = {line[0]: line for line in removed}
+        gone = {line[0]: line for line in removed if line[0] != FORGOTTEN}
         changes = []
-        for fact, section in added:
+        for fact, section, _ in added:
             was = gone.pop(fact, None) or gone.pop(pairs.get(fact, ""), None)
             if was:
                 removed.remove(was)
             if not was or was[0] != fact:  # else it was moved
                 changes.append(Change(section, was[0] if was else "", fact))
-        changes += [Change(section, fact, "") for fact, section in removed]
+        changes += [Change(section, fact, "") for fact, section, _ in removed]
         return sorted(changes, key=lambda change: (change.before != "", change.after != ""))  # what is new comes first
 
     def check(self, number: int) -> int:
@@ -1143,12 +1144,9 @@ class History(NamedTuple):
         return number
 
     def at_time(self, to: str) -> int:
-        moment = parse_moment(to, self.now())
-        found = value(self.db, "select max(id) from versions where at <= ?", moment)
-        if not found:
-            on = local_date(moment, TO_THE_MINUTE)
-            raise Problem(f"There was no profile yet on {on}; to empty it: llm memory rollback 0")
-        return int(found)
+        if found := value(self.db, "select max(id) from versions where at <= ?", parse_moment(to, self.now())):
+            return int(found)
+        raise Problem(f"There was no profile yet (as of: {to}); to empty it: llm memory rollback 0")
 
     def undone(self) -> set[int]:
         found: set[int] = set()
@@ -2008,7 +2006,7 @@ def past_messages(
         if turn.turn_id in known:
             skipped["already read"] += 1
         elif at > first_note and not thread:  # a conversation the user names is wanted all the same
-            skipped["piped in or typed while learning was off"] += 1
+            skipped["not typed, hidden by a leading space, or sent while learning was off"] += 1
         elif len(text) > 1_000:
             skipped["too long to have been typed"] += 1
         elif _is_too_short(text):
@@ -2545,7 +2543,7 @@ def homes_of(names: str) -> list[Home]:
     for home in homes:
         home.check_own()
         if names != "auto" and not home.directory.is_dir():
-            raise Problem(f"There is no profile {home.name!r}; to create it, set LLM_MEMORY_PROFILE={home.name}")
+            raise Problem(f"There is no profile {home.name!r}; to create it, set LLM_MEMORY_PROFILE to {home.name}")
     return homes
 
 
@@ -3070,7 +3068,7 @@ def verdict_here(home: Home, settings: Settings, *, sent: bool = True, failed: s
     since, not_logged, quiet = paused_since(home), home.logs_off.exists(), "Memory is on, but nothing is learned"
     paused = f"Learning has been paused since {local_date(since, TO_THE_MINUTE)}; to learn again: llm memory resume"
     here = "on" if settings.auto else how_to_activate(survey(os.environ)[0])
-    other = f"Prompts here carry “{'+'.join(settings.profiles)}”; to change that, set LLM_MEMORY_PROFILE={home.name}"
+    other = f"Prompts here carry “{'+'.join(settings.profiles)}”; to change that, set LLM_MEMORY_PROFILE to {home.name}"
     states = (
         (settings.disabled, "disabled", "red", "Memory is disabled; to turn it on, unset LLM_MEMORY_DISABLED"),
         (settings.auto_off, "off here", "red", "Memory is off here; to turn it on, unset LLM_MEMORY_AUTO"),
@@ -3143,21 +3141,26 @@ def edit_data(edit: EditRow) -> dict[str, Any]:
     return edit._asdict() | {"held_at": edit.at, "at": edit.typed_at, "turn_id": turn, "thread_id": edit.thread}
 
 
-def quoted_from(edit: EditRow) -> tuple[str, str]:
+def quoted_from(memory: Memory, edit: EditRow) -> tuple[str, str]:
     if edit.turns and edit.turns[0].startswith(NOTES):
         return f"in your notes: “{edit.quote}”", edit.thread
-    how = "in a past prompt, typed or piped in" if edit.past else "from what you typed"
+    turns = "select * from turns where length > 0 and id in (select value from json_each(?))"
+    typed = list[Message]()
+    with contextlib.suppress(Problem):  # llm's log may be locked
+        typed = read_messages(memory.home, rows(memory.db, turns, json.dumps(edit.turns)))
+    is_whole = any(words(message.text) == words(edit.quote) for message in typed)
+    how = "in a past prompt, typed or piped in" if edit.past else "you typed" if is_whole else "part of what you typed"
     return f"{how}: “{edit.quote}”", f"llm logs --cid {edit.thread}"
 
 
-def show_said(text: str, origin: Version | None, receipts: Sequence[EditRow], lead: str = "") -> dict[str, Any]:
+def show_said(memory: Memory, text: str, origin: Version | None, receipts: Sequence[EditRow], lead: str = "") -> Any:
     write(f"before that: {text}" if lead else text, lead, bold=not lead, dim=bool(lead))
     explain = functools.partial(write, lead=f"{lead}    ", dim=True)
     for edit in receipts:
         accepted = f"proposed by {edit.model}, accepted by you"
         by = {"accepted": accepted, "reworded": "worded by you in llm memory review"}.get(edit.reason)
         if edit.turns:
-            quoted, source = quoted_from(edit)
+            quoted, source = quoted_from(memory, edit)
             explain(quoted)
             explain(f"{local_date(edit.typed_at)}, {by or f'learned with {edit.model}'}; {source}")
         else:
@@ -3181,8 +3184,8 @@ def memory_why(text: str, refused: bool) -> Any:
             for fact in facts:
                 if not refused and re.search(r"\w", fact) and folded(text) in folded(fact):
                     said, *before = wordings(memory, fact)
-                    shown = {"profile": home.name, **show_said(*said)}
-                    found.append(shown | {"before": [show_said(*one, "    ") for one in before]})
+                    shown = {"profile": home.name, **show_said(memory, *said)}
+                    found.append(shown | {"before": [show_said(memory, *one, "    ") for one in before]})
             for edit in refused_edits(memory) if refused else ():
                 if folded(text) in folded(edit.fact or edit.before):
                     found.append({"profile": home.name, **edit_data(edit)})
@@ -3351,7 +3354,7 @@ def accept(memory: Memory, edits: Sequence[EditRow]) -> list[str]:
 
 def review_each(memory: Memory, waiting: Sequence[EditRow]) -> None:
     for at, edit in enumerate(waiting):
-        rest, (quoted, source) = waiting[at:], quoted_from(edit)
+        rest, (quoted, source) = waiting[at:], quoted_from(memory, edit)
         say(f"\n{at + 1} of {len(waiting)}, {edit.section} (edit {edit.id})", bold=True)
         write(printable(str(edit)), err=True, fg=colour_of(edit))
         if edit.turns:  # else the quote is a line of the profile, or empty
@@ -3401,10 +3404,11 @@ def memory_review(accepted: tuple[str, ...], dropped: tuple[str, ...], yes: bool
 
 
 def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) -> None:
-    last = memory.history.get(memory.history.latest())
-    if not versions and last and last.author == "forget":
-        raise Problem("What was forgotten can't be brought back. To undo an earlier change: llm memory undo VERSION")
-    untold = "" if versions or steps > 1 else read_own(memory.home.news) or ""
+    named = json.dumps(versions or [memory.history.latest()])
+    for forgot in memory.history.versions(1, "author = 'forget' and id in (select value from json_each(?))", named):
+        raise Problem(
+            f"Change {forgot.id} was a forget, which can't be undone. To undo another: llm memory undo VERSION"
+        )
     versions = [*dict.fromkeys(versions)] or memory.history.next_undo(steps)
     undid, stays = memory.history.undo(versions)
     taken = undid.undoes if undid else ()
@@ -3413,19 +3417,16 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) 
         report(memory, undid.id)
     for number in [number for number in versions if number not in taken]:
         say(f"Change {number} is already undone, or nothing is left of it; see: llm memory history")
-    if f'"version": {versions[0]},' in untold:
-        say("This change had not been announced yet. If you meant an earlier change: llm memory history")
     for later in dict.fromkeys(version for version, _ in stays):
         did = "undid that already" if later.undoes else "has since changed that line, and stays"
         changes = "; ".join(str(change) for version, change in stays if version == later)
-        say(f"Version {later.id} {did}: {changes}")
-        say(f"To undo version {later.id}: llm memory undo {later.id}")
+        say(f"Version {later.id} {did}: {changes}\nTo undo version {later.id}: llm memory undo {later.id}")
 
 
 @command("llm memory undo", never_asks)
 @click.argument("versions", type=version_number, nargs=-1, metavar="[VERSION]...")
 def memory_undo(versions: tuple[int, ...]) -> None:
-    """Take back the latest change, or only change VERSION
+    """Take back the latest change, or just the one numbered VERSION
 
     Later changes stay. Undo again to take back the one before. If the latest is a forget, name an earlier VERSION.
     """
@@ -3522,6 +3523,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
 def memory_pause() -> None:
     "Learn nothing from what you type until you resume"
     home = Home.in_use()[-1]
+    say(near_name(home))
     home.create()
     if not paused_since(home):
         write_private(home.paused, b"")
@@ -3549,7 +3551,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
     if for_good and home.name not in {one.name for one in Home.all()}:
         raise Problem(f"There is no profile “{home.name}”; see: llm memory profiles")
     if for_good:
-        say(f"This removes profile {home.name} ({tilde(real_place(home))}), history, edits, costs and pause for good.")
+        say(f"This removes profile {home.name} for good: {tilde(real_place(home))}, history, edits, costs and pause.")
         say("After that, llm memory learn may find again what you erased with forget, or typed while paused.")
         if not yes:
             click.confirm("Remove it?", abort=True, err=True)
@@ -3560,7 +3562,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
             check_writable(home)
             memory.db.execute("update turns set state = 'pending' where state = 'aside'")
             if waiting := waiting_messages(memory):
-                say(f"Not learned: {counted(waiting, 'waiting message')}.")
+                say(f"Not learned, and no longer waiting: {counted(waiting, 'message')}.")
             set_state(memory.db, "cleared", memory.now().isoformat())  # nothing typed until now is
             memory.db.execute("update turns set state = 'done' where state = 'pending'")
             report(memory, memory.history.overwrite("clear", ""))
@@ -3694,15 +3696,13 @@ def setup_rows(home: Home, settings: Settings, problems: list[str]) -> Iterator[
     ours += [working_file(home, "previous"), *map(home.lock_file, ("worker", "profile", "learn"))]
     foreign = [path for path in ours if os.path.lexists(path) and read_own(path, 1) is None]
     problems += [f"{tilde(path)} is not a regular file that you own; see: ls -l {for_shell(path)}" for path in foreign]
-    for path in files_beside(home):
-        if re.search(KEPT, path.name):
-            what = "The history was damaged" if path.name.startswith("memory") else "The profile could not be read"
-            problems.append(f"{what}. The old file is kept; once you no longer need it: rm -r {for_shell(path)}")
+    kept = [for_shell(path) for path in files_beside(home) if re.search(KEPT, path.name)]
+    problems += [f"A damaged or unreadable file is kept; once you no longer need it: rm -r {path}" for path in kept]
     found = {"path": str(home.profile), "characters": None, "budget": settings.budget, "facts": None}
     yield "profile", found, ""  # all that is known, if it can't be read
     text = read_profile(home.profile)
     facts = len(Document(text).items)
-    size = f"{counted(facts, 'fact')}, {len(text):,} of {settings.budget:,} characters"
+    size = f"{counted(facts, 'fact')}, {len(text):,} of {settings.budget:,} characters" if facts else "no facts"
     yield "profile", found | {"characters": len(text), "facts": facts}, f"{tilde(home.profile)} ({size})"
     problems += warnings_about(text, settings.budget)
     if home.directory.is_dir():

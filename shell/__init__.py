@@ -365,7 +365,7 @@ def uninstall(shells: Iterable[Shell]) -> Iterator[str]:
         try:
             if remove_block(shell):
                 removed = True
-                yield f"Removed from {tilde(shell.rc)}. In an open {shell.name}, also run: {shell.kind.unload}"
+                yield f"Removed lines from {tilde(shell.rc)}. In an open {shell.name}, also run: {shell.kind.unload}"
         except Problem as problem:  # noqa: PERF203
             problems.append(problem.message)
     if problems:

@@ -346,7 +346,7 @@ def test_the_status_for_a_bug_report_contains_no_fact_and_no_path_below_the_home
 
 def test_status_of_a_profile_that_prompts_here_do_not_carry_says_so(user: User) -> None:
     user.run("add", "Has a boss", LLM_MEMORY_PROFILE="work")
-    carried = "Prompts here carry “{}”; to change that, set LLM_MEMORY_PROFILE=home"
+    carried = "Prompts here carry “{}”; to change that, set LLM_MEMORY_PROFILE to home"
     for in_use in ("", "work", "default+work"):
         user.env["LLM_MEMORY_PROFILE"] = in_use
         env = {**ON, "LLM_MEMORY_PROFILE": in_use}

@@ -317,7 +317,7 @@ def test_what_a_model_is_thinking_about_when_the_profile_is_cleared_is_not_learn
 def test_clearing_says_what_it_leaves_unlearned_which_no_longer_waits(user: User) -> None:
     user.types("I have a dog")
     said = user.run("clear")[1]
-    assert said == "Not learned: 1 waiting message.\nNothing changed.\n"
+    assert said == "Not learned, and no longer waiting: 1 message.\nNothing changed.\n"
     assert "Learning from" not in user.run("show")[1]
     assert "Waiting" not in user.run("status")[0]
     user.types("I play the cello")
@@ -334,7 +334,7 @@ def test_clearing_ends_what_failed_to_be_learned(user: User) -> None:
     with contextlib.closing(sqlite3.connect(user.places.database, isolation_level=None)) as db:
         db.execute("update turns set state = 'aside'")
     assert "service is down" in user.run("status")[0]
-    assert "Not learned: 2 waiting messages" in user.run("clear")[1]
+    assert "Not learned, and no longer waiting: 2 messages" in user.run("clear")[1]
     assert not re.search("service is down|Set aside|Waiting", user.run("status")[0])
     user.run("update", "--retry")
     assert user.facts == []
@@ -356,7 +356,7 @@ def test_clearing_wants_one_profile_named_and_a_purge_says_that_it_ends_a_pause(
     assert user.facts == ["Has a dog"]
     user.run("pause")
     said = user.run("clear", "--purge", "--yes")[1]
-    assert "), history, edits, costs and pause for good." in said
+    assert ", history, edits, costs and pause." in said
     assert "paused" not in user.run("status")[0]
 
 

@@ -219,19 +219,6 @@ def test_update_does_not_say_that_nothing_is_new_when_something_is_held(user: Us
     assert "Nothing new" not in said
 
 
-def test_undo_of_what_no_prompt_has_told_says_so(known: User) -> None:
-    learns(known, "ADD | Interests | Plays chess")
-    assert told(known).endswith("(undo: llm memory undo)")
-    learns(known, "ADD | Interests | Plays go")
-    said = known.run("undo")[1]
-    assert known.facts == [LEEDS, SHORT, "Plays chess"]
-    assert "This change had not been announced yet. If you meant an earlier change: llm memory history\n" in said
-    assert "had not been announced" not in known.run("undo", "2")[1]
-    learns(known, "ADD | Interests | Plays golf")
-    assert told(known).endswith("(undo: llm memory undo)")
-    assert "had not been announced" not in known.run("undo")[1], "it was told"
-
-
 def test_two_prompts_that_end_at_once_tell_it_once_and_nothing_has_failed(
     known: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:

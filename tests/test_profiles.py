@@ -114,7 +114,7 @@ def test_forget_wants_one_profile_named_where_several_are_in_use(both: User) -> 
 def test_an_unknown_profile_is_an_error_by_hand_and_created_by_the_variable(user: User) -> None:
     done = user.llm("-f", "memory:wrok", "hi", check=False)
     assert done.returncode == 1
-    assert "There is no profile 'wrok'; to create it, set LLM_MEMORY_PROFILE=wrok" in done.stderr
+    assert "There is no profile 'wrok'; to create it, set LLM_MEMORY_PROFILE to wrok" in done.stderr
     user.llm(WORK, LLM_MEMORY_PROFILE="Work")
     eventually(lambda: facts_of(user, "work"), "learning")
 
@@ -192,7 +192,7 @@ def test_a_named_profile_is_readable_by_its_owner_only_even_if_it_is_the_first(u
 
 
 def test_purging_one_profile_leaves_the_others(both: User) -> None:
-    assert "removes profile default (" in both.run("clear", "--purge", "--yes")[1]
+    assert "removes profile default for good: " in both.run("clear", "--purge", "--yes")[1]
     assert os.listdir(both.places.directory) == ["profiles"]
     assert facts_of(both, "work") == [WORK]
     both.run("clear", "--purge", "--yes", **AT_WORK)

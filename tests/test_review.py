@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import re
+import sqlite3
 
 import pytest
 from conftest import PROFILE, User
@@ -30,10 +32,19 @@ def test_why_shows_the_receipt_of_what_was_learned_and_says_what_the_user_wrote(
     for explained in (
         f"Lives in Leeds\n    you wrote this yourself, in another program, {today}\n",
         f"Plays chess\n    you wrote this yourself, with llm memory add, {today}\n",
-        f"Has a dog\n    from what you typed: “I have a dog”\n    {today}, learned with scripted; llm logs --cid {thread}\n",
+        f"Has a dog\n    part of what you typed: “I have a dog”\n    {today}, learned with scripted; llm logs --cid {thread}\n",
     ):
         assert explained in shown
     assert "I have a dog" in user.llm(*explained.split("; llm ")[1].split(), auto=None).stdout, "as it says"
+    user.types("I play the cello!")
+    user.learns("ADD | Interests | Plays the cello | I play the cello")
+    assert "\n    you typed: “I play the cello”\n" in user.run("why", "cello")[0], "this is all of it"
+    user.places.logs.rename(user.folder / "moved.db")
+    assert "“I play the cello”" in user.run("why", "cello")[0]
+    (user.folder / "moved.db").rename(user.places.logs)
+    with contextlib.closing(sqlite3.connect(user.places.logs)) as other:
+        other.execute("begin exclusive")
+        assert "“I play the cello”" in user.run("why", "cello")[0]
     found = {proof["text"]: proof for proof in json.loads(user.run("why", "--json")[0])}
     expected = {"profile": "default", "text": "Lives in Leeds", "by": "outside", "receipts": [], "before": []}
     assert found["Lives in Leeds"] == expected
@@ -76,9 +87,9 @@ def test_why_shows_what_a_changed_line_said_before_and_where_that_came_from(user
     *shown, own = explained(user, "York")
     assert shown == [
         "Head nurse, lives in York",
-        "    from what you typed: “I am head nurse now”",
+        "    part of what you typed: “I am head nurse now”",
         "    before that: Nurse, lives in York",
-        "        from what you typed: “I moved to York”",
+        "        part of what you typed: “I moved to York”",
         "    before that: Nurse in Leeds",
     ]
     assert own.startswith("        you wrote this yourself, with llm memory add, ")
@@ -95,10 +106,10 @@ def test_a_line_that_the_user_rewords_in_review_keeps_its_receipts(user: User) -
     user.run("review", stdin="e\nLives in York for now\n")
     assert explained(user, "York") == [
         "Lives in York for now",
-        "    from what you typed: “I must live in York”",
+        "    part of what you typed: “I must live in York”",
         "    2026-11-20 Friday, worded by you in llm memory review; llm logs --cid thread-1",
         "    before that: Lives in Leeds",
-        "        from what you typed: “I live in Leeds”",
+        "        part of what you typed: “I live in Leeds”",
     ]
 
 
@@ -106,13 +117,13 @@ def test_a_line_that_comes_back_keeps_its_receipts(user: User) -> None:
     user.has_learned("Lives in Leeds", "I live in Leeds")
     changes(user, "Lives in Leeds", "Lives in York", "I moved to York")
     user.run("undo")
-    assert explained(user, "Leeds") == ["Lives in Leeds", "    from what you typed: “I live in Leeds”"]
+    assert explained(user, "Leeds") == ["Lives in Leeds", "    part of what you typed: “I live in Leeds”"]
     user.run("rollback", "2")
-    assert "        from what you typed: “I live in Leeds”" in explained(user, "York")
+    assert "        part of what you typed: “I live in Leeds”" in explained(user, "York")
     changes(user, "Lives in York", "Lives in Leeds", "I am back in Leeds")
     assert explained(user, "Leeds")[1:3] == [
-        "    from what you typed: “I am back in Leeds”",
-        "    from what you typed: “I live in Leeds”",
+        "    part of what you typed: “I am back in Leeds”",
+        "    part of what you typed: “I live in Leeds”",
     ]
     assert "    before that: Lives in York" in explained(user, "Leeds")
 

@@ -226,7 +226,7 @@ def test_install_status_and_uninstall_as_a_person_runs_them(user: User) -> None:
     assert OWN["bash"] in user.run("status")[0], "what a function of one's own needs"
     bashrc.write_text(bashrc.read_text().rpartition("function")[0])
     assert user.llm("memory", "status").stdout.startswith("Memory is on")
-    assert "Removed from ~/.bashrc." in user.llm("memory", "uninstall-shell", auto=None).stderr
+    assert "Removed lines from ~/.bashrc." in user.llm("memory", "uninstall-shell", auto=None).stderr
     assert (bashrc.read_text(), list(user.home.iterdir())) == ("mine\n", [bashrc])
     assert "llm memory install-shell" in user.run("status")[0]
 

@@ -278,10 +278,10 @@ def test_undo_brings_back_no_line_that_was_forgotten(user: User) -> None:
     assert user.files_with("Leeds") == []
     user.run("forget", "short", "--yes")
     said = user.run("undo", code=1)[1]
-    assert "What was forgotten can't be brought back. To undo an earlier change: llm memory undo VERSION" in said
+    assert "Change 4 was a forget, which can't be undone. To undo another: llm memory undo VERSION" in said
+    assert "Change 4 was a forget" in user.run("undo", "4", code=1)[1]
     assert user.facts == []
-    for version in ("1", "3"):
-        assert "forgotten" not in "".join(user.run("undo", version)) + user.profile
+    assert "forgotten" not in "".join(user.run("undo", "1")) + user.profile
 
 
 def test_undo_passes_over_what_was_forgotten(user: User) -> None:
@@ -292,6 +292,14 @@ def test_undo_passes_over_what_was_forgotten(user: User) -> None:
     for facts in (["Plays chess"], []):
         user.run("undo")
         assert user.facts == facts
+
+
+def test_forgotten_facts_are_told_apart_where_one_came_in_place_of_another(user: User) -> None:
+    load(user, "- Works as a baker\n", "- Has a baker's oven\n")
+    user.run("forget", "baker", "--yes")
+    assert diff(user, "1", "2") == ["+ [forgotten]", "- [forgotten]"]
+    assert diff(user, "2", "3") == ["- [forgotten]"]
+    assert "no fact changed" not in user.run("history")[0]
 
 
 def test_what_stood_there_before_the_history_is_no_change_to_undo(user: User) -> None:
@@ -552,7 +560,7 @@ def test_rollback_goes_to_what_the_profile_was_at_a_time(user: User) -> None:
             memory.history.overwrite("load", text)
         for to, expected in (("2026-10-31", "Long ago"), ("yesterday", "Yesterday"), ("today", "Today")):
             assert memory.history.text(memory.history.at_time(to)) == expected
-        with pytest.raises(Problem, match="There was no profile yet on"):
+        with pytest.raises(Problem, match=r"There was no profile yet \(as of: "):
             memory.history.at_time("9999 days")
 
 
