@@ -2006,7 +2006,7 @@ def past_messages(
         if turn.turn_id in known:
             skipped["already read"] += 1
         elif at > first_note and not thread:  # a conversation the user names is wanted all the same
-            skipped["not typed, hidden by a leading space, or sent while learning was off"] += 1
+            skipped["either not typed, hidden by a leading space, or sent while learning was off"] += 1
         elif len(text) > 1_000:
             skipped["too long to have been typed"] += 1
         elif _is_too_short(text):
@@ -2792,7 +2792,7 @@ def take_news(home: Home) -> str:
         for before, after in entry["changes"]:
             if after in facts or not (after or before in facts):
                 kind = "removed" if not after else "changed" if before else "learned"
-                told[kind].append(f"“{' → '.join(filter(None, [before, after]))}”")
+                told[kind].append(" → ".join(f"“{side}”" for side in (before, after) if side))
                 versions.append(str(entry["version"]))
     counts = {kind: f"{len(quoted)} facts: " if len(quoted) > 1 else "" for kind, quoted in told.items()}
     text = "; ".join(f"{kind} {counts[kind]}{', '.join(quoted)}" for kind, quoted in told.items() if quoted)
@@ -2804,8 +2804,10 @@ def take_news(home: Home) -> str:
     ends += [f"{counted(waiting, 'edit')} to review: llm memory review"] if waiting else []
     ends += ["learning has failed; see: llm memory status"] if any(entry["failed"] for entry in entries) else []
     end = for_profile("; ".join(ends), home.name)
-    room = shutil.get_terminal_size().columns - len(f"memory: {end}")
-    return _cut(printable(text), max(room, 28)) + end  # facts give way to what to do about them
+    room = max(shutil.get_terminal_size().columns - len(f"memory: {end}"), 28)  # facts give way to what to do
+    before, arrow, after = printable(text).partition(" → ")
+    before = _cut(before, max(room - len(arrow + after), room // 2))  # not to what came in place of one
+    return _cut(before + arrow + after, room) + end
 
 
 def _cut(text: str, width: int) -> str:
@@ -3239,10 +3241,9 @@ def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: 
 
 def report(memory: Memory, version: int) -> None:
     if found := memory.history.get(version):
-        for change in found.changes:
+        for change in found.changes or ["no fact changed"]:
             write(printable(mask_secrets(str(change))), err=True, fg=colour_of(change))
-        lead = "" if found.changes else "Only headings, order or spacing changed. "
-        say(f"{lead}To undo this: llm memory undo {version}")
+        say(f"To undo this: llm memory undo {version}")
     else:
         say("Nothing changed.")
 
@@ -3477,10 +3478,10 @@ def memory_diff(a: int | None, b: int | None) -> Any:
         newest = memory.history.latest() if b is None else memory.history.check(b)
         oldest = max(newest - 1, 0) if a is None else memory.history.check(a)
         changes = memory.history.changes(oldest, newest)
+    said = f"From version {oldest} to {newest}: {'' if changes else 'no fact changed'}"
+    say(said.strip() if newest else "There is no history yet.")
     for change in changes:
         write(str(change), fg=colour_of(change))
-    if not changes:
-        say("No fact has changed." if newest else "There is no history yet.")
     return {"from": oldest, "to": newest, "changes": [change._asdict() for change in changes]}
 
 
@@ -3508,7 +3509,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
         if places:
             say("All this will be removed for good, also from llm memory history.")
         if quoted:
-            again = "These prompts will not be learned from again; typed anew, they may be:"
+            again = "These prompts in llm's log will not be learned from again; what you type anew may be:"
             say("\n  ".join([again if places else "No fact contains it, but your prompts in llm's log do:", *quoted]))
         say(LLM_KEEPS.format(tilde(memory.home.logs)))
         if not yes:
@@ -3523,7 +3524,6 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
 def memory_pause() -> None:
     "Learn nothing from what you type until you resume"
     home = Home.in_use()[-1]
-    say(near_name(home))
     home.create()
     if not paused_since(home):
         write_private(home.paused, b"")

@@ -61,7 +61,7 @@ def test_each_kind_of_change_has_one_form_and_several_are_told_together(known: U
     learns(known, "ADD | Interests | Plays chess", "ADD | Interests | Plays go", "ADD | Interests | Has a dog")
     assert told(known) == "learned 3 facts: “Plays chess”, “Plays go”, “Has a dog” (undo: llm memory undo)"
     learns(known, f"REPLACE | {leeds} | Moved from Leeds to York", said="I moved to York")
-    assert told(known) == f"changed “{LEEDS} → Moved from Leeds to York” (undo: llm memory undo)"
+    assert told(known) == f"changed “{LEEDS}” → “Moved from Leeds to York” (undo: llm memory undo)"
     learns(known, f"REMOVE | {short}", "ADD | Preferences | Likes long answers", said="I like long answers")
     assert told(known) == f"removed “{SHORT}”; learned “Likes long answers” (undo: llm memory undo)"
     assert known.facts[0] == "Moved from Leeds to York"
@@ -107,6 +107,21 @@ def test_a_line_of_news_that_a_full_disk_has_cut_short_hides_no_other(known: Use
     known.places.news.write_text('{"version": 2, "cha\n', "utf-8")
     learns(known, "ADD | Interests | Plays chess")
     assert told(known) == "learned “Plays chess” (undo: llm memory undo)"
+
+
+@pytest.mark.parametrize("columns", [60, 100])
+def test_of_a_changed_line_both_what_went_and_what_came_are_told(known: User, columns: int) -> None:
+    learns(
+        known,
+        f"REPLACE | {known.id_of(LEEDS)} | Lives in York since the summer",
+        said="I live in York since the summer",
+    )
+    line = told(known, columns)
+    assert len(f"memory: {line}") <= columns
+    told_both = re.fullmatch(r"changed “(.+?)…?” → “(.+?)…?” \(undo: llm memory undo\)", line)
+    assert told_both
+    assert LEEDS.startswith(told_both[1])
+    assert "Lives in York since the summer".startswith(told_both[2])
 
 
 @pytest.mark.parametrize("columns", [60, 100])
