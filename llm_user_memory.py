@@ -1825,12 +1825,6 @@ def read_messages(home: Home, turns: Iterable[Mapping[str, Any]], longest: int =
     return found
 
 
-def retry(memory: Memory) -> None:
-    memory.db.execute("delete from state where key = 'condensed'")
-    memory.db.execute("update requests set outcome = 'retried' where outcome = 'form'")
-    memory.db.execute("update turns set state = 'pending', attempts = 0, due = 0 where state in ('pending', 'aside')")
-
-
 def _is_too_short(text: str) -> bool:
     return len(text.split()) < 2 and len(text.encode("utf-8", "replace")) < 8  # by bytes, as an ideograph says more
 
@@ -2006,7 +2000,7 @@ def past_messages(
         if turn.turn_id in known:
             skipped["already read"] += 1
         elif at > first_note and not thread:  # a conversation the user names is wanted all the same
-            skipped["either not typed, hidden by a leading space, or sent while learning was off"] += 1
+            skipped["passed over (not typed, hidden by a leading space, or sent while learning was off)"] += 1
         elif len(text) > 1_000:
             skipped["too long to have been typed"] += 1
         elif _is_too_short(text):
@@ -2815,8 +2809,10 @@ def _cut(text: str, width: int) -> str:
     ends = list(itertools.accumulate(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text))
     if max(ends, default=0) <= width:
         return text
-    kept = text[: len([end for end in ends if end <= width - 2])].rstrip()
-    return f"{kept}…”" if kept.count("“") > kept.count("”") else f"{kept}…"
+    more = ", …" if text.count("“") > 1 else ""
+    kept = text[: len([end for end in ends if end <= width - len(f"…”{more}")])].rstrip(" “,;→")
+    end = "…”" if kept.count("“") > kept.count("”") else ""
+    return kept + (end + (more if text.count("“") > kept.count("“") else "") or "…")
 
 
 # -- tools -------------------------------------------------------------------
@@ -3158,6 +3154,11 @@ def quoted_from(memory: Memory, edit: EditRow) -> tuple[str, str]:
 def show_said(memory: Memory, text: str, origin: Version | None, receipts: Sequence[EditRow], lead: str = "") -> Any:
     write(f"before that: {text}" if lead else text, lead, bold=not lead, dim=bool(lead))
     explain = functools.partial(write, lead=f"{lead}    ", dim=True)
+    if origin and origin.author not in {"worker", "condense", "review", "tool"}:
+        how = "in another program" if origin.author == "outside" else f"with llm memory {origin.author}"
+        explain(f"you wrote this yourself, {how}, {local_date(origin.at)}")
+    elif not receipts:
+        explain("there is no receipt for this line: it is older than the history")
     for edit in receipts:
         accepted = f"proposed by {edit.model}, accepted by you"
         by = {"accepted": accepted, "reworded": "worded by you in llm memory review"}.get(edit.reason)
@@ -3167,11 +3168,6 @@ def show_said(memory: Memory, text: str, origin: Version | None, receipts: Seque
             explain(f"{local_date(edit.typed_at)}, {by or f'learned with {edit.model}'}; {source}")
         else:
             explain(f"you didn't type it: {by}" if by else f"condensed with {edit.model}")
-    if not receipts and origin and origin.author not in {"worker", "condense", "review"}:
-        how = "in another program" if origin.author == "outside" else f"with llm memory {origin.author}"
-        explain(f"you wrote this yourself, {how}, {local_date(origin.at)}")
-    elif not receipts:
-        explain("there is no receipt for this line: it is older than the history")
     return {"text": text, "by": origin and origin.author, "receipts": [edit_data(edit) for edit in receipts]}
 
 
@@ -3417,11 +3413,12 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) 
         say(f"Undid change{'s' if taken[1:] else ''} {' and '.join(map(str, taken))}:")
         report(memory, undid.id)
     for number in [number for number in versions if number not in taken]:
-        say(f"Change {number} is already undone, or nothing is left of it; see: llm memory history")
+        state = "is already undone" if number in memory.history.undone() else "has nothing left to undo"
+        say(f"Change {number} {state}; see: llm memory history")
     for later in dict.fromkeys(version for version, _ in stays):
         did = "undid that already" if later.undoes else "has since changed that line, and stays"
         changes = "; ".join(str(change) for version, change in stays if version == later)
-        say(f"Version {later.id} {did}: {changes}\nTo undo version {later.id}: llm memory undo {later.id}")
+        say(f"Change {later.id} {did}: {changes}\nTo undo change {later.id}: llm memory undo {later.id}")
 
 
 @command("llm memory undo", never_asks)
@@ -3475,20 +3472,20 @@ def memory_history(count: int) -> Any:
 def memory_diff(a: int | None, b: int | None) -> Any:
     "Show the last change, or all since A, or from A to B"
     with open_memory(looking=True) as memory:
-        newest = memory.history.latest() if b is None else memory.history.check(b)
-        oldest = max(newest - 1, 0) if a is None else memory.history.check(a)
-        changes = memory.history.changes(oldest, newest)
-    said = f"From version {oldest} to {newest}: {'' if changes else 'no fact changed'}"
-    say(said.strip() if newest else "There is no history yet.")
+        last = memory.history.latest() if b is None else memory.history.check(b)
+        first = max(last - 1, 0) if a is None else memory.history.check(a)
+        changes = memory.history.changes(first, last)
+    said = f"From version {first} to {last}:" if changes else f"Version {last} has the same facts as version {first}."
+    say(said if last else "There is no history yet.")
     for change in changes:
         write(str(change), fg=colour_of(change))
-    return {"from": oldest, "to": newest, "changes": [change._asdict() for change in changes]}
+    return {"from": first, "to": last, "changes": [change._asdict() for change in changes]}
 
 
-@command("llm memory forget my old job", text_argument, yes_option)
+@command("llm memory forget my old job\n  llm memory show --ids; llm memory forget '[qav]'", text_argument, yes_option)
 @click.option("--part", is_flag=True, help="Also match TEXT inside words")
 def memory_forget(text: str, part: bool, yes: bool) -> None:
-    "Erase lines with TEXT, or '[ID]' of show --ids, for good"
+    "Erase lines with TEXT, or one by its '[ID]', for good"
     if len(Home.in_use()) > 1:
         raise Problem("Several profiles are in use; name one: llm memory --profile NAME forget TEXT")
     with open_memory() as memory:
@@ -3496,8 +3493,8 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
         says = saying(text, part=part, ids=document.ids)
         headings = [title for _, _, title in document.headings if says(title)]
         places, typed = find_said(memory, says)
-        shown = dict.fromkeys(as_shown(" ".join(prompt.split()), 200) for prompt in typed.values())
-        quoted = [f"“{prompt.replace(CUT, ' … ')}”" for prompt in shown]
+        shown = (as_shown(" ".join(prompt.split()), 200) for prompt in typed.values())
+        quoted = dict.fromkeys(f"“{prompt.replace(CUT, ' … ')}”" for prompt in shown)
         if not (places or quoted):
             said = f"Nothing contains {text!r} as whole words; to match parts of words too: --part"
             said = f"Nothing contains {text!r}; see: llm memory show --ids" if part or text.startswith("[") else said
@@ -3508,14 +3505,14 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
             say("\n  ".join([f"{place}:", *texts]))
         if places:
             say("All this will be removed for good, also from llm memory history.")
+            say(LLM_KEEPS.format(tilde(memory.home.logs)))
         if quoted:
-            again = "These prompts in llm's log will not be learned from again; what you type anew may be:"
-            say("\n  ".join([again if places else "No fact contains it, but your prompts in llm's log do:", *quoted]))
-        say(LLM_KEEPS.format(tilde(memory.home.logs)))
+            again = "These prompts in llm's log will not be learned from again:"
+            say("\n  ".join([again if places else "No fact contains it, but these prompts in llm's log do:", *quoted]))
         if not yes:
-            click.confirm("Forget it?" if places else "Never learn from this?", abort=True, err=True)
+            click.confirm("Forget it?" if places else "Never learn from these prompts?", abort=True, err=True)
         forget(memory, says)
-    say("Forgotten." if places else "Done. If you type it again, it may be learned.")
+    say("Forgotten. If you type it again, it may be learned.")
     for heading in headings:
         say(f"The heading “{heading}” still says it. Change that with llm memory edit, then forget it once more.")
 
@@ -3551,7 +3548,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
     if for_good and home.name not in {one.name for one in Home.all()}:
         raise Problem(f"There is no profile “{home.name}”; see: llm memory profiles")
     if for_good:
-        say(f"This removes profile {home.name} for good: {tilde(real_place(home))}, history, edits, costs and pause.")
+        say(f"This removes profile {home.name} for good: {tilde(real_place(home))}, its history and all the rest.")
         say("After that, llm memory learn may find again what you erased with forget, or typed while paused.")
         if not yes:
             click.confirm("Remove it?", abort=True, err=True)
@@ -3577,7 +3574,10 @@ def memory_update(settings: Settings, again: bool) -> None:
         with learn_lock(memory.home):
             check_learning(memory.home, settings)
             if again:
-                retry(memory)
+                memory.db.execute("delete from state where key = 'condensed'")
+                memory.db.execute("update requests set outcome = 'retried' where outcome = 'form'")
+                fresh = "state = 'pending', attempts = 0, due = 0"
+                memory.db.execute(f"update turns set {fresh} where state in ('pending', 'aside')")
             if waiting := waiting_messages(memory):
                 say(f"Learning from {counted(waiting, 'message')}…")
             results = Learner(memory, settings, leaves_news=False).learn_waiting()
@@ -3605,7 +3605,7 @@ def memory_condense(settings: Settings) -> None:
         check_learning(memory.home, settings)
         check_writable(memory.home)
         if not value(memory.db, "select 1 from edits join lines using (fact) where state = 'applied' and until isnull"):
-            say("Nothing has been learned that could be condensed; your own lines stay as they are.")
+            say("Only learned lines are condensed, and there are none.")
             return
         model = chosen_model(settings)
         say(f"Condensing with {model}…")
@@ -3642,7 +3642,7 @@ def learn_past(learner: Learner, model: str, messages: Sequence[Message]) -> Non
 @click.option("--since", metavar="DATE-OR-AGE", help="Only prompts since: 2026-11-01, '3 weeks ago'")
 @click.option("--until", metavar="DATE-OR-AGE", help="Only prompts up to: 2026-11-30, yesterday")
 @click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="Only the N newest prompts")
-@click.option("--cid", "--conversation", "thread", metavar="ID", help="Only this conversation")
+@click.option("--cid", "--conversation", "thread", metavar="ID", help="All of this conversation, even hidden lines")
 @click.option("-m", "--model", default="", help="The model to learn with")
 @click.option("--dry-run", is_flag=True, help="Only show how much there is to read")
 def memory_learn(settings: Settings, /, files: Any, model: str, dry_run: bool, yes: bool, **which: Any) -> None:
@@ -3730,7 +3730,7 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         sums = "select model, count(*) as requests, sum(read) as read, sum(written) as written from requests"
         this_month = "where at >= ? and outcome != 'failed' group by model order by sum(read + written) desc"
         costs = rows(db, f"{sums} {this_month}", f"{now:%Y-%m}")
-        said = "{} to {model} this month, for learning: {read:,} tokens read, {written:,} written"
+        said = "{} to {model} recorded this month, for learning: {read:,} tokens read, {written:,} written"
         yield "costs", costs, "\n".join(said.format(counted(one["requests"], "request"), **one) for one in costs)
         why = [row["why"] for row in rows(db, "select distinct why from turns where state = 'pending' and why != ''")]
         problems += [f"{reason}. {RETRY.format('')}" for reason in why]

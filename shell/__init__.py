@@ -110,8 +110,7 @@ class Shell(NamedTuple):
     @property
     def load(self) -> str:
         """The command that makes an open shell read the file."""
-        path = tilde(self.rc)
-        return f"{self.kind.load} " + (f"'{self.rc}'" if re.search(r"[^\w~./\\:-]", path) else path)
+        return f"{self.kind.load} " + (f"'{self.rc}'" if re.search(r"[^\w~./\\:-]", tilde(self.rc)) else tilde(self.rc))
 
 
 def _home() -> pathlib.Path:
@@ -365,7 +364,8 @@ def uninstall(shells: Iterable[Shell]) -> Iterator[str]:
         try:
             if remove_block(shell):
                 removed = True
-                yield f"Removed lines from {tilde(shell.rc)}. In an open {shell.name}, also run: {shell.kind.unload}"
+                place = f"{'lines from ' if shell.rc.exists() else ''}{tilde(shell.rc)}"
+                yield f"Removed {place}. In an open {shell.name}, also run: {shell.kind.unload}"
         except Problem as problem:  # noqa: PERF203
             problems.append(problem.message)
     if problems:
@@ -392,9 +392,9 @@ def how_to_activate(installed: Sequence[Shell]) -> str:
     if not installed:
         return "off; to send the profile with every prompt: llm memory install-shell"
     here = _here() or _called(None, os.environ)
-    installed_in = f"off here, but installed in {', '.join(tilde(shell.rc) for shell in installed)}"
+    installed_in = f"off for this call, but installed in {', '.join(tilde(shell.rc) for shell in installed)}"
     mine = next((shell for shell in installed if shell.name == here), None)
     if not mine:  # what loads one shell's lines breaks in another
         return f"{installed_in}. For {here or 'this shell'}: llm memory install-shell --shell {here or 'NAME'}"
     own = f"\n{_own(mine)}" if re.search(rb"\bllm\b", without_block(_read(mine.rc) or b"") or b"") else ""
-    return f"{installed_in}; open a new {here}, or run: {mine.load}{own}"
+    return f"{installed_in}. Unless you typed “command llm”, open a new {here}, or run: {mine.load}{own}"

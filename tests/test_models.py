@@ -112,8 +112,8 @@ def test_a_message_that_fails_is_tried_five_times_at_growing_intervals_then_set_
         assert waits == list(memory.BACK_OFF)
         assert in_state(learner, "aside") == 1
         assert "down" in user.run("status")[0]
-        memory.retry(learner.memory)
-    assert user.learns(f"ADD | Work | Leeds | {SAID}")
+    user.reply(f"ADD | Work | Leeds | {SAID}")
+    user.run("update", "--retry")
     assert user.facts == ["Leeds"]
 
 
@@ -153,7 +153,8 @@ def test_a_model_that_does_not_answer_in_the_form_is_asked_once_a_day_or_after_a
         clock.advance(days=1, seconds=1)
         assert learn() == 8
         assert learn() == 8
-        memory.retry(learner.memory)
+        user.reply("NO_UPDATE")
+        user.run("update", "--retry")
         assert learn() == 10
     assert user.facts == []
 

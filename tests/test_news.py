@@ -109,6 +109,14 @@ def test_a_line_of_news_that_a_full_disk_has_cut_short_hides_no_other(known: Use
     assert told(known) == "learned “Plays chess” (undo: llm memory undo)"
 
 
+def test_where_not_all_facts_fit_it_says_that_there_are_more(known: User) -> None:
+    learns(known, "ADD | Interests | Plays chess", "ADD | Interests | Plays go")
+    assert re.fullmatch(r"learned 2 facts: “Pl\S*…”, … \(undo: llm memory undo\)", told(known, 60))
+    learns(known, "ADD | Interests | Has a dog", "ADD | Interests | Plays chess and go with a cat")
+    line = told(known, 75)
+    assert line == "learned 2 facts: “Has a dog”, “Plays c…” (undo: llm memory undo)"
+
+
 @pytest.mark.parametrize("columns", [60, 100])
 def test_of_a_changed_line_both_what_went_and_what_came_are_told(known: User, columns: int) -> None:
     learns(

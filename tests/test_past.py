@@ -99,12 +99,10 @@ def test_what_was_typed_while_memory_was_off_or_in_another_profile_is_not_the_pa
     logged(here, "I live in Leeds. How are you?")
     here.types("I play the oboe")
     spy = logged(here, "I am a spy. What now?")
-    assert (
-        "1 either not typed, hidden by a leading space, or sent while learning was off"
-        in here.run("learn", "--dry-run")[1]
-    ), "also where no learner has seen a message"
+    passed_over = "1 passed over (not typed, hidden by a leading space, or sent while learning was off)"
+    assert passed_over in here.run("learn", "--dry-run")[1], "also where no learner has seen a message"
     here.learns("NO_UPDATE")
-    assert "1 either not typed, hidden by a leading space, or sent while learning was off" in learn(here)
+    assert passed_over in learn(here)
     assert [edit["fact"] for edit in here.to_review()] == ["I live in Leeds"]
     shown = here.run("learn", "--dry-run", LLM_MEMORY_PROFILE="work")[1]
     assert "nothing new to learn from" in shown

@@ -55,6 +55,15 @@ def test_why_shows_the_receipt_of_what_was_learned_and_says_what_the_user_wrote(
     assert re.fullmatch(r"Lives in Leeds\n    .*, since \S+\n", user.run("search", "Leeds")[0])
 
 
+def test_why_says_that_a_line_is_the_users_own_if_they_wrote_it_after_undoing_what_was_learned(user: User) -> None:
+    user.has_learned("Has a dog", "I have a dog")
+    user.run("undo")
+    user.run("add", "Has a dog")
+    own, learned = user.run("why", "dog")[0].splitlines()[1:3]
+    assert own.startswith("    you wrote this yourself, with llm memory add")
+    assert learned == "    part of what you typed: “I have a dog”"
+
+
 def test_why_claims_nothing_about_lines_whose_history_is_gone(user: User) -> None:
     user.has_learned("Has a dog", "I have a dog")
     user.places.database.unlink()

@@ -183,7 +183,7 @@ def test_install_and_uninstall_leave_no_trace_where_there_was_nothing(bare_home:
     installed = bare_home.snapshot()
     assert "has these lines already" in bare_home.install(shell=shell)
     assert bare_home.snapshot() == installed
-    bare_home.uninstall()
+    assert f"Removed ~/{FILES[shell]}. In an open" in bare_home.uninstall(), "all of it, not lines from it"
     assert bare_home.snapshot() == {}
     assert bare_home.uninstall() == "Nothing to remove.\n"
     assert without_block(with_block(None, BLOCK) + b"mine\n") == b"mine\n", "a file of ours that was added to"
@@ -204,7 +204,7 @@ def test_no_line_for_another_shell_is_offered(user: User) -> None:
     assert status == user.run("show", SHELL="/bin/bash")[1].splitlines()[0].replace("Nothing is remembered yet. ", "")
     user.llm("memory", "install-shell", "--shell", "bash", auto=None)
     status = user.run("status", SHELL="/bin/bash")[0].splitlines()[0]
-    assert status.endswith("; open a new bash, or run: source ~/.bashrc")
+    assert status.endswith(". Unless you typed “command llm”, open a new bash, or run: source ~/.bashrc")
     assert "llm-user-memory.fish" in status
 
 
@@ -219,8 +219,8 @@ def test_install_status_and_uninstall_as_a_person_runs_them(user: User) -> None:
     assert ACTIVE in checked
     assert "llm memory uninstall-shell" in said.stderr
     status = user.run("status")[0]
-    assert "Memory is off here" in status
-    assert "installed in ~/.bashrc; open a new bash, or run" in status
+    assert "Memory is off for this call" in status
+    assert "installed in ~/.bashrc. Unless you typed “command llm”, open a new bash, or run" in status
     assert status.splitlines()[0].endswith("or run: source ~/.bashrc")
     bashrc.write_text(f"{bashrc.read_text()}function llm {{ command llm -m x; }}\n")
     assert OWN["bash"] in user.run("status")[0], "what a function of one's own needs"

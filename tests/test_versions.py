@@ -143,7 +143,7 @@ def test_diff_shows_the_last_change_or_any_two_versions(user: User) -> None:
     assert diff(user, "3", "1") == ["- B", "- C"]
     for same in (("1", "1"), ()):
         shown, said = user.run("diff", *same)
-        assert (shown, re.sub(r"\d", "N", said)) == ("", "From version N to N: no fact changed\n")
+        assert (shown, re.sub(r"\d", "N", said)) == ("", "Version N has the same facts as version N.\n")
     assert "no fact changed" in user.run("history", "-n", "1")[0]
     for command in (["diff", "9"], ["undo", "9"], ["undo", "1", "9"], ["rollback", "9"]):
         assert "There is no version 9; see: llm memory history" in user.run(*command, code=1)[1]
@@ -231,8 +231,8 @@ def test_a_line_that_was_changed_again_stays_and_the_later_version_is_named(user
     user.learns(f"REPLACE | {user.id_of('Lives in York')} | Lives in Hull | I moved to Hull")
     said = user.run("undo", "2")[1]
     assert user.facts == ["Lives in Hull"], "the rest of it is taken back"
-    assert "Version 3 has since changed that line, and stays: Lives in York → Lives in Hull" in said
-    assert "To undo version 3: llm memory undo 3" in said
+    assert "Change 3 has since changed that line, and stays: Lives in York → Lives in Hull" in said
+    assert "To undo change 3: llm memory undo 3" in said
     user.run("undo", "3")
     assert user.facts == ["Lives in York"]
 
@@ -243,11 +243,11 @@ def test_where_nothing_is_left_to_undo_it_says_so_and_makes_no_version(user: Use
     add(user, "Plays chess")
     user.run("undo", "2")
     without, versions = user.profile, user.versions()
-    assert "Change 2 is already undone, or nothing is left of it" in user.run("undo", "2")[1]
+    assert "Change 2 is already undone;" in user.run("undo", "2")[1]
     assert (user.profile, user.versions()) == (without, versions)
     add(user, "Vegetarian", section="Preferences")
     versions = user.versions()
-    assert "Change 4 is already undone, or nothing is left of it" in user.run("undo", "4")[1], "it came back meanwhile"
+    assert "Change 4 has nothing left to undo;" in user.run("undo", "4")[1], "it came back meanwhile"
     assert sorted(user.facts) == ["Plays chess", "Uses vim", "Vegetarian"]
     assert user.profile.count("## Preferences") == 1
     assert user.versions() == versions
@@ -422,7 +422,7 @@ def test_an_undo_of_what_is_undone_names_the_undo_once(user: User) -> None:
     user.run("add", "-", stdin="Likes tea\nLikes jazz\n")
     user.run("undo")
     said = user.run("undo", "1")[1]
-    assert "Version 2 undid that already: - Likes tea; - Likes jazz\nTo undo version 2:" in said
+    assert "Change 2 undid that already: - Likes tea; - Likes jazz\nTo undo change 2:" in said
 
 
 def test_undo_of_a_line_that_went_twice_names_the_version_it_last_went_with(user: User) -> None:
@@ -430,7 +430,7 @@ def test_undo_of_a_line_that_went_twice_names_the_version_it_last_went_with(user
     user.run("clear")
     user.run("undo", "2")
     user.run("undo", "1")
-    assert "Version 4 undid that already" in user.run("undo", "1")[1]
+    assert "Change 4 undid that already" in user.run("undo", "1")[1]
 
 
 def test_undo_of_several_names_only_those_of_which_something_was_left(user: User) -> None:
@@ -438,7 +438,7 @@ def test_undo_of_several_names_only_those_of_which_something_was_left(user: User
     user.run("undo")
     said = user.run("undo", "1", "2")[1]
     assert "Undid change 1:" in said
-    assert "Change 2 is already undone, or nothing is left of it" in said
+    assert "Change 2 is already undone;" in said
     assert user.versions()[-1][0] == 4
     assert history(user)[-1]["undoes"] == [1]
 
@@ -453,8 +453,8 @@ def test_undo_of_what_is_undone_leaves_the_same_line_of_a_later_version(user: Us
             user.run("undo")
     assert sorted(user.facts) == ["Plays chess", "Plays go"]
     said = user.run("undo", "3")[1]
-    assert "Change 3 is already undone, or nothing is left of it" in said
-    assert "Version 4 undid that already" in said
+    assert "Change 3 is already undone;" in said
+    assert "Change 4 undid that already" in said
     assert sorted(user.facts) == ["Plays chess", "Plays go"]
     user.run("undo", "5")
     assert sorted(user.facts) == ["Plays bridge", "Plays chess"]
@@ -470,7 +470,7 @@ def test_undo_never_says_that_an_undone_version_is_kept(user: User) -> None:
     user.run("undo")
     said = user.run("undo", "5", "1")[1]
     assert "Undid change 5:" in said
-    assert "Version 4 undid that already: - Likes figs" in said
+    assert "Change 4 undid that already: - Likes figs" in said
     assert "and stays" not in said
 
 
@@ -503,7 +503,7 @@ def test_undo_of_what_was_added_undone_and_added_again_leaves_it(user: User) -> 
     add(user, "Likes tea")
     user.run("undo")
     add(user, "Likes tea")
-    assert "Change 1 is already undone, or nothing is left of it" in user.run("undo", "1")[1]
+    assert "Change 1 is already undone;" in user.run("undo", "1")[1]
     assert user.facts == ["Likes tea"]
 
 
@@ -531,7 +531,7 @@ def test_undo_of_a_version_whose_facts_were_all_forgotten_makes_no_version(user:
     add(user, "Likes tea")
     user.run("forget", "tea", "--yes")
     said = user.run("undo", "1")[1]
-    assert "Change 1 is already undone, or nothing is left of it" in said
+    assert "Change 1 has nothing left to undo;" in said
     assert [version["author"] for version in history(user)] == ["add", "forget"]
 
 
