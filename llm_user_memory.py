@@ -862,8 +862,7 @@ def read_profile(path: pathlib.Path, *, follow: bool = True) -> str:
         return ""
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
-        mend = "Save it as UTF-8, or put a good version back: llm memory history, then llm memory rollback VERSION"
-        wrong = f"is not valid UTF-8 (line {line}); it is left as it is. {mend}"
+        wrong = f"is not valid UTF-8 (line {line}). Save it as UTF-8, or go back: llm memory rollback VERSION"
     except OSError as error:
         wrong = f"can't be read: {error.strerror}; see: ls -l {for_shell(path)}"
     raise Unreadable(f"{tilde(path)} {wrong}")
@@ -2102,8 +2101,7 @@ def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[E
             if edit.id not in waiting:
                 failed[edit.id] = "This edit is no longer waiting; see: llm memory review"
             elif edit.before and not item and not edit.past:
-                drop = f"To drop the edit: llm memory review --drop {edit.id}"
-                failed[edit.id] = f"The line to change is not there any more: {edit.before}\n{drop}"
+                failed[edit.id] = f"Its line is gone: {edit.before}\nTo drop it: llm memory review --drop {edit.id}"
             elif not edit.fact or others.has(edit.fact):
                 document = others
             else:
@@ -2799,6 +2797,8 @@ def take_news(home: Home) -> str:
     ends += ["learning has failed; see: llm memory status"] if any(entry["failed"] for entry in entries) else []
     end = for_profile("; ".join(ends), home.name)
     room = max(shutil.get_terminal_size().columns - len(f"memory: {end}"), 28)  # facts give way to what to do
+    if len(kinds := [kind for kind in told if told[kind]]) > 1 and _cut(text, room) != text:
+        text = ", ".join(f"{kind} {len(told[kind])}" for kind in kinds)
     before, arrow, after = printable(text).partition(" → ")
     before = _cut(before, max(room - len(arrow + after), room // 2))  # not to what came in place of one
     return _cut(before + arrow + after, room) + end
@@ -3426,7 +3426,7 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) 
 def memory_undo(versions: tuple[int, ...]) -> None:
     """Take back the latest change, or just the one numbered VERSION
 
-    Later changes stay. Undo again to take back the one before. If the latest is a forget, name an earlier VERSION.
+    Undo again for the change before: undos are passed over, unless you name one. After a forget, name a VERSION.
     """
     with open_memory(looking=True) as memory:
         undo_versions(memory, versions)
@@ -3549,7 +3549,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
         raise Problem(f"There is no profile “{home.name}”; see: llm memory profiles")
     if for_good:
         say(f"This removes profile {home.name} for good: {tilde(real_place(home))}, its history and all the rest.")
-        say("After that, llm memory learn may find again what you erased with forget, or typed while paused.")
+        say("After that, llm memory learn can read all of llm's log, even what was forgotten, hidden or piped in.")
         if not yes:
             click.confirm("Remove it?", abort=True, err=True)
         purge(home)

@@ -334,7 +334,7 @@ def _checked(shell: Shell) -> str:
         said = _output(program, *shell.kind.ask, env=os.environ | {"XDG_DATA_HOME": data})
     found = re.search(r'"shell": \{.*?"active": (true|false)', said, re.DOTALL)  # among what start-up files print
     if found and found[1] == "true":
-        return f"Checked: memory is on in a new {shell.name}. To undo this: llm memory uninstall-shell"
+        return f"Checked: memory is on in a new {shell.name}. To remove the lines: llm memory uninstall-shell"
     return f"But in a new {shell.name}, memory {'is off' if found else 'could not be checked'}. {_own(shell)}"
 
 
@@ -346,8 +346,8 @@ def install(shell: Shell, *, was_named: bool) -> Iterator[str]:
     """Add the block to a shell's start-up file and see if it works; yields what to tell the user."""
     place, lines = tilde(shell.rc), counted(shell.block.count("\n"), "line")
     added = f"Added {lines} to {place}. In an open {shell.name}, run: {shell.load}"
-    yield added if add_block(shell) else f"{place} has these lines already."
-    yield from (old := list(find_old())) or [_checked(shell)]
+    done = added if add_block(shell) else f"{place} has these lines already."
+    yield from [done, *((old := list(find_old())) or [_checked(shell)])]  # together: the check takes a moment
     if shell.name == "bash" and not old and (advice := login_advice()):
         yield f"Login shells like this one do not read ~/.bashrc. To make them: {advice}"
     if not was_named and (here := _here()) not in {"", shell.name}:

@@ -109,6 +109,12 @@ def test_a_line_of_news_that_a_full_disk_has_cut_short_hides_no_other(known: Use
     assert told(known) == "learned “Plays chess” (undo: llm memory undo)"
 
 
+def test_where_several_kinds_of_change_do_not_fit_they_are_counted(known: User) -> None:
+    added = ["ADD | Interests | Plays chess", "ADD | Interests | Plays go"]
+    learns(known, f"REPLACE | {known.id_of(LEEDS)} | Lives in York", *added, said="I live in York, play chess and go")
+    assert told(known, 60) == "changed 1, learned 2 (undo: llm memory undo)"
+
+
 def test_where_not_all_facts_fit_it_says_that_there_are_more(known: User) -> None:
     learns(known, "ADD | Interests | Plays chess", "ADD | Interests | Plays go")
     assert re.fullmatch(r"learned 2 facts: “Pl\S*…”, … \(undo: llm memory undo\)", told(known, 60))
