@@ -1042,6 +1042,10 @@ class History(NamedTuple):
 
     def _take_back(self, version: int, text: str, stays: list[tuple[Version, Change]], taken: Sequence[int]) -> str:
         """Return a text with a version's change taken back; add to ``stays`` what later versions changed again."""
+        if value(self.db, "select author from versions where id = ?", version) == "forget":
+            raise Problem(
+                f"Change {version} was a forget, which can't be undone. To undo another: llm memory undo VERSION"
+            )
         now, changes = Document(text), self.changes(version - 1, version)
         known = [change for change in changes if FORGOTTEN not in change]
         if changes and not known:
@@ -1155,9 +1159,9 @@ class History(NamedTuple):
         return found
 
     def next_undo(self, count: int = 1) -> Sequence[int]:
-        """Return the newest versions that are neither undone nor an undo. Raises ``Problem`` if there are fewer."""
+        """Return the newest versions that are neither undone nor an undo. Raises ``Problem`` at a forget, or if few."""
         found, text = list[int](), self.text(self.latest())
-        sql = "select id from versions where author not in ('undo', 'forget', 'unknown') order by id desc"
+        sql = "select id from versions where author not in ('undo', 'unknown') order by id desc"
         for number in (row["id"] for row in rows(self.db, sql)):
             before, text = text, self._take_back(number, text, [], found)
             if text != before:  # else nothing of it is left
@@ -3401,11 +3405,6 @@ def memory_review(accepted: tuple[str, ...], dropped: tuple[str, ...], yes: bool
 
 
 def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) -> None:
-    named = json.dumps(versions or [memory.history.latest()])
-    for forgot in memory.history.versions(1, "author = 'forget' and id in (select value from json_each(?))", named):
-        raise Problem(
-            f"Change {forgot.id} was a forget, which can't be undone. To undo another: llm memory undo VERSION"
-        )
     versions = [*dict.fromkeys(versions)] or memory.history.next_undo(steps)
     undid, stays = memory.history.undo(versions)
     taken = undid.undoes if undid else ()
@@ -3426,7 +3425,7 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) 
 def memory_undo(versions: tuple[int, ...]) -> None:
     """Take back the latest change, or just the one numbered VERSION
 
-    Undo again for the change before: undos are passed over, unless you name one. After a forget, name a VERSION.
+    Undo again for the change before: undos are passed over, unless named. To go past a forget, name a VERSION.
     """
     with open_memory(looking=True) as memory:
         undo_versions(memory, versions)
@@ -3512,7 +3511,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
         if not yes:
             click.confirm("Forget it?" if places else "Never learn from these prompts?", abort=True, err=True)
         forget(memory, says)
-    say("Forgotten. If you type it again, it may be learned.")
+    say("Forgotten. If you say it in a new prompt, it may be learned.")
     for heading in headings:
         say(f"The heading “{heading}” still says it. Change that with llm memory edit, then forget it once more.")
 
@@ -3521,6 +3520,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
 def memory_pause() -> None:
     "Learn nothing from what you type until you resume"
     home = Home.in_use()[-1]
+    say(near_name(home))
     home.create()
     if not paused_since(home):
         write_private(home.paused, b"")

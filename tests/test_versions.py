@@ -285,14 +285,17 @@ def test_undo_brings_back_no_line_that_was_forgotten(user: User) -> None:
     assert "forgotten" not in "".join(user.run("undo", "1")) + user.profile
 
 
-def test_undo_passes_over_what_was_forgotten(user: User) -> None:
+def test_undo_goes_no_further_than_a_forget_unless_a_version_is_named(user: User) -> None:
     user.run("add", "Plays chess")
     user.run("add", "Works as a baker")
     user.run("forget", "baker", "--yes")
     user.run("add", "Has a dog")
-    for facts in (["Plays chess"], []):
-        user.run("undo")
-        assert user.facts == facts
+    user.run("undo")
+    for command in (["undo"], ["undo"], ["rollback", "--steps", "1"]):
+        assert "Change 3 was a forget, which can't be undone" in user.run(*command, code=1)[1]
+        assert user.facts == ["Plays chess"]
+    user.run("undo", "1")
+    assert user.facts == []
 
 
 def test_forgotten_facts_are_told_apart_where_one_came_in_place_of_another(user: User) -> None:
