@@ -1043,9 +1043,8 @@ class History(NamedTuple):
     def _take_back(self, version: int, text: str, stays: list[tuple[Version, Change]], taken: Sequence[int]) -> str:
         """Return a text with a version's change taken back; add to ``stays`` what later versions changed again."""
         if value(self.db, "select author from versions where id = ?", version) == "forget":
-            raise Problem(
-                f"Change {version} was a forget, which can't be undone. To undo another: llm memory undo VERSION"
-            )
+            number = "To undo another, take its number from: llm memory history"
+            raise Problem(f"Change {version} was a forget, which can't be undone. {number}")
         now, changes = Document(text), self.changes(version - 1, version)
         known = [change for change in changes if FORGOTTEN not in change]
         if changes and not known:
@@ -3549,7 +3548,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
         raise Problem(f"There is no profile “{home.name}”; see: llm memory profiles")
     if for_good:
         say(f"This removes profile {home.name} for good: {tilde(real_place(home))}, its history and all the rest.")
-        say("After that, llm memory learn can read all of llm's log, even what was forgotten, hidden or piped in.")
+        say("After that, llm memory learn may propose anything in llm's log, even what you erased, hid or piped in.")
         if not yes:
             click.confirm("Remove it?", abort=True, err=True)
         purge(home)
@@ -3761,7 +3760,7 @@ def memory_status(settings: Settings) -> Any:
         write(line, fg=colour, bold=True)
     for problem in problems:
         write(for_profile(problem, home.name), "Problem      ", fg="red")
-    labels = {"pending": "Waiting", "costs": "Cost"}
+    labels = {"pending": "Waiting", "costs": "Cost", "refused": "Not saved"}
     for name, known, text in found:
         label = labels.get(name, name.replace("_", " ").capitalize())
         for at, line in enumerate(text.splitlines() if known else ()):
