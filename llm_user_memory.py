@@ -3424,7 +3424,7 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) 
 def memory_undo(versions: tuple[int, ...]) -> None:
     """Take back the latest change, or just the one numbered VERSION
 
-    Undo again for the change before: undos are passed over, unless named. To go past a forget, name a VERSION.
+    Run it again for the change before that. To take back an undo, or to go past a forget, name a VERSION.
     """
     with open_memory(looking=True) as memory:
         undo_versions(memory, versions)
@@ -3594,7 +3594,7 @@ def memory_update(settings: Settings, again: bool) -> None:
     if left:
         say(f"{counted(left, 'message')} still waiting or set aside; see: llm memory status")
     elif not (learned or outcomes["hold"]):
-        say("Nothing new to remember.")
+        say("Nothing new to remember." if results else "Nothing is waiting; what was learned: llm memory history")
 
 
 @command("LLM_MEMORY_MODEL=gpt-5.6-luna llm memory condense", never_asks, settings=True)
