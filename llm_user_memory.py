@@ -1043,8 +1043,7 @@ class History(NamedTuple):
     def _take_back(self, version: int, text: str, stays: list[tuple[Version, Change]], taken: Sequence[int]) -> str:
         """Return a text with a version's change taken back; add to ``stays`` what later versions changed again."""
         if value(self.db, "select author from versions where id = ?", version) == "forget":
-            number = "To undo another, take its number from: llm memory history"
-            raise Problem(f"Change {version} was a forget, which can't be undone. {number}")
+            raise Problem(f"Change {version} was a forget, which can't be undone; for others, see: llm memory history")
         now, changes = Document(text), self.changes(version - 1, version)
         known = [change for change in changes if FORGOTTEN not in change]
         if changes and not known:
@@ -2119,10 +2118,10 @@ def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[E
             memory.db["edits"].update(edit.id, row)
         drop = "update edits set state = 'dropped', reason = 'you dropped it' where id = ? and state = 'waiting'"
         memory.db.conn.executemany(drop, [[edit.id] for edit in dropped])
-        if not waiting_edits(memory):
+        if not (left := len(waiting_edits(memory))):
             set_state(memory.db, "no_room", 0)
-            if news := read_own(memory.home.news):  # the next prompt need not say that some wait
-                memory.home.news.write_text(re.sub(r'"review": \d+', '"review": 0', news), "utf-8")
+        if news := read_own(memory.home.news):  # the next prompt is to say how many still wait
+            memory.home.news.write_text(re.sub(r'"review": \d+', f'"review": {left}', news), "utf-8")
 
     return memory.history.change("review", make, record), list(failed.values())
 
@@ -2800,8 +2799,9 @@ def take_news(home: Home) -> str:
     ends += ["learning has failed; see: llm memory status"] if any(entry["failed"] for entry in entries) else []
     end = for_profile("; ".join(ends), home.name)
     room = max(shutil.get_terminal_size().columns - len(f"memory: {end}"), 28)  # facts give way to what to do
-    if len(kinds := [kind for kind in told if told[kind]]) > 1 and _cut(text, room) != text:
-        text = ", ".join(f"{kind} {len(told[kind])}" for kind in kinds)
+    if _cut(text, room) != text:
+        kinds = [f"{kind} {len(quoted)}" for kind, quoted in told.items() if quoted]
+        text = ", ".join(kinds) if len(kinds) > 1 else text.replace(" facts:", ":", 1)
     before, arrow, after = printable(text).partition(" → ")
     before = _cut(before, max(room - len(arrow + after), room // 2))  # not to what came in place of one
     return _cut(before + arrow + after, room) + end
@@ -2814,6 +2814,7 @@ def _cut(text: str, width: int) -> str:
         return text
     more = ", …" if text.count("“") > 1 else ""
     kept = text[: len([end for end in ends if end <= width - len(f"…”{more}")])].rstrip(" “,;→")
+    kept += "”" * text.startswith("”", len(kept))  # it is told whole
     end = "…”" if kept.count("“") > kept.count("”") else ""
     return kept + (end + (more if text.count("“") > kept.count("“") else "") or "…")
 
@@ -3196,7 +3197,7 @@ def memory_why(text: str, refused: bool) -> Any:
         others = f"llm memory search {for_shell(text)}, llm memory review, or llm memory why --refused"
         raise Problem(f"No line contains {text!r}; try {others}")
     if not found:
-        say("No refused or dropped edit was found." if refused else "Nothing is remembered; see: llm memory show")
+        say("No refused or dropped edit was found." if refused else "Nothing is remembered; see: llm memory history")
     return found
 
 
@@ -3414,7 +3415,7 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) 
         state = "is already undone" if number in memory.history.undone() else "has nothing left to undo"
         say(f"Change {number} {state}; see: llm memory history")
     for later in dict.fromkeys(version for version, _ in stays):
-        did = "undid that already" if later.undoes else "has since changed that line, and stays"
+        did = "undid it" if later.undoes else "has since changed that line, and stays"
         changes = "; ".join(str(change) for version, change in stays if version == later)
         say(f"Change {later.id} {did}: {changes}\nTo undo change {later.id}: llm memory undo {later.id}")
 
@@ -3435,7 +3436,7 @@ def memory_undo(versions: tuple[int, ...]) -> None:
 @click.option("--to", metavar="DATE-OR-AGE", help="As of: 2026-11-01, yesterday, 2h, '3 days ago'")
 @click.option("--steps", type=click.IntRange(1, 999), metavar="N", help="Undo the last N changes not undone yet")
 def memory_rollback(version: int | None, to: str | None, steps: int | None) -> None:
-    "Restore the whole profile to VERSION"
+    "Restore the profile as it was after change VERSION"
     if [version, to, steps].count(None) != 2:
         raise Problem("Name one target: llm memory rollback VERSION, or --to DATE-OR-AGE, or --steps N")
     with open_memory(looking=True) as memory:
@@ -3473,7 +3474,7 @@ def memory_diff(a: int | None, b: int | None) -> Any:
         last = memory.history.latest() if b is None else memory.history.check(b)
         first = max(last - 1, 0) if a is None else memory.history.check(a)
         changes = memory.history.changes(first, last)
-    said = f"From version {first} to {last}:" if changes else f"Version {last} has the same facts as version {first}."
+    said = f"Since change {first}, up to {last}:" if changes else f"The facts after {first} and {last} are the same."
     say(said if last else "There is no history yet.")
     for change in changes:
         write(str(change), fg=colour_of(change))
@@ -3505,7 +3506,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
             say("All this will be removed for good, also from llm memory history.")
             say(LLM_KEEPS.format(tilde(memory.home.logs)))
         if quoted:
-            again = "These prompts in llm's log will not be learned from again:"
+            again = "Nothing will be learned from these prompts in llm's log:"
             say("\n  ".join([again if places else "No fact contains it, but these prompts in llm's log do:", *quoted]))
         if not yes:
             click.confirm("Forget it?" if places else "Never learn from these prompts?", abort=True, err=True)
@@ -3547,7 +3548,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
     if for_good and home.name not in {one.name for one in Home.all()}:
         raise Problem(f"There is no profile “{home.name}”; see: llm memory profiles")
     if for_good:
-        say(f"This removes profile {home.name} for good: {tilde(real_place(home))}, its history and all the rest.")
+        say(f"This removes profile {home.name} for good: {tilde(real_place(home))}, history, costs and all the rest.")
         say("After that, llm memory learn may propose anything in llm's log, even what you erased, hid or piped in.")
         if not yes:
             click.confirm("Remove it?", abort=True, err=True)

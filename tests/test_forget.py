@@ -356,7 +356,7 @@ def test_clearing_wants_one_profile_named_and_a_purge_says_that_it_ends_a_pause(
     assert user.facts == ["Has a dog"]
     user.run("pause")
     said = user.run("clear", "--purge", "--yes")[1]
-    assert ", its history and all the rest." in said
+    assert ", history, costs and all the rest." in said
     assert "paused" not in user.run("status")[0]
 
 

@@ -117,10 +117,10 @@ def test_where_several_kinds_of_change_do_not_fit_they_are_counted(known: User) 
 
 def test_where_not_all_facts_fit_it_says_that_there_are_more(known: User) -> None:
     learns(known, "ADD | Interests | Plays chess", "ADD | Interests | Plays go")
-    assert re.fullmatch(r"learned 2 facts: “Pl\S*…”, … \(undo: llm memory undo\)", told(known, 60))
+    assert told(known, 60) == "learned 2: “Plays chess”, … (undo: llm memory undo)"
     learns(known, "ADD | Interests | Has a dog", "ADD | Interests | Plays chess and go with a cat")
     line = told(known, 75)
-    assert line == "learned 2 facts: “Has a dog”, “Plays c…” (undo: llm memory undo)"
+    assert line == "learned 2: “Has a dog”, “Plays chess a…” (undo: llm memory undo)"
 
 
 @pytest.mark.parametrize("columns", [60, 100])
@@ -178,9 +178,17 @@ def test_what_changes_nothing_or_was_already_shown_is_no_news(user: User) -> Non
     assert told(user) == ""
 
 
+def test_the_notice_counts_only_the_edits_that_still_wait(user: User) -> None:
+    user.types("I have a dog and a cat, you know", review=True)
+    user.learns("ADD | Notes | Has a dog | I have a dog\nADD | Notes | Has a cat | a cat, you know")
+    assert len(user.to_review()) == 2
+    user.run("review", "--drop", "1")
+    assert told(user) == "1 edit to review: llm memory review"
+
+
 def test_update_takes_nothing_away_that_the_next_prompt_has_to_tell(known: User) -> None:
     learns(known, "ADD | Interests | Plays chess")
-    assert "Nothing new" in known.run("update")[1]
+    assert "Nothing is waiting" in known.run("update")[1]
     known.types("I play go")
     known.reply("ADD | Interests | Plays go | I play go")
     assert known.run("update")[0] == "+ Plays go\n"

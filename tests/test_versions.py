@@ -137,13 +137,13 @@ def test_a_line_in_two_sections_is_shown_where_it_changed_and_a_moved_line_not_a
 def test_diff_shows_the_last_change_or_any_two_versions(user: User) -> None:
     assert "There is no history yet" in user.run("diff")[1]
     load(user, "## X\n- A\n", "## X\n- A\n- B\n", "## X\n- A\n- B\n- C\n", "## At X\n* A\n* B\n* C\n")
-    assert user.run("diff", "2", "3") == ("+ C\n", "From version 2 to 3:\n")
+    assert user.run("diff", "2", "3") == ("+ C\n", "Since change 2, up to 3:\n")
     assert diff(user, "1") == ["+ B", "+ C"]
     assert diff(user, "0", "2") == ["+ A", "+ B"]
     assert diff(user, "3", "1") == ["- B", "- C"]
     for same in (("1", "1"), ()):
         shown, said = user.run("diff", *same)
-        assert (shown, re.sub(r"\d", "N", said)) == ("", "Version N has the same facts as version N.\n")
+        assert (shown, re.sub(r"\d", "N", said)) == ("", "The facts after N and N are the same.\n")
     assert "no fact changed" in user.run("history", "-n", "1")[0]
     for command in (["diff", "9"], ["undo", "9"], ["undo", "1", "9"], ["rollback", "9"]):
         assert "There is no version 9; see: llm memory history" in user.run(*command, code=1)[1]
@@ -279,10 +279,7 @@ def test_undo_brings_back_no_line_that_was_forgotten(user: User) -> None:
     assert user.files_with("Leeds") == []
     user.run("forget", "short", "--yes")
     said = user.run("undo", code=1)[1]
-    assert (
-        "Change 4 was a forget, which can't be undone. To undo another, take its number from: llm memory history"
-        in said
-    )
+    assert "Change 4 was a forget, which can't be undone; for others, see: llm memory history" in said
     assert "Change 4 was a forget" in user.run("undo", "4", code=1)[1]
     assert user.facts == []
     assert "forgotten" not in "".join(user.run("undo", "1")) + user.profile
@@ -428,7 +425,7 @@ def test_an_undo_of_what_is_undone_names_the_undo_once(user: User) -> None:
     user.run("add", "-", stdin="Likes tea\nLikes jazz\n")
     user.run("undo")
     said = user.run("undo", "1")[1]
-    assert "Change 2 undid that already: - Likes tea; - Likes jazz\nTo undo change 2:" in said
+    assert "Change 2 undid it: - Likes tea; - Likes jazz\nTo undo change 2:" in said
 
 
 def test_undo_of_a_line_that_went_twice_names_the_version_it_last_went_with(user: User) -> None:
@@ -436,7 +433,7 @@ def test_undo_of_a_line_that_went_twice_names_the_version_it_last_went_with(user
     user.run("clear")
     user.run("undo", "2")
     user.run("undo", "1")
-    assert "Change 4 undid that already" in user.run("undo", "1")[1]
+    assert "Change 4 undid it" in user.run("undo", "1")[1]
 
 
 def test_undo_of_several_names_only_those_of_which_something_was_left(user: User) -> None:
@@ -460,7 +457,7 @@ def test_undo_of_what_is_undone_leaves_the_same_line_of_a_later_version(user: Us
     assert sorted(user.facts) == ["Plays chess", "Plays go"]
     said = user.run("undo", "3")[1]
     assert "Change 3 is already undone;" in said
-    assert "Change 4 undid that already" in said
+    assert "Change 4 undid it" in said
     assert sorted(user.facts) == ["Plays chess", "Plays go"]
     user.run("undo", "5")
     assert sorted(user.facts) == ["Plays bridge", "Plays chess"]
@@ -476,7 +473,7 @@ def test_undo_never_says_that_an_undone_version_is_kept(user: User) -> None:
     user.run("undo")
     said = user.run("undo", "5", "1")[1]
     assert "Undid change 5:" in said
-    assert "Change 4 undid that already: - Likes figs" in said
+    assert "Change 4 undid it: - Likes figs" in said
     assert "and stays" not in said
 
 
