@@ -3405,15 +3405,16 @@ def memory_review(accepted: tuple[str, ...], dropped: tuple[str, ...], yes: bool
 
 
 def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) -> None:
+    untold = "" if versions else read_own(memory.home.news) or ""
     versions = [*dict.fromkeys(versions)] or memory.history.next_undo(steps)
     undid, stays = memory.history.undo(versions)
     taken = undid.undoes if undid else ()
     if undid:
-        say(f"Undid change{'s' if taken[1:] else ''} {' and '.join(map(str, taken))}:")
+        since = ", not announced yet" if f'"version": {taken[0]},' in untold else ""  # the notice named another
+        say(f"Undid change{'s' if taken[1:] else ''} {' and '.join(map(str, taken))}{since}:")
         report(memory, undid.id)
     for number in [number for number in versions if number not in taken]:
-        state = "is already undone" if number in memory.history.undone() else "has nothing left to undo"
-        say(f"Change {number} {state}; see: llm memory history")
+        say(f"Change {number} {'is already undone' if number in memory.history.undone() else 'has nothing to undo'}")
     for later in dict.fromkeys(version for version, _ in stays):
         did = "undid it" if later.undoes else "has since changed that line, and stays"
         changes = "; ".join(str(change) for version, change in stays if version == later)
@@ -3520,7 +3521,6 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
 def memory_pause() -> None:
     "Learn nothing from what you type until you resume"
     home = Home.in_use()[-1]
-    say(near_name(home))
     home.create()
     if not paused_since(home):
         write_private(home.paused, b"")

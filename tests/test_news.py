@@ -256,6 +256,17 @@ def test_update_does_not_say_that_nothing_is_new_when_something_is_held(user: Us
     assert "Nothing new" not in said
 
 
+def test_undo_of_what_no_prompt_has_told_says_so(known: User) -> None:
+    learns(known, "ADD | Interests | Plays chess")
+    assert told(known).endswith("(undo: llm memory undo)")
+    learns(known, "ADD | Interests | Plays go")
+    assert "Undid change 3, not announced yet:\n" in known.run("undo")[1]
+    assert known.facts == [LEEDS, SHORT, "Plays chess"]
+    assert "Undid change 2:\n" in known.run("undo")[1], "it was told"
+    learns(known, "ADD | Interests | Plays golf")
+    assert re.search(r"Undid change \d+:\n", known.run("undo", str(known.versions()[-1][0]))[1]), "its number was given"
+
+
 def test_two_prompts_that_end_at_once_tell_it_once_and_nothing_has_failed(
     known: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,10 +119,6 @@ def test_an_unknown_profile_is_an_error_by_hand_and_created_by_the_variable(user
     eventually(lambda: facts_of(user, "work"), "learning")
 
 
-def test_pausing_a_mistyped_profile_asks_which_was_meant(both: User) -> None:
-    assert "did you mean “work”?" in both.run("pause", LLM_MEMORY_PROFILE="wrok")[1]
-
-
 def test_a_new_name_that_is_nearly_one_that_is_there_is_told_once_after_the_prompt(both: User) -> None:
     def told(name: str) -> bool:
         terminal = both.terminal("llm", "Hello, how are you?", LLM_MEMORY_PROFILE=name)
