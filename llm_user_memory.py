@@ -2799,9 +2799,12 @@ def take_news(home: Home) -> str:
     ends += ["learning has failed; see: llm memory status"] if any(entry["failed"] for entry in entries) else []
     end = for_profile("; ".join(ends), home.name)
     room = max(shutil.get_terminal_size().columns - len(f"memory: {end}"), 28)  # facts give way to what to do
-    if _cut(text, room) != text:
-        kinds = [f"{kind} {len(quoted)}" for kind, quoted in told.items() if quoted]
-        text = ", ".join(kinds) if len(kinds) > 1 else text.replace(" facts:", ":", 1)
+    if len(versions) > 1 and _cut(text, room) != text:
+        kinds = [kind for kind, quoted in told.items() if quoted]
+        text = ", ".join(f"{kind} {len(told[kind])}" for kind in kinds)
+        if len(kinds) == 1:
+            text, more = f"{kinds[0]} {told[kinds[0]][0]}", f" + {len(versions) - 1} more"
+            end, room = more + end, room - len(more)
     before, arrow, after = printable(text).partition(" → ")
     before = _cut(before, max(room - len(arrow + after), room // 2))  # not to what came in place of one
     return _cut(before + arrow + after, room) + end
@@ -2812,11 +2815,8 @@ def _cut(text: str, width: int) -> str:
     ends = list(itertools.accumulate(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text))
     if max(ends, default=0) <= width:
         return text
-    more = ", …" if text.count("“") > 1 else ""
-    kept = text[: len([end for end in ends if end <= width - len(f"…”{more}")])].rstrip(" “,;→")
-    kept += "”" * text.startswith("”", len(kept))  # it is told whole
-    end = "…”" if kept.count("“") > kept.count("”") else ""
-    return kept + (end + (more if text.count("“") > kept.count("“") else "") or "…")
+    kept = text[: len([end for end in ends if end <= width - 2])].rstrip()
+    return f"{kept}…”" if kept.count("“") > kept.count("”") else f"{kept}…"
 
 
 # -- tools -------------------------------------------------------------------

@@ -117,10 +117,10 @@ def test_where_several_kinds_of_change_do_not_fit_they_are_counted(known: User) 
 
 def test_where_not_all_facts_fit_it_says_that_there_are_more(known: User) -> None:
     learns(known, "ADD | Interests | Plays chess", "ADD | Interests | Plays go")
-    assert told(known, 60) == "learned 2: “Plays chess”, … (undo: llm memory undo)"
+    assert told(known, 60) == "learned “Plays ch…” + 1 more (undo: llm memory undo)"
     learns(known, "ADD | Interests | Has a dog", "ADD | Interests | Plays chess and go with a cat")
     line = told(known, 75)
-    assert line == "learned 2: “Has a dog”, “Plays chess a…” (undo: llm memory undo)"
+    assert line == "learned “Has a dog” + 1 more (undo: llm memory undo)"
 
 
 @pytest.mark.parametrize("columns", [60, 100])
