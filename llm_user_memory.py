@@ -146,6 +146,7 @@ class Home:
         self.journal = self.directory / "typed.jsonl"  # a call appends one line for each logged turn
         self.old_journal = self.directory / ".typed.jsonl.taken"  # the one before: a call may still be writing to it
         self.news = self.directory / "news"  # changes not reported yet
+        self.told = self.directory / ".news.told"  # what the last notice reported
         self.paused = self.directory / "paused"  # since when; no file: not paused
         self.no_system = self.directory / "no-system"  # ids of models that refuse system prompts
         self.logs = user_dir / "logs.db"  # llm's own, which is only read
@@ -1166,9 +1167,8 @@ class History(NamedTuple):
                 found.append(number)
             if len(found) == count:
                 return found
-        left = f"Only {counted(len(found), 'change')} can be undone." if found else "There is nothing left to undo."
-        redo = value(self.db, "select max(id) from versions where author = 'undo'")
-        raise Problem(f"{left}{f' To redo what you undid last: llm memory undo {redo}' if redo else ''}")
+        left = f"Only {counted(len(found), 'change')} can be undone" if found else "There is nothing left to undo"
+        raise Problem(f"{left}; see: llm memory history")
 
     def periods(self, fact: str) -> Sequence[tuple[int, int | None]]:
         """Return the versions with which a fact came and left (``None``: it is there), oldest first."""
@@ -1855,7 +1855,6 @@ class Learner(NamedTuple):
         due = memory.now().timestamp() + BACK_OFF[min(attempts, len(BACK_OFF) - 1)]
         self._move(batch, "attempts = attempts + 1, due = ?", due)
         try:
-            # A text that was condensed is not asked about again.
             if len(profile) > self.settings.budget and get_state(db, "condensed") != digest(profile):
                 with contextlib.suppress(ModelFailed):  # status says that it is over its budget
                     self._leave_news(self.propose(Batch("condense", batch.model, review_all=batch.review_all)))
@@ -1873,12 +1872,6 @@ class Learner(NamedTuple):
             return Result(batch.model, len(batch.messages), failure=failure)
         self._leave_news(result)
         return result
-
-    def learn_waiting(self) -> list[Result]:
-        """Learn all that waits, due or not, under ``learn.lock``. What fails is put off again."""
-        take_in(self.memory)
-        self.memory.db.execute("update turns set due = 0 where state = 'pending'")
-        return list(iter(self.learn, None))
 
     def _move(self, batch: Batch, change: str, *values: object) -> None:
         ids = json.dumps([message.turn_id for message in batch.messages])
@@ -2118,10 +2111,9 @@ def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[E
             memory.db["edits"].update(edit.id, row)
         drop = "update edits set state = 'dropped', reason = 'you dropped it' where id = ? and state = 'waiting'"
         memory.db.conn.executemany(drop, [[edit.id] for edit in dropped])
-        if not (left := len(waiting_edits(memory))):
+        if not waiting_edits(memory):
             set_state(memory.db, "no_room", 0)
-        if news := read_own(memory.home.news):  # the next prompt is to say how many still wait
-            memory.home.news.write_text(re.sub(r'"review": \d+', f'"review": {left}', news), "utf-8")
+        revise_news(memory)
 
     return memory.history.change("review", make, record), list(failed.values())
 
@@ -2256,7 +2248,8 @@ def clean_up(memory: Memory) -> None:
     """Remove what a forgotten text may have left outside the tables, now or after a kill."""
     with lock(memory.home, "profile"):
         memory.history.settle()
-        for path in (*files_beside(memory.home), memory.home.news, memory.home.news.with_name(".news.told")):
+        revise_news(memory)
+        for path in (*files_beside(memory.home), memory.home.told):
             if not path.is_dir():  # which is a foreign one
                 path.unlink(missing_ok=True)
         memory.db.execute("delete from state where key in ('call_failed', 'displaced', 'worker_failed')")
@@ -2296,25 +2289,16 @@ def search_facts(
     memory: Memory,
     text: str,
     *,
-    section: str = "",  # part of its name
     since: str = "",  # added on or after this day
     current: bool | None = None,
     limit: int | None = 10,
     semantic: bool = False,
 ) -> list[dict[str, Any]]:
     """Find facts by their words, and by meaning if asked, best first. Raises ``Problem``."""
-    all_sections = "select distinct section from lines where fact is not null and section != ''"
-    sections = [name for (name,) in memory.db.execute(all_sections)] if section else []
-    if section and not any(normalised(section) in normalised(name) for name in sections):
-        raise Problem(f"There is no section {section!r}. Sections with facts: {', '.join(sections)}")
 
     def beginning(word: str) -> str:  # three quarters of a word, which may inflect unlike English
         word = indexed(word).strip()
         return f'"{word[: max(4, 3 * len(word) // 4)]}"*'
-
-    def is_wanted(hit: Mapping[str, Any]) -> bool:
-        since_day, until = hit["periods"][-1]
-        return normalised(section) in normalised(hit["section"]) and since_day >= since and current in {None, not until}
 
     sql = "select fact from lines_fts join lines on id = lines_fts.rowid where lines_fts match ? order by rank, id desc"
     near = nearest(memory, text) if semantic else []
@@ -2322,8 +2306,9 @@ def search_facts(
     answers = (rows(memory.db, sql, search_terms(folded(text), form)) for form in forms)
     found = [row["fact"] for row in next(filter(None, answers), [])]
     in_turn = (fact for pair in itertools.zip_longest(found, near) for fact in pair if fact)
-    hits = (_hit(memory, fact) for fact in dict.fromkeys(in_turn))
-    return list(itertools.islice(filter(is_wanted, hits), limit))
+    hits = ((hit, *hit["periods"][-1]) for hit in (_hit(memory, fact) for fact in dict.fromkeys(in_turn)))
+    wanted = (hit for hit, came, until in hits if came >= since and current in {None, not until})
+    return list(itertools.islice(wanted, limit))
 
 
 def _hit(memory: Memory, fact: str) -> dict[str, Any]:
@@ -2458,7 +2443,6 @@ def _poll(home: Home, settings: Settings, *, last: bool) -> bool:
         while any(turn["at"] <= ready for turn in due_turns(memory)) and (result := learner.learn()):
             worked = True
             outcomes = dict(Counter(verdict.outcome for verdict in result.verdicts))
-            # Never any text of the user's, nor of an edit.
             _write_log(home, f"{result.model}: {result.turns} turns, edits: {outcomes} {result.failure or ''}")
             if result.failure and result.failure.kind == "stuck":
                 spawn_worker(home)  # it knows of new plugins, and of no model that hangs
@@ -2764,22 +2748,35 @@ def _patch(stack: contextlib.ExitStack, owner: Any, name: str, stand_in: Callabl
     stack.callback(setattr, owner, name, function)
 
 
+def read_news(path: pathlib.Path) -> list[dict[str, Any]]:
+    entries = []
+    for line in (read_own(path) or "").splitlines():
+        with contextlib.suppress(ValueError):  # a full disk has cut it short
+            entries.append(json.loads(line))
+    return entries
+
+
+def revise_news(memory: Memory) -> None:
+    """Keep the news true: without what was forgotten, and with as many edits as still wait."""
+    left, facts = len(waiting_edits(memory)), {"", *(fact for (fact,) in memory.db.execute("select fact from lines"))}
+    if read_own(memory.home.news):
+        entries = read_news(memory.home.news)
+        for entry in entries:
+            entry["changes"] = [change for change in entry["changes"] if facts.issuperset(change)]
+            entry["review"] = min(entry["review"], left)
+        memory.home.news.write_text("".join(f"{json.dumps(entry)}\n" for entry in entries), "utf-8")
+
+
 def take_news(home: Home) -> str:
     """Say in one line what learning has changed, unreported and still true; ``""`` if nothing."""
     if read_own(home.news) is None:  # not a file of ours
         return ""
     profile = read_profile(home.profile)  # if that fails, the news wait
-    taken = home.directory / ".news.told"
     try:
-        os.replace(home.news, taken)
-        news = read_own(taken) or ""
-        taken.unlink()
+        os.replace(home.news, home.told)
     except FileNotFoundError:  # another call tells them
         return ""
-    entries, versions = list[dict[str, Any]](), list[str]()
-    for line in news.splitlines():
-        with contextlib.suppress(ValueError):  # a full disk has cut it short
-            entries.append(json.loads(line))
+    entries, versions = read_news(home.told), list[str]()
     facts = {fact for _, fact, _ in Document(profile).sayings if fact}
     told: dict[str, list[str]] = {"removed": [], "changed": [], "learned": []}  # the last one may be cut
     for entry in entries:
@@ -3203,7 +3200,6 @@ def memory_why(text: str, refused: bool) -> Any:
 
 @command("llm memory search dog", json_option)
 @click.argument("words", metavar="QUERY...", nargs=-1, required=True)
-@click.option("--section", default="", metavar="NAME", help="Only facts in this section")
 @click.option("--since", metavar="DATE-OR-AGE", help="Only what was added since: 2026-11-01, '3 weeks ago'")
 @click.option("--current/--past", default=None, help="Only facts now in the profile, or only former ones")
 @click.option("-n", "--count", metavar="N", type=click.IntRange(0, 9999), default=10, help="N at most (10); 0 for all")
@@ -3215,8 +3211,8 @@ def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: 
     Finds facts with all words of QUERY, in any form: "run" finds "Runs every
     morning". Put "or" between words to match either.
     """
-    if chats and only != {"section": "", "current": None, "semantic": False}:
-        raise click.UsageError("--chats takes no --section, --current, --past or --semantic")
+    if chats and only != {"current": None, "semantic": False}:
+        raise click.UsageError("--chats takes no --current, --past or --semantic")
     first = parse_moment(since, utc_now(), "00:00") if since else ""
     text, found = " ".join(words), list[dict[str, Any]]()
     if chats:
@@ -3405,13 +3401,15 @@ def memory_review(accepted: tuple[str, ...], dropped: tuple[str, ...], yes: bool
 
 
 def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) -> None:
-    untold = "" if versions else read_own(memory.home.news) or ""
+    told, untold = ({entry["version"] for entry in read_news(path)} for path in (memory.home.told, memory.home.news))
+    last, latest = max(told, default=0), memory.history.latest()
+    if last and not versions and steps == 1 and untold.issuperset(range(last + 1, latest + 1)):
+        versions = [last]  # what the last notice told, even if more was learned since
     versions = [*dict.fromkeys(versions)] or memory.history.next_undo(steps)
     undid, stays = memory.history.undo(versions)
     taken = undid.undoes if undid else ()
     if undid:
-        since = ", not announced yet" if f'"version": {taken[0]},' in untold else ""  # the notice named another
-        say(f"Undid change{'s' if taken[1:] else ''} {' and '.join(map(str, taken))}{since}:")
+        say(f"Undid change{'s' if taken[1:] else ''} {' and '.join(map(str, taken))}:")
         report(memory, undid.id)
     for number in [number for number in versions if number not in taken]:
         say(f"Change {number} {'is already undone' if number in memory.history.undone() else 'has nothing to undo'}")
@@ -3424,9 +3422,9 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) 
 @command("llm memory undo", never_asks)
 @click.argument("versions", type=version_number, nargs=-1, metavar="[VERSION]...")
 def memory_undo(versions: tuple[int, ...]) -> None:
-    """Take back the latest change, or just the one numbered VERSION
+    """Take back the change you were shown last, or only VERSION
 
-    Run it again for the change before that. To take back an undo, or to go past a forget, name a VERSION.
+    What was learned since stays. Run it again for the next change. To redo, or to go past a forget, name a VERSION.
     """
     with open_memory(looking=True) as memory:
         undo_versions(memory, versions)
@@ -3580,7 +3578,9 @@ def memory_update(settings: Settings, again: bool) -> None:
                 memory.db.execute(f"update turns set {fresh} where state in ('pending', 'aside')")
             if waiting := waiting_messages(memory):
                 say(f"Learning from {counted(waiting, 'message')}…")
-            results = Learner(memory, settings, leaves_news=False).learn_waiting()
+            take_in(memory)
+            memory.db.execute("update turns set due = 0 where state = 'pending'")  # what fails is put off again
+            results = list(iter(Learner(memory, settings, leaves_news=False).learn, None))
         learned = memory.history.versions(-1, "id > ? and author in ('worker', 'condense')", before)
         left = value(memory.db, "select count(*) from turns where state in ('pending', 'aside')")
     for change in (change for version in reversed(learned) for change in version.changes):

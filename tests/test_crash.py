@@ -155,7 +155,9 @@ def operate(what: str, home: memory.Home) -> None:
         elif what == "undo":
             opened.history.undo([opened.history.latest()])
         else:
-            memory.Learner(opened, memory.Settings(), Asked(home)).learn_waiting()
+            memory.take_in(opened)
+            opened.db.execute("update turns set due = 0")
+            list(iter(memory.Learner(opened, memory.Settings(), Asked(home)).learn, None))
 
 
 def add(opened: memory.Memory, fact: str) -> None:

@@ -401,6 +401,32 @@ def test_what_a_killed_forget_has_left_on_the_disk_is_removed_by_the_next_comman
     assert user.facts == ["Has a cat"]
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_what_is_forgotten_takes_no_news_of_other_facts_with_it(
+    user: User, monkeypatch: pytest.MonkeyPatch, *, is_killed: bool
+) -> None:
+    user.has_learned("Likes tea", "I like tea")
+    said = "I play the oboe and have a cat"
+    user.types(said)
+    assert user.learns(f"ADD | Interests | Plays the oboe | {said}\nADD | Family | Has a cat | {said}")
+    with monkeypatch.context() as change, user.memory() as opened:
+        if is_killed:
+            change.setattr(memory, "clean_up", lambda _: None)
+        memory.forget(opened, memory.saying("oboe"))
+    user.run("history")
+    assert user.files_with("oboe") == []
+    assert memory.take_news(user.places) == "learned 2 facts: “Likes tea”, “Has a cat” (undo: llm memory undo 1 2)"
+    user.run("forget", "tea", "--yes")
+    assert user.files_with("tea") == []
+
+
+def test_the_notice_counts_no_edit_that_was_forgotten(user: User) -> None:
+    user.types("I have a dog and a cat, you know", review=True)
+    user.learns("ADD | Notes | Has a dog | I have a dog\nADD | Notes | Has a cat | a cat, you know")
+    user.run("forget", "Has a cat", "--yes")
+    assert memory.take_news(user.places) == "1 edit to review: llm memory review"
+
+
 def test_a_directory_where_the_displaced_file_belongs_stops_neither_forget_nor_purge(user: User) -> None:
     user.run("add", "Plays the oboe")
     user.run("add", "Has a cat")
@@ -418,9 +444,6 @@ def test_what_was_forgotten_is_offered_to_nobody_again(user: User) -> None:
     user.run("undo")
     user.run("forget", "Nurse", "--yes")
     assert "undo" not in user.run("show")[1]
-    user.run("add", "Likes tea", "--section", "Interests")
-    said = user.run("search", "tea", "--section", "nowhere", code=1)[1]
-    assert "Sections with facts: Interests\n" in said, "none without a name"
 
 
 def test_a_profile_that_never_was_is_not_said_to_be_removed(user: User) -> None:

@@ -256,15 +256,37 @@ def test_update_does_not_say_that_nothing_is_new_when_something_is_held(user: Us
     assert "Nothing new" not in said
 
 
-def test_undo_of_what_no_prompt_has_told_says_so(known: User) -> None:
+def test_undo_takes_back_what_the_last_notice_told_though_more_was_learned_since(known: User) -> None:
     learns(known, "ADD | Interests | Plays chess")
-    assert told(known).endswith("(undo: llm memory undo)")
+    assert told(known) == "learned “Plays chess” (undo: llm memory undo)"
     learns(known, "ADD | Interests | Plays go")
-    assert "Undid change 3, not announced yet:\n" in known.run("undo")[1]
-    assert known.facts == [LEEDS, SHORT, "Plays chess"]
-    assert "Undid change 2:\n" in known.run("undo")[1], "it was told"
-    learns(known, "ADD | Interests | Plays golf")
-    assert re.search(r"Undid change \d+:\n", known.run("undo", str(known.versions()[-1][0]))[1]), "its number was given"
+    assert "Undid change 2:\n- Plays chess\n" in known.run("undo")[1]
+    assert known.facts == [LEEDS, SHORT, "Plays go"]
+    assert told(known) == "learned “Plays go” (undo: llm memory undo 3)"
+    assert "Undid change 3:\n" in known.run("undo")[1], "the latest that is left"
+    assert known.facts == [LEEDS, SHORT]
+
+
+def test_undo_takes_back_the_latest_change_if_no_notice_told_of_an_earlier_one(known: User) -> None:
+    learns(known, "ADD | Interests | Plays chess")
+    learns(known, "ADD | Interests | Plays go")
+    assert "Undid change 3:\n- Plays go\n" in known.run("undo")[1], "no notice told of any"
+    assert told(known) == "learned “Plays chess” (undo: llm memory undo 2)"
+    known.run("add", "Plays golf")
+    learns(known, "ADD | Interests | Plays darts")
+    assert "- Plays darts\n" in known.run("undo")[1], "a change by hand came after the notice"
+    assert "- Plays golf\n" in known.run("undo")[1]
+    assert "- Plays chess\n" in known.run("undo")[1]
+
+
+def test_what_was_learned_since_the_notice_and_changed_its_fact_is_named_by_undo(known: User) -> None:
+    learns(known, "ADD | Interests | Plays chess")
+    assert told(known) == "learned “Plays chess” (undo: llm memory undo)"
+    learns(known, f"REPLACE | {known.id_of('Plays chess')} | Plays chess and go")
+    said = known.run("undo")[1]
+    assert said.count("llm memory undo") == 1
+    assert "Change 3 has since changed that line, and stays: Plays chess → Plays chess and go" in said
+    assert "To undo change 3: llm memory undo 3" in said
 
 
 def test_two_prompts_that_end_at_once_tell_it_once_and_nothing_has_failed(

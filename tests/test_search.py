@@ -108,13 +108,11 @@ def test_all_words_are_wanted_or_those_on_one_side_of_an_or(lived: User) -> None
         assert "Give a word" in lived.run("search", nothing, code=1)[1]
 
 
-def test_a_search_can_be_for_a_section_a_time_the_present_or_the_past(lived: User) -> None:
-    assert set(found(lived, "has", "--section", "home")) == {"Has a puppy", "Has a cat"}
+def test_a_search_can_be_for_a_time_the_present_or_the_past(lived: User) -> None:
     assert found(lived, "has", "--current") == ["Has a dog called Rex"]
     assert set(found(lived, "has", "--past")) == {"Has a puppy", "Has a cat", "Has a lodger"}
     assert len(found(lived, "has", "--since", "today")) == 4
     assert len(found(lived, "has", "-n", "1")) == 1
-    assert "Sections with facts: Personal Information, Home" in lived.run("search", "x", "--section", "y", code=1)[1]
     clock = Clock()
     with lived.memory(now=clock) as opened:
         clock.advance(days=400)
