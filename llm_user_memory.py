@@ -2749,11 +2749,11 @@ def _patch(stack: contextlib.ExitStack, owner: Any, name: str, stand_in: Callabl
 
 
 def read_news(path: pathlib.Path) -> list[dict[str, Any]]:
-    entries = []
+    found = []
     for line in (read_own(path) or "").splitlines():
-        with contextlib.suppress(ValueError):  # a full disk has cut it short
-            entries.append(json.loads(line))
-    return entries
+        with contextlib.suppress(ValueError, TypeError):  # a full disk has cut it short, or it is not ours
+            found.append({"version": 0, "changes": [], "review": 0, "failed": False, "profile": ""} | json.loads(line))
+    return found
 
 
 def revise_news(memory: Memory) -> None:
@@ -3403,7 +3403,7 @@ def memory_review(accepted: tuple[str, ...], dropped: tuple[str, ...], yes: bool
 def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) -> None:
     told, untold = ({entry["version"] for entry in read_news(path)} for path in (memory.home.told, memory.home.news))
     last, latest = max(told, default=0), memory.history.latest()
-    if last and not versions and steps == 1 and untold.issuperset(range(last + 1, latest + 1)):
+    if 0 < last <= latest and not versions and steps == 1 and untold.issuperset(range(last + 1, latest + 1)):
         versions = [last]  # what the last notice told, even if more was learned since
     versions = [*dict.fromkeys(versions)] or memory.history.next_undo(steps)
     undid, stays = memory.history.undo(versions)

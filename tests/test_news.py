@@ -279,6 +279,27 @@ def test_undo_takes_back_the_latest_change_if_no_notice_told_of_an_earlier_one(k
     assert "- Plays chess\n" in known.run("undo")[1]
 
 
+def test_undo_knows_nothing_of_a_notice_from_before_the_history_was_begun_anew(known: User) -> None:
+    learns(known, "ADD | Interests | Plays chess")
+    learns(known, "ADD | Interests | Plays go")
+    assert told(known).endswith("undo 2 3)")
+    known.places.database.unlink()
+    known.run("add", "Plays golf")
+    assert "- Plays golf\n" in known.run("undo")[1]
+
+
+@pytest.mark.parametrize("line", ["7", "[]", "{}", '{"version": 2, "chan'])
+def test_a_line_of_the_news_that_is_not_ours_stops_nothing(known: User, line: str) -> None:
+    learns(known, "ADD | Interests | Plays chess")
+    news = known.places.news
+    news.write_text(f"{line}\n{news.read_text()}{line}\n")
+    known.run("forget", "Leeds", "--yes")
+    assert told(known) == "learned “Plays chess” (undo: llm memory undo 2)"
+    news.with_name(".news.told").write_text(line)
+    known.run("add", "Plays golf")
+    assert "- Plays golf\n" in known.run("undo")[1]
+
+
 def test_what_was_learned_since_the_notice_and_changed_its_fact_is_named_by_undo(known: User) -> None:
     learns(known, "ADD | Interests | Plays chess")
     assert told(known) == "learned “Plays chess” (undo: llm memory undo)"
