@@ -3505,7 +3505,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
             say("All this will be removed for good, also from llm memory history.")
             say(LLM_KEEPS.format(tilde(memory.home.logs)))
         if quoted:
-            again = "Nothing will be learned from these prompts in llm's log:"
+            again = "These prompts stay in llm's log, but nothing will be learned from them:"
             say("\n  ".join([again if places else "No fact contains it, but these prompts in llm's log do:", *quoted]))
         if not yes:
             click.confirm("Forget it?" if places else "Never learn from these prompts?", abort=True, err=True)
