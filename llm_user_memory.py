@@ -1142,7 +1142,7 @@ class History(NamedTuple):
 
     def check(self, number: int) -> int:
         if not 0 <= number <= self.latest():
-            raise Problem(f"There is no version {number}; see: llm memory history")
+            raise Problem(f"There is no change {number}; see: llm memory history")
         return number
 
     def at_time(self, to: str) -> int:
@@ -1157,18 +1157,18 @@ class History(NamedTuple):
                 found.update(json.loads(row["undoes"]))
         return found
 
-    def next_undo(self, count: int = 1) -> Sequence[int]:
-        """Return the newest versions that are neither undone nor an undo. Raises ``Problem`` at a forget, or if few."""
+    def next_undo(self, count: int = 1, first: int = 0) -> Sequence[int]:
+        """Return versions to undo: ``first``, then the newest. Raises ``Problem`` at a forget, or if too few."""
         found, text = list[int](), self.text(self.latest())
-        sql = "select id from versions where author not in ('undo', 'unknown') order by id desc"
-        for number in (row["id"] for row in rows(self.db, sql)):
+        sql = "select id from versions where author not in ('undo', 'unknown') order by id = ? desc, id desc"
+        for number in (row["id"] for row in rows(self.db, sql, first)):
             before, text = text, self._take_back(number, text, [], found)
             if text != before:  # else nothing of it is left
                 found.append(number)
             if len(found) == count:
                 return found
         left = f"Only {counted(len(found), 'change')} can be undone" if found else "There is nothing left to undo"
-        raise Problem(f"{left}; see: llm memory history")
+        raise Problem(f"{left}; to redo one, name its undo: llm memory history")
 
     def periods(self, fact: str) -> Sequence[tuple[int, int | None]]:
         """Return the versions with which a fact came and left (``None``: it is there), oldest first."""
@@ -2249,7 +2249,7 @@ def clean_up(memory: Memory) -> None:
     with lock(memory.home, "profile"):
         memory.history.settle()
         revise_news(memory)
-        for path in (*files_beside(memory.home), memory.home.told):
+        for path in files_beside(memory.home):
             if not path.is_dir():  # which is a foreign one
                 path.unlink(missing_ok=True)
         memory.db.execute("delete from state where key in ('call_failed', 'displaced', 'worker_failed')")
@@ -2759,12 +2759,12 @@ def read_news(path: pathlib.Path) -> list[dict[str, Any]]:
 def revise_news(memory: Memory) -> None:
     """Keep the news true: without what was forgotten, and with as many edits as still wait."""
     left, facts = len(waiting_edits(memory)), {"", *(fact for (fact,) in memory.db.execute("select fact from lines"))}
-    if read_own(memory.home.news):
-        entries = read_news(memory.home.news)
+    for path in filter(read_own, (memory.home.news, memory.home.told)):
+        entries = read_news(path)
         for entry in entries:
             entry["changes"] = [change for change in entry["changes"] if facts.issuperset(change)]
             entry["review"] = min(entry["review"], left)
-        memory.home.news.write_text("".join(f"{json.dumps(entry)}\n" for entry in entries), "utf-8")
+        path.write_text("".join(f"{json.dumps(entry)}\n" for entry in entries), "utf-8")
 
 
 def take_news(home: Home) -> str:
@@ -2800,7 +2800,7 @@ def take_news(home: Home) -> str:
         kinds = [kind for kind, quoted in told.items() if quoted]
         text = ", ".join(f"{kind} {len(told[kind])}" for kind in kinds)
         if len(kinds) == 1:
-            text, more = f"{kinds[0]} {told[kinds[0]][0]}", f" + {len(versions) - 1} more"
+            text, more = f"{kinds[0]} {min(told[kinds[0]], key=len)}", f" + {len(versions) - 1} more"
             end, room = more + end, room - len(more)
     before, arrow, after = printable(text).partition(" → ")
     before = _cut(before, max(room - len(arrow + after), room // 2))  # not to what came in place of one
@@ -2989,7 +2989,7 @@ class _Group(click.Group):
 
 def version_number(text: str) -> int:
     if not re.fullmatch(r"\d{1,9}", text):
-        raise Problem(f"{text!r} is not a version number; see: llm memory history")
+        raise Problem(f"{text!r} is not the number of a change; see: llm memory history")
     return int(text)
 
 
@@ -3401,11 +3401,10 @@ def memory_review(accepted: tuple[str, ...], dropped: tuple[str, ...], yes: bool
 
 
 def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) -> None:
-    told, untold = ({entry["version"] for entry in read_news(path)} for path in (memory.home.told, memory.home.news))
-    last, latest = max(told, default=0), memory.history.latest()
-    if 0 < last <= latest and not versions and steps == 1 and untold.issuperset(range(last + 1, latest + 1)):
-        versions = [last]  # what the last notice told, even if more was learned since
-    versions = [*dict.fromkeys(versions)] or memory.history.next_undo(steps)
+    # Once a notice was shown, what none has told yet comes after what was shown.
+    untold = {entry["version"] for entry in read_news(memory.home.news)} if memory.home.told.exists() else set()
+    shown = max({*range(memory.history.latest() + 1)} - untold, default=0)
+    versions = [*dict.fromkeys(versions)] or memory.history.next_undo(steps, shown)
     undid, stays = memory.history.undo(versions)
     taken = undid.undoes if undid else ()
     if undid:
@@ -3422,9 +3421,9 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) 
 @command("llm memory undo", never_asks)
 @click.argument("versions", type=version_number, nargs=-1, metavar="[VERSION]...")
 def memory_undo(versions: tuple[int, ...]) -> None:
-    """Take back the change you were shown last, or only VERSION
+    """Take back the change you were shown last, or change VERSION
 
-    What was learned since stays. Run it again for the next change. To redo, or to go past a forget, name a VERSION.
+    What was learned since stays. Run again for the next. To redo, or undo what came before a forget, name a VERSION.
     """
     with open_memory(looking=True) as memory:
         undo_versions(memory, versions)
@@ -3505,7 +3504,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
             say("All this will be removed for good, also from llm memory history.")
             say(LLM_KEEPS.format(tilde(memory.home.logs)))
         if quoted:
-            again = "These prompts stay in llm's log, but nothing will be learned from them:"
+            again = "These prompts stay in llm's log; nothing more will be learned from them:"
             say("\n  ".join([again if places else "No fact contains it, but these prompts in llm's log do:", *quoted]))
         if not yes:
             click.confirm("Forget it?" if places else "Never learn from these prompts?", abort=True, err=True)

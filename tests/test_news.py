@@ -116,8 +116,10 @@ def test_where_several_kinds_of_change_do_not_fit_they_are_counted(known: User) 
 
 
 def test_where_not_all_facts_fit_it_says_that_there_are_more(known: User) -> None:
-    learns(known, "ADD | Interests | Plays chess", "ADD | Interests | Plays go")
+    learns(known, "ADD | Interests | Plays chess at night", "ADD | Interests | Plays chess")
     assert told(known, 60) == "learned “Plays ch…” + 1 more (undo: llm memory undo)"
+    learns(known, "ADD | Interests | Plays in a chess club", "ADD | Interests | Plays go")
+    assert told(known, 60) == "learned “Plays go” + 1 more (undo: llm memory undo)", "the shortest says most"
     learns(known, "ADD | Interests | Has a dog", "ADD | Interests | Plays chess and go with a cat")
     line = told(known, 75)
     assert line == "learned “Has a dog” + 1 more (undo: llm memory undo)"
@@ -267,16 +269,24 @@ def test_undo_takes_back_what_the_last_notice_told_though_more_was_learned_since
     assert known.facts == [LEEDS, SHORT]
 
 
-def test_undo_takes_back_the_latest_change_if_no_notice_told_of_an_earlier_one(known: User) -> None:
+def test_undo_takes_back_a_change_by_hand_that_came_after_the_notice_though_more_was_learned_since(known: User) -> None:
     learns(known, "ADD | Interests | Plays chess")
-    learns(known, "ADD | Interests | Plays go")
-    assert "Undid change 3:\n- Plays go\n" in known.run("undo")[1], "no notice told of any"
-    assert told(known) == "learned “Plays chess” (undo: llm memory undo 2)"
+    told(known)
     known.run("add", "Plays golf")
     learns(known, "ADD | Interests | Plays darts")
-    assert "- Plays darts\n" in known.run("undo")[1], "a change by hand came after the notice"
     assert "- Plays golf\n" in known.run("undo")[1]
+    assert "- Plays darts\n" in known.run("undo")[1], "the latest that is left"
     assert "- Plays chess\n" in known.run("undo")[1]
+    known.run("forget", "Leeds", "--yes")
+    learns(known, "ADD | Interests | Plays snooker")
+    assert "was a forget, which can't be undone" in known.run("undo", code=1)[1]
+
+
+def test_where_no_notice_ever_told_anything_undo_takes_back_the_latest_change(known: User) -> None:
+    learns(known, "ADD | Interests | Plays chess")
+    learns(known, "ADD | Interests | Plays go")
+    assert "Undid change 3:\n- Plays go\n" in known.run("undo")[1]
+    assert told(known) == "learned “Plays chess” (undo: llm memory undo 2)"
 
 
 def test_undo_knows_nothing_of_a_notice_from_before_the_history_was_begun_anew(known: User) -> None:
@@ -300,14 +310,12 @@ def test_a_line_of_the_news_that_is_not_ours_stops_nothing(known: User, line: st
     assert "- Plays golf\n" in known.run("undo")[1]
 
 
-def test_what_was_learned_since_the_notice_and_changed_its_fact_is_named_by_undo(known: User) -> None:
+def test_what_was_learned_since_the_notice_and_changed_its_fact_is_undone_before_it(known: User) -> None:
     learns(known, "ADD | Interests | Plays chess")
     assert told(known) == "learned “Plays chess” (undo: llm memory undo)"
     learns(known, f"REPLACE | {known.id_of('Plays chess')} | Plays chess and go")
-    said = known.run("undo")[1]
-    assert said.count("llm memory undo") == 1
-    assert "Change 3 has since changed that line, and stays: Plays chess → Plays chess and go" in said
-    assert "To undo change 3: llm memory undo 3" in said
+    assert "Undid change 3:\nPlays chess and go → Plays chess\n" in known.run("undo")[1]
+    assert "Undid change 2:\n- Plays chess\n" in known.run("undo")[1]
 
 
 def test_two_prompts_that_end_at_once_tell_it_once_and_nothing_has_failed(

@@ -146,7 +146,7 @@ def test_diff_shows_the_last_change_or_any_two_versions(user: User) -> None:
         assert (shown, re.sub(r"\d", "N", said)) == ("", "The facts after N and N are the same.\n")
     assert "no fact changed" in user.run("history", "-n", "1")[0]
     for command in (["diff", "9"], ["undo", "9"], ["undo", "1", "9"], ["rollback", "9"]):
-        assert "There is no version 9; see: llm memory history" in user.run(*command, code=1)[1]
+        assert "There is no change 9; see: llm memory history" in user.run(*command, code=1)[1]
 
 
 def test_diff_is_coloured_at_a_terminal(user: User) -> None:
@@ -161,7 +161,10 @@ def test_diff_is_coloured_at_a_terminal(user: User) -> None:
 
 
 def test_undo_takes_the_last_change_back_then_the_one_before_until_nothing_is_left(user: User) -> None:
-    assert user.run("undo", code=1)[1] == "Error: There is nothing left to undo; see: llm memory history\n"
+    assert (
+        user.run("undo", code=1)[1]
+        == "Error: There is nothing left to undo; to redo one, name its undo: llm memory history\n"
+    )
     load(user, PROFILE)
     user.has_learned("Has a dog", "I have a dog")
     user.profile = user.profile.replace("- Likes short answers\n", "")
@@ -175,7 +178,9 @@ def test_undo_takes_the_last_change_back_then_the_one_before_until_nothing_is_le
     for facts in expected:
         user.run("undo")
         assert user.facts == facts
-    assert "There is nothing left to undo; see: llm memory history" in user.run("undo", code=1)[1]
+    assert (
+        "There is nothing left to undo; to redo one, name its undo: llm memory history" in user.run("undo", code=1)[1]
+    )
     assert user.authors == ["load", "worker", "outside", "clear", *["undo"] * 4]
 
 
