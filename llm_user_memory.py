@@ -1044,7 +1044,7 @@ class History(NamedTuple):
     def _take_back(self, version: int, text: str, stays: list[tuple[Version, Change]], taken: Sequence[int]) -> str:
         """Return a text with a version's change taken back; add to ``stays`` what later versions changed again."""
         if value(self.db, "select author from versions where id = ?", version) == "forget":
-            raise Problem(f"Change {version} was a forget, which can't be undone; for others, see: llm memory history")
+            raise Problem(f"Change {version} was a forget, which can't be undone; to name another: llm memory history")
         now, changes = Document(text), self.changes(version - 1, version)
         known = [change for change in changes if FORGOTTEN not in change]
         if changes and not known:
@@ -3421,9 +3421,10 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) 
 @command("llm memory undo", never_asks)
 @click.argument("versions", type=version_number, nargs=-1, metavar="[VERSION]...")
 def memory_undo(versions: tuple[int, ...]) -> None:
-    """Take back the change you were shown last, or change VERSION
+    """Take back the latest change you were shown, or change VERSION
 
-    What was learned since stays. Run again for the next. To redo, or undo what came before a forget, name a VERSION.
+    What was learned since stays. Run it again for the latest that is left. To redo a change, or to undo one from before
+    a forget, name its VERSION.
     """
     with open_memory(looking=True) as memory:
         undo_versions(memory, versions)
@@ -3729,7 +3730,7 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         sums = "select model, count(*) as requests, sum(read) as read, sum(written) as written from requests"
         this_month = "where at >= ? and outcome != 'failed' group by model order by sum(read + written) desc"
         costs = rows(db, f"{sums} {this_month}", f"{now:%Y-%m}")
-        said = "{} to {model} recorded this month, for learning: {read:,} tokens read, {written:,} written"
+        said = "learning this month: {} to {model}, {read:,} tokens read, {written:,} written"
         yield "costs", costs, "\n".join(said.format(counted(one["requests"], "request"), **one) for one in costs)
         why = [row["why"] for row in rows(db, "select distinct why from turns where state = 'pending' and why != ''")]
         problems += [f"{reason}. {RETRY.format('')}" for reason in why]
