@@ -1994,7 +1994,7 @@ def past_messages(
         if turn.turn_id in known:
             skipped["already read"] += 1
         elif at > first_note and not thread:  # a conversation the user names is wanted all the same
-            skipped["passed over (not typed, hidden by a leading space, or sent while learning was off)"] += 1
+            skipped["passed over (not typed, hidden by a leading space, or sent with memory or learning off)"] += 1
         elif len(text) > 1_000:
             skipped["too long to have been typed"] += 1
         elif _is_too_short(text):
@@ -2800,7 +2800,7 @@ def take_news(home: Home) -> str:
         kinds = [kind for kind, quoted in told.items() if quoted]
         text = ", ".join(f"{kind} {len(told[kind])}" for kind in kinds)
         if len(kinds) == 1:
-            text, more = f"{kinds[0]} {min(told[kinds[0]], key=len)}", f" + {len(versions) - 1} more"
+            text, more = f"{kinds[0]} {min(told[kinds[0]], key=len)}", f" + {len(versions) - 1}"
             end, room = more + end, room - len(more)
     before, arrow, after = printable(text).partition(" → ")
     before = _cut(before, max(room - len(arrow + after), room // 2))  # not to what came in place of one

@@ -117,12 +117,12 @@ def test_where_several_kinds_of_change_do_not_fit_they_are_counted(known: User) 
 
 def test_where_not_all_facts_fit_it_says_that_there_are_more(known: User) -> None:
     learns(known, "ADD | Interests | Plays chess at night", "ADD | Interests | Plays chess")
-    assert told(known, 60) == "learned “Plays ch…” + 1 more (undo: llm memory undo)"
-    learns(known, "ADD | Interests | Plays in a chess club", "ADD | Interests | Plays go")
-    assert told(known, 60) == "learned “Plays go” + 1 more (undo: llm memory undo)", "the shortest says most"
+    assert told(known, 60) == "learned “Plays chess” + 1 (undo: llm memory undo)", "the shortest says most"
+    learns(known, "ADD | Interests | Plays in a chess club", "ADD | Interests | Plays chess and go")
+    assert told(known, 60) == "learned “Plays chess a…” + 1 (undo: llm memory undo)"
     learns(known, "ADD | Interests | Has a dog", "ADD | Interests | Plays chess and go with a cat")
     line = told(known, 75)
-    assert line == "learned “Has a dog” + 1 more (undo: llm memory undo)"
+    assert line == "learned “Has a dog” + 1 (undo: llm memory undo)"
 
 
 @pytest.mark.parametrize("columns", [60, 100])
