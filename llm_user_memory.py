@@ -1535,7 +1535,7 @@ def judge(
         results = ((outcome, reason.format(said)) for outcome, reason, test in GATES if (said := test(p)))
         outcome, reason = next(results, ("apply", ""))
         if review_all and outcome != "reject":
-            outcome, reason = "hold", "; ".join(filter(None, ("you review everything", reason)))
+            outcome, reason = "hold", "; ".join(filter(None, ("review of everything was on", reason)))
         verdicts.append(Verdict(edit, outcome, reason, tuple(dict.fromkeys(p.pieces.values())), item))
         if outcome == "apply":
             applied.append(change)
@@ -3642,7 +3642,7 @@ def learn_past(learner: Learner, model: str, messages: Sequence[Message]) -> Non
 @click.option("--since", metavar="DATE-OR-AGE", help="Only prompts since: 2026-11-01, '3 weeks ago'")
 @click.option("--until", metavar="DATE-OR-AGE", help="Only prompts up to: 2026-11-30, yesterday")
 @click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="Only the N newest prompts")
-@click.option("--cid", "--conversation", "thread", metavar="ID", help="All of this conversation, even hidden lines")
+@click.option("--cid", "--conversation", "thread", metavar="ID", help="All of this conversation, even what you hid")
 @click.option("-m", "--model", default="", help="The model to learn with")
 @click.option("--dry-run", is_flag=True, help="Only show how much there is to read")
 def memory_learn(settings: Settings, /, files: Any, model: str, dry_run: bool, yes: bool, **which: Any) -> None:

@@ -190,7 +190,12 @@ STOPPED: list[tuple[str, str, Edit, dict[str, Any]]] = [
         {"now": Document(PROFILE.replace("Lives in Porto", "Lives in Faro"))},
     ),
     ("reject", "it is known already, or waits for review", replace("Lives in Porto", "Plays chess"), {}),
-    ("hold", "you review everything; you did not type “Milan”", add("Likes opera in Milan"), {"review_all": True}),
+    (
+        "hold",
+        "review of everything was on; you did not type “Milan”",
+        add("Likes opera in Milan"),
+        {"review_all": True},
+    ),
     ("hold", "it would take away too much", remove("Plays chess"), {"lately": GONE}),
     ("hold", "the profile is full", add("Likes opera"), {"budget": 100}),
     ("hold", "you typed little of it", replace("Plays chess", "Formerly chess that moved nobody at all"), {}),
