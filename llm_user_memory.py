@@ -1205,6 +1205,8 @@ class Memory(contextlib.AbstractContextManager["Memory"]):
                 self.db.execute("begin immediate")  # two processes may be the first
                 migrations.apply(self.db)
                 self.db.execute("commit")
+                for path in filter(read_own, (home.news, home.told)):  # of a history that is gone
+                    path.unlink()
             if get_state(self.db, "unclean"):
                 clean_up(self)
         except BaseException as error:
@@ -1880,12 +1882,13 @@ class Learner(NamedTuple):
 
     def _leave_news(self, result: Result) -> None:
         memory = self.memory
-        version = memory.history.get(result.version)
-        changes = [(one.before, one.after) for one in version.changes] if version else []
-        review = len(waiting_edits(memory)) if any(v.outcome == "hold" for v in result.verdicts) else 0
-        if self.leaves_news and (changes or review or result.failure):
-            told = {"version": result.version, "changes": changes, "review": review, "failed": bool(result.failure)}
-            append_line(memory.home.news, told | {"profile": digest(read_profile(memory.home.profile))})
+        with lock(memory.home, "profile"):  # else a forget in between would be too early
+            version = memory.history.get(result.version)
+            changes = [(one.before, one.after) for one in version.changes if FORGOTTEN not in one] if version else []
+            review = len(waiting_edits(memory)) if any(v.outcome == "hold" for v in result.verdicts) else 0
+            if self.leaves_news and (changes or review or result.failure):
+                told = {"version": result.version, "changes": changes, "review": review, "failed": bool(result.failure)}
+                append_line(memory.home.news, told | {"profile": digest(read_profile(memory.home.profile))})
 
     def _next_batch(self, turns: Sequence[Mapping[str, Any]]) -> Batch:
         first, memory = turns[0], self.memory
@@ -2286,15 +2289,9 @@ def search_terms(query: str, form: Callable[[str], str]) -> str:
 
 
 def search_facts(
-    memory: Memory,
-    text: str,
-    *,
-    since: str = "",  # added on or after this day
-    current: bool | None = None,
-    limit: int | None = 10,
-    semantic: bool = False,
+    memory: Memory, text: str, limit: int, *, since: str = "", current: bool | None = None, semantic: bool = False
 ) -> list[dict[str, Any]]:
-    """Find facts by their words, and by meaning if asked, best first. Raises ``Problem``."""
+    """Find facts by their words, and by meaning if asked, best first; ``limit`` 0 is all. Raises ``Problem``."""
 
     def beginning(word: str) -> str:  # three quarters of a word, which may inflect unlike English
         word = indexed(word).strip()
@@ -2308,7 +2305,7 @@ def search_facts(
     in_turn = (fact for pair in itertools.zip_longest(found, near) for fact in pair if fact)
     hits = ((hit, *hit["periods"][-1]) for hit in (_hit(memory, fact) for fact in dict.fromkeys(in_turn)))
     wanted = (hit for hit, came, until in hits if came >= since and current in {None, not until})
-    return list(itertools.islice(wanted, limit))
+    return list(itertools.islice(wanted, limit or None))
 
 
 def _hit(memory: Memory, fact: str) -> dict[str, Any]:
@@ -2529,7 +2526,7 @@ def found_facts(homes: Iterable[Home], query: str) -> str:
     hits = list[dict[str, Any]]()
     for home in homes:
         with Memory(home, patience=2, create=False) as memory:
-            hits += search_facts(memory, query, limit=20)
+            hits += search_facts(memory, query, 20)
     return disarmed("\n".join(f"- {hit['fact']} ({periods_of(hit)})" for hit in hits))
 
 
@@ -2750,21 +2747,24 @@ def _patch(stack: contextlib.ExitStack, owner: Any, name: str, stand_in: Callabl
 
 def read_news(path: pathlib.Path) -> list[dict[str, Any]]:
     found = []
-    for line in (read_own(path) or "").splitlines():
-        with contextlib.suppress(ValueError, TypeError):  # a full disk has cut it short, or it is not ours
-            found.append({"version": 0, "changes": [], "review": 0, "failed": False, "profile": ""} | json.loads(line))
+    ours = r'^{"version": \d+, "changes": \[(?:\[".*", ".*"\])?\], "review": \d+, "failed": \w+, "profile": "\w+"}$'
+    for line in re.findall(ours, read_own(path) or "", re.MULTILINE):
+        with contextlib.suppress(ValueError):  # a full disk has cut one short
+            found.append(json.loads(line))
     return found
 
 
 def revise_news(memory: Memory) -> None:
-    """Keep the news true: without what was forgotten, and with as many edits as still wait."""
+    """Keep the news true: without what was forgotten, and with as many edits as still wait. Needs the lock."""
     left, facts = len(waiting_edits(memory)), {"", *(fact for (fact,) in memory.db.execute("select fact from lines"))}
     for path in filter(read_own, (memory.home.news, memory.home.told)):
         entries = read_news(path)
         for entry in entries:
-            entry["changes"] = [change for change in entry["changes"] if facts.issuperset(change)]
+            entry["changes"] = [(b * (b in facts), a) for b, a in entry["changes"] if a in facts and (a or b in facts)]
             entry["review"] = min(entry["review"], left)
-        path.write_text("".join(f"{json.dumps(entry)}\n" for entry in entries), "utf-8")
+        # A call may have renamed it: then it is not made again.
+        with contextlib.suppress(FileNotFoundError), open(open_own(path, os.O_WRONLY | os.O_TRUNC), "wb") as file:
+            file.write("".join(f"{json.dumps(entry)}\n" for entry in entries).encode())
 
 
 def take_news(home: Home) -> str:
@@ -2788,8 +2788,7 @@ def take_news(home: Home) -> str:
     counts = {kind: f"{len(quoted)} facts: " if len(quoted) > 1 else "" for kind, quoted in told.items()}
     text = "; ".join(f"{kind} {counts[kind]}{', '.join(quoted)}" for kind, quoted in told.items() if quoted)
     # If the profile was changed since, a plain `undo` would take back something else.
-    is_last = len(set(versions)) == 1 and entries[-1]["profile"] == digest(profile)
-    numbers = [] if is_last else dict.fromkeys(versions)
+    numbers = dict.fromkeys(versions) if len({*versions}) != 1 or entries[-1]["profile"] != digest(profile) else ()
     ends = [f" (undo: {' '.join(['llm memory undo', *numbers])})"] if versions else []
     waiting = next((entry["review"] for entry in reversed(entries) if entry["review"]), 0)
     ends += [f"{counted(waiting, 'edit')} to review: llm memory review"] if waiting else []
@@ -3208,8 +3207,7 @@ def memory_why(text: str, refused: bool) -> Any:
 def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: bool, **only: Any) -> Any:
     """Search all facts that the profile has or ever had
 
-    Finds facts with all words of QUERY, in any form: "run" finds "Runs every
-    morning". Put "or" between words to match either.
+    Finds facts with all words of QUERY, in any form: "run" finds "Runs". Put "or" between words to match either.
     """
     if chats and only != {"current": None, "semantic": False}:
         raise click.UsageError("--chats takes no --current, --past or --semantic")
@@ -3222,7 +3220,7 @@ def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: 
             write(f"{local_date(turn.at)[:10]}; to continue: llm chat --cid {turn.thread_id}", "    ", dim=True)
     for home in () if chats else each_in_use():
         with open_memory(home, looking=True) as memory:
-            hits = search_facts(memory, text, since=first and local_date(first)[:10], limit=count or None, **only)
+            hits = search_facts(memory, text, count, since=first and local_date(first)[:10], **only)
         for hit in hits:
             periods = [{"since": since, "until": until or None} for since, until in hit["periods"]]
             found.append(hit | {"periods": periods, "profile": home.name})
@@ -3400,11 +3398,12 @@ def memory_review(accepted: tuple[str, ...], dropped: tuple[str, ...], yes: bool
         return [edit_data(edit) for edit in waiting_edits(memory)]
 
 
-def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) -> None:
-    # Once a notice was shown, what none has told yet comes after what was shown.
-    untold = {entry["version"] for entry in read_news(memory.home.news)} if memory.home.told.exists() else set()
-    shown = max({*range(memory.history.latest() + 1)} - untold, default=0)
-    versions = [*dict.fromkeys(versions)] or memory.history.next_undo(steps, shown)
+def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 0) -> None:
+    made = {*range(memory.history.latest() + 1)}
+    told = Settings(os.environ).notices and any(entry["changes"] for entry in read_news(memory.home.told))
+    untold = {entry["version"] for entry in read_news(memory.home.news) if told}  # comes after what was shown
+    shown = 0 if steps else max(made - untold, default=0)
+    versions = [*dict.fromkeys(versions)] or memory.history.next_undo(steps or 1, shown)
     undid, stays = memory.history.undo(versions)
     taken = undid.undoes if undid else ()
     if undid:
@@ -3423,8 +3422,7 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 1) 
 def memory_undo(versions: tuple[int, ...]) -> None:
     """Take back the latest change you were shown, or change VERSION
 
-    What was learned since stays. Run it again for the latest that is left. To redo a change, or to undo one from before
-    a forget, name its VERSION.
+    What was learned since stays. Run again for the latest that is left. To redo, or go past a forget, name a VERSION.
     """
     with open_memory(looking=True) as memory:
         undo_versions(memory, versions)
@@ -3693,7 +3691,7 @@ def setup_rows(home: Home, settings: Settings, problems: list[str]) -> Iterator[
     yield "llm_logging", not home.logs_off.exists(), ""
     yield "profile_in_prompt", refusing, f"for {', '.join(refusing)}, which refused a system prompt"
     ours = [home.journal, home.old_journal, home.news, home.no_system, home.paused, home.database, home.worker_log]
-    ours += [working_file(home, "previous"), *map(home.lock_file, ("worker", "profile", "learn"))]
+    ours += [home.told, working_file(home, "previous"), *map(home.lock_file, ("worker", "profile", "learn"))]
     foreign = [path for path in ours if os.path.lexists(path) and read_own(path, 1) is None]
     problems += [f"{tilde(path)} is not a regular file that you own; see: ls -l {for_shell(path)}" for path in foreign]
     kept = [for_shell(path) for path in files_beside(home) if re.search(KEPT, path.name)]

@@ -7,6 +7,7 @@ import random
 import re
 import sqlite3
 
+import filelock
 import pytest
 from conftest import PROFILE, User, in_the_moment
 
@@ -418,6 +419,31 @@ def test_what_is_forgotten_takes_no_news_of_other_facts_with_it(
     assert memory.take_news(user.places) == "learned 2 facts: “Likes tea”, “Has a cat” (undo: llm memory undo 1 2)"
     user.run("forget", "tea", "--yes")
     assert user.files_with("tea") == []
+
+
+def test_a_new_wording_is_told_though_the_old_one_is_forgotten(user: User) -> None:
+    user.run("add", "Plays the oboe")
+    user.types("I play chess now")
+    assert user.learns(f"REPLACE | {user.id_of('Plays the oboe')} | Plays chess | I play chess now")
+    user.run("forget", "oboe", "--yes")
+    assert memory.take_news(user.places) == "learned “Plays chess” (undo: llm memory undo)"
+
+
+def test_no_forget_comes_between_a_change_and_its_news(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    user.types("I play the oboe, you know")
+    held: list[bool] = []
+
+    def try_lock() -> None:
+        lock = filelock.FileLock(user.places.lock_file("profile"), timeout=0, is_singleton=False)
+        try:
+            lock.acquire()
+        except filelock.Timeout:
+            held.append(True)
+
+    with monkeypatch.context() as change:
+        in_the_moment(change, memory, "append_line", try_lock)
+        assert user.learns("ADD | Interests | Plays the oboe | I play the oboe")
+    assert held == [True]
 
 
 def test_the_notice_counts_no_edit_that_was_forgotten(user: User) -> None:

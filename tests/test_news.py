@@ -289,6 +289,45 @@ def test_where_no_notice_ever_told_anything_undo_takes_back_the_latest_change(kn
     assert told(known) == "learned “Plays chess” (undo: llm memory undo 2)"
 
 
+def test_steps_of_a_rollback_are_the_last_changes_also_where_a_notice_told_of_earlier_ones(known: User) -> None:
+    learns(known, "ADD | Interests | Plays chess")
+    told(known)
+    learns(known, f"REPLACE | {known.id_of('Plays chess')} | Plays chess and go")
+    known.run("rollback", "--steps", "2")
+    assert known.facts == [LEEDS, SHORT]
+    learns(known, "ADD | Interests | Has a dog")
+    told(known)
+    learns(known, "ADD | Interests | Has a cat")
+    known.run("rollback", "--steps", "1")
+    assert known.facts == [LEEDS, SHORT, "Has a dog"]
+
+
+def test_a_notice_that_told_no_change_says_nothing_of_what_was_shown(known: User) -> None:
+    known.types("I have a boat", review=True)
+    known.learns("ADD | Interests | Has a boat | I have a boat")
+    assert told(known) == "1 edit to review: llm memory review"
+    learns(known, "ADD | Interests | Plays chess")
+    assert "- Plays chess\n" in known.run("undo")[1]
+
+
+def test_where_notices_are_off_the_last_one_means_nothing(known: User) -> None:
+    learns(known, "ADD | Interests | Plays chess")
+    told(known)
+    learns(known, "ADD | Interests | Plays go")
+    assert "- Plays go\n" in known.run("undo", LLM_MEMORY_NOTICES="false")[1]
+
+
+def test_the_news_of_a_history_that_is_gone_are_not_told(known: User) -> None:
+    learns(known, "ADD | Interests | Plays chess")
+    told(known)
+    learns(known, "ADD | Interests | Plays go")
+    known.places.database.unlink()
+    known.run("add", "Likes tea")
+    known.run("add", "Likes rum")
+    assert "- Likes rum\n" in known.run("undo")[1]
+    assert told(known) == ""
+
+
 def test_undo_knows_nothing_of_a_notice_from_before_the_history_was_begun_anew(known: User) -> None:
     learns(known, "ADD | Interests | Plays chess")
     learns(known, "ADD | Interests | Plays go")
@@ -298,7 +337,7 @@ def test_undo_knows_nothing_of_a_notice_from_before_the_history_was_begun_anew(k
     assert "- Plays golf\n" in known.run("undo")[1]
 
 
-@pytest.mark.parametrize("line", ["7", "[]", "{}", '{"version": 2, "chan'])
+@pytest.mark.parametrize("line", ["7", "[]", "{}", '{"changes": 5}', '{"version": 2, "chan'])
 def test_a_line_of_the_news_that_is_not_ours_stops_nothing(known: User, line: str) -> None:
     learns(known, "ADD | Interests | Plays chess")
     news = known.places.news

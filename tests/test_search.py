@@ -117,7 +117,7 @@ def test_a_search_can_be_for_a_time_the_present_or_the_past(lived: User) -> None
     with lived.memory(now=clock) as opened:
         clock.advance(days=400)
         opened.history.change("add", lambda text: f"{text}- Has a horse\n")
-        (hit,) = memory.search_facts(opened, "has", since=str(clock.time.date()))
+        (hit,) = memory.search_facts(opened, "has", 10, since=str(clock.time.date()))
         assert hit["fact"] == "Has a horse"
 
 
