@@ -1205,7 +1205,7 @@ class Memory(contextlib.AbstractContextManager["Memory"]):
                 self.db.execute("begin immediate")  # two processes may be the first
                 migrations.apply(self.db)
                 self.db.execute("commit")
-                for path in filter(read_own, (home.news, home.told)):  # of a history that is gone
+                for path in filter(read_own, (home.news, home.told) if self._inode else ()):  # of a history that is gone
                     path.unlink()
             if get_state(self.db, "unclean"):
                 clean_up(self)

@@ -322,6 +322,8 @@ def test_the_news_of_a_history_that_is_gone_are_not_told(known: User) -> None:
     told(known)
     learns(known, "ADD | Interests | Plays go")
     known.places.database.unlink()
+    with memory.Memory(known.places, create=False):
+        assert known.places.news.exists(), "a look deletes nothing"
     known.run("add", "Likes tea")
     known.run("add", "Likes rum")
     assert "- Likes rum\n" in known.run("undo")[1]
