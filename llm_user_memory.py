@@ -1044,7 +1044,7 @@ class History(NamedTuple):
     def _take_back(self, version: int, text: str, stays: list[tuple[Version, Change]], taken: Sequence[int]) -> str:
         """Return a text with a version's change taken back; add to ``stays`` what later versions changed again."""
         if value(self.db, "select author from versions where id = ?", version) == "forget":
-            raise Problem(f"Change {version} was a forget, which can't be undone; to name another: llm memory history")
+            raise Problem(f"Change {version} was a forget, which can't be undone; for older ones: llm memory history")
         now, changes = Document(text), self.changes(version - 1, version)
         known = [change for change in changes if FORGOTTEN not in change]
         if changes and not known:
@@ -1205,7 +1205,7 @@ class Memory(contextlib.AbstractContextManager["Memory"]):
                 self.db.execute("begin immediate")  # two processes may be the first
                 migrations.apply(self.db)
                 self.db.execute("commit")
-                for path in filter(read_own, (home.news, home.told) if self._inode else ()):  # of a history that is gone
+                for path in filter(read_own, (home.news, home.told) if self._inode else ()):  # of a lost history
                     path.unlink()
             if get_state(self.db, "unclean"):
                 clean_up(self)

@@ -283,7 +283,7 @@ def test_undo_brings_back_no_line_that_was_forgotten(user: User) -> None:
     assert user.files_with("Leeds") == []
     user.run("forget", "short", "--yes")
     said = user.run("undo", code=1)[1]
-    assert "Change 4 was a forget, which can't be undone; to name another: llm memory history" in said
+    assert "Change 4 was a forget, which can't be undone; for older ones: llm memory history" in said
     assert "Change 4 was a forget" in user.run("undo", "4", code=1)[1]
     assert user.facts == []
     assert "forgotten" not in "".join(user.run("undo", "1")) + user.profile
