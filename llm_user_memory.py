@@ -1160,7 +1160,8 @@ class History(NamedTuple):
     def next_undo(self, count: int = 1, first: int = 0) -> Sequence[int]:
         """Return versions to undo: ``first``, then the newest. Raises ``Problem`` at a forget, or if too few."""
         found, text = list[int](), self.text(self.latest())
-        sql = "select id from versions where author not in ('undo', 'unknown') order by id = ? desc, id desc"
+        sql = "select id from versions where author not in ('undo', 'unknown')"
+        sql += " order by id = ? and author != 'forget' desc, id desc"
         for number in (row["id"] for row in rows(self.db, sql, first)):
             before, text = text, self._take_back(number, text, [], found)
             if text != before:  # else nothing of it is left
@@ -3471,7 +3472,8 @@ def memory_diff(a: int | None, b: int | None) -> Any:
         last = memory.history.latest() if b is None else memory.history.check(b)
         first = max(last - 1, 0) if a is None else memory.history.check(a)
         changes = memory.history.changes(first, last)
-    said = f"Since change {first}, up to {last}:" if changes else f"The facts after {first} and {last} are the same."
+    span = f"Since change {first}, up to {last}" if last - first != 1 else f"Change {last}"
+    said = f"{span}:" if changes else f"The facts after {first} and {last} are the same."
     say(said if last else "There is no history yet.")
     for change in changes:
         write(str(change), fg=colour_of(change))

@@ -279,6 +279,7 @@ def test_undo_takes_back_a_change_by_hand_that_came_after_the_notice_though_more
     assert "- Plays chess\n" in known.run("undo")[1]
     known.run("forget", "Leeds", "--yes")
     learns(known, "ADD | Interests | Plays snooker")
+    assert "- Plays snooker\n" in known.run("undo")[1], "which came after the forget"
     assert "was a forget, which can't be undone" in known.run("undo", code=1)[1]
 
 

@@ -137,7 +137,7 @@ def test_a_line_in_two_sections_is_shown_where_it_changed_and_a_moved_line_not_a
 def test_diff_shows_the_last_change_or_any_two_versions(user: User) -> None:
     assert "There is no history yet" in user.run("diff")[1]
     load(user, "## X\n- A\n", "## X\n- A\n- B\n", "## X\n- A\n- B\n- C\n", "## At X\n* A\n* B\n* C\n")
-    assert user.run("diff", "2", "3") == ("+ C\n", "Since change 2, up to 3:\n")
+    assert user.run("diff", "2", "3") == ("+ C\n", "Change 3:\n")
     assert diff(user, "1") == ["+ B", "+ C"]
     assert diff(user, "0", "2") == ["+ A", "+ B"]
     assert diff(user, "3", "1") == ["- B", "- C"]
