@@ -1207,7 +1207,7 @@ class Memory(contextlib.AbstractContextManager["Memory"]):
                 migrations.apply(self.db)
                 self.db.execute("commit")
                 for path in filter(read_own, (home.news, home.told) if self._inode else ()):  # of a lost history
-                    path.unlink()
+                    path.unlink(missing_ok=True)
             if get_state(self.db, "unclean"):
                 clean_up(self)
         except BaseException as error:
