@@ -968,7 +968,7 @@ class History(NamedTuple):
             self._adopt()
         return version
 
-    def overwrite(self, author: str, text: str) -> int:
+    def overwrite(self, author: str, text: str, record: Record | None = None) -> int:
         """Put a text in the profile's place; return the version. One that can't be read is kept."""
         with lock(self.home, "profile", self.patience):
             try:
@@ -976,8 +976,14 @@ class History(NamedTuple):
             except Unreadable:
                 write_aside(self.home, text)  # before the old one is moved: it may be too large
                 keep_as(real_place(self.home), "unreadable")
-                return self.change(author, lambda _: text) or self.latest()
-            return self.change(author, lambda _: text)
+                return self.change(author, lambda _: text, record) or self.latest()
+            return self.change(author, lambda _: text, record)
+
+    def roll_back(self, number: int) -> int:
+        """Restore the text of a version, which undoes what came since; return the new one."""
+        since = "select json_group_array(id) from versions where id > ? and id < ? and author != 'forget'"
+        sql = f"update versions set undoes = ({since}) where id = ?"
+        return self.overwrite("rollback", self.text(number), lambda new: self.db.execute(sql, [number, new, new]))
 
     def settle(self, author: str = "outside", base: str | None = None, *, last: bool = False) -> None:
         """Record what others did to the profile, or to ``base``; ``last`` removes the displaced file."""
@@ -1051,7 +1057,7 @@ class History(NamedTuple):
             return text
         old, new = (Document(self.text(number)) for number in (version - 1, version))
         prose = {line for line, fact, _ in old.sayings if fact} - {old.lines[item.line] for item in old.items}
-        undone, again = self.undone(), {one.after for one in known if self._is_again(one.after, version, taken)}
+        undone, again = self.undone(taken), {one.after for one in known if self._is_again(one.after, version, taken)}
         # A version that took prose (clear, load, rollback) is undone by a merge, not fact by fact.
         if version not in undone and ((text == new.text and not again) or prose - set(new.lines)):
             return merge(new.text, text, old.text)
@@ -1072,8 +1078,7 @@ class History(NamedTuple):
     def _is_again(self, fact: str, version: int, taken: Sequence[int]) -> bool:
         """Tell whether a fact is here because a later version, not ``taken`` back, added it again."""
         came = self.get(next((since for since, until in self.periods(fact) if until is None), version))
-        is_new = came and came.author != "rollback" and came.id not in taken
-        return bool(came and is_new and came.id > version > max(came.undoes, default=0))
+        return bool(came and came.id not in taken and came.id > version > max(came.undoes, default=0))
 
     def latest(self) -> int:
         return int(value(self.db, "select max(id) from versions") or 0)
@@ -1106,18 +1111,14 @@ class History(NamedTuple):
 
     def versions(self, limit: int = -1, where: str = "true", *values: object) -> Sequence[Version]:
         sql = f"select id, at, author, model, undoes from versions where {where} order by id desc limit ?"
-        found, undone, now = [], self.undone(), {line["fact"] for line in self._lines(self.latest())}
-        for row in rows(self.db, sql, *values, limit):
-            id, row["undoes"] = row["id"], tuple(json.loads(row["undoes"]))
-            its = tuple(self.changes(id - 1, id))
-            is_back = its and {change.after for change in its} <= now
-            found.append(Version(**row, undone=id in undone and not is_back, changes=its))
-        return found
+        undone, found = self.undone(), rows(self.db, sql, *values, limit)
+        found = [row | {"undoes": tuple(json.loads(row["undoes"]))} for row in found]
+        return [Version(**v, undone=v["id"] in undone, changes=self.changes(v["id"] - 1, v["id"])) for v in found]
 
     def get(self, number: int) -> Version | None:
         return next(iter(self.versions(1, "id = ?", number)), None)
 
-    def changes(self, older: int, newer: int) -> Sequence[Change]:
+    def changes(self, older: int, newer: int) -> tuple[Change, ...]:
         """Return the facts that were added, removed or changed, but not moved, from one version to another."""
         lines = (self._lines(older), self._lines(newer))
         old, new = (Counter((one["fact"], one["section"], one["lost"]) for one in its if one["fact"]) for its in lines)
@@ -1138,7 +1139,7 @@ class History(NamedTuple):
             if not was or was[0] != fact:  # else it was moved
                 changes.append(Change(section, was[0] if was else "", fact))
         changes += [Change(section, fact, "") for fact, section, _ in removed]
-        return sorted(changes, key=lambda change: (change.before != "", change.after != ""))  # what is new comes first
+        return tuple(sorted(changes, key=lambda one: (one.before != "", one.after != "")))  # what is new comes first
 
     def check(self, number: int) -> int:
         if not 0 <= number <= self.latest():
@@ -1150,9 +1151,9 @@ class History(NamedTuple):
             return int(found)
         raise Problem(f"There was no profile yet (as of: {to}); to empty it: llm memory rollback 0")
 
-    def undone(self) -> set[int]:
-        found: set[int] = set()
-        for row in rows(self.db, "select id, undoes from versions where author = 'undo' order by id desc"):
+    def undone(self, taken: Sequence[int] = ()) -> set[int]:
+        found = {*taken}
+        for row in rows(self.db, "select id, undoes from versions order by id desc"):
             if row["id"] not in found:
                 found.update(json.loads(row["undoes"]))
         return found
@@ -3400,10 +3401,9 @@ def memory_review(accepted: tuple[str, ...], dropped: tuple[str, ...], yes: bool
 
 
 def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 0) -> None:
-    made = {*range(memory.history.latest() + 1)}
     told = Settings(os.environ).notices and any(entry["changes"] for entry in read_news(memory.home.told))
     untold = {entry["version"] for entry in read_news(memory.home.news) if told}  # comes after what was shown
-    shown = 0 if steps else max(made - untold, default=0)
+    shown = 0 if steps else max({*range(memory.history.latest() + 1)} - untold, default=0)
     versions = [*dict.fromkeys(versions)] or memory.history.next_undo(steps or 1, shown)
     undid, stays = memory.history.undo(versions)
     taken = undid.undoes if undid else ()
@@ -3442,7 +3442,7 @@ def memory_rollback(version: int | None, to: str | None, steps: int | None) -> N
             undo_versions(memory, steps=steps)
         else:
             found = memory.history.check(version or 0) if to is None else memory.history.at_time(to)
-            report(memory, memory.history.overwrite("rollback", memory.history.text(found)))
+            report(memory, memory.history.roll_back(found))
 
 
 @command("llm memory history -n 5", json_option)
@@ -3452,7 +3452,7 @@ def memory_history(count: int) -> Any:
     found: list[dict[str, Any]] = []
     with open_memory(looking=True) as memory:
         for version in memory.history.versions(count or -1):
-            undoes = f" of {', '.join(map(str, version.undoes))}" if version.undoes else ""
+            undoes = f" of {', '.join(map(str, version.undoes))}" if version.author == "undo" else ""
             by = f"{_AUTHORS.get(version.author, version.author)}{undoes}{', undone' if version.undone else ''}"
             write(by, f"{version.id:>4}  {local_date(version.at, TO_THE_MINUTE)}  ", bold=True)
             for change in version.changes or ["no fact changed"]:
@@ -3508,7 +3508,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
             again = "These prompts stay in llm's log; nothing more will be learned from them:"
             say("\n  ".join([again if places else "No fact contains it, but these prompts in llm's log do:", *quoted]))
         if not yes:
-            click.confirm("Forget it?" if places else "Never learn from these prompts?", abort=True, err=True)
+            click.confirm("Forget it?" if places else "Exclude these prompts from learning?", abort=True, err=True)
         forget(memory, says)
     say("Forgotten. If you say it in a new prompt, it may be learned.")
     for heading in headings:

@@ -255,7 +255,7 @@ def test_what_only_a_message_in_llms_log_says_is_shown_and_never_learned_from(us
         said = user.run("forget", "Bluebird", stdin="n\n", code=1)[1]
         assert "No fact contains it" in said
         assert f"“{message}”" in said
-        assert "Never learn from" in said
+        assert "Exclude these prompts from learning? [y/N]" in said
         user.run("forget", "Bluebird", stdin="y\n")
         assert user.learns(f"ADD | Notes | Knows Bluebird | {message}") is None
 

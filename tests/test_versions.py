@@ -224,6 +224,27 @@ def test_a_change_that_a_rollback_brought_back_is_not_called_undone(user: User) 
     assert user.facts == ["Uses vim", "Plays chess"]
 
 
+def test_history_calls_what_was_undone_so_when_its_fact_was_added_again(user: User) -> None:
+    add(user, "Uses vim")
+    user.run("undo")
+    add(user, "Uses vim")
+    assert [version["undone"] for version in history(user)] == [True, False, False]
+
+
+def test_history_calls_undone_what_a_rollback_left_out_but_never_a_forget(user: User) -> None:
+    add(user, "Uses vim", "Plays chess")
+    user.run("forget", "vim", "--yes")
+    add(user, "Plays go")
+    user.run("rollback", "1")
+    assert user.facts == []
+    assert [version["undone"] for version in history(user)] == [False, True, False, True, False]
+    assert "Change 2 is already undone\n" in user.run("undo", "2")[1]
+    user.run("undo", "5")
+    assert user.facts == ["Plays chess", "Plays go"]
+    assert [version["undone"] for version in history(user)] == [False, False, False, False, True, False]
+    assert "rollback, undone" in user.run("history")[0]
+
+
 def test_a_line_that_was_changed_again_stays_and_the_later_version_is_named(user: User) -> None:
     user.has_learned("Lives in Leeds", "I live in Leeds")
     user.types("I moved to York and play chess")
