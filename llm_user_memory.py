@@ -968,7 +968,7 @@ class History(NamedTuple):
             self._adopt()
         return version
 
-    def overwrite(self, author: str, text: str, record: Record | None = None) -> int:
+    def overwrite(self, author: str, text: str) -> int:
         """Put a text in the profile's place; return the version. One that can't be read is kept."""
         with lock(self.home, "profile", self.patience):
             try:
@@ -976,14 +976,8 @@ class History(NamedTuple):
             except Unreadable:
                 write_aside(self.home, text)  # before the old one is moved: it may be too large
                 keep_as(real_place(self.home), "unreadable")
-                return self.change(author, lambda _: text, record) or self.latest()
-            return self.change(author, lambda _: text, record)
-
-    def roll_back(self, number: int) -> int:
-        """Restore the text of a version, which undoes what came since; return the new one."""
-        since = "select json_group_array(id) from versions where id > ? and id < ? and author != 'forget'"
-        sql = f"update versions set undoes = ({since}) where id = ?"
-        return self.overwrite("rollback", self.text(number), lambda new: self.db.execute(sql, [number, new, new]))
+                return self.change(author, lambda _: text) or self.latest()
+            return self.change(author, lambda _: text)
 
     def settle(self, author: str = "outside", base: str | None = None, *, last: bool = False) -> None:
         """Record what others did to the profile, or to ``base``; ``last`` removes the displaced file."""
@@ -1050,14 +1044,15 @@ class History(NamedTuple):
     def _take_back(self, version: int, text: str, stays: list[tuple[Version, Change]], taken: Sequence[int]) -> str:
         """Return a text with a version's change taken back; add to ``stays`` what later versions changed again."""
         if value(self.db, "select author from versions where id = ?", version) == "forget":
-            raise Problem(f"Change {version} was a forget, which can't be undone; for older ones: llm memory history")
+            older = "To undo an older change, give its number; see: llm memory history"
+            raise Problem(f"Change {version} was a forget, which can't be undone. {older}")
         now, changes = Document(text), self.changes(version - 1, version)
         known = [change for change in changes if FORGOTTEN not in change]
         if changes and not known:
             return text
         old, new = (Document(self.text(number)) for number in (version - 1, version))
         prose = {line for line, fact, _ in old.sayings if fact} - {old.lines[item.line] for item in old.items}
-        undone, again = self.undone(taken), {one.after for one in known if self._is_again(one.after, version, taken)}
+        undone, again = self.undone(), {one.after for one in known if self._is_again(one.after, version, taken)}
         # A version that took prose (clear, load, rollback) is undone by a merge, not fact by fact.
         if version not in undone and ((text == new.text and not again) or prose - set(new.lines)):
             return merge(new.text, text, old.text)
@@ -1078,7 +1073,8 @@ class History(NamedTuple):
     def _is_again(self, fact: str, version: int, taken: Sequence[int]) -> bool:
         """Tell whether a fact is here because a later version, not ``taken`` back, added it again."""
         came = self.get(next((since for since, until in self.periods(fact) if until is None), version))
-        return bool(came and came.id not in taken and came.id > version > max(came.undoes, default=0))
+        is_new = came and came.author != "rollback" and came.id not in taken
+        return bool(came and is_new and came.id > version > max(came.undoes, default=0))
 
     def latest(self) -> int:
         return int(value(self.db, "select max(id) from versions") or 0)
@@ -1111,9 +1107,14 @@ class History(NamedTuple):
 
     def versions(self, limit: int = -1, where: str = "true", *values: object) -> Sequence[Version]:
         sql = f"select id, at, author, model, undoes from versions where {where} order by id desc limit ?"
-        undone, found = self.undone(), rows(self.db, sql, *values, limit)
-        found = [row | {"undoes": tuple(json.loads(row["undoes"]))} for row in found]
-        return [Version(**v, undone=v["id"] in undone, changes=self.changes(v["id"] - 1, v["id"])) for v in found]
+        found, undone, now = [], self.undone(), {line["fact"] for line in self._lines(self.latest())}
+        rolled_back = value(self.db, "select max(id) from versions where author = 'rollback'") or 0
+        for row in rows(self.db, sql, *values, limit):
+            id, row["undoes"] = row["id"], tuple(json.loads(row["undoes"]))
+            its = self.changes(id - 1, id)
+            is_back = its and id < rolled_back and {change.after for change in its} <= now
+            found.append(Version(**row, undone=id in undone and not is_back, changes=its))
+        return found
 
     def get(self, number: int) -> Version | None:
         return next(iter(self.versions(1, "id = ?", number)), None)
@@ -1151,9 +1152,9 @@ class History(NamedTuple):
             return int(found)
         raise Problem(f"There was no profile yet (as of: {to}); to empty it: llm memory rollback 0")
 
-    def undone(self, taken: Sequence[int] = ()) -> set[int]:
-        found = {*taken}
-        for row in rows(self.db, "select id, undoes from versions order by id desc"):
+    def undone(self) -> set[int]:
+        found: set[int] = set()
+        for row in rows(self.db, "select id, undoes from versions where author = 'undo' order by id desc"):
             if row["id"] not in found:
                 found.update(json.loads(row["undoes"]))
         return found
@@ -1170,7 +1171,7 @@ class History(NamedTuple):
             if len(found) == count:
                 return found
         left = f"Only {counted(len(found), 'change')} can be undone" if found else "There is nothing left to undo"
-        raise Problem(f"{left}; to redo one, name its undo: llm memory history")
+        raise Problem(f"{left}; see: llm memory history")
 
     def periods(self, fact: str) -> Sequence[tuple[int, int | None]]:
         """Return the versions with which a fact came and left (``None``: it is there), oldest first."""
@@ -1999,7 +2000,7 @@ def past_messages(
         if turn.turn_id in known:
             skipped["already read"] += 1
         elif at > first_note and not thread:  # a conversation the user names is wanted all the same
-            skipped["passed over (not typed, hidden by a leading space, or sent with memory or learning off)"] += 1
+            skipped["kept out (not typed, hidden by a leading space, or sent with memory or learning off)"] += 1
         elif len(text) > 1_000:
             skipped["too long to have been typed"] += 1
         elif _is_too_short(text):
@@ -3378,10 +3379,9 @@ def review_each(memory: Memory, waiting: Sequence[EditRow]) -> None:
     say(f"{counted(len(waiting_edits(memory)), 'edit') if waiting_edits(memory) else 'No edits'} left to review.")
 
 
-@command("llm memory review --accept 3 --drop 4", json_option)
+@command("llm memory review --accept 3 --drop 4", yes_option, json_option)
 @click.option("--accept", "accepted", multiple=True, metavar="IDS", help="Accept these edits: 3, 1-5,8 or all")
 @click.option("--drop", "dropped", multiple=True, metavar="IDS", help="Drop these edits")
-@click.option("--yes", "-y", is_flag=True, help="Accept all without asking")
 def memory_review(accepted: tuple[str, ...], dropped: tuple[str, ...], yes: bool) -> Any:
     "Accept, drop or reword the edits that wait for you"
     with open_memory(looking=True) as memory:
@@ -3442,7 +3442,7 @@ def memory_rollback(version: int | None, to: str | None, steps: int | None) -> N
             undo_versions(memory, steps=steps)
         else:
             found = memory.history.check(version or 0) if to is None else memory.history.at_time(to)
-            report(memory, memory.history.roll_back(found))
+            report(memory, memory.history.overwrite("rollback", memory.history.text(found)))
 
 
 @command("llm memory history -n 5", json_option)
@@ -3452,7 +3452,7 @@ def memory_history(count: int) -> Any:
     found: list[dict[str, Any]] = []
     with open_memory(looking=True) as memory:
         for version in memory.history.versions(count or -1):
-            undoes = f" of {', '.join(map(str, version.undoes))}" if version.author == "undo" else ""
+            undoes = f" of {', '.join(map(str, version.undoes))}" if version.undoes else ""
             by = f"{_AUTHORS.get(version.author, version.author)}{undoes}{', undone' if version.undone else ''}"
             write(by, f"{version.id:>4}  {local_date(version.at, TO_THE_MINUTE)}  ", bold=True)
             for change in version.changes or ["no fact changed"]:
@@ -3483,7 +3483,7 @@ def memory_diff(a: int | None, b: int | None) -> Any:
 @command("llm memory forget my old job\n  llm memory show --ids; llm memory forget '[qav]'", text_argument, yes_option)
 @click.option("--part", is_flag=True, help="Also match TEXT inside words")
 def memory_forget(text: str, part: bool, yes: bool) -> None:
-    "Erase lines with TEXT, or one by its '[ID]', for good"
+    "Erase lines with TEXT, or by '[ID]' (show --ids), for good"
     if len(Home.in_use()) > 1:
         raise Problem("Several profiles are in use; name one: llm memory --profile NAME forget TEXT")
     with open_memory() as memory:
@@ -3494,7 +3494,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
         shown = (as_shown(" ".join(prompt.split()), 200) for prompt in typed.values())
         quoted = dict.fromkeys(f"“{prompt.replace(CUT, ' … ')}”" for prompt in shown)
         if not (places or quoted):
-            said = f"Nothing contains {text!r} as whole words; to match parts of words too: --part"
+            said = f"Nothing contains {text!r} word for word; try other words, or parts of words with --part"
             said = f"Nothing contains {text!r}; see: llm memory show --ids" if part or text.startswith("[") else said
             said = f"Only a heading contains {text!r}; to change it: llm memory edit" if headings else said
             said = f"To forget the line with this id: llm memory forget '[{text}]'" if text in document.ids else said
