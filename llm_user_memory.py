@@ -1472,7 +1472,7 @@ GATES: tuple[tuple[str, str, Callable[[_Proposal], object]], ...] = (
     ("reject", "its line has changed since", lambda p: p.line_changed),
     ("reject", "the line it was merged into was not changed", lambda p: p.merge == "reject"),
     ("reject", "it has no quote", lambda p: not p.edit.quote),
-    ("reject", "its quote contains a masked secret", lambda p: has_mask(p.edit.quote)),
+    ("reject", "its quote contains a secret, which the model was not shown", lambda p: has_mask(p.edit.quote)),
     ("reject", "you did not type its quote", lambda p: not p.pieces),
     ("reject", "its quote contains {}", lambda p: why_secret(p.edit.quote)),
     ("reject", "{}", lambda p: p.edit.action != "REMOVE" and why_unfit(p.edit.fact)),
@@ -3231,8 +3231,8 @@ def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: 
             for line in filter(None, [periods_of(hit), hit["quote"] and f"“{hit['quote']}”"]):
                 write(line, "    ", dim=True)
     if not found:
-        more = "Forgotten prompts are left out." if chats else f"Also try: llm memory search --chats {for_shell(text)}"
-        say(f"Nothing was found. {more}")
+        also = f"Also try: llm memory search --chats {for_shell(text)}"
+        say(f"Nothing was found. {'Prompts that say what you forgot are not searched.' if chats else also}")
     return found
 
 
@@ -3632,7 +3632,7 @@ def learn_past(learner: Learner, model: str, messages: Sequence[Message]) -> Non
         rest = "; to read the rest, run the same command again" if read < len(messages) else ""
         say(f"{read:,} of {counted(len(messages), 'message')} read{rest}")
         found = len([edit for edit in waiting_edits(memory) if edit.id not in known])
-        say(f"{counted(found, 'edit')} to review: llm memory review" if found else "Nothing new was found.")
+        say(f"{counted(found, 'new edit')} to review: llm memory review" if found else "Nothing new was found.")
     if failures:
         raise failures[-1]
 

@@ -61,7 +61,7 @@ def test_what_is_found_waits_with_its_quote_of_which_nobody_says_that_it_was_typ
     said = learn(here)
     assert "2 messages in 1 request to scripted, which will read about" in said
     assert "2 of 2 messages read" in said
-    assert "1 edit to review: llm memory review" in said
+    assert "1 new edit to review: llm memory review" in said
     (held,) = here.to_review()
     assert (held["fact"], held["quote"]) == ("I live in Leeds", "I live in Leeds")
     assert held["reason"] == "it was found in your past conversations"
@@ -132,7 +132,7 @@ def test_options_choose_what_is_read(here: User) -> None:
     ):
         assert f"{len(days)} message" in learn(here, *options, "--dry-run")
     assert here.calls() == []
-    assert "1 edit to review" in learn(here, "--until", "2026-01-03", "-n", "1")
+    assert "1 new edit to review" in learn(here, "--until", "2026-01-03", "-n", "1")
     assert asked(here) == [["I am on day 3 now"]]
 
 
@@ -354,5 +354,5 @@ def test_ctrl_c_says_how_far_it_got_and_how_to_go_on(here: User) -> None:
     terminal.type("y\r")
     eventually(lambda: len(here.calls(update=True)) == 2, "the second request")
     terminal.type("\x03")
-    terminal.expect(r"30 of 40 messages read.*run the same\s+command again.*30 edits to review: llm memory review")
+    terminal.expect(r"30 of 40 messages read.*run the same\s+command again.*30 new edits to review: llm memory review")
     assert terminal.wait() == 1
