@@ -1044,7 +1044,7 @@ class History(NamedTuple):
     def _take_back(self, version: int, text: str, stays: list[tuple[Version, Change]], taken: Sequence[int]) -> str:
         """Return a text with a version's change taken back; add to ``stays`` what later versions changed again."""
         if value(self.db, "select author from versions where id = ?", version) == "forget":
-            older = "To undo an older change, give its number; see: llm memory history"
+            older = "To undo an older change: llm memory undo VERSION; see: llm memory history"
             raise Problem(f"Change {version} was a forget, which can't be undone. {older}")
         now, changes = Document(text), self.changes(version - 1, version)
         known = [change for change in changes if FORGOTTEN not in change]
@@ -1472,7 +1472,7 @@ GATES: tuple[tuple[str, str, Callable[[_Proposal], object]], ...] = (
     ("reject", "its line has changed since", lambda p: p.line_changed),
     ("reject", "the line it was merged into was not changed", lambda p: p.merge == "reject"),
     ("reject", "it has no quote", lambda p: not p.edit.quote),
-    ("reject", "its quote contains a secret, which the model was not shown", lambda p: has_mask(p.edit.quote)),
+    ("reject", "its quote contains a secret, which the learning request left out", lambda p: has_mask(p.edit.quote)),
     ("reject", "you did not type its quote", lambda p: not p.pieces),
     ("reject", "its quote contains {}", lambda p: why_secret(p.edit.quote)),
     ("reject", "{}", lambda p: p.edit.action != "REMOVE" and why_unfit(p.edit.fact)),
@@ -3423,7 +3423,7 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 0) 
 def memory_undo(versions: tuple[int, ...]) -> None:
     """Take back the latest change you were shown, or change VERSION
 
-    What was learned since stays. Run again for the latest that is left. To redo, or go past a forget, name a VERSION.
+    What was learned since stays. Run again for one more. To redo, name the undo; to go past a forget, an older change.
     """
     with open_memory(looking=True) as memory:
         undo_versions(memory, versions)
@@ -3473,7 +3473,7 @@ def memory_diff(a: int | None, b: int | None) -> Any:
         first = max(last - 1, 0) if a is None else memory.history.check(a)
         changes = memory.history.changes(first, last)
     span = f"Since change {first}, up to {last}" if last - first != 1 else f"Change {last}"
-    said = f"{span}:" if changes else f"The facts after {first} and {last} are the same."
+    said = f"{span}:" if changes else f"The facts after change {first} and after change {last} are the same."
     say(said if last else "There is no history yet.")
     for change in changes:
         write(str(change), fg=colour_of(change))

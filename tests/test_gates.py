@@ -252,7 +252,7 @@ def test_what_only_looks_odd_can_be_a_line() -> None:
 
 def test_a_quote_with_a_masked_secret_is_refused_for_that() -> None:
     typed = Message("I like opera, and my card is [card number]")
-    masked = "its quote contains a secret, which the model was not shown"
+    masked = "its quote contains a secret, which the learning request left out"
     assert outcome(add("Likes opera", "I like opera, and my card is [card number]"), typed) == ("reject", masked)
     assert outcome(add("Likes opera", "I like opera, and my card is [card  Number]"), typed) == ("reject", masked)
     assert outcome(add("Likes opera", "I like opera, and my card is [Card Number]"), typed)[0] == "reject"

@@ -143,7 +143,7 @@ def test_diff_shows_the_last_change_or_any_two_versions(user: User) -> None:
     assert diff(user, "3", "1") == ["- B", "- C"]
     for same in (("1", "1"), ()):
         shown, said = user.run("diff", *same)
-        assert (shown, re.sub(r"\d", "N", said)) == ("", "The facts after N and N are the same.\n")
+        assert (shown, re.sub(r"\d", "N", said)) == ("", "The facts after change N and after change N are the same.\n")
     assert "no fact changed" in user.run("history", "-n", "1")[0]
     for command in (["diff", "9"], ["undo", "9"], ["undo", "1", "9"], ["rollback", "9"]):
         assert "There is no change 9; see: llm memory history" in user.run(*command, code=1)[1]
@@ -286,7 +286,7 @@ def test_undo_brings_back_no_line_that_was_forgotten(user: User) -> None:
     user.run("forget", "short", "--yes")
     said = user.run("undo", code=1)[1]
     assert (
-        "Change 4 was a forget, which can't be undone. To undo an older change, give its number; see: llm memory history"
+        "Change 4 was a forget, which can't be undone. To undo an older change: llm memory undo VERSION; see: llm memory history"
         in said
     )
     assert "Change 4 was a forget" in user.run("undo", "4", code=1)[1]
