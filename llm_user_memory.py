@@ -3177,7 +3177,7 @@ def show_said(memory: Memory, text: str, origin: Version | None, receipts: Seque
 @command("llm memory why nurse", text_argument, json_option)
 @click.option("--refused", is_flag=True, help="Show what was recently refused or dropped, and why")
 def memory_why(text: str, refused: bool) -> Any:
-    "Show where each line, or each containing TEXT, came from"
+    "Show where lines came from: all, or those with TEXT"
     found: list[dict[str, Any]] = []
     for home in each_in_use():
         with open_memory(home, looking=True) as memory:
@@ -3421,9 +3421,9 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 0) 
 @command("llm memory undo", never_asks)
 @click.argument("versions", type=version_number, nargs=-1, metavar="[VERSION]...")
 def memory_undo(versions: tuple[int, ...]) -> None:
-    """Take back the latest change you were shown, or change VERSION
+    """Take back the last change shown, or the one numbered VERSION
 
-    What was learned since stays. Run again for one more. To redo, name the undo; to go past a forget, an older change.
+    What was learned since stays while anything else is left. Run again for one more. To redo, name the undo's VERSION.
     """
     with open_memory(looking=True) as memory:
         undo_versions(memory, versions)
@@ -3630,7 +3630,7 @@ def learn_past(learner: Learner, model: str, messages: Sequence[Message]) -> Non
                         break
     finally:
         rest = "; to read the rest, run the same command again" if read < len(messages) else ""
-        say(f"{read:,} of {counted(len(messages), 'message')} read{rest}")
+        say(f"{read:,} of {len(messages):,} read{rest}")
         found = len([edit for edit in waiting_edits(memory) if edit.id not in known])
         say(f"{counted(found, 'new edit')} to review: llm memory review" if found else "Nothing new was found.")
     if failures:
@@ -3667,8 +3667,8 @@ def memory_learn(settings: Settings, /, files: Any, model: str, dry_run: bool, y
             say("There is nothing new to learn from.")
             return
         requests = [build_request(Document(read_profile(memory.home.profile)), batch) for batch in batches(messages)]
-        asked = f"{counted(len(messages), 'message')} in {counted(len(requests), 'request')} to {model}"
-        say(f"To learn from: {asked}, which will read about {sum(map(len, requests)) // 4:,} tokens")
+        asked = f"{counted(len(messages), 'note' if files else 'message')} in {counted(len(requests), 'request')}"
+        say(f"To learn from: {asked} to {model}, which will read about {sum(map(len, requests)) // 4:,} tokens")
         if not (yes or dry_run):
             click.confirm("Learn from this?", abort=True, err=True)
         if not dry_run:

@@ -397,4 +397,4 @@ def how_to_activate(installed: Sequence[Shell]) -> str:
     if not mine:  # what loads one shell's lines breaks in another
         return f"{installed_in}. For {here or 'this shell'}: llm memory install-shell --shell {here or 'NAME'}"
     own = f"\n{_own(mine)}" if re.search(rb"\bllm\b", without_block(_read(mine.rc) or b"") or b"") else ""
-    return f"{installed_in}. Unless you typed “command llm”, open a new {here}, or run: {mine.load}{own}"
+    return f"{installed_in}. Open a new {here}, or run: {mine.load}\nCalls typed as “command llm” go without it.{own}"

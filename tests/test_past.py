@@ -60,7 +60,7 @@ def test_what_is_found_waits_with_its_quote_of_which_nobody_says_that_it_was_typ
     logged(here, "I live in Leeds. What is the weather?", "How tall is Ben Nevis?")
     said = learn(here)
     assert "2 messages in 1 request to scripted, which will read about" in said
-    assert "2 of 2 messages read" in said
+    assert "2 of 2 read" in said
     assert "1 new edit to review: llm memory review" in said
     (held,) = here.to_review()
     assert (held["fact"], held["quote"]) == ("I live in Leeds", "I live in Leeds")
@@ -330,7 +330,7 @@ def test_a_request_that_fails_is_left_for_the_next_run(here: User, monkeypatch: 
     with monkeypatch.context() as failing:
         failing.setattr(memory.Learner.__new__, "__defaults__", (ask, True))
         said = learn(here, code=1)
-    for words in ("2 of 3 messages read", "2 new edits to review", "run the same command again", "it failed"):
+    for words in ("2 of 3 read", "2 new edits to review", "run the same command again", "it failed"):
         assert words in said
     learn(here)
     assert found(here) == ["+ I live in Leeds", "+ I have a dog", "+ I am failing now"]
@@ -354,5 +354,5 @@ def test_ctrl_c_says_how_far_it_got_and_how_to_go_on(here: User) -> None:
     terminal.type("y\r")
     eventually(lambda: len(here.calls(update=True)) == 2, "the second request")
     terminal.type("\x03")
-    terminal.expect(r"30 of 40 messages read.*run the same\s+command again.*30 new edits to review: llm memory review")
+    terminal.expect(r"30 of 40 read.*run the same\s+command again.*30 new edits to review: llm memory review")
     assert terminal.wait() == 1
