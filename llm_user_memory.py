@@ -863,7 +863,7 @@ def read_profile(path: pathlib.Path, *, follow: bool = True) -> str:
         return ""
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
-        wrong = f"is not valid UTF-8 (line {line}). Save it as UTF-8, or go back: llm memory rollback VERSION"
+        wrong = f"is not valid UTF-8 (line {line}). Save it as UTF-8, or go back: llm memory rollback NUMBER"
     except OSError as error:
         wrong = f"can't be read: {error.strerror}; see: ls -l {for_shell(path)}"
     raise Unreadable(f"{tilde(path)} {wrong}")
@@ -1044,7 +1044,7 @@ class History(NamedTuple):
     def _take_back(self, version: int, text: str, stays: list[tuple[Version, Change]], taken: Sequence[int]) -> str:
         """Return a text with a version's change taken back; add to ``stays`` what later versions changed again."""
         if value(self.db, "select author from versions where id = ?", version) == "forget":
-            older = "To undo an older change: llm memory undo VERSION; see: llm memory history"
+            older = "To undo an older change: llm memory undo NUMBER; see: llm memory history"
             raise Problem(f"Change {version} was a forget, which can't be undone. {older}")
         now, changes = Document(text), self.changes(version - 1, version)
         known = [change for change in changes if FORGOTTEN not in change]
@@ -1091,8 +1091,7 @@ class History(NamedTuple):
         row = {"at": self.now().isoformat(), "author": author, "model": model, "undoes": "[]", "written": written}
         version = int(self.db["versions"].insert(row).last_pk)
         current = "select id, text, fact, section from lines where until is null"
-        gone = {row.pop("id"): row for row in rows(self.db, current)}
-        ids = []
+        gone, ids = {row.pop("id"): row for row in rows(self.db, current)}, list[int]()
         for said, fact, section in Document(text).sayings:
             line = {"text": said, "fact": fact or None, "section": section}
             id = next((id for id, row in gone.items() if row == line), 0)
@@ -1131,8 +1130,7 @@ class History(NamedTuple):
         for row in rows(self.db, f"{edits} order by id", json.dumps(facts)):
             if row["before"] in facts:
                 pairs |= {row["fact"]: row["before"], row["before"]: row["fact"]}
-        gone = {line[0]: line for line in removed if line[0] != FORGOTTEN}
-        changes = []
+        gone, changes = {line[0]: line for line in removed if line[0] != FORGOTTEN}, list[Change]()
         for fact, section, _ in added:
             was = gone.pop(fact, None) or gone.pop(pairs.get(fact, ""), None)
             if was:
@@ -2000,7 +1998,7 @@ def past_messages(
         if turn.turn_id in known:
             skipped["already read"] += 1
         elif at > first_note and not thread:  # a conversation the user names is wanted all the same
-            skipped["kept out (not typed, hidden by a leading space, or sent with memory or learning off)"] += 1
+            skipped["kept out (not typed, hidden by a leading space, or sent while learning was off or paused)"] += 1
         elif len(text) > 1_000:
             skipped["too long to have been typed"] += 1
         elif _is_too_short(text):
@@ -2255,9 +2253,8 @@ def clean_up(memory: Memory) -> None:
     with lock(memory.home, "profile"):
         memory.history.settle()
         revise_news(memory)
-        for path in files_beside(memory.home):
-            if not path.is_dir():  # which is a foreign one
-                path.unlink(missing_ok=True)
+        for path in itertools.filterfalse(os.path.isdir, files_beside(memory.home)):  # a folder is a foreign one
+            path.unlink(missing_ok=True)
         memory.db.execute("delete from state where key in ('call_failed', 'displaced', 'worker_failed')")
         memory.db.execute("vacuum")  # SQLite leaves pieces when it moves what was deleted (measured)
         memory.db.execute("delete from state where key = 'unclean'")
@@ -2266,9 +2263,8 @@ def clean_up(memory: Memory) -> None:
 def purge(home: Home) -> None:
     ours = r"\.?(memory\.db|typed\.jsonl|news|no-system|paused|profile\.md)(-journal|\.taken|\.told)?"
     with lock(home, "profile"):
-        for path in (*files_beside(home), real_place(home), home.worker_log):
-            if not path.is_dir():
-                path.unlink(missing_ok=True)
+        for path in itertools.filterfalse(os.path.isdir, [*files_beside(home), real_place(home), home.worker_log]):
+            path.unlink(missing_ok=True)
     for path in home.directory.iterdir():  # the locks too, which Windows removes only when they are free
         if re.fullmatch(rf"{ours}|(?:profile|learn|worker)\.lock", path.name) and not path.is_dir():
             path.unlink()
@@ -2802,8 +2798,9 @@ def take_news(home: Home) -> str:
         kinds = [kind for kind, quoted in told.items() if quoted]
         text = ", ".join(f"{kind} {len(told[kind])}" for kind in kinds)
         if len(kinds) == 1:
-            text, more = f"{kinds[0]} {min(told[kinds[0]], key=len)}", f" + {len(versions) - 1}"
+            text, more = min(told[kinds[0]], key=len), f" and {len(versions) - 1} more"
             end, room = more + end, room - len(more)
+            text = text if kinds == ["learned"] and len(text) + 8 > room else f"{kinds[0]} {text}"  # the fact counts
     before, arrow, after = printable(text).partition(" → ")
     before = _cut(before, max(room - len(arrow + after), room // 2))  # not to what came in place of one
     return _cut(before + arrow + after, room) + end
@@ -3034,7 +3031,7 @@ def command(example: str, *shared: click.Parameter, settings: bool = False, hidd
 
 
 @contextlib.contextmanager
-def open_memory(home: Home | None = None, *, looking: bool = False) -> Iterator[Memory]:
+def open_memory(home: Home | None = None, *, looking: bool = False, shows: bool = False) -> Iterator[Memory]:
     """Open a profile, the one in use if none is named; ``looking`` creates none, but records what others did."""
     home = home or Home.in_use()[-1]
     say(near_name(home))
@@ -3042,6 +3039,8 @@ def open_memory(home: Home | None = None, *, looking: bool = False) -> Iterator[
         try:
             if looking and home.directory.is_dir():
                 memory.history.settle()
+            if shows:  # its latest changes: the next undo begins with them
+                set_state(memory.db, "seen", memory.history.latest())
         except (Problem, OSError, sqlite3.OperationalError) as error:
             say(f"Changes by other programs are not included: {in_words(error)}")
         yield memory
@@ -3277,8 +3276,7 @@ def memory_edit(settings: Settings) -> None:
         try:
             click.edit(filename=str(memory.home.profile))
         except (click.ClickException, ValueError) as error:
-            said = str(error).partition(": [Errno")[0]
-            raise Problem(f"{said}. To use another editor, set VISUAL, for instance to nano") from error
+            raise Problem(f"{str(error).partition(': [')[0]}. To use another editor, set VISUAL, as in nano") from error
         finally:
             memory.history.settle("edit", text)
         made = memory.history.versions(1, "id > ? and author in ('edit', 'outside')", base)  # not another command's
@@ -3403,7 +3401,8 @@ def memory_review(accepted: tuple[str, ...], dropped: tuple[str, ...], yes: bool
 def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 0) -> None:
     told = Settings(os.environ).notices and any(entry["changes"] for entry in read_news(memory.home.told))
     untold = {entry["version"] for entry in read_news(memory.home.news) if told}  # comes after what was shown
-    shown = 0 if steps else max({*range(memory.history.latest() + 1)} - untold, default=0)
+    made, seen = {*range(memory.history.latest() + 1)}, int(get_state(memory.db, "seen") or 0)
+    shown = 0 if steps else max(made - untold | {seen})
     versions = [*dict.fromkeys(versions)] or memory.history.next_undo(steps or 1, shown)
     undid, stays = memory.history.undo(versions)
     taken = undid.undoes if undid else ()
@@ -3413,30 +3412,30 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 0) 
     for number in [number for number in versions if number not in taken]:
         say(f"Change {number} {'is already undone' if number in memory.history.undone() else 'has nothing to undo'}")
     for later in dict.fromkeys(version for version, _ in stays):
-        did = "undid it" if later.undoes else "has since changed that line, and stays"
+        did = "undid it" if later.undoes else "has since changed a line of it, and stays"
         changes = "; ".join(str(change) for version, change in stays if version == later)
         say(f"Change {later.id} {did}: {changes}\nTo undo change {later.id}: llm memory undo {later.id}")
 
 
 @command("llm memory undo", never_asks)
-@click.argument("versions", type=version_number, nargs=-1, metavar="[VERSION]...")
+@click.argument("versions", type=version_number, nargs=-1, metavar="[NUMBER]...")
 def memory_undo(versions: tuple[int, ...]) -> None:
-    """Take back the last change shown, or the one numbered VERSION
+    """Take back the last change shown, or the one with this NUMBER
 
-    What was learned since stays while anything else is left. Run again for one more. To redo, name the undo's VERSION.
+    If none was shown, it is the newest. Later changes stay. Run again for one more. To redo, name the undo's NUMBER.
     """
     with open_memory(looking=True) as memory:
         undo_versions(memory, versions)
 
 
 @command("llm memory rollback --to yesterday", never_asks)
-@click.argument("version", type=version_number, required=False)
+@click.argument("version", type=version_number, required=False, metavar="[NUMBER]")
 @click.option("--to", metavar="DATE-OR-AGE", help="As of: 2026-11-01, yesterday, 2h, '3 days ago'")
-@click.option("--steps", type=click.IntRange(1, 999), metavar="N", help="Undo the last N changes not undone yet")
+@click.option("--steps", type=click.IntRange(1, 999), metavar="N", help="Undo the newest N changes, undos not counted")
 def memory_rollback(version: int | None, to: str | None, steps: int | None) -> None:
-    "Restore the profile as it was after change VERSION"
+    "Restore the profile as it was after change NUMBER"
     if [version, to, steps].count(None) != 2:
-        raise Problem("Name one target: llm memory rollback VERSION, or --to DATE-OR-AGE, or --steps N")
+        raise Problem("Name one target: llm memory rollback NUMBER, or --to DATE-OR-AGE, or --steps N")
     with open_memory(looking=True) as memory:
         if steps:
             undo_versions(memory, steps=steps)
@@ -3450,7 +3449,7 @@ def memory_rollback(version: int | None, to: str | None, steps: int | None) -> N
 def memory_history(count: int) -> Any:
     "Show changes to the profile, newest first"
     found: list[dict[str, Any]] = []
-    with open_memory(looking=True) as memory:
+    with open_memory(looking=True, shows=True) as memory:
         for version in memory.history.versions(count or -1):
             undoes = f" of {', '.join(map(str, version.undoes))}" if version.undoes else ""
             by = f"{_AUTHORS.get(version.author, version.author)}{undoes}{', undone' if version.undone else ''}"
@@ -3468,7 +3467,7 @@ def memory_history(count: int) -> Any:
 @click.argument("b", type=version_number, required=False)
 def memory_diff(a: int | None, b: int | None) -> Any:
     "Show the last change, or all since A, or from A to B"
-    with open_memory(looking=True) as memory:
+    with open_memory(looking=True, shows=b is None) as memory:
         last = memory.history.latest() if b is None else memory.history.check(b)
         first = max(last - 1, 0) if a is None else memory.history.check(a)
         changes = memory.history.changes(first, last)
@@ -3716,9 +3715,10 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         known = last and {"at": last.at, "version": last.id}
         yield "last_learned", known, local_date(last.at, TO_THE_MINUTE) if last else ""
         pending = waiting_messages(memory)
-        due = value(db, "select min(due) from turns where state = 'pending'") or 0
+        due = value(db, "select min(due) from turns where state = 'pending' and (why != '' or attempts = 0)") or 0
         soon = f"; next try at {time.strftime('%H:%M', time.localtime(due))}" if due > now.timestamp() else ""
-        yield "pending", pending, f"{counted(pending, 'message')}{soon}; to learn now: llm memory update"
+        off = settings.disabled or not settings.updates or paused_since(home)
+        yield "pending", pending, counted(pending, "message") + f"{soon}; to learn now: llm memory update" * (not off)
         aside = rows(db, "select why as reason, model, count() as turns from turns where state = 'aside' group by 1, 2")
         lines = [f"{counted(row['turns'], 'message')}: {row['reason']}" for row in aside]
         yield "set_aside", aside, "\n".join([*lines, RETRY.format(" --retry")])
@@ -3730,7 +3730,7 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         sums = "select model, count(*) as requests, sum(read) as read, sum(written) as written from requests"
         this_month = "where at >= ? and outcome != 'failed' group by model order by sum(read + written) desc"
         costs = rows(db, f"{sums} {this_month}", f"{now:%Y-%m}")
-        said = "learning this month: {} to {model}, {read:,} tokens read, {written:,} written"
+        said = "learning into this profile this month: {} to {model}, {read:,} tokens read, {written:,} written"
         yield "costs", costs, "\n".join(said.format(counted(one["requests"], "request"), **one) for one in costs)
         why = [row["why"] for row in rows(db, "select distinct why from turns where state = 'pending' and why != ''")]
         problems += [f"{reason}. {RETRY.format('')}" for reason in why]

@@ -117,12 +117,12 @@ def test_where_several_kinds_of_change_do_not_fit_they_are_counted(known: User) 
 
 def test_where_not_all_facts_fit_it_says_that_there_are_more(known: User) -> None:
     learns(known, "ADD | Interests | Plays chess at night", "ADD | Interests | Plays chess")
-    assert told(known, 60) == "learned “Plays chess” + 1 (undo: llm memory undo)", "the shortest says most"
+    assert told(known, 60) == "“Plays chess” and 1 more (undo: llm memory undo)", "the shortest says most"
     learns(known, "ADD | Interests | Plays in a chess club", "ADD | Interests | Plays chess and go")
-    assert told(known, 60) == "learned “Plays chess a…” + 1 (undo: llm memory undo)"
+    assert told(known, 60) == "“Plays chess an…” and 1 more (undo: llm memory undo)"
     learns(known, "ADD | Interests | Has a dog", "ADD | Interests | Plays chess and go with a cat")
     line = told(known, 75)
-    assert line == "learned “Has a dog” + 1 (undo: llm memory undo)"
+    assert line == "learned “Has a dog” and 1 more (undo: llm memory undo)"
 
 
 @pytest.mark.parametrize("columns", [60, 100])
@@ -208,6 +208,7 @@ def test_a_model_that_fails_once_is_told_by_status_alone(user: User) -> None:
         opened.db.execute("update turns set due = due + 600")  # however slow this machine is
     status = user.run("status")[0]
     assert re.search(r"Waiting +1 message; next try at \d\d:\d\d", status)
+    assert re.search(r"Waiting +1 message$", user.run("status", LLM_MEMORY_DISABLED="true")[0], re.MULTILINE)
     assert "no credit" in status
     with user.memory() as opened:
         opened.db.execute("insert into turns (id, at, state) values ('another', '2026-11-20T12:00', 'pending')")
@@ -267,6 +268,16 @@ def test_undo_takes_back_what_the_last_notice_told_though_more_was_learned_since
     assert told(known) == "learned “Plays go” (undo: llm memory undo 3)"
     assert "Undid change 3:\n" in known.run("undo")[1], "the latest that is left"
     assert known.facts == [LEEDS, SHORT]
+
+
+def test_what_history_has_shown_counts_as_shown_for_undo_and_is_told_all_the_same(known: User) -> None:
+    learns(known, "ADD | Interests | Plays chess")
+    told(known)
+    learns(known, "ADD | Interests | Plays go")
+    known.run("history", "-n", "1")
+    learns(known, "ADD | Interests | Plays darts")
+    assert "Undid change 3:\n- Plays go\n" in known.run("undo")[1]
+    assert told(known) == "learned “Plays darts” (undo: llm memory undo 4)"
 
 
 def test_undo_takes_back_a_change_by_hand_that_came_after_the_notice_though_more_was_learned_since(known: User) -> None:

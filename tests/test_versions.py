@@ -237,7 +237,7 @@ def test_a_line_that_was_changed_again_stays_and_the_later_version_is_named(user
     user.learns(f"REPLACE | {user.id_of('Lives in York')} | Lives in Hull | I moved to Hull")
     said = user.run("undo", "2")[1]
     assert user.facts == ["Lives in Hull"], "the rest of it is taken back"
-    assert "Change 3 has since changed that line, and stays: Lives in York → Lives in Hull" in said
+    assert "Change 3 has since changed a line of it, and stays: Lives in York → Lives in Hull" in said
     assert "To undo change 3: llm memory undo 3" in said
     user.run("undo", "3")
     assert user.facts == ["Lives in York"]
@@ -286,7 +286,7 @@ def test_undo_brings_back_no_line_that_was_forgotten(user: User) -> None:
     user.run("forget", "short", "--yes")
     said = user.run("undo", code=1)[1]
     assert (
-        "Change 4 was a forget, which can't be undone. To undo an older change: llm memory undo VERSION; see: llm memory history"
+        "Change 4 was a forget, which can't be undone. To undo an older change: llm memory undo NUMBER; see: llm memory history"
         in said
     )
     assert "Change 4 was a forget" in user.run("undo", "4", code=1)[1]
