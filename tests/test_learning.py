@@ -301,4 +301,7 @@ def test_status_says_what_learning_cost_this_month_for_each_model(user: User) ->
         {"model": "one", "requests": 2, "read": 2_400, "written": 4},
         {"model": "two", "requests": 2, "read": 20, "written": 8},
     ]
-    assert "learning into this profile this month: 2 requests to one, 2,400 tokens read, 4 written" in user.run("status")[0]
+    assert (
+        "learning into this profile this month: 2 requests to one, 2,400 tokens read, 4 written"
+        in user.run("status")[0]
+    )
