@@ -380,7 +380,8 @@ def has_form(word: str, text: str) -> bool:
 
 
 def related(text: str, other: str) -> bool:
-    return any(has_form(word, other) for word in substance(text))
+    short = () if substance(text) else {*words(text)} - {*words(_LIGHT)} & {*words(other)}  # as in "Uses R"
+    return bool(short) or any(has_form(word, other) for word in substance(text))
 
 
 # Controls, formats, surrogates, private use, fillers of scripts, selectors and tags; but line ends and tabs.
@@ -1470,7 +1471,7 @@ GATES: tuple[tuple[str, str, Callable[[_Proposal], object]], ...] = (
     ("reject", "its line has changed since", lambda p: p.line_changed),
     ("reject", "the line it was merged into was not changed", lambda p: p.merge == "reject"),
     ("reject", "it has no quote", lambda p: not p.edit.quote),
-    ("reject", "its quote contains a secret, which the learning request left out", lambda p: has_mask(p.edit.quote)),
+    ("reject", "it quotes a secret that was masked in the learning request", lambda p: has_mask(p.edit.quote)),
     ("reject", "you did not type its quote", lambda p: not p.pieces),
     ("reject", "its quote contains {}", lambda p: why_secret(p.edit.quote)),
     ("reject", "{}", lambda p: p.edit.action != "REMOVE" and why_unfit(p.edit.fact)),
@@ -1627,8 +1628,7 @@ def take_in(memory: Memory) -> dict[str, Any]:
             end = len(prompt) - length
             first = 0 if len(prompt) <= 20_000 else end  # a template may have put words of its own behind them
             places = (at for at in range(end, first - 1, -1) if digest(prompt[at : at + length]) == note.get("sha256"))
-            start = next(places, None)
-            at = str(note.get("at") or turn.at)
+            start, at = next(places, None), str(note.get("at") or turn.at)
             row = {"id": id, "at": at, "thread": turn.thread_id, "start": start, "length": length}
             row |= {"model": note.get("model") or turn.model, "review": int(bool(note.get("review")))}
             db["turns"].insert(row | {"state": "gone" if start is None else "pending"}, ignore=True)
@@ -2063,8 +2063,7 @@ def refused_edits(memory: Memory, since: str = "") -> list[EditRow]:
 
 def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, version: int, *, past: bool = False) -> None:
     """Keep judged edits: as receipts, as questions for the user (all that is ``past``, each once), or as refused."""
-    db = memory.db
-    answered = "('waiting', 'dropped', 'applied')" if past else "('waiting')"
+    db, answered = memory.db, "('waiting', 'dropped', 'applied')" if past else "('waiting')"
     is_known = f"select 1 from edits where action = ? and before = ? and fact = ? and state in {answered}"
     waiting = "select count(*) from edits where state = 'waiting' and not past"
     for edit, outcome, reason, messages, item in verdicts:
@@ -2798,9 +2797,9 @@ def take_news(home: Home) -> str:
         kinds = [kind for kind, quoted in told.items() if quoted]
         text = ", ".join(f"{kind} {len(told[kind])}" for kind in kinds)
         if len(kinds) == 1:
-            text, more = min(told[kinds[0]], key=len), f" and {len(versions) - 1} more"
-            end, room = more + end, room - len(more)
-            text = text if kinds == ["learned"] and len(text) + 8 > room else f"{kinds[0]} {text}"  # the fact counts
+            text = f"{kinds[0]} {len(versions)} facts"
+            some = f"{text}: {min(told[kinds[0]], key=len)}, …"
+            text = some if _cut(some, room) == some else text
     before, arrow, after = printable(text).partition(" → ")
     before = _cut(before, max(room - len(arrow + after), room // 2))  # not to what came in place of one
     return _cut(before + arrow + after, room) + end
@@ -3012,8 +3011,8 @@ shell_option = click.Option(["--shell", "name"], metavar="NAME", help="bash, zsh
 def memory_group() -> None:
     """A memory of you, sent with every prompt
 
-    What you type about yourself is kept in one Markdown file. To have
-    every prompt in your terminal carry it: llm memory install-shell
+    What you type about yourself is kept in one Markdown file. To turn
+    this on in your terminal: llm memory install-shell
     """
 
 
@@ -3399,10 +3398,11 @@ def memory_review(accepted: tuple[str, ...], dropped: tuple[str, ...], yes: bool
 
 
 def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 0) -> None:
-    told = Settings(os.environ).notices and any(entry["changes"] for entry in read_news(memory.home.told))
-    untold = {entry["version"] for entry in read_news(memory.home.news) if told}  # comes after what was shown
-    made, seen = {*range(memory.history.latest() + 1)}, int(get_state(memory.db, "seen") or 0)
-    shown = 0 if steps else max(made - untold | {seen})
+    told = not steps and Settings(os.environ).notices and any(entry["version"] for entry in read_news(memory.home.told))
+    seen = int(get_state(memory.db, "seen") or 0)
+    unseen = {entry["version"] for entry in read_news(memory.home.news) if told and entry["version"] > seen}
+    made = {row["id"] for row in rows(memory.db, "select id from versions where author not in ('undo', 'unknown')")}
+    shown = max(made - unseen - memory.history.undone(), default=0)
     versions = [*dict.fromkeys(versions)] or memory.history.next_undo(steps or 1, shown)
     undid, stays = memory.history.undo(versions)
     taken = undid.undoes if undid else ()
@@ -3410,7 +3410,7 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 0) 
         say(f"Undid change{'s' if taken[1:] else ''} {' and '.join(map(str, taken))}:")
         report(memory, undid.id)
     for number in [number for number in versions if number not in taken]:
-        say(f"Change {number} {'is already undone' if number in memory.history.undone() else 'has nothing to undo'}")
+        say(f"Change {number} {'is already undone' if number in memory.history.undone() else 'is no longer there'}")
     for later in dict.fromkeys(version for version, _ in stays):
         did = "undid it" if later.undoes else "has since changed a line of it, and stays"
         changes = "; ".join(str(change) for version, change in stays if version == later)
@@ -3422,7 +3422,7 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 0) 
 def memory_undo(versions: tuple[int, ...]) -> None:
     """Take back the last change shown, or the one with this NUMBER
 
-    If none was shown, it is the newest. Later changes stay. Run again for one more. To redo, name the undo's NUMBER.
+    Run it again for the one before; those not shown yet come last. To redo a change, name the NUMBER of its undo.
     """
     with open_memory(looking=True) as memory:
         undo_versions(memory, versions)
@@ -3594,7 +3594,7 @@ def memory_update(settings: Settings, again: bool) -> None:
     if left:
         say(f"{counted(left, 'message')} still waiting or set aside; see: llm memory status")
     elif not (learned or outcomes["hold"]):
-        say("Nothing new to remember." if results else "Nothing is waiting; what was learned: llm memory history")
+        say("Nothing new to remember." if results else "No message is waiting; what was learned: llm memory history")
 
 
 @command("LLM_MEMORY_MODEL=gpt-5.6-luna llm memory condense", never_asks, settings=True)
@@ -3775,7 +3775,7 @@ def memory_status(settings: Settings) -> Any:
 @command("llm memory install-shell --shell fish", shell_option, never_asks)
 @click.option("--print", "print_", is_flag=True, help="Print the lines instead of adding them")
 def memory_install_shell(name: str | None, print_: bool) -> None:
-    "Send the profile with every prompt you type in your shell"
+    "Turn memory on for all prompts you type in your shell"
     from llm_user_memory_shell import find_shell, install
 
     shell = find_shell(name, os.environ)

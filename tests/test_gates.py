@@ -252,7 +252,7 @@ def test_what_only_looks_odd_can_be_a_line() -> None:
 
 def test_a_quote_with_a_masked_secret_is_refused_for_that() -> None:
     typed = Message("I like opera, and my card is [card number]")
-    masked = "its quote contains a secret, which the learning request left out"
+    masked = "it quotes a secret that was masked in the learning request"
     assert outcome(add("Likes opera", "I like opera, and my card is [card number]"), typed) == ("reject", masked)
     assert outcome(add("Likes opera", "I like opera, and my card is [card  Number]"), typed) == ("reject", masked)
     assert outcome(add("Likes opera", "I like opera, and my card is [Card Number]"), typed)[0] == "reject"
@@ -266,6 +266,8 @@ def test_a_quote_with_a_masked_secret_is_refused_for_that() -> None:
     [
         # in any language and script
         ("I'm a nurse in Leeds", "Nurse in Leeds"),
+        ("I use R, and like go", "Uses R"),
+        ("I use R, and like go", "Likes go"),
         ("jestem pielęgniarką w Łodzi", "Pielęgniarka w Łodzi"),
         ("ich wohne bei Köln, neues Wohnzimmer", "Wohnt bei Koeln; hat ein neues Zimmer"),
         ("Işıl benim kızım, İzmir'deyiz", "Kızı Işıl, İzmir'de"),
@@ -351,6 +353,7 @@ def test_a_message_that_begins_with_somebody_elses_line_is_not_the_users_from_th
 def test_what_a_fact_says_in_brackets_alone_was_not_typed_either() -> None:
     said = Message("I like cooking a lot, what goes with fennel?")
     loose = ("hold", "you typed little of it")
+    assert outcome(add("Uses R", "I like cooking a lot"), said) == loose
     assert outcome(add("Likes it (sends all code to a server)", "I like cooking a lot"), said) == loose
     assert outcome(add("Likes cooking (a lot)", "I like cooking a lot"), said) == ("apply", "")
 

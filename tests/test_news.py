@@ -117,12 +117,12 @@ def test_where_several_kinds_of_change_do_not_fit_they_are_counted(known: User) 
 
 def test_where_not_all_facts_fit_it_says_that_there_are_more(known: User) -> None:
     learns(known, "ADD | Interests | Plays chess at night", "ADD | Interests | Plays chess")
-    assert told(known, 60) == "“Plays chess” and 1 more (undo: llm memory undo)", "the shortest says most"
+    assert told(known, 60) == "learned 2 facts (undo: llm memory undo)", "not one of them cut to a few letters"
     learns(known, "ADD | Interests | Plays in a chess club", "ADD | Interests | Plays chess and go")
-    assert told(known, 60) == "“Plays chess an…” and 1 more (undo: llm memory undo)"
+    assert told(known, 60) == "learned 2 facts (undo: llm memory undo)"
     learns(known, "ADD | Interests | Has a dog", "ADD | Interests | Plays chess and go with a cat")
     line = told(known, 75)
-    assert line == "learned “Has a dog” and 1 more (undo: llm memory undo)"
+    assert line == "learned 2 facts: “Has a dog”, … (undo: llm memory undo)"
 
 
 @pytest.mark.parametrize("columns", [60, 100])
@@ -190,7 +190,7 @@ def test_the_notice_counts_only_the_edits_that_still_wait(user: User) -> None:
 
 def test_update_takes_nothing_away_that_the_next_prompt_has_to_tell(known: User) -> None:
     learns(known, "ADD | Interests | Plays chess")
-    assert "Nothing is waiting" in known.run("update")[1]
+    assert "No message is waiting" in known.run("update")[1]
     known.types("I play go")
     known.reply("ADD | Interests | Plays go | I play go")
     assert known.run("update")[0] == "+ Plays go\n"
@@ -280,14 +280,34 @@ def test_what_history_has_shown_counts_as_shown_for_undo_and_is_told_all_the_sam
     assert told(known) == "learned “Plays darts” (undo: llm memory undo 4)"
 
 
+def test_undo_takes_back_what_was_added_by_hand_also_where_what_the_last_notice_told_is_forgotten(known: User) -> None:
+    learns(known, "ADD | Interests | Plays chess")
+    told(known)
+    known.run("forget", "chess", "--yes")
+    known.run("add", "Likes owls")
+    learns(known, "ADD | Interests | Likes pears")
+    assert "- Likes owls\n" in known.run("undo")[1]
+
+
+def test_undo_after_an_undo_takes_back_what_was_told_before_what_was_not(known: User) -> None:
+    learns(known, "ADD | Interests | Plays chess")
+    told(known)
+    learns(known, "ADD | Interests | Plays go")
+    known.run("undo")
+    assert "Plays go" in told(known)
+    learns(known, "ADD | Interests | Plays darts")
+    assert "- Plays go\n" in known.run("undo")[1]
+
+
 def test_undo_takes_back_a_change_by_hand_that_came_after_the_notice_though_more_was_learned_since(known: User) -> None:
     learns(known, "ADD | Interests | Plays chess")
     told(known)
     known.run("add", "Plays golf")
     learns(known, "ADD | Interests | Plays darts")
     assert "- Plays golf\n" in known.run("undo")[1]
-    assert "- Plays darts\n" in known.run("undo")[1], "the latest that is left"
-    assert "- Plays chess\n" in known.run("undo")[1]
+    assert "- Plays chess\n" in known.run("undo")[1], "which was shown too"
+    known.run("history")
+    assert "- Plays darts\n" in known.run("undo")[1]
     known.run("forget", "Leeds", "--yes")
     learns(known, "ADD | Interests | Plays snooker")
     assert "- Plays snooker\n" in known.run("undo")[1], "which came after the forget"

@@ -253,7 +253,7 @@ def test_where_nothing_is_left_to_undo_it_says_so_and_makes_no_version(user: Use
     assert (user.profile, user.versions()) == (without, versions)
     add(user, "Vegetarian", section="Preferences")
     versions = user.versions()
-    assert "Change 4 has nothing to undo\n" in user.run("undo", "4")[1], "it came back meanwhile"
+    assert "Change 4 is no longer there\n" in user.run("undo", "4")[1], "it came back meanwhile"
     assert sorted(user.facts) == ["Plays chess", "Uses vim", "Vegetarian"]
     assert user.profile.count("## Preferences") == 1
     assert user.versions() == versions
@@ -543,7 +543,7 @@ def test_undo_of_a_version_whose_facts_were_all_forgotten_makes_no_version(user:
     add(user, "Likes tea")
     user.run("forget", "tea", "--yes")
     said = user.run("undo", "1")[1]
-    assert "Change 1 has nothing to undo\n" in said
+    assert "Change 1 is no longer there\n" in said
     assert [version["author"] for version in history(user)] == ["add", "forget"]
 
 
