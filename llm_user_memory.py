@@ -3407,7 +3407,7 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 0) 
     undid, stays = memory.history.undo(versions)
     taken = undid.undoes if undid else ()
     if undid:
-        say(f"Undid change{'s' if taken[1:] else ''} {' and '.join(map(str, taken))}:")
+        say(f"Undid change{'s' if taken[1:] else ''} {' and '.join(map(str, taken))}. The undo changed:")
         report(memory, undid.id)
     for number in [number for number in versions if number not in taken]:
         say(f"Change {number} {'is already undone' if number in memory.history.undone() else 'is no longer there'}")
@@ -3504,7 +3504,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
             say("All this will be removed for good, also from llm memory history.")
             say(LLM_KEEPS.format(tilde(memory.home.logs)))
         if quoted:
-            again = "These prompts stay in llm's log; nothing more will be learned from them:"
+            again = "Nothing more will be learned from these prompts, which stay there:"
             say("\n  ".join([again if places else "No fact contains it, but these prompts in llm's log do:", *quoted]))
         if not yes:
             click.confirm("Forget it?" if places else "Exclude these prompts from learning?", abort=True, err=True)

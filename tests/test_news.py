@@ -263,10 +263,10 @@ def test_undo_takes_back_what_the_last_notice_told_though_more_was_learned_since
     learns(known, "ADD | Interests | Plays chess")
     assert told(known) == "learned “Plays chess” (undo: llm memory undo)"
     learns(known, "ADD | Interests | Plays go")
-    assert "Undid change 2:\n- Plays chess\n" in known.run("undo")[1]
+    assert "Undid change 2. The undo changed:\n- Plays chess\n" in known.run("undo")[1]
     assert known.facts == [LEEDS, SHORT, "Plays go"]
     assert told(known) == "learned “Plays go” (undo: llm memory undo 3)"
-    assert "Undid change 3:\n" in known.run("undo")[1], "the latest that is left"
+    assert "Undid change 3. The undo changed:\n" in known.run("undo")[1], "the latest that is left"
     assert known.facts == [LEEDS, SHORT]
 
 
@@ -276,7 +276,7 @@ def test_what_history_has_shown_counts_as_shown_for_undo_and_is_told_all_the_sam
     learns(known, "ADD | Interests | Plays go")
     known.run("history", "-n", "1")
     learns(known, "ADD | Interests | Plays darts")
-    assert "Undid change 3:\n- Plays go\n" in known.run("undo")[1]
+    assert "Undid change 3. The undo changed:\n- Plays go\n" in known.run("undo")[1]
     assert told(known) == "learned “Plays darts” (undo: llm memory undo 4)"
 
 
@@ -317,7 +317,7 @@ def test_undo_takes_back_a_change_by_hand_that_came_after_the_notice_though_more
 def test_where_no_notice_ever_told_anything_undo_takes_back_the_latest_change(known: User) -> None:
     learns(known, "ADD | Interests | Plays chess")
     learns(known, "ADD | Interests | Plays go")
-    assert "Undid change 3:\n- Plays go\n" in known.run("undo")[1]
+    assert "Undid change 3. The undo changed:\n- Plays go\n" in known.run("undo")[1]
     assert told(known) == "learned “Plays chess” (undo: llm memory undo 2)"
 
 
@@ -387,8 +387,8 @@ def test_what_was_learned_since_the_notice_and_changed_its_fact_is_undone_before
     learns(known, "ADD | Interests | Plays chess")
     assert told(known) == "learned “Plays chess” (undo: llm memory undo)"
     learns(known, f"REPLACE | {known.id_of('Plays chess')} | Plays chess and go")
-    assert "Undid change 3:\nPlays chess and go → Plays chess\n" in known.run("undo")[1]
-    assert "Undid change 2:\n- Plays chess\n" in known.run("undo")[1]
+    assert "Undid change 3. The undo changed:\nPlays chess and go → Plays chess\n" in known.run("undo")[1]
+    assert "Undid change 2. The undo changed:\n- Plays chess\n" in known.run("undo")[1]
 
 
 def test_two_prompts_that_end_at_once_tell_it_once_and_nothing_has_failed(

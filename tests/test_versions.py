@@ -449,7 +449,7 @@ def test_undo_of_several_names_only_those_of_which_something_was_left(user: User
     add(user, "Likes tea", "Likes jazz")
     user.run("undo")
     said = user.run("undo", "1", "2")[1]
-    assert "Undid change 1:" in said
+    assert "Undid change 1. The undo changed:" in said
     assert "Change 2 is already undone\n" in said
     assert user.versions()[-1][0] == 4
     assert history(user)[-1]["undoes"] == [1]
@@ -481,7 +481,7 @@ def test_undo_never_says_that_an_undone_version_is_kept(user: User) -> None:
     user.run("clear")
     user.run("undo")
     said = user.run("undo", "5", "1")[1]
-    assert "Undid change 5:" in said
+    assert "Undid change 5. The undo changed:" in said
     assert "Change 4 undid it: - Likes figs" in said
     assert "and stays" not in said
 
@@ -493,7 +493,7 @@ def test_what_is_left_of_a_version_is_undone_in_its_turn(user: User) -> None:
     user.run("undo", "1")
     user.run("undo", "2")
     assert user.facts == ["Lives in Rye"]
-    assert "Undid change 1:\n- Lives in Rye\n" in user.run("undo")[1]
+    assert "Undid change 1. The undo changed:\n- Lives in Rye\n" in user.run("undo")[1]
     assert "There is nothing left to undo" in user.run("undo", code=1)[1]
 
 
