@@ -3504,7 +3504,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
             say("All this will be removed for good, also from llm memory history.")
             say(LLM_KEEPS.format(tilde(memory.home.logs)))
         if quoted:
-            again = "Nothing more will be learned from these prompts, which stay there:"
+            again = "These prompts stay in llm's log; nothing more will be learned from them:"
             say("\n  ".join([again if places else "No fact contains it, but these prompts in llm's log do:", *quoted]))
         if not yes:
             click.confirm("Forget it?" if places else "Exclude these prompts from learning?", abort=True, err=True)
