@@ -285,8 +285,9 @@ def test_undo_takes_back_what_was_added_by_hand_also_where_what_the_last_notice_
     told(known)
     known.run("forget", "chess", "--yes")
     known.run("add", "Likes owls")
-    learns(known, "ADD | Interests | Likes pears")
+    learns(known, "ADD | Interests | Plays darts")
     assert "- Likes owls\n" in known.run("undo")[1]
+    assert known.facts == [LEEDS, SHORT, "Plays darts"]
 
 
 def test_undo_after_an_undo_takes_back_what_was_told_before_what_was_not(known: User) -> None:
