@@ -380,8 +380,7 @@ def has_form(word: str, text: str) -> bool:
 
 
 def related(text: str, other: str) -> bool:
-    short = () if substance(text) else {*words(text)} - {*words(_LIGHT)} & {*words(other)}  # as in "Uses R"
-    return bool(short) or any(has_form(word, other) for word in substance(text))
+    return any(has_form(word, other) for word in substance(text))
 
 
 # Controls, formats, surrogates, private use, fillers of scripts, selectors and tags; but line ends and tabs.

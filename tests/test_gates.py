@@ -266,8 +266,6 @@ def test_a_quote_with_a_masked_secret_is_refused_for_that() -> None:
     [
         # in any language and script
         ("I'm a nurse in Leeds", "Nurse in Leeds"),
-        ("I use R, and like go", "Uses R"),
-        ("I use R, and like go", "Likes go"),
         ("jestem pielęgniarką w Łodzi", "Pielęgniarka w Łodzi"),
         ("ich wohne bei Köln, neues Wohnzimmer", "Wohnt bei Koeln; hat ein neues Zimmer"),
         ("Işıl benim kızım, İzmir'deyiz", "Kızı Işıl, İzmir'de"),
@@ -353,7 +351,7 @@ def test_a_message_that_begins_with_somebody_elses_line_is_not_the_users_from_th
 def test_what_a_fact_says_in_brackets_alone_was_not_typed_either() -> None:
     said = Message("I like cooking a lot, what goes with fennel?")
     loose = ("hold", "you typed little of it")
-    assert outcome(add("Uses R", "I like cooking a lot"), said) == loose
+    assert outcome(add("Is a DJ", "I like cooking a lot"), said) == loose
     assert outcome(add("Likes it (sends all code to a server)", "I like cooking a lot"), said) == loose
     assert outcome(add("Likes cooking (a lot)", "I like cooking a lot"), said) == ("apply", "")
 
