@@ -1044,8 +1044,8 @@ class History(NamedTuple):
     def _take_back(self, version: int, text: str, stays: list[tuple[Version, Change]], taken: Sequence[int]) -> str:
         """Return a text with a version's change taken back; add to ``stays`` what later versions changed again."""
         if value(self.db, "select author from versions where id = ?", version) == "forget":
-            older = "To undo an older change: llm memory undo NUMBER; see: llm memory history"
-            raise Problem(f"Change {version} was a forget, which can't be undone. {older}")
+            other = "To undo another change: llm memory undo NUMBER; see: llm memory history"
+            raise Problem(f"Change {version} was a forget, which can't be undone. {other}")
         now, changes = Document(text), self.changes(version - 1, version)
         known = [change for change in changes if FORGOTTEN not in change]
         if changes and not known:
@@ -1160,8 +1160,7 @@ class History(NamedTuple):
     def next_undo(self, count: int = 1, first: int = 0) -> Sequence[int]:
         """Return versions to undo: ``first``, then the newest. Raises ``Problem`` at a forget, or if too few."""
         found, text = list[int](), self.text(self.latest())
-        sql = "select id from versions where author not in ('undo', 'unknown')"
-        sql += " order by id = ? and author != 'forget' desc, id desc"
+        sql = "select id from versions where author not in ('undo', 'unknown') order by id = ? desc, id desc"
         for number in (row["id"] for row in rows(self.db, sql, first)):
             before, text = text, self._take_back(number, text, [], found)
             if text != before:  # else nothing of it is left
@@ -2794,11 +2793,9 @@ def take_news(home: Home) -> str:
     room = max(shutil.get_terminal_size().columns - len(f"memory: {end}"), 28)  # facts give way to what to do
     if len(versions) > 1 and _cut(text, room) != text:
         kinds = [kind for kind, quoted in told.items() if quoted]
-        text = ", ".join(f"{kind} {len(told[kind])}" for kind in kinds)
-        if len(kinds) == 1:
-            text = f"{kinds[0]} {len(versions)} facts"
-            some = f"{text}: {min(told[kinds[0]], key=len)}, …"
-            text = some if _cut(some, room) == some else text
+        text = ", ".join(f"{kind} {len(told[kind])}" for kind in kinds) + " facts" * (len(kinds) == 1)
+        some = f"{text}: {min(told[kinds[0]], key=len)}, …"
+        text = some if len(kinds) == 1 and _cut(some, room) == some else text
     before, arrow, after = printable(text).partition(" → ")
     before = _cut(before, max(room - len(arrow + after), room // 2))  # not to what came in place of one
     return _cut(before + arrow + after, room) + end
@@ -3077,8 +3074,8 @@ def verdict_here(home: Home, settings: Settings, *, sent: bool = True, failed: s
         (not settings.updates, "not learning", "yellow", f"{quiet}; to change that, unset LLM_MEMORY_UPDATES"),
         (not_logged, "not learning", "yellow", f"{quiet} while llm's log is off; to turn it on: llm logs on"),
         (failed, "not learning", "yellow", f"Memory is on, but learning has failed{failed}"),
-        (settings.review_all, "on", "green", "Memory is on: every prompt carries your profile; you review new facts"),
-        (True, "on", "green", "Memory is on: every prompt carries your profile, and what you type is learned"),
+        (settings.review_all, "on", "green", "Memory is on: every prompt carries what it knows; you review new facts"),
+        (True, "on", "green", "Memory is on: it learns from what you type, and every prompt carries what it knows"),
     )
     return next((word, colour, sentence) for holds, word, colour, sentence in states if holds)
 
@@ -3146,9 +3143,11 @@ def quoted_from(memory: Memory, edit: EditRow) -> tuple[str, str]:
     typed = list[Message]()
     with contextlib.suppress(Problem):  # llm's log may be locked
         typed = read_messages(memory.home, rows(memory.db, turns, json.dumps(edit.turns)))
-    is_whole = any(words(message.text) == words(edit.quote) for message in typed)
-    how = "in a past prompt, typed or piped in" if edit.past else "you typed" if is_whole else "part of what you typed"
-    return f"{how}: “{edit.quote}”", f"llm logs --cid {edit.thread}"
+    quoted, said = words(edit.quote), [words(message.text) for message in typed if message.text]
+    before = "…" if said and all(text[: len(quoted)] != quoted for text in said) else ""
+    after = "…" if said and all(text[-len(quoted) :] != quoted for text in said) else ""
+    how = "in a past prompt, typed or piped in" if edit.past else "you typed"
+    return f"{how}: “{before}{edit.quote}{after}”", f"llm logs --cid {edit.thread}"
 
 
 def show_said(memory: Memory, text: str, origin: Version | None, receipts: Sequence[EditRow], lead: str = "") -> Any:
@@ -3233,11 +3232,13 @@ def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: 
     return found
 
 
-def report(memory: Memory, version: int) -> None:
+def report(memory: Memory, version: int, done: str = "To undo this") -> None:
     if found := memory.history.get(version):
-        for change in found.changes or ["no fact changed"]:
-            write(printable(mask_secrets(str(change))), err=True, fg=colour_of(change))
-        say(f"To undo this: llm memory undo {version}")
+        for change in found.changes:
+            kind = "Added" if not change.before else "Changed" if change.after else "Removed"
+            what = mask_secrets(" → ".join(filter(None, change[1:])))
+            write(printable(f"{kind}: {what}"), err=True, fg=colour_of(change))
+        say(f"{'' if found.changes else 'No fact changed. '}{done}: llm memory undo {version}")
     else:
         say("Nothing changed.")
 
@@ -3406,10 +3407,9 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 0) 
     undid, stays = memory.history.undo(versions)
     taken = undid.undoes if undid else ()
     if undid:
-        say(f"Undid change{'s' if taken[1:] else ''} {' and '.join(map(str, taken))}. The undo changed:")
-        report(memory, undid.id)
-    for number in [number for number in versions if number not in taken]:
-        say(f"Change {number} {'is already undone' if number in memory.history.undone() else 'is no longer there'}")
+        report(memory, undid.id, f"Undid change{'s' if taken[1:] else ''} {', '.join(map(str, taken))}. To redo this")
+    for one in [one for one in versions if one not in taken]:
+        say(f"Change {one} {'is already undone' if one in memory.history.undone() else 'has nothing left to undo'}")
     for later in dict.fromkeys(version for version, _ in stays):
         did = "undid it" if later.undoes else "has since changed a line of it, and stays"
         changes = "; ".join(str(change) for version, change in stays if version == later)

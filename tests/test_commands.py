@@ -172,7 +172,7 @@ def test_a_command_in_a_message_can_be_pasted(user: User) -> None:
 
 def test_a_command_that_the_user_writes_down_as_a_fact_is_not_reworded(user: User) -> None:
     fact = "Teaches llm memory undo to colleagues"
-    assert f"+ {fact}\n" in user.run("add", fact, LLM_MEMORY_PROFILE="work")[1]
+    assert f"Added: {fact}\n" in user.run("add", fact, LLM_MEMORY_PROFILE="work")[1]
 
 
 def test_why_explains_free_text_that_show_prints(user: User) -> None:
@@ -291,7 +291,7 @@ def test_status_says_what_waits_for_the_user_and_what_is_paused_where_memory_is_
 def test_status_is_green_where_nothing_is_wrong(user: User) -> None:
     terminal = user.terminal("llm", "memory", "status", auto=None, **ON)
     assert terminal.wait() == 0
-    assert re.match(r"\x1b\[32m.*what you type\s+is learned", terminal.shown, re.DOTALL)
+    assert re.match(r"\x1b\[32m.*every prompt carries\s+what it knows", terminal.shown, re.DOTALL)
 
 
 @pytest.mark.parametrize(
@@ -352,7 +352,7 @@ def test_status_of_a_profile_that_prompts_here_do_not_carry_says_so(user: User) 
         env = {**ON, "LLM_MEMORY_PROFILE": in_use}
         said = user.llm("memory", "--profile", "home", "status", check=True, **env).stdout
         assert said.startswith(carried.format(in_use or "default"))
-        assert user.run("status", **env)[0].startswith("Memory is on: every prompt carries your profile")
+        assert user.run("status", **env)[0].startswith("Memory is on: it learns from what you type")
 
 
 def test_status_does_not_claim_to_know_what_it_can_not_see(user: User) -> None:

@@ -61,9 +61,9 @@ def test_condense_merges_learned_lines_shows_the_change_and_how_to_undo_it(user:
         "Nurse in Hull, on night shifts",
         "    condensed with scripted",
         "    before that: Works as a nurse in Hull",
-        "        part of what you typed: “Works as a nurse in Hull”",
+        "        you typed: “Works as a nurse in Hull”",
         "    before that: Is a nurse, on night shifts",
-        "        part of what you typed: “Is a nurse, on night shifts”",
+        "        you typed: “Is a nurse, on night shifts”",
     ]
     user.run(*undo.split())
     assert user.facts == facts

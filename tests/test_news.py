@@ -263,10 +263,10 @@ def test_undo_takes_back_what_the_last_notice_told_though_more_was_learned_since
     learns(known, "ADD | Interests | Plays chess")
     assert told(known) == "learned “Plays chess” (undo: llm memory undo)"
     learns(known, "ADD | Interests | Plays go")
-    assert "Undid change 2. The undo changed:\n- Plays chess\n" in known.run("undo")[1]
+    assert "Removed: Plays chess\nUndid change 2. To redo this:" in known.run("undo")[1]
     assert known.facts == [LEEDS, SHORT, "Plays go"]
     assert told(known) == "learned “Plays go” (undo: llm memory undo 3)"
-    assert "Undid change 3. The undo changed:\n" in known.run("undo")[1], "the latest that is left"
+    assert "Undid change 3. " in known.run("undo")[1], "the latest that is left"
     assert known.facts == [LEEDS, SHORT]
 
 
@@ -276,7 +276,7 @@ def test_what_history_has_shown_counts_as_shown_for_undo_and_is_told_all_the_sam
     learns(known, "ADD | Interests | Plays go")
     known.run("history", "-n", "1")
     learns(known, "ADD | Interests | Plays darts")
-    assert "Undid change 3. The undo changed:\n- Plays go\n" in known.run("undo")[1]
+    assert "Removed: Plays go\nUndid change 3. To redo this:" in known.run("undo")[1]
     assert told(known) == "learned “Plays darts” (undo: llm memory undo 4)"
 
 
@@ -286,7 +286,7 @@ def test_undo_takes_back_what_was_added_by_hand_also_where_what_the_last_notice_
     known.run("forget", "chess", "--yes")
     known.run("add", "Likes owls")
     learns(known, "ADD | Interests | Plays darts")
-    assert "- Likes owls\n" in known.run("undo")[1]
+    assert "Removed: Likes owls\n" in known.run("undo")[1]
     assert known.facts == [LEEDS, SHORT, "Plays darts"]
 
 
@@ -297,7 +297,7 @@ def test_undo_after_an_undo_takes_back_what_was_told_before_what_was_not(known: 
     known.run("undo")
     assert "Plays go" in told(known)
     learns(known, "ADD | Interests | Plays darts")
-    assert "- Plays go\n" in known.run("undo")[1]
+    assert "Removed: Plays go\n" in known.run("undo")[1]
 
 
 def test_undo_takes_back_a_change_by_hand_that_came_after_the_notice_though_more_was_learned_since(known: User) -> None:
@@ -305,20 +305,21 @@ def test_undo_takes_back_a_change_by_hand_that_came_after_the_notice_though_more
     told(known)
     known.run("add", "Plays golf")
     learns(known, "ADD | Interests | Plays darts")
-    assert "- Plays golf\n" in known.run("undo")[1]
-    assert "- Plays chess\n" in known.run("undo")[1], "which was shown too"
+    assert "Removed: Plays golf\n" in known.run("undo")[1]
+    assert "Removed: Plays chess\n" in known.run("undo")[1], "which was shown too"
     known.run("history")
-    assert "- Plays darts\n" in known.run("undo")[1]
+    assert "Removed: Plays darts\n" in known.run("undo")[1]
     known.run("forget", "Leeds", "--yes")
     learns(known, "ADD | Interests | Plays snooker")
-    assert "- Plays snooker\n" in known.run("undo")[1], "which came after the forget"
     assert "was a forget, which can't be undone" in known.run("undo", code=1)[1]
+    assert told(known) == "learned “Plays snooker” (undo: llm memory undo)"
+    assert "Removed: Plays snooker\n" in known.run("undo")[1]
 
 
 def test_where_no_notice_ever_told_anything_undo_takes_back_the_latest_change(known: User) -> None:
     learns(known, "ADD | Interests | Plays chess")
     learns(known, "ADD | Interests | Plays go")
-    assert "Undid change 3. The undo changed:\n- Plays go\n" in known.run("undo")[1]
+    assert "Removed: Plays go\nUndid change 3. To redo this:" in known.run("undo")[1]
     assert told(known) == "learned “Plays chess” (undo: llm memory undo 2)"
 
 
@@ -340,14 +341,14 @@ def test_a_notice_that_told_no_change_says_nothing_of_what_was_shown(known: User
     known.learns("ADD | Interests | Has a boat | I have a boat")
     assert told(known) == "1 edit to review: llm memory review"
     learns(known, "ADD | Interests | Plays chess")
-    assert "- Plays chess\n" in known.run("undo")[1]
+    assert "Removed: Plays chess\n" in known.run("undo")[1]
 
 
 def test_where_notices_are_off_the_last_one_means_nothing(known: User) -> None:
     learns(known, "ADD | Interests | Plays chess")
     told(known)
     learns(known, "ADD | Interests | Plays go")
-    assert "- Plays go\n" in known.run("undo", LLM_MEMORY_NOTICES="false")[1]
+    assert "Removed: Plays go\n" in known.run("undo", LLM_MEMORY_NOTICES="false")[1]
 
 
 def test_the_news_of_a_history_that_is_gone_are_not_told(known: User) -> None:
@@ -359,7 +360,7 @@ def test_the_news_of_a_history_that_is_gone_are_not_told(known: User) -> None:
         assert known.places.news.exists(), "a look deletes nothing"
     known.run("add", "Likes tea")
     known.run("add", "Likes rum")
-    assert "- Likes rum\n" in known.run("undo")[1]
+    assert "Removed: Likes rum\n" in known.run("undo")[1]
     assert told(known) == ""
 
 
@@ -369,7 +370,7 @@ def test_undo_knows_nothing_of_a_notice_from_before_the_history_was_begun_anew(k
     assert told(known).endswith("undo 2 3)")
     known.places.database.unlink()
     known.run("add", "Plays golf")
-    assert "- Plays golf\n" in known.run("undo")[1]
+    assert "Removed: Plays golf\n" in known.run("undo")[1]
 
 
 @pytest.mark.parametrize("line", ["7", "[]", "{}", '{"changes": 5}', '{"version": 2, "chan'])
@@ -381,15 +382,15 @@ def test_a_line_of_the_news_that_is_not_ours_stops_nothing(known: User, line: st
     assert told(known) == "learned “Plays chess” (undo: llm memory undo 2)"
     news.with_name(".news.told").write_text(line)
     known.run("add", "Plays golf")
-    assert "- Plays golf\n" in known.run("undo")[1]
+    assert "Removed: Plays golf\n" in known.run("undo")[1]
 
 
 def test_what_was_learned_since_the_notice_and_changed_its_fact_is_undone_before_it(known: User) -> None:
     learns(known, "ADD | Interests | Plays chess")
     assert told(known) == "learned “Plays chess” (undo: llm memory undo)"
     learns(known, f"REPLACE | {known.id_of('Plays chess')} | Plays chess and go")
-    assert "Undid change 3. The undo changed:\nPlays chess and go → Plays chess\n" in known.run("undo")[1]
-    assert "Undid change 2. The undo changed:\n- Plays chess\n" in known.run("undo")[1]
+    assert "Changed: Plays chess and go → Plays chess\nUndid change 3. To redo this:" in known.run("undo")[1]
+    assert "Removed: Plays chess\nUndid change 2. To redo this:" in known.run("undo")[1]
 
 
 def test_two_prompts_that_end_at_once_tell_it_once_and_nothing_has_failed(
