@@ -3143,9 +3143,9 @@ def quoted_from(memory: Memory, edit: EditRow) -> tuple[str, str]:
     typed = list[Message]()
     with contextlib.suppress(Problem):  # llm's log may be locked
         typed = read_messages(memory.home, rows(memory.db, turns, json.dumps(edit.turns)))
-    quoted, said = words(edit.quote), [words(message.text) for message in typed if message.text]
-    before = "…" if said and all(text[: len(quoted)] != quoted for text in said) else ""
-    after = "…" if said and all(text[-len(quoted) :] != quoted for text in said) else ""
+    said, parts = [words(message.text) for message in typed if message.text], [*map(words, edit.quote.split("…"))]
+    before = "…" if said and all(text[: len(parts[0])] != parts[0] for text in said) else ""
+    after = "…" if said and all(text[-len(parts[-1]) :] != parts[-1] for text in said) else ""
     how = "in a past prompt, typed or piped in" if edit.past else "you typed"
     return f"{how}: “{before}{edit.quote}{after}”", f"llm logs --cid {edit.thread}"
 
