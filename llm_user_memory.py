@@ -1168,7 +1168,7 @@ class History(NamedTuple):
             if len(found) == count:
                 return found
         left = f"Only {counted(len(found), 'change')} can be undone" if found else "There is nothing left to undo"
-        raise Problem(f"{left}; see: llm memory history")
+        raise Problem(f"{left}; to get a change back, see: llm memory history")
 
     def periods(self, fact: str) -> Sequence[tuple[int, int | None]]:
         """Return the versions with which a fact came and left (``None``: it is there), oldest first."""
@@ -2229,8 +2229,7 @@ def forget(memory: Memory, says: Callable[[str], bool]) -> None:
 
     def record(_: int) -> None:
         typed = find_said(memory, says)[1]  # in the file as it was
-        learned = [turn for edit in edits_where(memory, _SAID_EDITS) for turn in edit.turns]
-        for id in {*typed, *learned}:
+        for id in {*typed, *(turn for edit in edits_where(memory, _SAID_EDITS) for turn in edit.turns)}:
             db.execute("insert into turns (id, state) values (?, '') on conflict do nothing", [id])
             db.execute("update turns set state = 'forgotten', why = '' where id = ?", [id])
         for sql in _FORGET.split(";"):
@@ -2793,7 +2792,8 @@ def take_news(home: Home) -> str:
     room = max(shutil.get_terminal_size().columns - len(f"memory: {end}"), 28)  # facts give way to what to do
     if len(versions) > 1 and _cut(text, room) != text:
         kinds = [kind for kind, quoted in told.items() if quoted]
-        text = ", ".join(f"{kind} {len(told[kind])}" for kind in kinds) + " facts" * (len(kinds) == 1)
+        first = f"{kinds[0]} {counted(len(told[kinds[0]]), 'fact')}"
+        text = ", ".join([first, *(f"{kind} {len(told[kind])}" for kind in kinds[1:])])
         some = f"{text}: {min(told[kinds[0]], key=len)}, …"
         text = some if len(kinds) == 1 and _cut(some, room) == some else text
     before, arrow, after = printable(text).partition(" → ")
@@ -3074,8 +3074,8 @@ def verdict_here(home: Home, settings: Settings, *, sent: bool = True, failed: s
         (not settings.updates, "not learning", "yellow", f"{quiet}; to change that, unset LLM_MEMORY_UPDATES"),
         (not_logged, "not learning", "yellow", f"{quiet} while llm's log is off; to turn it on: llm logs on"),
         (failed, "not learning", "yellow", f"Memory is on, but learning has failed{failed}"),
-        (settings.review_all, "on", "green", "Memory is on: every prompt carries what it knows; you review new facts"),
-        (True, "on", "green", "Memory is on: it learns from what you type, and every prompt carries what it knows"),
+        (settings.review_all, "on", "green", "Memory is on: it tells models what it knows; you review new facts"),
+        (True, "on", "green", "Memory is on: it learns from what you type, and tells models what it knows"),
     )
     return next((word, colour, sentence) for holds, word, colour, sentence in states if holds)
 
@@ -3100,7 +3100,7 @@ def memory_show(settings: Settings, ids: bool) -> Any:
                     now = "try again in a few seconds" if settings.interval <= 30 else "to learn now: llm memory update"
                     why = f"Nothing is remembered. Learning from {counted(waiting, 'message')}; {now}"
                 elif last and any(one.before and FORGOTTEN not in one for one in last.changes):
-                    why = f"Empty since {local_date(last.at, TO_THE_MINUTE)}. To undo that: llm memory undo {last.id}"
+                    why = f"Empty since {local_date(last.at, TO_THE_MINUTE)}. To get it back: llm memory undo {last.id}"
                 elif to_review := len(waiting_edits(memory)):
                     why = f"Nothing is remembered; {counted(to_review, 'edit')} to review: llm memory review"
             say("" if near_name(home) else for_profile(why, home.name))  # that is said already
@@ -3143,9 +3143,10 @@ def quoted_from(memory: Memory, edit: EditRow) -> tuple[str, str]:
     typed = list[Message]()
     with contextlib.suppress(Problem):  # llm's log may be locked
         typed = read_messages(memory.home, rows(memory.db, turns, json.dumps(edit.turns)))
-    said, parts = [words(message.text) for message in typed if message.text], [*map(words, edit.quote.split("…"))]
-    before = "…" if said and all(text[: len(parts[0])] != parts[0] for text in said) else ""
-    after = "…" if said and all(text[-len(parts[-1]) :] != parts[-1] for text in said) else ""
+    said = [folded(message.text).strip(" .!") for message in typed if message.text]
+    parts = [folded(part).strip(" .!") for part in edit.quote.split("…")]
+    before = "" if not said or any(text.startswith(parts[0]) for text in said) else "…"
+    after = "" if not said or any(text.endswith(parts[-1]) for text in said) else "…"
     how = "in a past prompt, typed or piped in" if edit.past else "you typed"
     return f"{how}: “{before}{edit.quote}{after}”", f"llm logs --cid {edit.thread}"
 
@@ -3177,8 +3178,7 @@ def memory_why(text: str, refused: bool) -> Any:
     found: list[dict[str, Any]] = []
     for home in each_in_use():
         with open_memory(home, looking=True) as memory:
-            facts = dict.fromkeys(fact for _, fact, _ in Document(read_profile(memory.home.profile)).sayings)
-            for fact in facts:
+            for fact in dict.fromkeys(fact for _, fact, _ in Document(read_profile(memory.home.profile)).sayings):
                 if not refused and re.search(r"\w", fact) and folded(text) in folded(fact):
                     said, *before = wordings(memory, fact)
                     shown = {"profile": home.name, **show_said(memory, *said)}
@@ -3407,7 +3407,8 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 0) 
     undid, stays = memory.history.undo(versions)
     taken = undid.undoes if undid else ()
     if undid:
-        report(memory, undid.id, f"Undid change{'s' if taken[1:] else ''} {', '.join(map(str, taken))}. To redo this")
+        what, them = ("changes", "them") if taken[1:] else ("change", "it")
+        report(memory, undid.id, f"Undid {what} {', '.join(map(str, taken))}. To get {them} back")
     for one in [one for one in versions if one not in taken]:
         say(f"Change {one} {'is already undone' if one in memory.history.undone() else 'has nothing left to undo'}")
     for later in dict.fromkeys(version for version, _ in stays):
@@ -3421,7 +3422,7 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 0) 
 def memory_undo(versions: tuple[int, ...]) -> None:
     """Take back the last change shown, or the one with this NUMBER
 
-    Run it again for the one before; those not shown yet come last. To redo a change, name the NUMBER of its undo.
+    Run it again for the one before; those not shown yet come last. To get a change back, name the NUMBER of its undo.
     """
     with open_memory(looking=True) as memory:
         undo_versions(memory, versions)
@@ -3503,7 +3504,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
             say("All this will be removed for good, also from llm memory history.")
             say(LLM_KEEPS.format(tilde(memory.home.logs)))
         if quoted:
-            again = "These prompts stay in llm's log; nothing more will be learned from them:"
+            again = "Nothing more will be learned from these prompts, which stay in llm's log:"
             say("\n  ".join([again if places else "No fact contains it, but these prompts in llm's log do:", *quoted]))
         if not yes:
             click.confirm("Forget it?" if places else "Exclude these prompts from learning?", abort=True, err=True)
@@ -3640,7 +3641,7 @@ def learn_past(learner: Learner, model: str, messages: Sequence[Message]) -> Non
 @click.option("--since", metavar="DATE-OR-AGE", help="Only prompts since: 2026-11-01, '3 weeks ago'")
 @click.option("--until", metavar="DATE-OR-AGE", help="Only prompts up to: 2026-11-30, yesterday")
 @click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="Only the N newest prompts")
-@click.option("--cid", "--conversation", "thread", metavar="ID", help="All of this conversation, even what you hid")
+@click.option("--cid", "--conversation", "thread", metavar="ID", help="This conversation, even prompts after a space")
 @click.option("-m", "--model", default="", help="The model to learn with")
 @click.option("--dry-run", is_flag=True, help="Only show how much there is to read")
 def memory_learn(settings: Settings, /, files: Any, model: str, dry_run: bool, yes: bool, **which: Any) -> None:

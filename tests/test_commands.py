@@ -57,7 +57,7 @@ def test_show_says_on_a_first_day_what_is_going_on_and_what_to_do(user: User) ->
     out, said = user.run("show", **ON)
     assert (out, "llm memory undo" in said) == ("", True)
     user.has_to_review(Edit("ADD", "Interests", "Likes tea", "recommend tea"))
-    assert "To undo that: llm memory undo 2" in user.run("show", **ON)[1]
+    assert "To get it back: llm memory undo 2" in user.run("show", **ON)[1]
     user.run("undo")
     assert SAID in user.run("show", **ON)[0]
     user.run("load", "-", stdin="# Me\n")
@@ -291,7 +291,7 @@ def test_status_says_what_waits_for_the_user_and_what_is_paused_where_memory_is_
 def test_status_is_green_where_nothing_is_wrong(user: User) -> None:
     terminal = user.terminal("llm", "memory", "status", auto=None, **ON)
     assert terminal.wait() == 0
-    assert re.match(r"\x1b\[32m.*every prompt carries\s+what it knows", terminal.shown, re.DOTALL)
+    assert re.match(r"\x1b\[32m.*tells models what\s+it knows", terminal.shown, re.DOTALL)
 
 
 @pytest.mark.parametrize(

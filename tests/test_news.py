@@ -112,7 +112,7 @@ def test_a_line_of_news_that_a_full_disk_has_cut_short_hides_no_other(known: Use
 def test_where_several_kinds_of_change_do_not_fit_they_are_counted(known: User) -> None:
     added = ["ADD | Interests | Plays chess", "ADD | Interests | Plays go"]
     learns(known, f"REPLACE | {known.id_of(LEEDS)} | Lives in York", *added, said="I live in York, play chess and go")
-    assert told(known, 60) == "changed 1, learned 2 (undo: llm memory undo)"
+    assert told(known, 60) == "changed 1 fact, learned 2 (undo: llm memory undo)"
 
 
 def test_where_not_all_facts_fit_it_says_that_there_are_more(known: User) -> None:
@@ -263,7 +263,7 @@ def test_undo_takes_back_what_the_last_notice_told_though_more_was_learned_since
     learns(known, "ADD | Interests | Plays chess")
     assert told(known) == "learned “Plays chess” (undo: llm memory undo)"
     learns(known, "ADD | Interests | Plays go")
-    assert "Removed: Plays chess\nUndid change 2. To redo this:" in known.run("undo")[1]
+    assert "Removed: Plays chess\nUndid change 2. To get it back:" in known.run("undo")[1]
     assert known.facts == [LEEDS, SHORT, "Plays go"]
     assert told(known) == "learned “Plays go” (undo: llm memory undo 3)"
     assert "Undid change 3. " in known.run("undo")[1], "the latest that is left"
@@ -276,7 +276,7 @@ def test_what_history_has_shown_counts_as_shown_for_undo_and_is_told_all_the_sam
     learns(known, "ADD | Interests | Plays go")
     known.run("history", "-n", "1")
     learns(known, "ADD | Interests | Plays darts")
-    assert "Removed: Plays go\nUndid change 3. To redo this:" in known.run("undo")[1]
+    assert "Removed: Plays go\nUndid change 3. To get it back:" in known.run("undo")[1]
     assert told(known) == "learned “Plays darts” (undo: llm memory undo 4)"
 
 
@@ -319,7 +319,7 @@ def test_undo_takes_back_a_change_by_hand_that_came_after_the_notice_though_more
 def test_where_no_notice_ever_told_anything_undo_takes_back_the_latest_change(known: User) -> None:
     learns(known, "ADD | Interests | Plays chess")
     learns(known, "ADD | Interests | Plays go")
-    assert "Removed: Plays go\nUndid change 3. To redo this:" in known.run("undo")[1]
+    assert "Removed: Plays go\nUndid change 3. To get it back:" in known.run("undo")[1]
     assert told(known) == "learned “Plays chess” (undo: llm memory undo 2)"
 
 
@@ -389,8 +389,8 @@ def test_what_was_learned_since_the_notice_and_changed_its_fact_is_undone_before
     learns(known, "ADD | Interests | Plays chess")
     assert told(known) == "learned “Plays chess” (undo: llm memory undo)"
     learns(known, f"REPLACE | {known.id_of('Plays chess')} | Plays chess and go")
-    assert "Changed: Plays chess and go → Plays chess\nUndid change 3. To redo this:" in known.run("undo")[1]
-    assert "Removed: Plays chess\nUndid change 2. To redo this:" in known.run("undo")[1]
+    assert "Changed: Plays chess and go → Plays chess\nUndid change 3. To get it back:" in known.run("undo")[1]
+    assert "Removed: Plays chess\nUndid change 2. To get it back:" in known.run("undo")[1]
 
 
 def test_two_prompts_that_end_at_once_tell_it_once_and_nothing_has_failed(
