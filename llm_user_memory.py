@@ -1044,7 +1044,7 @@ class History(NamedTuple):
     def _take_back(self, version: int, text: str, stays: list[tuple[Version, Change]], taken: Sequence[int]) -> str:
         """Return a text with a version's change taken back; add to ``stays`` what later versions changed again."""
         if value(self.db, "select author from versions where id = ?", version) == "forget":
-            other = "To undo another change: llm memory undo NUMBER; see: llm memory history"
+            other = "To undo any other change: llm memory undo NUMBER; see: llm memory history"
             raise Problem(f"Change {version} was a forget, which can't be undone. {other}")
         now, changes = Document(text), self.changes(version - 1, version)
         known = [change for change in changes if FORGOTTEN not in change]
@@ -1168,7 +1168,7 @@ class History(NamedTuple):
             if len(found) == count:
                 return found
         left = f"Only {counted(len(found), 'change')} can be undone" if found else "There is nothing left to undo"
-        raise Problem(f"{left}; to get a change back, see: llm memory history")
+        raise Problem(f"{left}; to undo an undo, see: llm memory history")
 
     def periods(self, fact: str) -> Sequence[tuple[int, int | None]]:
         """Return the versions with which a fact came and left (``None``: it is there), oldest first."""
@@ -3407,8 +3407,8 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 0) 
     undid, stays = memory.history.undo(versions)
     taken = undid.undoes if undid else ()
     if undid:
-        what, them = ("changes", "them") if taken[1:] else ("change", "it")
-        report(memory, undid.id, f"Undid {what} {', '.join(map(str, taken))}. To get {them} back")
+        changes = f"change{'s' if taken[1:] else ''} {', '.join(map(str, taken))}"
+        report(memory, undid.id, f"Undid {changes}. To undo the undo")
     for one in [one for one in versions if one not in taken]:
         say(f"Change {one} {'is already undone' if one in memory.history.undone() else 'has nothing left to undo'}")
     for later in dict.fromkeys(version for version, _ in stays):
@@ -3422,7 +3422,7 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 0) 
 def memory_undo(versions: tuple[int, ...]) -> None:
     """Take back the last change shown, or the one with this NUMBER
 
-    Run it again for the one before; those not shown yet come last. To get a change back, name the NUMBER of its undo.
+    Run it again for the one before; those not shown yet come last. To undo an undo, name its NUMBER.
     """
     with open_memory(looking=True) as memory:
         undo_versions(memory, versions)

@@ -263,7 +263,7 @@ def test_undo_takes_back_what_the_last_notice_told_though_more_was_learned_since
     learns(known, "ADD | Interests | Plays chess")
     assert told(known) == "learned “Plays chess” (undo: llm memory undo)"
     learns(known, "ADD | Interests | Plays go")
-    assert "Removed: Plays chess\nUndid change 2. To get it back:" in known.run("undo")[1]
+    assert "Removed: Plays chess\nUndid change 2. To undo the undo:" in known.run("undo")[1]
     assert known.facts == [LEEDS, SHORT, "Plays go"]
     assert told(known) == "learned “Plays go” (undo: llm memory undo 3)"
     assert "Undid change 3. " in known.run("undo")[1], "the latest that is left"
@@ -276,7 +276,7 @@ def test_what_history_has_shown_counts_as_shown_for_undo_and_is_told_all_the_sam
     learns(known, "ADD | Interests | Plays go")
     known.run("history", "-n", "1")
     learns(known, "ADD | Interests | Plays darts")
-    assert "Removed: Plays go\nUndid change 3. To get it back:" in known.run("undo")[1]
+    assert "Removed: Plays go\nUndid change 3. To undo the undo:" in known.run("undo")[1]
     assert told(known) == "learned “Plays darts” (undo: llm memory undo 4)"
 
 
@@ -319,7 +319,7 @@ def test_undo_takes_back_a_change_by_hand_that_came_after_the_notice_though_more
 def test_where_no_notice_ever_told_anything_undo_takes_back_the_latest_change(known: User) -> None:
     learns(known, "ADD | Interests | Plays chess")
     learns(known, "ADD | Interests | Plays go")
-    assert "Removed: Plays go\nUndid change 3. To get it back:" in known.run("undo")[1]
+    assert "Removed: Plays go\nUndid change 3. To undo the undo:" in known.run("undo")[1]
     assert told(known) == "learned “Plays chess” (undo: llm memory undo 2)"
 
 
@@ -389,8 +389,8 @@ def test_what_was_learned_since_the_notice_and_changed_its_fact_is_undone_before
     learns(known, "ADD | Interests | Plays chess")
     assert told(known) == "learned “Plays chess” (undo: llm memory undo)"
     learns(known, f"REPLACE | {known.id_of('Plays chess')} | Plays chess and go")
-    assert "Changed: Plays chess and go → Plays chess\nUndid change 3. To get it back:" in known.run("undo")[1]
-    assert "Removed: Plays chess\nUndid change 2. To get it back:" in known.run("undo")[1]
+    assert "Changed: Plays chess and go → Plays chess\nUndid change 3. To undo the undo:" in known.run("undo")[1]
+    assert "Removed: Plays chess\nUndid change 2. To undo the undo:" in known.run("undo")[1]
 
 
 def test_two_prompts_that_end_at_once_tell_it_once_and_nothing_has_failed(

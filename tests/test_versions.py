@@ -163,7 +163,7 @@ def test_diff_is_coloured_at_a_terminal(user: User) -> None:
 def test_undo_takes_the_last_change_back_then_the_one_before_until_nothing_is_left(user: User) -> None:
     assert (
         user.run("undo", code=1)[1]
-        == "Error: There is nothing left to undo; to get a change back, see: llm memory history\n"
+        == "Error: There is nothing left to undo; to undo an undo, see: llm memory history\n"
     )
     load(user, PROFILE)
     user.has_learned("Has a dog", "I have a dog")
@@ -178,7 +178,7 @@ def test_undo_takes_the_last_change_back_then_the_one_before_until_nothing_is_le
     for facts in expected:
         user.run("undo")
         assert user.facts == facts
-    assert "There is nothing left to undo; to get a change back, see: llm memory history" in user.run("undo", code=1)[1]
+    assert "There is nothing left to undo; to undo an undo, see: llm memory history" in user.run("undo", code=1)[1]
     assert user.authors == ["load", "worker", "outside", "clear", *["undo"] * 4]
 
 
@@ -191,7 +191,7 @@ def test_undo_says_what_it_changed_and_the_command_it_names_brings_that_back(use
         assert "Keeps bees" in said
         assert [fact for fact in user.facts if fact in PROFILE] == ["Lives in Leeds", "Likes short answers"]
         assert sorted(fact for fact in user.facts if fact not in PROFILE) == facts
-        (undo,) = re.findall(r"To get it back: llm memory (undo[ \d]*)", said)
+        (undo,) = re.findall(r"To undo the undo: llm memory (undo[ \d]*)", said)
         said = user.run(*undo.split())[1]
 
 
@@ -289,7 +289,7 @@ def test_undo_brings_back_no_line_that_was_forgotten(user: User) -> None:
     user.run("forget", "short", "--yes")
     said = user.run("undo", code=1)[1]
     assert (
-        "Change 4 was a forget, which can't be undone. To undo another change: llm memory undo NUMBER; see: llm memory history"
+        "Change 4 was a forget, which can't be undone. To undo any other change: llm memory undo NUMBER; see: llm memory history"
         in said
     )
     assert "Change 4 was a forget" in user.run("undo", "4", code=1)[1]
