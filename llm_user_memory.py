@@ -267,9 +267,8 @@ def read_own(path: pathlib.Path, most: int = 100_000_000) -> str | None:
 
 def append_line(path: pathlib.Path, line: str | Mapping[str, object]) -> None:
     """Append a line, or an entry as JSON, in one write, so that several calls may do this at once."""
-    text = line if isinstance(line, str) else json.dumps(line)
     with open(open_own(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY), "wb", buffering=0) as file:
-        file.write(f"{text}\n".encode())
+        file.write(f"{line if isinstance(line, str) else json.dumps(line)}\n".encode())
 
 
 def write_private(path: pathlib.Path, content: bytes) -> None:
@@ -1284,8 +1283,7 @@ def parse_reply(reply: str) -> list[Edit] | None:
             continue
         target = fields[0] if action == "ADD" else fields[0].strip("[]`* ").casefold()
         fact = "" if action == "REMOVE" else re.sub(r"^(?:[-*+•]\s+)+", "", fields[1])
-        quote = " | ".join(fields[before_quote:]).strip(" \"'`“”„‘’«»")
-        edits.append(Edit(action, target, fact, quote))
+        edits.append(Edit(action, target, fact, " | ".join(fields[before_quote:]).strip(" \"'`“”„‘’«»")))
     return list(dict.fromkeys(edits))[:200] if edits or declined else None
 
 
@@ -1912,8 +1910,7 @@ class Learner(NamedTuple):
         known = value(memory.db, taken_back)
         seen, by_hand, budget = Document(read_profile(memory.home.profile)), frozenset[str](), self.settings.budget
         if past:  # show the model what waits already, so that it is not proposed twice
-            found = "state = 'waiting' and past and action = 'ADD' order by id desc limit 200"
-            for edit in edits_where(memory, found):
+            for edit in edits_where(memory, "state = 'waiting' and past and action = 'ADD' order by id desc limit 200"):
                 seen = seen.add(edit.section, edit.fact)
             budget = sys.maxsize
         if condensing:
@@ -2063,7 +2060,6 @@ def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, versio
     """Keep judged edits: as receipts, as questions for the user (all that is ``past``, each once), or as refused."""
     db, answered = memory.db, "('waiting', 'dropped', 'applied')" if past else "('waiting')"
     is_known = f"select 1 from edits where action = ? and before = ? and fact = ? and state in {answered}"
-    waiting = "select count(*) from edits where state = 'waiting' and not past"
     for edit, outcome, reason, messages, item in verdicts:
         first = messages[0] if messages else Message("")  # a tool may name none
         row = {"at": memory.now().isoformat(), "model": model, "past": int(past), "reason": reason}
@@ -2078,7 +2074,7 @@ def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, versio
         elif outcome == "apply" and not past:
             db["edits"].insert(row | {"state": "applied", "version": version})
         elif not value(db, is_known, edit.action, row["before"], edit.fact):
-            if past or value(db, waiting) < MOST_WAITING:
+            if past or value(db, "select count(*) from edits where state = 'waiting' and not past") < MOST_WAITING:
                 found_in = first.thread_id if NOTES in first.turn_id else "your past conversations"
                 db["edits"].insert(row | {"state": "waiting", "reason": reason or f"it was found in {found_in}"})
             else:  # reported by `status`
@@ -3108,6 +3104,8 @@ def memory_show(settings: Settings, ids: bool) -> Any:
         marks = {item.line: f"[{id}] " for id, item in document.ids.items()} if ids else {}
         for at, line in enumerate(document.lines):
             write(marks.get(at, "") + line.removesuffix("\n"), bold=bool(re.match(HEADING, line)))
+        with contextlib.suppress(Problem, OSError, sqlite3.Error), Memory(home, patience=1, create=False) as memory:
+            set_state(memory.db, "seen", memory.history.latest())
     return found[-1] | {"also_sent": found[:-1]}
 
 
@@ -3139,11 +3137,10 @@ def edit_data(edit: EditRow) -> dict[str, Any]:
 def quoted_from(memory: Memory, edit: EditRow) -> tuple[str, str]:
     if edit.turns and edit.turns[0].startswith(NOTES):
         return f"in your notes: “{edit.quote}”", edit.thread
-    turns = "select * from turns where length > 0 and id in (select value from json_each(?))"
-    typed = list[Message]()
+    sql = "select * from turns where length > 0 and id in (select value from json_each(?))"
+    turns, said = rows(memory.db, sql, json.dumps(edit.turns)), list[str]()
     with contextlib.suppress(Problem):  # llm's log may be locked
-        typed = read_messages(memory.home, rows(memory.db, turns, json.dumps(edit.turns)))
-    said = [folded(message.text).strip(" .!") for message in typed if message.text]
+        said = [folded(one.text).strip(" .!") for one in read_messages(memory.home, turns) if one.text]
     parts = [folded(part).strip(" .!") for part in edit.quote.split("…")]
     before = "" if not said or any(text.startswith(parts[0]) for text in said) else "…"
     after = "" if not said or any(text.endswith(parts[-1]) for text in said) else "…"
@@ -3189,8 +3186,8 @@ def memory_why(text: str, refused: bool) -> Any:
                     write(str(edit), fg=colour_of(edit))
                     write(f"{local_date(edit.at)}: {edit.reason}", "    ", dim=True)
     if text and not found and not refused:
-        others = f"llm memory search {for_shell(text)}, llm memory review, or llm memory why --refused"
-        raise Problem(f"No line contains {text!r}; try {others}")
+        others = f"a former line (llm memory search {for_shell(text)}), an edit to review (llm memory review)"
+        raise Problem(f"No line contains {text!r}. It may be {others} or a refused one (llm memory why --refused)")
     if not found:
         say("No refused or dropped edit was found." if refused else "Nothing is remembered; see: llm memory history")
     return found
@@ -3236,8 +3233,8 @@ def report(memory: Memory, version: int, done: str = "To undo this") -> None:
     if found := memory.history.get(version):
         for change in found.changes:
             kind = "Added" if not change.before else "Changed" if change.after else "Removed"
-            what = mask_secrets(" → ".join(filter(None, change[1:])))
-            write(printable(f"{kind}: {what}"), err=True, fg=colour_of(change))
+            text = f"{kind}: {mask_secrets(' → '.join(filter(None, change[1:])))}"
+            write(printable(text), err=True, fg=colour_of(change))
         say(f"{'' if found.changes else 'No fact changed. '}{done}: llm memory undo {version}")
     else:
         say("Nothing changed.")
@@ -3398,11 +3395,14 @@ def memory_review(accepted: tuple[str, ...], dropped: tuple[str, ...], yes: bool
 
 
 def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 0) -> None:
-    told = not steps and Settings(os.environ).notices and any(entry["version"] for entry in read_news(memory.home.told))
-    seen = int(get_state(memory.db, "seen") or 0)
-    unseen = {entry["version"] for entry in read_news(memory.home.news) if told and entry["version"] > seen}
+    plain, undone = not (versions or steps), memory.history.undone()
+    told = plain and Settings(os.environ).notices and any(entry["version"] for entry in read_news(memory.home.told))
+    seen = int(get_state(memory.db, "seen") or 0) if told else memory.history.latest()
+    news = [one for one in read_news(memory.home.news) if one["version"] > seen and one["version"] not in undone]
     made = {row["id"] for row in rows(memory.db, "select id from versions where author not in ('undo', 'unknown')")}
-    shown = max(made - unseen - memory.history.undone(), default=0)
+    shown = max(made - undone - {one["version"] for one in news}, default=0)
+    for version, change in [(one["version"], Change("", *change)) for one in news for change in one["changes"]]:
+        say(f"Learned since, not shown yet: {change}\nTo undo that: llm memory undo {version}")
     versions = [*dict.fromkeys(versions)] or memory.history.next_undo(steps or 1, shown)
     undid, stays = memory.history.undo(versions)
     taken = undid.undoes if undid else ()

@@ -270,14 +270,29 @@ def test_undo_takes_back_what_the_last_notice_told_though_more_was_learned_since
     assert known.facts == [LEEDS, SHORT]
 
 
-def test_what_history_has_shown_counts_as_shown_for_undo_and_is_told_all_the_same(known: User) -> None:
+@pytest.mark.parametrize("command", ["history", "diff", "show"])
+def test_what_a_command_has_shown_counts_as_shown_for_undo_and_is_told_all_the_same(known: User, command: str) -> None:
     learns(known, "ADD | Interests | Plays chess")
     told(known)
     learns(known, "ADD | Interests | Plays go")
-    known.run("history", "-n", "1")
+    known.run(command)
     learns(known, "ADD | Interests | Plays darts")
-    assert "Removed: Plays go\nUndid change 3. To undo the undo:" in known.run("undo")[1]
+    said = known.run("undo")[1]
+    assert said.startswith(
+        "Learned since, not shown yet: + Plays darts\nTo undo that: llm memory undo 4\nRemoved: Plays go\n"
+    )
+    assert "Undid change 3. To undo the undo:" in said
     assert told(known) == "learned “Plays darts” (undo: llm memory undo 4)"
+
+
+def test_undo_says_nothing_of_what_was_learned_since_and_undone_by_its_number_or_forgotten(known: User) -> None:
+    learns(known, "ADD | Interests | Plays chess")
+    told(known)
+    learns(known, "ADD | Interests | Plays go")
+    learns(known, "ADD | Interests | Plays darts")
+    assert "not shown yet" not in known.run("undo", "3")[1]
+    known.run("forget", "darts", "--yes")
+    assert "not shown yet" not in known.run("undo", code=1)[1]
 
 
 def test_undo_takes_back_what_was_added_by_hand_also_where_what_the_last_notice_told_is_forgotten(known: User) -> None:
@@ -311,7 +326,9 @@ def test_undo_takes_back_a_change_by_hand_that_came_after_the_notice_though_more
     assert "Removed: Plays darts\n" in known.run("undo")[1]
     known.run("forget", "Leeds", "--yes")
     learns(known, "ADD | Interests | Plays snooker")
-    assert "was a forget, which can't be undone" in known.run("undo", code=1)[1]
+    newer, _, error = known.run("undo", code=1)[1].splitlines()
+    assert newer == "Learned since, not shown yet: + Plays snooker"
+    assert "was a forget, which can't be undone" in error
     assert told(known) == "learned “Plays snooker” (undo: llm memory undo)"
     assert "Removed: Plays snooker\n" in known.run("undo")[1]
 
