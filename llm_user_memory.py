@@ -678,8 +678,7 @@ class Document:
             elif entry := re.match(_ITEM, line):
                 fact = entry[2]
                 following = next((line for line in self.lines[index + 1 :] if line.strip()), "")
-                editable = _indent(following) <= _indent(entry[1])
-                self.items.append(Item(index, section, entry[1], fact, editable))
+                self.items.append(Item(index, section, entry[1], fact, _indent(following) <= _indent(entry[1])))
             elif fact and self.items and self.items[-1].line == index - 1:
                 self.items[-1] = self.items[-1]._replace(editable=False)  # its text goes on
             self.sayings.append((line, fact, section))
@@ -1043,8 +1042,8 @@ class History(NamedTuple):
     def _take_back(self, version: int, text: str, stays: list[tuple[Version, Change]], taken: Sequence[int]) -> str:
         """Return a text with a version's change taken back; add to ``stays`` what later versions changed again."""
         if value(self.db, "select author from versions where id = ?", version) == "forget":
-            other = "To undo any other change: llm memory undo NUMBER; see: llm memory history"
-            raise Problem(f"Change {version} was a forget, which can't be undone. {other}")
+            others = "To undo an earlier change: llm memory undo NUMBER; see: llm memory history"
+            raise Problem(f"Change {version} was a forget, which can't be undone. {others}")
         now, changes = Document(text), self.changes(version - 1, version)
         known = [change for change in changes if FORGOTTEN not in change]
         if changes and not known:
@@ -1156,11 +1155,12 @@ class History(NamedTuple):
                 found.update(json.loads(row["undoes"]))
         return found
 
-    def next_undo(self, count: int = 1, first: int = 0) -> Sequence[int]:
-        """Return versions to undo: ``first``, then the newest. Raises ``Problem`` at a forget, or if too few."""
+    def next_undo(self, count: int = 1, unseen: Iterable[int] = ()) -> Sequence[int]:
+        """Return versions to undo: the newest seen, then the newest. Raises ``Problem`` at a forget, or if too few."""
         found, text = list[int](), self.text(self.latest())
-        sql = "select id from versions where author not in ('undo', 'unknown') order by id = ? desc, id desc"
-        for number in (row["id"] for row in rows(self.db, sql, first)):
+        made = [row["id"] for row in rows(self.db, "select id from versions where author not in ('undo', 'unknown')")]
+        first = max({*made} - {*unseen} - self.undone(), default=0)
+        for number in sorted(made, key=lambda number: (number == first, number), reverse=True):
             before, text = text, self._take_back(number, text, [], found)
             if text != before:  # else nothing of it is left
                 found.append(number)
@@ -2267,7 +2267,7 @@ def purge(home: Home) -> None:
 def periods_of(hit: Mapping[str, Any]) -> str:
     """Give the section of a found fact, and when it held."""
     spans = (f"{since} until {until}" if until else f"since {since}" for since, until in hit["periods"])
-    return re.sub(r"(\S+) until \1", r"until \1", ", ".join([*filter(None, [hit["section"]]), *spans]))
+    return re.sub(r"(\S+) until \1", r"until \1", ", ".join([f"in {hit['section'] or 'no section'}", *spans]))
 
 
 def search_terms(query: str, form: Callable[[str], str]) -> str:
@@ -3233,8 +3233,8 @@ def report(memory: Memory, version: int, done: str = "To undo this") -> None:
     if found := memory.history.get(version):
         for change in found.changes:
             kind = "Added" if not change.before else "Changed" if change.after else "Removed"
-            text = f"{kind}: {mask_secrets(' → '.join(filter(None, change[1:])))}"
-            write(printable(text), err=True, fg=colour_of(change))
+            what = " → ".join(filter(None, change[1:]))
+            write(printable(mask_secrets(f"{kind}: {what}")), err=True, fg=colour_of(change))
         say(f"{'' if found.changes else 'No fact changed. '}{done}: llm memory undo {version}")
     else:
         say("Nothing changed.")
@@ -3399,17 +3399,17 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 0) 
     told = plain and Settings(os.environ).notices and any(entry["version"] for entry in read_news(memory.home.told))
     seen = int(get_state(memory.db, "seen") or 0) if told else memory.history.latest()
     news = [one for one in read_news(memory.home.news) if one["version"] > seen and one["version"] not in undone]
-    made = {row["id"] for row in rows(memory.db, "select id from versions where author not in ('undo', 'unknown')")}
-    shown = max(made - undone - {one["version"] for one in news}, default=0)
-    for version, change in [(one["version"], Change("", *change)) for one in news for change in one["changes"]]:
-        say(f"Learned since, not shown yet: {change}\nTo undo that: llm memory undo {version}")
-    versions = [*dict.fromkeys(versions)] or memory.history.next_undo(steps or 1, shown)
+    unseen = {one["version"]: [Change("", *change) for change in one["changes"]] for one in news}
+    try:
+        versions = [*dict.fromkeys(versions)] or memory.history.next_undo(steps or 1, unseen)
+    finally:
+        for number, change in [(id, change) for id in unseen if id not in versions for change in unseen[id]]:
+            say(f"Change {number} stays: {change}\nTo undo it: llm memory undo {number}")
     undid, stays = memory.history.undo(versions)
-    taken = undid.undoes if undid else ()
+    done = undid.undoes if undid else ()
     if undid:
-        changes = f"change{'s' if taken[1:] else ''} {', '.join(map(str, taken))}"
-        report(memory, undid.id, f"Undid {changes}. To undo the undo")
-    for one in [one for one in versions if one not in taken]:
+        report(memory, undid.id, f"Undid change{'s' if done[1:] else ''} {', '.join(map(str, done))}. To undo the undo")
+    for one in [one for one in versions if one not in done]:
         say(f"Change {one} {'is already undone' if one in memory.history.undone() else 'has nothing left to undo'}")
     for later in dict.fromkeys(version for version, _ in stays):
         did = "undid it" if later.undoes else "has since changed a line of it, and stays"
@@ -3422,7 +3422,7 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 0) 
 def memory_undo(versions: tuple[int, ...]) -> None:
     """Take back the last change shown, or the one with this NUMBER
 
-    Run it again for the one before; those not shown yet come last. To undo an undo, name its NUMBER.
+    Run it again for the one before. What no notice has told you of comes last. To undo an undo, name its NUMBER.
     """
     with open_memory(looking=True) as memory:
         undo_versions(memory, versions)
@@ -3661,7 +3661,7 @@ def memory_learn(settings: Settings, /, files: Any, model: str, dry_run: bool, y
     with open_memory(looking=dry_run) as memory:
         messages, skipped = note_messages(memory, notes) if files else past_messages(memory, **which)
         if reasons := ", ".join(f"{count:,} {reason}" for reason, count in skipped.items() if count):
-            say(f"Skipped: {reasons}")
+            say(f"Skipped {'notes' if files else 'prompts'}: {reasons}")
         if not messages:
             say("There is nothing new to learn from.")
             return

@@ -278,9 +278,7 @@ def test_what_a_command_has_shown_counts_as_shown_for_undo_and_is_told_all_the_s
     known.run(command)
     learns(known, "ADD | Interests | Plays darts")
     said = known.run("undo")[1]
-    assert said.startswith(
-        "Learned since, not shown yet: + Plays darts\nTo undo that: llm memory undo 4\nRemoved: Plays go\n"
-    )
+    assert said.startswith("Change 4 stays: + Plays darts\nTo undo it: llm memory undo 4\nRemoved: Plays go\n")
     assert "Undid change 3. To undo the undo:" in said
     assert told(known) == "learned “Plays darts” (undo: llm memory undo 4)"
 
@@ -290,9 +288,9 @@ def test_undo_says_nothing_of_what_was_learned_since_and_undone_by_its_number_or
     told(known)
     learns(known, "ADD | Interests | Plays go")
     learns(known, "ADD | Interests | Plays darts")
-    assert "not shown yet" not in known.run("undo", "3")[1]
+    assert "stays" not in known.run("undo", "3")[1]
     known.run("forget", "darts", "--yes")
-    assert "not shown yet" not in known.run("undo", code=1)[1]
+    assert "stays" not in known.run("undo", code=1)[1]
 
 
 def test_undo_takes_back_what_was_added_by_hand_also_where_what_the_last_notice_told_is_forgotten(known: User) -> None:
@@ -327,7 +325,7 @@ def test_undo_takes_back_a_change_by_hand_that_came_after_the_notice_though_more
     known.run("forget", "Leeds", "--yes")
     learns(known, "ADD | Interests | Plays snooker")
     newer, _, error = known.run("undo", code=1)[1].splitlines()
-    assert newer == "Learned since, not shown yet: + Plays snooker"
+    assert newer == "Change 9 stays: + Plays snooker"
     assert "was a forget, which can't be undone" in error
     assert told(known) == "learned “Plays snooker” (undo: llm memory undo)"
     assert "Removed: Plays snooker\n" in known.run("undo")[1]
@@ -406,7 +404,9 @@ def test_what_was_learned_since_the_notice_and_changed_its_fact_is_undone_before
     learns(known, "ADD | Interests | Plays chess")
     assert told(known) == "learned “Plays chess” (undo: llm memory undo)"
     learns(known, f"REPLACE | {known.id_of('Plays chess')} | Plays chess and go")
-    assert "Changed: Plays chess and go → Plays chess\nUndid change 3. To undo the undo:" in known.run("undo")[1]
+    assert known.run("undo")[1].startswith(
+        "Changed: Plays chess and go → Plays chess\nUndid change 3. To undo the undo:"
+    )
     assert "Removed: Plays chess\nUndid change 2. To undo the undo:" in known.run("undo")[1]
 
 

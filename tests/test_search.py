@@ -129,8 +129,8 @@ def test_each_hit_has_its_section_when_it_held_and_what_was_typed(user: User) ->
             opened.history.overwrite("load", text)
     user.has_learned("Has a horse", "I have a horse")
     dog, cat, horse = (user.run("search", animal)[0].splitlines() for animal in ("dog", "cat", "horse"))
-    assert dog == ["Has a dog", "    Pets, 2026-11-30 until 2026-12-20, since 2026-12-30"]
-    assert cat == ["Has a cat", "    Pets, 2026-12-10 until 2026-12-20"]
+    assert dog == ["Has a dog", "    in Pets, 2026-11-30 until 2026-12-20, since 2026-12-30"]
+    assert cat == ["Has a cat", "    in Pets, 2026-12-10 until 2026-12-20"]
     assert horse[2:] == ["    “I have a horse”"]
     (hit,) = json.loads(user.run("search", "horse", "--json")[0])
     assert (hit["quote"], hit["thread_id"]) == ("I have a horse", user.query("select thread_id from turns"))
@@ -233,8 +233,8 @@ def test_a_prompt_is_given_what_a_search_finds_and_the_profile_as_ever(lived: Us
         lived.llm("-f", "memory:search:dog", "Nothing else?", auto=None)
     both, by_hand, alone = lived.calls()
     today = lived.run("search", "rex")[0].splitlines()[1].split()[-1]
-    assert f"- Has a cat (Home, until {today})" in both["messages"][-1][1]
-    assert f"- Has a dog called Rex (Personal Information, since {today})" in both["messages"][-1][1]
+    assert f"- Has a cat (in Home, until {today})" in both["messages"][-1][1]
+    assert f"- Has a dog called Rex (in Personal Information, since {today})" in both["messages"][-1][1]
     assert "Lives in Leeds" in both["system"]
     assert "Lives in Leeds" in by_hand["system"]
     assert "Lives in Leeds" not in str(alone)

@@ -289,7 +289,7 @@ def test_undo_brings_back_no_line_that_was_forgotten(user: User) -> None:
     user.run("forget", "short", "--yes")
     said = user.run("undo", code=1)[1]
     assert (
-        "Change 4 was a forget, which can't be undone. To undo any other change: llm memory undo NUMBER; see: llm memory history"
+        "Change 4 was a forget, which can't be undone. To undo an earlier change: llm memory undo NUMBER; see: llm memory history"
         in said
     )
     assert "Change 4 was a forget" in user.run("undo", "4", code=1)[1]
