@@ -1042,8 +1042,7 @@ class History(NamedTuple):
     def _take_back(self, version: int, text: str, stays: list[tuple[Version, Change]], taken: Sequence[int]) -> str:
         """Return a text with a version's change taken back; add to ``stays`` what later versions changed again."""
         if value(self.db, "select author from versions where id = ?", version) == "forget":
-            others = "To undo an earlier change: llm memory undo NUMBER; see: llm memory history"
-            raise Problem(f"Change {version} was a forget, which can't be undone. {others}")
+            raise Problem(f"Change {version} was a forget, which can't be undone; see: llm memory history")
         now, changes = Document(text), self.changes(version - 1, version)
         known = [change for change in changes if FORGOTTEN not in change]
         if changes and not known:
@@ -1155,19 +1154,25 @@ class History(NamedTuple):
                 found.update(json.loads(row["undoes"]))
         return found
 
-    def next_undo(self, count: int = 1, unseen: Iterable[int] = ()) -> Sequence[int]:
+    def next_undo(self, count: int = 1, unseen: Sequence[int] = ()) -> Sequence[int]:
         """Return versions to undo: the newest seen, then the newest. Raises ``Problem`` at a forget, or if too few."""
         found, text = list[int](), self.text(self.latest())
-        made = [row["id"] for row in rows(self.db, "select id from versions where author not in ('undo', 'unknown')")]
-        first = max({*made} - {*unseen} - self.undone(), default=0)
-        for number in sorted(made, key=lambda number: (number == first, number), reverse=True):
+        sql = "select id from versions where author not in ('undo', 'unknown', 'forget')"
+        made = {row["id"] for row in rows(self.db, sql)}
+        first = max(made - {*unseen} - self.undone(), default=0)
+        forgot = value(self.db, "select max(id) from versions where author = 'forget'") or 0
+        why = f"Change {forgot} was a forget, which can't be undone. " if forgot else ""
+        for number in sorted(made, key=lambda number: (number == first > forgot, number), reverse=True):
             before, text = text, self._take_back(number, text, [], found)
+            if text != before and number < forgot:
+                raise Problem(f"{why}To undo an earlier change: llm memory undo {number}")
             if text != before:  # else nothing of it is left
                 found.append(number)
             if len(found) == count:
                 return found
         left = f"Only {counted(len(found), 'change')} can be undone" if found else "There is nothing left to undo"
-        raise Problem(f"{left}; to undo an undo, see: llm memory history")
+        redo = ". To undo an undo: llm memory undo NUMBER" if self.undone() else ""
+        raise Problem(f"{why}{left}{redo}; see: llm memory history")
 
     def periods(self, fact: str) -> Sequence[tuple[int, int | None]]:
         """Return the versions with which a fact came and left (``None``: it is there), oldest first."""
@@ -3091,7 +3096,8 @@ def memory_show(settings: Settings, ids: bool) -> Any:
                 failed = value(memory.db, "select 1 from turns where state in ('pending', 'aside') and why != ''")
                 state, _, sentence = verdict_here(home, settings, failed="; see: llm memory status" if failed else "")
                 last = memory.history.get(memory.history.latest())
-                why = f"Nothing is remembered {'now' if last else 'yet'}. {begin if state == 'on' else sentence}"
+                empty = "The profile is empty" if last else "Nothing is remembered yet"
+                why = f"{empty}. {begin if state == 'on' else sentence}"
                 if (waiting := waiting_messages(memory)) and state in {"on", "off here"}:
                     now = "try again in a few seconds" if settings.interval <= 30 else "to learn now: llm memory update"
                     why = f"Nothing is remembered. Learning from {counted(waiting, 'message')}; {now}"
@@ -3186,8 +3192,8 @@ def memory_why(text: str, refused: bool) -> Any:
                     write(str(edit), fg=colour_of(edit))
                     write(f"{local_date(edit.at)}: {edit.reason}", "    ", dim=True)
     if text and not found and not refused:
-        others = f"a former line (llm memory search {for_shell(text)}), an edit to review (llm memory review)"
-        raise Problem(f"No line contains {text!r}. It may be {others} or a refused one (llm memory why --refused)")
+        former = f"former lines: llm memory search {for_shell(text)}"
+        raise Problem(f"No line contains {text!r}; {former}; refused edits: llm memory why --refused")
     if not found:
         say("No refused or dropped edit was found." if refused else "Nothing is remembered; see: llm memory history")
     return found
@@ -3224,8 +3230,8 @@ def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: 
             for line in filter(None, [periods_of(hit), hit["quote"] and f"“{hit['quote']}”"]):
                 write(line, "    ", dim=True)
     if not found:
-        also = f"Also try: llm memory search --chats {for_shell(text)}"
-        say(f"Nothing was found. {'Prompts that say what you forgot are not searched.' if chats else also}")
+        other = f"To search your prompts: llm memory search --chats {for_shell(text)}"
+        say(f"Nothing was found. {'Prompts that say what you forgot are not searched.' if chats else other}")
     return found
 
 
@@ -3395,16 +3401,10 @@ def memory_review(accepted: tuple[str, ...], dropped: tuple[str, ...], yes: bool
 
 
 def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 0) -> None:
-    plain, undone = not (versions or steps), memory.history.undone()
-    told = plain and Settings(os.environ).notices and any(entry["version"] for entry in read_news(memory.home.told))
-    seen = int(get_state(memory.db, "seen") or 0) if told else memory.history.latest()
-    news = [one for one in read_news(memory.home.news) if one["version"] > seen and one["version"] not in undone]
-    unseen = {one["version"]: [Change("", *change) for change in one["changes"]] for one in news}
-    try:
-        versions = [*dict.fromkeys(versions)] or memory.history.next_undo(steps or 1, unseen)
-    finally:
-        for number, change in [(id, change) for id in unseen if id not in versions for change in unseen[id]]:
-            say(f"Change {number} stays: {change}\nTo undo it: llm memory undo {number}")
+    told = not steps and Settings(os.environ).notices and any(entry["version"] for entry in read_news(memory.home.told))
+    seen = int(get_state(memory.db, "seen") or 0)
+    unseen = [entry["version"] for entry in read_news(memory.home.news) if told and entry["version"] > seen]
+    versions = [*dict.fromkeys(versions)] or memory.history.next_undo(steps or 1, unseen)
     undid, stays = memory.history.undo(versions)
     done = undid.undoes if undid else ()
     if undid:

@@ -64,7 +64,7 @@ def test_show_says_on_a_first_day_what_is_going_on_and_what_to_do(user: User) ->
     user.run("add", "Has a cat")
     user.run("forget", "cat", "--yes")
     user.run("review", "--drop", "all")
-    assert user.run("show", **ON)[1].startswith("Nothing is remembered now.")
+    assert user.run("show", **ON)[1].startswith("The profile is empty. To begin")
 
 
 MEANT = {"list": "show", "rm": "forget", "remember": "add", "import": "learn FILE", "export": "show", "off": "pause"}

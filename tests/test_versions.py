@@ -161,10 +161,7 @@ def test_diff_is_coloured_at_a_terminal(user: User) -> None:
 
 
 def test_undo_takes_the_last_change_back_then_the_one_before_until_nothing_is_left(user: User) -> None:
-    assert (
-        user.run("undo", code=1)[1]
-        == "Error: There is nothing left to undo; to undo an undo, see: llm memory history\n"
-    )
+    assert user.run("undo", code=1)[1] == "Error: There is nothing left to undo; see: llm memory history\n"
     load(user, PROFILE)
     user.has_learned("Has a dog", "I have a dog")
     user.profile = user.profile.replace("- Likes short answers\n", "")
@@ -178,7 +175,10 @@ def test_undo_takes_the_last_change_back_then_the_one_before_until_nothing_is_le
     for facts in expected:
         user.run("undo")
         assert user.facts == facts
-    assert "There is nothing left to undo; to undo an undo, see: llm memory history" in user.run("undo", code=1)[1]
+    assert (
+        "There is nothing left to undo. To undo an undo: llm memory undo NUMBER; see: llm memory history"
+        in user.run("undo", code=1)[1]
+    )
     assert user.authors == ["load", "worker", "outside", "clear", *["undo"] * 4]
 
 
@@ -287,11 +287,10 @@ def test_undo_brings_back_no_line_that_was_forgotten(user: User) -> None:
     assert "[forgotten]" not in user.profile
     assert user.files_with("Leeds") == []
     user.run("forget", "short", "--yes")
-    said = user.run("undo", code=1)[1]
-    assert (
-        "Change 4 was a forget, which can't be undone. To undo an earlier change: llm memory undo NUMBER; see: llm memory history"
-        in said
+    why = (
+        "Change 4 was a forget, which can't be undone. There is nothing left to undo. To undo an undo: llm memory undo"
     )
+    assert why in user.run("undo", code=1)[1]
     assert "Change 4 was a forget" in user.run("undo", "4", code=1)[1]
     assert user.facts == []
     assert "forgotten" not in "".join(user.run("undo", "1")) + user.profile
@@ -304,7 +303,8 @@ def test_undo_goes_no_further_than_a_forget_unless_a_version_is_named(user: User
     user.run("add", "Has a dog")
     user.run("undo")
     for command in (["undo"], ["undo"], ["rollback", "--steps", "1"]):
-        assert "Change 3 was a forget, which can't be undone" in user.run(*command, code=1)[1]
+        why = "Change 3 was a forget, which can't be undone. To undo an earlier change: llm memory undo 1\n"
+        assert why in user.run(*command, code=1)[1]
         assert user.facts == ["Plays chess"]
     user.run("undo", "1")
     assert user.facts == []
