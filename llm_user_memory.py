@@ -1171,8 +1171,7 @@ class History(NamedTuple):
             if len(found) == count:
                 return found
         left = f"Only {counted(len(found), 'change')} can be undone" if found else "There is nothing left to undo"
-        redo = ". To undo an undo: llm memory undo NUMBER" if self.undone() else ""
-        raise Problem(f"{why}{left}{redo}; see: llm memory history")
+        raise Problem(f"{why}{left}. To undo an undo: llm memory undo NUMBER; see: llm memory history")
 
     def periods(self, fact: str) -> Sequence[tuple[int, int | None]]:
         """Return the versions with which a fact came and left (``None``: it is there), oldest first."""
@@ -3096,15 +3095,14 @@ def memory_show(settings: Settings, ids: bool) -> Any:
                 failed = value(memory.db, "select 1 from turns where state in ('pending', 'aside') and why != ''")
                 state, _, sentence = verdict_here(home, settings, failed="; see: llm memory status" if failed else "")
                 last = memory.history.get(memory.history.latest())
-                empty = "The profile is empty" if last else "Nothing is remembered yet"
-                why = f"{empty}. {begin if state == 'on' else sentence}"
+                why = f"The profile is empty. {begin if state == 'on' else sentence}"
                 if (waiting := waiting_messages(memory)) and state in {"on", "off here"}:
                     now = "try again in a few seconds" if settings.interval <= 30 else "to learn now: llm memory update"
-                    why = f"Nothing is remembered. Learning from {counted(waiting, 'message')}; {now}"
+                    why = f"The profile is empty. Learning from {counted(waiting, 'message')}; {now}"
                 elif last and any(one.before and FORGOTTEN not in one for one in last.changes):
                     why = f"Empty since {local_date(last.at, TO_THE_MINUTE)}. To get it back: llm memory undo {last.id}"
                 elif to_review := len(waiting_edits(memory)):
-                    why = f"Nothing is remembered; {counted(to_review, 'edit')} to review: llm memory review"
+                    why = f"The profile is empty; {counted(to_review, 'edit')} to review: llm memory review"
             say("" if near_name(home) else for_profile(why, home.name))  # that is said already
             continue
         marks = {item.line: f"[{id}] " for id, item in document.ids.items()} if ids else {}
@@ -3195,7 +3193,7 @@ def memory_why(text: str, refused: bool) -> Any:
         former = f"former lines: llm memory search {for_shell(text)}"
         raise Problem(f"No line contains {text!r}; {former}; refused edits: llm memory why --refused")
     if not found:
-        say("No refused or dropped edit was found." if refused else "Nothing is remembered; see: llm memory history")
+        say("No edit was refused or dropped." if refused else "The profile is empty; see: llm memory history")
     return found
 
 
@@ -3230,8 +3228,9 @@ def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: 
             for line in filter(None, [periods_of(hit), hit["quote"] and f"“{hit['quote']}”"]):
                 write(line, "    ", dim=True)
     if not found:
-        other = f"To search your prompts: llm memory search --chats {for_shell(text)}"
-        say(f"Nothing was found. {'Prompts that say what you forgot are not searched.' if chats else other}")
+        say("Nothing was found. Prompts that say what you forgot are not searched.")
+        if not chats and search_chats(Home.in_use()[-1], text, first, 1):
+            say(f"Your other prompts contain it: llm memory search --chats {for_shell(text)}")
     return found
 
 
@@ -3239,8 +3238,8 @@ def report(memory: Memory, version: int, done: str = "To undo this") -> None:
     if found := memory.history.get(version):
         for change in found.changes:
             kind = "Added" if not change.before else "Changed" if change.after else "Removed"
-            what = " → ".join(filter(None, change[1:]))
-            write(printable(mask_secrets(f"{kind}: {what}")), err=True, fg=colour_of(change))
+            said = f"{kind}: {mask_secrets(' → '.join(filter(None, change[1:])))}"
+            write(printable(said), err=True, fg=colour_of(change))
         say(f"{'' if found.changes else 'No fact changed. '}{done}: llm memory undo {version}")
     else:
         say("Nothing changed.")

@@ -49,7 +49,7 @@ def test_show_says_on_a_first_day_what_is_going_on_and_what_to_do(user: User) ->
     assert "llm memory resume" in user.run("show", **ON)[1]
     user.run("resume")
     user.types(SAID)
-    assert "Nothing is remembered. Learning from 1 message; try again in a few seconds" in user.run("show", **ON)[1]
+    assert "The profile is empty. Learning from 1 message; try again in a few seconds" in user.run("show", **ON)[1]
     assert "to learn now: llm memory update" in user.run("show", **ON, LLM_MEMORY_UPDATE_INTERVAL="3600")[1]
     user.run("update")
     assert user.run("show", **ON) == (user.profile, "")

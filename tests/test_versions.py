@@ -161,7 +161,10 @@ def test_diff_is_coloured_at_a_terminal(user: User) -> None:
 
 
 def test_undo_takes_the_last_change_back_then_the_one_before_until_nothing_is_left(user: User) -> None:
-    assert user.run("undo", code=1)[1] == "Error: There is nothing left to undo; see: llm memory history\n"
+    assert (
+        user.run("undo", code=1)[1]
+        == "Error: There is nothing left to undo. To undo an undo: llm memory undo NUMBER; see: llm memory history\n"
+    )
     load(user, PROFILE)
     user.has_learned("Has a dog", "I have a dog")
     user.profile = user.profile.replace("- Likes short answers\n", "")
