@@ -1155,23 +1155,26 @@ class History(NamedTuple):
         return found
 
     def next_undo(self, count: int = 1, unseen: Sequence[int] = ()) -> Sequence[int]:
-        """Return versions to undo: the newest seen, then the newest. Raises ``Problem`` at a forget, or if too few."""
+        """Return the newest versions to undo, but none that is ``unseen``. Raises ``Problem`` if there are too few."""
         found, text = list[int](), self.text(self.latest())
         sql = "select id from versions where author not in ('undo', 'unknown', 'forget')"
         made = {row["id"] for row in rows(self.db, sql)}
-        first = max(made - {*unseen} - self.undone(), default=0)
+        newest = max(made - {*unseen} - self.undone(), default=0)
+        late = max((number for number in unseen if self._take_back(number, text, [], []) != text), default=0)
         forgot = value(self.db, "select max(id) from versions where author = 'forget'") or 0
-        why = f"Change {forgot} was a forget, which can't be undone. " if forgot else ""
-        for number in sorted(made, key=lambda number: (number == first > forgot, number), reverse=True):
+        for number in [newest] if late else sorted(made, reverse=True):
             before, text = text, self._take_back(number, text, [], found)
-            if text != before and number < forgot:
-                raise Problem(f"{why}To undo an earlier change: llm memory undo {number}")
-            if text != before:  # else nothing of it is left
+            if text != before and number > forgot:  # else nothing of it is left
                 found.append(number)
+            elif text != before and not late:
+                raise Problem(f"Change {forgot}, a forget, can't be undone. An older one can: llm memory undo {number}")
             if len(found) == count:
                 return found
+        if late:
+            what = "; ".join(map(str, self.changes(late - 1, late)))
+            raise Problem(f"No notice has told you of this change yet: {what}\nTo undo it: llm memory undo {late}")
         left = f"Only {counted(len(found), 'change')} can be undone" if found else "There is nothing left to undo"
-        raise Problem(f"{why}{left}. To undo an undo: llm memory undo NUMBER; see: llm memory history")
+        raise Problem(f"{left}. To undo an undo: llm memory undo NUMBER; see: llm memory history")
 
     def periods(self, fact: str) -> Sequence[tuple[int, int | None]]:
         """Return the versions with which a fact came and left (``None``: it is there), oldest first."""
@@ -1362,8 +1365,7 @@ def _find_pieces(quote: str, messages: Sequence[Message]) -> dict[str, Message]:
         return {}
     pieces = [whole] if any(_spaced(whole) in _spaced(m.text) for m in messages) else re.split(r"…|\.{3}", whole)
     for piece in sorted(filter(None, (piece.strip("\"' ") for piece in pieces)), key=len, reverse=True):
-        width = sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in piece)
-        says_enough = " " in piece or width >= 8
+        says_enough = " " in piece or sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in piece) >= 8
         there = [
             message
             for message in reversed(messages)  # the newest is the best receipt
@@ -2210,7 +2212,7 @@ def find_said(memory: Memory, says: Callable[[str], bool]) -> tuple[dict[str, li
         "In the profile": lines,
         "In the profile's history": [line for line in past if line not in lines],
         "Waiting, refused or dropped edits": [str(edit) for edit in edits if edit.state != "applied"],
-        "Words that a fact was learned from": [quote + rest for quote, rest in quotes if quote],
+        "Receipts, the words that facts were learned from": [quote + rest for quote, rest in quotes if quote],
     }
     if any(places.values()):  # nobody can tell what these say
         places["Files kept aside"] = [tilde(path) for path in files_beside(memory.home) if re.search(KEPT, path.name)]
@@ -3100,7 +3102,7 @@ def memory_show(settings: Settings, ids: bool) -> Any:
                     now = "try again in a few seconds" if settings.interval <= 30 else "to learn now: llm memory update"
                     why = f"The profile is empty. Learning from {counted(waiting, 'message')}; {now}"
                 elif last and any(one.before and FORGOTTEN not in one for one in last.changes):
-                    why = f"Empty since {local_date(last.at, TO_THE_MINUTE)}. To get it back: llm memory undo {last.id}"
+                    why = f"The profile was emptied by change {last.id}. To undo that: llm memory undo {last.id}"
                 elif to_review := len(waiting_edits(memory)):
                     why = f"The profile is empty; {counted(to_review, 'edit')} to review: llm memory review"
             say("" if near_name(home) else for_profile(why, home.name))  # that is said already
@@ -3190,8 +3192,8 @@ def memory_why(text: str, refused: bool) -> Any:
                     write(str(edit), fg=colour_of(edit))
                     write(f"{local_date(edit.at)}: {edit.reason}", "    ", dim=True)
     if text and not found and not refused:
-        former = f"former lines: llm memory search {for_shell(text)}"
-        raise Problem(f"No line contains {text!r}; {former}; refused edits: llm memory why --refused")
+        former = f"To search former lines: llm memory search {for_shell(text)}"
+        raise Problem(f"No line contains {text!r}.\n{former}\nTo see refused edits: llm memory why --refused")
     if not found:
         say("No edit was refused or dropped." if refused else "The profile is empty; see: llm memory history")
     return found
@@ -3205,7 +3207,7 @@ def memory_why(text: str, refused: bool) -> Any:
 @click.option("--chats", is_flag=True, help="Search your prompts in llm's log instead")
 @click.option("--semantic", is_flag=True, help="Also search by meaning, with llm's default embedding model")
 def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: bool, **only: Any) -> Any:
-    """Search all facts that the profile has or ever had
+    """Search present and former facts
 
     Finds facts with all words of QUERY, in any form: "run" finds "Runs". Put "or" between words to match either.
     """
@@ -3235,14 +3237,12 @@ def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: 
 
 
 def report(memory: Memory, version: int, done: str = "To undo this") -> None:
-    if found := memory.history.get(version):
-        for change in found.changes:
-            kind = "Added" if not change.before else "Changed" if change.after else "Removed"
-            said = f"{kind}: {mask_secrets(' → '.join(filter(None, change[1:])))}"
-            write(printable(said), err=True, fg=colour_of(change))
-        say(f"{'' if found.changes else 'No fact changed. '}{done}: llm memory undo {version}")
-    else:
-        say("Nothing changed.")
+    changes = memory.history.changes(version - 1, version)
+    for one in changes:
+        kind = "Added" if not one.before else "Changed" if one.after else "Removed"
+        write(printable(f"{kind}: {mask_secrets(' → '.join(filter(None, one[1:])))}"), err=True, fg=colour_of(one))
+    what = "" if changes else "No fact changed. " if version else "Nothing changed."
+    say(f"{what}{done}: llm memory undo {version}" if version else what)
 
 
 def warnings_about(text: str, budget: int) -> list[str]:
@@ -3421,7 +3421,7 @@ def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 0) 
 def memory_undo(versions: tuple[int, ...]) -> None:
     """Take back the last change shown, or the one with this NUMBER
 
-    Run it again for the one before. What no notice has told you of comes last. To undo an undo, name its NUMBER.
+    Run it again for the one before. To undo an undo, or a change older than a forget, name its NUMBER.
     """
     with open_memory(looking=True) as memory:
         undo_versions(memory, versions)

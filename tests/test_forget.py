@@ -90,7 +90,10 @@ def test_a_line_stays_when_only_its_receipt_or_an_earlier_wording_is_forgotten(u
         f"REPLACE | {user.id_of('Lives in Leeds')} | Lives in York | I moved to York"
     )
     said = user.run("forget", "Leeds", "--yes")[1]
-    assert "Words that a fact was learned from:\n  Since I moved to Leeds I play chess (“Plays chess” stays)\n" in said
+    assert (
+        "Receipts, the words that facts were learned from:\n  Since I moved to Leeds I play chess (“Plays chess” stays)\n"
+        in said
+    )
     assert user.facts == ["Lives in York", "Likes short answers", "Plays chess"]
     shown = user.run("why", "York")[0]
     assert "I moved to York" in shown
