@@ -567,8 +567,7 @@ def find_secrets(text: str) -> list[tuple[int, int, str]]:
         places = (match.span(match.lastindex or 0) for match in re.finditer(f"(?ax){pattern}", low))
         found += [(start, end, kind) for start, end in places if check(text[start:end])]
     odd = {text[at:end]: kind for at, end, kind in found[:50] if end - at > 5 and not text[at:end].isalpha()}
-    again = ((*match.span(), odd[one]) for one in odd for match in re.finditer(re.escape(one), text))  # elsewhere
-    return sorted({*found, *again})
+    return sorted({*found, *((*match.span(), odd[one]) for one in odd for match in re.finditer(re.escape(one), text))})
 
 
 def mask_secrets(text: str) -> str:
@@ -2752,13 +2751,15 @@ def read_news(path: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def revise_news(memory: Memory) -> None:
-    """Keep the news true: without what was forgotten, and with as many edits as still wait. Needs the lock."""
-    left, facts = len(waiting_edits(memory)), {"", *(fact for (fact,) in memory.db.execute("select fact from lines"))}
+    """Keep the news true: without what was undone or forgotten, with as many edits as still wait. Needs the lock."""
+    left, undone = len(waiting_edits(memory)), memory.history.undone()
+    facts = {"", *(fact for (fact,) in memory.db.execute("select fact from lines"))}
     for path in filter(read_own, (memory.home.news, memory.home.told)):
         entries = read_news(path)
         for entry in entries:
             entry["changes"] = [(b * (b in facts), a) for b, a in entry["changes"] if a in facts and (a or b in facts)]
-            entry["review"] = min(entry["review"], left)
+            entry["changes"] *= entry["version"] not in undone
+            entry |= {"review": min(entry["review"], left), "profile": "changed"}  # so a notice names the number
         # A call may have renamed it: then it is not made again.
         with contextlib.suppress(FileNotFoundError), open(open_own(path, os.O_WRONLY | os.O_TRUNC), "wb") as file:
             file.write("".join(f"{json.dumps(entry)}\n" for entry in entries).encode())
@@ -2780,7 +2781,7 @@ def take_news(home: Home) -> str:
         for before, after in entry["changes"]:
             if after in facts or not (after or before in facts):
                 kind = "removed" if not after else "changed" if before else "learned"
-                told[kind].append(" → ".join(f"“{side}”" for side in (before, after) if side))
+                told[kind].append(" → ".join(f"“{printable(side)}”" for side in (before, after) if side))
                 versions.append(str(entry["version"]))
     counts = {kind: f"{len(quoted)} facts: " if len(quoted) > 1 else "" for kind, quoted in told.items()}
     text = "; ".join(f"{kind} {counts[kind]}{', '.join(quoted)}" for kind, quoted in told.items() if quoted)
@@ -2798,9 +2799,7 @@ def take_news(home: Home) -> str:
         text = ", ".join([first, *(f"{kind} {len(told[kind])}" for kind in kinds[1:])])
         some = f"{text}: {min(told[kinds[0]], key=len)}, …"
         text = some if len(kinds) == 1 and _cut(some, room) == some else text
-    before, arrow, after = printable(text).partition(" → ")
-    before = _cut(before, max(room - len(arrow + after), room // 2))  # not to what came in place of one
-    return _cut(before + arrow + after, room) + end
+    return _cut(text if _cut(text, room) == text else re.sub("^changed .* → ", "changed to ", text), room) + end
 
 
 def _cut(text: str, width: int) -> str:
@@ -3230,7 +3229,7 @@ def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: 
             for line in filter(None, [periods_of(hit), hit["quote"] and f"“{hit['quote']}”"]):
                 write(line, "    ", dim=True)
     if not found:
-        say("Nothing was found. Prompts that say what you forgot are not searched.")
+        say(f"Nothing was found.{' Prompts that say what you erased with forget are not searched.' * chats}")
         if not chats and search_chats(Home.in_use()[-1], text, first, 1):
             say(f"Your other prompts contain it: llm memory search --chats {for_shell(text)}")
     return found
@@ -3401,10 +3400,12 @@ def memory_review(accepted: tuple[str, ...], dropped: tuple[str, ...], yes: bool
 
 def undo_versions(memory: Memory, versions: Sequence[int] = (), steps: int = 0) -> None:
     told = not steps and Settings(os.environ).notices and any(entry["version"] for entry in read_news(memory.home.told))
-    seen = int(get_state(memory.db, "seen") or 0)
-    unseen = [entry["version"] for entry in read_news(memory.home.news) if told and entry["version"] > seen]
+    seen = int(get_state(memory.db, "seen") or 0) if told else memory.history.latest()
+    unseen = [new["version"] for new in read_news(memory.home.news) if new["changes"] and new["version"] > seen]
     versions = [*dict.fromkeys(versions)] or memory.history.next_undo(steps or 1, unseen)
     undid, stays = memory.history.undo(versions)
+    with lock(memory.home, "profile"):
+        revise_news(memory)
     done = undid.undoes if undid else ()
     if undid:
         report(memory, undid.id, f"Undid change{'s' if done[1:] else ''} {', '.join(map(str, done))}. To undo the undo")
@@ -3717,7 +3718,7 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         due = value(db, "select min(due) from turns where state = 'pending' and (why != '' or attempts = 0)") or 0
         soon = f"; next try at {time.strftime('%H:%M', time.localtime(due))}" if due > now.timestamp() else ""
         off = settings.disabled or not settings.updates or paused_since(home)
-        yield "pending", pending, counted(pending, "message") + f"{soon}; to learn now: llm memory update" * (not off)
+        yield "pending", pending, counted(pending, "message") + f"{soon}; to do it now: llm memory update" * (not off)
         aside = rows(db, "select why as reason, model, count() as turns from turns where state = 'aside' group by 1, 2")
         lines = [f"{counted(row['turns'], 'message')}: {row['reason']}" for row in aside]
         yield "set_aside", aside, "\n".join([*lines, RETRY.format(" --retry")])
@@ -3760,7 +3761,7 @@ def memory_status(settings: Settings) -> Any:
         write(line, fg=colour, bold=True)
     for problem in problems:
         write(for_profile(problem, home.name), "Problem      ", fg="red")
-    labels = {"pending": "Waiting", "costs": "Cost", "refused": "Not saved"}
+    labels = {"pending": "To learn", "costs": "Cost", "refused": "Not saved"}
     for name, known, text in found:
         label = labels.get(name, name.replace("_", " ").capitalize())
         for at, line in enumerate(text.splitlines() if known else ()):
