@@ -1156,12 +1156,12 @@ class History(NamedTuple):
     def next_undo(self, count: int = 1, unseen: Sequence[int] = ()) -> Sequence[int]:
         """Return the newest versions to undo, but none that is ``unseen``. Raises ``Problem`` if there are too few."""
         found, text = list[int](), self.text(self.latest())
-        sql = "select id from versions where author not in ('undo', 'unknown', 'forget')"
-        made = {row["id"] for row in rows(self.db, sql)}
-        newest = max(made - {*unseen} - self.undone(), default=0)
+        by = {row["id"]: row["author"] for row in rows(self.db, "select id, author from versions order by id desc")}
+        made = [number for number, author in by.items() if author not in {"undo", "unknown", "forget"}]
+        newest = max({*made} - {*unseen} - self.undone(), default=0)
         late = max((number for number in unseen if self._take_back(number, text, [], []) != text), default=0)
-        forgot = value(self.db, "select max(id) from versions where author = 'forget'") or 0
-        for number in [newest] if late else sorted(made, reverse=True):
+        forgot = next((number for number, author in by.items() if author == "forget"), 0)
+        for number in [newest] if late else made:
             before, text = text, self._take_back(number, text, [], found)
             if text != before and number > forgot:  # else nothing of it is left
                 found.append(number)
@@ -1173,7 +1173,9 @@ class History(NamedTuple):
             what = "; ".join(map(str, self.changes(late - 1, late)))
             raise Problem(f"No notice has told you of this change yet: {what}\nTo undo it: llm memory undo {late}")
         left = f"Only {counted(len(found), 'change')} can be undone" if found else "There is nothing left to undo"
-        raise Problem(f"{left}. To undo an undo: llm memory undo NUMBER; see: llm memory history")
+        last = next((n for n, author in by.items() if author == "undo" and self._take_back(n, text, [], []) != text), 0)
+        hint = f". To undo the last undo: llm memory undo {last}" if last and not found else "; see: llm memory history"
+        raise Problem(f"{left}{hint}")
 
     def periods(self, fact: str) -> Sequence[tuple[int, int | None]]:
         """Return the versions with which a fact came and left (``None``: it is there), oldest first."""
@@ -3096,14 +3098,14 @@ def memory_show(settings: Settings, ids: bool) -> Any:
                 failed = value(memory.db, "select 1 from turns where state in ('pending', 'aside') and why != ''")
                 state, _, sentence = verdict_here(home, settings, failed="; see: llm memory status" if failed else "")
                 last = memory.history.get(memory.history.latest())
-                why = f"The profile is empty. {begin if state == 'on' else sentence}"
+                why = f"The profile has no facts. {begin if state == 'on' else sentence}"
                 if (waiting := waiting_messages(memory)) and state in {"on", "off here"}:
                     now = "try again in a few seconds" if settings.interval <= 30 else "to learn now: llm memory update"
-                    why = f"The profile is empty. Learning from {counted(waiting, 'message')}; {now}"
+                    why = f"The profile has no facts. Learning from {counted(waiting, 'message')}; {now}"
                 elif last and any(one.before and FORGOTTEN not in one for one in last.changes):
-                    why = f"The profile was emptied by change {last.id}. To undo that: llm memory undo {last.id}"
+                    why = f"The profile has no facts since change {last.id}. To undo that: llm memory undo {last.id}"
                 elif to_review := len(waiting_edits(memory)):
-                    why = f"The profile is empty; {counted(to_review, 'edit')} to review: llm memory review"
+                    why = f"The profile has no facts; {counted(to_review, 'edit')} to review: llm memory review"
             say("" if near_name(home) else for_profile(why, home.name))  # that is said already
             continue
         marks = {item.line: f"[{id}] " for id, item in document.ids.items()} if ids else {}
@@ -3194,7 +3196,7 @@ def memory_why(text: str, refused: bool) -> Any:
         former = f"To search former lines: llm memory search {for_shell(text)}"
         raise Problem(f"No line contains {text!r}.\n{former}\nTo see refused edits: llm memory why --refused")
     if not found:
-        say("No edit was refused or dropped." if refused else "The profile is empty; see: llm memory history")
+        say("No edit was refused or dropped." if refused else "The profile has no facts; see: llm memory history")
     return found
 
 
@@ -3230,8 +3232,6 @@ def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: 
                 write(line, "    ", dim=True)
     if not found:
         say(f"Nothing was found.{' Prompts that say what you erased with forget are not searched.' * chats}")
-        if not chats and search_chats(Home.in_use()[-1], text, first, 1):
-            say(f"Your other prompts contain it: llm memory search --chats {for_shell(text)}")
     return found
 
 

@@ -49,7 +49,7 @@ def test_show_says_on_a_first_day_what_is_going_on_and_what_to_do(user: User) ->
     assert "llm memory resume" in user.run("show", **ON)[1]
     user.run("resume")
     user.types(SAID)
-    assert "The profile is empty. Learning from 1 message; try again in a few seconds" in user.run("show", **ON)[1]
+    assert "The profile has no facts. Learning from 1 message; try again in a few seconds" in user.run("show", **ON)[1]
     assert "to learn now: llm memory update" in user.run("show", **ON, LLM_MEMORY_UPDATE_INTERVAL="3600")[1]
     user.run("update")
     assert user.run("show", **ON) == (user.profile, "")
@@ -57,14 +57,14 @@ def test_show_says_on_a_first_day_what_is_going_on_and_what_to_do(user: User) ->
     out, said = user.run("show", **ON)
     assert (out, "llm memory undo" in said) == ("", True)
     user.has_to_review(Edit("ADD", "Interests", "Likes tea", "recommend tea"))
-    assert "The profile was emptied by change 2. To undo that: llm memory undo 2" in user.run("show", **ON)[1]
+    assert "The profile has no facts since change 2. To undo that: llm memory undo 2" in user.run("show", **ON)[1]
     user.run("undo")
     assert SAID in user.run("show", **ON)[0]
     user.run("load", "-", stdin="# Me\n")
     user.run("add", "Has a cat")
     user.run("forget", "cat", "--yes")
     user.run("review", "--drop", "all")
-    assert user.run("show", **ON)[1].startswith("The profile is empty. To begin")
+    assert user.run("show", **ON)[1].startswith("The profile has no facts. To begin")
 
 
 MEANT = {"list": "show", "rm": "forget", "remember": "add", "import": "learn FILE", "export": "show", "off": "pause"}

@@ -161,10 +161,7 @@ def test_diff_is_coloured_at_a_terminal(user: User) -> None:
 
 
 def test_undo_takes_the_last_change_back_then_the_one_before_until_nothing_is_left(user: User) -> None:
-    assert (
-        user.run("undo", code=1)[1]
-        == "Error: There is nothing left to undo. To undo an undo: llm memory undo NUMBER; see: llm memory history\n"
-    )
+    assert user.run("undo", code=1)[1] == "Error: There is nothing left to undo; see: llm memory history\n"
     load(user, PROFILE)
     user.has_learned("Has a dog", "I have a dog")
     user.profile = user.profile.replace("- Likes short answers\n", "")
@@ -178,10 +175,7 @@ def test_undo_takes_the_last_change_back_then_the_one_before_until_nothing_is_le
     for facts in expected:
         user.run("undo")
         assert user.facts == facts
-    assert (
-        "There is nothing left to undo. To undo an undo: llm memory undo NUMBER; see: llm memory history"
-        in user.run("undo", code=1)[1]
-    )
+    assert "There is nothing left to undo. To undo the last undo: llm memory undo 8\n" in user.run("undo", code=1)[1]
     assert user.authors == ["load", "worker", "outside", "clear", *["undo"] * 4]
 
 
@@ -290,7 +284,7 @@ def test_undo_brings_back_no_line_that_was_forgotten(user: User) -> None:
     assert "[forgotten]" not in user.profile
     assert user.files_with("Leeds") == []
     user.run("forget", "short", "--yes")
-    assert "There is nothing left to undo. To undo an undo: llm memory undo NUMBER" in user.run("undo", code=1)[1]
+    assert "There is nothing left to undo. To undo the last undo: llm memory undo 3\n" in user.run("undo", code=1)[1]
     assert "Change 4 was a forget" in user.run("undo", "4", code=1)[1]
     assert user.facts == []
     assert "forgotten" not in "".join(user.run("undo", "1")) + user.profile
