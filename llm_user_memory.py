@@ -3147,8 +3147,8 @@ def quoted_from(memory: Memory, edit: EditRow) -> tuple[str, str]:
     sql = "select * from turns where length > 0 and id in (select value from json_each(?))"
     turns, said = rows(memory.db, sql, json.dumps(edit.turns)), list[str]()
     with contextlib.suppress(Problem):  # llm's log may be locked
-        said = [folded(one.text).strip(" .!") for one in read_messages(memory.home, turns) if one.text]
-    parts = [folded(part).strip(" .!") for part in edit.quote.split("…")]
+        said = [normalised(one.text).strip(" .!\"'") for one in read_messages(memory.home, turns) if one.text]
+    parts = [normalised(part).strip(" .!\"'") for part in edit.quote.split("…")]
     before = "" if not said or any(text.startswith(parts[0]) for text in said) else "…"
     after = "" if not said or any(text.endswith(parts[-1]) for text in said) else "…"
     how = "in a past prompt, typed or piped in" if edit.past else "you typed"

@@ -42,6 +42,9 @@ def test_why_shows_the_receipt_of_what_was_learned_and_says_what_the_user_wrote(
     user.types("By the way, I play whist")
     user.learns("ADD | Interests | Plays whist | I play whist")
     assert "\n    you typed: “…I play whist”\n" in user.run("why", "whist")[0]
+    user.types("I play the lute\nand  the ‘oud’.")
+    user.learns("ADD | Interests | Plays the lute and the oud | I play the lute and the 'oud'")
+    assert "\n    you typed: “I play the lute and the 'oud”\n" in user.run("why", "lute")[0], "spaces aside"
     user.types("When should I eat toast?")
     user.learns("ADD | Preferences | Eats toast | I eat toast")
     assert "\n    you typed: “…I eat toast…”\n" in user.run("why", "toast")[0], "no statement"
