@@ -3103,7 +3103,7 @@ def memory_show(settings: Settings, ids: bool) -> Any:
                     now = "try again in a few seconds" if settings.interval <= 30 else "to learn now: llm memory update"
                     why = f"The profile has no facts. Learning from {counted(waiting, 'message')}; {now}"
                 elif last and any(one.before and FORGOTTEN not in one for one in last.changes):
-                    why = f"The profile has no facts since change {last.id}. To undo that: llm memory undo {last.id}"
+                    why = f"Change {last.id} removed the last facts. To undo that: llm memory undo {last.id}"
                 elif to_review := len(waiting_edits(memory)):
                     why = f"The profile has no facts; {counted(to_review, 'edit')} to review: llm memory review"
             say("" if near_name(home) else for_profile(why, home.name))  # that is said already
@@ -3718,7 +3718,7 @@ def learning_rows(home: Home, settings: Settings, problems: list[str]) -> Iterat
         due = value(db, "select min(due) from turns where state = 'pending' and (why != '' or attempts = 0)") or 0
         soon = f"; next try at {time.strftime('%H:%M', time.localtime(due))}" if due > now.timestamp() else ""
         off = settings.disabled or not settings.updates or paused_since(home)
-        yield "pending", pending, counted(pending, "message") + f"{soon}; to do it now: llm memory update" * (not off)
+        yield "pending", pending, counted(pending, "message") + f" to learn{soon}; now: llm memory update" * (not off)
         aside = rows(db, "select why as reason, model, count() as turns from turns where state = 'aside' group by 1, 2")
         lines = [f"{counted(row['turns'], 'message')}: {row['reason']}" for row in aside]
         yield "set_aside", aside, "\n".join([*lines, RETRY.format(" --retry")])
@@ -3761,7 +3761,7 @@ def memory_status(settings: Settings) -> Any:
         write(line, fg=colour, bold=True)
     for problem in problems:
         write(for_profile(problem, home.name), "Problem      ", fg="red")
-    labels = {"pending": "To learn", "costs": "Cost", "refused": "Not saved"}
+    labels = {"pending": "Waiting", "costs": "Cost", "refused": "Not saved"}
     for name, known, text in found:
         label = labels.get(name, name.replace("_", " ").capitalize())
         for at, line in enumerate(text.splitlines() if known else ()):

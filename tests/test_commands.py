@@ -57,7 +57,7 @@ def test_show_says_on_a_first_day_what_is_going_on_and_what_to_do(user: User) ->
     out, said = user.run("show", **ON)
     assert (out, "llm memory undo" in said) == ("", True)
     user.has_to_review(Edit("ADD", "Interests", "Likes tea", "recommend tea"))
-    assert "The profile has no facts since change 2. To undo that: llm memory undo 2" in user.run("show", **ON)[1]
+    assert "Change 2 removed the last facts. To undo that: llm memory undo 2" in user.run("show", **ON)[1]
     user.run("undo")
     assert SAID in user.run("show", **ON)[0]
     user.run("load", "-", stdin="# Me\n")

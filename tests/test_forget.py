@@ -323,9 +323,9 @@ def test_clearing_says_what_it_leaves_unlearned_which_no_longer_waits(user: User
     said = user.run("clear")[1]
     assert said == "Not learned, and no longer waiting: 1 message.\nNothing changed.\n"
     assert "Learning from" not in user.run("show")[1]
-    assert "To learn" not in user.run("status")[0]
+    assert "Waiting" not in user.run("status")[0]
     user.types("I play the cello")
-    assert "To learn     1 message" in user.run("status")[0]
+    assert "Waiting      1 message to learn" in user.run("status")[0]
 
 
 def test_clearing_ends_what_failed_to_be_learned(user: User) -> None:
@@ -339,7 +339,7 @@ def test_clearing_ends_what_failed_to_be_learned(user: User) -> None:
         db.execute("update turns set state = 'aside'")
     assert "service is down" in user.run("status")[0]
     assert "Not learned, and no longer waiting: 2 messages" in user.run("clear")[1]
-    assert not re.search("service is down|Set aside|To learn", user.run("status")[0])
+    assert not re.search("service is down|Set aside|Waiting", user.run("status")[0])
     user.run("update", "--retry")
     assert user.facts == []
 
@@ -349,7 +349,7 @@ def test_a_clear_that_fails_leaves_what_waits(user: User) -> None:
     user.types("I play the cello")
     user.places.profile.chmod(0o400)
     assert "read-only" in user.run("clear", code=1)[1]
-    assert "To learn     1 message" in user.run("status")[0]
+    assert "Waiting      1 message to learn" in user.run("status")[0]
 
 
 def test_clearing_wants_one_profile_named_and_a_purge_says_that_it_ends_a_pause(user: User) -> None:

@@ -207,12 +207,12 @@ def test_a_model_that_fails_once_is_told_by_status_alone(user: User) -> None:
     with user.memory() as opened:
         opened.db.execute("update turns set due = due + 600")  # however slow this machine is
     status = user.run("status")[0]
-    assert re.search(r"To learn +1 message; next try at \d\d:\d\d", status)
-    assert re.search(r"To learn +1 message$", user.run("status", LLM_MEMORY_DISABLED="true")[0], re.MULTILINE)
+    assert re.search(r"Waiting +1 message to learn; next try at \d\d:\d\d", status)
+    assert re.search(r"Waiting +1 message$", user.run("status", LLM_MEMORY_DISABLED="true")[0], re.MULTILINE)
     assert "no credit" in status
     with user.memory() as opened:
         opened.db.execute("insert into turns (id, at, state) values ('another', '2026-11-20T12:00', 'pending')")
-    assert re.search(r"To learn +2 messages; to do it now", user.run("status")[0])  # one of them is learned at once
+    assert re.search(r"Waiting +2 messages to learn; now", user.run("status")[0])  # one of them is learned at once
 
 
 def test_status_tells_when_something_was_learned_last(user: User) -> None:

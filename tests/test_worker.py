@@ -87,7 +87,7 @@ def test_the_settings_of_the_latest_call_hold_not_those_of_the_one_that_started_
     user.llm("I play the cello", LLM_MEMORY_UPDATE_INTERVAL="86400")
     eventually(lambda: not user.places.journal.exists(), "the note's being taken in")
     assert user.worker_pid() == first
-    assert "To learn     1 message" in user.run("status")[0]
+    assert "Waiting      1 message to learn" in user.run("status")[0]
     user.llm("I like tea")
     eventually(lambda: {"I play the cello", "I like tea"} <= set(user.facts), "what had been put off")
 
