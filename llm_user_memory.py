@@ -2801,7 +2801,7 @@ def take_news(home: Home) -> str:
         text = ", ".join([first, *(f"{kind} {len(told[kind])}" for kind in kinds[1:])])
         some = f"{text}: {min(told[kinds[0]], key=len)}, …"
         text = some if len(kinds) == 1 and _cut(some, room) == some else text
-    return _cut(text if _cut(text, room) == text else re.sub("^changed .* → ", "changed to ", text), room) + end
+    return _cut(text if _cut(text, room) == text else re.sub("^changed .*?” → ", "changed to ", text), room) + end
 
 
 def _cut(text: str, width: int) -> str:

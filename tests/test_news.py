@@ -401,6 +401,12 @@ def test_what_was_undone_before_a_notice_told_it_is_not_told_once_the_user_has_b
     assert "Removed: Plays chess\n" in known.run("undo")[1]
 
 
+def test_an_arrow_in_a_changed_fact_is_no_end_of_what_it_replaced(known: User) -> None:
+    fact = "Flies Leeds → York"
+    learns(known, f"REPLACE | {known.id_of(LEEDS)} | {fact}", said="Flies Leeds → York")
+    assert told(known, 70) == f"changed to “{fact}” (undo: llm memory undo)"
+
+
 def test_a_notice_names_the_number_after_a_forget_of_what_was_added_since(known: User) -> None:
     learns(known, "ADD | Interests | Plays chess")
     known.run("add", "Has a boat")
