@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import pathlib
 import shlex
+import shutil
 import sqlite3
 from typing import TYPE_CHECKING
 
 import filelock
 import pytest
-from conftest import PROFILE, User
+from conftest import PROFILE, User, long_saved
 
 import llm_user_memory as memory
-from llm_user_memory import SCHEMA, Busy, Edit, lock
+from llm_user_memory import Busy, Edit, lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,20 +67,46 @@ def test_a_damaged_database_loses_history_only_and_is_kept(used: User, damaged: 
     assert used.query("pragma integrity_check", used.places.database) == "ok"
 
 
-@pytest.mark.parametrize("schema", [2, SCHEMA])
-def test_a_database_of_another_version_is_set_aside_and_said(
-    user: User, monkeypatch: pytest.MonkeyPatch, schema: int
+RELEASED = sorted(pathlib.Path(__file__).parent.glob("released/*"))
+
+
+@pytest.mark.parametrize("released", RELEASED, ids=[path.name for path in RELEASED])
+def test_the_database_of_every_released_version_is_kept_with_all_that_is_in_it(
+    user: User, released: pathlib.Path
 ) -> None:
+    user.places.create()
+    for path in released.iterdir():
+        shutil.copy(path, user.places.directory)
+    long_saved(user.places.profile)
+    (user.user_dir / "default_embedding_model.txt").write_text("scripted-embed")
+    assert user.facts == ["Lives in York", "Works as a nurse"]
+    versions = json.loads(user.run("history", "--json")[0])
+    assert [version["author"] for version in reversed(versions)] == [
+        *("worker", "worker", "worker", "worker", "undo", "add", "worker", "forget")
+    ]
+    assert "you typed: “I moved to York”" in user.run("why", "York")[0]
+    assert [edit["fact"] for edit in user.to_review()] == ["Loves opera"]
+    assert "Owns a boat" in user.run("why", "--refused")[0]
+    assert "Keeps two hens" in user.run("search", "hens")[0]
+    assert "Keeps two hens" in user.run("search", "--semantic", "hens")[0]
+    with user.memory() as opened:
+        states = [row["state"] for row in memory.rows(opened.db, "select state from turns order by state")]
+        assert states == ["done"] * 5 + ["forgotten", "pending"]
+        assert opened.db["requests"].count == 6
+    user.has_learned("Has a dog", "I have a dog")
+    user.run("undo", "5")
+    assert sorted(user.facts) == ["Has a dog", "Lives in York", "Plays the cello", "Works as a nurse"]
+    user.run("rollback", "3")
+    assert sorted(user.facts) == ["Keeps two hens", "Lives in Leeds", "Plays the cello"]
+    assert kept(user) == []
+
+
+def test_a_database_from_before_the_first_release_is_set_aside_and_said(user: User) -> None:
     user.profile = PROFILE
-    if schema == SCHEMA:  # which the next release raises
-        user.run("history")
-        monkeypatch.setattr(memory, "SCHEMA", SCHEMA + 1)
-        monkeypatch.setattr(memory.migrations, "name", "the next")
-    else:  # as the first house left one: its tables have our names and other columns
-        with contextlib.closing(sqlite3.connect(user.places.database, isolation_level=None)) as db:
-            db.execute("create table state (key text primary key, value text)")
-            db.execute("create table versions (id integer primary key, text text)")
-            db.execute("pragma user_version = 2")
+    with contextlib.closing(sqlite3.connect(user.places.database, isolation_level=None)) as db:
+        db.execute("create table state (key text primary key, value text)")
+        db.execute("create table versions (id integer primary key, text text)")
+        db.execute("pragma user_version = 2")
     older = user.places.database.read_bytes()
     assert "try again" in user.run("add", "Plays chess", code=1)[1]
     user.run("add", "Plays chess")

@@ -4,7 +4,7 @@
     uv run python tests/eval/run.py -m MODEL   have a model answer, and keep its answers
 
 A life is a file in `lives`: messages, facts that the profile must have at the end, and what must not stand there.
-Learning is the real thing: turns in llm's log, requests, gates, versions. Only the clock is that of the messages.
+Learning is the real thing: turns in llm's log, both requests, gates, versions. Only the clock is that of the messages.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import json
 import pathlib
 import sys
 import tempfile
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import llm
@@ -98,8 +99,8 @@ class Asked:
         return reply, len(request) // 4, len(reply) // 4
 
 
-def live(life: dict[str, Any], ask: memory.Ask) -> tuple[str, list[memory.Verdict], int, int]:
-    """Learn a year; return the profile, all verdicts, and the tokens read and written."""
+def live(life: dict[str, Any], ask: memory.Ask) -> tuple[str, list[memory.Verdict], list[dict[str, int]]]:
+    """Learn a year; return the profile, all verdicts, and what the requests cost: first those to learn, then looks."""
     verdicts: list[memory.Verdict] = []
     threads: dict[str, llm.Conversation] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -116,8 +117,9 @@ def live(life: dict[str, Any], ask: memory.Ask) -> tuple[str, list[memory.Verdic
                 while result := learner.learn():
                     verdicts += result.verdicts
         with memory.Memory(home) as opened:
-            spent = memory.rows(opened.db, "select sum(read) as read, sum(written) as written from requests")[0]
-            return memory.read_profile(opened.home.profile), verdicts, spent["read"], spent["written"]
+            sums = "select count(*) as requests, sum(read) as read, sum(written) as written from requests group by look"
+            costs = memory.rows(opened.db, f"{sums} order by look")
+            return memory.read_profile(opened.home.profile), verdicts, costs
 
 
 def main() -> None:
@@ -126,30 +128,34 @@ def main() -> None:
     parser.add_argument("-m", "--model", help="a model to answer; without it, the kept answers are judged again")
     parser.add_argument("-v", "--verbose", action="store_true", help="also print the profiles")
     options = parser.parse_args()
-    facts = found = wrong = held = proposed = read = written = 0
+    total: Counter[str] = Counter()
     for path in sorted(HERE.glob("lives/*.json")):
         answers = HERE / "answers" / f"{path.stem}.jsonl"
         if (options.lives and path.stem not in options.lives) or not (options.model or answers.exists()):
             continue
         life = json.loads(path.read_text("utf-8"))
-        profile, verdicts, *tokens = live(life, Asked(options.model, answers) if options.model else Kept(answers))
+        ask = Asked(options.model, answers) if options.model else Kept(answers)
+        profile, verdicts, costs = live(life, ask)
         result = score(profile, life)
-        waiting = [verdict for verdict in verdicts if verdict.outcome == "hold"]
-        print(f"{path.stem}: {result.found} of {result.facts} facts, {len(result.wrong)} wrong lines,")
-        print(f"  {len(waiting)} of {len(verdicts)} edits held; tokens: {tokens[0]:,} read, {tokens[1]:,} written")
+        stopped = [verdict for verdict in verdicts if verdict.outcome != "apply"]
+        print(f"{path.stem}: {result.found} of {result.facts} facts, {len(result.wrong)} wrong lines,", end=" ")
+        print(f"{len(stopped)} of {len(verdicts)} edits held or refused")
         for label, lines in (("missing", result.missing), ("wrong", result.wrong)):
             print("".join(f"  {label}: {line}\n" for line in lines), end="")
-        for verdict in verdicts:
-            if verdict.outcome != "apply":
-                edit, line = verdict.edit, verdict.item.text if verdict.item else ""
-                print(f"  {verdict.outcome}: {edit.action} {line} → {edit.fact}: {verdict.reason}")
+        for verdict in stopped:
+            edit, line = verdict.edit, verdict.item.text if verdict.item else ""
+            print(f"  {verdict.outcome}: {edit.action} {line} → {edit.fact}: {verdict.reason}")
         if options.verbose:
             print(profile)
-        facts, found, wrong = facts + result.facts, found + result.found, wrong + len(result.wrong)
-        held, proposed = held + len(waiting), proposed + len(verdicts)
-        read, written = read + tokens[0], written + tokens[1]
-    print(f"In all: {found} of {facts} facts, {wrong} wrong lines, {held} of {proposed} edits held;", end=" ")
-    print(f"{read:,} tokens read, {written:,} written")
+        total.update(facts=result.facts, found=result.found, wrong=len(result.wrong))
+        total.update(stopped=len(stopped), proposed=len(verdicts))
+        for kind, cost in zip(("learning", "second looks"), costs, strict=False):
+            total.update({f"{kind}, {name}": number for name, number in cost.items()})
+    print("In all: {found} of {facts} facts, {wrong} wrong lines,".format_map(total), end=" ")
+    print("{stopped} of {proposed} edits held or refused".format_map(total))
+    for kind in ("learning", "second looks"):
+        requests, read, written = (total[f"{kind}, {name}"] for name in ("requests", "read", "written"))
+        print(f"{kind}: {requests} requests, {read:,} tokens read, {written:,} written")
 
 
 if __name__ == "__main__":
