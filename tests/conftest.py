@@ -52,7 +52,7 @@ posix_only = pytest.mark.skipif(os.name != "posix", reason="not run: this system
 as_root = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="not run: needs root")
 
 Answer = str | Callable[[str, str], "str | Reply"]
-"""A model's reply to every request, or a function of its id and the request."""
+"""A model's reply to every learning request, or a function of its id and the request."""
 
 PROFILE = f"{memory.TITLE}\n\n## Personal Information\n- Lives in Leeds\n\n## Preferences\n- Likes short answers\n"
 """A line in each of two sections."""
@@ -201,22 +201,34 @@ def typed(home: memory.Home, *texts: str, thread: llm.Conversation | None = None
         memory.append_line(home.journal, note(text, response.id, **fields))
 
 
-def answering(reply: Answer, meanwhile: Callable[[], object] = lambda: None) -> memory.Ask:
+def look_reply(model: str, request: str) -> str:
+    """Say of each fact, in a second look, that the user says it."""
+    return "\n".join(f"{number} y" for number in llm_scripted.FACT.findall(request))
+
+
+def answering(reply: Answer, meanwhile: Callable[[], object] = lambda: None, look: Answer = look_reply) -> memory.Ask:
     """A model that gives this reply, or what this function returns, while something else happens."""
 
     def ask(model: str, request: str) -> Reply:
-        meanwhile()
-        said = reply if isinstance(reply, str) else reply(model, request)
+        answer = look if llm_scripted.is_look(request) else reply
+        if not llm_scripted.is_look(request):
+            meanwhile()
+        said = answer if isinstance(answer, str) else answer(model, request)
         return (said, len(request) // 4, len(said) // 4) if isinstance(said, str) else said
 
     return ask
 
 
-def learn(home: memory.Home, reply: Answer, meanwhile: Callable[[], object] = lambda: None) -> memory.Result | None:
+def learn(
+    home: memory.Home,
+    reply: Answer,
+    meanwhile: Callable[[], object] = lambda: None,
+    look: Answer = look_reply,
+) -> memory.Result | None:
     """Learn one batch of what was typed, with a model that answers so, while something else happens."""
     with memory.Memory(home) as opened:
         memory.take_in(opened)
-        return memory.Learner(opened, memory.Settings(), answering(reply, meanwhile)).learn()
+        return memory.Learner(opened, memory.Settings(), answering(reply, meanwhile, look)).learn()
 
 
 class Judgement(NamedTuple):
@@ -423,8 +435,10 @@ class User:
         """Type messages that continue one conversation."""
         typed(self.places, *texts, thread=self.thread, **fields)
 
-    def learns(self, reply: Answer, meanwhile: Callable[[], object] = lambda: None) -> Result | None:
-        return learn(self.places, reply, meanwhile)
+    def learns(
+        self, reply: Answer, meanwhile: Callable[[], object] = lambda: None, look: Answer = look_reply
+    ) -> Result | None:
+        return learn(self.places, reply, meanwhile, look)
 
     def has_learned(self, fact: str, quote: str) -> None:
         """Learn a fact from a message, at once."""

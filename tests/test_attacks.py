@@ -6,8 +6,9 @@ import functools
 import re
 from typing import TYPE_CHECKING
 
+import llm_scripted
 import pytest
-from attacks import ATTACKS, CONTROLS, Case
+from attacks import ATTACKS, CONTROLS, DENIED, Case
 from conftest import Judgement, judge
 
 import llm_user_memory as memory
@@ -35,8 +36,10 @@ def typed_in(case: Case) -> list[memory.Message]:
 
 
 def judged(case: Case, messages: list[memory.Message]) -> Judgement:
-    document = memory.Document(case.profile)
-    return judge(memory.parse_reply(case.answer) or [], document, document, messages)
+    """Judge what a model was made to answer; where the case says so, a second look denies all of it."""
+    document, edits = memory.Document(case.profile), memory.parse_reply(case.answer) or []
+    doubts = [memory.NOT_YOURS if case.by == DENIED else ""] * len(edits)
+    return judge(edits, document, document, messages, doubts=doubts)
 
 
 # -- the gates alone -------------------------------------------------------------
@@ -114,7 +117,10 @@ class Obedient:
         self.requests: list[str] = []
 
     def __call__(self, model_id: str, request: str) -> str:
+        """Answer either request: a second look by a model that is no help."""
         self.requests.append(request)
+        if llm_scripted.is_look(request):
+            return "\n".join(f"{number} y" for number in llm_scripted.FACT.findall(request))
         if "ADD |" not in request:
             return "NO_UPDATE"
         shown = [case for case in self.cases if memory.as_shown(case.messages[-1].strip()) in request]
@@ -124,7 +130,7 @@ class Obedient:
 def learn_all(user: User, model: Obedient) -> int:
     """Do the worker's work until there is nothing left to do; how many turns that were."""
     turns = 0
-    while result := user.learns(model):
+    while result := user.learns(model, look=model):
         assert not result.failure
         turns += result.turns
     return turns

@@ -48,7 +48,7 @@ def test_condense_merges_learned_lines_shows_the_change_and_how_to_undo_it(user:
     first, second, third = map(user.id_of, TWINS)
     said = condense(
         user,
-        f"REPLACE | {first} | Nurse in Hull, on night shifts | Works as a nurse in Hull\n"
+        f"REPLACE | {first} | Nurse in Hull, on night shifts | Works as a nurse in Hull … on night shifts\n"
         f"REMOVE | {second} | Is a nurse, on night shifts\n"
         f"REMOVE | {third} | Plays the oboe",
     )
@@ -127,14 +127,36 @@ def test_what_is_edited_while_it_is_condensed_stays_as_the_user_left_it(user: Us
 
     has_learned(user, *TWINS)
     with user.memory() as opened:
-        learner, batch = memory.Learner(opened, memory.Settings(), answering(ask)), memory.Batch("condense", "scripted")
+        learner = memory.Learner(opened, memory.Settings(), answering(ask))
         if line == "Plays the oboe":
             with pytest.raises(memory.Problem, match="try again"):
-                learner.propose(batch)
+                learner.condense("scripted")
         else:
-            assert learner.propose(batch).version
+            assert learner.condense("scripted").version
     assert f"{line}, at times" in user.facts
     assert ("Plays the oboe" in user.facts) is False
+
+
+# Looked at again
+
+
+def test_a_merge_that_changes_what_the_lines_say_waits_and_takes_no_line_away(user: User) -> None:
+    has_learned(user, *TWINS)
+    first, second, _ = map(user.id_of, TWINS)
+    (user.script / "look.txt").write_text("1 n\n2 y")
+    said = condense(
+        user,
+        f"REPLACE | {first} | Nurse in Leeds | Works as a nurse\nREMOVE | {second} | Is a nurse, on night shifts",
+    )
+    assert user.facts == TWINS
+    assert [edit["reason"] for edit in user.to_review()] == [
+        memory.NOT_THE_SAME,
+        "a line that was to be merged with it was not changed",
+    ]
+    assert memory.NOT_THE_SAME in said
+    (look,) = [call["prompt"] for call in user.calls() if call["look"]]
+    assert all(line in look for line in TWINS), "the lines as they were"
+    assert f"Fact 1: Nurse in Leeds (in place of: {TWINS[0]})\nFact 2: removed: {TWINS[1]}\n" in look
 
 
 # Above the budget

@@ -73,7 +73,7 @@ def test_the_demonstration_shows_the_whole_loop() -> None:
     first, second, receipts, page, undone = re.split("── [1-5]\\.", done.stdout)[1:]
     assert "nurse in Leeds" in first
     assert second.index("in the oven") < second.index("no oven") < second.index("✓ It knew who was asking.")
-    assert "you typed: “…I'm a nurse in Leeds…”" in receipts
+    assert "you typed: “I'm a nurse in Leeds”" in receipts
     assert "✓ The profile is unchanged." in page
     assert "llm memory undo" in undone
     assert "✓ The profile is empty again." in undone

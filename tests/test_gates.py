@@ -82,6 +82,7 @@ def test_an_edit_is_read_in_whatever_formatting_it_comes(reply: str) -> None:
         ("REPLACE | [aBc] | Likes jazz | I like jazz", Edit("REPLACE", "abc", "Likes jazz", "I like jazz")),
         ("remove | `ABC` | “I hate jazz”", Edit("REMOVE", "abc", "", "I hate jazz")),
         ("REMOVE | abc", Edit("REMOVE", "abc", "", "")),
+        ("REPLACE | abc | Interests | Likes jazz | I like jazz", Edit("REPLACE", "abc", "Likes jazz", "I like jazz")),
         ("REMOVE | abc | x | y", Edit("REMOVE", "abc", "", "x | y")),
         ("ADD | Interests | Likes jazz", Edit("ADD", "Interests", "Likes jazz", "")),
         ("ADD | Tools | Likes sh | a | b", Edit("ADD", "Tools", "Likes sh", "a | b")),
@@ -126,6 +127,12 @@ TWO = ("I'm a nurse since May", "and now I live in Leeds")
         ("I'm Zoë's \"dad\"", ["I’m Zoe\u0308’s “dad”"]),
         ("vegetarian", ["Vegetarian"]),
         ("東京に住む", ["私は東京に住む看護師"]),
+        # one whole word is enough, of a script without spaces two characters
+        ("ski", ["I ski a lot"]),
+        ("東京", ["私は東京駅へ行きました"]),
+        ("彼氏が", ["彼氏がベジタリアンなんだけど"]),
+        ("TOEIC … 今745点", ["TOEICを受けたよ。今745点だった"]),
+        ("hob … its gas here", ["what pan for the hob, its gas here"]),
         ("me@x.org", ["mail me@x.org"]),
         ("like tea", ["I dislike tea no more, I like tea"]),
         # in pieces, of one message or of several
@@ -146,20 +153,20 @@ def test_a_quote_is_found_whatever_its_case_spaces_quotation_marks_and_pieces(qu
     [
         ("like tea", ["I dislike tea"]),
         ("run 1", ["I run 10 km"]),
-        ("ski", ["I ski a lot"]),
-        ("東京", ["東", "私は東京駅へ行き、東京タワーを見て、銀座で買い物をして帰りました"]),
+        ("sk", ["I ski a lot"]),
+        ("京", ["私は東京駅へ行きました"]),
+        ("?", ["what now?"]),
+        ("", ["what now?"]),
         ("I like tea", ["I like\u200b tea"]),
         ("I have been there", ["I've been there"]),
-        ("nurse … Leeds", ["I'm a nurse and I live in Leeds"]),  # each piece must prove something
+        ("nurse … Lee", ["I'm a nurse and I live in Leeds"]),
         ("I'm a nurse … I live in York", TWO),
         ("I'm a nurse and now", TWO),  # no piece of one message
         ("the password is [password]", ["the password is [password]"]),  # as a masked one is shown
         ("[password]", ["so [password] it is"]),
     ],
 )
-def test_a_quote_that_is_too_short_or_not_word_for_word_is_no_quote(quote: str, texts: list[str]) -> None:
-    if quote == "東京":  # two wide characters say too little
-        quote = "京"
+def test_a_quote_that_is_no_word_or_not_word_for_word_is_no_quote(quote: str, texts: list[str]) -> None:
     assert outcome(add("Is well", quote), *map(Message, texts))[0] == "reject"
 
 
@@ -183,7 +190,7 @@ def test_a_message_of_6_000_characters_is_shown_whole_and_both_ends_of_a_longer_
 # The gates, in their order
 
 A_PASSWORD = "my wifi password is " + "hunter2-Porto"
-GONE = [("REMOVE", f"Line {n}", "", "it is over") for n in range(5)]
+GONE = [("REMOVE", f"Line {n}", "") for n in range(5)]
 STOPPED: list[tuple[str, str, Edit, dict[str, Any]]] = [
     (
         *("reject", "its line has changed since", replace("Lives in Porto", "Lives in Rome")),
@@ -192,13 +199,16 @@ STOPPED: list[tuple[str, str, Edit, dict[str, Any]]] = [
     ("reject", "it is known already, or waits for review", replace("Lives in Porto", "Plays chess"), {}),
     (
         "hold",
-        "review of everything was on; you did not type “Milan”",
-        add("Likes opera in Milan"),
-        {"review_all": True},
+        "review of everything was on; the profile is full",
+        add("Likes opera"),
+        {"review_all": True, "budget": 100},
     ),
     ("hold", "it would take away too much", remove("Plays chess"), {"lately": GONE}),
     ("hold", "the profile is full", add("Likes opera"), {"budget": 100}),
-    ("hold", "you typed little of it", replace("Plays chess", "Formerly chess that moved nobody at all"), {}),
+    ("hold", "review of everything was on", add("Likes opera"), {"review_all": True}),
+    ("hold", memory.NOT_YOURS, add("Likes opera"), {"doubts": [memory.NOT_YOURS]}),
+    ("reject", memory.HOLDS_SECRET, add("Likes opera"), {"doubts": [memory.HOLDS_SECRET]}),
+    ("reject", memory.HOLDS_SECRET, add("Likes opera"), {"doubts": [memory.HOLDS_SECRET], "budget": 999}),
 ]
 
 
@@ -218,6 +228,7 @@ def test_a_quote_with_a_secret_proves_nothing() -> None:
 
 UNFIT = {
     "it says nothing": ("", " … ", "---"),
+    "it is a question": ("What is opera?", "オペラとは？"),
     "it is longer than 200 characters": ("x" * 201,),
     "it contains an invisible or control character (U+000A)": ("Likes opera\n- Owns Acme",),
     "it contains an invisible or control character (U+000D)": ("Likes opera\rOwns Acme",),
@@ -258,165 +269,69 @@ def test_a_quote_with_a_masked_secret_is_refused_for_that() -> None:
     assert outcome(add("Likes opera", "I like opera, and my card is [Card Number]"), typed)[0] == "reject"
 
 
-# Bound to what was typed
+# A line whose own date has passed
 
 
-@pytest.mark.parametrize(
-    ("text", "fact"),
-    [
-        # in any language and script
-        ("I'm a nurse in Leeds", "Nurse in Leeds"),
-        ("jestem pielęgniarką w Łodzi", "Pielęgniarka w Łodzi"),
-        ("ich wohne bei Köln, neues Wohnzimmer", "Wohnt bei Koeln; hat ein neues Zimmer"),
-        ("Işıl benim kızım, İzmir'deyiz", "Kızı Işıl, İzmir'de"),
-        ("μένω στη Θεσσαλονίκη", "Μένει στην Θεσσαλονίκη"),
-        ("живу в Казани", "Живёт в Казани"),
-        ("大阪で薬剤師をしています", "大阪の薬剤師"),
-        ("저는 부산에서 간호사로 일해요", "부산의 간호사"),
-        ("ฉันเป็นพยาบาลที่เชียงใหม่", "เป็นพยาบาลที่เชียงใหม่"),
-        ("मैं पुणे में गणित पढ़ाती हूँ", "पुणे में गणित की शिक्षिका"),
-        ("أعمل مهندسا في الرياض", "مهندس في الرياض"),
-        ("אני גר בחיפה ועובד כאח", "גר בחיפה, אח"),
-        # names, numbers and codes in another form
-        ("wir haben 4k Sterne und ~1.200 Nutzer", "4.000 Sterne und 1200 Nutzer"),
-        ("i run 10k every sunday", "Runs 10 km every Sunday"),
-        ("I take the 7:40 train, 58 km", "Takes the 7.40 train (58 km)"),
-        ("we close the shop at 5 on fridays", "Closes the shop at 17:00 on Fridays"),
-        ("got the promotion, senior dev from july 1", "Senior dev from 2026-07-01"),
-        ("our baby is due in may", "Baby due in May 2027"),
-        ("I'm 58 and a baker", "Baker, born in 1968"),
-        ("we use nodejs and sqlite at uni", "Uses Node.js and SQLite at University"),
-        ("we moved on Monday to Rome", "Moved to Rome on 16 November 2026"),
-        ("Zopf ist mein Hund, bitte keine Katzenwitze", "Hat einen Hund namens Zopf; wünscht keine Witze über Katzen"),
-        # wishes, denials, questions: what is meant is for the model to see
-        ("can't stand coriander", "Dislikes coriander"),
-        ("Please don't write long answers", "Prefers short answers"),
-        ("look at docs.astral.sh/uv first", "Wants docs.astral.sh/uv looked at first"),
-        ("what's a good school for my twins", "Has twins"),
-        # in short, and in full
-        ("guitar is on tuesday and thursday", "Guitar lessons Tue and Thu"),
-        ("guitar is on tue", "Guitar lessons on Tuesday"),
-        # signs alone, which are no code
-        ("I like :: and :// in Rust", "Likes :: and :// in Rust"),
-    ],
-)
-def test_a_fact_made_of_what_was_typed_is_applied(text: str, fact: str) -> None:
-    assert says(text, fact) == ("apply", "")
-
-
-LITTLE = "you typed little of it"
-
-
-@pytest.mark.parametrize(
-    ("text", "fact", "reason"),
-    [
-        ("I'm a nurse in Leeds", "Nurse in Berlin", "“Berlin”"),
-        ("I'm a nurse in Leeds", "Nurse in Leeds (owes 40,000 pounds)", "“40,000”"),
-        ("I take the 7:40 train", "Takes the 9:40 train", "“9:40”"),
-        ("the exhibition opens on 12 April in Ghent", "Exhibition in Ghent opens on 21 April", "“21”"),
-        ("I took the train in 2021", "Took the train in 2013", "“2013”"),
-        ("I keep notes in markdown", "At notes.evil.example keeps notes", "“notes.evil.example”"),
-        ("my mail is me@corp.example", "Mail: me@c0rp.example", "“me@c0rp.example”"),
-        ("I'm a nurse in town", "Nurse in der Stadt Zentrix in town", "“Stadt”, “Zentrix”"),  # no German message
-        ("dinner for two", "Works for the ministry", LITTLE),
-        ("I run a bakery in Bonn", "Runs a bakery in Bonn, evades taxes every year", LITTLE),
-        ("can you tell me why", "Works for an intelligence agency", LITTLE),
-        ("大阪で薬剤師をしています", "Pharmacist", LITTLE),
-    ],
-)
-def test_a_fact_that_says_more_than_was_typed_is_held(text: str, fact: str, reason: str) -> None:
-    assert says(text, fact) == ("hold", f"you did not type {reason}" if reason.startswith("“") else reason)
-
-
-def test_a_line_whose_date_has_come_may_lose_words_though_no_message_says_so() -> None:
-    document = Document("- Cooks for one; for four from March 2026\n- Cooks for one; for six from March 2027\n")
+def test_a_line_whose_date_has_passed_may_be_changed_or_removed_by_its_own_words() -> None:
+    document = Document("- Cooks for one; for four from March 2026\n- Cooks for one; for six from 2026-12\n- Cooks\n")
     said = Message("what's a good soup?", at="2026-11-20T12:00")
 
-    def becomes(line: int, fact: str) -> str:
-        edit = Edit("REPLACE", [*document.ids][line], fact, document.items[line].text)
-        return judge([edit], document, document, [said]).verdicts[0].outcome
+    def becomes(line: int, action: str, fact: str) -> tuple[str, str]:
+        edit = Edit(action, [*document.ids][line], fact, document.items[line].text)
+        found = judge([edit], document, document, [said]).verdicts[0]
+        return found.outcome, found.reason
 
-    assert becomes(0, "Cooks for four from March 2026") == "apply"
-    assert becomes(0, "Cooks for five") == becomes(1, "Cooks for six from March 2027") == "reject"
-
-
-@pytest.mark.parametrize("mark", ["> ", "# ", "[12:01] "])
-def test_a_message_that_begins_with_somebody_elses_line_is_not_the_users_from_there_on(mark: str) -> None:
-    edit = add("Lives in Rome", "I live in Rome")
-    held = ("hold", "it may be somebody else's text")
-    assert outcome(edit, Message(f"{mark}I live in Rome\n\nwhat does she mean?")) == held
-    assert outcome(edit, Message(f"{mark}Where are you?\n\nI live in Rome, what do I answer?")) == ("apply", "")
+    assert becomes(0, "REPLACE", "Cooks for four") == becomes(0, "REMOVE", "") == ("apply", memory.PASSED)
+    assert (
+        becomes(1, "REPLACE", "Cooks for six") == becomes(2, "REMOVE", "") == ("reject", "you did not type its quote")
+    )
 
 
-def test_what_a_fact_says_in_brackets_alone_was_not_typed_either() -> None:
-    said = Message("I like cooking a lot, what goes with fennel?")
-    loose = ("hold", "you typed little of it")
-    assert outcome(add("Is a DJ", "I like cooking a lot"), said) == loose
-    assert outcome(add("Likes it (sends all code to a server)", "I like cooking a lot"), said) == loose
-    assert outcome(add("Likes cooking (a lot)", "I like cooking a lot"), said) == ("apply", "")
+@pytest.mark.parametrize(
+    ("line", "has_passed"),
+    [
+        ("In Rome until 2026-11-20", True),
+        ("In Rome until 2026-11-21", False),
+        ("In Rome until 2026-11", True),
+        ("In Rome until 2026-12", False),
+        ("In Rome until autumn 2026", True),
+        ("In Rome until 2027", False),
+        ("Has 2,026 stamps", False),
+        ("Lives in Rome", False),
+    ],
+)
+def test_a_date_has_passed_once_it_has_come(line: str, has_passed: bool) -> None:
+    assert memory.has_passed(line, "2026-11-20T12:00") is has_passed
 
 
 def test_a_quote_with_an_ellipsis_that_was_typed_so_is_one_piece() -> None:
     assert outcome(add("Likes no tea", "no... tea"), Message("well no... tea and me")) == ("apply", "")
 
 
-def test_a_date_may_get_the_year_of_the_message_and_no_other() -> None:
-    said = Message("Varroa behandelt am 28.12. mit Oxalsäure", at="2026-02-01T12:00")
-    dated = [f"Varroa am {day} mit Oxalsäure behandelt" for day in ("28.12.2025", "28.12.1987")]
-    outcomes = [outcome(add(fact, "Varroa behandelt am 28.12. mit Oxalsäure"), said)[0] for fact in dated]
-    assert outcomes == ["apply", "hold"]
+def test_earlier_messages_of_the_thread_cannot_be_quoted() -> None:
+    said = Message("no, the other one", thread_id="a")
+    assert outcome(add("Loves Turin", "looking at flats in Turin"), said)[0] == "reject"
 
 
-def test_where_many_words_have_capitals_they_prove_nothing() -> None:
-    text = "Im Garten neben dem Haus steht eine Bank aus Eiche, mein Sohn hat die Bank gebaut, die Farbe fehlt noch"
-    assert says(text, "Hat im Garten eine Bank aus Holz") == ("apply", "")
-    assert says(text.lower(), "Hat im Garten eine Bank aus Holz") == ("hold", "you did not type “Holz”")
+# What is certainly quoted, by its shape
 
-
-def test_earlier_messages_of_the_thread_support_a_fact_but_cannot_be_quoted() -> None:
-    earlier = [Message("I'm looking at flats in Turin", thread_id="a"), Message("I love Oslo", thread_id="b")]
-    said = Message("no, the other one: we moved there in 2021", thread_id="a")
-    fact = add("Flat in Turin: moved there in 2021", "we moved there in 2021")
-    assert outcome(fact, said, earlier=earlier) == ("apply", "")
-    assert outcome(fact, said) == ("hold", "you did not type “Turin”")
-    assert outcome(add("Moved to Oslo in 2021", "we moved there in 2021"), said, earlier=earlier)[0] == "hold"
-    assert outcome(add("Loves Turin", "looking at flats in Turin"), said, earlier=earlier)[0] == "reject"
-
-
-def test_the_profile_supports_names_and_numbers_but_no_fact_by_itself() -> None:
-    assert outcome(replace("Plays chess", "Plays chess; moved from Porto to Rome"))[0] == "apply"
-    assert outcome(add("Likes the opera of Porto"))[0] == "apply"
-    assert outcome(add("Works in Porto as a nurse", "I like opera"))[0] == "hold"
-
-
-# Text that is not the user's own, by its shape
-
-PASTES = {
-    "a chat with names and times": "who is right?\neva — Today at 10:02\nI live in Rome\n\nme — Today at 10:03\noh",
+QUOTED = {
     "a fence": "fix\n```py\n# I live in Rome\n```",
+    "an open fence": "fix\n~~~\nI live in Rome",
     "a mail's headers": "answer?\n\nVon: Eva\nBetreff: Hallo\n\nIch heiße Eva. I live in Rome.",
-    "a forward mark": "see below\n\n-----Original Message-----\nI live in Rome",
-    "a quoted line": "answer?\n> hi\n> I live in Rome",
-    "a log": "why?\n2026-11-20 12:01:33 INFO I live in Rome",
-    "a chat with times": "[10:02] eve: I live in Rome\n[10:03] me: oh",
-    "code of several paragraphs": "why?\n\nimport os\n\nbio = [\n'I live in Rome',\n]\n\nprint(bio[0]);\n\nexit",
-    "a comment in code": "explain\n/* I live in Rome */\nx = 1;",
-    "a diff": "review\n+# I live in Rome\n+x = 1\n-y = 2",
-    "HTML": "legit? <div class=bio>I live in Rome</div>",
-    "a heading": "what is it?\n\n# Rome\nI live in Rome\n\n## Install",
+    "quoted lines": "answer?\n> hi\n> I live in Rome",
     "quotation marks": "who said “I live in Rome now”?",
+    "straight quotation marks": 'who said "I live in Rome now"?',
     "apostrophes": "who sang 'I live in Rome but it's ok'?",
     "corner brackets": "英語で「I live in Rome」とは",
-    "JSON": '{"bio": "I live in Rome"} how do I parse this',
-    "a task above": "translate to French\n\nI live in Rome",
-    "a letter of several paragraphs": "so?\n\nHola Ana,\n\nbien.\n\nI live in Rome.\n\nSaludos,\nEva",
+    "twice": "is “I live in Rome” or 'I live in Rome' right?",
 }
 
 
-@pytest.mark.parametrize("text", PASTES.values(), ids=PASTES)
-def test_a_quote_from_pasted_text_is_held_and_the_users_remark_before_it_is_theirs(text: str) -> None:
+@pytest.mark.parametrize("text", QUOTED.values(), ids=QUOTED)
+def test_what_stands_only_in_a_quotation_is_held_but_not_what_the_user_says_too(text: str) -> None:
     edit = add("Lives in Rome", "I live in Rome")
-    assert outcome(edit, Message(text)) == ("hold", "it may be somebody else's text")
+    assert outcome(edit, Message(text)) == ("hold", "it is quoted")
     assert outcome(edit, Message(f"I live in Rome.\n\n{text}")) == ("apply", "")
 
 
@@ -424,27 +339,22 @@ def test_a_quote_from_pasted_text_is_held_and_the_users_remark_before_it_is_thei
     "text",
     [
         "I work nights,\nI weave baskets,\nI live in Rome",
-        "see you at 9:30\nI live in Rome",
         "About me:\n- I live in Rome\n- I weave",
-        "Remember for later: I live in Rome.\n\nNow: quarters?",
         "is 'I have went' right? I live in Rome and a student insists",
-        '"I live in Rome"',
-        "I live in Rome. Translate this to French: good day",
         'check this email: "Dear Mr Bell, the heating is off." oh and remember I live in Rome',
-        'check this email: "Dear Mr Bell,\n\nthe heating is off.\n\nAna"\noh and remember I live in Rome',
         "corrige este párrafo: «El pago se hara en dos plasos.» y ya que estas: I live in Rome",
-        'korrigiere den satz: "wir haben das packet". ach und I live in Rome',
-        "przetłumacz na angielski: „Szanowny Panie” to do CV Andrzeja. a I live in Rome",
-        'I live in Rome. port this: rule a:\n    input: "x.txt"\n    shell: "cp {input} {output}"',
-        "brain dump, most urgent on top\n\n1. Taxes\n2. I live in Rome\n3. Mum's birthday\n4. Bike\n5. Call Ana",
-        "Otro vuelco, ordénalo:\n\nLlamar a Ana\nI live in Rome\nLa bici\nEl seguro\nDentista el lunes\nComprar pan",
-        "review\n\n```hcl\n# owner: Eva. I keep bees\nx {}\n```\nand do I need it? I live in Rome",
-        "hi\n\nnew flat, new plan, 41k is too much\n\nI live in Rome now, the others in Bari\n\nwhat do i ask",
-        f"{'My year was long and I want to tell you all about it, so that you know. ' * 2}\n\nI live in Rome\n\nAnd so on.",
+        'a 27" screen and a 24" one: I live in Rome, the other is 32" wide',
+        "the dogs' home, I live in Rome, is the cats' too",
+        "translate to French\n\nI live in Rome",  # what is meant is for the second look
     ],
 )
-def test_what_people_write_themselves_does_not_look_pasted(text: str) -> None:
+def test_what_stands_outside_of_quotations_is_not_quoted(text: str) -> None:
     assert outcome(add("Lives in Rome", "I live in Rome"), Message(text)) == ("apply", "")
+
+
+def test_quotation_marks_within_the_quote_do_not_count() -> None:
+    said = Message('I hate answers that begin with "Certainly"')
+    assert outcome(add('Hates answers that begin with "Certainly"', said.text), said) == ("apply", "")
 
 
 # Many edits
@@ -479,15 +389,9 @@ def removed(document: Document, texts: list[str], quote: str, **given: Any) -> l
 def test_within_a_day_half_of_the_lines_may_be_removed_and_five_at_least() -> None:
     lines = [item.text for item in FORTY.items]
     assert removed(FORTY, lines, "that is all over") == lines[:20]
-    some = [("REMOVE", f"Likes the opera number {n} of very many, once", "", "it is over") for n in range(4)]
+    some = [("REMOVE", f"Likes the opera number {n} of very many, once", "") for n in range(4)]
     assert len(removed(FORTY, lines, "that is all over", lately=some)) == 22 - 4
     assert removed(NOW, [*ID], "forget everything about me") == [*ID], "four of four"
-
-
-def test_five_lines_a_day_that_their_removal_mentions_are_not_counted() -> None:
-    lines = [item.text for item in FORTY.items]
-    assert removed(FORTY, lines, "forget the opera") == lines[:25]
-    assert len(removed(FORTY, lines, "forget the opera", lately=[("REMOVE", lines[0], "", "no opera")] * 5)) < 25
 
 
 def test_a_line_is_taken_away_by_a_change_that_keeps_less_than_half_of_its_words() -> None:
@@ -507,7 +411,7 @@ def test_a_line_is_taken_away_by_a_change_that_keeps_less_than_half_of_its_words
 
 
 def test_what_came_within_the_day_may_go_again() -> None:
-    came = [("ADD", "", item.text, "it is new") for item in FORTY.items]
+    came = [("ADD", "", item.text) for item in FORTY.items]
     assert len(removed(FORTY, [item.text for item in FORTY.items], "that is all over", lately=came)) == 40
 
 
@@ -540,7 +444,6 @@ def test_the_worst_that_a_model_can_reply_is_judged_in_no_time(condensing: bool)
     lines = [f"Keeps the blue box number {n} for the neighbours of Antwerp, Leeds and Rome" for n in range(200)]
     document = Document("".join(f"- {line}\n" for line in lines))
     text = "".join(f"word{n} I keep the blue box number {n}, or not, … and “so {n}”\n" for n in range(200))[:6_000]
-    earlier = [Message(f"{n} {text}"[:1_000], thread_id="t") for n in range(2)]
     edits = [
         Edit("REMOVE", id_, "", f"{line} … I keep the blue box") for id_, line in zip(document.ids, lines, strict=True)
     ]
@@ -549,7 +452,10 @@ def test_the_worst_that_a_model_can_reply_is_judged_in_no_time(condensing: bool)
         for n, id_ in enumerate([*document.ids][::2])
     ]
     began = time.process_time()  # not how long it took: that would tell how busy this machine is
-    judge(edits, document, document, [Message(text, thread_id="t")], earlier=earlier, condensing=condensing, budget=999)
+    if condensing:
+        memory.judge_condensing(edits, document, document, budget=999)
+    else:
+        judge(edits, document, document, [Message(text, thread_id="t")], budget=999)
     assert time.process_time() - began < 5, "it was 45 s once, with the profile locked"
 
 
@@ -557,7 +463,8 @@ def test_the_worst_that_a_model_can_reply_is_judged_in_no_time(condensing: bool)
 
 
 def condensed(document: Document, *edits: Edit, **given: Any) -> Judgement:
-    return judge(edits, document, document, [], condensing=True, **given)
+    ordered = sorted(edits, key=lambda edit: edit.action == "REMOVE")
+    return Judgement(*memory.judge_condensing(ordered, document, document, **given))
 
 
 def test_condensing_takes_as_many_edits_as_it_must_and_no_more() -> None:
@@ -568,7 +475,7 @@ def test_condensing_takes_as_many_edits_as_it_must_and_no_more() -> None:
     assert judgement.verdicts[-1].reason == "the profile is short enough"
 
 
-def test_condensing_quotes_the_lines_it_merges_and_says_no_more_than_they_do() -> None:
+def test_condensing_quotes_the_lines_it_merges() -> None:
     gone = remove("Lives in Porto", "Lives in Porto")
 
     def found(*edits: Edit) -> list[str]:
@@ -576,24 +483,21 @@ def test_condensing_quotes_the_lines_it_merges_and_says_no_more_than_they_do() -
 
     nurse = "Works as a nurse"
     assert found(replace(nurse, "Nurse in Porto", "Lives in Porto"), gone) == ["apply", "apply"]
+    assert found(replace(nurse, "Nurse in Porto", f"Lives in Porto … {nurse}"), gone) == ["apply", "apply"]
     assert found(replace(nurse, "Nurse in Porto", "Lives in Porto")) == ["reject"]
-    assert found(replace(nurse, "Nurse in Porto", nurse)) == ["hold"]
-    assert found(replace(nurse, "Nurse; unrestricted access", nurse)) == ["hold"]
     assert found(remove("Lives in Porto", nurse)) == ["reject"]
 
 
-@pytest.mark.parametrize("order", [1, -1])
-@pytest.mark.parametrize(
-    ("quote", "fares"), [("Lives in Porto", ["hold", "hold"]), ("I live in Berlin", ["reject", "reject"])]
-)
-def test_condensing_removes_no_line_that_was_merged_into_one_that_was_not_changed(
-    order: int, quote: str, fares: list[str]
-) -> None:
-    merged = replace("Lives in Porto", "Lives in Porto, works as a nurse in Berlin", quote)
+@pytest.mark.parametrize("doubt", [memory.NOT_THE_SAME, memory.HOLDS_SECRET])
+def test_condensing_removes_no_line_if_one_that_may_have_taken_its_words_was_not_changed(doubt: str) -> None:
+    merged = replace("Lives in Porto", "Lives in Porto, works as a nurse in Berlin", "Lives in Porto")
     gone = remove("Works as a nurse", "Works as a nurse")
-    judgement = condensed(NOW, *[merged, gone][::order], budget=60)
-    assert outcomes(judgement) == fares
-    assert judgement.verdicts[1].reason == "the line it was merged into was not changed"
+    assert outcomes(condensed(NOW, merged, gone, budget=60)) == ["apply", "apply"]
+    judgement = condensed(NOW, merged, gone, budget=60, doubts=[doubt, ""])
+    assert len(set(outcomes(judgement)) & {"hold", "reject"}) == 1
+    assert judgement.verdicts[1].reason == "a line that was to be merged with it was not changed"
+    unproved = replace("Lives in Porto", "Lives in Porto, works as a nurse in Berlin", "I live in Berlin")
+    assert outcomes(condensed(NOW, unproved, gone, budget=60)) == ["reject", "reject"]
 
 
 def test_a_line_may_be_corrected_in_its_capitals_alone() -> None:
@@ -607,5 +511,28 @@ def test_condensing_that_is_reviewed_is_reviewed_whole() -> None:
     assert outcomes(condensed(NOW, merged, gone, budget=60, review_all=True)) == ["hold", "hold"]
 
 
-def test_condensing_may_remove_lines_on_a_day_when_learning_has_removed_enough() -> None:
-    assert outcomes(condensed(NOW, remove("Plays chess", "Plays chess"), budget=60, lately=GONE)) == ["apply"]
+# The second look
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "1 y\n2 n\n3 s",
+        "1: Y\n2: N\n3: S",
+        "1. y, 2. n, 3. s",
+        "- **1**: yes\n- **2**: no\n- **3**: secret",
+        "Fact 1: y\nFact 2: n\nFact 3: s",
+        "<think>1 n, or is it?\n</think>\n1) y — they say so\n2) n (quoted)\n3) s",
+        "1. 1, y\n2. 2, n\n3. 3, s",
+        "Here they are:\n\n1 y\n2 n\n3 s\n4 y",
+    ],
+)
+def test_answers_are_read_in_whatever_formatting_they_come(reply: str) -> None:
+    assert memory.parse_answers(reply, 3) == ["y", "n", "s"]
+
+
+@pytest.mark.parametrize(
+    "reply", ["", "y", "1 y\n2 n", "y n s", "1 y\n1 n\n2 y\n3 y", "1 maybe\n2 y\n3 y", "NO_UPDATE"]
+)
+def test_answers_that_are_missing_or_contradict_each_other_are_none(reply: str) -> None:
+    assert memory.parse_answers(reply, 3) is None

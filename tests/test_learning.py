@@ -298,10 +298,16 @@ def test_status_says_what_learning_cost_this_month_for_each_model(user: User) ->
     assert user.run("update", code=1)
     costs = json.loads(user.run("status", "--json")[0])["costs"]
     assert costs == [
-        {"model": "one", "requests": 2, "read": 2_400, "written": 4},
-        {"model": "two", "requests": 2, "read": 20, "written": 8},
+        {"model": "one", "requests": 2, "looks": 0, "read": 2_400, "written": 4},
+        {"model": "two", "requests": 2, "looks": 0, "read": 20, "written": 8},
     ]
-    assert (
-        "learning into this profile this month: 2 requests to one, 2,400 tokens read, 4 written"
-        in user.run("status")[0]
-    )
+    assert "2 requests to one this month: 2,400 tokens read, 4 written" in user.run("status")[0]
+
+
+def test_second_looks_are_counted_apart(user: User) -> None:
+    user.has_learned("Has a dog", "I have a dog")
+    user.types("My neighbour says: I keep bees")
+    user.learns("ADD | Interests | Keeps bees | I keep bees", look="what?")
+    (cost,) = json.loads(user.run("status", "--json")[0])["costs"]
+    assert (cost["requests"], cost["looks"]) == (2, 3), "one that is out of form is asked once more"
+    assert "2 requests and 3 second looks to scripted this month" in user.run("status")[0]

@@ -257,7 +257,7 @@ def recalls(user: User, replies: Mapping[str, str]) -> None:
         learner = memory.Learner(opened, memory.Settings(), answering(ask))
         for at, text in enumerate(replies, 1):
             message = memory.Message(text, f"turn-{at}", "thread-1", f"2026-01-0{at}T12:00:00+00:00")
-            learner.propose(memory.Batch("past", "scripted", [message]))
+            learner.learn_past("scripted", [message])
 
 
 def test_corrections_of_what_was_found_wait_beside_it_and_are_made_with_it(user: User) -> None:
@@ -281,7 +281,7 @@ def test_corrections_of_what_was_found_wait_beside_it_and_are_made_with_it(user:
         *("+ Has a dog", "+ Had a house in York", "+ Plays chess", "Lives in Rome → Lives in Leeds"),
         *("Had a house in York → No house in York", "- Has a dog", "- Has a cat", "+ Has a boat, Bluebird"),
     ]
-    assert user.to_review()[-1]["reason"] == "you did not type “Bluebird”"
+    assert user.to_review()[-1]["reason"] == "it was found in your past conversations"
     user.run("review", "--drop", str(user.to_review()[-1]["id"]))
     user.run("review", "--yes")
     assert sorted(user.facts) == ["Lives in Leeds", "No house in York", "Plays chess"]
@@ -292,7 +292,7 @@ def test_what_is_forgotten_while_the_model_thinks_is_not_offered(user: User) -> 
     said = memory.Message("I live in Leeds", "turn-1", "thread-1", "2026-01-01T12:00:00+00:00")
     ask = answering(f"ADD | Notes | {said.text} | {said.text}", lambda: user.run("forget", "house", "--yes"))
     with user.memory() as opened, pytest.raises(memory.Busy):
-        memory.Learner(opened, memory.Settings(), ask).propose(memory.Batch("past", "scripted", [said]))
+        memory.Learner(opened, memory.Settings(), ask).learn_past("scripted", [said])
     assert found(user) == []
 
 
@@ -311,7 +311,7 @@ def test_however_much_is_found_in_the_past_none_of_it_or_of_what_learning_holds_
     (here.folder / "notes.txt").write_text("\n".join(f"- I like the number {number}" for number in range(150)))
     learn(here, str(here.folder / "notes.txt"))
     here.types("Tell me: is tea good?")
-    here.learns("ADD | Notes | Sells Assam tea | is tea good?")
+    here.learns("ADD | Notes | Sells Assam tea | is tea good?", look="1 n")
     assert len(here.to_review()) == 151
     assert "no room" not in here.run("status")[0]
 

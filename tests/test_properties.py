@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 from typing import TYPE_CHECKING
@@ -186,7 +187,8 @@ def act(history: History, action: str, index: int, fact: str) -> None:
     elif action == "rollback":
         history.overwrite("rollback", history.text(version))
     elif action == "undo" and version:
-        history.undo([version])
+        with contextlib.suppress(Problem):  # a later change has touched its lines
+            history.undo(version)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -199,10 +201,10 @@ def test_undo_again_and_again_takes_back_all_that_was_added(seed: int, tmp_path:
             act(history, action, any_of.randint(0, 9), any_of.choice(["Likes tea", "Plays chess", "Has a cat"]))
         while True:
             try:
-                versions = history.next_undo()
+                version = history.next_undo()
             except Problem:
                 break
-            assert history.undo(versions)[0]
+            assert history.undo(version)
             undone += 1
             assert undone < 50
         assert [fact for _, fact, _ in Document(history.text(history.latest())).sayings if fact] == []

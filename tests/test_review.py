@@ -32,7 +32,7 @@ def test_why_shows_the_receipt_of_what_was_learned_and_says_what_the_user_wrote(
     for explained in (
         f"Lives in Leeds\n    you wrote this yourself, in another program, {today}\n",
         f"Plays chess\n    you wrote this yourself, with llm memory add, {today}\n",
-        f"Has a dog\n    you typed: “I have a dog…”\n    {today}, learned with scripted; llm logs --cid {thread}\n",
+        f"Has a dog\n    you typed: “I have a dog”\n    {today}, learned with scripted; llm logs --cid {thread}\n",
     ):
         assert explained in shown
     assert "I have a dog" in user.llm(*explained.split("; llm ")[1].split(), auto=None).stdout, "as it says"
@@ -41,13 +41,13 @@ def test_why_shows_the_receipt_of_what_was_learned_and_says_what_the_user_wrote(
     assert "\n    you typed: “I play the cello”\n" in user.run("why", "cello")[0], "this is all of it"
     user.types("By the way, I play whist")
     user.learns("ADD | Interests | Plays whist | I play whist")
-    assert "\n    you typed: “…I play whist”\n" in user.run("why", "whist")[0]
+    assert "\n    you typed: “I play whist”\n" in user.run("why", "whist")[0]
     user.types("I play the lute\nand  the ‘oud’.")
     user.learns("ADD | Interests | Plays the lute and the oud | I play the lute and the 'oud'")
     assert "\n    you typed: “I play the lute and the 'oud”\n" in user.run("why", "lute")[0], "spaces aside"
     user.types("When should I eat toast?")
     user.learns("ADD | Preferences | Eats toast | I eat toast")
-    assert "\n    you typed: “…I eat toast…”\n" in user.run("why", "toast")[0], "no statement"
+    assert "\n    you typed: “I eat toast”\n" in user.run("why", "toast")[0]
     user.places.logs.rename(user.folder / "moved.db")
     assert "“I play the cello”" in user.run("why", "cello")[0]
     (user.folder / "moved.db").rename(user.places.logs)
@@ -70,7 +70,7 @@ def test_why_says_that_a_line_is_the_users_own_if_they_wrote_it_after_undoing_wh
     user.run("add", "Has a dog")
     own, learned = user.run("why", "dog")[0].splitlines()[1:3]
     assert own.startswith("    you wrote this yourself, with llm memory add")
-    assert learned == "    you typed: “I have a dog…”"
+    assert learned == "    you typed: “I have a dog”"
 
 
 def test_why_claims_nothing_about_lines_whose_history_is_gone(user: User) -> None:
@@ -105,17 +105,15 @@ def test_why_shows_what_a_changed_line_said_before_and_where_that_came_from(user
     *shown, own = explained(user, "York")
     assert shown == [
         "Head nurse, lives in York",
-        "    you typed: “I am head nurse now…”",
+        "    you typed: “I am head nurse now”",
         "    before that: Nurse, lives in York",
-        "        you typed: “I moved to York…”",
+        "        you typed: “I moved to York”",
         "    before that: Nurse in Leeds",
     ]
     assert own.startswith("        you wrote this yourself, with llm memory add, ")
     (found,) = json.loads(user.run("why", "--json")[0])
     assert [receipt["quote"] for receipt in found["receipts"]] == ["I am head nurse now"]
     assert [said["text"] for said in found["before"]] == ["Nurse, lives in York", "Nurse in Leeds"]
-    user.profile = user.profile.replace("Head nurse", "Chief nurse")
-    assert explained(user, "York")[2:4] == ["    before that: Head nurse, lives in York", f"    {shown[1]}"]
 
 
 def test_a_line_that_the_user_rewords_in_review_keeps_its_receipts(user: User) -> None:
@@ -127,7 +125,7 @@ def test_a_line_that_the_user_rewords_in_review_keeps_its_receipts(user: User) -
         "    you typed: “I must live in York”",
         "    2026-11-20 Friday, worded by you in llm memory review; llm logs --cid thread-1",
         "    before that: Lives in Leeds",
-        "        you typed: “I live in Leeds…”",
+        "        you typed: “I live in Leeds”",
     ]
 
 
@@ -135,13 +133,13 @@ def test_a_line_that_comes_back_keeps_its_receipts(user: User) -> None:
     user.has_learned("Lives in Leeds", "I live in Leeds")
     changes(user, "Lives in Leeds", "Lives in York", "I moved to York")
     user.run("undo")
-    assert explained(user, "Leeds") == ["Lives in Leeds", "    you typed: “I live in Leeds…”"]
+    assert explained(user, "Leeds") == ["Lives in Leeds", "    you typed: “I live in Leeds”"]
     user.run("rollback", "2")
-    assert "        you typed: “I live in Leeds…”" in explained(user, "York")
+    assert "        you typed: “I live in Leeds”" in explained(user, "York")
     changes(user, "Lives in York", "Lives in Leeds", "I am back in Leeds")
     assert explained(user, "Leeds")[1:3] == [
-        "    you typed: “I am back in Leeds…”",
-        "    you typed: “I live in Leeds…”",
+        "    you typed: “I am back in Leeds”",
+        "    you typed: “I live in Leeds”",
     ]
     assert "    before that: Lives in York" in explained(user, "Leeds")
 

@@ -32,34 +32,32 @@ def remembers(user: User, *args: str, fact: str = "Is allergic to nuts", quote: 
     return asks(user, "remember", *args, fact=fact, quote=quote, said=said)
 
 
-def test_what_the_user_typed_is_remembered_with_its_receipt_and_can_be_undone(user: User) -> None:
+def test_what_a_model_would_remember_waits_with_what_the_user_typed_beside_it(user: User) -> None:
     user.profile = KNOWN
-    assert "Remembered. To undo it, the user runs: llm memory undo 2" in remembers(user)
-    assert "Is allergic to nuts" in user.facts
+    assert "It will be remembered when the user accepts that: llm memory review" in remembers(user)
+    assert user.profile == KNOWN
+    (held,) = user.to_review()
+    assert (held["quote"], held["reason"], held["model"]) == (SAID, "a model asked for it", "scripted")
+    user.run("review", "--yes")
     (receipt,) = [one for one in user.receipts() if one["fact"] == "Is allergic to nuts"]
-    assert (receipt["quote"], receipt["model"]) == (SAID, "scripted")
+    assert receipt["quote"] == SAID
     assert receipt["thread_id"] == user.query("select thread_id from turns")
-    user.run("undo", "2")
+    user.run("undo")
     assert user.profile == KNOWN
 
 
-def test_what_was_typed_earlier_in_the_conversation_counts(user: User) -> None:
-    user.llm("I am allergic to nuts, says my doctor")
-    assert "Remembered." in remembers(user, "-c", quote="I am allergic to nuts", said="Please remember that")
-
-
-def test_what_the_user_did_not_type_waits_for_them(user: User) -> None:
-    for fact, quote, reason in (
-        ("Is allergic to nuts", "I told you so yesterday", "you did not type it in this conversation"),
-        ("Trusts acme.example with passwords", SAID, "you typed little of it"),
-    ):
-        assert "It waits for the user to run: llm memory review." in remembers(user, fact=fact, quote=quote)
-        held = user.to_review()[-1]
-        assert held["fact"] == fact
-        assert reason in held["reason"]
+@pytest.mark.parametrize("quote", ["", "I told you so yesterday", "allergic to nuts"])
+def test_a_quote_that_was_not_typed_is_replaced_by_what_was(user: User, quote: str) -> None:
+    remembers(user, quote=quote)
+    assert user.to_review()[-1]["quote"] == (quote if quote in SAID and quote else SAID)
     assert user.facts == []
-    user.run("review", "--yes")
-    assert "you didn't type it: proposed by scripted, accepted by you" in user.run("why", "nuts")[0]
+
+
+def test_what_is_known_or_can_be_no_line_is_not_remembered(user: User) -> None:
+    user.profile = KNOWN
+    assert "Not remembered: it is known already" in remembers(user, fact="Lives in Leeds")
+    assert "Not remembered: it contains HTML" in remembers(user, fact="Trusts <b>acme")
+    assert user.to_review() == []
 
 
 def test_neither_piped_text_nor_a_secret_is_remembered(user: User) -> None:

@@ -9,10 +9,12 @@ text to embed to `embedded.jsonl`.
 
 Files in $SCRIPTED_DIR that change what happens:
     update.txt   the reply to every update request
+    look.txt     the reply to every second look, which else answers "y" to each fact
     slow.txt     "TEXT SECONDS": a prompt that holds TEXT takes so long
     error.txt    every update request raises this message
     tool.json    the tool call that a prompt with tools makes; its result is then the answer
     stuck.txt    scripted-executor hangs in an update request
+    look-error.txt   every second look raises this message
     embed-error.txt  every request for embeddings raises this message
 """
 
@@ -37,6 +39,7 @@ STATEMENT = re.compile(
     r"(?:I am|I'm|I work|I live|I have|I prefer|I use|I like|I speak|I moved|I play|I was born|My name is|My dog|My job|Ich bin|Soy|Je suis)\b[^.!?\n]*"
 )
 MESSAGE = re.compile(r"<message-(\w+)[^>]*>\n(.*?)\n</message-\1>", re.DOTALL)
+FACT = re.compile(r"^Fact (\d+): ", re.MULTILINE)
 
 
 def folder() -> pathlib.Path:
@@ -52,6 +55,18 @@ def read(name: str) -> str | None:
 
 def is_update(text: str) -> bool:
     return "NO_UPDATE" in text and "<profile>" in text
+
+
+def is_look(text: str) -> bool:
+    return "y, n or s" in text and "NO_UPDATE" not in text
+
+
+def look_reply(request: str) -> str:
+    if (error := read("look-error.txt")) is not None:
+        raise llm.ModelError(error)
+    if (reply := read("look.txt")) is not None:
+        return reply
+    return "\n".join(f"{number} y" for number in FACT.findall(request))
 
 
 def update_reply(request: str) -> str:
@@ -70,6 +85,7 @@ def answer(model: Any, prompt: llm.Prompt) -> str:
     record = {
         "model": model.model_id,
         "update": update,
+        "look": is_look(last),
         "messages": messages,
         "system": prompt.system,
         "prompt": prompt.prompt,
@@ -83,6 +99,8 @@ def answer(model: Any, prompt: llm.Prompt) -> str:
             time.sleep(float(seconds))
     if update:
         return update_reply(last)
+    if is_look(last):
+        return look_reply(last)
     if prompt.schema:
         return json.dumps({"answer": "yes"})
     return f"You said: {prompt.prompt.strip()[-100:]}"
@@ -223,6 +241,8 @@ class Cook(Scripted):
 
     def reply(self, prompt: llm.Prompt) -> str:
         sent = "".join(getattr(part, "text", "") for message in prompt.messages for part in message.parts)
+        if is_look(sent):
+            return look_reply(sent)
         if is_update(sent):
             typed = "".join(text for _, text in MESSAGE.findall(sent))
             edits = [f"ADD | {section} | {fact} | {quote}" for section, fact, quote in self.facts if quote in typed]

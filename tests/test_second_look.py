@@ -1,0 +1,169 @@
+"""The second look: what would be applied is shown to the model again, without the request that it came from."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+import llm_user_memory as memory
+
+if TYPE_CHECKING:
+    from conftest import User
+
+DOG, BOAT = "ADD | Family | Has a dog | I have a dog", "ADD | Interests | Owns a boat | I own a boat"
+
+
+class Looks:
+    """A model that looks at facts again, and answers so; it keeps what it was asked."""
+
+    def __init__(self, *answers: str) -> None:
+        self.answers = list(answers)
+        self.requests: list[str] = []
+
+    def __call__(self, model: str, request: str) -> str:
+        self.requests.append(request)
+        return self.answers.pop(0)
+
+
+def learns(user: User, edits: str, *answers: str, said: str = "I have a dog, and I own a boat, you know") -> Looks:
+    user.types(said)
+    looks = Looks(*answers)
+    assert user.learns(edits, look=looks)
+    return looks
+
+
+def test_what_the_look_confirms_is_applied_and_what_it_denies_waits_with_a_reason(user: User) -> None:
+    looks = learns(user, f"{DOG}\n{BOAT}", "1 y\n2 n")
+    assert len(looks.requests) == 1, "one for the batch"
+    assert user.facts == ["Has a dog"]
+    (held,) = user.to_review()
+    assert held["fact"] == "Owns a boat"
+    assert held["reason"] == "looked at again, it did not seem to be what you said about yourself"
+    user.run("review", "--accept", "all")
+    assert sorted(user.facts) == ["Has a dog", "Owns a boat"]
+
+
+def test_of_a_secret_nothing_is_kept_but_the_reason(user: User) -> None:
+    said = "the code of my garage is 7731"
+    learns(user, f"ADD | Notes | Garage code 7731 | {said}", "1 s", said=said)
+    assert (user.facts, user.to_review()) == ([], [])
+    assert user.files_with("7731") == []
+    assert memory.HOLDS_SECRET in user.run("why", "--refused")[0]
+
+
+def test_the_look_has_the_question_the_proofs_what_was_typed_before_them_and_nothing_else(user: User) -> None:
+    user.profile = "# Me\n\n## Family\n- Lives in Leeds\n- Plays the oboe\n"
+    user.types_on("we moved last week")
+    user.types("what is the capital of France?")
+    user.types_on("from Leeds to York, that is", "and what do I pack?")
+    leeds, oboe = user.id_of("Lives in Leeds"), user.id_of("Plays the oboe")
+    looks = Looks("1 y\n2 y")
+    user.learns(
+        f"REPLACE | {leeds} | Lives in York | from Leeds to York\nREMOVE | {oboe} | we moved last week", look=looks
+    )
+    (request,) = looks.requests
+    found = re.findall(r"<message-(\w{6}) \d{4}-\d\d-\d\d \w+>\n(.*)\n</message-\1>", request)
+    assert [text for _, text in found] == ["we moved last week", "from Leeds to York, that is"]
+    assert "Fact 1: Lives in York (in place of: Lives in Leeds)\n" in request
+    assert "Fact 2: is over, or to be forgotten: Plays the oboe\n" in request
+    assert request.endswith("Answer with one line for each fact: its number, and y, n or s.\n")
+    for word in ("# Me", "capital of France", "pack", "NO_UPDATE", "<profile>", memory.INSTRUCTIONS[:40]):
+        assert word not in request
+    assert user.facts == ["Lives in York"]
+
+
+def test_every_look_has_tags_of_its_own(user: User) -> None:
+    nonces = {
+        re.findall(r"<message-(\w+)", request)[0]
+        for text in ("dog", "cat")
+        for request in learns(
+            user, f"ADD | Family | Has a {text} | I have a {text}", "1 y", said=f"I have a {text}"
+        ).requests
+    }
+    assert len(nonces) == 2
+
+
+def test_nothing_is_asked_where_nothing_would_be_applied(user: User) -> None:
+    assert learns(user, "NO_UPDATE").requests == []
+    assert learns(user, "ADD | Family | Has a cat | I never said that").requests == []
+    user.types("I have a dog", review=True)
+    looks = Looks()
+    user.learns(DOG, look=looks)
+    assert looks.requests == [], "all of it waits anyway"
+    assert [held["fact"] for held in user.to_review()] == ["Has a dog"]
+
+
+@pytest.mark.parametrize("answers", [("1 y",), ("", "1 y"), ("Sure!", "What?")])
+def test_a_look_out_of_form_is_asked_once_more_then_all_of_it_waits(user: User, answers: tuple[str, ...]) -> None:
+    looks = learns(user, DOG, *answers)
+    assert len(looks.requests) == len(answers)
+    if answers[-1] == "1 y":
+        assert user.facts == ["Has a dog"]
+    else:
+        assert user.facts == []
+        assert [held["reason"] for held in user.to_review()] == ["it could not be looked at again"]
+
+
+def test_a_look_that_fails_is_the_failure_of_its_batch_which_is_tried_again_later(user: User) -> None:
+    def fails(*_: str) -> str:
+        raise memory.ModelFailed("the service is down")
+
+    user.types("I have a dog, you know")
+    result = user.learns(DOG, look=fails)
+    assert result
+    assert str(result.failure) == "the service is down"
+    assert (user.facts, user.to_review(), user.pending()) == ([], [], 1)
+    with user.memory() as opened:
+        assert memory.due_turns(opened) == [], "not at once"
+        opened.db.execute("update turns set due = 0")
+    user.learns(DOG, look="1 y")
+    assert (user.facts, user.pending()) == (["Has a dog"], 0)
+
+
+@pytest.mark.parametrize("command", [["forget", "dog", "--yes"], ["clear"], ["pause"]])
+def test_what_is_taken_back_during_the_first_request_is_not_sent_in_a_second(user: User, command: list[str]) -> None:
+    looks = Looks()
+    user.types("I have a dog, you know")
+    assert user.learns(DOG, lambda: user.run(*command), look=looks) is None
+    assert looks.requests == []
+    assert user.facts == []
+
+
+def test_a_line_that_changes_while_the_look_is_asked_is_looked_at_again(user: User) -> None:
+    user.profile = "# Me\n\n- Has a cat\n"
+
+    def meanwhile(*_: str) -> str:
+        user.profile = "# Me\n\n- Has a fat cat\n"
+        return "1 y"
+
+    user.types("our cat died, you know")
+    assert user.learns(f"REMOVE | {user.id_of('Has a cat')} | our cat died", look=meanwhile) is None
+    assert (user.facts, user.pending()) == (["Has a fat cat"], 1)
+
+
+def test_a_line_whose_date_has_passed_is_looked_at_with_the_newest_message(user: User) -> None:
+    user.profile = "# Me\n\n- Cooks for one; for four from March 2026\n"
+    line = "Cooks for one; for four from March 2026"
+    looks = learns(user, f"REPLACE | {user.id_of(line)} | Cooks for four | for four from March 2026", "1 y", said="hi")
+    assert looks.requests == [], "too short to learn from"
+    looks = learns(
+        user, f"REPLACE | {user.id_of(line)} | Cooks for four | for four from March 2026", "1 y", said="what is a leek?"
+    )
+    assert "what is a leek?" in looks.requests[0]
+    assert f"Fact 1: Cooks for four (in place of: {line})" in looks.requests[0]
+    assert user.facts == ["Cooks for four"]
+    shown = user.run("why", "four")[0]
+    assert "its date had passed" in shown
+    assert f"before that: {line}" in shown
+
+
+def test_through_llm_itself_the_worker_asks_twice(user: User) -> None:
+    user.says("I have a dog")
+    user.comes_to_know("I have a dog")
+    kinds = [("update" if call["update"] else "look") for call in user.calls() if call["update"] or call["look"]]
+    assert kinds == ["update", "look"]
+    (cost,) = json.loads(user.run("status", "--json")[0])["costs"]
+    assert (cost["requests"], cost["looks"]) == (1, 1)
