@@ -766,7 +766,10 @@ def without_empty(before: str, text: str) -> str:
         is_ours = title in {*DEFAULT_SECTIONS, OTHER_SECTION}
         if is_ours and title in used and not any(line.strip() for line in lines[at + 1 : end]):
             del lines[at:end]
-    return text if len(lines) == len(document.lines) else "".join(lines).rstrip("\r\n") + "\n" * bool(lines)
+    if len(lines) == len(document.lines):
+        return text
+    kept = "".join(lines).rstrip("\r\n")
+    return f"{kept}\n" if kept else ""
 
 
 # -- store -------------------------------------------------------------------
@@ -2005,8 +2008,10 @@ class Learner(NamedTuple):
 
         first, _ = judged(seen)
         self._check_unchanged(taken_back)
-        doubts = self._look_again(batch.model, first, build_second_look(first, batch), NOT_YOURS)
-        return self._commit("worker", batch, functools.partial(judged, doubts=doubts), taken_back)
+        if not batch.review_all:
+            doubts = self._look_again(batch.model, first, build_second_look(first, batch), NOT_YOURS)
+            judged = functools.partial(judged, doubts=doubts)
+        return self._commit("worker", batch, judged, taken_back)
 
     def condense(self, model: str, *, review_all: bool = False) -> Result:
         """Have a model make the learned lines shorter. Raises ``ModelFailed``, ``Problem``."""
@@ -2027,9 +2032,10 @@ class Learner(NamedTuple):
 
         first, _ = judged(seen)
         self._check_unchanged(taken_back)
-        doubts = self._look_again(model, first, build_second_look_at_lines(first, seen), NOT_THE_SAME)
-        batch = Batch(model, review_all=review_all)
-        return self._commit("condense", batch, functools.partial(judged, doubts=doubts), taken_back)
+        if not review_all:
+            doubts = self._look_again(model, first, build_second_look_at_lines(first, seen), NOT_THE_SAME)
+            judged = functools.partial(judged, doubts=doubts)
+        return self._commit("condense", Batch(model, review_all=review_all), judged, taken_back)
 
     def learn_past(self, model: str, messages: Sequence[Message]) -> Result:
         """Have a model find facts in messages of the past; all wait for review. Raises ``ModelFailed``, ``Problem``."""
@@ -2067,7 +2073,7 @@ class Learner(NamedTuple):
         """Have a model check the edits that would be applied; return what is held against each edit, mostly nothing."""
         asked = [verdict for verdict in verdicts if verdict.outcome == "apply"]
         if not asked:
-            return []
+            return [UNCHECKED] * len(verdicts)
         parse = functools.partial(parse_answers, count=len(asked))
         answers = self._ask_in_form(model, request, parse, is_look=True) or [""] * len(asked)
         doubts = {"y": "", "n": denied, "s": HOLDS_SECRET, "": UNCHECKED}

@@ -75,6 +75,14 @@ def test_the_look_has_the_question_the_proofs_what_was_typed_before_them_and_not
     assert user.facts == ["Lives in York"]
 
 
+def test_what_would_be_applied_only_since_the_profile_changed_was_not_looked_at_and_waits(user: User) -> None:
+    user.profile = "# Me\n\n- Has a dog\n"
+    user.types("I have a dog, you know")
+    assert user.learns(DOG, lambda: setattr(user, "profile", "# Me\n"), look=Looks())
+    assert user.facts == []
+    assert [held["reason"] for held in user.to_review()] == ["it could not be looked at again"]
+
+
 def test_every_look_has_tags_of_its_own(user: User) -> None:
     nonces = {
         re.findall(r"<message-(\w+)", request)[0]
@@ -93,7 +101,9 @@ def test_nothing_is_asked_where_nothing_would_be_applied(user: User) -> None:
     looks = Looks()
     user.learns(DOG, look=looks)
     assert looks.requests == [], "all of it waits anyway"
-    assert [held["fact"] for held in user.to_review()] == ["Has a dog"]
+    assert [(held["fact"], held["reason"]) for held in user.to_review()] == [
+        ("Has a dog", "review of everything was on")
+    ]
 
 
 @pytest.mark.parametrize("answers", [("1 y",), ("", "1 y"), ("Sure!", "What?")])
