@@ -455,7 +455,7 @@ _QUOTED = rf"""["'`“„«「](?!{_PLACEHOLDER})([^\n"'`”“»」]{{4,100}})[
 _GROUPS = r"\b(?=[a-z-]{0,10}\d)[a-z\d]{4,5}-[a-z\d]{4,5}\b"
 _NAMES = r"""(?:pass(?:word|wd|code|phrase|wort)s?|\b(?:pwd|psk|pw|mdp)|kennwort|mot\ de\ passe|contrase[ñn]a|senha
     |clave|парол[а-я]|密[码碼]|パスワード|(?:wi-?fi|wlan|netzwerk)\W?(?:key|schlüssel|code))"""
-_IS = r"""(?: \s?(?:is|was|to|ist|lautet|heißt|est|es|è|é|to|jest|:|：|は|是|为)(?:\ now)?[ :]{0,2}\s? | \s )"""
+_IS = r"""(?: \s?(?:is|was|to|ist|lautet|heißt|est|es|é|:|：|は|是|为)(?:\ now)?[ :]{0,2}\s? | \s )"""
 _KEYS = (
     r"""(?:key|token|secret|credential|\bpat|auth|\bsig(?:nature)?|bearer|basic|session|\w{0,9}s(?:es)?id)(?:_?id)?s?"""
 )
@@ -470,7 +470,6 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (  # kind, check o
         is_random,
         r"""\b(?:[a-z]\w{0,14}_|(?:[spr]k|x[a-z]{3,6}|gocspx|key|gl[a-z]{2,5})[.-]|(?:ya29|hv[sb]|s[gl])\.|1//0)(?=[\w.+/~$-]{0,99}\d|[a-z]{30})[\w.+/~$-]{16,}""",
     ),
-    ("a key or token", bool, r"\beyj[\w-]{10,}\.[\w-]{10,}(?:\.[\w-]*)*"),  # JWT
     (  # a long run of letters and digits, but no hash, path, ULID or coin address
         "a key or token",
         is_random,

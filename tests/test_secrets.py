@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 
 import pytest
+import secret_sets
 from attacks import HEX, INNOCENT, SECRETS, SMALL, noise
 
+import llm_user_memory as memory
 from llm_user_memory import as_shown, mask_secrets, why_secret
 
 HARMLESS = (
@@ -111,3 +114,15 @@ def test_no_text_takes_minutes(piece: str) -> None:
     began = time.process_time()  # a megabyte takes about a second
     mask_secrets(piece * (200_000 // len(piece)))
     assert time.process_time() - began < 3
+
+
+def test_every_row_of_the_table_masks_what_no_other_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [around.replace("{}", secret) for around, secret in SECRETS.values()]
+    for path in secret_sets.HERE.glob("*.jsonl"):
+        samples = (json.loads(line) for line in path.read_text("utf-8").splitlines())
+        texts += [one["text"].replace("{}", "".join(one["secret"]), 1) for one in samples if "secret" in one]
+    masked = [mask_secrets(text) for text in texts]
+    rows = memory.SECRETS
+    for row in rows:
+        monkeypatch.setattr(memory, "SECRETS", [other for other in rows if other != row])
+        assert masked != [mask_secrets(text) for text in texts], row
