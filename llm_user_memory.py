@@ -793,7 +793,8 @@ create index lines_fact on lines (fact); create index edits_fact on edits (fact)
 LARGEST_PROFILE = 100_000  # bytes above which it is not read: a model could take no more, and a call has no time
 SETTLING = 1.0  # seconds that a file which others are changing is left alone: editors write in pieces
 FORGOTTEN = "[forgotten]"
-KEPT = r"(?:\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"  # the end of the names that keep_as gives
+# The end of the names that `keep_as` gives, of the profile or of the file beside it; 1.0 called that "previous".
+KEPT = r"(?:\.new|\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"
 WRITE_FIRST = "update state set value = value where 0"  # begins as a writer, which waits for others; a reader would not
 Clock = Callable[[], dt.datetime]
 Record = Callable[[int], None]  # what is to be recorded together with a version, of which it gets the number
@@ -802,16 +803,18 @@ _BROKEN = r"malformed|not a database|encrypted|corrupt|unsupported|no such table
 
 
 def in_words(error: BaseException) -> str:
-    """Say what an error is, so that it can be kept and printed: without secrets or what SQLite quotes."""
-    text = mask_secrets(f"{type(error).__name__}: {' '.join(str(error).split())}")[:300]
+    """Say what an error is in words that can be kept: the text of another's error may quote what was typed."""
     if isinstance(error, click.ClickException):
-        text = error.message
-    elif isinstance(error, sqlite3.Error):
+        return error.message
+    if isinstance(error, sqlite3.Error):
         known = re.search(_PASSING, str(error))
-        text = f"the database can't be used now ({known[0] if known else type(error).__name__}); try again"
-    elif isinstance(error, OSError) and error.strerror:
-        text = f"{tilde(pathlib.Path(str(error.filename or 'a file')))}: {error.strerror}"
-    return text.encode("utf-8", "backslashreplace").decode()  # a name may have bytes that are not UTF-8
+        kind = known[0] if known else type(error).__name__
+        return f"the database can't be used now ({kind}); try again"
+    if isinstance(error, OSError) and error.strerror:
+        place = tilde(pathlib.Path(str(error.filename or "a file")))
+        text = f"{place}: {error.strerror}"
+        return text.encode("utf-8", "backslashreplace").decode()  # a name may have bytes that are not UTF-8
+    return type(error).__name__
 
 
 def keep_as(path: pathlib.Path, kind: str) -> None:
@@ -874,14 +877,16 @@ def read_profile(path: pathlib.Path, *, follow: bool = True) -> str:
 def read_settled(path: pathlib.Path, known: str) -> str:
     """Read a profile; one that others have just changed or removed is left for a second first."""
     started = time.monotonic()
-    while (text := read_profile(path, follow=False)) != known:
-        age = waited = time.monotonic() - started
-        with contextlib.suppress(FileNotFoundError):
+    while True:
+        text = read_profile(path, follow=False)
+        waited = time.monotonic() - started
+        try:
             age = abs(time.time() - path.stat().st_mtime)
-        if age >= SETTLING or waited >= 5 * SETTLING:
-            break
+        except FileNotFoundError:
+            age = waited
+        if text == known or age >= SETTLING or waited >= 5 * SETTLING:
+            return text
         time.sleep(0.02)
-    return text
 
 
 def real_place(home: Home) -> pathlib.Path:
@@ -889,9 +894,10 @@ def real_place(home: Home) -> pathlib.Path:
     return pathlib.Path(os.path.realpath(home.profile))
 
 
-def working_file(home: Home, kind: str) -> pathlib.Path:
-    """Return the place of the ``new`` text while it is written, or of the ``previous`` file that it displaced."""
-    return real_place(home).with_name(f".{real_place(home).name}.{kind}")
+def place_aside(home: Home) -> pathlib.Path:
+    """Return the place of the new text while it is written, and then of the file that it displaced."""
+    target = real_place(home)
+    return target.with_name(f".{target.name}.new")
 
 
 def check_writable(home: Home) -> None:
@@ -911,7 +917,7 @@ def write_aside(home: Home, text: str) -> pathlib.Path:
     data = text.encode()
     if len(data) > LARGEST_PROFILE:
         raise Problem(f"This is too large for a profile ({len(data):,} bytes; at most {LARGEST_PROFILE:,})")
-    aside = working_file(home, "new")
+    aside = place_aside(home)
     aside.unlink(missing_ok=True)
     write_private(aside, data)
     with contextlib.suppress(FileNotFoundError):
@@ -922,9 +928,10 @@ def write_aside(home: Home, text: str) -> pathlib.Path:
     return aside
 
 
-def exchange(target: pathlib.Path, aside: pathlib.Path) -> None:
-    """Swap the profile and the file beside it; where that takes two steps, a save in between is lost."""
-    new, old = os.fsencode(aside), os.fsencode(target)
+def exchange(target: pathlib.Path, aside: pathlib.Path) -> bool:
+    """Swap the profile and the file beside it, and tell whether there was one to displace."""
+    new = os.fsencode(aside)
+    old = os.fsencode(target)
     swapped = False
     with contextlib.suppress(OSError, TypeError, AttributeError):
         library = ctypes.CDLL(None)
@@ -933,15 +940,23 @@ def exchange(target: pathlib.Path, aside: pathlib.Path) -> None:
         else:
             swapped = library.renameat2(-100, new, -100, old, 2) == 0  # AT_FDCWD, RENAME_EXCHANGE
     if not swapped:
-        between = aside.with_name(f".{target.name}.new")
-        os.replace(aside, between)
-        with contextlib.suppress(OSError):  # there is no profile yet, or the file system has no hard links
-            os.link(target, aside)
-        os.replace(between, target)
+        swapped = _replace(target, aside)
     if os.name == "posix":
         directory = os.open(target.parent, os.O_RDONLY)
         os.fsync(directory)  # it must survive a power cut if what is recorded next does
         os.close(directory)
+    return swapped
+
+
+def _replace(target: pathlib.Path, aside: pathlib.Path) -> bool:
+    """Do in two steps what the system can't in one: a file that is renamed to the profile in between is lost."""
+    if os.name != "posix" or not target.exists():
+        os.replace(aside, target)
+        return False
+    with open(open_own(target, os.O_RDONLY), "rb") as file:
+        os.replace(aside, target)
+        write_private(aside, file.read())
+    return True
 
 
 class Version(NamedTuple):
@@ -967,9 +982,9 @@ class History(NamedTuple):
         with lock(self.home, "profile", self.patience):
             text = self._adopt()
             version = self._write(author, text, make(text), record, model)
-            self._adopt()
-            if author not in {"worker", "condense", "past"} and read_own(self.home.news, 1) is not None:
-                self.home.news.unlink()  # the user has seen to the profile since
+            is_seen_to = author not in {"worker", "condense", "past"}
+            if is_seen_to and read_own(self.home.news, 1) is not None:
+                self.home.news.unlink()
         return version
 
     def overwrite(self, author: str, text: str) -> int:
@@ -980,57 +995,67 @@ class History(NamedTuple):
             except Unreadable:
                 write_aside(self.home, text)  # before the old one is moved: it may be too large
                 keep_as(real_place(self.home), "unreadable")
-                return self.change(author, lambda _: text) or self.latest()
+                return self._write(author, "", text) or self.latest()
             return self.change(author, lambda _: text)
 
-    def settle(self, author: str = "outside", base: str | None = None, *, last: bool = False) -> None:
-        """Record what others did to the profile, or to ``base``; ``last`` removes the displaced file."""
+    def settle(self, author: str = "outside", base: str | None = None) -> None:
+        """Record what others wrote into the profile, or into ``base``, which was the profile when they began."""
         with lock(self.home, "profile", self.patience):
             self._adopt(author, base)
-            if last:
-                self.db.execute("delete from state where key = 'displaced'")
-                for kind in ("previous", "new"):
-                    working_file(self.home, kind).unlink(missing_ok=True)
 
     def _adopt(self, author: str = "outside", base: str | None = None) -> str:
-        """Merge last version (``known``), file (``text``) and displaced file until they agree. Needs the lock."""
-        place = working_file(self.home, "previous")
-        while True:
-            latest = self.latest()
-            known = self.text(latest)
-            text = read_profile(self.home.profile) if author == "edit" else read_settled(real_place(self.home), known)
-            displaced = value(self.db, "select value from state where key = 'displaced'")
-            cut_short = value(self.db, "select written from versions where id = ?", latest) == 0
-            if cut_short:  # a crash came between record and exchange: the file beside may be our own, so it is not read
-                base = displaced or ""
-            wanted = merge(known if base is None else base, known, text)
-            if displaced is not None and not cut_short and place.exists():
-                try:  # an editor that had the old file open has perhaps saved into that
-                    wanted = merge(displaced, wanted, read_settled(place, displaced) or displaced)
-                except Unreadable:
-                    keep_as(place, "unreadable")
-            if wanted == known == text and not cut_short:
-                return text
-            self._write("unknown" if not latest and author == "outside" else author, text, wanted)
-            author, base = "outside", None  # and look again: an editor may have saved meanwhile
+        """Record what the file says, if that is not the last version; return it. Needs the lock."""
+        latest = self.latest()
+        known = self.text(latest)
+        if author == "edit":
+            text = read_profile(self.home.profile)
+        else:
+            text = read_settled(real_place(self.home), known)
+        cut_short = value(self.db, "select written from versions where id = ?", latest) == 0
+        if text == known and not cut_short:
+            return text
+        if cut_short:  # by a crash between record and exchange: the file has the text of the version before
+            wanted = merge(self.text(latest - 1), known, text)
+        elif base is not None:
+            wanted = merge(base, known, text)
+        else:
+            wanted = text
+        is_first = latest == 0 and author == "outside"
+        self._write("unknown" if is_first else author, text, wanted)
+        return self._adopt()  # an editor may have saved meanwhile
 
     def _write(self, author: str, text: str, new: str, record: Record | None = None, model: str = "") -> int:
         """Record a version, and exchange the file, which has ``text``, for the new one. Needs the lock."""
-        version, is_known = 0, new == self.text(self.latest())
         aside = write_aside(self.home, new) if new != text else None
+        version = 0
         with self.db.atomic():
             self.db.execute(WRITE_FIRST)
-            if not is_known:
-                version = self.add(author, new, model, written=new == text)
-            if aside:
-                set_state(self.db, "displaced", text)
+            if new != self.text(self.latest()):
+                version = self._add(author, new, model)
+            self._mark_written(not aside)
             if record:
                 record(version)
-        if aside:  # what is saved between our last look and this is displaced, and found there
-            os.replace(aside, working_file(self.home, "previous"))  # what was saved into the old one is recorded
-            exchange(real_place(self.home), working_file(self.home, "previous"))
-        self.db.execute("update versions set written = 1 where id = ?", [self.latest()])
+        if aside:
+            if exchange(real_place(self.home), aside):
+                self._take_displaced(aside, text, new)
+            self._mark_written(True)
         return version
+
+    def _mark_written(self, written: bool) -> None:
+        self.db.execute("update versions set written = ? where id = ?", [written, self.latest()])
+
+    def _take_displaced(self, aside: pathlib.Path, text: str, new: str) -> None:
+        """Remove the displaced file; what was saved into it between our last look and the exchange is merged."""
+        try:
+            displaced = read_settled(aside, text)
+        except Unreadable:
+            keep_as(aside, "unreadable")
+            return
+        merged = merge(text, new, displaced)
+        if merged != new:
+            self._add("outside", merged)  # before the file is removed: a crash must not lose it
+            self._write("outside", new, merged)
+        aside.unlink(missing_ok=True)
 
     def undo(self, number: int) -> int:
         """Revert one change; return the new version, 0 if nothing of it is left. Raises ``Problem``."""
@@ -1102,56 +1127,79 @@ class History(NamedTuple):
     def text(self, version: int) -> str:
         return "".join(line["text"] for line in self._lines(version))
 
-    def add(self, author: str, text: str, model: str = "", *, written: bool = False) -> int:
-        row = {"at": self.now().isoformat(), "author": author, "model": model, "undoes": "[]", "written": written}
-        version = int(self.db["versions"].insert(row).last_pk)
-        current = "select id, text, fact, section from lines where until is null"
-        gone, ids = {row.pop("id"): row for row in rows(self.db, current)}, list[int]()
-        for said, fact, section in Document(text).sayings:
-            line = {"text": said, "fact": fact or None, "section": section}
-            id = next((id for id, row in gone.items() if row == line), 0)
-            if not gone.pop(id, None):
-                id = int(self.db["lines"].insert(line | {"since": version}).last_pk)
-                if fact:
-                    self.db.execute("insert into lines_fts (rowid, words) values (?, ?)", [id, indexed(fact)])
-            ids.append(id)
-        self.db.conn.executemany("update lines set until = ? where id = ?", [(version, id) for id in gone])
+    def _add(self, author: str, text: str, model: str = "") -> int:
+        """Record a version; lines that it shares with the last one are recorded once."""
+        about = {"at": self.now().isoformat(), "author": author, "model": model, "undoes": "[]", "written": 0}
+        version = int(self.db["versions"].insert(about).last_pk)
+        current: dict[object, list[int]] = {}
+        for row in rows(self.db, "select id, text, fact, section from lines where until is null order by id"):
+            said = (row["text"], row["fact"], row["section"])
+            current.setdefault(said, []).append(row["id"])
+        ids = []
+        for line, fact, section in Document(text).sayings:
+            known = current.get((line, fact or None, section))
+            ids.append(known.pop(0) if known else self._add_line(version, line, fact, section))
+        gone = [(version, id) for left in current.values() for id in left]
+        self.db.conn.executemany("update lines set until = ? where id = ?", gone)
         self.db.execute("update versions set lines = ? where id = ?", [json.dumps(ids), version])
         return version
 
+    def _add_line(self, version: int, said: str, fact: str, section: str) -> int:
+        line = {"text": said, "fact": fact or None, "section": section, "since": version}
+        id = int(self.db["lines"].insert(line).last_pk)
+        if fact:
+            self.db.execute("insert into lines_fts (rowid, words) values (?, ?)", [id, indexed(fact)])
+        return id
+
     def versions(self, limit: int = -1, where: str = "true", *values: object) -> Sequence[Version]:
+        """Return the versions that SQL chooses, newest first."""
         sql = f"select id, at, author, model, undoes from versions where {where} order by id desc limit ?"
         undone = self.undone()
         found = []
         for row in rows(self.db, sql, *values, limit):
-            id, row["undoes"] = row["id"], tuple(json.loads(row["undoes"]))
-            found.append(Version(**row, undone=id in undone, changes=self.changes(id - 1, id)))
+            number = row["id"]
+            row["undoes"] = tuple(json.loads(row["undoes"]))
+            found.append(Version(**row, undone=number in undone, changes=self.changes(number - 1, number)))
         return found
 
     def get(self, number: int) -> Version | None:
-        return next(iter(self.versions(1, "id = ?", number)), None)
+        found = self.versions(1, "id = ?", number)
+        return found[0] if found else None
 
     def changes(self, older: int, newer: int) -> tuple[Change, ...]:
         """Return the facts that were added, removed or changed, but not moved, from one version to another."""
-        lines = (self._lines(older), self._lines(newer))
-        old, new = (Counter((one["fact"], one["section"], one["lost"]) for one in its if one["fact"]) for its in lines)
-        removed, added = list((old - new).elements()), list((new - old).elements())
-        # Only an edit makes one change of a line that went and one that came; either way round, as an undo reverses it.
-        facts = [fact for fact, *_ in (*removed, *added)]
-        edits = "select before, fact from edits where state = 'applied' and fact in (select value from json_each(?))"
-        pairs: dict[str, str] = {}
-        for row in rows(self.db, f"{edits} order by id", json.dumps(facts)):
-            if row["before"] in facts:
-                pairs |= {row["fact"]: row["before"], row["before"]: row["fact"]}
-        gone, changes = {line[0]: line for line in removed if line[0] != FORGOTTEN}, list[Change]()
+        old = Counter((line["fact"], line["section"], line["lost"]) for line in self._lines(older) if line["fact"])
+        new = Counter((line["fact"], line["section"], line["lost"]) for line in self._lines(newer) if line["fact"])
+        removed = list((old - new).elements())
+        added = list((new - old).elements())
+        partners = self._partners([fact for fact, *_ in (*removed, *added)])
+
+        def take(fact: str) -> bool:
+            """Take a removed line with this fact, and tell whether there was one."""
+            for line in removed:
+                if line[0] == fact and fact != FORGOTTEN:
+                    removed.remove(line)
+                    return True
+            return False
+
+        changes = []
         for fact, section, _ in added:
-            was = gone.pop(fact, None) or gone.pop(pairs.get(fact, ""), None)
-            if was:
-                removed.remove(was)
-            if not was or was[0] != fact:  # else it was moved
-                changes.append(Change(section, was[0] if was else "", fact))
+            is_moved = take(fact)
+            before = partners.get(fact, "")
+            if not is_moved:
+                changes.append(Change(section, before if take(before) else "", fact))
         changes += [Change(section, fact, "") for fact, section, _ in removed]
         return tuple(sorted(changes, key=lambda one: (one.before != "", one.after != "")))  # what is new comes first
+
+    def _partners(self, facts: Sequence[str]) -> dict[str, str]:
+        """Pair the facts that an edit made one from the other; either way round, as an undo reverses it."""
+        partners: dict[str, str] = {}
+        edits = "select before, fact from edits where state = 'applied' and fact in (select value from json_each(?))"
+        for before, fact in self.db.execute(f"{edits} order by id", [json.dumps(facts)]):
+            if before in facts:
+                partners[fact] = before
+                partners[before] = fact
+        return partners
 
     def check(self, number: int) -> int:
         if not 0 <= number <= self.latest():
@@ -1164,6 +1212,7 @@ class History(NamedTuple):
         raise Problem(f"There was no profile yet (as of: {to}); to empty it: llm memory rollback 0")
 
     def undone(self) -> set[int]:
+        """Return the changes that were undone, by an undo that was not."""
         found: set[int] = set()
         for row in rows(self.db, "select id, undoes from versions where author = 'undo' order by id desc"):
             if row["id"] not in found:
@@ -1173,12 +1222,17 @@ class History(NamedTuple):
     def periods(self, fact: str) -> Sequence[tuple[int, int | None]]:
         """Return the versions with which a fact came and left (``None``: it is there), oldest first."""
         found: list[tuple[int, int | None]] = []
-        for row in rows(self.db, "select since, until from lines where fact = ? order by since, id", fact):
-            since, until = row["since"], row["until"]
-            if found and (found[-1][1] is None or since <= found[-1][1]):  # two that touch are one
-                since, last = found.pop()
-                until = None if None in {until, last} else max(until, last or 0)
-            found.append((since, until))
+        came = 0
+        left: int | None = 0
+        for since, until in self.db.execute("select since, until from lines where fact = ? order by since, id", [fact]):
+            touches = left is None or since <= left  # two that touch are one
+            if found and touches:
+                found.pop()
+                left = None if left is None or until is None else max(left, until)
+            else:
+                came = since
+                left = until
+            found.append((came, left))
         return found
 
 
@@ -2408,7 +2462,7 @@ def clean_up(memory: Memory) -> None:
         memory.history.settle()
         for path in itertools.filterfalse(os.path.isdir, files_beside(memory.home)):  # a folder is a foreign one
             path.unlink(missing_ok=True)
-        memory.db.execute("delete from state where key in ('call_failed', 'displaced', 'worker_failed')")
+        memory.db.execute("delete from state where key in ('call_failed', 'worker_failed')")
         memory.db.execute("vacuum")  # SQLite leaves pieces when it moves what was deleted (measured)
         memory.db.execute("delete from state where key = 'unclean'")
 
@@ -2561,7 +2615,7 @@ def run_worker(home: Home, settings: Settings) -> None:
                 os._exit(0)
             idle = time.monotonic() - at_work >= IDLE_EXIT
             try:
-                if _poll(home, settings, last=idle):
+                if _poll(home, settings):
                     at_work, idle = time.monotonic(), False
             except Busy:  # someone else learns, or has the profile open in an editor
                 pass
@@ -2577,10 +2631,10 @@ def run_worker(home: Home, settings: Settings) -> None:
     os._exit(0)
 
 
-def _poll(home: Home, settings: Settings, *, last: bool) -> bool:
+def _poll(home: Home, settings: Settings) -> bool:
     """Adopt saved edits, take in the journal, learn what is due; tell whether the worker should stay."""
     with lock(home, "learn", 0), Memory(home) as memory:
-        memory.history.settle(last=last)
+        memory.history.settle()
         if paused_since(home):
             return False
         latest = take_in(memory) if home.journal.exists() or home.old_journal.exists() else {}
@@ -3798,7 +3852,7 @@ def setup_rows(home: Home, settings: Settings, problems: list[str]) -> Iterator[
     yield "llm_logging", not home.logs_off.exists(), ""
     yield "profile_in_prompt", refusing, f"for {', '.join(refusing)}, which refused a system prompt"
     ours = [home.journal, home.old_journal, home.news, home.no_system, home.paused, home.database, home.worker_log]
-    ours += [home.told, working_file(home, "previous"), *map(home.lock_file, ("worker", "profile", "learn"))]
+    ours += [home.told, *map(home.lock_file, ("worker", "profile", "learn"))]
     foreign = [path for path in ours if os.path.lexists(path) and read_own(path, 1) is None]
     problems += [f"{tilde(path)} is not a regular file that you own; see: ls -l {for_shell(path)}" for path in foreign]
     kept = [for_shell(path) for path in files_beside(home) if re.search(KEPT, path.name)]

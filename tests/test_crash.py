@@ -434,9 +434,9 @@ def check_what_is_left(user: User, what: str, code: int, old: bytes, new: bytes)
         assert home.profile.read_bytes() == new
     with user.memory() as opened:
         memory.set_state(opened.db, "a write", "")  # SQLite clears a dead journal away when it next writes
-        opened.history.settle(last=True)
+        opened.history.settle()
     # What could not be read when it was looked at is kept, and said to be; what could not take its place, until the next write.
-    kept = r"\.profile\.md\.(new|previous\.unreadable-.*)"
+    kept = r"\.profile\.md\.new(\.unreadable-.*)?"
     assert [
         path for path in home.directory.iterdir() if path.name not in OURS and not re.fullmatch(kept, path.name)
     ] == []

@@ -93,7 +93,7 @@ def test_a_call_goes_on_without_waiting(user: User, put: Callable[[str], pathlib
 
 LOCKS = ["worker.lock", "profile.lock", "learn.lock"]
 FILES = [*LOCKS, "typed.jsonl", ".typed.jsonl.taken", "news", "no-system", "paused", "worker.log"]
-FILES += ["memory.db", ".profile.md.previous"]
+FILES += ["memory.db"]
 
 
 @pytest.mark.parametrize("name", FILES)

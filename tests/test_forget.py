@@ -35,10 +35,8 @@ def test_what_is_forgotten_is_in_no_byte_of_any_of_our_files(user: User) -> None
     user.places.database.with_name("memory.db.damaged-20260101T000000-0a1b").write_bytes(b"... Zanzibar ...")
     user.profile = "- ZANZIBAR, saved by an editor\n- Stays\n"
     user.run("history")
-    with user.places.profile.open("rb+") as displaced:
-        user.run("add", "Plays chess")
-        displaced.write(b"\xff Zanzibar")
-    user.run("history")
+    user.places.directory.joinpath(".profile.md.previous").write_text("Zanzibar")  # as 1.0 left it
+    user.places.directory.joinpath(".profile.md.new.unreadable-20260101T000000-0a1b").write_bytes(b"\xff Zanzibar")
     user.places.profile.write_bytes(b"\xff Zanzibar\n")
     user.run("load", "-", stdin=f"{PROFILE}- Zanzibar!\n")
     assert len(user.files_with("Zanzibar")) >= 5
@@ -436,10 +434,7 @@ def test_no_forget_comes_between_a_change_and_its_news(user: User, monkeypatch: 
 
 def test_a_directory_where_the_displaced_file_belongs_stops_neither_forget_nor_purge(user: User) -> None:
     user.run("add", "Plays the oboe")
-    user.run("add", "Has a cat")
-    (user.places.directory / ".profile.md.previous").unlink()
     (user.places.directory / ".profile.md.previous").mkdir()
-    user.run("add", "Has a dog")
     user.run("forget", "oboe", "--yes")
     assert user.files_with("oboe") == []
     user.run("clear", "--purge", "--yes")

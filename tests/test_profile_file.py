@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import PROFILE, User, as_root, eventually, in_the_moment, long_saved, posix_only
+from conftest import PROFILE, User, as_root, in_the_moment, long_saved, posix_only
 
 import llm_user_memory
 from llm_user_memory import LARGEST_PROFILE, Edit, Problem
@@ -30,10 +30,10 @@ def beside(user: User) -> list[str]:
     return sorted(name for name in os.listdir(user.places.profile.resolve().parent) if not re.fullmatch(ours, name))
 
 
-def look(user: User, *, last: bool = False) -> None:
-    """Do what a worker does at each poll, and before it goes."""
+def look(user: User) -> None:
+    """Do what a worker does at each poll."""
     with user.memory() as opened:
-        opened.history.settle(last=last)
+        opened.history.settle()
 
 
 def begun(user: User) -> None:
@@ -72,7 +72,7 @@ def in_place(user: User, text: str) -> None:
     user.profile = text
 
 
-def test_writing_works_and_leaves_nothing_beside_the_profile_when_all_is_quiet(user: User, exchange: bool) -> None:
+def test_writing_works_and_leaves_nothing_beside_the_profile(user: User, exchange: bool) -> None:
     begun(user)
     user.run("add", "Plays chess")
     assert "Plays chess" in user.facts
@@ -80,8 +80,6 @@ def test_writing_works_and_leaves_nothing_beside_the_profile_when_all_is_quiet(u
     assert user.profile == PROFILE
     user.run("history")
     assert user.authors == ["load", "add", "rollback"]
-    assert beside(user) == [".profile.md.previous"]
-    look(user, last=True)
     assert beside(user) == []
     assert stat.S_IMODE(user.places.profile.stat().st_mode) == 0o600
 
@@ -95,54 +93,20 @@ def test_a_save_between_our_last_look_and_our_write_is_merged(
     user.run("add", "Plays chess")
     assert user.facts == ["Lives in Leeds", "Plays chess", "Likes short answers", "Saved by hand"]
     assert user.authors == ["load", "add", "outside"]
-    look(user, last=True)
+    look(user)
     assert user.facts == ["Lives in Leeds", "Plays chess", "Likes short answers", "Saved by hand"]
     assert beside(user) == []
 
 
-@pytest.mark.parametrize("shows_up", ["at the next poll", "before the next write"])
-def test_an_editor_that_still_has_the_old_file_open_loses_nothing(user: User, exchange: bool, shows_up: str) -> None:
-    begun(user)
-    with user.places.profile.open("r+") as file:
-        user.run("add", "Plays chess")
-        look(user)
-        file.write(SAVED)
-        file.flush()
-        long_saved(user.places.directory / ".profile.md.previous")
-    if shows_up == "at the next poll":
-        look(user)
-    else:
-        user.run("add", "Plays chess")
-    assert user.facts == ["Lives in Leeds", "Plays chess", "Likes short answers", "Saved by hand"]
-    assert user.authors == ["load", "add", "outside"]
-    look(user, last=True)
-    assert user.facts == ["Lives in Leeds", "Plays chess", "Likes short answers", "Saved by hand"]
-
-
-def test_a_save_through_a_handle_that_was_open_while_the_worker_wrote_shows_up_while_it_still_runs(user: User) -> None:
-    user.profile = PROFILE
-    with user.places.profile.open("r+") as file:
-        user.llm("I live in Leeds")
-        eventually(lambda: "I live in Leeds" in user.facts, "learning")
-        user.settled()
-        worker = user.worker_pid()
-        file.write(SAVED)
-    eventually(lambda: "Saved by hand" in user.facts, "the save")
-    assert user.facts == ["Lives in Leeds", "I live in Leeds", "Likes short answers", "Saved by hand"]
-    assert user.worker_pid() == worker
-
-
-def test_what_was_taken_back_does_not_return_from_the_displaced_file(user: User) -> None:
+def test_a_file_found_beside_the_profile_is_never_merged(user: User) -> None:
     begun(user)
     user.run("add", "Plays chess")
-    user.run("clear")
-    for name in ("memory.db", ""):
-        if name:
-            user.places.database.unlink()  # nobody knows any more what the displaced file was
-        look(user)
-        user.run("add", "Plays go")
-        look(user, last=True)
-        assert user.facts == ["Plays go"]
+    for name in (".profile.md.previous", ".profile.md.new"):  # as from a backup; the first as 1.0 left it
+        user.places.directory.joinpath(name).write_text("- Plays go\n")
+    look(user)
+    user.run("add", "Has a dog")
+    assert user.facts == ["Lives in Leeds", "Plays chess", "Has a dog", "Likes short answers"]
+    assert user.authors == ["load", "add", "add"]
 
 
 # A writer that pauses
@@ -204,7 +168,7 @@ def test_a_write_cut_off_by_a_crash_is_completed_and_brings_nothing_back_later(
         look(user)
         assert user.facts == [f"Lives in {'York' if saved else 'Leeds'}", "Likes short answers", "Plays chess"]
     user.run("clear")
-    look(user, last=True)
+    look(user)
     assert user.profile == ""
     assert user.authors == ["load", "add", *["outside"] * saved, "clear"]
     assert beside(user) == []
@@ -218,7 +182,7 @@ def test_files_of_other_programs_are_left_alone(user: User) -> None:
     begun(user)
     user.has_learned("Has a dog", "I have a dog")
     user.run("forget", "Leeds", "--yes")
-    look(user, last=True)
+    look(user)
     assert beside(user) == sorted(foreign)
     assert {user.places.directory.joinpath(name).read_text() for name in foreign} == {"Leeds"}
     assert user.facts == ["Has a dog", "Likes short answers"]
@@ -248,7 +212,7 @@ def test_a_symlinked_profile_stays_a_symlink_with_its_mode(
     user.run("add", "Plays chess")
     user.run("load", "-", stdin="- New\n")
     user.run("undo")
-    look(user, last=True)
+    look(user)
     assert user.places.profile.is_symlink()
     assert "Plays chess" in elsewhere.read_text()
     assert [path.name for path in elsewhere.parent.iterdir()] == ["me [1].md"], "and no old text in their repository"
@@ -453,16 +417,3 @@ def test_no_control_character_of_a_profile_or_an_error_reaches_a_terminal(user: 
     terminal = user.terminal("llm", "memory", "path", auto=None, LLM_USER_PATH=str(user.folder / f"my{ESCAPE}"))
     assert terminal.wait() == 0
     assert {char for char in terminal.shown if not char.isprintable()} == {"\n"}
-
-
-def test_what_an_editor_saved_into_the_old_file_outlives_a_write_that_fails(user: User) -> None:
-    user.run("add", "Lives in Leeds")
-    with user.places.profile.open("a") as editor:
-        user.run("add", "Likes tea")
-        editor.write("- Saved by hand\n")
-    long_saved(user.places.directory / ".profile.md.previous")
-    user.places.profile.chmod(0o400)
-    assert "read-only" in user.run("add", "Has a cat", code=1)[1]
-    user.places.profile.chmod(0o600)
-    user.run("add", "Has a dog")
-    assert sorted(user.facts) == ["Has a dog", "Likes tea", "Lives in Leeds", "Saved by hand"]

@@ -132,12 +132,12 @@ def command(home: Home, chance: random.Random, stop: Stop) -> int:
         history = opened.history
         while not stop():
             before, fact = history.latest(), f"Added {changes}."
-            what = chance.choice(["undo", "look", "last look", "add", "add", "add"])
+            what = chance.choice(["undo", "look", "look", "add", "add", "add"])
             if what == "undo" and before > 2:
                 with contextlib.suppress(Problem):  # an editor has touched the same lines since
                     history.undo(before)
-            elif "look" in what:
-                history.settle(last=what == "last look")
+            elif what == "look":
+                history.settle()
             else:
                 history.change("add", lambda text, fact=fact: Document(text).add("Interests", fact).text)  # type: ignore[misc]
             changes += history.latest() - before
@@ -165,10 +165,10 @@ def writers(folder: pathlib.Path, what: Callable[[Home, random.Random, Stop], in
     memory.SETTLING = 0.05
     real = memory.exchange
 
-    def exchange(target: pathlib.Path, aside: pathlib.Path) -> None:
+    def exchange(target: pathlib.Path, aside: pathlib.Path) -> bool:
         home = next(home for home in homes(folder) if home.user_dir in target.parents)
         with gate(home, ours=True):
-            real(target, aside)
+            return real(target, aside)
 
     memory.exchange = exchange
     if layout == "without exchange":
@@ -207,7 +207,7 @@ def race(folder: pathlib.Path, layout: str, saves: int) -> int:
 
 def check(home: Home, saves: int) -> None:
     with Memory(home) as opened:
-        opened.history.settle(last=True)
+        opened.history.settle()
         texts = [opened.history.text(version) for version in range(opened.history.latest() + 1)]
         assert texts[-1] == memory.read_profile(opened.home.profile)
     lines = {line for text in texts for line in memory.split_lines(text)}

@@ -23,7 +23,7 @@ def with_versions(folder: pathlib.Path, count: int) -> memory.Memory:
         for version in range(count):
             lines[version % len(lines)] = f"- Fact number {version} of version {version}, of an ordinary length"
             text = "# User Profile\n\n## Notes\n" + "\n".join(lines) + "\n"
-            opened.history.add("worker", text, written=True)
+            opened.history._add("worker", text)
     opened.home.profile.write_text(text)
     return opened
 

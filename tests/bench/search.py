@@ -26,7 +26,7 @@ def with_facts(folder: pathlib.Path, count: int) -> memory.Memory:
     ]
     with opened.db.atomic():
         for at in range(0, count, 1000):
-            opened.history.add("load", "## Notes\n" + "\n".join(lines[at : at + 1000]) + "\n", written=True)
+            opened.history._add("load", "## Notes\n" + "\n".join(lines[at : at + 1000]) + "\n")
     return opened
 
 
