@@ -804,17 +804,16 @@ _BROKEN = r"malformed|not a database|encrypted|corrupt|unsupported|no such table
 
 def in_words(error: BaseException) -> str:
     """Say what an error is in words that can be kept: the text of another's error may quote what was typed."""
+    text = type(error).__name__
     if isinstance(error, click.ClickException):
-        return error.message
-    if isinstance(error, sqlite3.Error):
+        text = error.message
+    elif isinstance(error, sqlite3.Error):
         known = re.search(_PASSING, str(error))
-        kind = known[0] if known else type(error).__name__
-        return f"the database can't be used now ({kind}); try again"
-    if isinstance(error, OSError) and error.strerror:
-        place = tilde(pathlib.Path(str(error.filename or "a file")))
-        text = f"{place}: {error.strerror}"
-        return text.encode("utf-8", "backslashreplace").decode()  # a name may have bytes that are not UTF-8
-    return type(error).__name__
+        text = f"the database can't be used now ({known[0] if known else text}); try again"
+    elif isinstance(error, OSError) and error.strerror:
+        place = pathlib.Path(str(error.filename or "a file"))
+        text = f"{tilde(place)}: {error.strerror}"
+    return text.encode("utf-8", "backslashreplace").decode()  # a name may have bytes that are not UTF-8
 
 
 def keep_as(path: pathlib.Path, kind: str) -> None:
@@ -1334,21 +1333,30 @@ class Verdict(NamedTuple):
 
 def parse_reply(reply: str) -> list[Edit] | None:
     """Parse the edits of a reply, in whatever formatting: ``[]`` for ``NO_UPDATE``, ``None`` for neither."""
-    edits, declined = list[Edit](), False
+    edits: dict[Edit, None] = {}  # each once, in order
+    has_declined = False
     for line in split_lines(without_thoughts(reply)):
         bare = re.sub(r"^\s*(?:(?:[-*+•>]|\d{1,3}[.)])\s+)*", "", line).strip("`| \t\r\n")
-        declined = declined or bare.strip("*_. \"'").upper() in {"NO_UPDATE", "NO UPDATE"}
-        action, *fields = (field.strip() for field in bare.split("|"))
-        action = action.strip("*_ ").upper()
-        before_quote = {"ADD": 2, "REPLACE": 2, "REMOVE": 1}.get(action, 99)
-        if len(fields) < before_quote:
-            continue
-        if action == "REPLACE" and len(fields) > 3 and fields[1] in {*DEFAULT_SECTIONS, OTHER_SECTION}:
-            del fields[1]  # a line stays below its heading
-        target = fields[0] if action == "ADD" else fields[0].strip("[]`* ").casefold()
-        fact = "" if action == "REMOVE" else re.sub(r"^(?:[-*+•]\s+)+", "", fields[1])
-        edits.append(Edit(action, target, fact, " | ".join(fields[before_quote:]).strip(" \"'`“”„‘’«»")))
-    return list(dict.fromkeys(edits))[:200] if edits or declined else None
+        if bare.strip("*_. \"'").upper() in {"NO_UPDATE", "NO UPDATE"}:
+            has_declined = True
+        edit = _parse_edit(bare)
+        if edit:
+            edits[edit] = None
+    return list(edits)[:200] if edits or has_declined else None
+
+
+def _parse_edit(line: str) -> Edit | None:
+    action, *fields = (field.strip() for field in line.split("|"))
+    action = action.strip("*_ ").upper()
+    if action == "REPLACE" and len(fields) > 3 and fields[1] in {*DEFAULT_SECTIONS, OTHER_SECTION}:
+        del fields[1]  # a line stays below its heading
+    before_quote = {"ADD": 2, "REPLACE": 2, "REMOVE": 1}.get(action)
+    if before_quote is None or len(fields) < before_quote:
+        return None
+    target = fields[0] if action == "ADD" else fields[0].strip("[]`* ").casefold()
+    fact = "" if action == "REMOVE" else re.sub(r"^(?:[-*+•]\s+)+", "", fields[1])
+    quote = " | ".join(fields[before_quote:]).strip(" \"'`“”„‘’«»")
+    return Edit(action, target, fact, quote)
 
 
 def parse_answers(reply: str, count: int) -> list[str] | None:
@@ -1539,13 +1547,15 @@ def judge(
     new = [edit for edit in edits if edit.action == "ADD" and find_pieces(edit.quote, messages)]
     lines_a_day_ago = len(now.items) + sum({"ADD": -1, "REMOVE": 1}.get(action, 0) for action, *_ in lately)
     most_taken = max(5, lines_a_day_ago // 2)
-    document, applied, verdicts, changed = now, list(lately), list[Verdict](), set[Item]()
-    for edit, doubt in zip(edits, doubts or [""] * len(edits), strict=True):
-        item = None
-        if edit.action == "ADD":  # to a heading of the profile or one of ours, never the model's own words
-            edit = edit._replace(target=now.section(edit.target))  # noqa: PLW2901
-        else:
-            item = seen.ids.get(edit.target)
+    document = now
+    applied = list(lately)
+    verdicts: list[Verdict] = []
+    changed: set[Item] = set()
+    for proposed, doubt in zip(edits, doubts or [""] * len(edits), strict=True):
+        is_new = proposed.action == "ADD"
+        # A new line goes to a heading of the profile or one of ours, never one in the model's own words.
+        edit = proposed._replace(target=now.section(proposed.target)) if is_new else proposed
+        item = None if is_new else seen.ids.get(edit.target)
         line = item.text if item else ""
         here = document.find(line, item.section) if item and item not in changed else None
         sources = [*messages]
@@ -1561,19 +1571,20 @@ def judge(
             others=document.remove(here) if here and edit.fact != line else document,
             pieces=pieces,
             is_quoted=any(is_quoted(piece, source.text) for piece, source in pieces.items()),
-            is_flood=edit.action == "ADD" and len(new) > room,
+            is_flood=is_new and len(new) > room,
             takes_too_much=taken > max(most_taken, taken_away(applied)),  # one that takes no more is fine
             is_full=len(document.text) > budget,
             doubt=doubt,
         )
         outcome, reason = decide(proposal, review_all=review_all)
         typed = tuple(dict.fromkeys(source for source in pieces.values() if source in messages))
-        if pieces and not typed:
-            reason = reason or PASSED
+        if pieces and not typed and not reason:
+            reason = PASSED
         verdicts.append(Verdict(edit, outcome, reason, typed, item))
         if outcome == "apply":
             applied.append(change)
-            changed.update([item] if item else [])
+            if item:
+                changed.add(item)
             document = apply_edit(document, edit, here)
     return tuple(verdicts), document
 
@@ -1592,17 +1603,20 @@ def judge_condensing(
     Changes come before removals: a line goes only if every line was changed that may have taken its words.
     """
     removed = [seen.ids[edit.target] for edit in edits if edit.action == "REMOVE" and edit.target in seen.ids]
-    document, verdicts, changed = now, list[Verdict](), set[Item]()
+    document = now
+    verdicts: list[Verdict] = []
+    changed: set[Item] = set()
     goes_with = ""
     for edit, doubt in zip(edits, doubts or [""] * len(edits), strict=True):
         item = seen.ids.get(edit.target)
-        here = document.find(item.text, item.section) if item and item not in changed else None
+        line = item.text if item else ""
+        here = document.find(line, item.section) if item and item not in changed else None
         sources = [Message(one.text) for one in dict.fromkeys((item, *removed)) if one]
         proposal = Proposal(
             edit,
             item,
             here,
-            others=document.remove(here) if here and item and edit.fact != item.text else document,
+            others=document.remove(here) if here and edit.fact != line else document,
             pieces=find_pieces(edit.quote, sources),
             is_short_enough=len(document.text) <= budget * 3 // 4,
             goes_with="" if edit.fact else goes_with,
@@ -1610,8 +1624,8 @@ def judge_condensing(
         )
         outcome, reason = decide(proposal, review_all=review_all)
         verdicts.append(Verdict(edit, outcome, reason, (), item))
-        if outcome == "apply":
-            changed.update([item] if item else [])
+        if outcome == "apply" and item:
+            changed.add(item)
             document = apply_edit(document, edit, here)
         elif edit.fact and goes_with != "reject":
             goes_with = outcome
@@ -1660,17 +1674,25 @@ def past_prompts(home: Home) -> Iterator[Message]:
 def journal_entries(home: Home) -> list[dict[str, Any]]:
     """Return the lines that no learner has taken in for good, oldest first; one that can't be read is a failure."""
     wrong = {"failed": f"A line of {tilde(home.journal)} could not be read"}
-    text, found = (read_own(home.old_journal) or "") + (read_own(home.journal) or ""), list[dict[str, Any]]()
+    text = (read_own(home.old_journal) or "") + (read_own(home.journal) or "")
     # Not at line ends alone: where a full disk has cut a line short, the next one follows it.
-    for part in filter(str.strip, re.split(r'\n|(?=\{")', text)):
-        try:
-            entry = json.loads(part)
-            is_sound = 0 <= int(entry.get("length") or 0) < 10**9 and str(entry.get("id")).isascii()
-            is_sound &= 0 < float(entry.get("interval") or 5) < 10**5 and int(entry.get("budget") or 1) > 0
-        except (ValueError, TypeError, AttributeError, OverflowError):
-            is_sound = False
-        found.append(entry if is_sound else wrong)
+    parts = re.split(r'\n|(?=\{")', text)
+    found = [_sound_entry(part) or wrong for part in parts if part.strip()]
     return sorted(found, key=lambda entry: str(entry.get("at")))
+
+
+def _sound_entry(line: str) -> dict[str, Any] | None:
+    """Parse a line of the journal; ``None`` if it was damaged."""
+    try:
+        entry: dict[str, Any] = json.loads(line)
+        length = int(entry.get("length") or 0)
+        interval = float(entry.get("interval") or 5)
+        budget = int(entry.get("budget") or 1)
+        id = str(entry.get("id"))
+    except (ValueError, TypeError, AttributeError, OverflowError):
+        return None
+    is_sound = length in range(10**9) and interval > 0 and interval < 10**5 and budget > 0 and id.isascii()
+    return entry if is_sound else None
 
 
 def call_failure(memory: Memory) -> str:
@@ -1686,29 +1708,48 @@ def new_notes(memory: Memory) -> dict[str, dict[str, Any]]:
 
 def take_in(memory: Memory) -> dict[str, Any]:
     """Take the journal into the table of turns, under ``learn.lock``; return the latest note. Raises ``Problem``."""
-    home, db, notes = memory.home, memory.db, new_notes(memory)
+    home = memory.home
+    db = memory.db
+    notes = new_notes(memory)
     turns = logged(home, notes)
     with db.atomic():
         db.execute(WRITE_FIRST)
         for id, note in notes.items():
             turn = turns.get(id, Message(""))
-            length, prompt = int(note.get("length") or 0), turn.text
-            end = len(prompt) - length
-            first = 0 if len(prompt) <= 20_000 else end  # a template may have put words of its own behind them
-            places = (at for at in range(end, first - 1, -1) if digest(prompt[at : at + length]) == note.get("sha256"))
-            start, at = next(places, None), str(note.get("at") or turn.at)
-            row = {"id": id, "at": at, "thread": turn.thread_id, "start": start, "length": length}
-            row |= {"model": note.get("model") or turn.model, "review": int(bool(note.get("review")))}
-            db["turns"].insert(row | {"state": "gone" if start is None else "pending"}, ignore=True)
+            start = _find_typed(note, turn.text)
+            row = {
+                "id": id,
+                "at": str(note.get("at") or turn.at),
+                "thread": turn.thread_id,
+                "start": start,
+                "length": int(note.get("length") or 0),
+                "model": note.get("model") or turn.model,
+                "review": int(bool(note.get("review"))),
+                "state": "gone" if start is None else "pending",
+            }
+            db["turns"].insert(row, ignore=True)
         set_state(db, "call_failed", call_failure(memory))
     home.old_journal.unlink(missing_ok=True)
     if read_own(home.journal, 1) is not None:
         os.replace(home.journal, home.old_journal)
-    return [{}, *notes.values()][-1]
+    return [*notes.values()][-1] if notes else {}
+
+
+def _find_typed(note: Mapping[str, Any], prompt: str) -> int | None:
+    """Return where the typed words begin in a logged prompt: at its end, but for a template's words behind them."""
+    length = int(note.get("length") or 0)
+    end = len(prompt) - length
+    first = 0 if len(prompt) <= 20_000 else end
+    for start in range(end, first - 1, -1):
+        if digest(prompt[start : start + length]) == note.get("sha256"):
+            return start
+    return None
 
 
 def waiting_messages(memory: Memory) -> int:
-    since, notes = get_state(memory.db, "cleared"), new_notes(memory)  # before the table: a learner may take them in
+    """Count the messages that are still to be learned from."""
+    since = get_state(memory.db, "cleared")
+    notes = new_notes(memory)  # before the table: a learner may take them in
     new = {id for id, note in notes.items() if str(note.get("at")) >= since}
     pending = rows(memory.db, "select id from turns where state = 'pending' and at >= ?", since)
     return len(new.union(row["id"] for row in pending))
@@ -1831,7 +1872,8 @@ def ask_model(model: str, request: str) -> Reply:
         try:
             found = llm.get_model(model)
             response = found.prompt(request, stream=False, **get_model_options(found.model_id))
-            text, usage = response.text(), response.usage()  # four characters are a token, if it counts none
+            text = response.text()
+            usage = response.usage()  # four characters are a token, if it counts none
             done.append((text, usage.input or len(request) // 4, usage.output or len(text) // 4))
         except BaseException as error:  # noqa: BLE001 - whatever a plugin raises is its failure, not ours
             done.append(error)
@@ -1842,19 +1884,36 @@ def ask_model(model: str, request: str) -> Reply:
     if not done:
         raise ModelFailed(f"{model} did not answer within {MODEL_TIMEOUT:g} s", "stuck")
     (reply,) = done
-    if isinstance(reply, tuple):
-        return reply
-    if isinstance(reply, llm.UnknownModelError):  # a plugin may have been installed since
-        raise ModelFailed(f"{model} is not a model llm knows; see: llm models", "stuck") from reply
-    too_small = r"context (?:window|length|size)|maximum context|too many tokens|prompt is too long"
-    if re.search(too_small, str(reply), re.IGNORECASE):
-        raise ModelFailed(f"the context of {model} is too small for learning; {ANOTHER_MODEL}", "hopeless") from reply
-    # An error that quotes twelve characters in a row of what was sent is only named.
-    private = request.removeprefix(INSTRUCTIONS)
-    sent, said = (re.sub(r"[\W_]", "", text).casefold() for text in (private + json.dumps(private), str(reply)[:2_000]))
-    quotes = any(said[at : at + 12] in sent for at in range(len(said) - 11))
-    error = type(reply).__name__ if quotes or not said else mask_secrets(" ".join(str(reply).split()))[:300]
-    raise ModelFailed(f"{model}: {error}") from reply
+    if isinstance(reply, BaseException):
+        raise why_failed(model, reply) from reply
+    return reply
+
+
+# What the class, HTTP status or text of an error means. The text may quote what was typed, so it is not kept.
+_MEANINGS = (
+    (r"unknownmodel", "{} is not a model llm knows; see: llm models", "stuck"),  # a plugin may have come since
+    (
+        r"context (?:window|length|size)|maximum context|too many tokens|prompt is too long",
+        f"the context of {{}} is too small for learning; {ANOTHER_MODEL}",
+        "hopeless",
+    ),
+    (r"needskey|no key|authentication|api.?key|\b40[13]\b", "{} has no key, or a wrong one; see: llm keys", ""),
+    (r"credit|quota|billing|\b402\b", "the account of {} has no credit left", ""),
+    (r"ratelimit|\b429\b", "{} is asked too often", ""),
+    (r"connect|resolve|network|unreachable", "{} can't be reached", ""),
+    (r"time.?out|timed out", "{} did not answer in time", ""),
+)
+
+
+def why_failed(model: str, error: BaseException) -> ModelFailed:
+    """Say what a model's error means in words of ours, with the error's class and HTTP status."""
+    status = getattr(error, "status_code", None) or getattr(getattr(error, "response", None), "status_code", None)
+    name = f"{type(error).__name__} {status}" if status else type(error).__name__
+    said = f"{name} {str(error)[:10_000]}".lower()
+    for pattern, meaning, kind in _MEANINGS:
+        if re.search(pattern, said):
+            return ModelFailed(f"{meaning.format(model)} ({name})", kind)
+    return ModelFailed(f"{model} failed ({name})")
 
 
 def chosen_model(settings: Settings, named: str = "") -> str:
@@ -1990,39 +2049,57 @@ class Learner(NamedTuple):
 
     def learn(self) -> Result | None:
         """Make one request, for the oldest turns that are due; ``None`` if there are none, if paused or busy."""
-        memory, db = self.memory, self.memory.db
-        db.execute("update turns set state = 'done' where state = 'pending' and at <= ?", [get_state(db, "cleared")])
-        cut_short = "update turns set state = 'aside', why = 'its update was interrupted again and again'"
-        db.execute(f"{cut_short} where state = 'pending' and attempts >= ?", [MOST_ATTEMPTS])
+        memory = self.memory
+        self._pass_over()
         turns = due_turns(memory)
         if not turns or paused_since(memory.home):
             return None
-        batch, attempts = self._next_batch(turns), turns[0]["attempts"]
+        batch = self._next_batch(turns)
         if not batch.earlier and all(_is_too_short(message.text) for message in batch.messages):
             self._move(batch, "state = 'done'")
             return Result(batch.model)
-        profile = read_profile(memory.home.profile)
         check_writable(memory.home)
         # Counted before the request: a kill or a full disk must not make the attempt free.
-        due = memory.now().timestamp() + BACK_OFF[min(attempts, len(BACK_OFF) - 1)]
+        attempts = turns[0]["attempts"] + 1
+        due = memory.now().timestamp() + BACK_OFF[min(attempts, len(BACK_OFF)) - 1]
         self._move(batch, "attempts = attempts + 1, due = ?", due)
         try:
-            if len(profile) > self.settings.budget and get_state(db, "condensed") != digest(profile):
-                with contextlib.suppress(ModelFailed):  # status says that it is over its budget
-                    self._leave_news(self.condense(batch.model, review_all=batch.review_all))
-                    set_state(db, "condensed", digest(read_profile(memory.home.profile)))
+            self._condense_first(batch)
             result = self.learn_from(batch)
         except Busy:
             self._move(batch, "attempts = attempts - 1, due = 0")
             return None
         except ModelFailed as failure:
-            aside = failure.kind == "hopeless" or attempts + 1 >= MOST_ATTEMPTS
-            self._move(batch, "state = ?, why = ?", "aside" if aside else "pending", str(failure))
-            if (attempts or aside) and not get_state(db, "failing"):  # a single failure usually passes
-                set_state(db, "failing", 1)
-                self._leave_news(Result(batch.model, failure=failure))
-            return Result(batch.model, len(batch.messages), failure=failure)
+            return self._put_off(batch, failure, attempts)
         self._leave_news(result)
+        return result
+
+    def _pass_over(self) -> None:
+        """Learn nothing of what was typed before the last clear, or has cut short every attempt at it."""
+        db = self.memory.db
+        db.execute("update turns set state = 'done' where state = 'pending' and at <= ?", [get_state(db, "cleared")])
+        cut_short = "update turns set state = 'aside', why = 'its update was interrupted again and again'"
+        db.execute(f"{cut_short} where state = 'pending' and attempts >= ?", [MOST_ATTEMPTS])
+
+    def _condense_first(self, batch: Batch) -> None:
+        """Condense a profile over its budget, once; where the model can't, status says that it is too long."""
+        memory = self.memory
+        profile = read_profile(memory.home.profile)
+        if len(profile) <= self.settings.budget or get_state(memory.db, "condensed") == digest(profile):
+            return
+        with contextlib.suppress(ModelFailed):
+            self._leave_news(self.condense(batch.model, review_all=batch.review_all))
+            set_state(memory.db, "condensed", digest(read_profile(memory.home.profile)))
+
+    def _put_off(self, batch: Batch, failure: ModelFailed, attempts: int) -> Result:
+        """Try a batch again later, or no more; the user is told once, when it is no single failure."""
+        is_last = failure.kind == "hopeless" or attempts >= MOST_ATTEMPTS
+        told = "select 1 from turns where why != '' and (state = 'aside' or (state = 'pending' and attempts > 2))"
+        is_told = value(self.memory.db, told)
+        self._move(batch, "state = ?, why = ?", "aside" if is_last else "pending", str(failure))
+        result = Result(batch.model, len(batch.messages), failure=failure)
+        if (attempts > 1 or is_last) and not is_told:
+            self._leave_news(result)
         return result
 
     def _move(self, batch: Batch, change: str, *values: object) -> None:
@@ -2037,7 +2114,9 @@ class Learner(NamedTuple):
         with lock(memory.home, "profile"):  # else a forget in between would be too early
             version = memory.history.get(result.version)
             changes = [change for change in version.changes if FORGOTTEN not in change] if version else []
-            lines = [f"{told(changes)} (undo: llm memory undo {result.version})"] if changes else []
+            lines = []
+            if changes:
+                lines.append(f"{told(changes)} (undo: llm memory undo {result.version})")
             if any(verdict.outcome == "hold" for verdict in result.verdicts):
                 lines.append(f"{counted(len(waiting_edits(memory)), 'edit')} to review: llm memory review")
             if result.failure:
@@ -2046,18 +2125,26 @@ class Learner(NamedTuple):
                 append_line(memory.home.news, line)
 
     def _next_batch(self, turns: Sequence[Mapping[str, Any]]) -> Batch:
-        first, memory = turns[0], self.memory
+        """Return the oldest turn that is due, with those that can share its request."""
+        memory = self.memory
+        first = turns[0]
         most = 1 if first["attempts"] else MESSAGES_AT_ONCE  # what failed before must not take others with it
-        turns = [turn for turn in turns if (turn["model"], turn["review"]) == (first["model"], first["review"])]
-        messages = batches(read_messages(memory.home, turns[:most]))[0]
+        alike = [turn for turn in turns if (turn["model"], turn["review"]) == (first["model"], first["review"])]
+        messages = batches(read_messages(memory.home, alike[:most]))[0]
+        begins: dict[str, str] = {}  # the first turn of each thread
+        for turn in alike[: len(messages)]:
+            begins.setdefault(turn["thread"], turn["id"])
         typed = "select * from turns where thread = nullif(?, '') and model = ? and start is not null"
-        before = f"{typed} and state != 'forgotten' and id < ? order by id desc limit ?"
-        first_of_thread = {turn["thread"]: turn["id"] for turn in reversed(turns[: len(messages)])}
+        before = f"{typed} and state != 'forgotten' and id < ? order by id desc limit 2"
         earlier = []
-        for thread, id in first_of_thread.items():
-            earlier += rows(memory.db, before, thread, first["model"], id, 2)  # to explain the new ones
-        model, review_all = self.settings.model or first["model"], self.settings.review_all or bool(first["review"])
-        return Batch(model, messages, read_messages(memory.home, earlier, longest=1_000), review_all)
+        for thread, id in begins.items():
+            earlier += rows(memory.db, before, thread, first["model"], id)  # to explain the new ones
+        return Batch(
+            self.settings.model or first["model"],
+            messages,
+            read_messages(memory.home, earlier, longest=1_000),
+            self.settings.review_all or bool(first["review"]),
+        )
 
     def learn_from(self, batch: Batch) -> Result:
         """Have a model propose edits for typed messages, and make or hold them. Raises ``ModelFailed``, ``Problem``."""
@@ -2169,16 +2256,16 @@ class Learner(NamedTuple):
         return Result(batch.model, len(batch.messages), verdicts, version)
 
     def _ask_for_edits(self, model: str, request: str) -> list[Edit]:
-        db, now = self.memory.db, self.memory.now()
+        """Ask for edits; a model that is out of form again and again only once a day. Raises ``ModelFailed``."""
+        day_ago = (self.memory.now() - dt.timedelta(days=1)).isoformat()
         last = "select at, outcome from requests where model = ? and not look order by id desc limit ?"
         missed = f"select sum(outcome = 'form') = ? and max(at) > ? from ({last})"
-        day_ago = (now - dt.timedelta(days=1)).isoformat()
-        has_missed = value(db, missed, MOST_MISSES, day_ago, model, MOST_MISSES)
-        edits = None if has_missed else self._ask_in_form(model, request, parse_reply)
+        edits = None
+        if not value(self.memory.db, missed, MOST_MISSES, day_ago, model, MOST_MISSES):
+            edits = self._ask_in_form(model, request, parse_reply)
         if edits is None:
             unfit = f"{model} can't keep a profile: it does not answer in the format it was asked for"
             raise ModelFailed(f"{unfit}; {ANOTHER_MODEL}", "hopeless")
-        set_state(db, "failing", "")
         return edits
 
     def _ask_in_form(

@@ -104,7 +104,7 @@ def test_condense_says_why_edits_were_not_made_and_leaves_nothing_to_review(user
     ("variable", "value", "words"),
     [
         ("MODEL", "uninstalled", "uninstalled"),
-        ("MODEL", "scripted-dead", "the service is down"),
+        ("MODEL", "scripted-dead", "scripted-dead failed"),
         ("DISABLED", "1", "unset LLM_MEMORY_DISABLED"),
         ("UPDATES", "0", "unset LLM_MEMORY_UPDATES"),
     ],

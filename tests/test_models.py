@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import re
 import sqlite3
 from typing import TYPE_CHECKING
@@ -89,7 +88,7 @@ def test_a_model_that_fails_is_asked_again_later_and_does_not_hold_up_other_mode
     assert here.learns(memory.ask_model)
     assert here.facts == [ALSO]
     assert here.pending() == 1
-    assert "the service is down" in here.problems(), "a turn still waits because of it"
+    assert "scripted-dead failed" in here.problems(), "a turn still waits because of it"
     here.run("update", LLM_MEMORY_MODEL="scripted")
     assert sorted(here.facts) == [SAID, ALSO]
     assert here.problems() == ""
@@ -184,39 +183,39 @@ class Service:
     model_id = "scripted"
 
     def __init__(self, words: str) -> None:
-        self.words = words
+        self.error = RuntimeError(words)
 
     def prompt(self, request: str, **_: object) -> None:
-        raise RuntimeError(self.words)
+        raise self.error
 
 
 @pytest.mark.parametrize(
-    "form",
+    ("said", "meant"),
     [
-        "{request}",
-        r"My \"dog\" is called Rex.",
-        "my DOG is called Rex",
-        json.dumps("Мою собаку зовут Рекс"),
-        "Married to Bluebird",
-        "<message>called Rex. My ca</message>",
+        ("429: content flagged: leukaemia", "is asked too often"),
+        ("content flagged: leukaemia", "scripted failed (RuntimeError)"),
+        ("GET /chat?q=I%20have%20leukaemia: Connection refused", "can't be reached"),
+        ("Your credit balance is too low for leukaemia", "has no credit left"),
+        ("leukaemia: incorrect API key provided: sk-leukaemia", "llm keys"),
+        ("this model's maximum context length is 8192: leukaemia", "is too small"),
+        ("leukaemia timed out", "did not answer in time"),
     ],
 )
-def test_what_a_service_says_is_kept_unless_it_quotes_the_request(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    document = memory.Document("## Family\n- Married to   Bluebird\n")
-    request = memory.build_request(
-        document, [memory.Message('My "dog" is called Rex.\nMy cat is called Zoe. Мою собаку зовут Рекс.')]
-    )
-    words = form.replace("{request}", repr(request.partition("<profile>")[2]))
-    service = Service(f"429: refused by the filter: {words}")
-    monkeypatch.setattr(llm, "get_model", lambda _: service)
+def test_what_a_service_says_is_told_in_words_of_ours(said: str, meant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llm, "get_model", lambda _: Service(said))
     with pytest.raises(memory.ModelFailed) as failed:
-        memory.ask_model("scripted", request)
+        memory.ask_model("scripted", "I have leukaemia")
+    assert meant in str(failed.value)
     assert "RuntimeError" in str(failed.value)
-    for word in ("Rex", "Zo", "Bluebird", "dog", "DOG", "\\u04"):
-        assert word not in str(failed.value)
-    service.words = "Your credit balance is too low to access the Anthropic API."
-    with pytest.raises(memory.ModelFailed, match=service.words):
-        memory.ask_model("scripted", request)
+    assert "leukaemia" not in str(failed.value)
+
+
+def test_the_http_status_of_an_error_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = Service("leukaemia")
+    service.error.status_code = 503  # type: ignore[attr-defined]
+    monkeypatch.setattr(llm, "get_model", lambda _: service)
+    with pytest.raises(memory.ModelFailed, match=r"RuntimeError 503"):
+        memory.ask_model("scripted", "hello")
 
 
 @pytest.mark.parametrize(
@@ -225,7 +224,7 @@ def test_what_a_service_says_is_kept_unless_it_quotes_the_request(form: str, mon
         (sqlite3.OperationalError('near "hunter2": syntax error'), "the database can't be used now"),
         (OSError(28, "No space left on device"), "a file: No space left on device"),
         (OSError(13, "Permission denied", "/srv/\udcff/x"), "/srv/\\udcff/x: Permission denied"),
-        (ValueError("half of an emoji: \ud83d"), "ValueError: half of an emoji: \\ud83d"),
+        (ValueError("hunter2"), "ValueError"),
         (memory.Problem("\udcff can't be read"), "\\udcff can't be read"),
     ],
     ids=range(5),
