@@ -341,7 +341,7 @@ def test_learning_from_the_past_stops_with_a_model_that_can_not_answer(
 ) -> None:
     monkeypatch.setattr(memory, "PAST_AT_ONCE", 1)
     logged(here, *(f"I live in house {number}" for number in range(8)))
-    assert "the service is down" in learn(here, "-m", "scripted-dead", code=1)
+    assert "scripted-dead failed" in learn(here, "-m", "scripted-dead", code=1)
     assert len(here.calls(update=True)) == 3
     assert learn(here, "-m", "scripted-key", code=1).count("llm keys set scripted") == 1
 
