@@ -1080,8 +1080,9 @@ class History(NamedTuple):
     def _can_be_undone(self, number: int) -> bool:
         """Tell whether something of a change is left that was not forgotten."""
         changes = self.changes(number - 1, number)
-        is_prose = not changes and self.text(number) != self.text(number - 1)
-        return is_prose or any(FORGOTTEN not in change for change in changes)
+        if not changes:
+            return self.text(number) != self.text(number - 1)  # prose
+        return any(FORGOTTEN not in change for change in changes)
 
     def _changed_again(self, change: Change, now: Document, number: int) -> int:
         """Return the version after this one that took its line away or added it again; 0 if there is none."""
@@ -1098,10 +1099,10 @@ class History(NamedTuple):
 
     def next_undo(self) -> int:
         """Return the newest change that can be undone and is not. Raises ``Problem`` if there is none."""
-        undone, text = self.undone(), self.text(self.latest())
-        forgot = 0
-        for row in rows(self.db, "select id, author from versions order by id desc"):
-            number, author = row["id"], row["author"]
+        undone = self.undone()
+        text = self.text(self.latest())
+        forgot = 0  # the newest forget that is in the way
+        for number, author in self.db.execute("select id, author from versions order by id desc"):
             if number in undone or author in {"undo", "unknown"}:
                 continue
             if author == "forget":
@@ -1112,8 +1113,9 @@ class History(NamedTuple):
                     raise Problem(f"Change {forgot}, a forget, can't be undone. {older}")
                 return int(number)
         last = value(self.db, "select max(id) from versions where author = 'undo'")
-        hint = f". To undo the last undo: llm memory undo {last}" if last and last not in undone else ""
-        raise Problem(f"There is nothing left to undo{hint or '; see: llm memory history'}")
+        if last and last not in undone:
+            raise Problem(f"There is nothing left to undo. To undo the last undo: llm memory undo {last}")
+        raise Problem("There is nothing left to undo; see: llm memory history")
 
     def latest(self) -> int:
         return int(value(self.db, "select max(id) from versions") or 0)
@@ -1449,20 +1451,20 @@ def has_passed(line: str, at: str) -> bool:
 def taken_away(changes: Iterable[tuple[str, str, str]]) -> int:
     """Count the lines that a day's changes (action, before, fact; oldest first) removed, or wrote anew.
 
-    Of a line that is written anew, less than half of the words are left. Lines that came within the day don't count.
+    Lines that came within the day don't count.
     """
-    origin: dict[str, str] = {}  # of each line that came: what it said a day ago, "" if it was not there
-    removed = 0
+    came: set[str] = set()
+    taken = 0
     for action, before, fact in changes:
-        was = "" if action == "ADD" else origin.pop(before, before)
-        if fact:
-            origin[fact] = was
-        elif was:
-            removed += 1
-    return removed + sum(is_anew(was, fact) for fact, was in origin.items())
+        if action == "ADD" or before in came:
+            came.add(fact)
+        elif is_anew(before, fact):
+            taken += 1
+    return taken
 
 
 def is_anew(before: str, after: str) -> bool:
+    """Tell whether less than half of a line's words are left."""
     old = set(words(before))
     return 2 * len(old.intersection(words(after))) < len(old)
 
@@ -2022,29 +2024,31 @@ def build_second_look(verdicts: Iterable[Verdict], batch: Batch) -> str:
     """Ask whether the user says the facts of these edits: with what proves them and what was typed before that."""
     asked = [verdict for verdict in verdicts if verdict.outcome == "apply"]
     messages = sorted([*batch.earlier, *batch.messages], key=lambda one: one.at)
-    shown = set[int]()
+    shown: set[int] = set()
     for verdict in asked:
         for proof in verdict.messages or messages[-1:]:  # a date that has passed is no message's, but it has a day
             at = messages.index(proof)
             shown.add(at)
             shown.update(n for n in range(at) if proof.thread_id and messages[n].thread_id == proof.thread_id)
-    nonce = new_nonce()
-    facts = []
-    for edit, *_, item in asked:
-        line = item.text if item else ""
-        fact = f"{edit.fact} (in place of: {line})" if line else edit.fact
-        facts.append(fact if edit.fact else f"is over, or to be forgotten: {line}")
-    return _look(QUESTION, [tagged(f"message-{nonce}", messages[at]) for at in sorted(shown)], facts)
+    name = f"message-{new_nonce()}"
+    evidence = [tagged(name, messages[at]) for at in sorted(shown)]
+    return _look(QUESTION, evidence, [_asked(verdict, "is over, or to be forgotten") for verdict in asked])
+
+
+def _asked(verdict: Verdict, removed: str) -> str:
+    """Put an edit as a fact to be checked; ``removed`` says what it means that a line goes."""
+    fact = verdict.edit.fact
+    if not verdict.item:
+        return fact
+    line = verdict.item.text
+    return f"{fact} (in place of: {line})" if fact else f"{removed}: {line}"
 
 
 def build_second_look_at_lines(verdicts: Iterable[Verdict], seen: Document) -> str:
     """Ask whether these edits make a profile shorter without changing what it says."""
     name = f"lines-{new_nonce()}"
     lines = without_chat_marks(mask_secrets("\n".join(item.text for item in seen.items)))
-    changes = []
-    for edit, outcome, *_, item in verdicts:
-        if item and outcome == "apply":
-            changes.append(f"{edit.fact} (in place of: {item.text})" if edit.fact else f"removed: {item.text}")
+    changes = [_asked(verdict, "removed") for verdict in verdicts if verdict.outcome == "apply"]
     return _look(CONDENSE_QUESTION, [f"<{name}>\n{lines}\n</{name}>"], changes)
 
 
@@ -2055,7 +2059,9 @@ def _look(question: str, evidence: Sequence[str], facts: Iterable[str]) -> str:
 
 
 def batches(messages: Iterable[Message]) -> list[list[Message]]:
-    found, room = list[list[Message]](), 0
+    """Divide messages among requests, in order."""
+    found: list[list[Message]] = []
+    room = 0
     for message in messages:
         if not found or len(found[-1]) == PAST_AT_ONCE or len(message.text) > room:
             found.append([])
@@ -2072,11 +2078,12 @@ def due_turns(memory: Memory) -> list[dict[str, Any]]:
 
 def read_messages(home: Home, turns: Iterable[Mapping[str, Any]], longest: int = LONGEST_MESSAGE) -> list[Message]:
     """Read what was typed in these turns, as a model is shown it; those gone from llm's log say nothing."""
-    prompts, found = logged(home, [turn["id"] for turn in turns]), []
+    prompts = logged(home, [turn["id"] for turn in turns])
+    found = []
     for turn in turns:
-        id, start, end = turn["id"], turn["start"], turn["start"] + turn["length"]
-        text = prompts[id].text[start:end].strip() if id in prompts else ""
-        found.append(Message(as_shown(text, longest), id, turn["thread"], turn["at"]))
+        prompt = prompts.get(turn["id"], Message(""))
+        typed = prompt.text[turn["start"] : turn["start"] + turn["length"]].strip()
+        found.append(Message(as_shown(typed, longest), turn["id"], turn["thread"], turn["at"]))
     return found
 
 
@@ -2329,6 +2336,10 @@ class Learner(NamedTuple):
 
 # The past: the user's notes, and llm's log, where nobody can tell what was typed. All that is found waits for review.
 def known_turns(home: Home) -> list[dict[str, Any]]:
+    """Return the turns that this profile has noted or read, each with when it was noted.
+
+    One entry is no turn, but named like the profile: learning was paused at that time, which makes a past, too.
+    """
     with Memory(home, create=False) as memory:
         sql = "select id, state, case when length > 0 then at else '' end as noted from turns"
         new = [{"id": id, "state": "", "noted": str(note.get("at"))} for id, note in new_notes(memory).items()]
@@ -2341,27 +2352,29 @@ def past_messages(
 ) -> tuple[list[Message], Counter[str]]:
     """Return the messages of llm's log to learn from, oldest first, and why others are skipped. Raises ``Problem``."""
     now = memory.now()
-    first, last = parse_moment(since, now, "00:00") if since else "", parse_moment(until or "0s", now)
+    first = parse_moment(since, now, "00:00") if since else ""
+    last = parse_moment(until or "0s", now)
     turns = [turn for turn in past_prompts(memory.home) if not thread or turn.thread_id == thread]
     if thread and not turns:
         raise Problem(f"There is no conversation {thread} in llm's log; see: llm logs list")
     known = {turn["id"]: turn["noted"] for home in Home.all() for turn in known_turns(home)}
     first_note = min(filter(None, known.values()), default=last)
-    found, skipped = list[Message](), Counter[str]()
+    found: list[Message] = []
+    skipped = Counter[str]()
     for turn in turns:
-        text, at = turn.text.strip(), turn.at
-        if not first <= at <= last:
+        text = turn.text.strip()
+        if turn.at < first or turn.at > last:
             continue
         if turn.turn_id in known:
             skipped["already read"] += 1
-        elif at > first_note and not thread:  # a conversation the user names is wanted all the same
+        elif turn.at > first_note and not thread:  # a conversation the user names is wanted all the same
             skipped["kept out (not typed, hidden by a leading space, or sent while learning was off or paused)"] += 1
         elif len(text) > 1_000:
             skipped["too long to have been typed"] += 1
         elif _is_too_short(text):
             skipped["with one word or none"] += 1
         else:
-            found.append(Message(as_shown(text), turn.turn_id, turn.thread_id, at))
+            found.append(turn._replace(text=as_shown(text), model=""))
     return found[-count:] if count else found, skipped
 
 
@@ -2369,12 +2382,14 @@ def note_messages(memory: Memory, files: Iterable[tuple[str, str, str]]) -> tupl
     """Split the user's notes (name, text, last change) into new messages: paragraphs and list entries."""
     found: dict[str, Message] = {}
     for name, text, at in files:
-        for piece in re.split(r"\n\s*\n|\n(?=[ \t]*(?:[-*+•]|\d+[.)])[ \t])", text.replace("\r\n", "\n")):
+        pieces = re.split(r"\n\s*\n|\n(?=[ \t]*(?:[-*+•]|\d+[.)])[ \t])", text.replace("\r\n", "\n"))
+        for piece in pieces:
             for part in textwrap.wrap(piece.strip(), LONGEST_MESSAGE, replace_whitespace=False, expand_tabs=False):
                 id = f"{NOTES}{digest(part)}"
                 found[id] = Message(as_shown(part), id, name, at)
     known = found.keys() & {turn["id"] for turn in known_turns(memory.home)}
-    return [message for id, message in found.items() if id not in known], Counter({"already read": len(known)})
+    new = [message for id, message in found.items() if id not in known]
+    return new, Counter({"already read": len(known)})
 
 
 # -- review, forgetting, search ----------------------------------------------
