@@ -3275,19 +3275,23 @@ class _Group(click.Group):
                 formatter.write_dl(helps)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        import difflib
-
         name = args[0]
         if name in self.commands or name.startswith("-"):
-            return super().resolve_command(ctx, [re.sub(r"^- (\[[ xX]\] )?", "", arg) for arg in args])  # copied
-        meant = [command for others, command in _SYNONYMS.items() if name.casefold() in others.split()]
-        meant += difflib.get_close_matches(name.casefold(), self.commands, n=1, cutoff=0.75)
-        advice = f"Did you mean: llm memory {meant[0]}" if meant else "To see all: llm memory --help"
-        raise Problem(f"There is no command {name!r}. {advice}")
+            copied = [re.sub(r"^- (\[[ xX]\] )?", "", arg) for arg in args]  # a line of the profile, with its bullet
+            return super().resolve_command(ctx, copied)
+        raise Problem(f"There is no command {name!r}. {self._advise(name.casefold())}")
+
+    def _advise(self, name: str) -> str:
+        import difflib
+
+        meant = [command for others, command in _SYNONYMS.items() if name in others.split()]
+        meant += difflib.get_close_matches(name, self.commands, n=1, cutoff=0.75)
+        return f"Did you mean: llm memory {meant[0]}" if meant else "To see all: llm memory --help"
 
     def invoke(self, ctx: click.Context) -> Any:
         ctx.color = False if plain() else None
-        sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115 - it may be closed
+        if sys.stdin is None:  # it was closed
+            sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
         with contextlib.suppress(AttributeError):  # of a stream that is closed
             sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]
         try:
@@ -3387,28 +3391,73 @@ def each_in_use() -> Iterator[Home]:
         yield home
 
 
-def verdict_here(home: Home, settings: Settings, *, sent: bool = True, failed: str = "") -> tuple[str, str, str]:
-    """Tell in a word, a colour and a sentence whether memory is on here, and what would turn it on."""
-    from llm_user_memory_shell import how_to_activate, survey
+class State(NamedTuple):
+    """Whether memory is on here: in a word, a colour and a sentence, which says what would turn it on."""
 
-    since, not_logged, quiet = paused_since(home), home.logs_off.exists(), "Memory is on, but nothing is learned"
-    paused = f"Learning has been paused since {local_date(since, TO_THE_MINUTE)}; to learn again: llm memory resume"
-    here = "on" if settings.auto else how_to_activate(survey(os.environ)[0])
-    other = f"Prompts here carry “{'+'.join(settings.profiles)}”; to change that, set LLM_MEMORY_PROFILE to {home.name}"
-    states = (
-        (settings.disabled, "disabled", "red", "Memory is disabled; to turn it on, unset LLM_MEMORY_DISABLED"),
-        (settings.auto_off, "off here", "red", "Memory is off here; to turn it on, unset LLM_MEMORY_AUTO"),
-        (not settings.auto, "off here", "red", f"Memory is {here}"),
-        (home.name not in settings.profiles, "not sent", "yellow", other),
-        (not sent, "not sent", "red", "Memory is on, but your profile can't be sent"),
-        (since, "paused", "yellow", paused),
-        (not settings.updates, "not learning", "yellow", f"{quiet}; to change that, unset LLM_MEMORY_UPDATES"),
-        (not_logged, "not learning", "yellow", f"{quiet} while llm's log is off; to turn it on: llm logs on"),
-        (failed, "not learning", "yellow", f"Memory is on, but learning has failed{failed}"),
-        (settings.review_all, "on", "green", "Memory is on: it tells models what it knows; you review new facts"),
-        (True, "on", "green", "Memory is on: it learns from what you type, and tells models what it knows"),
-    )
-    return next((word, colour, sentence) for holds, word, colour, sentence in states if holds)
+    word: str
+    colour: str
+    sentence: str
+
+
+def verdict_here(home: Home, settings: Settings, *, sent: bool = True, failed: str = "") -> State:
+    """Tell whether memory is on here; ``sent``: the profile can be read; ``failed``: when learning has failed."""
+    not_sent = _why_not_sent(home, settings, can_be_sent=sent)
+    return not_sent or _how_it_learns(home, settings, failed)
+
+
+def _why_not_sent(home: Home, settings: Settings, *, can_be_sent: bool) -> State | None:
+    if settings.disabled:
+        return State("disabled", "red", "Memory is disabled; to turn it on, unset LLM_MEMORY_DISABLED")
+    if settings.auto_off:
+        return State("off here", "red", "Memory is off here; to turn it on, unset LLM_MEMORY_AUTO")
+    if not settings.auto:
+        from llm_user_memory_shell import how_to_activate, survey
+
+        return State("off here", "red", f"Memory is {how_to_activate(survey(os.environ)[0])}")
+    if home.name not in settings.profiles:
+        carried = "+".join(settings.profiles)
+        other = f"Prompts here carry “{carried}”; to change that, set LLM_MEMORY_PROFILE to {home.name}"
+        return State("not sent", "yellow", other)
+    if not can_be_sent:
+        return State("not sent", "red", "Memory is on, but your profile can't be sent")
+    return None
+
+
+def _how_it_learns(home: Home, settings: Settings, failed: str) -> State:
+    since = paused_since(home)
+    quiet = "Memory is on, but nothing is learned"
+    if since:
+        paused = f"Learning has been paused since {local_date(since, TO_THE_MINUTE)}"
+        return State("paused", "yellow", f"{paused}; to learn again: llm memory resume")
+    if not settings.updates:
+        return State("not learning", "yellow", f"{quiet}; to change that, unset LLM_MEMORY_UPDATES")
+    if home.logs_off.exists():
+        return State("not learning", "yellow", f"{quiet} while llm's log is off; to turn it on: llm logs on")
+    if failed:
+        return State("not learning", "yellow", f"Memory is on, but learning has failed{failed}")
+    if settings.review_all:
+        return State("on", "green", "Memory is on: it tells models what it knows; you review new facts")
+    return State("on", "green", "Memory is on: it learns from what you type, and tells models what it knows")
+
+
+def why_empty(home: Home, settings: Settings) -> str:
+    """Say why a profile has no facts, and what would give it some."""
+    with open_memory(home, looking=True) as memory:
+        failed = value(memory.db, "select 1 from turns where state in ('pending', 'aside') and why != ''")
+        state, _, sentence = verdict_here(home, settings, failed="; see: llm memory status" if failed else "")
+        waiting = waiting_messages(memory)
+        to_review = len(waiting_edits(memory))
+        last = memory.history.get(memory.history.latest())
+    if waiting and state in {"on", "off here"}:
+        now = "try again in a few seconds" if settings.interval <= 30 else "to learn now: llm memory update"
+        return f"The profile has no facts. Learning from {counted(waiting, 'message')}; {now}"
+    if last and any(one.before and FORGOTTEN not in one for one in last.changes):
+        return f"Change {last.id} removed the last facts. To undo that: llm memory undo {last.id}"
+    if to_review:
+        return f"The profile has no facts; {counted(to_review, 'edit')} to review: llm memory review"
+    if state == "on":
+        return "The profile has no facts. To begin, tell llm about yourself, or: llm memory add 'Lives in Leeds'"
+    return f"The profile has no facts. {sentence}"
 
 
 @command("llm memory show --ids", json_option, settings=True)
@@ -3421,19 +3470,7 @@ def memory_show(settings: Settings, ids: bool) -> Any:
         facts = [{"id": id, "section": item.section, "text": item.text} for id, item in document.ids.items()]
         found.append({"profile": home.name, "path": str(home.profile), "text": document.text, "facts": facts})
         if says_nothing(document.text):
-            begin = "To begin, tell llm about yourself, or: llm memory add 'Lives in Leeds'"
-            with open_memory(home, looking=True) as memory:
-                failed = value(memory.db, "select 1 from turns where state in ('pending', 'aside') and why != ''")
-                state, _, sentence = verdict_here(home, settings, failed="; see: llm memory status" if failed else "")
-                last = memory.history.get(memory.history.latest())
-                why = f"The profile has no facts. {begin if state == 'on' else sentence}"
-                if (waiting := waiting_messages(memory)) and state in {"on", "off here"}:
-                    now = "try again in a few seconds" if settings.interval <= 30 else "to learn now: llm memory update"
-                    why = f"The profile has no facts. Learning from {counted(waiting, 'message')}; {now}"
-                elif last and any(one.before and FORGOTTEN not in one for one in last.changes):
-                    why = f"Change {last.id} removed the last facts. To undo that: llm memory undo {last.id}"
-                elif to_review := len(waiting_edits(memory)):
-                    why = f"The profile has no facts; {counted(to_review, 'edit')} to review: llm memory review"
+            why = why_empty(home, settings)
             say("" if near_name(home) else for_profile(why, home.name))  # that is said already
             continue
         marks = {item.line: f"[{id}] " for id, item in document.ids.items()} if ids else {}
@@ -3452,13 +3489,16 @@ def memory_path() -> None:
 def memory_profiles() -> Any:
     "List profiles with their number of facts"
     found: list[dict[str, Any]] = []
+    used = {home.name for home in Home.in_use()}
     for home in {home.name: home for home in (*Home.all(), *Home.in_use())}.values():
-        in_use, facts = home.name in [one.name for one in Home.in_use()], None
+        facts = None
         with contextlib.suppress(Problem):
             facts = len(Document(read_profile(home.profile)).items)
-        found.append({"name": home.name, "in_use": in_use, "facts": facts})
+        found.append({"name": home.name, "in_use": home.name in used, "facts": facts})
+        mark = "*" if home.name in used else " "
         size = "can't be read" if facts is None else counted(facts, "fact")
-        write(f"{'*' if in_use else ' '} {home.name:<12}  {size}{', paused' if paused_since(home) else ''}")
+        paused = ", paused" if paused_since(home) else ""
+        write(f"{mark} {home.name:<12}  {size}{paused}")
     return found
 
 
@@ -3475,6 +3515,7 @@ def quoted_from(edit: EditRow) -> tuple[str, str]:
 
 
 def show_said(text: str, origin: Version | None, receipts: Sequence[EditRow], lead: str = "") -> Any:
+    """Show a line, or with a ``lead`` what it said before, and where it came from; return that as data."""
     write(f"before that: {text}" if lead else text, lead, bold=not lead, dim=bool(lead))
     explain = functools.partial(write, lead=f"{lead}    ", dim=True)
     if origin and origin.author not in {"worker", "condense", "review", "tool"}:
@@ -3483,16 +3524,23 @@ def show_said(text: str, origin: Version | None, receipts: Sequence[EditRow], le
     elif not receipts:
         explain("there is no receipt for this line: it is older than the history")
     for edit in receipts:
-        accepted = f"proposed by {edit.model}, accepted by you"
-        worded = "worded by you in llm memory review"
-        by = {"accepted": accepted, "reworded": worded, PASSED: PASSED}.get(edit.reason)
-        if edit.turns:
-            quoted, source = quoted_from(edit)
-            explain(quoted)
-            explain(f"{local_date(edit.typed_at)}, {by or f'learned with {edit.model}'}; {source}")
-        else:
-            explain(f"you didn't type it: {by}" if by else f"condensed with {edit.model}")
-    return {"text": text, "by": origin and origin.author, "receipts": [edit_data(edit) for edit in receipts]}
+        for line in explained(edit):
+            explain(line)
+    return {"text": text, "by": origin.author if origin else None, "receipts": [edit_data(edit) for edit in receipts]}
+
+
+def explained(edit: EditRow) -> list[str]:
+    """Say what a line was learned from, when, and by whom it was put in."""
+    decided = {
+        "accepted": f"proposed by {edit.model}, accepted by you",
+        "reworded": "worded by you in llm memory review",
+        PASSED: PASSED,
+    }.get(edit.reason)
+    if not edit.turns:
+        return [f"you didn't type it: {decided}" if decided else f"condensed with {edit.model}"]
+    quoted, source = quoted_from(edit)
+    by = decided or f"learned with {edit.model}"
+    return [quoted, f"{local_date(edit.typed_at)}, {by}; {source}"]
 
 
 @command("llm memory why nurse", text_argument, json_option)
@@ -3502,21 +3550,35 @@ def memory_why(text: str, refused: bool) -> Any:
     found: list[dict[str, Any]] = []
     for home in each_in_use():
         with open_memory(home, looking=True) as memory:
-            for fact in dict.fromkeys(fact for _, fact, _ in Document(read_profile(memory.home.profile)).sayings):
-                if not refused and re.search(r"\w", fact) and folded(text) in folded(fact):
-                    said, *before = wordings(memory, fact)
-                    shown = {"profile": home.name, **show_said(*said)}
-                    found.append(shown | {"before": [show_said(*one, "    ") for one in before]})
-            for edit in refused_edits(memory) if refused else ():
-                if folded(text) in folded(edit.fact or edit.before):
-                    found.append({"profile": home.name, **edit_data(edit)})
-                    write(str(edit), fg=colour_of(edit))
-                    write(f"{local_date(edit.at)}: {edit.reason}", "    ", dim=True)
+            shown = show_refused(memory, text) if refused else show_origins(memory, text)
+        found += [{"profile": home.name, **one} for one in shown]
     if text and not found and not refused:
         former = f"To search former lines: llm memory search {for_shell(text)}"
         raise Problem(f"No line contains {text!r}.\n{former}\nTo see refused edits: llm memory why --refused")
     if not found:
         say("No edit was refused or dropped." if refused else "The profile has no facts; see: llm memory history")
+    return found
+
+
+def show_origins(memory: Memory, text: str) -> list[dict[str, Any]]:
+    """Show the lines that contain a text, and where each came from."""
+    facts = dict.fromkeys(fact for _, fact, _ in Document(read_profile(memory.home.profile)).sayings)
+    found = []
+    for fact in facts:
+        if re.search(r"\w", fact) and folded(text) in folded(fact):
+            said, *before = wordings(memory, fact)
+            found.append({**show_said(*said), "before": [show_said(*one, "    ") for one in before]})
+    return found
+
+
+def show_refused(memory: Memory, text: str) -> list[dict[str, Any]]:
+    """Show the edits with a text that were recently refused or dropped, and why."""
+    found = []
+    for edit in refused_edits(memory):
+        if folded(text) in folded(edit.fact or edit.before):
+            write(str(edit), fg=colour_of(edit))
+            write(f"{local_date(edit.at)}: {edit.reason}", "    ", dim=True)
+            found.append(edit_data(edit))
     return found
 
 
@@ -3535,23 +3597,41 @@ def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: 
     if chats and only != {"current": None, "semantic": False}:
         raise click.UsageError("--chats takes no --current, --past or --semantic")
     first = parse_moment(since, utc_now(), "00:00") if since else ""
-    text, found = " ".join(words), list[dict[str, Any]]()
+    text = " ".join(words)
     if chats:
-        for turn in search_chats(Home.in_use()[-1], text, first, count or None):
-            found.append({"turn_id": turn.turn_id, "thread_id": turn.thread_id, "at": turn.at, "text": turn.text})
-            write(" ".join(turn.text.split()), bold=True)
-            write(f"{local_date(turn.at)[:10]}; to continue: llm chat --cid {turn.thread_id}", "    ", dim=True)
-    for home in () if chats else each_in_use():
+        found = show_chats(text, first, count)
+    else:
+        found = show_facts(text, count, since=local_date(first)[:10] if first else "", **only)
+    if not found:
+        say("Nothing was found.")
+    if chats and not found:
+        say("Prompts that say what you erased with forget are not searched.")
+    return found
+
+
+def show_chats(text: str, since: str, count: int) -> list[dict[str, Any]]:
+    found = []
+    for turn in search_chats(Home.in_use()[-1], text, since, count or None):
+        found.append({"turn_id": turn.turn_id, "thread_id": turn.thread_id, "at": turn.at, "text": turn.text})
+        day = local_date(turn.at)[:10]
+        write(" ".join(turn.text.split()), bold=True)
+        write(f"{day}; to continue: llm chat --cid {turn.thread_id}", "    ", dim=True)
+    return found
+
+
+def show_facts(text: str, count: int, **only: Any) -> list[dict[str, Any]]:
+    found = []
+    for home in each_in_use():
         with open_memory(home, looking=True) as memory:
-            hits = search_facts(memory, text, count, since=first and local_date(first)[:10], **only)
+            hits = search_facts(memory, text, count, **only)
         for hit in hits:
             periods = [{"since": since, "until": until or None} for since, until in hit["periods"]]
             found.append(hit | {"periods": periods, "profile": home.name})
+            quote = hit["quote"]
             write(hit["fact"], bold=True)
-            for line in filter(None, [periods_of(hit), hit["quote"] and f"“{hit['quote']}”"]):
-                write(line, "    ", dim=True)
-    if not found:
-        say(f"Nothing was found.{' Prompts that say what you erased with forget are not searched.' * chats}")
+            write(periods_of(hit), "    ", dim=True)
+            if quote:
+                write(f"“{quote}”", "    ", dim=True)
     return found
 
 
