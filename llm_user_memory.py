@@ -1410,12 +1410,23 @@ def find_pieces(quote: str, sources: Sequence[Message]) -> dict[str, Message]:
     is_one = any(stands_in(whole, source.text) for source in sources)
     found: dict[str, Message] = {}
     for piece in [whole] if is_one else pieces_of(quote):
-        there = [source for source in sources if stands_in(piece, source.text)]
-        if not there or not is_word(piece):
+        source = _find_source(piece, sources)
+        if not source or not is_word(piece):
             return {}
-        own = [source for source in there if not is_quoted(piece, source.text)]
-        found[piece] = (own or there)[-1]  # the newest is the best receipt
+        found[piece] = source
     return found
+
+
+def _find_source(piece: str, sources: Sequence[Message]) -> Message | None:
+    """Return the newest text that says it, the best receipt; one that only quotes it comes after all others."""
+    quoting = None
+    for source in reversed(sources):
+        if not stands_in(piece, source.text):
+            continue
+        if not is_quoted(piece, source.text):
+            return source
+        quoting = quoting or source
+    return quoting
 
 
 _HEADERS = (
@@ -1545,36 +1556,29 @@ def judge(
     ``seen`` is the profile that the model was shown, ``now`` as it is. ``doubts``: what the second look holds against
     each edit. ``lately``: what learning applied within a day, oldest first.
     """
-    room = 3 + sum(2 + 2 * (len(message.text.encode("utf-8", "replace")) // 400) for message in messages)
-    new = [edit for edit in edits if edit.action == "ADD" and find_pieces(edit.quote, messages)]
-    lines_a_day_ago = len(now.items) + sum({"ADD": -1, "REMOVE": 1}.get(action, 0) for action, *_ in lately)
-    most_taken = max(5, lines_a_day_ago // 2)
+    is_flood = _is_flood(edits, messages)
+    most_taken = _most_taken(now, lately)
     document = now
     applied = list(lately)
     verdicts: list[Verdict] = []
     changed: set[Item] = set()
     for proposed, doubt in zip(edits, doubts or [""] * len(edits), strict=True):
-        is_new = proposed.action == "ADD"
-        # A new line goes to a heading of the profile or one of ours, never one in the model's own words.
-        edit = proposed._replace(target=now.section(proposed.target)) if is_new else proposed
-        item = None if is_new else seen.ids.get(edit.target)
-        line = item.text if item else ""
-        here = document.find(line, item.section) if item and item not in changed else None
-        sources = [*messages]
-        if any(has_passed(line, message.at) for message in messages):  # then it may be changed by its own words
-            sources.insert(0, Message(line))
-        pieces = find_pieces(edit.quote, sources)
-        change = (edit.action, line, edit.fact)
-        taken = taken_away([*applied, change]) if item else 0
+        edit = filed(proposed, now)
+        item = line_of(edit, seen)
+        here = _find_unchanged(item, document, changed)
+        pieces = find_pieces(edit.quote, _sources(item, messages))
+        change = (edit.action, item.text if item else "", edit.fact)
+        taken_before = taken_away(applied)
+        taken = taken_away([*applied, change])
         proposal = Proposal(
             edit,
             item,
             here,
-            others=document.remove(here) if here and edit.fact != line else document,
+            others=_without_line(document, here, edit),
             pieces=pieces,
             is_quoted=any(is_quoted(piece, source.text) for piece, source in pieces.items()),
-            is_flood=is_new and len(new) > room,
-            takes_too_much=taken > max(most_taken, taken_away(applied)),  # one that takes no more is fine
+            is_flood=is_flood and edit.action == "ADD",
+            takes_too_much=taken > max(most_taken, taken_before),  # one that takes no more is fine
             is_full=len(document.text) > budget,
             doubt=doubt,
         )
@@ -1585,10 +1589,56 @@ def judge(
         verdicts.append(Verdict(edit, outcome, reason, typed, item))
         if outcome == "apply":
             applied.append(change)
+            document = apply_edit(document, edit, here)
             if item:
                 changed.add(item)
-            document = apply_edit(document, edit, here)
     return tuple(verdicts), document
+
+
+def filed(edit: Edit, now: Document) -> Edit:
+    """File a new line under a heading of the profile or one of ours, never one in the model's own words."""
+    return edit._replace(target=now.section(edit.target)) if edit.action == "ADD" else edit
+
+
+def line_of(edit: Edit, seen: Document) -> Item | None:
+    """Return the line that an edit names by its id."""
+    return None if edit.action == "ADD" else seen.ids.get(edit.target)
+
+
+def _find_unchanged(item: Item | None, document: Document, changed: set[Item]) -> Item | None:
+    """Find a line that the model was shown, unless it was reworded since, or by another edit."""
+    if not item or item in changed:
+        return None
+    return document.find(item.text, item.section)
+
+
+def _without_line(document: Document, here: Item | None, edit: Edit) -> Document:
+    """Return the document without the line that an edit changes; one changed to what it says is known already."""
+    return document.remove(here) if here and edit.fact != here.text else document
+
+
+def _sources(item: Item | None, messages: Sequence[Message]) -> list[Message]:
+    """Return what a quote may be taken from: a line whose own date has passed may be changed by its own words."""
+    if item and any(has_passed(item.text, message.at) for message in messages):
+        return [Message(item.text), *messages]
+    return [*messages]
+
+
+def _is_flood(edits: Sequence[Edit], messages: Sequence[Message]) -> bool:
+    """Tell whether there are more new lines than messages of this number and length can bring."""
+    new = [edit for edit in edits if edit.action == "ADD" and find_pieces(edit.quote, messages)]
+    room = 3
+    for message in messages:
+        size = len(message.text.encode("utf-8", "replace"))
+        room += 2 + 2 * (size // 400)
+    return len(new) > room
+
+
+def _most_taken(now: Document, lately: Sequence[tuple[str, str, str]]) -> int:
+    """Return how many lines learning may take away within a day: half of them, and five at least."""
+    actions = Counter(action for action, *_ in lately)
+    lines_a_day_ago = len(now.items) - actions["ADD"] + actions["REMOVE"]
+    return max(5, lines_a_day_ago // 2)
 
 
 def judge_condensing(
@@ -1604,22 +1654,22 @@ def judge_condensing(
 
     Changes come before removals: a line goes only if every line was changed that may have taken its words.
     """
-    removed = [seen.ids[edit.target] for edit in edits if edit.action == "REMOVE" and edit.target in seen.ids]
+    named = [item for edit in edits if edit.action == "REMOVE" and (item := line_of(edit, seen))]
+    removed = [Message(item.text) for item in named]
     document = now
     verdicts: list[Verdict] = []
     changed: set[Item] = set()
     goes_with = ""
     for edit, doubt in zip(edits, doubts or [""] * len(edits), strict=True):
-        item = seen.ids.get(edit.target)
-        line = item.text if item else ""
-        here = document.find(line, item.section) if item and item not in changed else None
-        sources = [Message(one.text) for one in dict.fromkeys((item, *removed)) if one]
+        item = line_of(edit, seen)
+        here = _find_unchanged(item, document, changed)
+        own = [Message(item.text)] if item else []
         proposal = Proposal(
             edit,
             item,
             here,
-            others=document.remove(here) if here and edit.fact != line else document,
-            pieces=find_pieces(edit.quote, sources),
+            others=_without_line(document, here, edit),
+            pieces=find_pieces(edit.quote, [*own, *removed]),
             is_short_enough=len(document.text) <= budget * 3 // 4,
             goes_with="" if edit.fact else goes_with,
             doubt=doubt,
@@ -2007,11 +2057,14 @@ def build_request(
     document: Document, messages: Sequence[Message], earlier: Sequence[Message] = (), by_hand: Iterable[str] = ()
 ) -> str:
     """Build a request: instructions, the profile with ids for all lines but those ``by_hand``, and the messages."""
-    # A line with a secret has no id: an edit of what is shown of it would undo the secret.
-    free = ((id, item) for id, item in document.ids.items() if item.text not in by_hand and not why_secret(item.text))
-    with_id = {item.line: f"[{id}] {item.text}" for id, item in free}
-    lines = [with_id.get(at, stripped(line)) for at, line in enumerate(document.lines) if stripped(line)]
-    profile = re.sub(r"(?i)<(?=[\s/]*profile)", "&lt;", without_chat_marks(mask_secrets("\n".join(lines)))) or "(empty)"
+    marks = {}
+    for id, item in document.ids.items():
+        # A line with a secret has no id: an edit of what is shown of it would undo the secret.
+        if item.text not in by_hand and not why_secret(item.text):
+            marks[item.line] = f"[{id}] {item.text}"
+    lines = [marks.get(at, stripped(line)) for at, line in enumerate(document.lines) if stripped(line)]
+    shown = without_chat_marks(mask_secrets("\n".join(lines)))
+    profile = re.sub(r"(?i)<(?=[\s/]*profile)", "&lt;", shown) or "(empty)"
     parts = [INSTRUCTIONS if messages else CONDENSE_INSTRUCTIONS, f"<profile>\n{profile}\n</profile>", ""]
     nonce = new_nonce()
     for message in sorted([*earlier, *messages], key=lambda one: one.at):
@@ -2358,24 +2411,30 @@ def past_messages(
     if thread and not turns:
         raise Problem(f"There is no conversation {thread} in llm's log; see: llm logs list")
     known = {turn["id"]: turn["noted"] for home in Home.all() for turn in known_turns(home)}
-    first_note = min(filter(None, known.values()), default=last)
+    # What came after it without a note was not typed; but a conversation that the user names is wanted all the same.
+    first_note = "" if thread else min(filter(None, known.values()), default="")
     found: list[Message] = []
     skipped = Counter[str]()
     for turn in turns:
-        text = turn.text.strip()
         if turn.at < first or turn.at > last:
             continue
-        if turn.turn_id in known:
-            skipped["already read"] += 1
-        elif turn.at > first_note and not thread:  # a conversation the user names is wanted all the same
-            skipped["kept out (not typed, hidden by a leading space, or sent while learning was off or paused)"] += 1
-        elif len(text) > 1_000:
-            skipped["too long to have been typed"] += 1
-        elif _is_too_short(text):
-            skipped["with one word or none"] += 1
+        reason = _why_skipped(turn, known, first_note)
+        if reason:
+            skipped[reason] += 1
         else:
-            found.append(turn._replace(text=as_shown(text), model=""))
+            found.append(turn._replace(text=as_shown(turn.text.strip()), model=""))
     return found[-count:] if count else found, skipped
+
+
+def _why_skipped(turn: Message, known: Mapping[str, str], first_note: str) -> str:
+    text = turn.text.strip()
+    if turn.turn_id in known:
+        return "already read"
+    if first_note and turn.at > first_note:
+        return "kept out (not typed, hidden by a leading space, or sent while learning was off or paused)"
+    if len(text) > 1_000:
+        return "too long to have been typed"
+    return "with one word or none" if _is_too_short(text) else ""
 
 
 def note_messages(memory: Memory, files: Iterable[tuple[str, str, str]]) -> tuple[list[Message], Counter[str]]:
