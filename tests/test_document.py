@@ -206,7 +206,7 @@ def test_a_fact_counts_as_there_whatever_its_case_spacing_quotes_and_full_stop()
         ("- A\n- B\n", "- A\n- B", "- A2\n- B\n", "- A2\n- B"),
         ("- A\n", "", "- A\n- B\n", "- B\n"),
         ("- A\n- B\n", "- A\n- Mine\n", "- A\n- Theirs\n", "- A\n- Mine\n- Theirs\n"),
-        ("- A\r\n- B", "- A\r\n", "- A\r\n- B\r\n- C", "- A\r\n- C\r\n"),
+        ("- A\r\n- B", "- A\r\n", "- A\r\n- B\r\n- C", "- A\r\n- C"),
         ("- A\r\n- B\r\n", "- A\r\n- B", "- A2\r\n- B\r\n", "- A2\r\n- B"),
         ("- A\r\n- B", "- A\r\n- B\n- C\n", "- A\r\n", "- A\r\n- C\n"),
         ("- A\n- B\n- C\n", "- A\r\n- B\r\n- C\r\n", "- A\n- C\n- D\n", "- A\r\n- C\r\n- D\n"),

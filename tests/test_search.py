@@ -233,7 +233,7 @@ def test_a_prompt_is_given_what_a_search_finds_and_the_profile_as_ever(lived: Us
         lived.llm("-f", "memory:search:dog", "Nothing else?", auto=None)
     both, by_hand, alone = lived.calls()
     today = lived.run("search", "rex")[0].splitlines()[1].split()[-1]
-    assert f"- Has a cat (in Home, until {today})" in both["messages"][-1][1]
+    assert f"- Has a cat (in Home, {today} until {today})" in both["messages"][-1][1]
     assert f"- Has a dog called Rex (in Personal Information, since {today})" in both["messages"][-1][1]
     assert "Lives in Leeds" in both["system"]
     assert "Lives in Leeds" in by_hand["system"]

@@ -124,9 +124,9 @@ import llm.cli
 import llm_user_memory as memory
 memory.IDLE_EXIT = 0
 looks = []
-def poll(home, settings, *, last):
-    looks.append(last)
-    print(last, flush=True)
+def poll(home, settings):
+    looks.append(home)
+    print("looked", flush=True)
     return len(looks) == 1
 memory._poll = poll
 memory.run_worker(memory.Home.in_use()[-1], memory.Settings({"LLM_MEMORY_UPDATE_INTERVAL": "0.01"}))
@@ -139,7 +139,7 @@ def test_a_worker_that_finds_something_when_it_looks_once_more_goes_on(user: Use
     done = subprocess.run(
         [sys.executable, "-c", FINDS_A_NOTE], env=user.env, capture_output=True, timeout=PATIENCE, check=True
     )
-    assert done.stdout.split() == [b"True", b"True"]
+    assert done.stdout.split() == [b"looked", b"looked"]
 
 
 def test_a_worker_exits_when_its_home_vanishes_and_does_not_recreate_it(user: User) -> None:
