@@ -136,9 +136,10 @@ class Settings:
         if not text:
             return default
         try:
-            return kind.convert(text, None, None)
+            return kind.convert(text.lower().replace("nan", "no number"), None, None)  # nan is in every range
         except click.BadParameter as error:
-            self.complaints.append(f"LLM_MEMORY_{name}={text!r}: {error.message} Using {safe}.")
+            used = str(safe).lower()
+            self.complaints.append(f"LLM_MEMORY_{name}={text!r}: {error.message} Using {used}.")
             return safe
 
 
@@ -213,9 +214,13 @@ class Home:
 
     def create(self) -> None:
         self.check_own()
-        self.base.mkdir(parents=True, exist_ok=True)
-        self.base.chmod(0o700)
-        self.directory.mkdir(0o700, parents=True, exist_ok=True)
+        self.user_dir.mkdir(parents=True, exist_ok=True)
+        folder = self.base
+        for name in ("", *self.directory.relative_to(self.base).parts):
+            folder = folder / name
+            folder.mkdir(0o700, exist_ok=True)
+            if folder.stat().st_mode & 0o077:
+                folder.chmod(0o700)
 
 
 def near_name(home: Home) -> str:
@@ -629,10 +634,11 @@ HEADING = r"\ufeff? {0,3}(#{1,6})(?:[ \t]+(\S(?:.*\S)?))?\s*$"
 _BULLET = "[-*+•]"
 _BOX = r"\[[ xX]\]"
 _ITEM = rf"(\ufeff?[ \t]*(?:{_BULLET}|\d{{1,9}}[.)])[ \t]+(?:{_BOX}[ \t]+)?)(\S(?:.*\S)?)\s*$"
-# Code and comments of several lines; the length is bounded, as each that is not closed is read again.
+# Code or a comment of several lines, but not of any number: each that has no end is looked through. Or one line.
 _BLOCK = (
     r"[ \t]*(([`~])\2{2,})[^`~\n]*\n(?:.*\n){,300}?[ \t]*\1\2*\s*?(?:\n|\Z)"
     r"|[ \t]*<!--(?!.*-->)(?:.*\n){1,300}?.*-->.*\n?"
+    r"|.*\n|.+"
 )
 _RULE = r"[ \t]*(?:([-*_])(?:[ \t]*\1){2,}\s*$|```[^`]*$|~~~|<!--)"  # or what opens code or a comment
 LONGEST_FACT = 200
@@ -662,6 +668,12 @@ class Change(NamedTuple):
     section: str
     before: str
     after: str
+
+    @property
+    def kind(self) -> str:
+        if not self.before:
+            return "Added"
+        return "Changed" if self.after else "Removed"
 
     def __str__(self) -> str:
         if not self.before:
@@ -710,7 +722,7 @@ class Document:
         self.items: list[Item] = []
         self.sayings: list[tuple[str, str, str]] = []  # each line, what it says, and its section
         self._section = ""
-        for block in re.finditer(rf"{_BLOCK}|.*\n|.+", text):
+        for block in re.finditer(_BLOCK, text):
             lines = split_lines(block[0])
             if len(lines) > 1 or re.match(_RULE, block[0]):
                 self.sayings += [(line, stripped(line), self._section) for line in lines]
@@ -725,14 +737,16 @@ class Document:
         entry = re.match(_ITEM, line)
         if heading:
             fact = ""
-            self._section = re.sub(r"(?:^|[ \t])#+$", "", heading[2] or "").rstrip()
-            self.headings.append((at, len(heading[1]), self._section))
+            marks, title = heading.groups(default="")
+            self._section = re.sub(r"(?:^|[ \t])#+$", "", title).rstrip()
+            self.headings.append((at, len(marks), self._section))
         elif entry:
             bullet, fact = entry.groups()
-            has_more = _indent(self._below(at)) > _indent(bullet)
-            self.items.append(Item(at, self._section, bullet, fact, editable=not has_more))
+            is_all = _indent(self._below(at)) <= _indent(bullet)
+            self.items.append(Item(at, self._section, bullet, fact, is_all))
         elif fact and self.items and self.items[-1].line == at - 1:  # its text goes on
-            self.items[-1] = self.items[-1]._replace(editable=False)
+            last = self.items.pop()
+            self.items.append(last._replace(editable=False))
         self.sayings.append((line, fact, self._section))
 
     def _below(self, at: int) -> str:
@@ -774,8 +788,9 @@ class Document:
 
     def replace(self, item: Item, fact: str) -> Document:
         lines = list(self.lines)
-        old = lines[item.line]
-        lines[item.line] = item.bullet + fact + old[len(old.rstrip("\r\n")) :]
+        line = lines[item.line]
+        end = line[len(line.rstrip("\r\n")) :]
+        lines[item.line] = item.bullet + fact + end
         return Document("".join(lines))
 
     def remove(self, item: Item) -> Document:
@@ -788,10 +803,10 @@ class Document:
 
     def section(self, wanted: str, *, new: bool = False) -> str:
         """Return the heading for a fact filed under ``wanted``; an unknown one is Notes unless it may be ``new``."""
+        titles = [title for _, _, title in self.headings]
         deeper = [title for _, level, title in self.headings if level > 1]
-        titles = deeper or [title for _, _, title in self.headings]
         sought = normalised(wanted.strip(" #*:[]"))
-        for name in (*titles, *DEFAULT_SECTIONS, OTHER_SECTION):
+        for name in (*(deeper or titles), *DEFAULT_SECTIONS, OTHER_SECTION):
             if name and normalised(name) == sought:
                 return name
         return wanted if new and wanted else OTHER_SECTION
@@ -860,12 +875,14 @@ def merge(base: str, ours: str, theirs: str) -> str:
     lines = split_lines(base)
     kept, written = _compare(lines, split_lines(ours))
     also_kept, also_written = _compare(lines, split_lines(theirs))
+    both_kept = kept.keys() & also_kept
     merged: list[str] = []
     for at, line in enumerate((*lines, "")):
         mine = written.get(at, ())
+        other = also_written.get(at, ())
         merged += mine
-        merged += [other for other in also_written.get(at, ()) if other not in mine]
-        if at in kept and at in also_kept:
+        merged += [new for new in other if new not in mine]
+        if at in both_kept:
             has_its_end = also_kept[at] == line
             merged.append(kept[at] if has_its_end else also_kept[at])
     for at, line in enumerate(merged[:-1]):
@@ -887,7 +904,8 @@ def revert(old: str, new: str, now: str) -> str:
     known = {title for _, _, title in before.headings}
     # Its headings stay if facts that came later are below them.
     headings = {at: title for at, _, title in after.headings if title not in known}
-    merged = merge(after.without(headings).text, now, before.text)
+    base = after.without(headings)
+    merged = merge(base.text, now, before.text)
     return without_empty(now, merged, headings.values())
 
 
@@ -1132,6 +1150,8 @@ class History(NamedTuple):
         """Record what others wrote into the profile, or into ``base``, which was the profile when they began."""
         with lock(self.home, "profile", self.patience):
             self._adopt(author, base)
+            with contextlib.suppress(OSError):  # a folder is a foreign one
+                place_aside(self.home).unlink(missing_ok=True)  # half written before a crash
 
     def _adopt(self, author: str = "outside", base: str | None = None) -> str:
         """Record what the file says, if that is not the last version; return it. Needs the lock."""
@@ -2598,8 +2618,8 @@ class EditRow(NamedTuple):
     before: str
     fact: str
     quote: str
-    reason: str  # why it waits or was refused; of an applied one, "accepted" or "reworded" by the user
-    turns: tuple[str, ...]  # the turns behind the pieces of the quote; none of what only a model said
+    reason: str  # why it waits or was refused; "accepted" or "reworded" by the user
+    turns: tuple[str, ...]  # behind the pieces of the quote; none of what only a model said
     thread: str
     model: str  # the one that proposed it
     typed_at: str
@@ -2667,7 +2687,7 @@ def _row_of(verdict: Verdict) -> dict[str, Any]:
 
 
 def _without_secret(edit: Edit, reason: str) -> str:
-    """Return what is kept of a refused edit's fact, which may hold part of a secret that it quotes."""
+    """Return what is kept of a refused fact, which may hold part of a secret that is quoted."""
     if reason == HOLDS_SECRET:
         return "[secret]"
     kind = why_secret(edit.fact) or why_secret(edit.quote)
@@ -2777,31 +2797,31 @@ update turns set why = case state when 'pending' then '' else '{FORGOTTEN}' end
 
 def saying(text: str, *, part: bool = False, ids: Mapping[str, Item] | None = None) -> Callable[[str], bool]:
     """Make a test for a text, as whole words or ``part`` of them, or a line by its ``[id]``. Raises ``Problem``."""
-
-    def bare(line: str) -> str:
-        said = re.sub(rf"\A{_ITEM}", r"\2", line.strip())
-        return normalised(said)
-
-    def contains(line: str) -> bool:
-        is_there = wanted in normalised(line)
-        return is_there and (part or stands_in(whole, folded(line)))
-
     for id, item in (ids or {}).items():
         if text.strip() == f"[{id}]":
-            return lambda line: bare(line) == bare(item.text)
-    wanted = bare(text)
-    whole = folded(wanted)
-    if not wanted:
+            wanted = normalised(item.text)
+            return lambda line: _without_bullet(line) == wanted
+    said = _without_bullet(text)
+    whole = folded(said)
+    if not said:
         raise Problem("Say what to forget: llm memory forget TEXT; see: llm memory show")
-    return contains
+    if part:
+        return lambda line: said in normalised(line)
+    return lambda line: said in normalised(line) and stands_in(whole, folded(line))
+
+
+def _without_bullet(line: str) -> str:
+    """Return a line to compare, without its bullet."""
+    return normalised(re.sub(rf"\A{_ITEM}", r"\2", line.strip()))
 
 
 def files_beside(home: Home) -> list[pathlib.Path]:
     """List the files that are kept for the user (see ``KEPT``) or were left half written."""
     target = real_place(home)
-    half_written = re.escape(f".{target.name}.new")
+    names = "|".join(re.escape(place.name) for place in (target, home.profile, home.database))
+    ours = rf"\.(?:{names})\.(?:new|previous)|\.?(?:{names}){KEPT}"  # 1.0 kept what it displaced as "previous"
     found = {*target.parent.glob("*"), *home.directory.glob("*")}
-    return sorted(path for path in found if re.fullmatch(f"{half_written}|.*{KEPT}", path.name))
+    return sorted(path for path in found if re.fullmatch(ours, path.name))
 
 
 def _teach_sql(memory: Memory, says: Callable[[str], bool]) -> None:
@@ -2815,21 +2835,20 @@ def find_said(memory: Memory, says: Callable[[str], bool]) -> tuple[dict[str, li
     """Find all that forgetting removes, by place, and the logged prompts that say it, by turn. Raises ``Problem``."""
     _teach_sql(memory, says)
     memory.history.settle()
-    said = rows(memory.db, f"select text, until from lines where {_SAID_LINES}")
-    lines = [row["text"] for row in said if not row["until"]]
+    said = list(memory.db.execute(f"select text, until from lines where {_SAID_LINES}"))
+    lines = [line for line, until in said if not until]
     edits = edits_where(memory, f"state != 'applied' and {_SAID_EDITS}")
-    quote = "quote || iif(fact = '' or says(fact), '', ' (“' || fact || '” stays)')"
+    words = "quote || iif(fact = '' or says(fact), '', ' (“' || fact || '” stays)')"
     receipts = f"state = 'applied' and quote != '' and ({_SAID_FACT} or says(quote))"
-    quotes = memory.db.execute(f"select {quote} from edits where {receipts}")
+    quotes = memory.db.execute(f"select {words} from edits where {receipts}")
     places = {
         "In the profile": lines,
-        "In the profile's history": [row["text"] for row in said if row["text"] not in lines],
+        "In the profile's history": [line for line, _ in said if line not in lines],
         "Waiting, refused or dropped edits": list(map(str, edits)),
-        "Receipts, the words that facts were learned from": [words for (words,) in quotes],
+        "Receipts, the words that facts were learned from": [quote for (quote,) in quotes],
     }
     if any(places.values()):  # nobody can tell what these say
-        kept = [path for path in files_beside(memory.home) if re.search(KEPT, path.name)]
-        places["Files kept aside"] = list(map(tilde, kept))
+        places["Files kept aside"] = list(map(tilde, files_beside(memory.home)))
     shown = {}
     for place in filter(places.get, places):
         shown[place] = list(dict.fromkeys(map(stripped, places[place])))
@@ -2839,8 +2858,8 @@ def find_said(memory: Memory, says: Callable[[str], bool]) -> tuple[dict[str, li
 def _said_prompts(memory: Memory, says: Callable[[str], bool]) -> dict[str, str]:
     turns = past_prompts(memory.home)
     found = {turn.turn_id: turn.text for turn in turns if says(turn.text)}
-    for row in rows(memory.db, "select id from turns where state = 'forgotten'"):
-        found.pop(row["id"], None)
+    for (id,) in memory.db.execute("select id from turns where state = 'forgotten'"):
+        found.pop(id, None)
     return found
 
 
@@ -2889,12 +2908,12 @@ def _remove(paths: Iterable[pathlib.Path]) -> None:
 
 
 def purge(home: Home) -> None:
-    ours = r"\.?(memory\.db|typed\.jsonl|news|no-system|paused|profile\.md)(-journal|\.taken|\.told)?"
-    locks = r"(profile|learn|worker)\.lock"
+    names = r"memory\.db|typed\.jsonl|news|no-system|paused|profile\.md"
+    ours = rf"\.?({names})(-journal|\.taken|\.told)?|(profile|learn|worker)\.lock"
     with lock(home, "profile"):
         _remove([*files_beside(home), real_place(home), home.worker_log])
     # The locks too, which Windows removes only when they are free.
-    _remove(path for path in home.directory.iterdir() if re.fullmatch(f"{ours}|{locks}", path.name))
+    _remove(path for path in home.directory.iterdir() if re.fullmatch(ours, path.name))
     with contextlib.suppress(OSError):  # it may contain other profiles, or foreign files
         home.directory.rmdir()
 
@@ -2978,33 +2997,27 @@ def nearest(memory: Memory, text: str) -> list[str]:
     """Return all facts, nearest in meaning first; what is not embedded yet is now. Raises ``Problem``."""
     model = llm.get_default_embedding_model()
     if not model:
-        raise Problem("No embedding model is set. To set one: llm embed-models, then llm embed-models default MODEL")
-    first = "select cast(min(id) as text) as id, fact from lines where fact != ? group by fact"
-    facts = {row["id"]: row["fact"] for row in rows(memory.db, first, FORGOTTEN)}
+        raise Problem("No embedding model is set; to set one: llm embed-models default MODEL")
+    first = "select cast(min(id) as text), fact from lines where fact != ? group by fact"
+    facts = dict(memory.db.execute(first, [FORGOTTEN]))
     try:
         collection = llm.Collection(model, memory.db, model_id=model)
-        embedded = rows(memory.db, "select id from embeddings where collection_id = ?", collection.id)
-        new = facts.keys() - {row["id"] for row in embedded}
+        known = memory.db.execute("select id from embeddings where collection_id = ?", [collection.id])
+        new = facts.keys() - {id for (id,) in known}
         if new:
             texts = [(id, mask_secrets(facts[id])) for id in new]
             with click.progressbar(texts, label="Embedding facts", file=sys.stderr) as shown:
                 collection.embed_multi(shown)
         near = collection.similar(mask_secrets(text), collection.count())
     except Exception as error:  # whatever a plugin raises is its failure
-        advice = "Try llm embed-models default MODEL, or leave out --semantic"
-        raise Problem(f"{in_words(error)}. {advice}") from error
+        other = "Try llm embed-models default MODEL, or leave out --semantic"
+        raise Problem(f"{printable(str(error)[:300])}. {other}") from error  # told, not kept
     return [facts[entry.id] for entry in near if entry.id in facts]
 
 
 def search_chats(home: Home, words: str, since: str = "", limit: int | None = None) -> list[Message]:
     """Find turns by the beginnings of words, newest first, with the part that matched. Raises ``Problem``."""
-    terms = search_terms(words, lambda word: f'"{word}"*')
-    found: dict[str, str] = {}
-    for table, id in (("responses", "id"), ("turn_search", "turn_id")):  # of llm before 0.32, and now
-        index = f"{table}_fts"
-        part = f"select {id}, snippet({index}, 0, '', '', '…', 24) from {index}"
-        join = f"join {table} on {table}.rowid = {index}.rowid"
-        found.update(read_log(home, f"{part} {join} where {index} match ?", f"prompt : ({terms})"))
+    found = _find_in_log(home, search_terms(words, lambda word: f'"{word}"*'))
     in_use = [home.name, *(one.name for one in Home.in_use())]
     for one in Home.all():
         is_other = one.name not in in_use
@@ -3015,6 +3028,16 @@ def search_chats(home: Home, words: str, since: str = "", limit: int | None = No
     turns = logged(home, newest)
     said = [turns[id]._replace(text=found[id]) for id in newest if id in turns]
     return [turn for turn in said if turn.at >= since]
+
+
+def _find_in_log(home: Home, terms: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for table, id in (("responses", "id"), ("turn_search", "turn_id")):  # of llm before 0.32, and now
+        index = f"{table}_fts"
+        part = f"select {id}, snippet({index}, 0, '', '', '…', 24) from {index}"
+        join = f"join {table} on {table}.rowid = {index}.rowid"
+        found.update(read_log(home, f"{part} {join} where {index} match ?", f"prompt : ({terms})"))
+    return found
 
 
 # -- worker ------------------------------------------------------------------
@@ -3120,7 +3143,7 @@ def _poll(home: Home, settings: Settings) -> bool:
 
 
 def _is_noted(home: Home) -> bool:
-    return any(map(os.path.exists, (home.journal, home.old_journal)))
+    return any(map(os.path.exists, [home.journal, home.old_journal]))
 
 
 def _learn_due(memory: Memory, settings: Settings) -> bool:
@@ -3137,9 +3160,9 @@ def _learn_due(memory: Memory, settings: Settings) -> bool:
         _write_log(memory.home, f"{result.model}: {result.turns} turns, {edits} edits")
         if result.failure:
             _write_log(memory.home, str(result.failure))
-        if result.failure and result.failure.kind == "stuck":
-            spawn_worker(memory.home)  # it knows of new plugins, and of no model that hangs
-            os._exit(0)
+            if result.failure.kind == "stuck":
+                spawn_worker(memory.home)  # it knows of new plugins, and of no model that hangs
+                os._exit(0)
     return has_learned
 
 
@@ -3342,11 +3365,16 @@ class Call:
         """Find the profiles, and what was typed to be learned from. Raises ``Problem``."""
         if not self.homes:
             self.homes = homes_of("auto")
-        if not (self.settings.updates and self.is_logged) or paused_since(self.homes[-1]):
-            return
-        typed = self._typed_words()
+        typed = self._typed_words() if self.may_learn(self.homes[-1]) else ""
         if typed:
             self.typed = Message(typed, thread_id=self.conversation.id, at=utc_now().isoformat())
+
+    def may_learn(self, home: Home) -> bool:
+        """Tell whether the user wants memory to learn from this call: not if its line is kept out of their history."""
+        settings = self.settings
+        if not settings.updates or settings.auto_off or settings.line.isspace():
+            return False
+        return self.is_logged and not paused_since(home)
 
     @property
     def is_logged(self) -> bool:
@@ -3357,19 +3385,13 @@ class Call:
         return params.get("log") is True or not Home.in_use()[-1].logs_off.exists()
 
     def _typed_words(self) -> str:
-        """Return what a person typed of the message; ``""`` if that is not certain."""
+        """Return what a person typed of the message, into llm or in the line that our shell function hands over."""
         given: str | None = self.ctx.params.get("prompt")
-        line = self.settings.line
-        at_keyboard = at_terminal(sys.stdin)
-        if line.isspace():  # hidden from the shell's history
-            return ""
         if given is None:  # typed into a chat or a bare `llm`; or nothing but piped text
-            return self.words if at_keyboard and not self.template_speaks else ""
+            return self.words if at_terminal(sys.stdin) and not self.template_speaks else ""
         if given not in sys.argv:  # a plugin in this process gives it
             return ""
-        if line:
-            return given if is_written_in(given, line) else ""
-        return given if self.settings.auto or at_keyboard else ""
+        return given if is_written_in(given, self.settings.line) else ""
 
     def _add_profile(self, options: dict[str, Any]) -> None:
         self.find_typed()
@@ -3407,7 +3429,9 @@ class Call:
 
     def _refuses_system(self) -> bool:
         model = self.conversation.model
-        if getattr(model, "allows_system_prompt", True) is False:
+        kinds = {kind.__name__ for kind in type(model).__mro__}
+        # OpenAI's completion models don't say so.
+        if "Completion" in kinds or getattr(model, "allows_system_prompt", True) is False:
             return True
         known = self.homes[-1].no_system
         return known.exists() and model.model_id in (read_own(known) or "").splitlines()
@@ -3568,19 +3592,24 @@ def _fitted(line: str, home: Home) -> str:
 
 
 def propose_edits(home: Home, verdicts: Sequence[Verdict], what: str) -> str:
-    """Put what a tool asks for into review, with what the user typed as its quote. Raises ``Problem``."""
+    """Put what a tool asks for into review, with what the user typed beside it. Raises ``Problem``."""
     call = Call.running
-    if not (call and call.settings.updates and call.is_logged) or paused_since(home):
+    if not call or not call.may_learn(home):
         raise Problem("Learning is off here. For the user: llm memory status")
     call.find_typed()
-    quote = ""
+    typed = ""
     messages: tuple[Message, ...] = ()
     if call.typed:
         # The model has answered it with this tool call, so its turn has an id already.
         ids = [response.id for response in call.conversation.responses if not response.prompt.tool_results]
-        quote = as_shown(call.typed.text, LONGEST_FACT)
-        messages = (call.typed._replace(text=quote, turn_id=ids[-1]),)
-    quoted = [one._replace(edit=one.edit._replace(quote=quote), messages=messages) for one in verdicts]
+        typed = as_shown(call.typed.text, LONGEST_FACT)
+        messages = (call.typed._replace(text=typed, turn_id=ids[-1]),)
+    quoted = []
+    for verdict in verdicts:
+        edit = verdict.edit
+        if not find_pieces(edit.quote, messages):
+            edit = edit._replace(quote=typed)
+        quoted.append(verdict._replace(edit=edit, messages=messages))
     with Memory(home, patience=2) as memory, lock(home, "profile", 2), memory.db.atomic():
         record_edits(memory, quoted, call.conversation.model.model_id, 0)
     return for_profile(f"{what} when the user accepts that: llm memory review", home.name)
@@ -3589,13 +3618,16 @@ def propose_edits(home: Home, verdicts: Sequence[Verdict], what: str) -> str:
 class UserMemory(llm.Toolbox):
     """Memory of the user: show and search it, recall past conversations, remember and forget."""
 
+    def __init__(self, profile: str = "auto") -> None:
+        self._profile = str(profile)
+
     @property
     def _homes(self) -> list[Home]:
         if Settings(os.environ).disabled:
             raise Problem("The user has switched memory off (LLM_MEMORY_DISABLED)")
-        if Call.running and Call.running.homes:
+        if self._profile == "auto" and Call.running and Call.running.homes:
             return Call.running.homes
-        return homes_of("auto")
+        return homes_of(self._profile)
 
     def show(self) -> str:
         "Show everything that is known about the user now."
@@ -3612,10 +3644,10 @@ class UserMemory(llm.Toolbox):
             found += f"- {local_date(turn.at)}: {turn.text} (llm --cid {turn.thread_id})\n"
         return disarmed(mask_secrets(found)) or "Nothing found."
 
-    def remember(self, fact: str, section: str = OTHER_SECTION) -> str:
+    def remember(self, fact: str, quote: str = "", section: str = OTHER_SECTION) -> str:
         """Propose something to remember about the user, when they ask for it.
 
-        fact: one sentence about the user.
+        fact: one sentence about the user. quote: their own words just now that say so, copied exactly.
         section: Personal Information, Current Projects, Interests or Preferences.
         """
         home = self._homes[-1]
@@ -3624,7 +3656,7 @@ class UserMemory(llm.Toolbox):
         reason = "it is known already" if known.has(line) else why_unfit(line)
         if reason:
             return f"Not remembered: {reason}."
-        edit = Edit("ADD", known.section(section), line, "")
+        edit = Edit("ADD", known.section(section), line, quote)
         return propose_edits(home, [Verdict(edit, "hold", ASKED_BY_MODEL)], "It will be remembered")
 
     def forget(self, text: str) -> str:
@@ -4061,7 +4093,8 @@ def show_facts(text: str, count: int, **only: Any) -> list[dict[str, Any]]:
 def report(memory: Memory, version: int, done: str = "To undo this") -> None:
     """Tell what a version changed, and how to undo it."""
     for change in memory.history.changes(version - 1, version):
-        write(printable(mask_secrets(str(change))), err=True, fg=colour_of(change))
+        said = " → ".join(filter(None, (change.before, change.after)))
+        write(printable(f"{change.kind}: {mask_secrets(said)}"), err=True, fg=colour_of(change))
     say(f"{done}: llm memory undo {version}" if version else "Nothing changed.")
 
 
@@ -4088,9 +4121,9 @@ def text_of(file: Any) -> str:
 @command("EDITOR=nano llm memory edit", never_asks, settings=True)
 def memory_edit(settings: Settings) -> None:
     "Edit the profile in your editor"
-    with open_memory() as memory, learn_lock(memory.home):  # nothing is learned while the editor is open
-        profile = memory.home.profile
+    with open_memory() as memory, learn_lock(memory.home):  # so nothing is learned meanwhile
         history = memory.history
+        profile = memory.home.profile
         check_writable(memory.home)
         with contextlib.suppress(Unreadable):  # to be mended in the editor
             history.settle()
@@ -4123,7 +4156,7 @@ def memory_load(settings: Settings, file: Any) -> None:
 
 
 def facts_to_add(text: str, section: str, *, force: bool) -> list[str]:
-    """Return a text's lines without bullets and headings. Raises ``Problem`` if one must not be added."""
+    """Return a text's lines without bullets and headings. Raises ``Problem``."""
     lines = [re.sub(r"^\s*[-*+•]\s", "", line).strip() for line in text.splitlines()]
     facts = [line for line in lines if line and not re.match(HEADING, line)]
     if not (section and facts):
@@ -4132,7 +4165,7 @@ def facts_to_add(text: str, section: str, *, force: bool) -> list[str]:
         raise Problem(f"Not added: {reason}")
     kind = why_secret("\n".join(facts))
     if kind and not force:
-        raise Problem(f"This looks like {kind}, and every prompt would carry it. To add it all the same: --force")
+        raise Problem(f"This looks like {kind}; to add it all the same: --force")
     return facts
 
 
@@ -4141,11 +4174,10 @@ def facts_to_add(text: str, section: str, *, force: bool) -> list[str]:
 @click.option("--force", is_flag=True, help="Also add what looks like a password or a key")
 def memory_add(text: str, section: str, force: bool) -> None:
     "Add TEXT to the profile, word for word (- for stdin)"
-    is_piped = not text and not sys.stdin.isatty()
-    if is_piped or text == "-":
-        text = text_of(sys.stdin.buffer)
+    is_piped = text == "-" or not (text or sys.stdin.isatty())
+    given = text_of(sys.stdin.buffer) if is_piped else text
     heading = section.strip(" \t#")
-    facts = facts_to_add(text, heading, force=force)
+    facts = facts_to_add(given, heading, force=force)
 
     def make(profile: str) -> str:
         document = Document(profile)
@@ -4161,10 +4193,10 @@ def memory_add(text: str, section: str, force: bool) -> None:
 def parse_ids(texts: Iterable[str], waiting: Sequence[EditRow]) -> list[EditRow]:
     """Find the waiting edits that the user names: ``3``, ``1-5,8`` or ``all``. Raises ``Problem``."""
     chosen: list[EditRow] = []
-    for part in filter(None, ",".join(texts).split(",")):
+    for part in [part.strip() for text in texts for part in text.split(",")]:
         if part == "all":
             return list(waiting)
-        found = re.fullmatch(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?", part)
+        found = re.fullmatch(r"(\d{1,9})(?:\s*-\s*(\d{1,9}))?", part)
         if not found:
             raise Problem(f"{part!r} is not a list of edits; try 3, 1-5,8 or all")
         numbers = range(int(found[1]), int(found[2] or found[1]) + 1)
@@ -4200,10 +4232,11 @@ def show_waiting(edit: EditRow, place: str) -> None:
 
 
 def ask_about(edit: EditRow, left: int) -> str:
-    """Ask what to do with an edit, one of so many; return a letter, or ``""`` to skip it."""
+    """Return the letter of the answer; ``s`` or ``""`` skips the edit."""
     verb = {"ADD": "Add", "REPLACE": "Change", "REMOVE": "Remove"}[edit.action]
     keys = "yneadq" if edit.fact else "ynadq"
-    question = click.style(f"{verb} this? [{','.join(keys)},?]", fg="blue", bold=True)
+    shown = ",".join(keys)
+    question = click.style(f"{verb} this? [{shown},?]", fg="blue", bold=True)
     while True:
         answer = click.prompt(question, default="", show_default=False, prompt_suffix=" ", err=True)
         letter = answer.strip().casefold()[:1]
@@ -4302,7 +4335,8 @@ def memory_history(count: int) -> Any:
                 by += f" of {', '.join(map(str, version.undoes))}"
             if version.undone:
                 by += ", undone"
-            write(by, f"{version.id:>4}  {local_date(version.at, TO_THE_MINUTE)}  ", bold=True)
+            day = local_date(version.at, TO_THE_MINUTE)
+            write(by, f"{version.id:>4}  {day}  ", bold=True)
             for change in version.changes or ["no fact changed"]:
                 write(str(change), "      ", fg=colour_of(change), dim=version.undone)
             changes = [change._asdict() for change in version.changes]
@@ -4338,7 +4372,7 @@ def memory_diff(a: int | None, b: int | None) -> Any:
 
 
 def only_profile(task: str) -> Home:
-    """Return the profile in use, if it is the only one: for what can't be undone. Raises ``Problem``."""
+    """Return the only profile in use. Raises ``Problem``."""
     homes = Home.in_use()
     if len(homes) > 1:
         raise Problem(f"Several profiles are in use; name one: llm memory --profile NAME {task}")
@@ -4350,13 +4384,12 @@ def confirm(question: str, yes: bool) -> None:
         click.confirm(question, abort=True, err=True)
 
 
-def why_not_found(text: str, document: Document, *, in_heading: bool, part: bool) -> str:
+def why_not_found(text: str, document: Document, *, in_heading: bool) -> str:
     if text in document.ids:
         return f"To forget the line with this id: llm memory forget '[{text}]'"
     if in_heading:
         return f"Only a heading contains {text!r}; to change it: llm memory edit"
-    advice = "see: llm memory show --ids" if part else "try parts of words, with --part"
-    return f"Nothing contains {text!r}; {advice}"
+    return f"Nothing contains {text!r}; try parts of words, with --part; see: llm memory show --ids"
 
 
 def show_to_forget(memory: Memory, places: Mapping[str, Iterable[str]], prompts: Sequence[str]) -> None:
@@ -4384,13 +4417,13 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
         headings = [title for _, _, title in document.headings if says(title)]
         places, prompts = find_said(memory, says)
         if not (places or prompts):
-            raise Problem(why_not_found(text, document, in_heading=bool(headings), part=part))
+            raise Problem(why_not_found(text, document, in_heading=bool(headings)))
         show_to_forget(memory, places, [*prompts.values()])
         confirm("Forget it?" if places else "Exclude these prompts from learning?", yes)
         forget(memory, says)
     say("Forgotten. If you say it in a new prompt, it may be learned.")
     for heading in headings:
-        say(f"The heading “{heading}” still says it. Change that with llm memory edit, then forget it once more.")
+        say(f"The heading “{heading}” still says it. Change it with llm memory edit, then forget it again.")
 
 
 @command("llm memory pause", never_asks)
@@ -4400,7 +4433,7 @@ def memory_pause() -> None:
     home.create()
     if not paused_since(home):
         write_private(home.paused, b"")
-    say(f"Paused: profile {home.name} learns nothing until llm memory resume. The profile is sent as before.")
+    say("Paused: nothing is learned until llm memory resume. The profile is sent as before.")
 
 
 @command("llm memory resume", never_asks)
@@ -4411,14 +4444,14 @@ def memory_resume() -> None:
     if not since:
         say("Learning was not paused.")
         return
-    with open_memory() as memory:  # what is logged from then on without a note is no past to learn from
+    with open_memory() as memory:  # what is logged from then on without a note is no past
         set_state(memory.db, "paused", get_state(memory.db, "paused") or since)
     home.paused.unlink(missing_ok=True)
     say("No longer paused. What you typed while paused is not learned.")
 
 
 def forget_waiting(memory: Memory) -> int:
-    """Learn nothing from what was typed until now; return how many messages were waiting."""
+    """Learn nothing typed until now; return how many messages were waiting."""
     memory.db.execute("update turns set state = 'pending' where state = 'aside'")
     waiting = waiting_messages(memory)
     set_state(memory.db, "cleared", memory.now().isoformat())
@@ -4432,10 +4465,10 @@ def memory_clear(for_good: bool, yes: bool) -> None:
     "Empty the profile; its text stays in the history"
     home = only_profile("clear")
     if for_good:
-        if home.name not in [one.name for one in Home.all()]:
+        if not home.directory.is_dir():
             raise Problem(f"There is no profile “{home.name}”; see: llm memory profiles")
         say(f"This removes profile {home.name} for good: {tilde(real_place(home))}, history, costs and all the rest.")
-        say("After that, llm memory learn may propose anything in llm's log, even what you erased, hid or piped in.")
+        say("After that, llm memory learn may propose what you erased, hid or piped in.")
         confirm("Remove it?", yes)
         purge(home)
         say(f"Removed. {LLM_KEEPS.format(tilde(home.logs))}")
@@ -4448,7 +4481,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
 
 
 def learn_waiting(memory: Memory, settings: Settings, *, again: bool) -> list[Result]:
-    """Learn from all that is waiting, ``again`` also from what was set aside. Needs ``learn.lock``."""
+    """Learn what is waiting, ``again`` also what was set aside. Needs ``learn.lock``."""
     db = memory.db
     check_learning(memory.home, settings)
     if again:
@@ -4476,14 +4509,15 @@ def memory_update(settings: Settings, again: bool) -> None:
         for change in version.changes:
             write(str(change), fg=colour_of(change))
     if learned:
-        say(f"To undo this: llm memory undo {' '.join(str(version.id) for version in learned)}")
-    outcomes = Counter(verdict.outcome for result in results for verdict in result.verdicts)
-    if held := outcomes["hold"]:
-        say(f"{counted(held, 'edit')} to review: llm memory review")
-    if refused := outcomes["reject"]:
-        say(f"{counted(refused, 'edit')} refused: llm memory why --refused")
-    if failures := sorted({str(result.failure) for result in results if result.failure}):
-        raise Problem(f"{'; '.join(failures)}. {RETRY.format('')}")
+        numbers = " ".join(str(version.id) for version in learned)
+        say(f"To undo this: llm memory undo {numbers}")
+    verdicts = [verdict for result in results for verdict in result.verdicts]
+    held = [verdict for verdict in verdicts if verdict.outcome == "hold"]
+    if held:
+        say(f"{counted(len(held), 'edit')} to review: llm memory review")
+    failures = {str(result.failure) for result in results if result.failure}
+    if failures:
+        raise Problem(f"{'; '.join(sorted(failures))}. {RETRY.format('')}")
     if left:
         say(f"{counted(left, 'message')} still waiting or set aside; see: llm memory status")
     elif not results:
@@ -4498,18 +4532,22 @@ def memory_condense(settings: Settings) -> None:
     with open_memory() as memory, learn_lock(memory.home):
         check_learning(memory.home, settings)
         check_writable(memory.home)
+        if not value(memory.db, "select 1 from edits join lines using (fact) where state = 'applied' and until isnull"):
+            say("Only learned lines are condensed, and there are none.")
+            return
         model = chosen_model(settings)
         say(f"Condensing with {model}…")
         result = Learner(memory, settings).condense(model, review_all=settings.review_all)
-        for reason in dict.fromkeys(verdict.reason for verdict in result.verdicts if verdict.reason):
+        reasons = {verdict.reason for verdict in result.verdicts}
+        for reason in sorted(reasons - {""}):
             say(f"Not condensed: {reason}")
         report(memory, result.version)
 
 
 def learn_past(learner: Learner, model: str, messages: Sequence[Message]) -> None:
-    """Learn from messages, a batch at a time. Raises ``ModelFailed`` at the end, or when it makes no sense to go on."""
+    """Learn batch by batch. Raises ``ModelFailed`` at the end, or once the next would fail too."""
     memory = learner.memory
-    known = {edit.id for edit in waiting_edits(memory)}
+    known = waiting_edits(memory)
     read = 0
     failures: list[ModelFailed] = []
     try:
@@ -4521,22 +4559,19 @@ def learn_past(learner: Learner, model: str, messages: Sequence[Message]) -> Non
                         read += learner.learn_past(model, batch).turns
                 except ModelFailed as failure:
                     failures.append(failure)
-                    if failure.kind or len(failures) == 3:  # else it may be the batch: the next run reads it again
+                    if failure.kind or len(failures) == 3:  # else it may be the batch
                         break
     finally:
         rest = "; to read the rest, run the same command again" if read < len(messages) else ""
         say(f"{read:,} of {len(messages):,} read{rest}")
-        found = [edit for edit in waiting_edits(memory) if edit.id not in known]
-        if found:
-            say(f"{counted(len(found), 'new edit')} to review: llm memory review")
-        else:
-            say("Nothing new was found.")
+        found = [edit for edit in waiting_edits(memory) if edit not in known]
+        say(f"{counted(len(found), 'new edit')} to review: llm memory review")
     if failures:
         raise failures[-1]
 
 
 def read_notes(file: Any) -> tuple[str, str, str]:
-    """Return the name of a file, or of stdin, its text, and when it was changed."""
+    """Return a file's name, its text, and when it was changed."""
     path = str(getattr(file, "name", "-"))
     is_file = os.path.isfile(path)  # the name of stdin may be a number
     changed = os.path.getmtime(path) if is_file else time.time()
@@ -4582,7 +4617,7 @@ def memory_learn(settings: Settings, /, files: Any, named: str, dry_run: bool, y
 
 
 class Row(NamedTuple):
-    """What ``status`` tells of one thing: a value for JSON, and a text, which is shown if there is a value."""
+    """What ``status`` tells of one thing: for JSON, and in words if there is a value."""
 
     name: str  # "problem" for what is wrong
     value: Any
@@ -4602,30 +4637,36 @@ def setup_rows(home: Home, settings: Settings) -> Iterator[Row]:
         if not hasattr(getattr(llm, owner, None), name):
             yield problem(f"This llm lacks llm.{owner}.{name}; try: llm install -U llm-user-memory")
     yield Row("shell", {"installed": [str(shell.rc) for shell in installed], "active": bool(settings.auto)})
+    only_chats = bool(settings.auto) and not settings.line
+    yield Row(
+        "only_chats",
+        only_chats,
+        "are learned from here: only the function of install-shell, in a shell with history, tells what you typed",
+    )
     names = [one.name for one in Home.in_use()]
     sent = f"{' and '.join(names)} are sent; new facts go into {names[-1]}"
     yield Row("profiles", names, sent if len(names) > 1 else "")
     since = paused_since(home)
     yield Row("paused_since", since or None, "" if settings.auto else local_date(since, TO_THE_MINUTE))
-    yield Row("model", settings.model or None, f"{settings.model}, instead of the model of each conversation")
+    yield Row("model", settings.model or None, settings.model)
     yield Row("worker", {"running": worker_runs(home), "log": str(home.worker_log)})
     refusing = (read_own(home.no_system) or "").splitlines()
     yield Row("llm_logging", not home.logs_off.exists())
-    yield Row("profile_in_prompt", refusing, f"for {', '.join(refusing)}, which refused a system prompt")
+    yield Row("profile_in_prompt", refusing, ", ".join(refusing))
     yield from file_rows(home)
     yield from profile_rows(home, settings.budget)
 
 
 def file_rows(home: Home) -> Iterator[Row]:
-    ours = [home.journal, home.old_journal, home.news, home.told, home.no_system, home.paused]
-    ours += [home.database, home.worker_log, *map(home.lock_file, ("worker", "profile", "learn"))]
-    for path in ours:
+    ours = [home.journal, home.old_journal, home.news, home.told, home.no_system]
+    ours += [home.paused, home.database, home.worker_log]
+    locks = [home.lock_file(name) for name in ("worker", "profile", "learn")]
+    for path in ours + locks:
         if os.path.lexists(path) and read_own(path, 1) is None:
             yield problem(f"{tilde(path)} is not a regular file that you own; see: ls -l {for_shell(path)}")
     for path in files_beside(home):
         if re.search(KEPT, path.name):
-            remove = f"rm -r {for_shell(path)}"
-            yield problem(f"A damaged or unreadable file is kept; once you no longer need it: {remove}")
+            yield problem(f"A damaged file is kept; to remove it: rm -r {for_shell(path)}")
 
 
 def profile_rows(home: Home, budget: int) -> Iterator[Row]:
@@ -4650,13 +4691,10 @@ def learning_rows(home: Home, settings: Settings) -> Iterator[Row]:
 
 
 def learned_rows(memory: Memory) -> Iterator[Row]:
-    learned = memory.history.versions(1, "author in ('worker', 'review', 'tool')")
-    if learned:
-        last = learned[0]
+    yield Row("last_learned", None)  # unless there is a version
+    for last in memory.history.versions(1, "author in ('worker', 'review', 'tool')"):
         known = {"at": last.at, "version": last.id}
         yield Row("last_learned", known, local_date(last.at, TO_THE_MINUTE))
-    else:
-        yield Row("last_learned", None)
     to_review = len(waiting_edits(memory))
     yield Row("to_review", to_review, f"{counted(to_review, 'edit')}: llm memory review")
     gone = int(get_state(memory.db, "no_room") or 0)
@@ -4733,7 +4771,7 @@ def memory_status(settings: Settings) -> Any:
     problems = list(dict.fromkeys(row.text for row in found if row.name == "problem" and row.text))
     shown = [row for row in found if row.name != "problem"]
     data = {row.name: row.value for row in shown}
-    is_sent = "profile" in data and data["profile"]["facts"] is not None
+    is_sent = data.get("profile", {}).get("facts") is not None
     failed = " lately" if data.get("failing") else ""
     state, colour, sentence = verdict_here(home, settings, sent=is_sent, failed=failed)
     if problems and state == "on":

@@ -14,6 +14,7 @@ import pathlib
 import random
 import re
 import select
+import shlex
 import signal
 import sqlite3
 import struct
@@ -351,7 +352,7 @@ class User:
     ) -> subprocess.CompletedProcess[str]:
         """Run `llm` as the shell function does (`auto=None`: as `command llm` does)."""
         data = (input.encode() if isinstance(input, str) else input) or b""
-        command, environ = [str(BIN / "llm"), *args], self._environ(auto, env)
+        command, environ = [str(BIN / "llm"), *args], self._environ(auto, env, ("llm", *args))
         if can_fork(environ):
             code, out, err = forked_llm()(command, environ, self.folder, data, PATIENCE)
         else:
@@ -369,7 +370,7 @@ class User:
         """Start `llm` and return the process."""
         return subprocess.Popen(
             [BIN / "llm", *args],
-            env=self._environ(auto, env),
+            env=self._environ(auto, env, ("llm", *args)),
             cwd=self.folder,
             stdin=stdin,
             stdout=subprocess.PIPE,
@@ -384,10 +385,13 @@ class User:
 
     def terminal(self, *command: str, auto: str | None = "1", **env: str) -> Terminal:
         """Run a command in a pseudo-terminal; `llm …` is the virtual environment's, and a fork where it can be."""
-        return Terminal(command, self._environ(auto, {"COLUMNS": "100"} | env), self.folder)
+        return Terminal(command, self._environ(auto, {"COLUMNS": "100"} | env, command), self.folder)
 
-    def _environ(self, auto: str | None, env: dict[str, str]) -> dict[str, str]:
-        return self.env | ({"LLM_MEMORY_AUTO": auto} if auto is not None else {}) | env
+    def _environ(self, auto: str | None, env: dict[str, str], command: Sequence[str]) -> dict[str, str]:
+        """The environment of a command; with `auto`, as the shell function calls it with the line that was typed."""
+        line = f" {shlex.join(command)}"[:30_000]
+        given = {"LLM_MEMORY_AUTO": auto, "LLM_MEMORY_LINE": line} if auto is not None else {}
+        return self.env | given | env
 
     # What came of it
 
@@ -397,7 +401,7 @@ class User:
         if not path.exists():
             return []
         calls = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-        return [call for call in calls if update is None or call["update"] == update]
+        return [call for call in calls if update is None or (call["update"] == update and not call["look"])]
 
     @property
     def profile(self) -> str:

@@ -172,7 +172,7 @@ def test_a_command_in_a_message_can_be_pasted(user: User) -> None:
 
 def test_a_command_that_the_user_writes_down_as_a_fact_is_not_reworded(user: User) -> None:
     fact = "Teaches llm memory undo to colleagues"
-    assert f"+ {fact}\n" in user.run("add", fact, LLM_MEMORY_PROFILE="work")[1]
+    assert f"Added: {fact}\n" in user.run("add", fact, LLM_MEMORY_PROFILE="work")[1]
 
 
 def test_why_explains_free_text_that_show_prints(user: User) -> None:

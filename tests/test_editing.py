@@ -33,7 +33,7 @@ def test_the_editor_has_the_profile_itself(user: User) -> None:
     user.run("load", "-", stdin=PROFILE)
     said = edit(user, f"""[ "$1" = '{user.places.profile}' ] && echo '- In Hull' >> "$1" """)
     assert user.facts == ["Lives in Leeds", "Likes short answers", "In Hull"]
-    assert "+ In Hull\nTo undo this: llm memory undo " in said
+    assert "Added: In Hull\nTo undo this: llm memory undo " in said
     assert user.versions() == [(1, "load"), (2, "edit")]
     assert "Nothing changed" in edit(user, "")
     assert len(user.versions()) == 2
@@ -71,7 +71,7 @@ def test_only_what_was_saved_in_the_editor_is_the_edit(user: User) -> None:
     user.run("load", "-", stdin=PROFILE)
     assert "Nothing changed" in edit(user, "llm memory add 'Has a dog'")
     said = edit(user, """echo '- In Hull' >> "$1"; llm memory add 'Has a cat'""")
-    assert "+ In Hull\nTo undo this: llm memory undo 3\n" in said
+    assert "Added: In Hull\nTo undo this: llm memory undo 3\n" in said
     assert user.facts == ["Lives in Leeds", "Has a dog", "Has a cat", "Likes short answers", "In Hull"]
 
 

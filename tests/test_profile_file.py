@@ -365,7 +365,7 @@ def test_a_profile_that_cannot_be_read_is_cleared_and_its_last_readable_text_com
     begun(user)
     no_text(user.places.profile)
     said = user.run("clear")[1]
-    assert "- Lives in Leeds" in said
+    assert "Removed: Lives in Leeds" in said
     assert "To undo this: llm memory undo" in said
     assert user.facts == []
     user.run("undo")

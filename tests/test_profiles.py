@@ -188,7 +188,7 @@ def test_a_named_profile_is_readable_by_its_owner_only_even_if_it_is_the_first(u
     finally:
         os.umask(before)
     home = named(user, "work").directory
-    assert [stat.S_IMODE(os.stat(path).st_mode) for path in (home, home.parents[1])] == [0o700] * 2
+    assert [stat.S_IMODE(os.stat(path).st_mode) for path in (home, *list(home.parents)[:2])] == [0o700] * 3
 
 
 def test_purging_one_profile_leaves_the_others(both: User) -> None:

@@ -156,7 +156,9 @@ def test_a_call_from_a_real_shell_carries_the_profile_and_notes_whether_its_word
     place = furnished(tmp_path / "place", shell, monkeypatch)
     (place.folder / "bin" / "llm").unlink()
     idle.profile = "- Plays chess\n"
-    lines = [f"llm '{SAID}'"] if shell == "nushell" else [f"ask '{SAID}'", 'llm "$(cat page)"']
+    lines = [f"ask '{SAID}'", 'llm "$(cat page)"']
+    if shell == "nushell":
+        lines = [f"llm '{SAID}'", "llm (open page)"]
     with session(place, **idle.env | {"HOME": str(place.home)}) as opened:
         assert [opened.run(line).code for line in lines] == ["0"] * len(lines)
         if shell != "nushell":  # what llm does when this plugin has been uninstalled: it loads the others
@@ -198,10 +200,32 @@ def test_words_that_a_plugin_passes_to_llm_in_its_process_are_not_typed(idle: Us
     assert learned(idle) == [False]
 
 
-def test_without_the_shell_function_words_count_as_typed_only_at_a_terminal(idle: User) -> None:
-    idle.llm("--sf", "memory:auto", SPY, auto=None)
-    assert idle.terminal("llm", "--sf", "memory:auto", SAID, auto=None).wait() == 0
-    assert learned(idle) == [False, True]
+@pytest.mark.parametrize("env", [{}, {"LLM_MEMORY_AUTO": "1"}, {"LLM_MEMORY_AUTO": "1", "LLM_MEMORY_LINE": ""}])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("llm", SPY),
+        ("llm", "--sf", "memory:auto", SPY),
+        ("llm", "-f", "memory:auto", SPY),
+        ("bash", "-c", f"llm '{SPY}'"),
+        ("xargs", "-a", "page", "-d", "\n", "llm", "--sf", "memory:auto"),
+        ("find", "page", "-exec", "llm", "--sf", "memory:auto", SPY, ";"),
+    ],
+    ids=lambda words: " ".join(words)[:20] if isinstance(words, tuple) else "",
+)
+def test_without_a_line_from_the_shell_function_no_words_count_as_typed(
+    idle: User, command: tuple[str, ...], env: dict[str, str]
+) -> None:
+    (idle.folder / "page").write_text(f"{SPY}\n")
+    assert idle.terminal(*command, auto=None, **env).wait() == 0
+    assert learned(idle) == [False]
+
+
+@pytest.mark.parametrize("words", [("-T", "UserMemory"), ("--sf", "memory:auto"), ()])
+def test_with_memory_off_for_a_call_nothing_is_learned_from_it(idle: User, words: tuple[str, ...]) -> None:
+    idle.llm(*words, SAID, auto="0")
+    idle.llm(*words, SAID, LLM_MEMORY_LINE=" ")
+    assert learned(idle) == [False, False]
 
 
 def test_words_typed_into_llm_itself_count_whatever_the_line_says(idle: User) -> None:
