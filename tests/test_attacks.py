@@ -154,7 +154,8 @@ def test_what_is_typed_or_piped_into_llm_teaches_only_what_it_should(idle: User,
         idle.profile = case.profile
         before = len(idle.to_review())
         for typed in case.messages:
-            idle.llm(typed, input=case.piped, LLM_MEMORY_LINE=case.line)
+            line: Any = {"LLM_MEMORY_LINE": case.line} if case.line else {}
+            idle.llm(typed, input=case.piped, **line)
         model = Obedient([case])
         assert learn_all(idle, model) == (0 if case.line else len(case.messages)), case
         assert facts(idle.profile) - facts(case.profile) == set(case.learned), case

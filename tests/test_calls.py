@@ -6,6 +6,7 @@ import contextlib
 import functools
 import pathlib
 import re
+import shlex
 import shutil
 import sqlite3
 import subprocess
@@ -41,7 +42,7 @@ def traced(user: User, *args: str) -> list[str]:
     done = subprocess.run(
         # Detached from what the call starts: the worker may open whatever it likes.
         ["strace", "-f", "--detach-on=execve", "-y", "-e", calls, "-o", trace, BIN / "llm", *args],
-        env=user.env | {"LLM_MEMORY_AUTO": "1"},
+        env=user.env | {"LLM_MEMORY_AUTO": "1", "LLM_MEMORY_LINE": f" llm {shlex.join(args)}"},
         cwd=user.folder,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -145,6 +146,7 @@ def test_a_bug_of_ours_leaves_the_call_as_it_would_be_and_is_shown_by_status_unt
     for command in (llm.cli.cli.commands["prompt"], llm.cli.cli.commands["chat"]):
         monkeypatch.setattr(command, "invoke", functools.partial(click.Command.invoke, command))
     monkeypatch.setenv("LLM_MEMORY_AUTO", "system")
+    monkeypatch.setenv("LLM_MEMORY_LINE", " llm hello")
     memory.register_commands(llm.cli.cli)
     monkeypatch.setattr("sys.argv", ["llm", "hello"])
     with monkeypatch.context() as broken:
@@ -162,7 +164,7 @@ def test_a_call_whose_standard_error_is_closed_or_full_is_answered_and_learned(u
     for redirection, fact in (("2>&-", SAID), ("2>/dev/full", ALSO)):
         done = subprocess.run(
             ["sh", "-c", f'"$0" "$1" {redirection}', BIN / "llm", fact],
-            env=user.env | {"LLM_MEMORY_AUTO": "1", "LLM_MEMORY_DEBUG": "1"},
+            env=user.env | {"LLM_MEMORY_AUTO": "1", "LLM_MEMORY_LINE": f" llm '{fact}'", "LLM_MEMORY_DEBUG": "1"},
             cwd=user.folder,
             stdin=subprocess.DEVNULL,
             capture_output=True,

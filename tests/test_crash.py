@@ -22,6 +22,7 @@ import os
 import pathlib
 import random
 import re
+import shlex
 import shutil
 import signal
 import sqlite3
@@ -96,6 +97,7 @@ def run_child(task: dict[str, Any], cli: Any) -> int:
         if task["do"] == "llm":
             memory.spawn_worker = fork_worker
             sys.argv = ["llm", *task["args"]]
+            memory.memory_group.context_settings["obj"].line = f" llm {shlex.join(task['args'])}"
             cli.main(task["args"], standalone_mode=False)
             sys.stdout.flush()
         else:

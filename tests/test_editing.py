@@ -41,7 +41,10 @@ def test_the_editor_has_the_profile_itself(user: User) -> None:
 
 def test_nothing_is_learned_while_the_editor_is_open(user: User) -> None:
     learns = f"import fcntl; fcntl.flock(open('{user.places.lock_file('learn')}', 'a'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
-    edit(user, f"""'{sys.executable}' -c "{learns}" || touch nobody-learns; llm 'I live in Leeds' </dev/null""")
+    edit(
+        user,
+        f"""'{sys.executable}' -c "{learns}" || touch nobody-learns; LLM_MEMORY_LINE=" llm 'I live in Leeds'" llm 'I live in Leeds' </dev/null""",
+    )
     assert (user.folder / "nobody-learns").exists()
     user.comes_to_know("I live in Leeds")
 

@@ -40,7 +40,7 @@ runpy.run_module("llm", run_name="__main__")
 
 def loaded(user: User, plugins: str) -> set[str]:
     """Modules that a call of llm has loaded."""
-    env = user.env | {"LLM_LOAD_PLUGINS": plugins, "LLM_MEMORY_AUTO": "1"}
+    env = user.env | {"LLM_LOAD_PLUGINS": plugins, "LLM_MEMORY_AUTO": "1", "LLM_MEMORY_LINE": " llm x"}
     command = [str(BIN / "python"), "-c", WATCHED]
     done = subprocess.run(command, env=env, input="", capture_output=True, check=True, timeout=PATIENCE, text=True)
     return set(json.loads(done.stderr.splitlines()[-1]))

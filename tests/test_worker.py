@@ -59,9 +59,10 @@ def impatient_worker(
 def test_a_call_ends_while_its_worker_goes_on_and_shares_no_file_with_it(user: User) -> None:
     (user.script / "slow.txt").write_text("NO_UPDATE 600")
     command = f'said=$("$0" "{SAID}"); "$0" "And now?" | cat >/dev/null; echo "$said"'
+    line = f" x=$(llm '{SAID}'); llm 'And now?' | cat"
     done = subprocess.run(
         ["sh", "-c", command, BIN / "llm"],
-        env=user.env | {"LLM_MEMORY_AUTO": "1"},
+        env=user.env | {"LLM_MEMORY_AUTO": "1", "LLM_MEMORY_LINE": line},
         cwd=user.folder,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -257,7 +258,7 @@ def test_no_file_of_ours_is_readable_by_others_whatever_the_umask(user: User) ->
     del user.env["LLM_USER_PATH"]
     user.env |= {"LLM_MODEL": "scripted", "SCRIPTED_DIR": str(user.script), "XDG_CONFIG_HOME": str(config.parent)}
     home = memory.Home(config)
-    env = user.env | {"LLM_MEMORY_AUTO": "1"}
+    env = user.env | {"LLM_MEMORY_AUTO": "1", "LLM_MEMORY_LINE": f" llm '{SAID}'"}
     before = os.umask(0)
     try:
         subprocess.run([BIN / "llm", SAID], env=env, check=True, stdin=subprocess.DEVNULL, timeout=PATIENCE)
