@@ -12,7 +12,7 @@ import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from conftest import eventually
+from conftest import eventually, posix_only
 
 from llm_user_memory import Edit
 
@@ -373,3 +373,14 @@ def test_a_folder_that_can_not_be_written_to_is_named_and_not_blamed_on_sudo(
         assert "can't be written to; see: ls -ld" in said
         assert "sudo" not in said
     assert user.facts == ["Likes tea"]
+
+
+@posix_only
+@pytest.mark.parametrize("command", ["show", "why"])
+@pytest.mark.parametrize("start", ["$env:", "LLM_MEMORY_AUTO=1 "])
+def test_a_line_that_looks_like_code_sends_no_escapes_to_a_terminal(user: User, command: str, start: str) -> None:
+    user.profile = f"- {start}x \x1b]0;owned\x07\n"
+    terminal = user.terminal("llm", "memory", command)
+    assert terminal.wait() == 0
+    assert "owned" in terminal.shown
+    assert "\x1b]0;" not in terminal.shown

@@ -415,7 +415,7 @@ def check_what_is_left(user: User, what: str, code: int, old: bytes, new: bytes)
     if what == "update":
         operate(what, home)
     with user.memory() as opened:
-        opened.history.settle()
+        opened.history.adopt()
         settled = home.profile.read_bytes()
         assert settled in ({new} if what == "update" else {old, new})
         assert settled == new or left == old, "what was there has gone"
@@ -436,7 +436,7 @@ def check_what_is_left(user: User, what: str, code: int, old: bytes, new: bytes)
         assert home.profile.read_bytes() == new
     with user.memory() as opened:
         memory.set_state(opened.db, "a write", "")  # SQLite clears a dead journal away when it next writes
-        opened.history.settle()
+        opened.history.adopt()
     # What could not be read when it was looked at is kept, and said to be; what could not take its place, until the next write.
     kept = r"\.profile\.md\.new(\.unreadable-.*)?"
     assert [
@@ -549,7 +549,7 @@ def test_what_is_typed_after_a_database_was_tampered_with_is_learned_and_nothing
     learned(user, *FACTS, "I live in Leeds", "I work as a nurse", "I play chess", times=1 + ours)
     with user.memory() as opened:
         if ours:
-            opened.history.settle()
+            opened.history.adopt()
             assert opened.history.text(opened.history.latest()) == user.profile
             assert user.query("pragma integrity_check", path) == "ok"
         else:

@@ -12,7 +12,7 @@ import pytest
 from conftest import PROFILE, User, in_the_moment
 
 import llm_user_memory as memory
-from llm_user_memory import Document, Edit, ModelFailed, Problem, Reply, saying
+from llm_user_memory import Document, Edit, ModelFailed, Problem, Reply, matcher
 
 # Gone
 
@@ -219,7 +219,7 @@ def test_forget_takes_an_id_in_brackets_for_that_line_alone(user: User) -> None:
     ],
 )
 def test_a_text_is_found_as_whole_words_in_any_case(text: str, goes: str, stays: str) -> None:
-    assert (saying(text)(goes), saying(text)(stays)) == (True, False)
+    assert (matcher(text)(goes), matcher(text)(stays)) == (True, False)
 
 
 def test_parts_of_words_are_forgotten_only_when_asked_for_and_nothing_never(user: User) -> None:
@@ -395,7 +395,7 @@ def test_what_a_killed_forget_has_left_on_the_disk_is_removed_by_the_next_comman
     with monkeypatch.context() as change:
         in_the_moment(change, memory, "exchange", kill)
         with pytest.raises(Killed), user.memory() as opened:
-            memory.forget(opened, memory.saying("oboe"))
+            memory.forget(opened, memory.matcher("oboe"))
     assert user.files_with("oboe")
     user.run("add", "Has a cat")
     assert user.files_with("oboe") == []
@@ -408,7 +408,7 @@ def test_a_forget_takes_the_news_away(user: User, monkeypatch: pytest.MonkeyPatc
     with monkeypatch.context() as change, user.memory() as opened:
         if is_killed:
             change.setattr(memory, "clean_up", lambda _: None)
-        memory.forget(opened, memory.saying("oboe"))
+        memory.forget(opened, memory.matcher("oboe"))
     user.run("history")
     assert user.files_with("oboe") == []
     assert memory.take_news(user.places) == []

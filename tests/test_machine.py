@@ -35,7 +35,7 @@ from hypothesis.stateful import (
 from llm_scripted import FACT, is_look
 
 import llm_user_memory as memory
-from llm_user_memory import Document, Home, Learner, Memory, Reply, Settings, saying
+from llm_user_memory import Document, Home, Learner, Memory, Reply, Settings, matcher
 
 if TYPE_CHECKING:
     import random
@@ -194,7 +194,7 @@ class People(RuleBasedStateMachine):
 
     @rule(style=st.sampled_from(["\r\n", "bom", "no end", "empty", "gone", "shuffled"]), chance=st.randoms())
     def turns_the_file_over(self, style: str, chance: Any) -> None:
-        self.memory.history.settle()  # or what this very editor wrote over its own work would be called lost
+        self.memory.history.adopt()  # or what this very editor wrote over its own work would be called lost
         text = self.text
         lines = text.split("\n")
         chance.shuffle(lines)
@@ -215,12 +215,12 @@ class People(RuleBasedStateMachine):
     def edits(self, end: str, drop: int, meanwhile: str, renames: bool, older: str) -> str:
         """`llm memory edit` is open while something else happens."""
         token = self.token()
-        self.memory.history.settle()
+        self.memory.history.adopt()
         seen = self.text
         lines = seen.splitlines(keepends=True)
         self.happens(meanwhile, older)
         if meanwhile == "save":
-            self.memory.history.settle()  # or the editor would write over it, as editors do
+            self.memory.history.adopt()  # or the editor would write over it, as editors do
         others = self.text  # a heading that the editor's user drops may be needed anew
         dropped = lines.pop(drop) if drop < len(lines) else ""
         if lines and not lines[-1].endswith("\n"):
@@ -228,7 +228,7 @@ class People(RuleBasedStateMachine):
         if renames:
             self.home.profile.resolve().unlink(missing_ok=True)
         self.save("".join([*lines, f"- Edited {token}{end}"]))
-        self.memory.history.settle("edit", seen)
+        self.memory.history.adopt("edit", seen)
         now = [line.strip() for line in self.text.splitlines()]
         assert f"- Edited {token}" in now
         once = max(text.splitlines().count(dropped.rstrip("\r\n")) for text in (seen, others)) == 1
@@ -248,7 +248,7 @@ class People(RuleBasedStateMachine):
 
     @rule(token=tokens)
     def forgets(self, token: str) -> None:
-        memory.forget(self.memory, saying(token))
+        memory.forget(self.memory, matcher(token))
         self.has_forgotten(token)
 
     def has_forgotten(self, token: str) -> None:
@@ -319,7 +319,7 @@ class People(RuleBasedStateMachine):
             elif what == "add":
                 self.add(other, f"Added meanwhile {self.token()}")
             elif what == "forget":
-                memory.forget(other, saying(token))
+                memory.forget(other, matcher(token))
                 self.has_forgotten(token)
             elif what == "pause":
                 self.home.paused.touch()
@@ -338,7 +338,7 @@ class People(RuleBasedStateMachine):
         self.memory.db.close()
         self.save_line("Wrote before the crash")
         with Memory(self.home) as other:
-            other.history.settle()
+            other.history.adopt()
             before = other.history.latest()
         added = self.token()
         crash_at(point, nth, lambda: self.does(what, token, added))
@@ -347,7 +347,7 @@ class People(RuleBasedStateMachine):
         if saves_after:
             self.save_line("Wrote after the crash")
         self.memory = Memory(self.home)
-        self.memory.history.settle()
+        self.memory.history.adopt()
         self.is_whole(what, added, before)
         if what == "forget":  # it did not say that it was done, so the user says it again
             self.forgets(token)
@@ -379,22 +379,22 @@ class People(RuleBasedStateMachine):
                 edits = [("ADD", 0, True), ("REMOVE", 0, True)]
                 Learner(opened, Settings(), lambda _, request: reply(request, edits, set())).learn()
             elif what == "settle":
-                history.settle()
+                history.adopt()
             elif what == "load":
                 history.overwrite("load", PROFILE)
             elif what == "undo":
                 with contextlib.suppress(memory.Problem):
                     history.undo(opened.history.latest())
             elif what == "forget":
-                memory.forget(opened, saying(token))
+                memory.forget(opened, matcher(token))
             elif what == "edit":
                 seen = self.text
                 self.save(f"{seen}\n- Edited {added} before the crash\n")
-                history.settle("edit", seen)
+                history.adopt("edit", seen)
 
     @rule()
     def looks(self) -> None:
-        self.memory.history.settle()
+        self.memory.history.adopt()
         assert self.memory.history.text(self.memory.history.latest()) == self.text
         assert not list(self.folder.rglob(".profile.md.*"))
         tokens = re.findall(r"zq\d+x", self.text)

@@ -33,7 +33,7 @@ def beside(user: User) -> list[str]:
 def look(user: User) -> None:
     """Do what a worker does at each poll."""
     with user.memory() as opened:
-        opened.history.settle()
+        opened.history.adopt()
 
 
 def begun(user: User) -> None:
@@ -282,6 +282,8 @@ def test_a_profile_of_another_user_is_neither_read_nor_taken_from_them(user: Use
     assert "is not a regular file that you own" in user.problems()
     user.run("load", "-", stdin="- New\n")
     assert user.facts == ["New"]
+    assert user.authors[-1] == "load"
+    assert "outside" not in user.authors, "nobody has emptied it"
     (theirs,) = user.folder.rglob("*.unreadable-*")
     assert (theirs.stat().st_uid, theirs.read_text()) == (NOBODY, PROFILE), "only on request, and kept"
 

@@ -137,7 +137,7 @@ def command(home: Home, chance: random.Random, stop: Stop) -> int:
                 with contextlib.suppress(Problem):  # an editor has touched the same lines since
                     history.undo(before)
             elif what == "look":
-                history.settle()
+                history.adopt()
             else:
                 history.change("add", lambda text, fact=fact: Document(text).add("Interests", fact).text)  # type: ignore[misc]
             changes += history.latest() - before
@@ -207,7 +207,7 @@ def race(folder: pathlib.Path, layout: str, saves: int) -> int:
 
 def check(home: Home, saves: int) -> None:
     with Memory(home) as opened:
-        opened.history.settle()
+        opened.history.adopt()
         texts = [opened.history.text(version) for version in range(opened.history.latest() + 1)]
         assert texts[-1] == memory.read_profile(opened.home.profile)
     lines = {line for text in texts for line in memory.split_lines(text)}
