@@ -1135,7 +1135,7 @@ class History(NamedTuple):
                 self.home.news.unlink()
         return version
 
-    def overwrite(self, author: str, text: str) -> int:
+    def overwrite(self, author: str, text: str, record: Record | None = None) -> int:
         """Put a text in the profile's place; return the version. One that can't be read is kept."""
         with lock(self.home, "profile", self.patience):
             try:
@@ -1143,8 +1143,8 @@ class History(NamedTuple):
             except Unreadable:
                 write_aside(self.home, text)  # before the old one is moved: it may be too large
                 keep_as(real_place(self.home), "unreadable")
-                return self._write(author, "", text) or self.latest()
-            return self.change(author, lambda _: text)
+                return self._write(author, "", text, record) or self.latest()
+            return self.change(author, lambda _: text, record)
 
     def adopt(self, author: str = "outside", base: str | None = None) -> None:
         """Record what others wrote into the profile, or into ``base``, which was the profile when they began."""
@@ -1951,17 +1951,15 @@ def _find_typed(note: Mapping[str, Any], prompt: str) -> int | None:
 
 def waiting_messages(memory: Memory) -> int:
     """Count the messages that are still to be learned from."""
-    since = get_state(memory.db, "cleared")
-    notes = new_notes(memory)  # before the table: a learner may take them in
-    new = {id for id, note in notes.items() if str(note.get("at")) >= since}
-    pending = rows(memory.db, "select id from turns where state = 'pending' and at >= ?", since)
+    new = set(new_notes(memory))  # before the table: a learner may take them in
+    pending = rows(memory.db, "select id from turns where state = 'pending'")
     return len(new.union(row["id"] for row in pending))
 
 
 # -- learning ----------------------------------------------------------------
 # From noted turns to edits: build the request, ask the model, judge, commit. Nothing else asks a model to answer.
 # What moves a turn: (new) ── take_in ──> pending; or gone, if its words are not in llm's log
-#   pending ── judged, too short, typed before the last clear, or read by `learn` ──> done
+#   pending ── judged, too short, cleared, or read by `learn` ──> done
 #   pending ── failed five times, or with a model that can't keep a profile ──> aside ── `update --retry` ──> pending
 #   any ── forget ──> forgotten, for good
 
@@ -1994,7 +1992,7 @@ Quote: the fewest words that prove it (one to five usually do), copied exactly f
 only explain.
 
 NO_UPDATE is the normal answer. Record what users say about themselves or ask to \
-remember, even in passing or beside pasted text, if it should hold for months and \
+remember, in passing or beside pasted text, if it should hold for months and \
 change a later answer; work that runs for months is a project. How they want answers \
 counts if said to hold ("always", "again") or twice. Family, household, pets, \
 colleagues: as they relate to the user ("Her mother lives in Braga"), never their own \
@@ -2334,11 +2332,9 @@ class Learner(NamedTuple):
         return result
 
     def _pass_over(self) -> None:
-        """Learn nothing of what was typed before the last clear, or has cut short every attempt at it."""
-        db = self.memory.db
-        db.execute("update turns set state = 'done' where state = 'pending' and at <= ?", [get_state(db, "cleared")])
+        """Set aside what has cut short every attempt at it."""
         cut_short = "update turns set state = 'aside', why = 'its update was interrupted again and again'"
-        db.execute(f"{cut_short} where state = 'pending' and attempts >= ?", [MOST_ATTEMPTS])
+        self.memory.db.execute(f"{cut_short} where state = 'pending' and attempts >= ?", [MOST_ATTEMPTS])
 
     def _condense_first(self, batch: Batch) -> None:
         """Condense a profile over its budget, once; where the model can't, status says that it is too long."""
@@ -4164,10 +4160,12 @@ def memory_load(settings: Settings, file: Any) -> None:
 
 
 def facts_to_add(text: str, section: str, *, force: bool) -> list[str]:
-    """Return a text's lines without bullets and headings. Raises ``Problem``."""
+    """Return a text's lines without bullets, and of several without headings. Raises ``Problem``."""
     lines = [re.sub(r"^\s*[-*+•]\s", "", line).strip() for line in text.splitlines()]
-    facts = [line for line in lines if line and not re.match(HEADING, line)]
-    if not (section and facts):
+    facts = [line for line in lines if line and (len(lines) == 1 or not re.match(HEADING, line))]
+    if not section:
+        raise Problem("Name a heading: --section Notes")
+    if not facts:
         raise Problem("There is nothing to add; try: llm memory add 'Works as a nurse in Leeds'")
     if reason := why_hidden(" ".join([section, *facts])):
         raise Problem(f"Not added: {reason}")
@@ -4458,13 +4456,21 @@ def memory_resume() -> None:
     say("No longer paused. What you typed while paused is not learned.")
 
 
-def forget_waiting(memory: Memory) -> int:
-    """Learn nothing typed until now; return how many messages were waiting."""
-    memory.db.execute("update turns set state = 'pending' where state = 'aside'")
-    waiting = waiting_messages(memory)
-    set_state(memory.db, "cleared", memory.now().isoformat())
-    memory.db.execute("update turns set state = 'done' where state = 'pending'")
-    return waiting
+def clear(memory: Memory) -> tuple[int, int]:
+    """Empty the profile, and learn nothing typed until now; return the version, and how many messages were waiting."""
+    db = memory.db
+    waiting = 0
+
+    def record(_: int) -> None:
+        nonlocal waiting
+        for id, note in new_notes(memory).items():  # by what is noted, not by a clock that may be wrong
+            row = {"id": id, "at": note.get("at"), "length": note.get("length"), "state": "pending"}
+            db["turns"].insert(row, ignore=True)
+        waiting = value(db, "select count(*) from turns where state in ('pending', 'aside')")
+        db.execute("update turns set state = 'done' where state in ('pending', 'aside')")
+        set_state(db, "cleared", memory.now().isoformat())
+
+    return memory.history.overwrite("clear", "", record), waiting
 
 
 @command("llm memory clear", yes_option)
@@ -4483,9 +4489,10 @@ def memory_clear(for_good: bool, yes: bool) -> None:
         return
     with open_memory() as memory:
         check_writable(home)
-        if waiting := forget_waiting(memory):
+        version, waiting = clear(memory)
+        if waiting:
             say(f"Not learned, and no longer waiting: {counted(waiting, 'message')}.")
-        report(memory, memory.history.overwrite("clear", ""))
+        report(memory, version)
 
 
 def learn_waiting(memory: Memory, settings: Settings, *, again: bool) -> list[Result]:

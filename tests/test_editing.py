@@ -128,6 +128,9 @@ def test_add_writes_at_once_under_its_heading_from_an_argument_or_from_stdin(use
     user.run("add", "-", stdin="# Boats\n- Sails\n")
     assert "- Works in York\n- Sails\n\n## Preferences" in user.profile, "a heading is no fact"
     assert "nothing to add" in user.run("add", stdin=" \n", code=1)[1]
+    assert "Name a heading" in user.run("add", "x", "--section", "", code=1)[1]
+    user.run("add", "# of kids: two")
+    assert "# of kids: two" in user.facts
     user.profile = "1. Rows\n"
     user.run("add", "-", "--section", "Notes", stdin="Sails\nSails\nSwims\n")
     assert user.profile == "1. Rows\n\n## Notes\n1. Sails\n2. Swims\n"

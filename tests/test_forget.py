@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import random
 import re
 import sqlite3
@@ -323,6 +324,17 @@ def test_clearing_says_what_it_leaves_unlearned_which_no_longer_waits(user: User
     assert "Waiting" not in user.run("status")[0]
     user.types("I play the cello")
     assert "Waiting      1 message to learn" in user.run("status")[0]
+
+
+def test_what_is_typed_after_a_clear_is_learned_even_if_the_clock_was_ahead(user: User) -> None:
+    user.types("I have a dog")
+    with user.memory() as opened:
+        opened.now = lambda: memory.utc_now() + dt.timedelta(days=400)
+        memory.clear(opened)
+    assert user.pending() == 0
+    user.types("I play the cello")
+    user.learns("ADD | Interests | Has a dog | I have a dog\nADD | Interests | Plays the cello | I play the cello")
+    assert user.facts == ["Plays the cello"]
 
 
 def test_clearing_ends_what_failed_to_be_learned(user: User) -> None:
