@@ -136,7 +136,8 @@ class Settings:
         if not text:
             return default
         try:
-            return kind.convert(text.lower().replace("nan", "no number"), None, None)  # nan is in every range
+            # nan is in every range.
+            return kind.convert(text.lower().replace("nan", "no number"), None, None)
         except click.BadParameter as error:
             used = str(safe).lower()
             self.complaints.append(f"LLM_MEMORY_{name}={text!r}: {error.message} Using {used}.")
@@ -161,7 +162,8 @@ class Home:
         self.profile = self.directory / "profile.md"
         self.database = self.directory / "memory.db"  # for learners and commands
         self.journal = self.directory / "typed.jsonl"  # a line for each logged turn
-        self.old_journal = self.directory / ".typed.jsonl.taken"  # a call may still be writing to it
+        # A call may still be writing to it.
+        self.old_journal = self.directory / ".typed.jsonl.taken"
         self.news = self.directory / "news"  # to be told after the next prompt
         self.told = self.directory / ".news.told"
         self.paused = self.directory / "paused"  # since when
@@ -322,7 +324,8 @@ def lock(home: Home, name: str, patience: float = 60.0) -> contextlib.AbstractCo
 
     home.create()
     path = home.lock_file(name)
-    os.close(open_own(path, os.O_RDWR | os.O_CREAT))  # filelock would wait for whoever leases it
+    # filelock would wait for whoever leases it.
+    os.close(open_own(path, os.O_RDWR | os.O_CREAT))
     try:
         return filelock.FileLock(path, is_singleton=True).acquire(patience)
     except filelock.Timeout as error:
@@ -338,7 +341,8 @@ UNSPACED = (
     r"\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
 _STRAIGHT = str.maketrans("‘’‚‛ʼ“”„‟«»‐‑‒–—−", '\'\'\'\'\'""""""------')
-_LETTERS = str.maketrans("ıłøđ", "ilod")  # variants that Unicode treats as letters of their own
+# Variants that Unicode treats as letters of their own.
+_LETTERS = str.maketrans("ıłøđ", "ilod")
 
 
 def counted(number: int, noun: str) -> str:
@@ -528,7 +532,8 @@ _IS = r"""(?: \s?(?:is|was|to|ist|lautet|heißt|est|es|é|:|：|は|是|为)(?:\
 _KEYS = (
     r"""(?:key|token|secret|credential|\bpat|auth|\bsig(?:nature)?|bearer|basic|session|\w{0,9}s(?:es)?id)(?:_?id)?s?"""
 )
-SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (  # kind, check of what was typed, and pattern
+# Kind, check of what was typed, and pattern.
+SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
     (
         "a private key",
         bool,
@@ -587,7 +592,8 @@ SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (  # kind, check o
 
 def find_secrets(text: str) -> list[tuple[int, int, str]]:
     """Find the start, end and kind of every secret, in text order; one may be inside another."""
-    text = text.replace("İ", "I").replace("\u212a", "K")  # in lower case one is longer, and one is another letter
+    # In lower case one is longer, and one is another letter.
+    text = text.replace("İ", "I").replace("\u212a", "K")
     low = re.sub(f"(?ax){_PUBLIC}", lambda found: "\n" * len(found[0]), text.lower())
     found: list[tuple[int, int, str]] = []
     for kind, check, pattern in SECRETS:
@@ -640,14 +646,16 @@ _BLOCK = (
     r"|[ \t]*<!--(?!.*-->)(?:.*\n){1,300}?.*-->.*\n?"
     r"|.*\n|.+"
 )
-_RULE = r"[ \t]*(?:([-*_])(?:[ \t]*\1){2,}\s*$|```[^`]*$|~~~|<!--)"  # or what opens code or a comment
+# Or what opens code or a comment.
+_RULE = r"[ \t]*(?:([-*_])(?:[ \t]*\1){2,}\s*$|```[^`]*$|~~~|<!--)"
 LONGEST_FACT = 200
 _UNFIT = {  # reason and pattern
     "it says nothing": r"\A[\W_]*\Z",
     "it is a question": r"[?？]\s*\Z",
     f"it is longer than {LONGEST_FACT} characters": rf".{{{LONGEST_FACT + 1}}}",
     "it contains HTML, or a Markdown link or image": (
-        r"<[!/?]|<[a-z][\w:-]*[\s/][^<>]*=|(?<![\w>])<[a-z]|&#\w|&[a-z]{2,8};"  # "List<String>" is a type
+        # "List<String>" is a type.
+        r"<[!/?]|<[a-z][\w:-]*[\s/][^<>]*=|(?<![\w>])<[a-z]|&#\w|&[a-z]{2,8};"
         r"|\]\(|!\[|(?<![\w\]])\[[^\]]*\]\s?\[|^\[[^\]]*\]:"
     ),
     "it begins like a heading, a list, a quotation or code": rf"\A(?:(?:#+|>|{_BULLET}|{_BOX})(?:\s|$)|```|~~~)",
@@ -939,14 +947,18 @@ create table state (key text primary key, value text);
 create virtual table lines_fts using fts5 (words, tokenize = 'porter'); create index undos on versions (author);
 create index lines_fact on lines (fact); create index edits_fact on edits (fact); create index now on lines (until)
 """
-LARGEST_PROFILE = 100_000  # bytes above which it is not read: a model could take no more, and a call has no time
-SETTLING = 1.0  # seconds that a file which others are changing is left alone: editors write in pieces
+# Bytes above which it is not read: a model could take no more, and a call has no time.
+LARGEST_PROFILE = 100_000
+# Seconds that a file which others are changing is left alone: editors write in pieces.
+SETTLING = 1.0
 FORGOTTEN = "[forgotten]"
 # The end of the names that `keep_as` gives, of the profile or of the file beside it; 1.0 called that "previous".
 KEPT = r"(?:\.new|\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"
-WRITE_FIRST = "update state set value = value where 0"  # begins as a writer, which waits for others; a reader would not
+# Begins as a writer, which waits for others; a reader would not.
+WRITE_FIRST = "update state set value = value where 0"
 Clock = Callable[[], dt.datetime]
-Record = Callable[[int], None]  # what is to be recorded together with a version, of which it gets the number
+# What is to be recorded together with a version, of which it gets the number.
+Record = Callable[[int], None]
 _PASSING = r"locked|busy|disk I/O|is full|unable to open|readonly|interrupted|out of memory|too big|transaction"
 _BROKEN = r"malformed|not a database|encrypted|corrupt|unsupported|no such table|already exists"
 
@@ -962,7 +974,8 @@ def in_words(error: BaseException) -> str:
     elif isinstance(error, OSError) and error.strerror:
         place = pathlib.Path(str(error.filename or "a file"))
         text = f"{tilde(place)}: {error.strerror}"
-    return text.encode("utf-8", "backslashreplace").decode()  # a name may have bytes that are not UTF-8
+    # A name may have bytes that are not UTF-8.
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def keep_as(path: pathlib.Path, kind: str) -> None:
@@ -971,7 +984,8 @@ def keep_as(path: pathlib.Path, kind: str) -> None:
     tell(f"{path.name} could not be read, and is kept as {tilde(kept)}")
 
 
-migrations = Migrations("llm-user-memory-11")  # the tables of 1.0, and every step since: none is ever changed
+# The tables of 1.0, and every step since: none is ever changed.
+migrations = Migrations("llm-user-memory-11")
 
 
 @migrations()
@@ -982,10 +996,12 @@ def m001_tables(db: Any) -> None:
 
 @migrations()
 def m002_second_looks(db: Any) -> None:
-    db.execute("alter table requests add look integer default 0")  # 1: it checked what another request had found
+    # 1: it checked what another request had found.
+    db.execute("alter table requests add look integer default 0")
 
 
-SCHEMA = 12  # a number for each step, which tells a database that is up to date without reading its tables
+# A number for each step, which tells a database that is up to date without reading its tables.
+SCHEMA = 12
 
 
 def rows(db: Any, sql: str, *values: object) -> list[dict[str, Any]]:
@@ -1001,7 +1017,8 @@ def get_state(db: Any, key: str) -> str:
 
 
 def set_state(db: Any, key: str, kept: object) -> None:
-    db.execute("replace into state values (?, ?)", [key, str(kept)])  # upsert hides a full disk from a transaction
+    # sqlite-utils' upsert hides a full disk from a transaction.
+    db.execute("replace into state values (?, ?)", [key, str(kept)])
 
 
 def read_profile(path: pathlib.Path, *, follow: bool = True) -> str:
@@ -1054,7 +1071,8 @@ def check_writable(home: Home) -> None:
     target = real_place(home)
     if not os.access(target.parent, os.W_OK):
         raise Problem(f"{tilde(target.parent)} can't be written to; see: ls -ld {for_shell(target.parent)}")
-    if target.exists() and not target.stat().st_mode & 0o222:  # even if root may write: someone meant it
+    # Also where root could write: someone meant it.
+    if target.exists() and not target.stat().st_mode & 0o222:
         raise Problem(f"{tilde(target)} is read-only; to make it writable: chmod u+w {for_shell(target)}")
     if shutil.disk_usage(target.parent).free < 50_000:
         raise Problem(f"There is no room left on the disk of {tilde(target.parent)}; see: df -h")
@@ -1070,7 +1088,8 @@ def write_aside(home: Home, text: str) -> pathlib.Path:
     write_private(aside, data)
     with contextlib.suppress(FileNotFoundError):
         status = real_place(home).stat()
-        with contextlib.suppress(OSError, AttributeError):  # not one of our groups; Windows has none
+        # Not one of our groups; Windows has none.
+        with contextlib.suppress(OSError, AttributeError):
             os.chown(aside, -1, status.st_gid)
         os.chmod(aside, stat.S_IMODE(status.st_mode))
     return aside
@@ -1110,7 +1129,8 @@ def _replace(target: pathlib.Path, aside: pathlib.Path) -> bool:
 class Version(NamedTuple):
     id: int
     at: str
-    author: str  # "worker", "condense", "tool", a command's name, "outside" for any other program, or "unknown"
+    # "worker", "condense", "tool", a command's name, "outside" for any other program, or "unknown".
+    author: str
     model: str
     undoes: tuple[int, ...]  # the versions whose changes it took back
     undone: bool
@@ -1164,7 +1184,8 @@ class History(NamedTuple):
         cut_short = value(self.db, "select written from versions where id = ?", latest) == 0
         if text == known and not cut_short:
             return text
-        if cut_short:  # by a crash between record and exchange: the file has the text of the version before
+        # By a crash between record and exchange: the file has the text of the version before.
+        if cut_short:
             wanted = merge(self.text(latest - 1), known, text)
         elif base is not None:
             wanted = merge(base, known, text)
@@ -1272,7 +1293,8 @@ class History(NamedTuple):
         return int(value(self.db, "select max(id) from versions") or 0)
 
     def _lines(self, version: int) -> list[dict[str, Any]]:
-        columns = f"text, fact, section, iif(fact = '{FORGOTTEN}', lines.id, 0) as lost"  # so they can be told apart
+        # Forgotten lines have nothing else that tells them apart.
+        columns = f"text, fact, section, iif(fact = '{FORGOTTEN}', lines.id, 0) as lost"
         sql = f"select {columns} from versions, json_each(lines) as line join lines on lines.id = line.value"
         return rows(self.db, f"{sql} where versions.id = ? order by line.key", version)
 
@@ -1341,7 +1363,8 @@ class History(NamedTuple):
             if not is_moved:
                 changes.append(Change(section, before if take(before) else "", fact))
         changes += [Change(section, fact, "") for fact, section, _ in removed]
-        return tuple(sorted(changes, key=lambda one: (one.before != "", one.after != "")))  # what is new comes first
+        # What is new comes first.
+        return tuple(sorted(changes, key=lambda one: (one.before != "", one.after != "")))
 
     def _partners(self, facts: Sequence[str]) -> dict[str, str]:
         """Pair the facts that an edit made one from the other; either way round, as an undo reverses it."""
@@ -1400,7 +1423,8 @@ class Memory(contextlib.AbstractContextManager["Memory"]):
             place = ":memory:"
         else:
             home.create()
-            os.close(open_own(place, os.O_RDONLY | os.O_CREAT))  # by us, to be private from its first moment
+            # Made by us, to be private from its first moment.
+            os.close(open_own(place, os.O_RDONLY | os.O_CREAT))
             self._inode = os.stat(place).st_ino
         connection = sqlite3.connect(place, timeout=patience, isolation_level=None)
         self.db: Any = sqlite_utils.Database(connection, recursive_triggers=False, execute_plugins=False)
@@ -1449,7 +1473,8 @@ CUT = "\n[… cut …]\n"  # in place of what was left out of a message
 MASKED = "it quotes a secret that was masked in the learning request"
 PASSED = "its date had passed"  # why a line was changed by its own words
 ASKED_BY_MODEL = "a model asked for it"
-UNCHECKED = "it could not be looked at again"  # the model's answer had another form, or it was not asked
+# The model's answer had another form, or it was not asked.
+UNCHECKED = "it could not be looked at again"
 NOT_YOURS = "looked at again, it did not seem to be what you said about yourself"
 NOT_THE_SAME = "looked at again, it did not seem to keep what the lines said"
 HOLDS_SECRET = "looked at again, it seemed to hold a password, key, code or account number"  # noqa: S105 - a reason
@@ -1481,7 +1506,8 @@ class Verdict(NamedTuple):
     outcome: str
     reason: str = ""
     messages: tuple[Message, ...] = ()  # that contain the pieces of its quote
-    item: Item | None = None  # the line that it replaces or removes, in the document that the model was shown
+    # The line that it replaces or removes, in the document that the model was shown.
+    item: Item | None = None
 
 
 def parse_reply(reply: str) -> list[Edit] | None:
@@ -1631,7 +1657,8 @@ def is_anew(before: str, after: str) -> bool:
     return 2 * len(old.intersection(words(after))) < len(old)
 
 
-Judged = tuple[tuple[Verdict, ...], Document]  # of each edit, and the document with the good ones
+# Of each edit, and the document with the good ones.
+Judged = tuple[tuple[Verdict, ...], Document]
 
 
 class Proposal(NamedTuple):
@@ -1640,14 +1667,16 @@ class Proposal(NamedTuple):
     edit: Edit
     item: Item | None  # the line that it names, in the profile that the model was shown
     here: Item | None  # the same line in the profile as it is, if it is still to be found
-    others: Document  # the profile as it is, with the edits before this one, but without this line
+    # The profile as it is, with the edits before this one, but without this line.
+    others: Document
     pieces: Mapping[str, Message]  # of its quote
     is_quoted: bool = False
     is_flood: bool = False
     takes_too_much: bool = False
     is_full: bool = False
     is_short_enough: bool = False  # while condensing
-    goes_with: str = ""  # what became of the lines that were to be changed together with this one
+    # What became of the lines that were to be changed together with this one.
+    goes_with: str = ""
     doubt: str = ""  # of the second look
 
 
@@ -1846,7 +1875,8 @@ def read_log(home: Home, sql: str, *values: object) -> list[tuple[Any, ...]]:
     try:
         with contextlib.closing(sqlite3.connect(f"{home.logs.as_uri()}?mode=ro", uri=True, timeout=1)) as log:
             log.text_factory = lambda data: data.decode("utf-8", "replace")
-            return log.execute(sql, values).fetchall()  # all: a SELECT left open would make the user's next call fail
+            # All: a SELECT left open would make the user's next call fail.
+            return log.execute(sql, values).fetchall()
     except (sqlite3.Error, OSError) as error:
         if "no such table" in str(error):
             return []
@@ -1969,11 +1999,13 @@ CHARACTERS_AT_ONCE = 12_000
 LONGEST_MESSAGE = 6_000  # characters of a typed message that a model is shown
 BACK_OFF = (5, 30, 120, 600)  # seconds before the second, third, … attempt at a turn
 MOST_ATTEMPTS = 5
-MOST_MISSES = 6  # replies out of form, two to a turn, after which a model is asked only once a day
+# Replies out of form, two to a turn, after which a model is asked only once a day.
+MOST_MISSES = 6
 MODEL_TIMEOUT = 120.0  # seconds after which a model that does not answer is given up
 ANOTHER_MODEL = "to learn with another model, set LLM_MEMORY_MODEL"
 CHANGED_MEANWHILE = "The profile changed during the request, so nothing was done; try again"
-NOTES = "notes:"  # the ids of pieces of the user's own notes begin with it; their thread is the name of the file
+# The ids of pieces of the user's own notes begin with it; their thread is the name of the file.
+NOTES = "notes:"
 
 # Stable text first, so that prompt caches hit. Paid for on every request: at most 650 tokens, and 300 for the second.
 INSTRUCTIONS = """\
@@ -2089,8 +2121,10 @@ class ModelFailed(Exception):
         self.kind = kind
 
 
-Reply = tuple[str, int, int]  # a model's text, and how many tokens it has read and written
-Ask = Callable[[str, str], Reply]  # model id and request in, reply out; raises ModelFailed
+# A model's text, and how many tokens it has read and written.
+Reply = tuple[str, int, int]
+# Model id and request in, reply out; raises ModelFailed.
+Ask = Callable[[str, str], Reply]
 
 
 class Batch(NamedTuple):
@@ -2126,7 +2160,8 @@ def ask_model(model: str, request: str) -> Reply:
         except BaseException as error:  # noqa: BLE001 - whatever a plugin raises is its failure, not ours
             done.append(error)
 
-    thread = threading.Thread(target=ask, daemon=True)  # a call that hangs can't be stopped, only left behind
+    # A call that hangs can't be stopped, only left behind.
+    thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(MODEL_TIMEOUT)
     if not done:
@@ -2139,13 +2174,15 @@ def ask_model(model: str, request: str) -> Reply:
 
 # What the class, HTTP status or text of an error means. The text may quote what was typed, so it is not kept.
 _MEANINGS = (
-    (r"unknownmodel", "{} is not a model llm knows; see: llm models", "stuck"),  # a plugin may have come since
+    # A plugin may have come since.
+    (r"unknownmodel", "{} is not a model llm knows; see: llm models", "stuck"),
     (
         r"context (?:window|length|size)|maximum context|too many tokens|prompt is too long",
         f"the context of {{}} is too small for learning; {ANOTHER_MODEL}",
         "hopeless",
     ),
-    (r"llm keys set ([\w-]+)", "{} has no key; to set one: llm keys set {}", ""),  # as llm itself says it
+    # As llm itself says it.
+    (r"llm keys set ([\w-]+)", "{} has no key; to set one: llm keys set {}", ""),
     (r"no key|authentication|api.?key|\b40[13]\b", "{} has no key, or a wrong one; see: llm keys", ""),
     (r"credit|quota|billing|\b402\b", "the account of {} has no credit left", ""),
     (r"ratelimit|\b429\b", "{} is asked too often", ""),
@@ -2183,7 +2220,8 @@ def check_learning(home: Home, settings: Settings) -> None:
 
 
 def as_shown(text: str, longest: int = LONGEST_MESSAGE) -> str:
-    text = text if len(text) < 60_000 else text[:30_000] + CUT + text[-30_000:]  # a search for secrets takes time
+    # A search for secrets takes time.
+    text = text if len(text) < 60_000 else text[:30_000] + CUT + text[-30_000:]
     text, half = without_chat_marks(mask_secrets(text)), (longest - len(CUT)) // 2
     return text if len(text) <= longest else text[:half] + CUT + text[-half:]
 
@@ -2233,7 +2271,8 @@ def build_second_look(verdicts: Iterable[Verdict], batch: Batch) -> str:
     messages = sorted([*batch.earlier, *batch.messages], key=lambda one: one.at)
     shown: set[int] = set()
     for verdict in asked:
-        for proof in verdict.messages or messages[-1:]:  # a date that has passed is no message's, but it has a day
+        # A date that has passed is no message's, but it has a day.
+        for proof in verdict.messages or messages[-1:]:
             at = messages.index(proof)
             shown.add(at)
             shown.update(n for n in range(at) if proof.thread_id and messages[n].thread_id == proof.thread_id)
@@ -2295,7 +2334,8 @@ def read_messages(home: Home, turns: Iterable[Mapping[str, Any]], longest: int =
 
 
 def _is_too_short(text: str) -> bool:
-    return len(text.split()) < 2 and len(text.encode("utf-8", "replace")) < 8  # by bytes, as an ideograph says more
+    # By bytes, as an ideograph says more.
+    return len(text.split()) < 2 and len(text.encode("utf-8", "replace")) < 8
 
 
 class Learner(NamedTuple):
@@ -2383,7 +2423,8 @@ class Learner(NamedTuple):
         """Return the oldest turn that is due, with those that can share its request."""
         memory = self.memory
         first = turns[0]
-        most = 1 if first["attempts"] else MESSAGES_AT_ONCE  # what failed before must not take others with it
+        # What failed before must not take others with it.
+        most = 1 if first["attempts"] else MESSAGES_AT_ONCE
         alike = [turn for turn in turns if (turn["model"], turn["review"]) == (first["model"], first["review"])]
         messages = batches(read_messages(memory.home, alike[:most]))[0]
         begins: dict[str, str] = {}  # the first turn of each thread
@@ -2606,7 +2647,8 @@ def note_messages(memory: Memory, files: Iterable[tuple[str, str, str]]) -> tupl
 # -- review, forgetting, search ----------------------------------------------
 # An edit is one row all its life: waiting, then applied, dropped or refused. An applied one is its line's receipt.
 
-MOST_WAITING = 100  # edits in review, besides those of `learn`; so many refused ones are shown, too
+# Edits in review, besides those of `learn`; so many refused ones are shown, too.
+MOST_WAITING = 100
 
 
 class EditRow(NamedTuple):
@@ -2820,7 +2862,8 @@ def files_beside(home: Home) -> list[pathlib.Path]:
     """List the files that are kept for the user (see ``KEPT``) or were left half written."""
     target = real_place(home)
     names = "|".join(re.escape(place.name) for place in (target, home.profile, home.database))
-    ours = rf"\.(?:{names})\.(?:new|previous)|\.?(?:{names}){KEPT}"  # 1.0 kept what it displaced as "previous"
+    # 1.0 kept what it displaced as "previous".
+    ours = rf"\.(?:{names})\.(?:new|previous)|\.?(?:{names}){KEPT}"
     found = {*target.parent.glob("*"), *home.directory.glob("*")}
     return sorted(path for path in found if re.fullmatch(ours, path.name))
 
@@ -2898,7 +2941,8 @@ def clean_up(memory: Memory) -> None:
         memory.history.adopt()
         _remove([*files_beside(memory.home), memory.home.worker_log])
         memory.db.execute("delete from state where key in ('call_failed', 'worker_failed')")
-        memory.db.execute("vacuum")  # SQLite leaves pieces when it moves what was deleted (measured)
+        # SQLite leaves pieces when it moves what was deleted (measured).
+        memory.db.execute("vacuum")
         memory.db.execute("delete from state where key = 'unclean'")
 
 
@@ -3033,7 +3077,8 @@ def search_chats(home: Home, words: str, since: str = "", limit: int | None = No
 
 def _find_in_log(home: Home, terms: str) -> dict[str, str]:
     found: dict[str, str] = {}
-    for table, id in (("responses", "id"), ("turn_search", "turn_id")):  # of llm before 0.32, and now
+    # Of llm before 0.32, and now.
+    for table, id in (("responses", "id"), ("turn_search", "turn_id")):
         index = f"{table}_fts"
         part = f"select {id}, snippet({index}, 0, '', '', '…', 24) from {index}"
         join = f"join {table} on {table}.rowid = {index}.rowid"
@@ -3049,7 +3094,8 @@ IDLE_EXIT = 60.0  # seconds without work after which the worker exits
 
 def worker_runs(home: Home) -> bool:
     """Tell whether a worker holds its lock. Costs microseconds: filelock would take 46 ms to import."""
-    if os.name != "posix":  # Windows: starting a second one, which exits at once, is how to find out
+    # Windows: starting a second one, which exits at once, is how to find out.
+    if os.name != "posix":
         return False
     import fcntl
 
@@ -3068,14 +3114,16 @@ def spawn_worker(home: Home) -> Any:
     """Start a worker that outlives us and shares nothing with our terminal; return its process."""
     environ = dict(os.environ, LLM_MEMORY_PROFILE=home.name)
     if home.isolated:
-        environ["LLM_USER_PATH"] = str(home.user_dir)  # made absolute: the worker's folder is another
+        # Made absolute: the worker's folder is another.
+        environ["LLM_USER_PATH"] = str(home.user_dir)
     options: dict[str, Any] = {"start_new_session": True, "umask": 0o077}
     if sys.platform == "win32":
         options = {"creationflags": subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP}
     # An inherited pipe would make $(llm …) and ssh wait for the worker.
     options |= dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     root = pathlib.Path(sys.executable).anchor
-    safe = ["-P"] if sys.version_info >= (3, 11) else []  # the worker's folder is no place to find modules in
+    # The worker's folder is no place to find modules in.
+    safe = ["-P"] if sys.version_info >= (3, 11) else []
     command = [sys.executable, *safe, "-m", "llm", "memory", "worker"]
     return subprocess.Popen(command, env=environ, cwd=root, **options)
 
@@ -3140,7 +3188,8 @@ def _poll(home: Home, settings: Settings) -> bool:
         waits = value(memory.db, "select count(*) from turns where state = 'pending'")
     if latest or has_learned:
         return True
-    return waits > 0 and settings.interval <= BACK_OFF[-1]  # at longer ones the next call starts another
+    # At longer intervals the next call starts another.
+    return waits > 0 and settings.interval <= BACK_OFF[-1]
 
 
 def _is_noted(home: Home) -> bool:
@@ -3170,7 +3219,8 @@ def _learn_due(memory: Memory, settings: Settings) -> bool:
 def _write_log(home: Home, message: str) -> None:
     path = home.worker_log
     with contextlib.suppress(OSError, Problem):
-        if not home.isolated:  # else it is in our folder, which must not come back when its user has removed it
+        # With LLM_USER_PATH it is in our folder, which must not come back when its user has removed it.
+        if not home.isolated:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         append_line(path, f"{utc_now():%Y-%m-%d %H:%M:%S} {os.getpid()} {message}")
 
@@ -3311,7 +3361,8 @@ class Call:
     def __init__(self, ctx: click.Context, settings: Settings) -> None:
         self.ctx = ctx
         self.settings = settings
-        self.homes: list[Home] = []  # those asked for by hand, else those in use; the last one learns
+        # Those asked for by hand, else those in use; the last one learns.
+        self.homes: list[Home] = []
         self.conversation: Any = None  # the one that the command itself prompts
         self.words = ""  # the message that is being sent
         self.typed: Message | None = None  # what of it may be learned from, until noted
@@ -3418,7 +3469,8 @@ class Call:
         if carried:  # some plugins send only the system prompt of this turn
             return [llm.Fragment(carried, _SOURCE)], False
         by_hand = list(filter(_is_profile, [*prompt, *system]))
-        if refuses or history:  # llm ignores a system prompt in a conversation that began without one
+        # llm ignores a system prompt in a conversation that began without one.
+        if refuses or history:
             in_prompt = True
         elif by_hand:
             in_prompt = any(map(_is_profile, prompt))
@@ -3716,7 +3768,8 @@ def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None
 
 
 def say(message: str, **style: Any) -> None:
-    with contextlib.suppress(Problem):  # the profile's name is not valid: that is the message
+    # The profile's name is not valid: that is the message.
+    with contextlib.suppress(Problem):
         message = for_profile(message, Home.in_use()[-1].name)
     for line in printable(message).splitlines():
         write(line, err=True, **style)
@@ -3736,7 +3789,8 @@ class _Group(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         name = args[0]
         if name in self.commands or name.startswith("-"):
-            copied = [re.sub(r"^- (\[[ xX]\] )?", "", arg) for arg in args]  # a line of the profile, with its bullet
+            # A line of the profile, with its bullet.
+            copied = [re.sub(r"^- (\[[ xX]\] )?", "", arg) for arg in args]
             return super().resolve_command(ctx, copied)
         raise Problem(f"There is no command {name!r}. {self._advise(name.casefold())}")
 
@@ -3784,7 +3838,8 @@ def version_number(text: str) -> int:
 
 
 # Shared by the commands: each new option costs every call of llm 75,000 instructions.
-own_flag = functools.partial(click.Option, is_flag=True, expose_value=False)  # which the function is not given
+# A flag that the function itself is not given.
+own_flag = functools.partial(click.Option, is_flag=True, expose_value=False)
 profile_option = click.Option(
     ["--profile"],
     metavar="NAME",
@@ -4142,7 +4197,8 @@ def memory_edit(settings: Settings) -> None:
             raise Problem(f"{failed}. To use another editor, set VISUAL, as in nano") from error
         finally:
             history.adopt("edit", text)
-        made = history.versions(1, "id > ? and author in ('edit', 'outside')", base)  # not another command's
+        # Not the version of another command.
+        made = history.versions(1, "id > ? and author in ('edit', 'outside')", base)
         report(memory, made[0].id if made else 0)
         say("\n".join(warnings_about(read_profile(profile), settings.budget)), fg="yellow")
 
@@ -4463,7 +4519,8 @@ def clear(memory: Memory) -> tuple[int, int]:
 
     def record(_: int) -> None:
         nonlocal waiting
-        for id, note in new_notes(memory).items():  # by what is noted, not by a clock that may be wrong
+        # By what is noted, not by a clock that may be wrong.
+        for id, note in new_notes(memory).items():
             row = {"id": id, "at": note.get("at"), "length": note.get("length"), "state": "pending"}
             db["turns"].insert(row, ignore=True)
         waiting = value(db, "select count(*) from turns where state in ('pending', 'aside')")
@@ -4506,7 +4563,8 @@ def learn_waiting(memory: Memory, settings: Settings, *, again: bool) -> list[Re
     if waiting := waiting_messages(memory):
         say(f"Learning from {counted(waiting, 'message')}…")
     take_in(memory)
-    db.execute("update turns set due = 0 where state = 'pending'")  # what fails is put off again
+    # What fails is put off again.
+    db.execute("update turns set due = 0 where state = 'pending'")
     return list(iter(Learner(memory, settings, leaves_news=False).learn, None))
 
 
