@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from llm_user_memory import DEFAULT_SECTIONS, Document, mask_secrets, merge, says_nothing
+from llm_user_memory import DEFAULT_SECTIONS, Document, mask_secrets, merge, says_nothing, without_empty
 
 PROFILE = """\
 # User Profile
@@ -218,3 +218,9 @@ def test_a_fact_counts_as_there_whatever_its_case_spacing_quotes_and_full_stop()
 )
 def test_changes_of_both_sides_are_kept(base: str, ours: str, theirs: str, merged: str) -> None:
     assert merge(base, ours, theirs) == merged
+
+
+def test_a_heading_whose_own_facts_are_gone_stays_above_its_subsections() -> None:
+    before = "## Interests\n- Chess\n\n### Music\n- Jazz\n"
+    assert without_empty(before, before.replace("- Chess\n", "")) == "## Interests\n\n### Music\n- Jazz\n"
+    assert without_empty("## Interests\n- Chess\n", "## Interests\n") == ""

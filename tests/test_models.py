@@ -111,6 +111,7 @@ def test_a_message_that_fails_is_tried_five_times_at_growing_intervals_then_set_
         assert waits == list(memory.BACK_OFF)
         assert in_state(learner, "aside") == 1
         assert "down" in user.run("status")[0]
+        assert '"failing": true' in user.run("status", "--json")[0]
     user.reply(f"ADD | Work | Leeds | {SAID}")
     user.run("update", "--retry")
     assert user.facts == ["Leeds"]

@@ -111,6 +111,7 @@ def test_all_words_are_wanted_or_those_on_one_side_of_an_or(lived: User) -> None
 def test_a_search_can_be_for_a_time_the_present_or_the_past(lived: User) -> None:
     assert found(lived, "has", "--current") == ["Has a dog called Rex"]
     assert set(found(lived, "has", "--past")) == {"Has a puppy", "Has a cat", "Has a lodger"}
+    assert set(found(lived, "has", "--past", "-n", "0")) == {"Has a puppy", "Has a cat", "Has a lodger"}
     assert len(found(lived, "has", "--since", "today")) == 4
     assert len(found(lived, "has", "-n", "1")) == 1
     clock = Clock()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from llm_user_memory import Settings
+from llm_user_memory import Settings, parse_moment
 
 if TYPE_CHECKING:
     from conftest import User
@@ -60,3 +62,14 @@ def test_status_reports_a_model_that_llm_does_not_have(user: User) -> None:
     assert "nosuch is not a model" in user.run("status", LLM_MEMORY_MODEL="nosuch")[0]
     assert "nosuch is not a model" in user.run("status", LLM_MODEL="nosuch")[0]
     assert "is not a model" not in user.run("status", LLM_MEMORY_MODEL="scripted-2", LLM_MODEL="nosuch")[0]
+
+
+def test_an_hour_ago_is_not_in_the_future_west_of_greenwich(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        evening = dt.datetime(2026, 11, 27, 2, 30, tzinfo=dt.timezone.utc)  # still the 26th there
+        assert parse_moment("1h", evening) == "2026-11-27T01:30:00+00:00"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
