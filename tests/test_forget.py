@@ -426,6 +426,20 @@ def test_a_forget_takes_the_news_away(user: User, monkeypatch: pytest.MonkeyPatc
     assert memory.take_news(user.places) == []
 
 
+def test_a_search_for_a_prompt_leaves_the_cleaning_after_a_killed_forget_to_others(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user.run("add", "Has a cat")
+    with user.memory() as opened, monkeypatch.context() as killed:
+        killed.setattr(memory, "clean_up", lambda _: None)
+        memory.forget(opened, memory.matcher("oboe"))
+    with monkeypatch.context() as change:
+        change.setattr(memory, "clean_up", lambda _: pytest.fail("it would wait for the lock"))
+        assert "Has a cat" in memory.found_facts([user.places], "cat")
+    user.run("history")
+    assert user.query("select count(*) from state where key = 'unclean'", user.places.database) == 0
+
+
 def test_no_forget_comes_between_a_change_and_its_news(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
     user.types("I play the oboe, you know")
     held: list[bool] = []
