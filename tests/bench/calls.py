@@ -67,13 +67,12 @@ def run(quick: bool, folder: pathlib.Path) -> tuple[str, list[Row]]:
     llm = [sys.executable, "-m", "llm", "What time is it?"]
     plain = env | {"LLM_LOAD_PLUGINS": "llm-scripted"}
     env |= {"LLM_LOAD_PLUGINS": "llm-scripted,llm-user-memory"}
+    typed = env | {"LLM_MEMORY_AUTO": "1", "LLM_MEMORY_LINE": " llm 'What time is it?'"}
     wall: dict[bool, list[float]] = {True: [], False: []}
 
     def cpu(*, ours: bool) -> float:
         start = time.perf_counter()
-        process = subprocess.Popen(
-            llm, env=env | {"LLM_MEMORY_AUTO": "1"} if ours else plain, stdout=subprocess.DEVNULL
-        )
+        process = subprocess.Popen(llm, env=typed if ours else plain, stdout=subprocess.DEVNULL)
         _, status, used = os.wait4(process.pid, 0)
         wall[ours].append((time.perf_counter() - start) * 1000)
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -83,7 +82,7 @@ def run(quick: bool, folder: pathlib.Path) -> tuple[str, list[Row]]:
     def instructions(*, ours: bool) -> float:
         """Millions of them: what the processor has to do, whatever else the machine does at the time."""
         valgrind = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
-        environ = (env | {"LLM_MEMORY_AUTO": "1"} if ours else plain) | {"PYTHONHASHSEED": "0"}
+        environ = (typed if ours else plain) | {"PYTHONHASHSEED": "0"}
         done = subprocess.run([*valgrind, *llm], env=environ, capture_output=True, text=True, check=True)
         found = re.search(r"I\s+refs:\s+([\d,]+)", done.stderr)
         assert found
@@ -91,7 +90,7 @@ def run(quick: bool, folder: pathlib.Path) -> tuple[str, list[Row]]:
 
     def inside() -> dict[str, float]:
         command = [sys.executable, "-c", INSIDE, "What time is it?"]
-        done = subprocess.run(command, env=env | {"LLM_MEMORY_AUTO": "1"}, capture_output=True, text=True, check=True)
+        done = subprocess.run(command, env=typed, capture_output=True, text=True, check=True)
         found: dict[str, float] = json.loads(done.stderr.splitlines()[-1])
         return found
 
