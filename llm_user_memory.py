@@ -812,9 +812,11 @@ class Document:
     def section(self, wanted: str, *, new: bool = False) -> str:
         """Return the heading for a fact filed under ``wanted``; an unknown one is Notes unless it may be ``new``."""
         titles = [title for _, _, title in self.headings]
-        deeper = [title for _, level, title in self.headings if level > 1]
+        levels = [level for _, level, _ in self.headings]
+        if levels[:1] == [1] and max(levels[1:2], default=1) > 1:
+            titles.pop(0)  # that of the whole document
         sought = normalised(wanted.strip(" #*:[]"))
-        for name in (*(deeper or titles), *DEFAULT_SECTIONS, OTHER_SECTION):
+        for name in (*titles, *DEFAULT_SECTIONS, OTHER_SECTION):
             if name and normalised(name) == sought:
                 return name
         return wanted if new and wanted else OTHER_SECTION
@@ -826,6 +828,8 @@ class Document:
         for at, (above, _, its) in enumerate(self.sayings, 1):
             if its == name and above.strip():
                 end = at
+            elif end and its != name:
+                break  # another section of this name may follow
         if end:
             return self._insert(end, line)
         new = ["", f"## {name}", line]
@@ -841,7 +845,9 @@ class Document:
         others = [item.bullet for item in self.items]
         last = min(reversed(inside or others or ["- "]), key=_indent)
         bullet = re.sub(rf"\ufeff|{_BOX}[ \t]+$", "", last)
-        return re.sub(r"\d+", str(len(inside) + 1), bullet)
+        number = re.search(r"\d+", bullet)
+        counted_on = int(number[0]) + 1 if number and inside else 1
+        return re.sub(r"\d+", str(counted_on), bullet)
 
     def _insert(self, at: int, *new: str) -> Document:
         newline = _newline(self.text)
@@ -2875,8 +2881,8 @@ def files_beside(home: Home) -> list[pathlib.Path]:
 
 
 def _teach_sql(memory: Memory, says: Callable[[str], bool]) -> None:
-    def is_said(text: str) -> bool:
-        return text != FORGOTTEN and says(text)
+    def is_said(text: str | None) -> bool:
+        return text not in {None, "", FORGOTTEN} and says(str(text))
 
     memory.db.register_function(is_said, name="says", replace=True)
 
@@ -3556,13 +3562,15 @@ class Call:
                 tell(f"{failing}: {said}")
             if not isinstance(error, (Problem, OSError)):
                 said = type(error).__name__  # the text may quote what was typed
-            self.failures.append(f"{failing}: {said}")
             if isinstance(error, Problem):  # which status finds by itself
+                self.failures.append(f"{failing}: {said}")
                 return
             at = utc_now().isoformat()
             entry = {"failed": f"{local_date(at, TO_THE_MINUTE)}: {failing}: {said}", "at": at}
-            with contextlib.suppress(Exception):  # the disk may be full
+            try:
                 append_line(self.homes[-1].journal, entry)
+            except Exception:  # noqa: BLE001 - the disk may be full: status will know nothing of this call
+                self.failures.append(f"{failing}: {said}")
 
 
 def _patch(stack: contextlib.ExitStack, owner: Any, name: str, stand_in: Callable[..., Any]) -> None:

@@ -224,3 +224,17 @@ def test_a_heading_whose_own_facts_are_gone_stays_above_its_subsections() -> Non
     before = "## Interests\n- Chess\n\n### Music\n- Jazz\n"
     assert without_empty(before, before.replace("- Chess\n", "")) == "## Interests\n\n### Music\n- Jazz\n"
     assert without_empty("## Interests\n- Chess\n", "## Interests\n") == ""
+
+
+def test_a_new_line_counts_on_from_the_last_number_of_the_first_section_of_that_name() -> None:
+    assert (
+        Document("## Notes\n5. Rows\n   - often\n").add("Notes", "Sails").text
+        == "## Notes\n5. Rows\n   - often\n6. Sails\n"
+    )
+    twice = "## Notes\n- One\n\n## Work\n- Two\n\n## Notes\n- Three\n"
+    assert Document(twice).add("Notes", "New").text == twice.replace("- One\n", "- One\n- New\n")
+
+
+def test_only_a_title_above_deeper_headings_is_no_section() -> None:
+    document = Document("# Me\n\n## Home\n- A\n\n# Work\n- B\n\n## Team\n- C\n")
+    assert [document.section(name) for name in ("Home", "Work", "Team", "Me")] == ["Home", "Work", "Team", "Notes"]
