@@ -8,8 +8,15 @@ if [ -n "${BASH_VERSION-}" ]; then
     # not taken for yours.
     eval 'declare -F llm >/dev/null || {
       function llm {
-        local LLM_MEMORY_LINE=
+        local LLM_MEMORY_LINE= lines entries
         if [[ -o history && ${HISTSIZE-} != 0 ]]; then LLM_MEMORY_LINE=" $(builtin history 1)"; fi
+        # Without cmdhist, each line of a loop is an entry: go back until bash can parse them.
+        if [[ $LLM_MEMORY_LINE ]] && ! shopt -q cmdhist; then
+          for entries in {1..50}; do
+            lines=$(HISTTIMEFORMAT= builtin history "$entries" | command sed "s/^ *[0-9]*[* ] //")
+            if "$BASH" -n 2>/dev/null <<<"$lines"; then LLM_MEMORY_LINE=" $lines"; break; fi
+          done
+        fi
         # With eval, or `jobs` would show these settings; with command, or they would stay behind in POSIX mode.
         LLM_MEMORY_AUTO="${LLM_MEMORY_AUTO:-1}" LLM_MEMORY_LINE="${LLM_MEMORY_LINE:0:30000}" \
           command eval "command llm \"\$@\""

@@ -5,11 +5,13 @@ if status is-interactive; and not functions -q llm
         set -lx LLM_MEMORY_AUTO $LLM_MEMORY_AUTO
         test -n "$LLM_MEMORY_AUTO"; or set LLM_MEMORY_AUTO 1
         # Pass on the line as typed, so that text the shell fills in is not taken for yours. With
-        # a leading space or in private mode it is hidden, and nothing is learned from it.
+        # a leading space, in private mode, or kept out of the history by a hook of fish 4, it is
+        # hidden, and nothing is learned from it.
         set -lx LLM_MEMORY_LINE
         set -l line (status current-commandline 2>/dev/null)
         and set LLM_MEMORY_LINE " "(string sub -l 30000 -- "$line")
         if set -q fish_private_mode; or string match -q " *" -- "$line"
+            or begin; functions -q fish_should_add_to_history; and not fish_should_add_to_history "$line"; end
             set LLM_MEMORY_LINE " "
         end
         # fish never puts a function into the background. What was typed as

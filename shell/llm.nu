@@ -2,8 +2,9 @@
 # An alias, not a command: it leaves the arguments to nushell's own rules for programs.
 # An alias llm of your own goes into a file of this folder that sorts behind this one.
 # The hook keeps the line as typed, so that text that is filled in is not taken for yours. A leading space hides it.
+# In a list, which no program inherits.
 $env.config.hooks.pre_execution = ($env.config.hooks.pre_execution? | default [] | append {||
   let line = (commandline)
-  $env.LLM_MEMORY_TYPED = (if ($line | str starts-with " ") { "" } else { $line | str substring ..30000 })
+  $env.LLM_MEMORY_TYPED = [(if ($line | str starts-with " ") { "" } else { $line | str substring ..30000 })]
 })
-alias llm = ^env $"LLM_MEMORY_AUTO=(if ($env.LLM_MEMORY_AUTO? | is-empty) { 1 } else { $env.LLM_MEMORY_AUTO })" $"LLM_MEMORY_LINE= ($env.LLM_MEMORY_TYPED? | default '')" llm
+alias llm = ^env $"LLM_MEMORY_AUTO=(if ($env.LLM_MEMORY_AUTO? | is-empty) { 1 } else { $env.LLM_MEMORY_AUTO })" $"LLM_MEMORY_LINE= ($env.LLM_MEMORY_TYPED?.0? | default '')" llm

@@ -3,8 +3,11 @@
 if [[ -o interactive ]] && ! typeset -f llm >/dev/null; then
   function llm {
     # Pass on the line as typed, so that text the shell fills in is not taken for yours.
-    local LLM_MEMORY_LINE=${history[$HISTCMD]-}
-    if [[ -o histignorespace && $LLM_MEMORY_LINE == ' '* ]]; then LLM_MEMORY_LINE=; fi
+    local event=$HISTCMD
+    local LLM_MEMORY_LINE=${history[$event]-}
+    # A line that a leading space or a hook keeps out of the history gives way to the next one.
+    if [[ $LLM_MEMORY_LINE == ' '* || -n ${functions[zshaddhistory]-}${zshaddhistory_functions-} ]] &&
+      (print -s -- :; [[ ${history[$event]-} == : ]]); then LLM_MEMORY_LINE=; fi
     LLM_MEMORY_AUTO="${LLM_MEMORY_AUTO:-1}" LLM_MEMORY_LINE=" ${LLM_MEMORY_LINE:0:30000}" command llm "$@"
   }
 fi

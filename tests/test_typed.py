@@ -48,6 +48,7 @@ TYPED_POSIX = [
     *("(llm 'I live in Leeds')", "{ llm one; llm two; } >/dev/null", "if true\rthen llm 'I live in Leeds'\rfi"),
     *('for drink in tea coffee; do llm "$drink"; done', "other() { llm 'I live in Leeds'; }; other"),
     *("llm 'the same words'", "!!", "llm !$", "!ll", "fc -s"),
+    *("llm $'\\x54ea f\\303\\274r \\u6f22'", "llm $'C:\\\\x54 \\U1f600'"),
 ]
 NOT_TYPED_POSIX = [
     *('llm "Sum up: `cat page`"', 'llm "$(<page)"', 'llm "$((6 * 7)) apples"'),
@@ -64,6 +65,11 @@ NOT_TYPED_FISH = [
     *('while read -l line; llm "$line"; end <page', "read -l line <page; llm $line", "set x (cat page); llm $x"),
     "other",
 ]
+HIDDEN = {
+    "zsh": "zshaddhistory() { [[ $1 != *Leeds* ]] }\n",
+    "zsh, of others": "other_hook() { [[ $1 != *Leeds* ]] }; zshaddhistory_functions=(other_hook)\n",
+    "fish": "function fish_should_add_to_history; not string match -q '*Leeds*' -- $argv; end\n",
+}
 START_UP = {
     "bash": "ask() { llm \"$@\"; }; alias q=llm; page='I am a page'; HISTCONTROL=ignoreboth; HISTTIMEFORMAT='%F %T '\n",
     "zsh": "ask() { llm \"$@\"; }; alias q=llm; page='I am a page'; setopt histignorespace histignoredups\n",
@@ -134,6 +140,39 @@ def test_the_line_a_shell_passes_on_depends_on_its_history_settings(
     assert record.line.endswith(kept)
     assert bool(record.line) == bool(kept)
     assert kept.strip() or not record.line.strip()
+
+
+@pytest.mark.parametrize("kind", HIDDEN)
+def test_a_line_that_a_hook_keeps_out_of_the_history_is_hidden_and_no_other(
+    kind: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = furnished(tmp_path / "place", kind.partition(",")[0], monkeypatch, HIDDEN[kind])
+    with session(place) as opened:
+        for line in ("llm one", f"llm '{SAID}'", f"llm '{SAID}'", "llm two", f"llm -T UserMemory '{SAID}'"):
+            opened.run(line)
+    assert [record.line.strip() for record in place.records()] == ["llm one", "", "", "llm two", ""]
+    assert all(record.line for record in place.records())
+
+
+def test_a_command_of_several_lines_is_handed_over_whole_in_a_bash_that_keeps_each_line_by_itself(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = furnished(tmp_path / "place", "bash", monkeypatch, "shopt -u cmdhist\n")
+    lines = [
+        "for drink in tea coffee\rdo\rllm \"$drink\"\rdone",
+        "{\rllm one\rllm two\r} >/dev/null",
+        "llm 'first\rsecond'",
+        "llm alone",
+    ]
+    with session(place) as opened:
+        for line in lines:
+            for each in line.split("\r"):
+                opened.type(f"{each}\r")
+            opened.until(lambda: len(opened.codes()) > opened.prompts, "the next prompt")
+            opened.finish()
+    typed = [is_written_in(record.arguments[-1], record.line) for record in place.records()]
+    assert typed == [True] * 6
+    assert "one" not in place.records()[-1].line
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])  # fish takes minutes to show such a line
