@@ -1982,11 +1982,16 @@ def take_in(memory: Memory) -> dict[str, Any]:
 
 
 def _find_typed(note: Mapping[str, Any], prompt: str) -> int | None:
-    """Return where the typed words begin in a logged prompt, counted from its end: fragments go before it."""
+    """Return where the typed words begin in a logged prompt."""
     length = int(note.get("length") or 0)
-    start = len(prompt) - int(note.get("behind") or 0) - length
-    found = prompt[max(start, 0) :][:length]
-    return start if digest(found) == note.get("sha256") else None
+    end = len(prompt) - length
+    noted = end - int(note.get("behind") or 0)  # from the end: fragments go before the prompt
+    # 1.0 noted no place, and llm may have cut one out: a search for a fraction of a second.
+    first = 0 if len(prompt) * length < 10**8 else end
+    for start in [noted, *range(end, first - 1, -1)]:
+        if digest(prompt[start : start + length]) == note.get("sha256"):
+            return start
+    return None
 
 
 def waiting_messages(memory: Memory) -> int:

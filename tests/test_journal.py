@@ -213,9 +213,9 @@ def test_a_message_that_is_taken_in_just_while_they_are_counted_is_counted_once(
     [
         (SAID, True),
         (f"All about fish.\n{SAID}", True),
-        (f"Sum up: {SAID} (in a template)", True),  # not its end, in a prompt of ordinary size
+        (f"Sum up: {SAID} (in a template)", True),
         (f"{'x' * 30_000}{SAID}", True),
-        (f"{'x' * 15_000}{SAID}{'y' * 15_000}", False),
+        (f"{'x' * 15_000}{SAID}{'y' * 15_000}", True),
         ("All about fish.", False),
         ("", False),
     ],
@@ -224,6 +224,16 @@ def test_typed_words_are_found_by_length_and_digest_or_their_turn_is_gone(user: 
     user.places.create()
     memory.append_line(user.places.journal, note(SAID, log(user, prompt)))
     assert take_in(user) == [("pending", SAID) if found else ("gone", None)]
+
+
+@posix_only
+def test_words_typed_between_a_long_page_and_a_template_are_found(idle: User) -> None:
+    (idle.user_dir / "templates").mkdir()
+    (idle.user_dir / "templates" / "wraps.yaml").write_text(f"prompt: 'Of $input: {'y' * 30_000}'\n")
+    typed = f"{SAID}, {'z' * 4_000}"
+    idle.llm("-t", "wraps", typed, input=f"{SPY} " * 20_000)
+    idle.llm("-t", "wraps", SAID, input=f"{SAID} {SPY}")
+    assert take_in(idle) == [("pending", typed), ("pending", SAID)]
 
 
 def test_words_typed_beside_a_fragment_are_learned_unless_llm_has_cut_them_out_with_it(idle: User) -> None:

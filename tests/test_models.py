@@ -81,6 +81,25 @@ def test_messages_a_model_cannot_learn_from_are_set_aside_and_learned_with_anoth
     assert here.problems() == ""
 
 
+def test_a_model_without_conversations_is_never_asked_to_learn_and_status_says_so(
+    here: User, idle: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    idle.llm("-m", "scripted-single", SAID)
+    assert not idle.places.journal.exists()
+    shown = idle.run("status")[0]
+    assert re.search("Not learned with +scripted-single: without conversations", shown)
+    assert "Problem" not in shown
+    monkeypatch.setenv("LLM_MODEL", "scripted-single")
+    said = "scripted-single has no conversations, so it is not asked to learn"
+    assert said in idle.problems()
+    with pytest.raises(memory.ModelFailed, match=said):
+        memory.ask_model("scripted-single", "NO_UPDATE")
+    idle.llm("-m", "scripted-single", SAID, LLM_MEMORY_MODEL="scripted")
+    assert idle.learns(memory.ask_model)
+    assert [call["model"] for call in idle.calls(update=True)] == ["scripted"]
+    assert idle.facts == [SAID]
+
+
 def test_a_model_that_fails_is_asked_again_later_and_does_not_hold_up_other_models(here: User) -> None:
     here.types(SAID, model="scripted-dead")
     here.types(ALSO)

@@ -6,13 +6,15 @@ import inspect
 import json
 import re
 import subprocess
-from typing import TYPE_CHECKING
+from typing import Any
 
+import llm.cli
 import llm.logs
+import pytest
+from click.testing import CliRunner
 from conftest import BIN, PATIENCE, User
 
-if TYPE_CHECKING:
-    import pytest
+import llm_user_memory as memory
 
 
 def test_this_version_of_llm_has_all_that_is_wrapped(user: User) -> None:
@@ -21,6 +23,39 @@ def test_this_version_of_llm_has_all_that_is_wrapped(user: User) -> None:
     for kind in (llm.Conversation, llm.AsyncConversation):
         for function in (kind.prompt, kind.chain):
             assert {"prompt", "fragments", "system_fragments"} <= set(inspect.signature(function).parameters)
+
+
+@pytest.fixture
+def known_calls(user: User, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The functions of llm that two calls of it use, of those that we wrap."""
+    called = []
+    for owner, name, _ in memory._STAND_INS:
+        function = getattr(getattr(llm, owner), name, None)
+
+        def noted(*args: object, function: Any = function, name: str = f"{owner}.{name}", **options: object) -> object:
+            called.append(name)
+            return function(*args, **options)
+
+        monkeypatch.setattr(getattr(llm, owner), name, noted, raising=False)
+    (user.user_dir / "templates").mkdir()
+    (user.user_dir / "templates" / "brief.yaml").write_text("prompt: 'Be brief: $input'\n")
+    for args in (["-t", "brief", "hello"], ["chat", "-t", "brief"]):
+        done = CliRunner(env=user.env).invoke(llm.cli.cli, args, input="hello\nquit\n")
+        assert done.exit_code == 0, done.output
+    return called
+
+
+OURS_WITHOUT = {
+    "cli.resolve_fragments": "then a file called memory:auto must not be read in the profile's place: see on_fragments",
+    "logs._conversation_name": "then a conversation must not be named after our frame: see on_name",
+    "Template.evaluate": "then a template's words must not count as typed: see on_template",
+}
+"""What is undocumented in llm, and what to see to when it goes: find what took its place, and wrap that."""
+
+
+def test_what_is_wrapped_of_llm_and_not_documented_is_still_called_as_we_expect(known_calls: list[str]) -> None:
+    for name, advice in OURS_WITHOUT.items():
+        assert name in known_calls, f"llm no longer calls llm.{name}; {advice}"
 
 
 def test_what_llm_has_no_more_is_told_by_status(user: User, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,6 +95,34 @@ def test_a_profile_can_be_named_by_hand_and_learns_then(both: User) -> None:
     assert facts_of(both, "default") == [HOME]
 
 
+def test_a_conversation_that_carries_another_profile_says_so_at_a_terminal(both: User) -> None:
+    off: dict[str, Any] = {"LLM_MEMORY_UPDATES": "false", "NO_COLOR": "1"}
+
+    def told(*args: str, **env: Any) -> str:
+        terminal = both.terminal("llm", *args, **off, **env)
+        assert terminal.wait() == 0
+        return terminal.shown.partition("memory: ")[2]
+
+    for begun, goes_on, named_there, own in (
+        ({}, AT_WORK, "default", "work"),
+        (AT_WORK, {}, "work", "default"),
+        (BOTH, AT_WORK, "default", "work"),
+        (BOTH, {}, "work", "default"),
+        (AT_WORK, BOTH, "", ""),
+        ({}, {}, "", ""),
+    ):
+        assert told("first", **begun) == ""
+        expected = ""
+        if named_there:
+            began = f"this conversation began with the profile {named_there}"
+            expected = f"{began}, and goes on sending it; a new one sends {own}\n"
+        assert told("-c", "second", **goes_on) == expected
+    told("first")
+    both.run("edit", EDITOR="sed -i s/Leeds/York/")
+    assert "default" in told("-c", "third", **AT_WORK), "it has changed since"
+    assert both.llm("-c", "fourth", **off, **AT_WORK).stderr == ""
+
+
 def test_the_notice_names_a_profile_that_only_this_call_used(both: User) -> None:
     both.llm("I play the oboe", **AT_WORK)
     eventually(named(both, "work").news.exists, "the news")

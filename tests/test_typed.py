@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from llm_user_memory_shell import OWN
 from shells import Place, session
 
+import llm_user_memory as memory
 from llm_user_memory import is_written_in
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = posix_only
 SAID = "I live in Leeds"
+ALSO = "I work as a nurse"
 SPY = "I am a spy"
 
 # Lines to type in a real shell. `ask` is a function that passes its words to llm, `q` an alias for llm.
@@ -172,7 +174,7 @@ def test_a_command_of_several_lines_is_handed_over_whole_in_a_bash_that_keeps_ea
             opened.finish()
     typed = [is_written_in(record.arguments[-1], record.line) for record in place.records()]
     assert typed == [True] * 6
-    assert "one" not in place.records()[-1].line
+    assert "first" not in place.records()[-1].line
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])  # fish takes minutes to show such a line
@@ -265,6 +267,72 @@ def test_with_memory_off_for_a_call_nothing_is_learned_from_it(idle: User, words
     idle.llm(*words, SAID, auto="0")
     idle.llm(*words, SAID, LLM_MEMORY_LINE=" ")
     assert not any(learned(idle))
+
+
+def take_in(user: User) -> list[str]:
+    """The words that a learner finds."""
+    with user.memory() as opened:
+        memory.take_in(opened)
+        turns = memory.rows(opened.db, "select id, start, length, state from turns order by id")
+    found = memory.logged(user.places, [turn["id"] for turn in turns])
+    assert {turn["state"] for turn in turns} <= {"pending"}
+    return [found[turn["id"]].text[turn["start"] :][: turn["length"]] for turn in turns]
+
+
+TEMPLATES = {
+    "wraps": "prompt: 'Sum up $input in a line'\n",
+    "begins": "prompt: Sum this up\n",
+    "only": "system: Be brief\n",
+    "hides": "prompt: Hello\nsystem: 'The user says $input'\n",
+}
+
+
+@pytest.mark.parametrize("templates", ["wraps", "begins", "only", "hides", "begins wraps", "only wraps", "wraps begins"])
+def test_of_a_prompt_in_a_template_what_was_typed_is_learned_from(idle: User, templates: str) -> None:
+    folder = idle.user_dir / "templates"
+    folder.mkdir()
+    for name, text in TEMPLATES.items():
+        (folder / f"{name}.yaml").write_text(text)
+    options = [word for name in templates.split() for word in ("-t", name)]
+    asked = not {"begins"} >= set(templates.split())  # llm asks for a prompt if the template has none, or a place for it
+    typed = f"{SAID}\n"
+    bare = idle.terminal("llm", *options)
+    if asked:
+        bare.type(typed)
+        bare.end()
+    assert bare.wait() == 0
+    idle.llm(*options, ALSO)
+    expected = [typed, ALSO] if asked else [ALSO]
+    if len(options) == 2:
+        chat = idle.terminal("llm", "chat", *options)
+        for text in (SAID, "!multi\nfirst\nsecond\n!end", ALSO):
+            chat.expect("> ")
+            chat.type(f"{text}\n")
+            chat.expect("You said")
+        chat.type("quit\n")
+        assert chat.wait() == 0
+        expected += [SAID, "first\nsecond", ALSO]
+    assert take_in(idle) == ([] if templates == "hides" else expected)
+
+
+def test_a_template_with_no_words_of_the_users_is_not_typed_whoever_else_fills_one_in(idle: User) -> None:
+    folder = idle.user_dir / "templates"
+    folder.mkdir()
+    (folder / "begins.yaml").write_text(f"prompt: {SPY}\n")
+    (folder / "wraps.yaml").write_text("prompt: 'Of $input'\n")
+    assert idle.terminal("llm", "-t", "begins").wait() == 0
+    assert idle.terminal("llm", "-t", "begins", "-t", "only").wait() == 1
+    idle.llm("-t", "wraps", input=SPY)
+    fills = f"import llm\ndef look():\n    return llm.Template(name='x', prompt='$input').evaluate('{SPY}')\n"
+    chat = idle.terminal("llm", "chat", "--functions", fills)
+    for text in (SAID, ALSO):
+        chat.expect("> ")
+        chat.type(f"{text}\n")
+        chat.expect("You said")
+    chat.type("quit\n")
+    assert chat.wait() == 0
+    assert SPY not in take_in(idle)
+    assert take_in(idle)[0] == SAID
 
 
 def test_words_typed_into_llm_itself_count_whatever_the_line_says(idle: User) -> None:

@@ -254,6 +254,12 @@ class Cook(Scripted):
         return self.better if "Vegetarian" in sent and "Has no oven" in sent else self.generic
 
 
+class Single(Scripted):
+    """Answers one prompt, as models that transcribe or draw do."""
+
+    supports_conversation = False
+
+
 @llm.hookimpl
 def register_template_loaders(register: Any) -> None:
     names = ["brief"]  # each can be loaded once
@@ -275,3 +281,4 @@ def register_models(register: Any) -> None:
     register(Scripted("scripted-dead", update=llm.ModelError("the service is down")))
     register(Scripted("scripted-garbage", update="Sure! Here is the updated profile: You are great."))
     register(Stuck("scripted-executor"))
+    register(Single("scripted-single"))
