@@ -3597,13 +3597,14 @@ class Call:
             "id": response.id,
             "at": typed.at,
             "length": len(typed.text),
-            "behind": len(self.words.rpartition(typed.text)[2]),
             "sha256": digest(typed.text),
             "model": self.settings.model,
             "review": self.settings.review_all,
             "interval": self.settings.interval,
             "budget": self.settings.budget,
         }
+        if behind := self.words.rpartition(typed.text)[2]:  # words of a template
+            note["behind"] = len(behind)
         append_line(home.journal, note)
         self.typed = None
         if self.worker and self.worker.poll() is None:  # which also reaps it
