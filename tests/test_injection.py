@@ -332,11 +332,22 @@ def test_programs_that_llm_starts_do_not_inherit_the_switch(known: User) -> None
     show = f"import os\ndef look():\n    open({str(seen)!r}, 'w').write(os.popen('env').read())\n"
     known.env["LLM_MEMORY_LINE"] = "llm x"
     known.llm("--functions", show, "x")
+    plugin = known.folder / "plugin"
+    (plugin / "other-1.dist-info").mkdir(parents=True)
+    (plugin / "other-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1\n")
+    (plugin / "other-1.dist-info" / "entry_points.txt").write_text("[llm]\nother = other\n")
+    hook = "import llm\n@llm.hookimpl\ndef register_commands(cli):\n    look()\n"
+    (plugin / "other.py").write_text(show.replace("environment", "environment.plugin") + hook)
+    (plugin / "first").mkdir()  # llm loads what stands last in the path last, and calls it first
+    (plugin / "first" / "sitecustomize.py").write_text(f"import sys\nsys.path.append({str(plugin)!r})\n")
+    known.llm("x", PYTHONPATH=str(plugin / "first"))
     editor = known.folder / "editor"
     editor.write_text(f"#!/bin/sh\nenv > '{seen}.editor'\n")
     editor.chmod(0o755)
     known.llm("memory", "edit", EDITOR=f"'{editor}'", VISUAL="")
-    for environment in (seen.read_text(), (known.folder / "environment.editor").read_text()):
+    found = [path.read_text() for path in known.folder.glob("environment*")]
+    assert len(found) == 3
+    for environment in found:
         assert "LLM_USER_PATH=" in environment
         assert "LLM_MEMORY_AUTO" not in environment
         assert "LLM_MEMORY_LINE" not in environment

@@ -208,6 +208,19 @@ def test_a_call_from_a_real_shell_carries_the_profile_and_notes_whether_its_word
     assert ["Plays chess" in call["system"] for call in idle.calls()] == [True, True, False][: len(idle.calls())]
 
 
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "nushell"])
+def test_no_other_program_inherits_the_line(
+    shell: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = furnished(tmp_path / "place", shell, monkeypatch)
+    env = "^env out> out" if shell == "nushell" else "env >out"
+    with session(place) as opened:
+        assert opened.run("llm one").records[0].line.endswith("llm one")
+        assert "llm one" not in (opened.run(f"{env}; sh -c 'llm two'").out or "llm one")
+    assert "LLM_MEMORY" not in (place.work / "out").read_text()
+    assert (place.records()[-1].auto, place.records()[-1].line) == ("unset", "")
+
+
 OWN_FUNCTION = {"bash": "llm() {{ {}; }}", "zsh": "llm() {{ {}; }}", "fish": "function llm; {}; end"}
 
 
