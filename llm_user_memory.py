@@ -1931,13 +1931,13 @@ def _sound_entry(line: str) -> dict[str, Any] | None:
     try:
         entry: dict[str, Any] = json.loads(line)
         length = int(entry.get("length") or 0)
-        behind = int(entry.get("behind") or 0)
+        int(entry.get("behind") or 0)
         interval = float(entry.get("interval") or 5)
         budget = int(entry.get("budget") or 1)
         id = str(entry.get("id"))
     except (ValueError, TypeError, AttributeError, OverflowError):
         return None
-    is_sound = length in range(10**9) and behind in range(10**9) and interval > 0 and interval < 10**5 and budget > 0 and id.isascii()
+    is_sound = length in range(10**9) and interval > 0 and interval < 10**5 and budget > 0 and id.isascii()
     return entry if is_sound else None
 
 
@@ -1987,8 +1987,8 @@ def _find_typed(note: Mapping[str, Any], prompt: str) -> int | None:
     end = len(prompt) - length
     noted = end - int(note.get("behind") or 0)  # from the end: fragments go before the prompt
     # 1.0 noted no place, and llm may have cut one out: a search for a fraction of a second.
-    first = 0 if len(prompt) * length < 10**8 else end
-    for start in [noted, *range(end, first - 1, -1)]:
+    searched = range(end, -1, -1) if len(prompt) * length < 10**8 else ()
+    for start in itertools.chain([noted], searched):
         if digest(prompt[start : start + length]) == note.get("sha256"):
             return start
     return None
@@ -2170,7 +2170,8 @@ def ask_model(model: str, request: str) -> Reply:
         try:
             found = llm.get_model(model)
             if not has_conversations(found):
-                raise llm.ModelError(NO_CONVERSATIONS)
+                done.append(llm.ModelError(NO_CONVERSATIONS))
+                return
             response = found.prompt(request, stream=False, **get_model_options(found.model_id))
             text = response.text()
             usage = response.usage()  # four characters are a token, if it counts none
@@ -3433,7 +3434,7 @@ class Call:
         self.bare_words = ""  # without what templates put around it
         self.wrapped: list[tuple[str, str]] = []  # what each template was given, and what it made of it
         self.in_system = False  # we sent the profile as a system prompt
-        self.failures: list[str] = []  # and what else is to be told after the prompt
+        self.failures: list[str] = []  # and other news, to tell after the prompt
         self.worker: Any = None  # the process that we started
 
     def run(self, invoke: Callable[..., Any]) -> Any:
@@ -3493,15 +3494,10 @@ class Call:
         settings = self.settings
         if not settings.updates or settings.auto_off or settings.line.isspace():
             return False
-        return self.is_logged and not paused_since(home)
-
-    @property
-    def is_logged(self) -> bool:
-        """The turn goes into llm's own log, as its user wants."""
         params = self.ctx.params
-        if params.get("no_log") or params.get("database"):
+        if params.get("no_log") or params.get("database") or paused_since(home):
             return False
-        return params.get("log") is True or not Home.in_use()[-1].logs_off.exists()
+        return params.get("log") is True or not home.logs_off.exists()
 
     def _typed_words(self) -> str:
         """Return what a person typed of the message, into llm or in the line that our shell function hands over."""
@@ -3550,11 +3546,12 @@ class Call:
 
     def _tell_whose(self, carried: str) -> None:
         """Tell of the lines of other profiles that a conversation carries."""
-        named = re.findall(rf"(?:{_PROFILES}(.*))?{_OPENING}", carried)
-        sent = {name for names in named for name in profile_names(names)}
-        others = sorted(sent.difference(home.name for home in self.homes))
+        others: set[str] = set()
+        for names in re.findall(rf"(?:{_PROFILES}(.*))?{_OPENING}", carried):
+            others.update(profile_names(names))
+        others.difference_update(home.name for home in self.homes)
         if others:
-            began = f"this conversation began with the profile {' and '.join(others)}"
+            began = f"this conversation began with the profile {' and '.join(sorted(others))}"
             self.failures.append(f"{began}, and goes on sending it; a new one sends {self.homes[-1].name}")
 
     def _refuses_system(self) -> bool:
@@ -3587,7 +3584,7 @@ class Call:
         typed = self.typed
         if not typed or typed.thread_id != response.conversation.id:  # a tool's
             return
-        if not (self.settings.model or has_conversations(response.model)):
+        if not self.settings.model and not has_conversations(response.model):  # which would be asked
             return
         home = self.homes[-1]
         if not home.directory.exists():

@@ -161,7 +161,7 @@ def test_a_command_of_several_lines_is_handed_over_whole_in_a_bash_that_keeps_ea
 ) -> None:
     place = furnished(tmp_path / "place", "bash", monkeypatch, "shopt -u cmdhist\n")
     lines = [
-        "for drink in tea coffee\rdo\rllm \"$drink\"\rdone",
+        'for drink in tea coffee\rdo\rllm "$drink"\rdone',
         "{\rllm one\rllm two\r} >/dev/null",
         "llm 'first\rsecond'",
         "llm alone",
@@ -300,14 +300,18 @@ TEMPLATES = {
 }
 
 
-@pytest.mark.parametrize("templates", ["wraps", "begins", "only", "hides", "begins wraps", "only wraps", "wraps begins"])
+@pytest.mark.parametrize(
+    "templates", ["wraps", "begins", "only", "hides", "begins wraps", "only wraps", "wraps begins"]
+)
 def test_of_a_prompt_in_a_template_what_was_typed_is_learned_from(idle: User, templates: str) -> None:
     folder = idle.user_dir / "templates"
     folder.mkdir()
     for name, text in TEMPLATES.items():
         (folder / f"{name}.yaml").write_text(text)
     options = [word for name in templates.split() for word in ("-t", name)]
-    asked = not {"begins"} >= set(templates.split())  # llm asks for a prompt if the template has none, or a place for it
+    asked = not {"begins"} >= set(
+        templates.split()
+    )  # llm asks for a prompt if the template has none, or a place for it
     typed = f"{SAID}\n"
     bare = idle.terminal("llm", *options)
     if asked:
