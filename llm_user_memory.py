@@ -1931,7 +1931,6 @@ def _sound_entry(line: str) -> dict[str, Any] | None:
     try:
         entry: dict[str, Any] = json.loads(line)
         length = int(entry.get("length") or 0)
-        int(entry.get("behind") or 0)
         interval = float(entry.get("interval") or 5)
         budget = int(entry.get("budget") or 1)
         id = str(entry.get("id"))
@@ -1985,10 +1984,11 @@ def _find_typed(note: Mapping[str, Any], prompt: str) -> int | None:
     """Return where the typed words begin in a logged prompt."""
     length = int(note.get("length") or 0)
     end = len(prompt) - length
-    noted = end - int(note.get("behind") or 0)  # from the end: fragments go before the prompt
-    # 1.0 noted no place, and llm may have cut one out: a search for a fraction of a second.
-    searched = range(end, -1, -1) if len(prompt) * length < 10**8 else ()
-    for start in itertools.chain([noted], searched):
+    behind = note.get("behind", 0)  # counted from the end, because llm logs no fragments
+    places = [end - behind] if isinstance(behind, int) else []
+    if len(prompt) * length < 10**8:  # 1.0 noted no place; this takes a fraction of a second
+        places += range(end, -1, -1)
+    for start in places:
         if digest(prompt[start : start + length]) == note.get("sha256"):
             return start
     return None
@@ -3366,12 +3366,12 @@ def is_written_in(words: str, line: str) -> bool:
 
 
 def _unquoted(text: str) -> str:
-    return re.sub(r"""[\s\x00-\x1f\x7f"'`\\]""", "", text)
+    return "".join(char for char in text if char > " " and char not in "\"'`\\\x7f")
 
 
-# As in $'…' of bash and zsh, in fish, and in "…" of nushell.
+# As in $'…' of bash and zsh, in fish, and in "…" of nushell and PowerShell.
 _ESCAPE = (
-    rb"\\(?:[xX](?P<byte>[0-9a-fA-F]{1,2})|(?P<octal>[0-7]{1,3})"
+    rb"[\\`](?:[xX](?P<byte>[0-9a-fA-F]{1,2})|(?P<octal>[0-7]{1,3})"
     rb"|u(?P<short>[0-9a-fA-F]{1,4})|u\{(?P<braced>[0-9a-fA-F]{1,6})\}|U(?P<long>[0-9a-fA-F]{1,8})"
     rb"|[abeEfnrtv]|c.|(?P<other>.))"
 )
@@ -3455,10 +3455,7 @@ class Call:
 
     def on_fragments(self, resolve: Callable[..., Any], db: Any, fragments: Iterable[str], **options: Any) -> Any:
         """Keep llm from reading a file called ``memory:auto``: no file's name holds a NUL."""
-        names = list(fragments)
-        for at, name in enumerate(names):
-            if name.startswith("memory:") and os.path.exists(name):
-                names[at] = f"{name}\0"
+        names = [f"{name}\0" if name.startswith("memory:") and os.path.exists(name) else name for name in fragments]
         return resolve(db, names, **options)
 
     def on_template(self, evaluate: Callable[..., Any], template: Any, *given: Any, **options: Any) -> Any:
@@ -3526,7 +3523,8 @@ class Call:
         if talk.responses and not history:
             history = talk.responses[-1].prompt.messages
         carried, role = profile_carried(history)
-        self._tell_whose(carried)
+        if carried:
+            self._tell_whose(carried)
         refuses = self._refuses_system()
         if role == "user" or (carried and refuses):
             return [], False
@@ -3545,14 +3543,13 @@ class Call:
         return fragments_of(self.homes), in_prompt
 
     def _tell_whose(self, carried: str) -> None:
-        """Tell of the lines of other profiles that a conversation carries."""
-        others: set[str] = set()
-        for names in re.findall(rf"(?:{_PROFILES}(.*))?{_OPENING}", carried):
-            others.update(profile_names(names))
-        others.difference_update(home.name for home in self.homes)
+        """Tell that a conversation carries a profile that is not in use."""
+        found = re.search(f"{_PROFILES}(.*){_OPENING}", carried)
+        used = [home.name for home in self.homes]
+        others = [name for name in profile_names(found[1] if found else "") if name not in used]
         if others:
-            began = f"this conversation began with the profile {' and '.join(sorted(others))}"
-            self.failures.append(f"{began}, and goes on sending it; a new one sends {self.homes[-1].name}")
+            began = f"this conversation began with the profile {' and '.join(others)}"
+            self.failures.append(f"{began}, and goes on sending it; a new one sends {used[-1]}")
 
     def _refuses_system(self) -> bool:
         model = self.conversation.model
