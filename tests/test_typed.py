@@ -224,6 +224,21 @@ def test_no_other_program_inherits_the_line(
 OWN_FUNCTION = {"bash": "llm() {{ {}; }}", "zsh": "llm() {{ {}; }}", "fish": "function llm; {}; end"}
 
 
+ESCAPED = [
+    ("Tea für 漢😀", "llm $'\\x54ea f\\303\\274r \\u6f22\\U0001f600'"),
+    ("Tea 😀", 'llm "\\u{54}ea \\u{1f600}"'),  # nushell
+    ("first\nsecond 😀", 'llm "first`nsecond `u{1f600}"'),  # PowerShell
+    ("\\x54", "llm $'\\\\x54'"),
+    ("\ufffd", "llm $'\\Uffffffff'"),
+]
+
+
+@pytest.mark.parametrize(("words", "line"), ESCAPED)
+def test_an_escape_is_the_character_that_the_shell_makes_of_it(words: str, line: str) -> None:
+    assert is_written_in(words, line)
+    assert not is_written_in(words, "llm $'\\x55'")
+
+
 @pytest.mark.parametrize("shell", OWN_FUNCTION)
 def test_a_function_of_ones_own_carries_the_profile_with_the_line_that_it_is_given(
     shell: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
