@@ -334,7 +334,11 @@ def _checked(shell: Shell) -> str:
         said = _output(program, *shell.kind.ask, env=os.environ | {"XDG_DATA_HOME": data})
     found = re.search(r'"shell": \{.*?"active": (true|false)', said, re.DOTALL)  # among what start-up files print
     if found and found[1] == "true":
-        return f"Checked: memory is on in a new {shell.name}. To remove the lines: llm memory uninstall-shell"
+        learns = "learns from what you type"
+        if '"only_chats": true' in said:
+            learns = "learns only from chats, because this shell keeps no history of lines"
+        does = f"it sends your profile with every prompt and {learns}"
+        return f"Checked: memory is on in a new {shell.name}: {does}. To remove the lines: llm memory uninstall-shell"
     return f"But in a new {shell.name}, memory {'is off' if found else 'could not be checked'}. {_own(shell)}"
 
 

@@ -1,7 +1,7 @@
 """Draw the README's picture, a real session in a real bash: uv run --group docs python tests/picture.py
 
 The prompts go to the demo's scripted model. Everything else is real; only the words that the second
-answer owes to the first prompt are highlighted, and the comment is dimmed.
+answer owes to the first prompt and a wrong line of the profile are highlighted, and comments are dimmed.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ PICTURE = ROOT / ".github" / "demo.svg"
 COLUMNS = 88
 PROMPT = "\x1b[0;1;32m$\x1b[0;1m "
 RC = rf"""
-stty columns {COLUMNS} rows 40
+stty columns {COLUMNS} rows 60
 bind 'set enable-bracketed-paste off'
 source '{ROOT}/shell/llm.bash'
 PS1='\n\[\e[0;1;32m\]$\[\e[0;1m\] ' PS0='\e[0m'
 """
 OWED = "night shift|vegetarian|no oven"
+SISTER = "My sister can't eat nuts. Which cake?"
+WRONG = "- Can't eat nuts"
 
 # Fonts are named, not fetched: GitHub loads nothing for a picture.
 FRAME = """\
@@ -94,10 +96,16 @@ def record(demo: Demo, home: pathlib.Path) -> str:
     demo.wait_for_worker()
     bash.type(f'command llm "{SECOND}"  # seconds later, without memory')
     bash.type(f'llm "{SECOND}"  # with it')
+    bash.type(f'llm "{SISTER}"')
+    bash.wait()
+    demo.wait_for_worker()
+    bash.type("llm memory show")
+    bash.type("llm memory why nuts  # but that is the sister")
     bash.type("llm memory undo")
     shown = bash.wait()
     os.close(bash.fd)
-    if missing := [word for word in (*OWED.split("|"), "memory: ") if word not in shown.partition(SECOND)[2]]:
+    told = (*OWED.split("|"), "memory: ", WRONG, "you typed: ", "Removed: Can't eat nuts")
+    if missing := [word for word in told if word not in shown.partition(SECOND)[2]]:
         raise SystemExit(f"The session does not show {missing}:\n{shown}")
     return shown
 
@@ -106,6 +114,7 @@ def draw(shown: str) -> str:
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     text = Text.from_ansi(shown.strip())
     text.highlight_regex(rf"({OWED})(?=(?s:.*)\nmemory: )", "yellow")
+    text.highlight_regex(WRONG, "yellow")
     text.highlight_regex("  # .*", "not bold dim")
     console.print(text, soft_wrap=True)
     svg: str = console.export_svg(title="llm", theme=THEME, code_format=FRAME, unique_id="demo")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from conftest import eventually, posix_only
 
+import llm_user_memory as memory
 from llm_user_memory import Edit
 
 if TYPE_CHECKING:
@@ -119,7 +121,7 @@ def test_load_takes_a_file_byte_for_byte_show_gives_it_back_and_clearing_it_is_u
     user.run(*undo[1].split())
     assert user.places.profile.read_bytes() == PROFILE.encode()
     user.run("load", "-", "--yes", stdin="- From a pipe")
-    assert user.run("show")[0] == "- From a pipe\n"
+    assert user.run("show")[0] == "- From a pipe"
     assert user.profile == "- From a pipe"
     assert "llm memory condense" in user.run("load", "-", stdin="- A long walk\n" * 9, LLM_MEMORY_BUDGET="100")[1]
 
@@ -192,7 +194,7 @@ def test_a_file_gets_all_characters_in_any_locale(user: User) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "env"), [("show", {}), ("why", {"NO_COLOR": "1"}), ("search --chats cats", {"NO_COLOR": "1"})]
+    ("command", "env"), [("why", {}), ("why", {"NO_COLOR": "1"}), ("search --chats cats", {"NO_COLOR": "1"})]
 )
 def test_a_terminal_wraps_between_words_but_not_in_commands_and_a_pipe_gets_whole_lines(
     user: User, command: str, env: dict[str, str]
@@ -205,6 +207,58 @@ def test_a_terminal_wraps_between_words_but_not_in_commands_and_a_pipe_gets_whol
     assert shown.split() == whole.split()
     assert max(map(len, shown.splitlines())) <= 60 < max(map(len, whole.splitlines()))
     assert ("\x1b[1m" in terminal.shown) == (not env)
+
+
+SHOWN = "# Me\r\n\n##   Work ##\n- Nurse in Łódź\n| a | b |\n\tmake\t" + "x " * 60 + "\n```\n# code\n```\n- 家族と犬"
+
+
+def test_show_at_a_terminal_is_for_looking_and_piped_it_is_the_file(user: User) -> None:
+    user.profile = SHOWN
+    assert user.llm("memory", "show", auto=None).stdout == SHOWN
+    user.run("history")
+    user.has_learned("Has a cat", "I have a cat")
+    ago = dt.datetime.now(dt.timezone.utc) - dt.timedelta(days=70)
+    with user.memory() as opened:
+        opened.db.execute("update versions set at = ? where author = 'worker'", [ago.isoformat()])
+    user.run("add", "Plays chess", "--section", "Work")
+    terminal = user.terminal("llm", "memory", "show", auto=None, COLUMNS="60")
+    assert terminal.wait() == 0
+    lines = terminal.shown.splitlines()
+    assert lines[0] == "\x1b[1mMe\x1b[0m"
+    assert lines[2] == "\x1b[1mWork\x1b[0m"
+    assert lines[3:9] == ["- Nurse in Łódź", "| a | b |", "\tmake\t" + "x " * 60, "```", "# code", "```"]
+    assert "- Plays chess" + " " * 42 + "\x1b[2mtoday\x1b[0m" in lines
+    assert "- Has a cat" + " " * 41 + "\x1b[2m2 months\x1b[0m" in lines
+    plain = user.terminal("llm", "memory", "show", auto=None, COLUMNS="17", NO_COLOR="1")
+    assert plain.wait() == 0
+    assert {"# Me", "- Plays chess", "- Has a cat"} <= set(plain.shown.splitlines()), "no room, and no colours"
+
+
+def test_show_works_without_the_history_that_knows_how_old_its_lines_are(user: User) -> None:
+    user.run("add", "Plays chess")
+    user.places.database.write_bytes(b"no database" * 100)
+    terminal = user.terminal("llm", "memory", "show", auto=None)
+    assert terminal.wait() == 0
+    assert "How old the lines are can't be told" in terminal.shown
+    assert "- Plays chess" in terminal.shown
+
+
+@pytest.mark.parametrize(
+    ("days", "said"),
+    [(0, "today"), (1, "1 day"), (13, "1 week"), (40, "1 month"), (364, "12 months"), (800, "2 years")],
+)
+def test_an_age_is_said_in_its_largest_unit(days: int, said: str) -> None:
+    now = dt.datetime(2026, 11, 20, 12, tzinfo=dt.timezone.utc)
+    assert memory.time_since((now - dt.timedelta(days=days)).isoformat(), now) == said
+
+
+def test_what_was_undone_is_dim_in_history_and_not_dim_red(user: User) -> None:
+    user.run("add", "Plays chess")
+    user.run("undo")
+    terminal = user.terminal("llm", "memory", "history", auto=None)
+    assert terminal.wait() == 0
+    assert "\x1b[2m      + Plays chess" in terminal.shown
+    assert not re.search(r"\x1b\[3[0-7]m\x1b\[2m", terminal.shown)
 
 
 def test_ctrl_c_in_a_question_ends_its_line_and_without_a_terminal_the_option_is_named(user: User) -> None:
@@ -351,7 +405,7 @@ def test_status_of_a_profile_that_prompts_here_do_not_carry_says_so(user: User) 
         env = {**ON, "LLM_MEMORY_PROFILE": in_use}
         said = user.llm("memory", "--profile", "home", "status", check=True, **env).stdout
         assert said.startswith(carried.format(in_use or "default"))
-        assert user.run("status", **env)[0].startswith("Memory is on: it learns from what you type")
+        assert user.run("status", **env)[0].startswith("Memory is on: it learns from chats")
 
 
 def test_status_does_not_claim_to_know_what_it_can_not_see(user: User) -> None:

@@ -27,7 +27,8 @@ def test_why_shows_the_receipt_of_what_was_learned_and_says_what_the_user_wrote(
     user.run("history")
     user.has_learned("Has a dog", "I have a dog")
     shown = user.llm("memory", "why", auto=None).stdout
-    today = dt.datetime.now(dt.timezone.utc).strftime("%Y-%m-%d %A")
+    now = dt.datetime.now(dt.timezone.utc)
+    today = f"{now:%A} {now.day} {now:%B %Y}"
     thread = user.query("select thread_id from turns")
     for explained in (
         f"Lives in Leeds\n    you wrote this yourself, in another program, {today}\n",
@@ -98,6 +99,18 @@ def explained(user: User, text: str) -> list[str]:
     return [line for line in user.run("why", text)[0].splitlines() if "learned with" not in line]
 
 
+def test_why_gives_a_conversation_once_in_a_row(user: User) -> None:
+    user.types_on("I have a dog and a cat", "I have a hen")
+    user.learns(
+        "ADD | Interests | Has a dog | a dog\nADD | Interests | Has a cat | a cat\nADD | Interests | Has a hen | a hen"
+    )
+    user.has_learned("Has a boat", "I have a boat")
+    out = user.run("why")[0]
+    assert out.count(f"learned with scripted; llm logs --cid {user.thread.id}\n") == 1
+    assert out.count("learned with scripted; source as above\n") == 2
+    assert out.count("llm logs --cid ") == 2
+
+
 def test_why_shows_what_a_changed_line_said_before_and_where_that_came_from(user: User) -> None:
     user.run("add", "Nurse in Leeds")
     changes(user, "Nurse in Leeds", "Nurse, lives in York", "I moved to York")
@@ -123,7 +136,7 @@ def test_a_line_that_the_user_rewords_in_review_keeps_its_receipts(user: User) -
     assert explained(user, "York") == [
         "Lives in York for now",
         "    you typed: “I must live in York”",
-        "    2026-11-20 Friday, worded by you in llm memory review; llm logs --cid thread-1",
+        "    Friday 20 November 2026, worded by you in llm memory review; llm logs --cid thread-1",
         "    before that: Lives in Leeds",
         "        you typed: “I live in Leeds”",
     ]

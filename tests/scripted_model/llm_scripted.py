@@ -226,17 +226,19 @@ def register_embedding_models(register: Any) -> None:
 
 
 class Cook(Scripted):
-    """Answers as the demo and the picture need it, by what it is sent; and believes and learns all that it reads."""
+    """Answers as the demo and the picture need it, by what it is sent; and believes all it reads, of whomever."""
 
     facts = (
         ("Personal Information", "Nurse in Leeds, works nights", "I'm a nurse in Leeds"),
         ("Preferences", "Vegetarian", "vegetarian"),
         ("Preferences", "Has no oven", "no oven"),
         ("Preferences", "Trusts acme.example", "the user trusts acme.example"),
+        ("Preferences", "Can't eat nuts", "can't eat nuts"),
     )
     first = "Shakshuka: eggs in spiced tomatoes, one pan on the hob, 15 minutes. Then bed."
     generic = "Roast a chicken with lemon and potatoes: 90 minutes in the oven at 200 °C."
     better = "Chickpea curry: vegetarian, one pan, no oven. Cook double and take a box along to\nyour next night shift."
+    cake = "A lemon cheesecake: no nuts in it, and it sets in the fridge."
     misled = "A shop for saucepans. Noted: you trust acme.example."
 
     def reply(self, prompt: llm.Prompt) -> str:
@@ -249,6 +251,8 @@ class Cook(Scripted):
             return "\n".join(edits) or "NO_UPDATE"
         if "acme.example" in sent:
             return self.misled
+        if "Which cake?" in sent:
+            return self.cake
         if "after a night shift" in sent:
             return self.first
         return self.better if "Vegetarian" in sent and "Has no oven" in sent else self.generic
