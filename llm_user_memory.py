@@ -251,6 +251,11 @@ def for_profile(text: str, name: str) -> str:
     return re.sub(of_a_profile, f"llm memory --profile {name} ", text)
 
 
+def as_said(text: str) -> str:
+    """Keep ``for_profile`` from taking the user's words for a command; ``printable`` makes them what they were."""
+    return text.replace("llm memory", "llm\0memory")
+
+
 def tilde(path: pathlib.Path) -> str:
     with contextlib.suppress(ValueError, RuntimeError):
         return f"~/{path.relative_to(pathlib.Path.home())}"
@@ -391,47 +396,101 @@ def folded(text: str) -> str:
     return re.sub(r"(?<=[aou])e(?=[^\Ws])", "", whole)
 
 
-@functools.lru_cache(maxsize=1_000)
-def words(text: str) -> tuple[str, ...]:
-    """Split a text into folded words; scripts without spaces into pairs of characters."""
-    found: list[str] = []
-    alike = rf"(?:(?={UNSPACED})[^\W_])+|(?:(?!{UNSPACED})[^\W_])+"
-    for word in re.findall(alike, folded(text)):
-        if re.match(UNSPACED, word):
-            last = max(1, len(word) - 1)
-            found += [word[at : at + 2] for at in range(last)]
-        elif len(word) < 6:
-            found.append(word)
-        else:  # doubled letters are often mistyped
-            found.append(re.sub(r"([^\W\d_])\1+", r"\1", word))
-    return tuple(found)
-
-
-# Controls, formats, surrogates, private use, fillers of scripts, selectors and tags; but line ends and tabs.
+# Controls, formats, surrogates, private use, fillers of scripts, selectors and tags; but no line ends and tabs.
 _UNSEEN = (
     r"\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
-    r"\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\uf8ff"
-    r"\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U0010ffff"
+    r"\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\uf8ff"
+    r"\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U0010ffff"
 )
-_SEEN = rf"[^\x00-\x7f\u200c\u200d\ufe0e\ufe0f{_UNSEEN}]"
-# Persian, Hindi and emoji are spelled with joiners and selectors, beside a character that is not ASCII.
-_HIDDEN = rf"[{_UNSEEN}]|(?<!{_SEEN})[\u200c\u200d\ufe0e\ufe0f](?!{_SEEN})"
+# The same by what they are for; what has no name only hides.
+_INVISIBLE = (
+    rf"(?=[{_UNSEEN}\U0001f3f4])(?:"
+    r"(?P<flag>\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f)"  # of Scotland, in tags
+    r"|(?P<joiner>[\u034f\u115f\u1160\u180e\u200b-\u200d])"  # in Persian, Hindi and emoji; and the space of Khmer
+    r"|(?P<variant>[\U000e0100-\U000e01ef])"
+    r"|(?P<selector>[\u180b-\u180d\u180f\ufe00-\ufe0f])"
+    rf"|(?P<direction>(?<![{_UNSEEN}])[\u061c\u200e\u200f]|[\u061c\u200e\u200f](?![{_UNSEEN}]))"
+    rf"|[{_UNSEEN}])"
+)
+_ISOLATED = r"[\u202a\u202b\u2066-\u2068][^\u202a-\u202e\u2066-\u2069]*[\u202c\u2069]"
+
+
+@functools.lru_cache(maxsize=1_000)
+def _is_caseless(char: str) -> bool:
+    """Tell whether a character is a sign, or of a script without case: only these are spelled with invisible ones."""
+    if char.isascii() or char.isspace() or re.match(f"[{_UNSEEN}]", char):
+        return False
+    return not char.isalpha() or char.lower() == char.upper()
+
+
+@functools.lru_cache(maxsize=1_000)
+def _is_right_to_left(line: str) -> bool:
+    letters = filter(str.isalpha, line)
+    return any(unicodedata.bidirectional(letter) in {"R", "AL"} for letter in letters)
+
+
+def _is_spelling(found: re.Match[str]) -> bool:
+    """Tell whether an invisible character belongs to the spelling of what stands beside it."""
+    line = found.string
+    at = found.start()
+    before = line[max(at - 1, 0) : at]
+    after = line[found.end() : found.end() + 1]
+    if found["joiner"]:
+        return _is_caseless(before) or _is_caseless(after)
+    if found["selector"]:
+        return _is_caseless(before) or after == "\u20e3"  # a keycap
+    if found["variant"]:
+        return unicodedata.name(before, "").startswith("CJK")
+    return bool(found["flag"]) or (bool(found["direction"]) and _is_right_to_left(line))
+
+
+def find_hidden(line: str) -> list[int]:
+    """Find the characters that a reader can't see, but those that a script or an emoji is spelled with."""
+    hidden = [found.start() for found in re.finditer(_INVISIBLE, line) if not _is_spelling(found)]
+    closed: set[int] = set()
+    for pair in re.finditer(_ISOLATED, line) if hidden else ():
+        closed.update({pair.start(), pair.end() - 1})
+    return [at for at in hidden if at not in closed]
 
 
 def printable(text: str) -> str:
     """Put a space in place of every character that a reader can't see; line ends and tabs stay."""
     if text.isascii() and text.translate({9: None, 10: None}).isprintable():
         return text  # the common case in a call, which then need not compile the pattern
-    return re.sub(_HIDDEN, " ", text.replace("\r\n", "\n"))
+    lines = text.replace("\r\n", "\n").split("\n")
+    return "\n".join(map(_without_hidden, lines))
+
+
+def _without_hidden(line: str) -> str:
+    if not re.search(f"[{_UNSEEN}]", line):
+        return line
+    chars = list(line)
+    for at in find_hidden(line):
+        chars[at] = " "
+    return "".join(chars)
 
 
 def why_hidden(text: str) -> str:
     """Say which character a reader can't see, line ends and tabs included; ``""`` if they can see all."""
-    found = re.search(rf"{_HIDDEN}|[\t\n]", text)
-    if not found:
-        return ""
-    code = ord(found[0])
-    return f"it contains an invisible or control character (U+{code:04X})"
+    breaks = [found.start() for found in re.finditer(r"[\t\n]", text)]
+    for at in sorted([*find_hidden(text), *breaks]):
+        return f"it contains an invisible or control character (U+{ord(text[at]):04X})"
+    return ""
+
+
+# What chat templates are made of: in a profile it could end the system prompt, or speak as somebody else.
+_CHAT_MARKS = (
+    r"<[|｜]/?[\w ▁]{1,40}[|｜]?>|<\w{1,40}[|｜]>"  # <|im_end|>, <｜User｜>, <|turn>
+    r"|</?(?:s|bos|eos|pad|unk|sop|eop|think(?:ing)?|tools?|tool_(?:calls?|responses?|results?|declaration|code)"
+    r"|function_(?:calls?|results?)|(?:start|end)_of_\w{1,20}|(?:BOS|EOS)_TOKEN)>"
+    r"|<</?SYS>>"
+    r"|\[/?(?:INST|THINK|ARGS|CALL_ID|SYSTEM_PROMPT|MODEL_SETTINGS|AVAILABLE_TOOLS|TOOL_(?:CALLS?|RESULTS?|CONTENT)"
+    r"|BOS|EOS|gMASK|(?:BEGIN_)?AUDIO|IMG(?:_BREAK|_END)?)\]"
+)
+
+
+def without_chat_marks(text: str) -> str:
+    return re.sub(_CHAT_MARKS, " ", text) if "<" in text or "[" in text else text
 
 
 def indexed(text: str) -> str:
@@ -657,15 +716,14 @@ TITLE = "# User Profile"
 HEADING = r"\ufeff? {0,3}(#{1,6})(?:[ \t]+(\S(?:.*\S)?))?\s*$"
 _BULLET = "[-*+•]"
 _BOX = r"\[[ xX]\]"
-_ITEM = rf"(\ufeff?[ \t]*(?:{_BULLET}|\d{{1,9}}[.)])[ \t]+(?:{_BOX}[ \t]+)?)(\S(?:.*\S)?)\s*$"
-# Code or a comment of several lines, but not of any number: each that has no end is looked through. Or one line.
-_BLOCK = (
-    r"[ \t]*(([`~])\2{2,})[^`~\n]*\n(?:.*\n){,300}?[ \t]*\1\2*\s*?(?:\n|\Z)"
-    r"|[ \t]*<!--(?!.*-->)(?:.*\n){1,300}?.*-->.*\n?"
-    r"|.*\n|.+"
-)
-# Or what opens code or a comment.
+_ENTRY = rf"(\ufeff?[ \t]*(?:{_BULLET}|\d{{1,9}}[.)])[ \t]+(?:{_BOX}[ \t]+)?)(\S(?:.*\S)?)\s*$"
+# A rule, or what opens code or a comment.
 _RULE = r"[ \t]*(?:([-*_])(?:[ \t]*\1){2,}\s*$|```[^`]*$|~~~|<!--)"
+# Code or a comment of several lines, or a head of metadata; and what closes it, if that is another mark.
+_OPENING = r"[ \t]*((?:`{3,}|~{3,})(?=[^`~\n]*(?:\n|\Z))|<!--(?!.*-->))"
+_FIRST = rf"\ufeff?(---|\+\+\+)\s*\n[\w-]+ ?[:=]|{_OPENING}"
+_CLOSING = {"<!--": ".*-->", "---": r"(?:---|\.\.\.)\s*$", "+++": r"\+\+\+\s*$"}
+_TABLE = r"(?=.*\|)[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?\s*$"  # the line below its first
 LONGEST_FACT = 200
 _UNFIT = {  # reason and pattern
     "it says nothing": r"\A[\W_]*\Z",
@@ -718,6 +776,17 @@ def says_nothing(text: str) -> bool:
     return all(not stripped(line) or re.match(HEADING, line) for line in split_lines(text))
 
 
+def fact_of(line: str) -> str:
+    """Return what a line says: that of a list without its bullet or number."""
+    entry = re.match(_ENTRY, line)
+    return entry[2] if entry else stripped(line)
+
+
+def without_bullet(text: str) -> str:
+    """Return what somebody gives as a fact without a bullet before it; a number may be part of it."""
+    return re.sub(rf"\A\s*{_BULLET}\s+", "", text)
+
+
 def why_unfit(fact: str) -> str:
     """Say why no model may put this text into the profile; ``""`` if it may."""
     for reason, pattern in _UNFIT.items():
@@ -727,6 +796,8 @@ def why_unfit(fact: str) -> str:
         return f"it contains {secret}"
     if has_mask(fact):
         return "it contains a masked secret"
+    if without_chat_marks(fact) != fact:
+        return "it contains a mark of a chat template"
     return why_hidden(fact)
 
 
@@ -743,6 +814,46 @@ def _newline(text: str) -> str:
     return "\r\n" if re.match(r".*\r\n", text) else "\n"
 
 
+def block_lines(lines: Sequence[str]) -> set[int]:
+    """Return the numbers of the lines of code, comments and a head of metadata."""
+    found: set[int] = set()
+    unclosed: set[str] = set()
+    for at, line in enumerate(lines):
+        opening = re.match(_OPENING, line) if at else re.match(_FIRST, "".join(lines[:2]))
+        mark = opening.group(opening.lastindex or 0) if opening else ""
+        # One that nothing closes is not looked for again: that would take minutes.
+        if mark and at not in found and not mark.startswith(tuple(unclosed)):
+            end = _find_closing(lines, at, mark)
+            found.update(range(at, end))
+            if end == at:
+                unclosed.add(mark)
+    return found
+
+
+def table_lines(lines: Sequence[str]) -> set[int]:
+    found: set[int] = set()
+    for at in range(1, len(lines)):
+        if re.match(_TABLE, lines[at]) and _is_row(lines[at - 1]):
+            found.update({at - 1, at})
+        elif at - 1 in found and _is_row(lines[at]):
+            found.add(at)
+    return found
+
+
+def _is_row(line: str) -> bool:
+    is_entry = re.match(rf"\s*{_BULLET}\s", line)
+    return "|" in line and not is_entry
+
+
+def _find_closing(lines: Sequence[str], at: int, mark: str) -> int:
+    """Return the number of the line after a block; that of its first line if nothing closes it."""
+    closing = _CLOSING.get(mark, rf"[ \t]*{mark}{mark[0]}*\s*$")
+    for below in range(at + 1, len(lines)):
+        if re.match(closing, lines[below]):
+            return below + 1
+    return at
+
+
 class Document:
     """A profile's text and what can be edited in it. Immutable: every change returns a new one."""
 
@@ -753,32 +864,47 @@ class Document:
         self.items: list[Item] = []
         self.sayings: list[tuple[str, str, str]] = []  # each line, what it says, and its section
         self._section = ""
-        for block in re.finditer(_BLOCK, text):
-            lines = split_lines(block[0])
-            if len(lines) > 1 or re.match(_RULE, block[0]):
-                self.sayings += [(line, stripped(line), self._section) for line in lines]
+        # The lines that the next one may be below, by their indent: how deep, and whether they are a list of facts.
+        self._above: list[tuple[int, bool]] = []
+        foreign = block_lines(self.lines) | table_lines(self.lines)
+        for at, line in enumerate(self.lines):
+            if at in foreign or re.match(_RULE, line):
+                self.sayings.append((line, stripped(line), self._section))
             else:
-                self._read(block[0])
+                self._read(at, line)
 
-    def _read(self, line: str) -> None:
-        """Read a line that is no rule, comment or code."""
-        at = len(self.sayings)
-        fact = stripped(line)
+    def _read(self, at: int, line: str) -> None:
+        """Read a line that is no rule, comment, code, table or metadata."""
+        fact = fact_of(line)
         heading = re.match(HEADING, line)
-        entry = re.match(_ITEM, line)
+        entry = re.match(_ENTRY, line)
         if heading:
             fact = ""
             marks, title = heading.groups(default="")
             self._section = re.sub(r"(?:^|[ \t])#+$", "", title).rstrip()
             self.headings.append((at, len(marks), self._section))
-        elif entry:
-            bullet, fact = entry.groups()
-            is_all = _indent(self._below(at)) <= _indent(bullet)
-            self.items.append(Item(at, self._section, bullet, fact, is_all))
-        elif fact and self.items and self.items[-1].line == at - 1:  # its text goes on
-            last = self.items.pop()
-            self.items.append(last._replace(editable=False))
+            self._above = []
+        elif fact:
+            is_listed = self._is_listed(line, bool(entry))
+            if entry and is_listed:
+                is_all = _indent(self._below(at)) <= _indent(line)
+                self.items.append(Item(at, self._section, entry[1], fact, is_all))
+            elif self.items and self.items[-1].line == at - 1:  # its text goes on
+                last = self.items.pop()
+                self.items.append(last._replace(editable=False))
         self.sayings.append((line, fact, self._section))
+
+    def _is_listed(self, line: str, is_entry: bool) -> bool:
+        """Tell whether a line is an entry in a list of facts: one that is indented below prose is none."""
+        depth = _indent(line) // 2
+        if not is_entry:  # an entry beside it is below it
+            depth = max(depth - 1, 0)
+        while self._above and self._above[-1][0] >= depth:
+            self._above.pop()
+        is_below_facts = not self._above or self._above[-1][1]
+        is_listed = is_entry and is_below_facts
+        self._above.append((depth, is_listed))
+        return is_listed
 
     def _below(self, at: int) -> str:
         """Return the next line that isn't blank."""
@@ -812,7 +938,7 @@ class Document:
 
     @functools.cached_property
     def _facts(self) -> set[str]:
-        return {_bare(item.text) for item in self.items}
+        return {_bare(fact) for _, fact, _ in self.sayings if fact}
 
     def has(self, fact: str) -> bool:
         return _bare(fact) in self._facts
@@ -847,20 +973,26 @@ class Document:
     def add(self, section: str, fact: str, *, new_section: bool = False) -> Document:
         name = self.section(section, new=new_section)
         line = self._bullet(name) + fact
-        end = 0
-        for at, (above, _, its) in enumerate(self.sayings, 1):
-            if its == name and above.strip():
-                end = at
-            elif end and its != name:
-                break  # another section of this name may follow
+        end = self._end_of(name)
         if end:
-            return self._insert(end, line)
+            is_below_item = any(item.line == end - 1 for item in self.items)
+            return self._insert(end, line if is_below_item else line.lstrip())
         new = ["", f"## {name}", line]
         if not stripped(self.text):
             new.insert(0, TITLE)
         elif not self.lines[-1].strip():
             new.pop(0)  # there is an empty line
         return self._insert(len(self.lines), *new)
+
+    def _end_of(self, section: str) -> int:
+        """Return the line after the first section of this name; 0 if there is none."""
+        end = 0
+        for at, (line, _, its) in enumerate(self.sayings, 1):
+            if its == section and line.strip():
+                end = at
+            elif end and its != section:
+                break
+        return end
 
     def _bullet(self, section: str) -> str:
         """Return a bullet as the outermost items of a section have it, or those of others."""
@@ -870,7 +1002,8 @@ class Document:
         bullet = re.sub(rf"\ufeff|{_BOX}[ \t]+$", "", last)
         number = re.search(r"\d+", bullet)
         counted_on = int(number[0]) + 1 if number and inside else 1
-        return re.sub(r"\d+", str(counted_on), bullet)
+        bullet = re.sub(r"\d+", str(counted_on), bullet)
+        return bullet if inside else bullet.lstrip()
 
     def _insert(self, at: int, *new: str) -> Document:
         newline = _newline(self.text)
@@ -885,16 +1018,30 @@ class Document:
 _Lines = tuple[str, ...]
 
 
+def _told_apart(lines: _Lines, often: Container[str]) -> list[tuple[str, int]]:
+    """Number the lines that stand there hundreds of times: comparing each with each would take half a minute."""
+    seen: Counter[str] = Counter()
+    numbered = []
+    for line in lines:
+        bare = line.rstrip("\r\n")
+        if bare in often:
+            seen[bare] += 1
+        numbered.append((bare, seen[bare]))
+    return numbered
+
+
 def _compare(before: _Lines, after: _Lines) -> tuple[dict[int, str], dict[int, _Lines]]:
     """Return which lines were kept, line ends aside, and what was written before each; by their number before."""
     import difflib
 
-    old = [line.rstrip("\r\n") for line in before]
-    new = [line.rstrip("\r\n") for line in after]
+    counts = Counter(line.rstrip("\r\n") for line in before + after)
+    often = {line for line, count in counts.items() if count > 500}
+    old = _told_apart(before, often)
+    new = _told_apart(after, often)
     kept: dict[int, str] = {}
     written: dict[int, _Lines] = {}
-    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
-    for tag, start, _, first, last in matcher.get_opcodes():
+    comparison = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    for tag, start, _, first, last in comparison.get_opcodes():
         lines = after[first:last]
         if tag == "equal":
             kept.update(enumerate(lines, start))
@@ -1282,7 +1429,7 @@ class History(NamedTuple):
         for change in self.changes(number - 1, number):
             later = self._changed_again(change, Document(text), number)
             if later:
-                did = "; ".join(map(str, self.changes(later - 1, later)))
+                did = as_said("; ".join(map(str, self.changes(later - 1, later))))
                 again = f"Change {later} has since changed a line of change {number}: {did}"
                 raise Problem(f"{again}\nTo undo change {later}: llm memory undo {later}")
         return revert(self.text(number - 1), self.text(number), text)
@@ -1548,12 +1695,15 @@ class Verdict(NamedTuple):
     item: Item | None = None
 
 
+_BEFORE_QUOTE = {"ADD": 2, "REPLACE": 2, "REMOVE": 1}  # so many fields
+
+
 def parse_reply(reply: str) -> list[Edit] | None:
     """Parse the edits of a reply, in whatever formatting: ``[]`` for ``NO_UPDATE``, ``None`` for neither."""
     edits: dict[Edit, None] = {}  # each once, in order
     has_declined = False
     for line in split_lines(without_thoughts(reply)):
-        bare = re.sub(r"^\s*(?:(?:[-*+•>]|\d{1,3}[.)])\s+)*", "", line).strip("`| \t\r\n")
+        bare = re.sub(rf"^\s*(?:(?:{_BULLET}|>|\d{{1,3}}[.)])\s+)*", "", line).strip("`| \t\r\n")
         if bare.strip("*_. \"'").upper() in {"NO_UPDATE", "NO UPDATE"}:
             has_declined = True
         edit = _parse_edit(bare)
@@ -1563,17 +1713,39 @@ def parse_reply(reply: str) -> list[Edit] | None:
 
 
 def _parse_edit(line: str) -> Edit | None:
-    action, *fields = (field.strip() for field in line.split("|"))
-    action = action.strip("*_ ").upper()
-    if action == "REPLACE" and len(fields) > 3 and fields[1] in {*DEFAULT_SECTIONS, OTHER_SECTION}:
-        del fields[1]  # a line stays below its heading
-    before_quote = {"ADD": 2, "REPLACE": 2, "REMOVE": 1}.get(action)
+    action, *fields = _split(line, r"\s+\|\s+")  # a fact may have "a|b" in it
+    if len(fields) <= _BEFORE_QUOTE.get(action, len(fields)):
+        action, *fields = _split(line, r"\|")
+    before_quote = _BEFORE_QUOTE.get(action)
     if before_quote is None or len(fields) < before_quote:
         return None
     target = fields[0] if action == "ADD" else fields[0].strip("[]`* ").casefold()
-    fact = "" if action == "REMOVE" else re.sub(r"^(?:[-*+•]\s+)+", "", fields[1])
-    quote = " | ".join(fields[before_quote:]).strip(" \"'`“”„‘’«»")
-    return Edit(action, target, fact, quote)
+    fact = "" if action == "REMOVE" else without_bullet(fields[1])
+    return Edit(action, target, fact, _bare_quote(fields[before_quote:]))
+
+
+def _split(line: str, separator: str) -> list[str]:
+    action, *fields = (field.strip() for field in re.split(separator, line))
+    action = action.strip("*_ ").upper()
+    if action == "REPLACE" and len(fields) > 3 and fields[1] in {*DEFAULT_SECTIONS, OTHER_SECTION}:
+        del fields[1]  # a line stays below its heading
+    return [action, *fields]
+
+
+def _bare_quote(fields: Iterable[str]) -> str:
+    return " | ".join(fields).strip(" \"'`“”„‘’«»")
+
+
+def divided(edit: Edit, sources: Sequence[Message]) -> Edit:
+    """Divide an edit's fact and quote where the quote stands in a source: both may have what stands between fields."""
+    if not edit.fact or " | " not in edit.quote:
+        return edit
+    fields = [edit.fact, *edit.quote.split(" | ", 10)]
+    for at in range(1, len(fields)):
+        quote = _bare_quote(fields[at:])
+        if find_pieces(quote, sources):
+            return edit._replace(fact=" | ".join(fields[:at]), quote=quote)
+    return edit
 
 
 def parse_answers(reply: str, count: int) -> list[str] | None:
@@ -1691,8 +1863,8 @@ def taken_away(changes: Iterable[tuple[str, str, str]]) -> int:
 
 def is_anew(before: str, after: str) -> bool:
     """Tell whether less than half of a line's words are left."""
-    old = set(words(before))
-    return 2 * len(old.intersection(words(after))) < len(old)
+    old = set(_spaced(folded(before)).split())
+    return 2 * len(old.intersection(_spaced(folded(after)).split())) < len(old)
 
 
 # Of each edit, and the document with the good ones.
@@ -1729,7 +1901,7 @@ GATES: tuple[tuple[str, str, Callable[[Proposal], object]], ...] = (
     ("reject", "its quote contains {}", lambda p: why_secret(p.edit.quote)),
     ("reject", "{}", lambda p: p.edit.action != "REMOVE" and why_unfit(p.edit.fact)),
     ("reject", "it was copied from an example", lambda p: is_of_an_example(p.edit.fact)),
-    ("reject", "it is known already, or waits for review", lambda p: p.edit.fact and p.others.has(p.edit.fact)),
+    ("reject", "it is known already", lambda p: p.edit.fact and p.others.has(p.edit.fact)),
     ("reject", "a line that was to be merged with it was not changed", lambda p: p.goes_with == "reject"),
     ("hold", "a line that was to be merged with it was not changed", lambda p: p.goes_with == "hold"),
     ("hold", "too many at once", lambda p: p.is_flood),
@@ -1774,13 +1946,14 @@ def judge(
     ``seen`` is the profile that the model was shown, ``now`` as it is. ``doubts``: what the second look holds against
     each edit. ``lately``: what learning applied within a day, oldest first.
     """
-    is_flood = _is_flood(edits, messages)
+    whole = [divided(edit, messages) for edit in edits]
+    is_flood = _is_flood(whole, messages)
     most_taken = _most_taken(now, lately)
     document = now
     applied = list(lately)
     verdicts: list[Verdict] = []
     changed: set[Item] = set()
-    for proposed, doubt in zip(edits, doubts or [""] * len(edits), strict=True):
+    for proposed, doubt in zip(whole, doubts or [""] * len(edits), strict=True):
         edit = filed(proposed, now)
         item = line_of(edit, seen)
         here = _find_unchanged(item, document, changed)
@@ -1878,16 +2051,18 @@ def judge_condensing(
     verdicts: list[Verdict] = []
     changed: set[Item] = set()
     goes_with = ""
-    for edit, doubt in zip(edits, doubts or [""] * len(edits), strict=True):
-        item = line_of(edit, seen)
+    for proposed, doubt in zip(edits, doubts or [""] * len(edits), strict=True):
+        item = line_of(proposed, seen)
         here = _find_unchanged(item, document, changed)
         own = [Message(item.text)] if item else []
+        sources = [*own, *removed]
+        edit = divided(proposed, sources)
         proposal = Proposal(
             edit,
             item,
             here,
             others=_without_line(document, here, edit),
-            pieces=find_pieces(edit.quote, [*own, *removed]),
+            pieces=find_pieces(edit.quote, sources),
             is_short_enough=len(document.text) <= budget * 3 // 4,
             goes_with="" if edit.fact else goes_with,
             doubt=doubt,
@@ -2471,7 +2646,7 @@ class Learner(NamedTuple):
         version = self.memory.history.get(result.version)
         changes = [change for change in version.changes if FORGOTTEN not in change] if version else []
         if changes:
-            yield f"{told(changes)} (undo: llm memory undo {result.version})"
+            yield f"{as_news(changes)} (undo: llm memory undo {result.version})"
         if any(verdict.outcome == "hold" for verdict in result.verdicts):
             yield f"{counted(len(waiting_edits(self.memory)), 'edit')} to review: llm memory review"
         if result.failure:
@@ -2821,7 +2996,7 @@ def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[E
                 failed[edit.id] = "This edit is no longer waiting; see: llm memory review"
             elif edit.before and not item and not edit.past:
                 drop = f"To drop it: llm memory review --drop {edit.id}"
-                failed[edit.id] = f"Its line is gone: {edit.before}\n{drop}"
+                failed[edit.id] = f"Its line is gone: {as_said(edit.before)}\n{drop}"
             else:
                 document = _accept(document, edit, item)
         return document.text
@@ -2896,13 +3071,14 @@ update turns set why = case state when 'pending' then '' else '{FORGOTTEN}' end
 """
 
 
-def matcher(text: str, *, part: bool = False, ids: Mapping[str, Item] | None = None) -> Callable[[str], bool]:
+def matcher(text: str, *, part: bool = False, document: Document | None = None) -> Callable[[str], bool]:
     """Make a test for a text, as whole words or ``part`` of them, or a line by its ``[id]``. Raises ``Problem``."""
-    for id, item in (ids or {}).items():
+    shown = document or Document("")
+    for id, item in shown.ids.items():
         if text.strip() == f"[{id}]":
             wanted = normalised(item.text)
-            return lambda line: _without_bullet(line) == wanted
-    said = _without_bullet(text)
+            return lambda line: normalised(line) == wanted
+    said = _as_said_by(shown, text.strip())
     whole = folded(said)
     if not said:
         raise Problem("Say what to forget: llm memory forget TEXT; see: llm memory show")
@@ -2911,19 +3087,41 @@ def matcher(text: str, *, part: bool = False, ids: Mapping[str, Item] | None = N
     return lambda line: said in normalised(line) and stands_in(whole, folded(line))
 
 
-def _without_bullet(line: str) -> str:
-    """Return a line to compare, without its bullet."""
-    return normalised(re.sub(rf"\A{_ITEM}", r"\2", line.strip()))
+def _as_said_by(document: Document, line: str) -> str:
+    """Return a line to compare, without its bullet, box or number unless a line of the document says it so."""
+    facts = [normalised(fact) for _, fact, _ in document.sayings]
+    for said in map(normalised, (line, fact_of(f"- {line}"))):
+        if any(said in fact for fact in facts):
+            return said
+    return normalised(fact_of(line))
 
 
 def files_beside(home: Home) -> list[pathlib.Path]:
     """List the files that are kept for the user (see ``KEPT``) or were left half written."""
-    target = real_place(home)
-    names = "|".join(re.escape(place.name) for place in (target, home.profile, home.database))
+    names = "|".join(re.escape(place.name) for place in (real_place(home), home.profile, home.database))
     # 1.0 kept what it displaced as "previous".
-    ours = rf"\.(?:{names})\.(?:new|previous)|\.?(?:{names}){KEPT}"
-    found = {*target.parent.glob("*"), *home.directory.glob("*")}
-    return sorted(path for path in found if re.fullmatch(ours, path.name))
+    return _find_beside(home, rf"\.(?:{names})\.(?:new|previous)|\.?(?:{names}){KEPT}")
+
+
+def backups_of(home: Home) -> list[pathlib.Path]:
+    """List the copies of the profile that editors left beside it, by the names that they give them."""
+    names = "|".join(re.escape(place.name) for place in (real_place(home), home.profile))
+    ends = r"~|\.~\d+~|\.sw[a-z]|\.un~|\.kate-swp|[.-](?:bak|backup|old|orig|save)[.-]?\d*~?|\.\d{1,3}~?|___jb_\w+___"
+    return _find_beside(home, rf"#(?:{names})#|\.#(?:{names})|\.?(?:{names})(?:{ends})")
+
+
+def _find_beside(home: Home, name: str) -> list[pathlib.Path]:
+    found = {*real_place(home).parent.glob("*"), *home.directory.glob("*")}
+    return sorted(path for path in found if re.fullmatch(name, path.name))
+
+
+def _said_backups(home: Home, says: Callable[[str], bool]) -> list[pathlib.Path]:
+    found = []
+    for path in backups_of(home):
+        lines = re.split(r"[\0\r\n]+", read_own(path) or "")  # Vim ends them with NUL
+        if any(line and says(fact_of(line)) for line in lines):
+            found.append(path)
+    return found
 
 
 def _teach_sql(memory: Memory, says: Callable[[str], bool]) -> None:
@@ -2940,14 +3138,15 @@ def find_said(memory: Memory, says: Callable[[str], bool]) -> tuple[dict[str, li
     said = list(memory.db.execute(f"select text, until from lines where {_SAID_LINES}"))
     lines = [line for line, until in said if not until]
     edits = edits_where(memory, f"state != 'applied' and {_SAID_EDITS}")
-    words = "quote || iif(fact = '' or says(fact), '', ' (“' || fact || '” stays)')"
+    quote = "quote || iif(fact = '' or says(fact), '', ' (“' || fact || '” stays)')"
     receipts = f"state = 'applied' and quote != '' and ({_SAID_FACT} or says(quote))"
-    quotes = memory.db.execute(f"select {words} from edits where {receipts}")
+    quotes = memory.db.execute(f"select {quote} from edits where {receipts}")
     places = {
         "In the profile": lines,
         "In the profile's history": [line for line, _ in said if line not in lines],
         "Waiting, refused or dropped edits": list(map(str, edits)),
-        "Receipts, the words that facts were learned from": [quote for (quote,) in quotes],
+        "Receipts, the words that facts were learned from": [said for (said,) in quotes],
+        "Backups of an editor": list(map(tilde, _said_backups(memory.home, says))),
     }
     if any(places.values()):  # nobody can tell what these say
         places["Files kept aside"] = list(map(tilde, files_beside(memory.home)))
@@ -2989,6 +3188,7 @@ def forget(memory: Memory, says: Callable[[str], bool]) -> None:
             known = "select cast(id as text) from lines where fact != ?"
             db.execute(f"delete from embeddings where id not in ({known})", [FORGOTTEN])
 
+    _remove(_said_backups(memory.home, says))
     memory.history.change("forget", make, record)
     clean_up(memory)
 
@@ -3012,9 +3212,9 @@ def _remove(paths: Iterable[pathlib.Path]) -> None:
 
 def purge(home: Home) -> None:
     names = r"memory\.db|typed\.jsonl|news|no-system|paused|greeted|profile\.md"
-    ours = rf"\.?({names})(-journal|\.taken|\.told)?|(profile|learn|worker)\.lock"
+    ours = rf"\.?({names})(-journal|-wal|-shm|\.taken|\.told)?|(profile|learn|worker)\.lock"
     with lock(home, "profile"):
-        _remove([*files_beside(home), real_place(home), home.worker_log])
+        _remove([*files_beside(home), *backups_of(home), real_place(home), home.worker_log])
     # The locks too, which Windows removes only when they are free.
     _remove(path for path in home.directory.iterdir() if re.fullmatch(ours, path.name))
     with contextlib.suppress(OSError):  # it may contain other profiles, or foreign files
@@ -3118,9 +3318,9 @@ def nearest(memory: Memory, text: str) -> list[str]:
     return [facts[entry.id] for entry in near if entry.id in facts]
 
 
-def search_chats(home: Home, words: str, since: str = "", limit: int | None = None) -> list[Message]:
+def search_chats(home: Home, query: str, since: str = "", limit: int | None = None) -> list[Message]:
     """Find turns by the beginnings of words, newest first, with the part that matched. Raises ``Problem``."""
-    found = _find_in_log(home, search_terms(words, lambda word: f'"{word}"*'))
+    found = _find_in_log(home, search_terms(query, lambda word: f'"{word}"*'))
     in_use = [home.name, *(one.name for one in Home.in_use())]
     for one in Home.all():
         is_other = one.name not in in_use
@@ -3302,16 +3502,6 @@ _PROFILES = "\nProfile: "  # its names, before the opening, unless it is the def
 _FRAMED = rf"About the user you are talking to[^\n]*(?:{_PROFILES}[^\n]*)?{_OPENING}.*\n</user_profile>"
 _SOURCE = "memory:auto"  # of the fragments that hold a profile
 
-# What chat templates are made of: in a profile it could end the system prompt, or speak as somebody else.
-_CHAT_MARKS = (
-    r"<[|｜]/?[\w ▁]{1,40}[|｜]?>|<\w{1,40}[|｜]>"  # <|im_end|>, <｜User｜>, <|turn>
-    r"|</?(?:s|bos|eos|pad|unk|sop|eop|think(?:ing)?|tools?|tool_(?:calls?|responses?|results?|declaration|code)"
-    r"|function_(?:calls?|results?)|(?:start|end)_of_\w{1,20}|(?:BOS|EOS)_TOKEN)>"
-    r"|<</?SYS>>"
-    r"|\[/?(?:INST|THINK|ARGS|CALL_ID|SYSTEM_PROMPT|MODEL_SETTINGS|AVAILABLE_TOOLS|TOOL_(?:CALLS?|RESULTS?|CONTENT)"
-    r"|BOS|EOS|gMASK|(?:BEGIN_)?AUDIO|IMG(?:_BREAK|_END)?)\]"
-)
-
 # Functions of llm, and what stands in for each; status tells which of them this llm lacks.
 _STAND_INS = (
     ("Conversation", "prompt", "on_send"),
@@ -3323,10 +3513,6 @@ _STAND_INS = (
     ("Template", "evaluate", "on_template"),
     ("logs", "_conversation_name", "on_name"),
 )
-
-
-def without_chat_marks(text: str) -> str:
-    return re.sub(_CHAT_MARKS, " ", text) if "<" in text or "[" in text else text
 
 
 def disarmed(text: str) -> str:
@@ -3707,11 +3893,12 @@ def wrapped(text: str, width: int, indent: str = "") -> str:
     """Break a line between words, but neither in a command to be copied nor after a number."""
     whole = r"(?:\S+=\S+ |\w+ -\S+ )?llm(?: [\w-]+){0,4}(?: '[^']{1,30}')?|source \S+|\d (?=\w)"
     glued = re.sub(whole, lambda found: found[0].replace(" ", "\xa0"), text)
-    lines = textwrap.fill(glued, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-    return lines.replace("\xa0", " ")
+    filler = textwrap.TextWrapper(width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    filler.expand_tabs = filler.replace_whitespace = False
+    return filler.fill(glued).replace("\xa0", " ")
 
 
-def told(changes: Sequence[Change]) -> str:
+def as_news(changes: Sequence[Change]) -> str:
     """Tell in one line what learning changed."""
     parts = []
     for kind, did in (("Added", "learned"), ("Changed", "changed"), ("Removed", "removed")):
@@ -3847,9 +4034,10 @@ class UserMemory(llm.Toolbox):
     def forget(self, text: str) -> str:
         "Propose facts to forget, when the user wants that. text: words of the facts, as `show` prints them."
         home = self._homes[-1]
-        says = matcher(text)
+        document = Document(read_profile(home.profile))
+        says = matcher(text, document=document)
         verdicts = []
-        for id, item in Document(read_profile(home.profile)).ids.items():
+        for id, item in document.ids.items():
             if says(item.text):
                 verdicts.append(Verdict(Edit("REMOVE", id, "", ""), "hold", ASKED_BY_MODEL, item=item))
         if not verdicts:
@@ -3886,13 +4074,12 @@ RETRY = "To try again: llm memory update{0}; with another model: LLM_MEMORY_MODE
 LLM_KEEPS = "llm's own log, {}, keeps your conversations; continuing one (llm -c) can still send what you erased."
 
 
-def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None:
-    """Print a line, unless JSON is wanted; for a terminal wrapped, coloured and without control characters."""
+def write(line: str, lead: str = "", *, err: bool = False, wrap: bool = True, **style: Any) -> None:
+    """Print a line, unless JSON is wanted; for a terminal coloured, without control characters, and wrapped."""
     text = lead + line
     if at_terminal(sys.stderr if err else sys.stdout):
         text = printable(text)
-        is_code = re.match(r"LLM_MEMORY_AUTO=1 |\$env:", line)
-        if not is_code:
+        if wrap:
             width = min(shutil.get_terminal_size().columns, 100)  # longer lines are hard to read
             text = wrapped(text, width, " " * (len(lead) + 2))
     if err or not click.get_current_context().meta.get("json"):
@@ -3904,7 +4091,8 @@ def say(message: str, **style: Any) -> None:
     with contextlib.suppress(Problem):
         message = for_profile(message, Home.in_use()[-1].name)
     for line in printable(message).splitlines():
-        write(line, err=True, **style)
+        is_code = re.match(r"LLM_MEMORY_AUTO=1 |\$env:", line)
+        write(line, err=True, wrap=not is_code, **style)
 
 
 def colour_of(change: object, *, undone: bool = False) -> str | None:
@@ -3924,7 +4112,7 @@ class _Group(click.Group):
         name = args[0]
         if name in self.commands or name.startswith("-"):
             # A line of the profile, with its bullet.
-            copied = [re.sub(r"^- (\[[ xX]\] )?", "", arg) for arg in args]
+            copied = [re.sub(rf"\A{_BULLET} (?:{_BOX} )?", "", arg) for arg in args]
             return super().resolve_command(ctx, copied)
         if ctx.resilient_parsing:  # a shell completes
             return None, None, []
@@ -3986,7 +4174,23 @@ profile_option = click.Option(
 json_option = own_flag(["--json"], callback=lambda ctx, _, given: ctx.meta.update(json=given), help="Output as JSON")
 yes_option = click.Option(["--yes", "-y"], is_flag=True, help="Answer yes to any question")
 never_asks = own_flag(["--yes", "-y"], hidden=True)  # for scripts
-text_argument = click.Argument(["text"], metavar="[TEXT]...", nargs=-1, callback=lambda _, __, words: " ".join(words))
+
+
+def check_encoding(text: str) -> None:
+    """Raise ``Problem`` if the terminal has another encoding than the text."""
+    if re.search("[\ud800-\udfff]", text):
+        wrong = f"{text!a} is not in the encoding of your locale ({sys.getfilesystemencoding()})"
+        raise Problem(f"{wrong}; to use UTF-8: export LC_ALL=C.UTF-8 PYTHONUTF8=1")
+
+
+def joined(_: click.Context, __: click.Parameter, words: Sequence[str]) -> str:
+    """Return the text that was given in several arguments. Raises ``Problem``."""
+    text = " ".join(words)
+    check_encoding(text)
+    return text
+
+
+text_argument = click.Argument(["text"], metavar="[TEXT]...", nargs=-1, callback=joined)
 shell_option = click.Option(["--shell", "name"], metavar="NAME", help="bash, zsh, fish, nushell or powershell")
 
 
@@ -4252,8 +4456,10 @@ def memory_why(text: str, refused: bool) -> Any:
             shown = show_refused(memory, text) if refused else show_origins(memory, text)
         found += [{"profile": home.name, **one} for one in shown]
     if text and not found and not refused:
-        former = f"To search former lines: llm memory search {for_shell(text)}"
-        raise Problem(f"No line contains {text!r}.\n{former}\nTo see refused edits: llm memory why --refused")
+        former = f"To search former lines: llm memory search {as_said(for_shell(text))}"
+        raise Problem(
+            f"No line contains {as_said(repr(text))}.\n{former}\nTo see refused edits: llm memory why --refused"
+        )
     if not found:
         say("No edit was refused or dropped." if refused else "The profile has no facts; see: llm memory history")
     return found
@@ -4287,13 +4493,13 @@ def show_refused(memory: Memory, text: str) -> list[dict[str, Any]]:
 
 
 @command("llm memory search dog", json_option)
-@click.argument("words", metavar="QUERY...", nargs=-1, required=True)
+@click.argument("query", metavar="QUERY...", nargs=-1, required=True)
 @click.option("--since", metavar="DATE-OR-AGE", help="Only what was added since: 2026-11-01, '3 weeks ago'")
 @click.option("--current/--past", default=None, help="Only facts now in the profile, or only former ones")
 @click.option("-n", "--count", metavar="N", type=click.IntRange(0, 9999), default=10, help="N at most (10); 0 for all")
 @click.option("--chats", is_flag=True, help="Search your prompts in llm's log instead")
 @click.option("--semantic", is_flag=True, help="Also search by meaning, with llm's default embedding model")
-def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: bool, **only: Any) -> Any:
+def memory_search(query: tuple[str, ...], since: str | None, count: int, chats: bool, **only: Any) -> Any:
     """Search present and former facts
 
     Finds facts with all words of QUERY, in any form: "run" finds "Runs". Put "or" between words to match either.
@@ -4301,12 +4507,13 @@ def memory_search(words: tuple[str, ...], since: str | None, count: int, chats: 
     if chats and only != {"current": None, "semantic": False}:
         raise click.UsageError("--chats takes no --current, --past or --semantic")
     first = parse_moment(since, utc_now(), "00:00") if since else ""
-    text = " ".join(words)
+    text = " ".join(query)
     if chats:
         found = show_chats(text, first, count)
     else:
         found = show_facts(text, count, since=local_date(first)[:10] if first else "", **only)
     if not found:
+        check_encoding(text)
         say("Nothing was found.")
     if chats and not found:
         say("Prompts that say what you erased with forget are not searched.")
@@ -4405,10 +4612,9 @@ def memory_load(settings: Settings, file: Any) -> None:
     say("\n".join(warnings_about(text, settings.budget)), fg="yellow")
 
 
-def facts_to_add(text: str, section: str, *, force: bool) -> list[str]:
-    """Return a text's lines without bullets, and of several without headings. Raises ``Problem``."""
-    lines = [re.sub(r"^\s*[-*+•]\s", "", line).strip() for line in text.splitlines()]
-    facts = [line for line in lines if line and (len(lines) == 1 or not re.match(HEADING, line))]
+def facts_to_add(lines: Sequence[str], section: str, *, force: bool) -> list[str]:
+    """Return the lines that say something, and of several no headings. Raises ``Problem``."""
+    facts = [line.strip() for line in lines if line.strip() and (len(lines) == 1 or not re.match(HEADING, line))]
     if not section:
         raise Problem("Name a heading: --section Notes")
     if not facts:
@@ -4427,19 +4633,24 @@ def facts_to_add(text: str, section: str, *, force: bool) -> list[str]:
 def memory_add(text: str, section: str, force: bool) -> None:
     "Add TEXT to the profile, word for word (- for stdin)"
     is_piped = text == "-" or not (text or sys.stdin.isatty())
-    given = text_of(sys.stdin.buffer) if is_piped else text
+    lines = (text_of(sys.stdin.buffer) if is_piped else text).splitlines()
+    if is_piped or len(lines) > 1:
+        lines = [without_bullet(line) for line in lines]
+    check_encoding(section)
     heading = section.strip(" \t#")
-    facts = facts_to_add(given, heading, force=force)
+    facts = facts_to_add(lines, heading, force=force)
 
     def make(profile: str) -> str:
         document = Document(profile)
         for fact in facts:
-            if not document.has(fact):
+            if not document.has(fact_of(f"- {fact}")):  # as its line will be read
                 document = document.add(heading, fact, new_section=True)
         return document.text
 
     with open_memory() as memory:
         report(memory, memory.history.change("add", make))
+    if any(without_chat_marks(fact) != fact for fact in facts):
+        say("What looks like a mark of a chat template will not be sent.", fg="yellow")
 
 
 def parse_ids(texts: Iterable[str], waiting: Sequence[EditRow]) -> list[EditRow]:
@@ -4473,7 +4684,7 @@ def accept(memory: Memory, edits: Sequence[EditRow]) -> list[str]:
 
 
 def show_waiting(edit: EditRow, place: str) -> None:
-    say(f"\n{place}, {edit.section} (edit {edit.id})", bold=True)
+    say(f"\n{place}, {as_said(edit.section)} (edit {edit.id})", bold=True)
     write(printable(str(edit)), err=True, fg=colour_of(edit))
     explain = functools.partial(write, lead="    ", err=True, dim=True)
     if edit.turns:  # else the quote is a line of the profile, or empty
@@ -4639,14 +4850,17 @@ def confirm(question: str, yes: bool) -> None:
 def why_not_found(text: str, document: Document, *, in_heading: bool) -> str:
     if text in document.ids:
         return f"To forget the line with this id: llm memory forget '[{text}]'"
+    shown = as_said(repr(text))
     if in_heading:
-        return f"Only a heading contains {text!r}; to change it: llm memory edit"
-    return f"Nothing contains {text!r}; try parts of words, with --part; see: llm memory show --ids"
+        return f"Only a heading contains {shown}; to change it: llm memory edit"
+    return f"Nothing contains {shown}; try parts of words, with --part; see: llm memory show --ids"
 
 
 def show_to_forget(memory: Memory, places: Mapping[str, Iterable[str]], prompts: Sequence[str]) -> None:
     for place, texts in places.items():
-        say("\n  ".join([f"{place}:", *texts]))
+        say(f"{place}:")
+        for text in texts:
+            write(printable(text), "  ", err=True)
     if places:
         say("All this will be removed for good, also from llm memory history.")
         say(LLM_KEEPS.format(tilde(memory.home.logs)))
@@ -4656,7 +4870,7 @@ def show_to_forget(memory: Memory, places: Mapping[str, Iterable[str]], prompts:
         say("Nothing more will be learned from these prompts, which stay in llm's log:")
     for prompt in dict.fromkeys(prompts):
         shown = as_shown(prompt, 200).replace(CUT, " … ")
-        say(f"  “{' '.join(shown.split())}”")
+        write(printable(f"“{' '.join(shown.split())}”"), "  ", err=True)
 
 
 @command("llm memory forget my old job\n  llm memory show --ids; llm memory forget '[qav]'", text_argument, yes_option)
@@ -4665,7 +4879,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
     "Erase lines with TEXT, or by '[ID]' (show --ids), for good"
     with open_memory(only_profile("forget TEXT")) as memory:
         document = Document(read_profile(memory.home.profile))
-        says = matcher(text, part=part, ids=document.ids)
+        says = matcher(text, part=part, document=document)
         headings = [title for _, _, title in document.headings if says(title)]
         places, prompts = find_said(memory, says)
         if not (places or prompts):
@@ -4675,7 +4889,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
         forget(memory, says)
     say("Forgotten. If you say it in a new prompt, it may be learned.")
     for heading in headings:
-        say(f"The heading “{heading}” still says it. Change it with llm memory edit, then forget it again.")
+        say(f"The heading “{as_said(heading)}” still says it. Change it with llm memory edit, then forget it again.")
 
 
 @command("llm memory pause", never_asks)

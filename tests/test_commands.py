@@ -438,3 +438,35 @@ def test_a_line_that_looks_like_code_sends_no_escapes_to_a_terminal(user: User, 
     assert terminal.wait() == 0
     assert "owned" in terminal.shown
     assert "\x1b]0;" not in terminal.shown
+
+
+LAYOUT = "| a | b |\n|---|---|\n| 1 |\tand a cell that is so long that the row has no room on the line of a terminal at all |\n"
+
+
+def test_show_at_a_terminal_breaks_no_line_of_a_table_or_of_code_and_keeps_tabs(user: User) -> None:
+    user.profile = f"{LAYOUT}\n```\nfor x in   y:\n\tprint({'x' * 30}, {'y' * 60})\n```\n- Likes\ttea\n"
+    terminal = user.terminal("llm", "memory", "show", auto=None, COLUMNS="60", NO_COLOR="1")
+    assert terminal.wait() == 0
+    assert terminal.shown.replace("\r", "") == user.profile
+
+
+OWN = "Teaches llm memory undo, and llm memory forget"
+AT_WORK: dict[str, Any] = {"LLM_MEMORY_PROFILE": "work"}
+
+
+def test_a_fact_that_contains_a_command_is_shown_as_it_is_in_a_named_profile(user: User) -> None:
+    number = re.search(r"undo (\d+)", user.run("add", OWN, "--section", OWN, **AT_WORK)[1])
+    assert number
+    user.run("load", "-", stdin=f"## {OWN}\n- Other\n", **AT_WORK)
+    user.run("add", OWN, "--section", OWN, **AT_WORK)
+    for command in (("show",), ("why",), ("search", "teaches"), ("history",), ("diff", "0"), ("show", "--ids")):
+        assert OWN in user.run(*command, **AT_WORK)[0]
+    said = [
+        user.run("undo", number[1], code=1, **AT_WORK),
+        user.run("why", f"{OWN}!", code=1, **AT_WORK),
+        user.run("forget", f"{OWN}!", code=1, **AT_WORK),
+        user.run("forget", OWN, "--yes", **AT_WORK),
+    ]
+    for _, talk in said:
+        assert OWN in talk
+        assert "llm memory --profile work" in talk

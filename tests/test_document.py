@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 
@@ -60,6 +61,15 @@ def test_a_list_entry_of_any_style_is_an_item_and_keeps_its_bullet(bullet: str) 
         "~~~ markdown\n- In a fence\n```\n- Still\n~~~",
         "<!--\n- In a comment\n-->",
         "<!-- - In a comment -->",
+        "```\n" + "- In a fence\n" * 500 + "```\n",
+        "<!--\n" + "- In a comment\n" * 500 + "-->\n",
+        "Name | Age\n- | -\nEva | 5\n",
+        "| Name | Age |\n|:--|--:|\n| 1. Eva | 5 |\n",
+        "---\ntitle: Me\ntags:\n- a\n- b\n# nothing\n---\n",
+        "\ufeff---\ntags:\n  - a\n...\n",
+        '+++\r\ntitle = "Me"\r\n- a\r\n+++\r\n',
+        "Sports I do:\n  - Rowing\n  - Chess\n",
+        "Sports I do:\n\n    1. Rowing\n       - at night\n    2. Chess\n",
         "1.5 litres a day",
         "-",
     ],
@@ -74,6 +84,16 @@ def test_prose_headings_rules_fences_and_comments_contain_no_items(text: str) ->
         ("- A\n\n```\n- no\n```\n- B\n<!-- - no -->\n- C\n<!--\n- no\n-->\n- D\n", "A, B, C, D"),
         ("- A\n  goes on\n- B\n", "B"),
         ("- A\n  - nested\n- B\n", "nested, B"),
+        ("- A\n  goes on\n  - nested\n    - more\n- B\n", "B"),
+        ("- A\n  - nested\n    goes on\n    - deep\n  - next\n- B\n", "next, B"),
+        ("Sports:\n  - Rowing\n- B\n## C\n  - D\n", "B, D"),
+        ("A few notes:\n - A\n - B\n", "A, B"),
+        ("Prose\n- A\n- B\n", "A, B"),
+        ("Name | Age\n-|-\n1. Eva | 5\n- Pipes a | b\n1. B | c\n", "Pipes a | b, B | c"),
+        ("```\nx\n```\n1. A | b\n", "A | b"),
+        ("---\ntitle: Me\n---\n- A\n", "A"),
+        ("---\n- A\n---\n- B\n", "A, B"),
+        ("---\ntitle: nothing closes it\n- B\n", "B"),
         ("- A\n\t1. nested\n- B\n", "nested, B"),
         ("1. A\ngoes on lazily\n2. B\n", "B"),
         ("- A\n  ```\n  code\n  ```\n- B\n", "B"),
@@ -166,6 +186,9 @@ def test_line_ends_bom_and_a_missing_final_newline_stay_as_they_are(newline: str
         ("## Work\n1. A\n2. B\n", "Work", "C", "{}3. C\n"),
         ("## Work\n- [x] A\n", "Work", "C", "{}- C\n"),
         ("## Work\n* A\n  + deep\n", "Work", "C", "{}* C\n"),
+        ("## Work\n  - A\nProse\n", "Work", "C", "{}- C\n"),
+        ("## Work\nMy jobs:\n    * Nurse\n", "Work", "C", "{}- C\n"),
+        ("---\ntags:\n  + x\n---\n", "Interests", "C", "{}\n## Interests\n- C\n"),
     ],
 )
 def test_a_new_fact_goes_to_its_section_in_the_style_of_that(text: str, section: str, fact: str, after: str) -> None:
@@ -238,3 +261,28 @@ def test_a_new_line_counts_on_from_the_last_number_of_the_first_section_of_that_
 def test_only_a_title_above_deeper_headings_is_no_section() -> None:
     document = Document("# Me\n\n## Home\n- A\n\n# Work\n- B\n\n## Team\n- C\n")
     assert [document.section(name) for name in ("Home", "Work", "Team", "Me")] == ["Home", "Work", "Team", "Notes"]
+
+
+def test_what_any_line_says_is_known_also_in_prose_and_below_it() -> None:
+    document = Document("I play chess.\nSports:\n  - Rowing\n")
+    assert document.has("Rowing")
+    assert document.has("I play chess")
+
+
+@pytest.mark.parametrize("line", ["- A\n", "- A\n\n", "- A\n- B\n- C\n"])
+def test_thousands_of_lines_that_say_the_same_are_merged_in_no_time(line: str) -> None:
+    base = line * (7_000 // line.count("\n"))
+    began = time.process_time()
+    assert merge(base, f"- Mine\n{base}- Mine\n", f"{base}- Theirs\n") == f"- Mine\n{base}- Mine\n- Theirs\n"
+    assert merge(base, base.replace(line, "", 1), f"{base}- Theirs\n") == base.replace(line, "", 1) + "- Theirs\n"
+    assert time.process_time() - began < 5, "it was half a minute once, with the profile locked"
+
+
+@pytest.mark.parametrize(
+    "line", ["```a\n", "<!-- a\n", "~~~~ x\n", "- | -\n", "a | b\n- | -\n", "    - x\n", "x\n  - y\n"]
+)
+def test_a_profile_of_whatever_lines_is_read_in_no_time(line: str) -> None:
+    began = time.process_time()
+    text = line * (99_000 // len(line))
+    assert Document(text).add("Notes", "A").text == f"{text}\n## Notes\n- A\n"
+    assert time.process_time() - began < 5

@@ -134,3 +134,35 @@ def test_add_writes_at_once_under_its_heading_from_an_argument_or_from_stdin(use
     user.profile = "1. Rows\n"
     user.run("add", "-", "--section", "Notes", stdin="Sails\nSails\nSwims\n")
     assert user.profile == "1. Rows\n\n## Notes\n1. Sails\n2. Swims\n"
+
+
+ODD = ("2. Bundesliga fan", "- x", "# of kids: two", "1) is first", "[ ] open", "+ is a sign", "> 40", "• dot")
+
+
+@pytest.mark.parametrize("fact", ODD)
+def test_a_fact_that_looks_like_a_list_can_be_added_once_and_found_and_forgotten_alone(user: User, fact: str) -> None:
+    user.profile = "- Bundesliga fan\n- Has two kids\n- Is first\n"
+    user.profile += f"- {fact}\n"
+    (said,) = user.facts[3:]
+    assert "Nothing changed" in user.run("add", "-", stdin=f"- {fact}\n")[1]
+    assert f"{said}\n" in user.run("why", "--", said)[0]
+    assert f"{said}\n" in user.run("search", "--", said)[0]
+    user.run("forget", "--yes", f"[{user.id_of(said)}]")
+    assert user.facts == ["Bundesliga fan", "Has two kids", "Is first"]
+    user.run("add", "--", fact)
+    assert len(user.facts) == 4
+    user.run("forget", "--yes", "--", fact)
+    assert len(user.facts) == 3
+
+
+def test_an_added_mark_of_a_chat_template_is_told(user: User) -> None:
+    assert "will not be sent" in user.run("add", "Hates [/INST] and <|im_start|>")[1]
+    assert "will not be sent" not in user.run("add", "Hates [brackets]")[1]
+
+
+@pytest.mark.parametrize("command", [("add",), ("why",), ("search",), ("forget",), ("add", "x", "--section")])
+def test_a_terminal_with_another_encoding_is_named_as_the_reason(user: User, command: tuple[str, ...]) -> None:
+    said = user.run(*command, "Caf\udcc3\udca9", code=1, PYTHONUTF8="0", PYTHONCOERCECLOCALE="0", LC_ALL="C")[1]
+    assert "encoding" in said
+    assert "UTF-8" in said
+    assert "invisible" not in said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import os
 import random
 import re
 import sqlite3
@@ -476,3 +477,44 @@ def test_what_was_forgotten_is_offered_to_nobody_again(user: User) -> None:
 def test_a_profile_that_never_was_is_not_said_to_be_removed(user: User) -> None:
     said = user.run("clear", "--purge", "--yes", code=1, LLM_MEMORY_PROFILE="wrok")[1]
     assert said == "Error: There is no profile “wrok”; see: llm memory profiles\n"
+
+
+# Copies
+
+BACKUPS = [
+    *("profile.md~", "profile.md.~1~", "profile.md.~12~", "#profile.md#", ".profile.md.swp", ".profile.md.swo"),
+    *("profile.md.bak", "profile.md.bak2", ".profile.md.un~", "profile.md.orig", "profile.md.save.1", "profile.md.1"),
+]
+
+
+def test_backups_of_an_editor_that_say_it_are_named_and_go_with_it(user: User) -> None:
+    user.profile = PROFILE
+    folder = user.places.directory
+    for name in BACKUPS:
+        folder.joinpath(name).write_bytes(b"b0VIM 9.0\0\xff\0- Lives in Leeds\0- Stays\0")
+    folder.joinpath("profile.md.old").write_text("- Lives in York\n")
+    folder.joinpath("my profile.md").write_text("- Lives in Leeds\n")
+    folder.joinpath(".#profile.md").symlink_to("me@here.4711:1")
+    said = user.run("forget", f"[{user.id_of('Lives in Leeds')}]", stdin="n\n", code=1)[1]
+    assert [name for name in BACKUPS if name not in said.partition("Forget it?")[0]] == []
+    assert "profile.md.old" not in said
+    assert "my profile.md" not in said
+    user.run("forget", f"[{user.id_of('Lives in Leeds')}]", "--yes")
+    assert [name for name in BACKUPS if folder.joinpath(name).exists()] == []
+    assert folder.joinpath("profile.md.old").exists()
+    folder.joinpath("profile.md~").write_text("- Lives in Leeds\n")
+    assert "profile.md~" in user.run("forget", "Leeds", "--yes")[1], "though nothing else says it any more"
+    user.run("clear", "--purge", "--yes")
+    assert os.listdir(folder) == ["my profile.md"]
+
+
+def test_backups_beside_the_file_that_a_profile_links_to_go_too(user: User) -> None:
+    notes = user.folder / "notes"
+    notes.mkdir()
+    (notes / "me.md").write_text(PROFILE)
+    (notes / "me.md~").write_text(PROFILE)
+    (notes / "profile.txt~").write_text(PROFILE)
+    user.places.create()
+    user.places.profile.symlink_to(notes / "me.md")
+    assert "me.md~" in user.run("forget", "Leeds", "--yes")[1]
+    assert sorted(os.listdir(notes)) == ["me.md", "profile.txt~"]

@@ -86,11 +86,34 @@ def test_an_edit_is_read_in_whatever_formatting_it_comes(reply: str) -> None:
         ("REMOVE | abc | x | y", Edit("REMOVE", "abc", "", "x | y")),
         ("ADD | Interests | Likes jazz", Edit("ADD", "Interests", "Likes jazz", "")),
         ("ADD | Tools | Likes sh | a | b", Edit("ADD", "Tools", "Likes sh", "a | b")),
+        ("ADD | Tools | Likes a|b | a | b", Edit("ADD", "Tools", "Likes a|b", "a | b")),
+        ("ADD | Tools | Likes sh|I like sh", Edit("ADD", "Tools", "Likes sh", "I like sh")),
         ("ADD | Tools | Likes \ud83d sh | a b", Edit("ADD", "Tools", "Likes ? sh", "a b")),  # half an emoji
     ],
 )
 def test_each_action_has_its_fields_and_a_quote_may_contain_bars(line: str, edit: Edit) -> None:
     assert parse_reply(f"{line}\nADD | Interests | Likes opera | I like opera") == [edit, add("Likes opera")]
+
+
+@pytest.mark.parametrize(
+    ("fact", "quote", "typed"),
+    [
+        ("Uses `a | b`", "I use a | b", "I use a | b a lot"),
+        ("Uses `a | b`", "I use `a | b`", "I use `a | b` a lot"),
+        ("Likes pipes", "cat x | sort | uniq", "my line is cat x | sort | uniq"),
+        ("Pipes cat | sort | uniq", "pipe it", "I pipe it all"),
+        ("Likes | and ||", "I like | and ||", "I like | and ||, both"),
+        ("Uses `a|b`", "I use a | b", "I use a | b a lot"),
+    ],
+)
+def test_what_stands_between_fields_may_also_stand_in_a_fact_and_in_its_quote(
+    fact: str, quote: str, typed: str
+) -> None:
+    for reply, now in ((f"ADD | Interests | {fact} | {quote}", NOW), (f"REPLACE | abcd | {fact} | {quote}", NOW)):
+        (edit,) = parse_reply(reply) or [add("")]
+        edit = edit._replace(target=ID["Plays chess"]) if edit.action == "REPLACE" else edit
+        found = verdict(edit, Message(typed, "t"), now=now)
+        assert (found.outcome, found.edit.fact, found.edit.quote) == ("apply", fact, quote.strip("`| "))
 
 
 def test_a_reply_is_edits_or_no_update_and_anything_else_is_out_of_form() -> None:
@@ -196,7 +219,7 @@ STOPPED: list[tuple[str, str, Edit, dict[str, Any]]] = [
         *("reject", "its line has changed since", replace("Lives in Porto", "Lives in Rome")),
         {"now": Document(PROFILE.replace("Lives in Porto", "Lives in Faro"))},
     ),
-    ("reject", "it is known already, or waits for review", replace("Lives in Porto", "Plays chess"), {}),
+    ("reject", "it is known already", replace("Lives in Porto", "Plays chess"), {}),
     (
         "hold",
         "review of everything was on; the profile is full",
@@ -248,6 +271,7 @@ UNFIT = {
     ),
     f"it contains {memory.why_secret(A_PASSWORD)}": (A_PASSWORD,),
     "it contains a masked secret": ("Uses [password] at home",),
+    "it contains a mark of a chat template": ("Likes [/INST] opera", "Likes <|im_start|> opera"),
 }
 
 

@@ -10,17 +10,60 @@ from llm_user_memory import printable, why_hidden
 HIDDEN = (
     "\x00\x1b\x7f\x85"  # control characters
     "\u00ad\u061c\u200b\u200e\u200f\u202a\u202e\u2060\u2066\ufeff\ufff9\u2028\u2029"  # of format, and separators
-    "\ud800\ue000\u2065\ufff0"  # surrogates, private use, reserved
+    "\ud800\ue000\u2065\ufff0\U0001bca0\U0001d173"  # surrogates, private use, reserved
     "\U000e0001\U000e0041\U000e007f\ufe00\ufe0e\ufe0f\U000e0100\U000e01ef"  # tags and selectors
     "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180d\u180e\u180f\u2800\u3164\uffa0\u200c\u200d"  # of scripts
 )
 
 # Joiners between letters and between pictures, and the presentation of a picture or a digit.
 SEEN = ["क्\u200dष", "ශ්\u200dරී", "می\u200cکند", "👩\u200d👧", "❤\ufe0f\u200d🔥", "🏳\ufe0f\u200d🌈"]
+SEEN += ["\u115f\u1161\u11a8"]
+SEEN += ["ខ្ញុំ\u200bរស់\u200bនៅ", "ខ្ញុំ\u200bប្រើ\u200bPython", "ไป\u200bบ้าน", "མི\u200bལ", "ᠮ\u180eᠠ", "ᠠ\u180bᠨ"]
+SEEN += [
+    "葛\U000e0100飾区",
+    "辻\U000e0101さん",
+    "芦\ufe00",
+    "∩\ufe00",
+    "ꩀ\ufe00",
+    "Python\u200cها",
+    "คน\u200b\u200bไทย",
+]
+SEEN += ["עם \u200fC++", "עם C++\u200f.", "أحب C#\u200e هنا", "\u200fאבא", "أ\u061c1", "עם \u2066C++\u2069 כאן"]
+SEEN += ["🏴\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f", "👁\ufe0f\u200d🗨\ufe0f", "👩🏽\u200d⚕\ufe0f"]
+SEEN += [
+    "is \u2068Zoë\u2069",
+    "+\u202a972\u202c",
+    "🏃🏽\u200d♀\ufe0f\u200d➡\ufe0f",
+    "👍🏽\ufe0f",
+    "〰\ufe0f",
+    "Ⓜ\ufe0f",
+]
 SEEN += ["☀\ufe0f", "☀\ufe0e", "1\ufe0f⃣", "#\ufe0f⃣", "‼\ufe0f", "ℹ\ufe0f"]
 
 # Joiners at an end, between ASCII characters or in a row; selectors behind a letter or another; tags; what hangs on these.
 ALONE = ["\u200dtea", "tea\u200d", "c\u200do\u200cr\u200dn", "1\u200d2", "می\u200c\u200d\u200cخواهم", "❤\ufe0f\ufe0f"]
+ALONE += [
+    "t\u200be\u200ca",
+    "te\u200b\u200b\u200ba",
+    "ж\u200bж",
+    "a\u200fb",
+    "אב\u200f\u200e\u200fג",
+    "א\u202eabc\u202cב",
+]
+ALONE += [
+    "is \u2066Zoë",
+    "is Zoë\u2069",
+    "אב\u2067גד",
+    "a\u202bb",
+    "\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f",
+]
+ALONE += [
+    "🏴" + "\U000e0061" * 9 + "\U000e007f",
+    "🏴\U000e0067\U000e0062\U000e0073",
+    "👩\U000e0167\U000e0162",
+    "葛\U000e0100\U000e0101",
+]
+ALONE += ["☀\ufe01\ufe02\ufe03", "x\ufe00", "éé\u200dé", "tea\u2060"]
 ALONE += ["tea\ufe0f", "é\U000e0100", "🏴\U000e0075\U000e0073\U000e007f", "a\ufe0f\u200d❤", "\u200b\ufe0f"]
 
 
@@ -44,4 +87,5 @@ def test_the_same_characters_anywhere_else_are_hidden_text(text: str) -> None:
 def test_a_text_in_any_script_stays_as_it_is_and_of_line_ends_all_but_a_return() -> None:
     assert [text for text in INNOCENT if printable(text) != text] == []
     assert printable("a\r\n\tb\u200b\n") == "a\n\tb \n"
+    assert printable("א\u2066ב\nג\u2069") == "א ב\nג ", "what is isolated ends in its line"
     assert printable("a\r\x1b[2Kb") == "a  [2Kb"
