@@ -62,14 +62,25 @@ def test_show_says_on_a_first_day_what_is_going_on_and_what_to_do(user: User) ->
     assert "Change 2 removed the last facts. To undo that: llm memory undo 2" in user.run("show", **ON)[1]
     user.run("undo")
     assert SAID in user.run("show", **ON)[0]
-    user.run("load", "-", stdin="# Me\n")
+    user.run("load", "-", "--yes", stdin="# Me\n")
     user.run("add", "Has a cat")
     user.run("forget", "cat", "--yes")
     user.run("review", "--drop", "all")
     assert user.run("show", **ON)[1].startswith("The profile has no facts. To begin")
 
 
-MEANT = {"list": "show", "rm": "forget", "remember": "add", "import": "learn FILE", "export": "show", "off": "pause"}
+MEANT = {
+    "list": "show",
+    "rm": "remove",
+    "ls": "show",
+    "log": "history",
+    "redo": "undo NUMBER",
+    "unforget": "add TEXT",
+    "remember": "add",
+    "import": "learn FILE",
+    "export": "show",
+    "off": "pause",
+}
 
 
 def test_an_unknown_command_is_answered_with_the_one_that_was_meant(user: User) -> None:
@@ -85,14 +96,26 @@ def test_an_unknown_command_is_answered_with_the_one_that_was_meant(user: User) 
         assert (out, f"llm memory {meant}" in said) == ("", True)
 
 
-@pytest.mark.parametrize("command", ["add", "forget", "why", "search"])
+def test_help_is_a_command_too(user: User) -> None:
+    assert user.run("help") == user.run("--help")
+    assert user.run("help", "undo") == user.run("undo", "--help")
+
+
+def test_why_takes_an_id_with_or_without_brackets(user: User) -> None:
+    user.run("add", "-", stdin="Plays chess\nPlays go\n")
+    id = user.id_of("Plays go")
+    for given in (id, f"[{id}]"):
+        assert user.run("why", given)[0].startswith("Plays go\n    you wrote this yourself, with llm memory add, ")
+
+
+@pytest.mark.parametrize("command", ["add", "forget", "remove", "why", "search"])
 def test_a_text_needs_no_quotes_and_may_begin_with_a_bullet_and_an_unknown_option_is_none(
     user: User, command: str
 ) -> None:
     user.run("add", "- Plays chess on Sundays")
     words = ["- Plays", "chess", "on", "Sundays"]
     user.run(command, *words, *(["--yes"] if command == "forget" else []))
-    assert user.facts == ([] if command == "forget" else ["Plays chess on Sundays"])
+    assert user.facts == ([] if command in {"forget", "remove"} else ["Plays chess on Sundays"])
     assert "--nonsense" in user.run(command, *words, "--nonsense", code=2)[1]
 
 
@@ -123,12 +146,39 @@ def test_load_takes_a_file_byte_for_byte_show_gives_it_back_and_clearing_it_is_u
     user.run("load", "-", "--yes", stdin="- From a pipe")
     assert user.run("show")[0] == "- From a pipe"
     assert user.profile == "- From a pipe"
-    assert "llm memory condense" in user.run("load", "-", stdin="- A long walk\n" * 9, LLM_MEMORY_BUDGET="100")[1]
+    assert (
+        "llm memory condense" in user.run("load", "-", "--yes", stdin="- A long walk\n" * 9, LLM_MEMORY_BUDGET="100")[1]
+    )
+
+
+def test_load_names_the_lines_that_it_would_replace_and_asks(user: User) -> None:
+    user.run("load", "-", stdin="# Me\n\n- Nurse\n- Leeds\n")
+    path = user.folder / "mine.md"
+    path.write_text("## Work\n- Leeds\n- Plays chess\n")
+    said = user.run("load", str(path), code=1)[1]
+    assert said.startswith("These lines of the profile are not in the file:\n  Nurse\nReplace them? [y/N]: ")
+    assert "add --yes" in said
+    user.run("load", str(path), stdin="n\n", code=1)
+    assert user.facts == ["Nurse", "Leeds"]
+    assert "Removed: Nurse" in user.run("load", str(path), stdin="y\n")[1]
+    assert user.facts == ["Leeds", "Plays chess"]
+    path.write_text("- Leeds\n- Plays chess\n- Nurse\n")
+    assert "?" not in user.run("load", str(path))[1], "no line goes"
+
+
+def test_load_refuses_what_add_refuses_unless_forced(user: User) -> None:
+    text = "- Nurse\n\t- Le\u202eeds\n"
+    said = user.run("load", "-", stdin=text, code=1)[1]
+    assert "Line 2: it contains an invisible or control character (U+202E); to load it all the same: --force" in said
+    user.run("load", "-", "--force", stdin=text)
+    assert user.profile == text
 
 
 def test_loaded_secrets_stay_and_load_and_status_name_their_lines_without_showing_them(user: User) -> None:
     text = "# Me\r\n\r\n- Wifi password is hunter2secret9\r\n- Nurse\r\n- IBAN DE89 3704 0044 0532 0130 00\r\n"
-    out, said = user.run("load", "-", stdin=text)
+    assert "looks like a password; to load it all the same: --force" in user.run("load", "-", stdin=text, code=1)[1]
+    assert user.versions() == []
+    out, said = user.run("load", "-", "--force", stdin=text)
     assert (out, user.profile.replace("\r", "")) == ("", text.replace("\r", ""))
     for told in (said, "\n".join(status_of(user)["problems"])):
         assert re.search("a password on line 3.*llm memory show --ids", told)
@@ -136,7 +186,7 @@ def test_loaded_secrets_stay_and_load_and_status_name_their_lines_without_showin
     for shown in (said, *user.run("status"), *user.run("status", "--json")):
         assert "hunter2" not in shown
         assert "0130" not in shown
-    assert "llm memory edit" not in user.run("load", "-", stdin="- Nurse")[1]
+    assert "llm memory edit" not in user.run("load", "-", "--yes", stdin="- Nurse")[1]
     assert status_of(user)["problems"] == []
 
 
@@ -227,7 +277,7 @@ def test_show_at_a_terminal_is_for_looking_and_piped_it_is_the_file(user: User) 
     assert lines[0] == "\x1b[1mMe\x1b[0m"
     assert lines[2] == "\x1b[1mWork\x1b[0m"
     assert lines[3:9] == ["- Nurse in Łódź", "| a | b |", "\tmake\t" + "x " * 60, "```", "# code", "```"]
-    assert "- Plays chess" + " " * 42 + "\x1b[2mtoday\x1b[0m" in lines
+    assert "- Plays chess" + " " * 39 + "\x1b[2ma moment\x1b[0m" in lines
     assert "- Has a cat" + " " * 41 + "\x1b[2m2 months\x1b[0m" in lines
     plain = user.terminal("llm", "memory", "show", auto=None, COLUMNS="17", NO_COLOR="1")
     assert plain.wait() == 0
@@ -245,11 +295,11 @@ def test_show_works_without_the_history_that_knows_how_old_its_lines_are(user: U
 
 @pytest.mark.parametrize(
     ("days", "said"),
-    [(0, "today"), (1, "1 day"), (13, "1 week"), (40, "1 month"), (364, "12 months"), (800, "2 years")],
+    [(0, "a moment"), (1, "1 day"), (13, "1 week"), (40, "1 month"), (364, "12 months"), (800, "2 years")],
 )
 def test_an_age_is_said_in_its_largest_unit(days: int, said: str) -> None:
     now = dt.datetime(2026, 11, 20, 12, tzinfo=dt.timezone.utc)
-    assert memory.time_since((now - dt.timedelta(days=days)).isoformat(), now) == said
+    assert memory.age_of((now - dt.timedelta(days=days)).isoformat(), now) == said
 
 
 def test_what_was_undone_is_dim_in_history_and_not_dim_red(user: User) -> None:
@@ -284,6 +334,7 @@ def test_a_number_that_is_none_is_an_error_in_words(user: User) -> None:
         for command in ("rollback", "undo", "diff"):
             assert "llm memory history" in user.run(command, number, code=1)[1]
         assert "--help" in user.run("history", "-n", number, code=2)[1]
+    assert "Changes are numbered from 1; see: llm memory history" in user.run("undo", "0", code=1)[1]
     assert "'last' is not the number of a change" in user.run("undo", "last", code=1)[1]
 
 
@@ -457,7 +508,7 @@ AT_WORK: dict[str, Any] = {"LLM_MEMORY_PROFILE": "work"}
 def test_a_fact_that_contains_a_command_is_shown_as_it_is_in_a_named_profile(user: User) -> None:
     number = re.search(r"undo (\d+)", user.run("add", OWN, "--section", OWN, **AT_WORK)[1])
     assert number
-    user.run("load", "-", stdin=f"## {OWN}\n- Other\n", **AT_WORK)
+    user.run("load", "-", "--yes", stdin=f"## {OWN}\n- Other\n", **AT_WORK)
     user.run("add", OWN, "--section", OWN, **AT_WORK)
     for command in (("show",), ("why",), ("search", "teaches"), ("history",), ("diff", "0"), ("show", "--ids")):
         assert OWN in user.run(*command, **AT_WORK)[0]

@@ -130,7 +130,7 @@ def test_the_pause_outlives_a_damaged_database(used: User) -> None:
 @pytest.mark.parametrize("how", ["removed", "emptied"])
 def test_a_database_that_is_gone_loses_history_only(user: User, how: str) -> None:
     user.run("load", "-", stdin=PROFILE)
-    user.run("load", "-", stdin="- New\n")
+    user.run("load", "-", "--yes", stdin="- New\n")
     if how == "removed":
         user.places.database.unlink()
     else:

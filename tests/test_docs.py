@@ -45,6 +45,7 @@ def test_every_setting_is_in_the_table_and_the_readme_names_no_other() -> None:
     assert set(re.findall(r"LLM_MEMORY_[A-Z_]*[A-Z]\b", README)) <= asked
 
 
+ASKING = {"remove", "load", "forget", "clear", "learn", "review"}
 READING = {"show", "path", "status", "why", "search", "history", "diff", "profiles"}
 
 
@@ -57,7 +58,7 @@ def test_a_commands_help_has_an_example_and_it_takes_yes_if_it_changes_something
     assert re.search(rf"Example:\n  .*llm memory {command}", shown)
     options = [option for made in memory.memory_group.commands[command].params for option in made.opts]
     assert ("--yes" in options) == (command not in READING)
-    assert ("--yes" in shown) == (command in {"forget", "clear", "learn", "review"}), "those that ask"
+    assert ("--yes" in shown) == (command in ASKING), "those that ask"
     assert ("--json" in shown) == (command in (READING | {"review"}) - {"path"})
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import stat
 import sys
 
 import pytest
-from conftest import PROFILE, User, posix_only
+from conftest import PROFILE, User, eventually, posix_only
 
-from llm_user_memory import TITLE, lock
+from llm_user_memory import TITLE, Busy, lock
 
 pytestmark = posix_only
 
@@ -24,6 +25,13 @@ def editor(user: User, script: str) -> str:
 def edit(user: User, script: str) -> str:
     """Edit with such an editor, which also does what happens meanwhile; return what the command says."""
     return user.run("edit", EDITOR=editor(user, script), LLM_MEMORY_AUTO="1")[1]
+
+
+def can_learn(user: User) -> bool:
+    """Tell whether somebody could learn now."""
+    with contextlib.suppress(Busy), lock(user.places, "learn", 0):
+        return True
+    return False
 
 
 # Edit
@@ -78,13 +86,31 @@ def test_only_what_was_saved_in_the_editor_is_the_edit(user: User) -> None:
     assert user.facts == ["Lives in Leeds", "Has a dog", "Has a cat", "Likes short answers", "In Hull"]
 
 
-def test_edit_says_that_it_waits_for_a_model_and_opens_the_editor_then(user: User) -> None:
+def test_the_editor_opens_while_a_model_is_asked_and_what_that_learns_stays_beside_the_edit(user: User) -> None:
+    user.run("load", "-", stdin=PROFILE)
+    user.types("I have a dog")
+    steps = user.folder / "step"
+    waits = f"while [ ! -e '{steps}-learned' ]; do sleep 0.02; done"
+    script = f"""cp "$1" own; touch '{steps}-open'; {waits}; echo '- In Hull' >> own; cat own > "$1" """
+    terminal = user.terminal("llm", "memory", "edit", auto=None, EDITOR=editor(user, script))
     with lock(user.places, "learn"):
-        terminal = user.terminal("llm", "memory", "edit", auto=None, EDITOR=editor(user, "touch open"))
-        terminal.expect("Waiting for another process to finish")
-        assert not (user.folder / "open").exists()
+        eventually((user.folder / "step-open").exists, "the editor")
+        assert user.learns("ADD | Personal Information | Has a dog | I have a dog")
+    eventually(lambda: not can_learn(user), "nothing being learned any more")
+    (user.folder / "step-learned").touch()
     assert terminal.wait() == 0
-    assert (user.folder / "open").exists()
+    assert user.facts == ["Lives in Leeds", "Has a dog", "Likes short answers", "In Hull"]
+    assert can_learn(user)
+
+
+def test_a_line_that_is_reworded_is_told_as_changed(user: User) -> None:
+    user.run("load", "-", stdin=PROFILE)
+    said = edit(user, """sed -i 's/Leeds/York/' "$1" """)
+    assert said.startswith("Changed: Lives in Leeds → Lives in York\nTo undo this: ")
+    assert "      Lives in Leeds → Lives in York\n" in user.run("history")[0]
+    assert "Changed: Lives in York → Lives in Leeds\n" in user.run("undo")[1]
+    user.profile = user.profile.replace("Leeds", "Hull").replace("short", "long")
+    assert "Lives in Leeds → Lives in Hull\nLikes short answers → Likes long answers" in user.run("diff")[0]
 
 
 def test_an_editor_that_deletes_the_profile_empties_it_and_that_can_be_undone(user: User) -> None:
@@ -108,7 +134,7 @@ def test_a_profile_that_cannot_be_written_is_not_opened_in_the_editor_first(user
 def test_a_load_while_the_model_thinks_is_what_its_edits_are_made_in(user: User) -> None:
     user.profile = PROFILE
     user.types("I have a dog")
-    user.learns("ADD | Interests | Has a dog | I have a dog", lambda: user.run("load", "-", stdin="- New\n"))
+    user.learns("ADD | Interests | Has a dog | I have a dog", lambda: user.run("load", "-", "--yes", stdin="- New\n"))
     assert user.facts == ["New", "Has a dog"]
 
 
@@ -124,7 +150,7 @@ def test_add_writes_at_once_under_its_heading_from_an_argument_or_from_stdin(use
         f"{TITLE}\n\n## Personal Information\n- Lives in Leeds\n- Has two cats\n- Works in York\n\n"
         "## Preferences\n- Likes short answers\n- Plays chess\n\n## Boats\n- Owns a dinghy\n"
     )
-    assert "Nothing changed" in user.run("add", "lives in leeds.")[1]
+    assert user.run("add", "lives in leeds.")[1] == "It is in the profile already: lives in leeds.\n"
     user.run("add", "-", stdin="# Boats\n- Sails\n")
     assert "- Works in York\n- Sails\n\n## Preferences" in user.profile, "a heading is no fact"
     assert "nothing to add" in user.run("add", stdin=" \n", code=1)[1]
@@ -144,7 +170,8 @@ def test_a_fact_that_looks_like_a_list_can_be_added_once_and_found_and_forgotten
     user.profile = "- Bundesliga fan\n- Has two kids\n- Is first\n"
     user.profile += f"- {fact}\n"
     (said,) = user.facts[3:]
-    assert "Nothing changed" in user.run("add", "-", stdin=f"- {fact}\n")[1]
+    user.run("add", "-", stdin=f"- {fact}\n")
+    assert len(user.facts) == 4
     assert f"{said}\n" in user.run("why", "--", said)[0]
     assert f"{said}\n" in user.run("search", "--", said)[0]
     user.run("forget", "--yes", f"[{user.id_of(said)}]")
@@ -166,3 +193,69 @@ def test_a_terminal_with_another_encoding_is_named_as_the_reason(user: User, com
     assert "encoding" in said
     assert "UTF-8" in said
     assert "invisible" not in said
+
+
+def test_what_is_there_already_is_told_and_the_rest_is_added(user: User) -> None:
+    user.profile = PROFILE
+    said = user.run("add", "-", stdin="Lives in Leeds\nPlays chess\n")[1]
+    assert said.startswith("It is in the profile already: Lives in Leeds\nAdded: Plays chess\nTo undo this: ")
+    before = user.versions()
+    assert user.run("add", "plays chess.")[1] == "It is in the profile already: plays chess.\n"
+    assert user.versions() == before
+
+
+# Remove
+
+
+LINES = "# Me\n\n## Interests\n- Likes tea\n- [ ] Learns Polish\n\n## Boats\n- Likes tea on a boat\nNo list\n"
+
+
+@pytest.mark.parametrize("words", [["Polish"], ["- [ ] Learns Polish"], ["learns", "polish"], ["id"], ["[id]"]])
+def test_remove_takes_one_line_out_by_its_words_or_its_id_and_undo_brings_it_back(user: User, words: list[str]) -> None:
+    user.profile = LINES
+    id = user.id_of("Learns Polish")
+    given = [word.replace("id", id) if len(word) < 5 else word for word in words]
+    out, said = user.run("remove", *given)
+    assert user.profile == LINES.replace("- [ ] Learns Polish\n", "")
+    assert (out, said) == ("", "Removed: Learns Polish\nTo undo this: llm memory undo 2\n")
+    assert user.authors == ["unknown", "remove"]
+    said = user.run("undo")[1]
+    assert said.startswith("Undid change 2, removed a moment ago\nAdded: Learns Polish\nTo redo: llm memory undo 3")
+    assert user.profile == LINES
+
+
+def test_remove_asks_only_where_several_lines_match_and_names_them(user: User) -> None:
+    user.profile = LINES
+    said = user.run("remove", "tea", code=1)[1]
+    assert said.startswith("2 lines contain it:\n  Likes tea\n  Likes tea on a boat\nRemove them all? [y/N]: ")
+    assert "add --yes" in said
+    user.run("remove", "tea", stdin="n\n", code=1)
+    assert user.profile == LINES
+    user.run("remove", "tea", stdin="y\n")
+    assert user.facts == ["Learns Polish"]
+    user.run("undo")
+    user.run("remove", "--yes", "tea")
+    assert user.facts == ["Learns Polish"]
+    user.run("remove", "No", "list")
+    assert "No list" not in user.profile
+
+
+def test_remove_finds_nothing_in_what_is_not_there(user: User) -> None:
+    assert "Nothing contains 'tea'" in user.run("remove", "tea", code=1)[1]
+    assert not user.places.directory.exists()
+    user.profile = LINES
+    assert "--part" in user.run("remove", "polis", code=1)[1]
+    user.run("remove", "--part", "polis")
+    assert (
+        "Only a heading contains 'Interests'; to change it: llm memory edit"
+        in user.run("remove", "Interests", code=1)[1]
+    )
+    assert "llm memory show" in user.run("remove", code=1)[1]
+
+
+@pytest.mark.parametrize("command", ["undo", "remove chess", "forget chess --yes"])
+def test_a_heading_of_ours_goes_with_its_last_line(user: User, command: str) -> None:
+    user.profile = PROFILE
+    user.run("add", "Plays chess", "--section", "Interests")
+    user.run(*command.split())
+    assert user.profile.rstrip("\n") == PROFILE.rstrip("\n")

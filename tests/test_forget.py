@@ -20,7 +20,7 @@ from llm_user_memory import Document, Edit, ModelFailed, Problem, Reply, matcher
 
 
 def test_what_is_forgotten_is_in_no_byte_of_any_of_our_files(user: User) -> None:
-    user.run("load", "-", stdin=PROFILE)
+    user.run("load", "-", "--yes", stdin=PROFILE)
     user.has_learned("Lives in Zanzibar", "I live in Zanzibar")
     user.has_to_review(
         Edit("ADD", "Preferences", "Recommend Zanzibar", "I say recommend Zanzibar"),
@@ -40,7 +40,7 @@ def test_what_is_forgotten_is_in_no_byte_of_any_of_our_files(user: User) -> None
     user.places.directory.joinpath(".profile.md.previous").write_text("Zanzibar")  # as 1.0 left it
     user.places.directory.joinpath(".profile.md.new.unreadable-20260101T000000-0a1b").write_bytes(b"\xff Zanzibar")
     user.places.profile.write_bytes(b"\xff Zanzibar\n")
-    user.run("load", "-", stdin=f"{PROFILE}- Zanzibar!\n")
+    user.run("load", "-", "--yes", stdin=f"{PROFILE}- Zanzibar!\n")
     assert len(user.files_with("Zanzibar")) >= 5
     said = user.llm("memory", "forget", "zanzibar", "--yes", auto=None).stderr
     assert said.startswith("In the profile:\n  - Zanzibar!\n")
@@ -68,7 +68,7 @@ def test_forgetting_leaves_no_pieces_in_the_pages_of_the_database(user: User, se
 
 
 def test_forgetting_leaves_everything_else_and_no_version_brings_it_back(user: User) -> None:
-    user.run("load", "-", stdin=PROFILE)
+    user.run("load", "-", "--yes", stdin=PROFILE)
     user.has_learned("Has a dog", "I have a dog")
     user.run("clear")
     user.run("forget", "Leeds", "--yes")
@@ -151,8 +151,8 @@ def test_a_heading_is_the_users_to_rename_and_then_goes_out_of_history(user: Use
 
 
 def test_forget_lists_everything_that_goes_and_asks_first(user: User) -> None:
-    user.run("load", "-", stdin="- Lives in Leeds\n- Leeds United fan\n")
-    user.run("load", "-", stdin="- Lives in Leeds\n")
+    user.run("load", "-", "--yes", stdin="- Lives in Leeds\n- Leeds United fan\n")
+    user.run("load", "-", "--yes", stdin="- Lives in Leeds\n")
     user.has_learned("Walks to work", "I walk to work in Leeds")
     user.has_to_review(Edit("ADD", "Notes", "Recommend Leeds", "I recommend Leeds"))
     user.types("I like tea a lot")
@@ -179,7 +179,7 @@ def test_forget_lists_everything_that_goes_and_asks_first(user: User) -> None:
 
 
 def test_forget_takes_a_whole_line_as_show_prints_it_or_part_of_one_with_quotes_or_without(user: User) -> None:
-    user.run("load", "-", stdin="- [ ] Learns Polish\n1. Plays chess\n2. Has cats\n3. Was born on 2 May\n")
+    user.run("load", "-", "--yes", stdin="- [ ] Learns Polish\n1. Plays chess\n2. Has cats\n3. Was born on 2 May\n")
     user.has_to_review(Edit("ADD", "Interests", "Plays chess in a club", "I say I play chess in a club"))
     user.run("forget", "--yes", "--", "- [ ] Learns Polish")
     user.run("forget", "--yes", "1.", "Plays", "chess")
@@ -188,7 +188,7 @@ def test_forget_takes_a_whole_line_as_show_prints_it_or_part_of_one_with_quotes_
     assert user.profile == "2. Has cats\n", "the number of a list entry is not part of its text"
 
 
-def test_forget_takes_an_id_in_brackets_for_that_line_alone(user: User) -> None:
+def test_forget_takes_an_id_with_or_without_brackets_for_that_line_alone(user: User) -> None:
     (word,) = Document("- Likes tea\n").ids
     user.profile = f"- Likes tea\n- Likes tea with milk\n- Plays {word} ball\n"
     shown = user.run("show", "--ids")[0]
@@ -198,9 +198,11 @@ def test_forget_takes_an_id_in_brackets_for_that_line_alone(user: User) -> None:
     assert user.facts == ["Likes tea with milk", f"Plays {word} ball"]
     assert user.files_with("Likes tea with milk")
     user.run("forget", word, "--yes")
-    assert user.facts == ["Likes tea with milk"], "without brackets it is a word"
+    assert user.facts == ["Likes tea with milk"], "a line says it, so it is a word"
     (word,) = Document(user.profile).ids
-    assert f"To forget the line with this id: llm memory forget '[{word}]'" in user.run("forget", word, code=1)[1]
+    assert "  - Likes tea with milk\n" in user.run("forget", word, stdin="n\n", code=1)[1]
+    user.run("forget", word, "--yes")
+    assert user.facts == []
 
 
 @pytest.mark.parametrize(
@@ -225,7 +227,7 @@ def test_a_text_is_found_as_whole_words_in_any_case(text: str, goes: str, stays:
 
 
 def test_parts_of_words_are_forgotten_only_when_asked_for_and_nothing_never(user: User) -> None:
-    user.run("load", "-", stdin="- Likes teatime\n- Likes TEAROOMS\n- Stays\n")
+    user.run("load", "-", "--yes", stdin="- Likes teatime\n- Likes TEAROOMS\n- Stays\n")
     assert "--part" in user.run("forget", "Tea", "--yes", code=1)[1]
     for text in ("", "   "):
         assert "llm memory" in user.run("forget", text, "--yes", code=1)[1]

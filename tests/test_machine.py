@@ -400,7 +400,8 @@ class People(RuleBasedStateMachine):
         tokens = re.findall(r"zq\d+x", self.text)
         text = " or ".join(["x", *tokens, *self.forgotten])
         said = {fact for _, fact, _ in Document(self.text).sayings}
-        facts = {hit["fact"] for hit in memory.search_facts(self.memory, text, 0, current=True)}
+        hits = memory.search_facts(self.memory, text, 0)
+        facts = {hit["fact"] for hit in hits if not hit["periods"][-1][1]}
         assert facts == {fact for fact in said if re.search(r"zq\d+x", fact)}
 
     def files(self) -> list[pathlib.Path]:

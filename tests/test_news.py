@@ -84,7 +84,7 @@ UNTRUE: dict[str, Callable[[User], object]] = {
     "undone": lambda user: user.run("undo"),
     "rolled back": lambda user: user.run("rollback", "1"),
     "cleared": lambda user: user.run("clear"),
-    "loaded": lambda user: user.run("load", "-", stdin=PROFILE),
+    "loaded": lambda user: user.run("load", "-", "--yes", stdin=PROFILE),
     "forgotten": lambda user: user.run("forget", "chess", "--yes"),
     "seen in an editor": lambda user: user.run("edit", EDITOR="true"),
 }

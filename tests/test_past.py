@@ -288,7 +288,7 @@ def test_corrections_of_what_was_found_wait_beside_it_and_are_made_with_it(user:
 
 
 def test_what_is_forgotten_while_the_model_thinks_is_not_offered(user: User) -> None:
-    user.run("load", "-", stdin="- Has a house\n")
+    user.run("load", "-", "--yes", stdin="- Has a house\n")
     said = memory.Message("I live in Leeds", "turn-1", "thread-1", "2026-01-01T12:00:00+00:00")
     ask = answering(f"ADD | Notes | {said.text} | {said.text}", lambda: user.run("forget", "house", "--yes"))
     with user.memory() as opened, pytest.raises(memory.Busy):

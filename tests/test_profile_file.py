@@ -210,7 +210,7 @@ def test_a_symlinked_profile_stays_a_symlink_with_its_mode(
         elsewhere.chmod(0o644)
         long_saved(elsewhere)
     user.run("add", "Plays chess")
-    user.run("load", "-", stdin="- New\n")
+    user.run("load", "-", "--yes", stdin="- New\n")
     user.run("undo")
     look(user)
     assert user.places.profile.is_symlink()
@@ -280,7 +280,7 @@ def test_a_profile_of_another_user_is_neither_read_nor_taken_from_them(user: Use
     user.says("hi", LLM_MEMORY_UPDATES="false")
     assert [call["messages"] for call in user.calls()] == [[["user", "hi"]]]
     assert "is not a regular file that you own" in user.problems()
-    user.run("load", "-", stdin="- New\n")
+    user.run("load", "-", "--yes", stdin="- New\n")
     assert user.facts == ["New"]
     assert user.authors[-1] == "load"
     assert "outside" not in user.authors, "nobody has emptied it"
@@ -385,13 +385,13 @@ def test_a_profile_that_cannot_be_read_can_be_fixed_in_the_editor(user: User) ->
 
 def test_a_text_too_large_to_be_read_is_not_written(user: User) -> None:
     begun(user)
-    for args in (["load", "-"], ["add", "-"]):
+    for args in (["load", "-", "--yes"], ["add", "-"]):
         said = user.run(*args, stdin="- Likes tea\n- Likes rain\n" + f"- {'x' * LARGEST_PROFILE}\n", code=1)[1]
         assert "too large for a profile" in said
     assert user.profile == PROFILE
     assert user.authors == ["load"]
     user.places.profile.write_bytes(b"\xff\xfe")
-    assert "too large for a profile" in user.run("load", "-", stdin="- A\n" * 50_000, code=1)[1]
+    assert "too large for a profile" in user.run("load", "-", "--yes", stdin="- A\n" * 50_000, code=1)[1]
     assert user.places.profile.read_bytes() == b"\xff\xfe", "not set aside for what can't take its place"
 
 

@@ -147,16 +147,6 @@ def test_an_unknown_profile_is_an_error_by_hand_and_created_by_the_variable(user
     eventually(lambda: facts_of(user, "work"), "learning")
 
 
-def test_a_new_name_that_is_nearly_one_that_is_there_is_told_once_after_the_prompt(both: User) -> None:
-    def told(name: str) -> bool:
-        terminal = both.terminal("llm", "Hello, how are you?", LLM_MEMORY_PROFILE=name)
-        assert terminal.wait() == 0
-        return "did you mean “work”?" in terminal.shown
-
-    assert "“wrok” yet; did you mean “work”?" in both.llm("memory", "show", "--profile", "wrok").stderr
-    assert [told(name) for name in ("wrok", "wrok", "garden", "work")] == [True, False, False, False]
-
-
 @pytest.mark.parametrize("name", ["../work", "my work", "auto", "work+", ".hidden", "x" * 33])
 def test_an_invalid_name_sends_and_learns_nothing_and_is_told_with_a_command_that_works(user: User, name: str) -> None:
     user.run("add", HOME)

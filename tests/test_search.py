@@ -40,7 +40,7 @@ def found(user: User, *args: str) -> list[str]:
 def lived(user: User) -> User:
     """A user whose former life is no longer in the profile."""
     user.run("load", "-", stdin=LIFE)
-    user.run("load", "-", stdin=PROFILE)
+    user.run("load", "-", "--yes", stdin=PROFILE)
     user.has_learned("Has a dog called Rex", "my dog is called Rex")
     return user
 
@@ -207,8 +207,8 @@ def test_a_search_by_meaning_embeds_what_is_new_without_secrets_and_says_why_it_
 
 def test_what_is_forgotten_is_found_in_no_way(embedding: User) -> None:
     embedding.types("thinking of my puppy")
-    embedding.run("load", "-", stdin="## Puppy club\n- Meets on Mondays\n")
-    embedding.run("load", "-", stdin=PROFILE)
+    embedding.run("load", "-", "--yes", stdin="## Puppy club\n- Meets on Mondays\n")
+    embedding.run("load", "-", "--yes", stdin=PROFILE)
     known = set(found(embedding, "--semantic", "hound", "-n", "0"))
     assert "Has a puppy" in known
     assert count_embeddings(embedding) == len(known)

@@ -75,6 +75,26 @@ def test_the_look_has_the_question_the_proofs_what_was_typed_before_them_and_not
     assert user.facts == ["Lives in York"]
 
 
+def test_both_requests_have_the_lines_that_say_what_not_to_remember(user: User) -> None:
+    wish = "Remember nothing about my work"
+    user.run("add", wish)
+    user.run("add", "Has a hen")
+    user.types("I have a dog, and I work as a nurse")
+    asked: list[str] = []
+    looks = Looks("1 y\n2 n")
+
+    def reply(model: str, request: str) -> str:
+        asked.append(request)
+        return f"{DOG}\nADD | Personal Information | Works as a nurse | I work as a nurse"
+
+    assert user.learns(reply, look=looks)
+    assert f"] {wish}\n" in asked[0]
+    assert "what a line already says, or asks not to remember" in asked[0]
+    assert f"answer n to each new fact about that:\n- {wish}\n" in looks.requests[0]
+    assert "hen" not in looks.requests[0]
+    assert "Works as a nurse" not in user.profile
+
+
 def test_what_would_be_applied_only_since_the_profile_changed_was_not_looked_at_and_waits(user: User) -> None:
     user.profile = "# Me\n\n- Has a dog\n"
     user.types("I have a dog, you know")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import json
 import re
 import time
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from conftest import PROFILE, Clock, User
 
-from llm_user_memory import Document, Edit, Problem, parse_moment, utc_now
+from llm_user_memory import AUTHORS, Document, Edit, Problem, parse_moment, review, utc_now, waiting_edits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +23,7 @@ NOON = Clock().time
 def load(user: User, *texts: str) -> None:
     """Make a version of each of these profiles."""
     for text in texts:
-        user.run("load", "-", stdin=text)
+        user.run("load", "-", "--yes", stdin=text)
 
 
 def add(user: User, *facts: str, section: str = "Interests") -> None:
@@ -86,8 +87,8 @@ def test_history_is_newest_first_with_each_change_as_diff_shows_it(user: User) -
     user.profile = user.profile.replace("Leeds", "York").replace("- Plays go\n", "")
     shown = user.run("history")[0]
     assert [line.split()[0] for line in shown.splitlines() if line.lstrip()[0].isdigit()] == ["3", "2", "1"]
-    assert [line.strip() for line in shown.splitlines() if line.lstrip()[0] in "+-"] == [
-        *("+ Lives in York", "- Lives in Leeds", "- Plays go"),
+    assert [line.strip() for line in shown.splitlines() if not line.lstrip()[0].isdigit()] == [
+        *("- Plays go", "Lives in Leeds → Lives in York"),
         *("+ Plays chess", "+ Plays go", "+ Plays darts"),
         *("+ Lives in Leeds", "+ Likes short answers"),
     ]
@@ -150,7 +151,7 @@ def test_diff_shows_the_last_change_or_any_two_versions(user: User) -> None:
 
 
 def test_diff_is_coloured_at_a_terminal(user: User) -> None:
-    load(user, "- A\n", "- B\n")
+    load(user, "- A\n", "- B\n- C\n")
     terminal = user.terminal("llm", "memory", "diff", auto=None)
     terminal.wait()
     assert re.search(r"\x1b\[31m *- A", terminal.shown)
@@ -188,8 +189,36 @@ def test_undo_says_what_it_changed_and_the_command_it_names_brings_that_back(use
         assert "Keeps bees" in said
         assert [fact for fact in user.facts if fact in PROFILE] == ["Lives in Leeds", "Likes short answers"]
         assert sorted(fact for fact in user.facts if fact not in PROFILE) == facts
-        (undo,) = re.findall(r"To undo the undo: llm memory (undo[ \d]*)", said)
+        (undo,) = re.findall(r"To redo: llm memory (undo[ \d]*)", said)
         said = user.run(*undo.split())[1]
+
+
+@pytest.mark.parametrize(
+    ("ago", "told"),
+    [
+        ({"seconds": 59}, "a moment ago"),
+        ({"minutes": 1}, "1 minute ago"),
+        ({"minutes": 20}, "20 minutes ago"),
+        ({"hours": 23.9}, "23 hours ago"),
+        ({"days": 3}, "3 days ago"),
+        ({"days": -1}, "a moment ago"),
+    ],
+)
+def test_undo_says_what_kind_of_change_it_undid_and_when_that_was(user: User, ago: dict[str, float], told: str) -> None:
+    user.has_to_review(Edit("ADD", "Preferences", "Always asks for tea", "I always ask for tea"))
+    with user.memory(now=lambda: utc_now() - dt.timedelta(**ago)) as opened:
+        review(opened, waiting_edits(opened))
+    assert user.run("undo")[1].startswith(f"Undid change 1, a review of {told}\n")
+
+
+def test_every_author_of_a_version_is_called_something(user: User) -> None:
+    with user.memory() as opened:
+        for number, author in enumerate(AUTHORS):
+            opened.history.change(author, functools.partial("{1}- Fact {0}\n".format, number))
+    assert user.authors == [*AUTHORS]
+    shown = user.run("history", "-n", "0")[0]
+    for told in (author.told for author in AUTHORS.values()):
+        assert re.search(rf"^ *\d+ .*{told}$", shown, re.MULTILINE)
 
 
 def test_history_marks_what_is_undone_and_what_undid_it(user: User) -> None:
@@ -229,7 +258,7 @@ def test_a_change_whose_line_was_changed_again_stays_whole_and_the_later_one_is_
     user.learns(f"REPLACE | {user.id_of('Lives in York')} | Lives in Hull | I moved to Hull")
     facts, versions = user.facts, user.versions()
     said = user.run("undo", "2", code=1)[1]
-    assert "Change 3 has since changed a line of change 2: Lives in York → Lives in Hull" in said
+    assert "Change 3 has since changed a line of change 2:\n  Lives in York → Lives in Hull\n" in said
     assert "To undo change 3: llm memory undo 3" in said
     assert (user.facts, user.versions()) == (facts, versions), "nothing is undone by halves"
     user.run("undo", "3")
@@ -323,9 +352,46 @@ def test_undoing_the_fact_that_a_heading_came_with_leaves_the_others_below_it(us
     assert user.profile.count("## Work") == 1
 
 
+def test_a_heading_goes_with_its_last_line_and_comes_back_with_the_first(user: User) -> None:
+    for section in ("Boats", "Interests"):
+        user.run("load", "-", "--yes", stdin="# Me\n")
+        first = user.versions()[-1][0] + 1
+        add(user, "Owns a dinghy", "Sails", section=section)
+        user.run("undo", str(first))
+        user.run("undo", str(first + 1))
+        assert user.profile.strip() == "# Me"
+        user.run("undo", str(first + 2))
+        assert user.profile.split("\n") == ["# Me", "", f"## {section}", "- Owns a dinghy", ""]
+        user.run("remove", "dinghy")
+        assert user.profile.strip() == "# Me"
+        user.run("undo")
+        user.run("forget", "dinghy", "--yes")
+        assert user.profile.strip() == "# Me"
+
+
+def test_a_line_comes_back_below_its_heading_where_that_is_now(user: User) -> None:
+    add(user, "Owns a dinghy", section="Boats")
+    user.run("undo")
+    add(user, "Sails", section="Boats")
+    add(user, "Nurse", section="Work")
+    user.run("undo", "2")
+    found = [(item.section, item.text) for item in Document(user.profile).items]
+    assert found == [("Boats", "Sails"), ("Boats", "Owns a dinghy"), ("Work", "Nurse")]
+    assert user.profile.count("## Boats") == 1
+
+
+def test_a_heading_of_the_users_own_stays(user: User) -> None:
+    user.profile = "# Me\n\n## Boats\n- Owns a dinghy\n"
+    user.run("remove", "dinghy")
+    assert user.profile == "# Me\n\n## Boats\n"
+    add(user, "Sails", section="Boats")
+    user.run("undo")
+    assert user.profile == "# Me\n\n## Boats\n"
+
+
 def test_a_line_that_stood_below_no_heading_is_brought_back(user: User) -> None:
     user.run("load", "-", stdin="- Likes tea\n- Has a dog\n")
-    user.run("load", "-", stdin="- Has a dog\n")
+    user.run("load", "-", "--yes", stdin="- Has a dog\n")
     user.run("add", "Plays chess")
     user.run("undo", "2")
     assert sorted(user.facts) == ["Has a dog", "Likes tea", "Plays chess"]
@@ -407,7 +473,7 @@ def test_undo_of_several_names_only_those_of_which_something_was_left(user: User
     add(user, "Likes tea", "Likes jazz")
     user.run("undo")
     said = user.run("undo", "1", "2")[1]
-    assert "Undid change 1. " in said
+    assert "Undid change 1, added a moment ago\n" in said
     assert "Change 2 is already undone. " in said
     assert user.versions()[-1][0] == 4
     assert history(user)[-1]["undoes"] == [1]
@@ -462,7 +528,7 @@ def test_a_fact_that_was_added_again_is_the_later_changes(user: User) -> None:
     add(user, "Likes tea")
     user.profile = user.profile.replace("- Likes tea\n", "")
     add(user, "Likes tea")
-    assert "Change 3 has since changed a line of change 1: + Likes tea" in user.run("undo", "1", code=1)[1]
+    assert "Change 3 has since changed a line of change 1:\n  + Likes tea\n" in user.run("undo", "1", code=1)[1]
     assert user.facts == ["Likes tea"]
 
 
