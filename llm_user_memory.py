@@ -213,6 +213,13 @@ class Home:
         """Return the lock of the ``profile``, of ``learn`` (a batch), or of the ``worker``."""
         return self.directory / f"{name}.lock"  # cron and ssh have another runtime directory
 
+    def own_files(self) -> list[pathlib.Path]:
+        """List all files that only we write, also those that aren't there; see ``files_beside`` for the others."""
+        database = [self.database, self.directory / "memory.db-journal"]
+        calls = [self.journal, self.old_journal, self.news, self.told, self.no_system, self.paused, self.greeted]
+        locks = [self.lock_file(name) for name in ("profile", "learn", "worker")]
+        return [*database, *calls, self.worker_log, *locks]
+
     def check_own(self) -> None:
         """Raise ``Problem`` if the directory is another user's: its profile is not to be trusted."""
         if self.directory.exists() and not _is_own(self.directory.stat()):
@@ -931,6 +938,9 @@ class Document:
     def has(self, fact: str) -> bool:
         return _bare(fact) in self._facts
 
+    def said(self) -> set[str]:
+        return {fact for _, fact, _ in self.sayings if fact}
+
     def replace(self, item: Item, fact: str) -> Document:
         lines = list(self.lines)
         line = lines[item.line]
@@ -981,6 +991,15 @@ class Document:
             elif end and its != section:
                 break
         return end
+
+    def refiled(self, items: Iterable[Item]) -> Document:
+        """Return the document with these facts under the headings that they had."""
+        document = self
+        for item in items:
+            found = document.find(item.text)
+            if found and found.section != item.section:
+                document = document.remove(found).add(item.section, item.text, new_section=True)
+        return document
 
     def _bullet(self, section: str) -> str:
         """Return a bullet as the outermost items of a section have it, or those of others."""
@@ -1073,10 +1092,11 @@ def revert(old: str, new: str, now: str, made: Iterable[str] = ()) -> str:
     here = Document(now)
     after = Document(new)
     before = Document(old)
+    stays = here.said() - (after.said() - before.said())
+    comes_back = before.said() - after.said()
     gone = [item for item in before.items if not after.has(item.text)]
-    came = [item for item in after.items if not before.has(item.text)]
-    again = {item.line for item in gone if here.has(item.text)}
-    back = [item for item in gone if item.line not in again]
+    back = [item for item in gone if not here.has(item.text)]
+    again = {item.line for item in gone if item not in back}
     titles = {title for _, _, title in here.headings}
     known = {title for _, _, title in after.headings}
     # Nor a heading that is there again.
@@ -1087,27 +1107,17 @@ def revert(old: str, new: str, now: str, made: Iterable[str] = ()) -> str:
     stay = {title for _, _, title in before.headings} - missing
     headings = {at: title for at, _, title in after.headings if title not in stay}
     base = after.without(headings)
-    merged = _put_right(Document(merge(base.text, now, before.text)), came, back)
-    return without_empty(now, merged.text, made, added=headings.values())
-
-
-def _put_right(document: Document, came: Iterable[Item], back: Iterable[Item]) -> Document:
-    """Take out the lines that came, wherever they were moved, and put those that are back below their headings."""
-    for item in came:
-        found = document.find(item.text)
-        if found:
-            document = document.remove(found)
-    titles = {title for _, _, title in document.headings}
-    for item in back:
-        found = document.find(item.text)
-        if found and found.section != item.section and item.section in titles:
-            document = document.remove(found).add(item.section, item.text)
-    return document
+    document = Document(merge(base.text, now, before.text))
+    # A merge goes by the order of lines, which others may have changed, and by headings that may have gone.
+    allowed = {"", *stays, *comes_back}
+    document = document.without({at for at, (_, fact, _) in enumerate(document.sayings) if fact not in allowed})
+    document = document.refiled(back)
+    return without_empty(now, document.text, made, added=headings.values())
 
 
 def without_empty(before: str, text: str, made: Iterable[str] = (), added: Iterable[str] = ()) -> str:
-    """Remove headings with nothing below them: those ``added``, and of ours those that had facts in the text before."""
-    used = {item.section for item in Document(before).items}
+    """Remove headings with nothing below them: those ``added``, and of ours those that had lines in the text before."""
+    used = {section for _, fact, section in Document(before).sayings if fact}
     ours = used.intersection((*DEFAULT_SECTIONS, OTHER_SECTION, *made))
     document = Document(text)
     filled = {section for _, fact, section in document.sayings if fact}
@@ -1140,8 +1150,6 @@ create index lines_fact on lines (fact); create index edits_fact on edits (fact)
 """
 # Bytes above which it is not read: a model could take no more, and a call has no time.
 LARGEST_PROFILE = 100_000
-# Seconds that a file which others are changing is left alone: editors write in pieces.
-SETTLING = 1.0
 FORGOTTEN = "[forgotten]"
 # The end of the names that `keep_as` gives, of the profile or of the file beside it; 1.0 called that "previous".
 KEPT = r"(?:\.new|\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"
@@ -1230,8 +1238,8 @@ def read_profile(path: pathlib.Path, *, follow: bool = True) -> str:
     raise Unreadable(f"{tilde(path)} {wrong}")
 
 
-def read_settled(path: pathlib.Path, known: str) -> str:
-    """Read a profile; one that others have just changed or removed is left for a second first."""
+def read_settled(path: pathlib.Path, known: str, settling: float) -> str:
+    """Read a profile; one that others have just changed or removed is left alone first: editors write in pieces."""
     started = time.monotonic()
     while True:
         text = read_profile(path, follow=False)
@@ -1240,7 +1248,7 @@ def read_settled(path: pathlib.Path, known: str) -> str:
             age = abs(time.time() - path.stat().st_mtime)
         except FileNotFoundError:
             age = waited
-        if text == known or age >= SETTLING or waited >= 5 * SETTLING:
+        if text == known or age >= settling or waited >= 5 * settling:
             return text
         time.sleep(0.02)
 
@@ -1368,7 +1376,8 @@ class History(NamedTuple):
     home: Home
     db: Any
     now: Clock
-    patience: float
+    patience: float  # seconds to wait for a lock
+    settling: float  # seconds that a file which others are changing is left alone
 
     def change(self, author: str, make: Callable[[str], str], record: Record | None = None, model: str = "") -> int:
         """Change the text, and ``record`` more in the same transaction; return the version, 0 if the text stays.
@@ -1413,7 +1422,7 @@ class History(NamedTuple):
         latest = self.latest()
         known = self.text(latest)
         if base is None:
-            text = read_settled(real_place(self.home), known)
+            text = read_settled(real_place(self.home), known, self.settling)
         else:  # the editor has ended
             text = read_profile(self.home.profile)
         cut_short = value(self.db, "select written from versions where id = ?", latest) == 0
@@ -1442,9 +1451,10 @@ class History(NamedTuple):
             if record:
                 record(version)
         if aside:
-            if exchange(real_place(self.home), aside):
-                self._take_displaced(aside, text, new)
+            has_displaced = exchange(real_place(self.home), aside)
             self._mark_written(True)
+            if has_displaced:
+                self._take_displaced(aside, text, new)
         return version
 
     def _mark_written(self, written: bool) -> None:
@@ -1453,7 +1463,7 @@ class History(NamedTuple):
     def _take_displaced(self, aside: pathlib.Path, text: str, new: str) -> None:
         """Remove the displaced file; what was saved into it between our last look and the exchange is merged."""
         try:
-            displaced = read_settled(aside, text)
+            displaced = read_settled(aside, text, self.settling)
         except Unreadable:
             keep_as(aside, "unreadable")
             return
@@ -1501,11 +1511,11 @@ class History(NamedTuple):
         changes = self.changes(number - 1, number)
         if not changes:
             return self.text(number) != self.text(number - 1)  # prose
-        return any(FORGOTTEN not in change for change in changes)
+        return any({change.before, change.after} - {"", FORGOTTEN} for change in changes)
 
     def _changed_again(self, change: Change, now: Document, number: int) -> int:
         """Return the version after this one that took its line away or added it again; 0 if there is none."""
-        if FORGOTTEN in change or not change.after:
+        if change.after in {"", FORGOTTEN}:
             return 0
         periods = self.periods(change.after)
         if now.find(change.after, any_line=True):
@@ -1680,7 +1690,14 @@ def _in_place(before: Iterable[Mapping[str, Any]], after: Iterable[Mapping[str, 
 class Memory(contextlib.AbstractContextManager["Memory"]):
     """One profile with its database; without ``create``, a missing one is opened empty, in RAM. For a ``with``."""
 
-    def __init__(self, home: Home, patience: float = 10, create: bool = True, now: Clock = utc_now) -> None:
+    def __init__(
+        self,
+        home: Home,
+        patience: float = 10,
+        create: bool = True,
+        now: Clock = utc_now,
+        settling: float = 1,
+    ) -> None:
         self.home = home
         self.now = now
         self._inode = 0
@@ -1694,7 +1711,7 @@ class Memory(contextlib.AbstractContextManager["Memory"]):
             self._inode = os.stat(place).st_ino
         connection = sqlite3.connect(place, timeout=patience, isolation_level=None)
         self.db: Any = sqlite_utils.Database(connection, recursive_triggers=False, execute_plugins=False)
-        self.history = History(home, self.db, now, patience)
+        self.history = History(home, self.db, now, patience, settling)
         try:
             self.db.execute("pragma secure_delete = on")
             if value(self.db, "pragma user_version") != SCHEMA:
@@ -3309,12 +3326,10 @@ def _remove(paths: Iterable[pathlib.Path]) -> None:
 
 
 def purge(home: Home) -> None:
-    names = r"memory\.db|typed\.jsonl|news|no-system|paused|greeted|profile\.md"
-    ours = rf"\.?({names})(-journal|-wal|-shm|\.taken|\.told)?|(profile|learn|worker)\.lock"
     with lock(home, "profile"):
-        _remove([*files_beside(home), *backups_of(home), real_place(home), home.worker_log])
+        _remove([*files_beside(home), *backups_of(home), real_place(home)])
     # The locks too, which Windows removes only when they are free.
-    _remove(path for path in home.directory.iterdir() if re.fullmatch(ours, path.name))
+    _remove([home.profile, *home.own_files()])
     with contextlib.suppress(OSError):  # it may contain other profiles, or foreign files
         home.directory.rmdir()
 
@@ -5330,10 +5345,7 @@ def shell_row(installed: Sequence[str], *, is_on: bool) -> Row:
 
 
 def file_rows(home: Home) -> Iterator[Row]:
-    ours = [home.journal, home.old_journal, home.news, home.told, home.no_system]
-    ours += [home.paused, home.greeted, home.database, home.worker_log]
-    locks = [home.lock_file(name) for name in ("worker", "profile", "learn")]
-    for path in ours + locks:
+    for path in home.own_files():
         if os.path.lexists(path) and read_own(path, 1) is None:
             yield problem(f"{tilde(path)} is not a regular file that you own; see: ls -l {for_shell(path)}")
     for path in files_beside(home):

@@ -60,7 +60,6 @@ def serve() -> None:
     """Fork a child for each line on stdin, which says what it is to do; tell its pid, or how it ended."""
     import llm.cli
 
-    memory.SETTLING = 0.05
     home = memory.Home(pathlib.Path(os.environ["WARM_UP"]), isolated=True)
     known_home(home)
     typed(home, "I live in Leeds")
@@ -225,12 +224,6 @@ def output(user: User) -> str:
 def learners(user: User) -> set[str]:
     """The pids of all workers that have learned something."""
     return set(re.findall(r" (\d+) scripted: [1-9]", user.worker_log))
-
-
-@pytest.fixture(autouse=True)
-def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody here writes in pieces."""
-    monkeypatch.setattr(memory, "SETTLING", 0.05)
 
 
 @pytest.fixture

@@ -114,7 +114,7 @@ class People(RuleBasedStateMachine):
         self.home = Home(self.folder / "llm", isolated=True)
         self.home.create()
         make_log(self.home).close()
-        self.memory = Memory(self.home)
+        self.memory = Memory(self.home, settling=0)
         self.undone = contextlib.ExitStack()
         self.count = 0
         self.written: set[str] = set()
@@ -126,7 +126,6 @@ class People(RuleBasedStateMachine):
     def moves_in(self, symlink: bool, can_exchange: bool) -> None:
         """Begin on a system that can exchange two files or not."""
         change = self.undone.enter_context(pytest.MonkeyPatch.context())
-        change.setattr(memory, "SETTLING", 0.0)
         if not can_exchange:
             change.setattr(ctypes, "CDLL", lambda _: None)
         (self.folder / "dotfiles").mkdir()
@@ -313,7 +312,7 @@ class People(RuleBasedStateMachine):
 
     def happens(self, what: str, token: str) -> None:
         """Something another process does, with a memory of its own."""
-        with Memory(self.home) as other:
+        with Memory(self.home, settling=0) as other:
             if what == "save":
                 self.save_line("Typed meanwhile")
             elif what == "add":
@@ -337,7 +336,7 @@ class People(RuleBasedStateMachine):
         """A command or the worker is killed on its way; perhaps the user saves before anything else runs."""
         self.memory.db.close()
         self.save_line("Wrote before the crash")
-        with Memory(self.home) as other:
+        with Memory(self.home, settling=0) as other:
             other.history.adopt()
             before = other.history.latest()
         added = self.token()
@@ -346,7 +345,7 @@ class People(RuleBasedStateMachine):
             self.wrote(next(line for line in self.text.splitlines() if added in line))
         if saves_after:
             self.save_line("Wrote after the crash")
-        self.memory = Memory(self.home)
+        self.memory = Memory(self.home, settling=0)
         self.memory.history.adopt()
         self.is_whole(what, added, before)
         if what == "forget":  # it did not say that it was done, so the user says it again
@@ -369,7 +368,7 @@ class People(RuleBasedStateMachine):
             assert [row["fact"] for row in receipts if row["fact"] not in text] == []
 
     def does(self, what: str, token: str, added: str) -> None:
-        with Memory(self.home) as opened:
+        with Memory(self.home, settling=0) as opened:
             history = opened.history
             if what == "add":
                 fact = f"Added {added} by what crashed"

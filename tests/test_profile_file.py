@@ -13,7 +13,7 @@ import pytest
 from conftest import PROFILE, User, as_root, in_the_moment, long_saved, posix_only
 
 import llm_user_memory
-from llm_user_memory import LARGEST_PROFILE, Edit, Problem
+from llm_user_memory import LARGEST_PROFILE, Edit, Problem, place_aside
 
 if TYPE_CHECKING:
     import pathlib
@@ -143,14 +143,33 @@ def test_nobody_waits_for_a_file_at_rest_whatever_its_clock_says_nor_for_one_tha
     with monkeypatch.context() as impatient:
         impatient.setattr(time, "sleep", sleep)
         user.run("add", "Plays chess")
-    monkeypatch.setattr(llm_user_memory, "SETTLING", 0.01)
     monkeypatch.setattr(time, "sleep", lambda _: os.utime(user.places.profile))
     user.places.profile.write_text("- Never at rest\n")
-    user.run("add", "Has a dog")
-    assert user.facts == ["Never at rest", "Has a dog"]
+    with user.memory(settling=0.01) as memory:
+        memory.history.adopt()
+    assert user.authors[-1] == "outside"
 
 
 # Crashes
+
+
+def test_a_line_that_was_moved_after_a_crash_stays_one(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun(user)
+
+    def crash(_: float) -> None:
+        raise KeyboardInterrupt
+
+    def editor() -> None:
+        with place_aside(user.places).open("a") as file:
+            file.write("- Keeps bees\n")
+
+    with monkeypatch.context() as crashing:
+        in_the_moment(crashing, llm_user_memory, "exchange", editor)
+        crashing.setattr(time, "sleep", crash)
+        user.run("add", "Plays chess", "--section", "Preferences", code=1)
+    user.profile = "- Plays chess\n" + user.profile.replace("- Plays chess\n", "")
+    look(user)
+    assert user.facts.count("Plays chess") == 1
 
 
 @pytest.mark.parametrize("saved", [False, True])

@@ -109,7 +109,7 @@ def edit(home: Home, chance: random.Random, saves: int, ending: float, layout: s
 def work(home: Home, chance: random.Random, stop: Stop) -> int:
     """Change lines as the worker does: one added, replaced or removed by an edit."""
     changes = 0
-    with Memory(home, PATIENCE) as opened:
+    with Memory(home, PATIENCE, settling=0.05) as opened:
         while not stop():
 
             def make(text: str, number: int = changes) -> str:
@@ -128,7 +128,7 @@ def work(home: Home, chance: random.Random, stop: Stop) -> int:
 def command(home: Home, chance: random.Random, stop: Stop) -> int:
     """Do what the commands do: add, undo, look."""
     changes = 0
-    with Memory(home, PATIENCE) as opened:
+    with Memory(home, PATIENCE, settling=0.05) as opened:
         history = opened.history
         while not stop():
             before, fact = history.latest(), f"Added {changes}."
@@ -162,7 +162,6 @@ def all_editors(folder: pathlib.Path, saves: int, layout: str) -> None:
 
 def writers(folder: pathlib.Path, what: Callable[[Home, random.Random, Stop], int], layout: str) -> None:
     """One kind of writer for every home; leaves how much it wrote, or why it failed."""
-    memory.SETTLING = 0.05
     real = memory.exchange
 
     def exchange(target: pathlib.Path, aside: pathlib.Path) -> bool:

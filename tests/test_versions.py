@@ -532,6 +532,49 @@ def test_a_fact_that_was_added_again_is_the_later_changes(user: User) -> None:
     assert user.facts == ["Likes tea"]
 
 
+def test_undo_takes_a_fact_out_wherever_it_was_moved(user: User) -> None:
+    load(user, "- Plays go\n\n## Garden\n- Grows leeks\n")
+    add(user, "Likes tea", "Has a cat")
+    user.profile = "# User Profile\n- Has a cat\n- Likes tea\n\n## Garden\n- Grows leeks\n- Plays go\n"
+    user.run("undo", "2")
+    user.run("undo", "3")
+    assert user.facts == ["Grows leeks", "Plays go"]
+
+
+def test_undo_takes_out_prose_wherever_it_was_moved(user: User) -> None:
+    load(user, "## Pets\n- Has a cat\n- Has a dog\n", "## Pets\n- Has a cat\n- Has a dog\n\nRather tall.\n")
+    user.profile = "Rather tall.\n\n## Pets\n- Has a cat\n- Has a dog\n- Has a fish\n"
+    user.run("undo", "2")
+    assert "Rather tall" not in user.profile
+
+
+def test_undo_of_a_move_brings_back_no_line_that_was_removed_since(user: User) -> None:
+    load(user, "## Pets\n- Has a cat\n- Has a dog\n", "## Pets\n- Has a dog\n\n## Notes\n- Has a cat\n")
+    user.profile = "## Pets\n- Has a dog\n\n## Notes\n"
+    user.run("undo", "2")
+    assert user.facts == ["Has a dog"]
+
+
+def test_undo_brings_back_what_stood_in_place_of_a_line_that_was_forgotten(user: User) -> None:
+    add(user, "Likes coffee")
+    user.types("I like tea")
+    user.learns(f"REPLACE | {user.id_of('Likes coffee')} | Likes tea | I like tea")
+    user.run("undo")
+    user.run("forget", "coffee", "--yes")
+    user.run("undo", "3")
+    assert user.facts == ["Likes tea"]
+
+
+def test_a_fact_comes_back_under_its_heading_also_if_that_has_gone_meanwhile(user: User) -> None:
+    add(user, "Likes tea", section="Personal Information")
+    user.profile = user.profile.replace("tea", "coffee")
+    user.run("add", "Plays go", "--section", "Interests")
+    user.run("undo", "2")
+    user.run("undo", "1")
+    user.run("undo", "4")
+    assert user.profile.endswith("## Interests\n- Plays go\n\n## Personal Information\n- Likes coffee\n")
+
+
 def test_undo_of_a_version_whose_facts_were_all_forgotten_makes_no_version(user: User) -> None:
     add(user, "Likes tea")
     user.run("forget", "tea", "--yes")
