@@ -12,6 +12,7 @@ import sqlite3
 import subprocess
 from typing import TYPE_CHECKING, Any
 
+import filelock
 import pytest
 from conftest import eventually, posix_only
 
@@ -51,7 +52,10 @@ def test_show_says_on_a_first_day_what_is_going_on_and_what_to_do(user: User) ->
     assert "llm memory resume" in user.run("show", **ON)[1]
     user.run("resume")
     user.types(SAID)
-    assert "The profile has no facts. Learning from 1 message; try again in a few seconds" in user.run("show", **ON)[1]
+    with filelock.FileLock(user.places.lock_file("worker")):
+        said = user.run("show", **ON)[1]
+        assert "The profile has no facts. Learning from 1 message; try again in a few seconds" in said
+    assert "to learn now: llm memory update" in user.run("show", **ON)[1], "no worker runs"
     assert "to learn now: llm memory update" in user.run("show", **ON, LLM_MEMORY_UPDATE_INTERVAL="3600")[1]
     user.run("update")
     assert user.run("show", **ON) == (user.profile, "")

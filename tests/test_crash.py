@@ -29,10 +29,8 @@ import sqlite3
 import subprocess
 import sys
 import time
-import types
 from typing import TYPE_CHECKING, Any
 
-import filelock
 import pytest
 from conftest import PATIENCE, User, eventually, fill, make_log, posix_only, state, typed
 from llm_scripted import FACT, is_look
@@ -49,6 +47,7 @@ SAMPLE = 8
 HERE = pathlib.Path(__file__).parent
 
 OURS = {"memory.db", "profile.lock", "learn.lock", "profile.md", "typed.jsonl", ".typed.jsonl.taken", "news"}
+OURS |= {".memory.db.new", ".gitignore", "forgotten"}
 OLD = "# User Profile\n\n## Interests\n- Plays the oboe\n- Likes tea\n"
 FACTS = ["Plays the oboe", "Likes tea"]
 
@@ -112,16 +111,15 @@ def run_child(task: dict[str, Any], cli: Any) -> int:
 
 def linger_at_the_end(seconds: float) -> None:
     """Have a worker take its time between its last look and giving up its lock."""
-    release = filelock.BaseFileLock.release
+    poll = memory._poll_until_idle
 
-    def released(lock: Any, *args: Any, **options: Any) -> None:
-        if lock.lock_file.endswith("worker.lock"):
-            time.sleep(seconds)
-            with open(os.path.join(os.environ["LLM_USER_PATH"], "ended"), "a") as file:
-                file.write("a worker\n")
-        release(lock, *args, **options)
+    def poll_and_linger(*args: Any) -> None:
+        poll(*args)
+        time.sleep(seconds)
+        with open(os.path.join(os.environ["LLM_USER_PATH"], "ended"), "a") as file:
+            file.write("a worker\n")
 
-    filelock.BaseFileLock.release = released  # type: ignore[method-assign, assignment]
+    memory._poll_until_idle = poll_and_linger  # type: ignore[assignment]
 
 
 def one_at_a_time(function: Any) -> Any:
@@ -136,10 +134,10 @@ def one_at_a_time(function: Any) -> Any:
     return alone
 
 
-def fork_worker(home: memory.Home) -> Any:
+def fork_worker(home: memory.Home) -> None:
     """Do what `spawn_worker` does."""
     if os.fork():
-        return types.SimpleNamespace(poll=lambda: None)
+        return
     os.setsid()
     try:
         memory.run_worker(home, memory.Settings(os.environ))

@@ -158,3 +158,54 @@ def test_a_lock_is_waited_for_no_longer_than_was_asked_and_only_where_it_is_need
         assert user.authors == ["add"]
         with pytest.raises(Busy, match=r"profile\.lock is held by another process"), lock(user.places, "profile", 0.1):
             pass
+
+
+# What was forgotten
+
+
+def test_what_was_forgotten_is_not_offered_again_when_the_database_is_lost(user: User) -> None:
+    user.types("My cat is called Zanzibar", "I play the cello")
+    user.run("forget", "Zanzibar", "--yes")
+    assert "Zanzibar" not in user.places.forgotten.read_text("utf-8")
+    assert user.places.forgotten.stat().st_mode & 0o777 == 0o600
+    for how in ("removed", "emptied", "damaged"):
+        if how == "removed":
+            user.places.database.unlink()
+        else:
+            user.places.database.write_bytes(b"" if how == "emptied" else b"\0garbage" * 2_000)
+            user.llm("memory", "status", auto=None)
+        user.places.journal.unlink(missing_ok=True)
+        assert "To learn from: 1 message" in user.run("learn", "--dry-run", code=0)[1], how
+        assert user.run("search", "--chats", "Zanzibar")[0] == "", how
+    user.run("clear", "--purge", "--yes")
+    assert not user.places.directory.exists()
+
+
+def test_an_empty_database_is_renamed_said_and_begun_anew(used: User) -> None:
+    used.places.database.write_bytes(b"")
+    assert "memory.db could not be read, and is kept as" in used.llm("memory", "history", auto=None).stderr
+    assert kept(used) == [b""]
+    assert "memory.db.damaged-" in used.problems()
+    assert {"Lives in Leeds", "Has a dog"} <= set(used.facts)
+
+
+def test_a_first_start_that_is_killed_leaves_no_database_half_made(user: User) -> None:
+    user.places.create()
+    user.places.database.with_name(".memory.db.new").write_bytes(b"half")
+    user.run("add", "Plays chess")
+    assert kept(user) == []
+    assert user.authors == ["add"]
+
+
+def test_what_is_forgotten_stands_in_no_file_beside_a_database_in_wal_mode(user: User) -> None:
+    user.run("add", "Lives in Zanzibar")
+    with contextlib.closing(sqlite3.connect(user.places.database)) as reader:
+        reader.execute("pragma journal_mode = wal")
+    with contextlib.closing(sqlite3.connect(user.places.database)) as reader:
+        reader.execute("select count(*) from lines").fetchall()
+        user.run("add", "Has a boat in Zanzibar")
+        assert "memory.db-wal" in user.files_with("Zanzibar")
+    user.run("forget", "Zanzibar", "--yes")
+    assert user.files_with("Zanzibar") == []
+    user.run("clear", "--purge", "--yes")
+    assert not user.places.directory.exists()

@@ -6,7 +6,10 @@ Calls go on, nothing is written through it, and status names it.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import pathlib
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -18,7 +21,6 @@ from conftest import PROFILE, User, posix_only
 from llm_user_memory import Problem, Settings, memory_group
 
 if TYPE_CHECKING:
-    import pathlib
     from collections.abc import Callable, Iterator
 
 # A lease would hold each command for 45 seconds, and a FIFO for ever.
@@ -93,7 +95,7 @@ def test_a_call_goes_on_without_waiting(user: User, put: Callable[[str], pathlib
 
 LOCKS = ["worker.lock", "profile.lock", "learn.lock"]
 FILES = [*LOCKS, "typed.jsonl", ".typed.jsonl.taken", "news", "no-system", "paused", "worker.log"]
-FILES += ["memory.db"]
+FILES += ["memory.db", "memory.db-journal", "memory.db-wal", "forgotten"]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -113,3 +115,56 @@ def test_status_names_it_and_no_command_or_learner_waits(
     path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
     user.run("add", "Plays go")
     assert "Plays go" in user.facts
+
+
+def set_immutable(path: pathlib.Path) -> None:
+    path.touch()
+    if subprocess.run(["chattr", "+i", path], capture_output=True, check=False).returncode:
+        pytest.skip("not run: this file system or user can't make a file immutable")
+
+
+def read_only(path: pathlib.Path) -> None:
+    path.touch()
+    path.chmod(0o400)
+
+
+def link_to_nowhere(path: pathlib.Path) -> None:
+    path.parent.mkdir(exist_ok=True)
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.symlink_to("/nowhere/at/all")
+
+
+OBSTACLES: dict[str, tuple[str, Callable[[pathlib.Path], object]]] = {
+    "a folder that links to nowhere": ("", link_to_nowhere),
+    "a file aside that is a folder": (".profile.md.new", pathlib.Path.mkdir),
+    "a read-only profile": ("profile.md", read_only),
+    "a read-only database": ("memory.db", read_only),
+    "an immutable database": ("memory.db", set_immutable),
+    "an immutable database journal": ("memory.db-journal", set_immutable),
+    "an immutable journal": ("typed.jsonl", set_immutable),
+    "a FIFO as the database's journal": ("memory.db-journal", os.mkfifo),
+    "a folder as a lock": ("profile.lock", pathlib.Path.mkdir),
+}
+
+
+@pytest.mark.parametrize("obstacle", OBSTACLES)
+def test_status_leads_with_what_keeps_memory_from_working_and_no_request_is_paid(user: User, obstacle: str) -> None:
+    name, put = OBSTACLES[obstacle]
+    user.run("load", "-", stdin=PROFILE)
+    user.types("I live in York, you know")
+    path = user.places.directory / name
+    if name == "profile.lock":
+        path.unlink()
+    put(path)
+    try:
+        first, second = user.run("status", LLM_MEMORY_AUTO="1")[0].splitlines()[:2]
+        assert first == "Memory is on, but nothing can be learned"
+        assert second.startswith("Problem")
+        assert (name or "memory") in second
+        assert json.loads(user.run("status", "--json", LLM_MEMORY_AUTO="1")[0])["state"] == "not learning"
+        user.llm("memory", "update", auto=None, check=False)
+        user.says("I play chess")
+        assert user.calls(update=True) == []
+    finally:
+        subprocess.run(["chattr", "-i", path], capture_output=True, check=False)

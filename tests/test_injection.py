@@ -285,7 +285,7 @@ def test_showing_the_fragment_leaves_no_note(user: User) -> None:
     user.profile = PROFILE
     assert FACT in user.llm("fragments", "show", "memory:auto").stdout
     user.llm("logs", "-f", "memory:auto")
-    assert [path.name for path in user.places.directory.iterdir()] == ["profile.md"]
+    assert sorted(path.name for path in user.places.directory.iterdir()) == [".gitignore", "profile.md"]
 
 
 # The text that is sent

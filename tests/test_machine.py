@@ -52,7 +52,15 @@ ENDS = ["\n", "\r\n", ""]
 FORMS = ["- {}", "{} as prose", "  * {}", "```\n{}\n```"]
 EDITS = st.lists(st.tuples(st.sampled_from(["ADD", "REPLACE", "REMOVE"]), st.integers(0, 9), st.booleans()), max_size=3)
 OURS = {"memory.db", "memory.db-journal", "typed.jsonl", ".typed.jsonl.taken", "paused", "news"}
-OURS |= {"profile.md", ".profile.md.previous", ".profile.md.new", "profile.lock", "learn.lock"}
+OURS |= {
+    "forgotten",
+    ".gitignore",
+    "profile.md",
+    ".profile.md.previous",
+    ".profile.md.new",
+    "profile.lock",
+    "learn.lock",
+}
 
 
 def bare(line: str) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import itertools
+import json
 import re
 import sqlite3
 from typing import TYPE_CHECKING
@@ -53,7 +55,6 @@ def about(request: str) -> str:
     ("model", "words", "requests"),
     [
         ("scripted-garbage", "does not answer in the format", 2),
-        ("uninstalled", "uninstalled is not a model llm knows", 0),
         ("scripted", "too small for learning; to learn with another model, set LLM_MEMORY_MODEL", 1),
     ],
 )
@@ -127,13 +128,82 @@ def test_a_message_that_fails_is_tried_five_times_at_growing_intervals_then_set_
             learner.learn()
             clock.advance(seconds=1)
         waits = [(b - a).total_seconds() for a, b in itertools.pairwise(asked)]
-        assert waits == list(memory.BACK_OFF)
+        assert waits == [5, 30, 120, 600]
         assert in_state(learner, "aside") == 1
         assert "down" in user.run("status")[0]
         assert '"failing": true' in user.run("status", "--json")[0]
     user.reply(f"ADD | Work | Leeds | {SAID}")
     user.run("update", "--retry")
     assert user.facts == ["Leeds"]
+
+
+SERVICES = {
+    "asked too often": "Error code: 429 - Too Many Requests",
+    "not reached": "<urlopen error [Errno -3] Temporary failure in name resolution>",
+    "refused": "[Errno 111] Connection refused",
+    "slow": "The read operation timed out",
+    "overloaded": "Error code: 529 - overloaded_error",
+    "down": "503 Service Unavailable",
+    "unpaid": "You exceeded your current quota",
+}
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_what_may_pass_is_tried_again_ever_more_rarely_and_never_set_aside(user: User, service: str) -> None:
+    asked = []
+
+    def away(model: str, request: str) -> memory.Reply:
+        asked.append(clock.time)
+        raise memory.why_failed(model, RuntimeError(SERVICES[service]))
+
+    user.types(*[f"{SAID} number {n}" for n in range(20)], model="scripted")
+    clock = Clock(memory.utc_now())
+    with learning(user, clock, away) as learner:
+        for _ in range(12):
+            assert learner.learn()
+            assert learner.learn() is None, "all that its model should learn from waits with it"
+            (due,) = learner.memory.db.execute("select distinct due from turns").fetchone()
+            clock.time = dt.datetime.fromtimestamp(due, dt.timezone.utc)
+        waits = [(b - a).total_seconds() for a, b in itertools.pairwise(asked)]
+        assert waits[:5] == [5, 30, 120, 600, 3_600]
+        assert waits == sorted(waits)
+        assert waits[-1] == 86_400
+        assert in_state(learner, "pending") == 20
+        assert memory.is_failing(learner.memory)
+        back = memory.Learner(learner.memory, memory.Settings(), answering("NO_UPDATE"))
+        assert len(list(iter(back.learn, None))) == 3, "eight to a request, as if nothing had been"
+        assert in_state(learner, "done") == 20
+    assert json.loads(user.run("status", "--json")[0])["failed"] == [{"model": "scripted", "requests": 12}]
+    assert "Failed       12 requests to scripted this month" in user.run("status")[0]
+
+
+def test_a_new_prompt_that_was_answered_has_what_may_have_passed_tried_again_at_once(here: User) -> None:
+    here.types(SAID, model="later")
+    for _ in range(8):
+        here.run("update", code=1)
+    assert "later is not a model llm knows" in here.problems()
+    assert here.learns("NO_UPDATE") is None, "it is not due"
+    here.types(ALSO)
+    requests: list[str] = []
+    while here.learns(lambda _, request: requests.append(request) or "NO_UPDATE"):  # type: ignore[func-returns-value]
+        pass
+    assert [SAID in request for request in requests] == [True, False]
+    assert here.problems() == ""
+
+
+def test_a_request_that_is_refused_is_set_aside_whatever_words_the_refusal_quotes(user: User) -> None:
+    class Refusal(Exception):
+        status_code = 400
+
+    def refuses(model: str, request: str) -> memory.Reply:
+        raise memory.why_failed(model, Refusal("flagged: 'connection refused, try again'"))
+
+    user.types(SAID)
+    clock = Clock(memory.utc_now())
+    with learning(user, clock, refuses) as learner:
+        while learner.learn():
+            clock.advance(seconds=600)
+        assert in_state(learner, "aside") == 1
 
 
 def test_a_message_that_a_model_never_takes_keeps_no_other_from_being_learned(user: User) -> None:
@@ -187,14 +257,14 @@ def test_a_model_that_does_not_answer_or_is_unknown_is_left_to_a_fresh_worker(
     here: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (here.script / "slow.txt").write_text("hang 600")
-    for model, timeout, words in (
-        ("scripted", 0.1, r"did not answer within 0\.1 s"),
-        ("late", 60, "not a model llm knows"),
+    for model, timeout, words, kind in (
+        ("scripted", 0.1, r"did not answer within 0\.1 s", memory.HUNG),
+        ("late", 60, "not a model llm knows", memory.HERE),
     ):
         monkeypatch.setattr(memory, "MODEL_TIMEOUT", timeout)
         with pytest.raises(memory.ModelFailed, match=words) as failed:
             memory.ask_model(model, "hang")
-        assert failed.value.kind == "stuck"
+        assert failed.value.kind == kind
 
 
 class Service:
@@ -253,3 +323,25 @@ def test_any_error_becomes_words_that_can_be_kept_and_shown(error: Exception, wo
     assert memory.in_words(error).startswith(words)
     assert "hunter2" not in memory.in_words(error)
     memory.in_words(error).encode()
+
+
+# llm itself
+
+
+def test_status_tells_in_one_line_what_is_broken_in_llm(here: User) -> None:
+    models = here.user_dir / "extra-openai-models.yaml"
+    models.write_text("- model_id: [\n")
+    done = here.llm("memory", "status", auto=None)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("llm can't load its models (ParserError); see: llm models") == 1
+    here.types(SAID)
+    assert "llm can't load its models" in here.run("update", code=1)[1]
+    models.unlink()
+    keys = here.user_dir / "keys.json"
+    keys.write_text("{")
+    told = here.llm("memory", "status", auto=None, LLM_MODEL="scripted-key").stdout
+    assert "llm can't read its keys" in told or "llm can't load its models" in told
+    keys.unlink()
+    here.run("update")
+    assert here.facts == [SAID]
+    assert here.problems() == ""

@@ -26,7 +26,7 @@ SAVED = f"{PROFILE}- Saved by hand\n"
 
 def beside(user: User) -> list[str]:
     """Everything beside the profile that is not known to be ours."""
-    ours = r"profile\.md|memory\.db|\w+\.lock|\.?typed\.jsonl(\.taken)?|news|worker\.log"
+    ours = r"profile\.md|memory\.db|\w+\.lock|\.?typed\.jsonl(\.taken)?|news|forgotten|\.gitignore|worker\.log"
     return sorted(name for name in os.listdir(user.places.profile.resolve().parent) if not re.fullmatch(ours, name))
 
 

@@ -211,7 +211,7 @@ def test_a_named_profile_is_readable_by_its_owner_only_even_if_it_is_the_first(u
 
 def test_purging_one_profile_leaves_the_others(both: User) -> None:
     assert "removes profile default for good: " in both.run("clear", "--purge", "--yes")[1]
-    assert os.listdir(both.places.directory) == ["profiles"]
+    assert sorted(os.listdir(both.places.directory)) == [".gitignore", "profiles"]
     assert facts_of(both, "work") == [WORK]
     both.run("clear", "--purge", "--yes", **AT_WORK)
     assert os.listdir(both.places.directory / "profiles") == []

@@ -214,7 +214,7 @@ def check(home: Home, saves: int) -> None:
     assert {line for line in lines if not WHOLE.fullmatch(line.removesuffix("\n"))} == set(), "torn"
     folders = {home.directory, home.profile.resolve().parent}
     files = {path.name for folder in folders for path in folder.iterdir()}
-    assert files <= {"profile.md", "profile.lock", "learn.lock", "memory.db"}, "left behind"
+    assert files <= {".gitignore", "profile.md", "profile.lock", "learn.lock", "memory.db"}, "left behind"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows lets nobody write a file that another has open")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import os
 import pathlib
 import sqlite3
 import stat
 import subprocess
 import sys
+import sysconfig
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -93,23 +96,88 @@ def test_the_settings_of_the_latest_call_hold_not_those_of_the_one_that_started_
     eventually(lambda: {"I play the cello", "I like tea"} <= set(user.facts), "what had been put off")
 
 
+def test_of_thirty_calls_at_once_one_starts_a_worker_and_none_waits(user: User) -> None:
+    user.places.create()
+    begin = threading.Barrier(30)
+    started = []
+
+    def call() -> None:
+        begin.wait()
+        with contextlib.suppress(memory.Busy):
+            started.append(memory.spawn_worker(user.places).pid)
+
+    calls = [threading.Thread(target=call) for _ in range(30)]
+    for thread in calls:
+        thread.start()
+    for thread in calls:
+        thread.join()
+    assert user.worker_runs()
+    assert [user.worker_pid()] == started
+    eventually(lambda: user.places.lock_file("worker").read_bytes() == b"", "its beginning")
+    kill(user.worker_pid())
+
+
+BARE = """
+import site, sys
+site.addsitedir({folder!r})
+{more}
+from llm.cli import cli
+cli()
+"""
+
+
+def bare_llm(user: User, more: str = "") -> list[str]:
+    """An `llm` for a Python without llm, which adds the folder of its modules itself."""
+    script = user.folder / "llm"
+    script.write_text(BARE.format(folder=sysconfig.get_path("purelib"), more=more))
+    return [getattr(sys, "_base_executable", sys.executable), str(script)]
+
+
+def test_a_worker_is_started_with_the_modules_that_its_llm_has_found(user: User) -> None:
+    env = user.env | {"LLM_MEMORY_AUTO": "1", "LLM_MEMORY_LINE": f" llm '{SAID}'"}
+    subprocess.run([*bare_llm(user), SAID], env=env, cwd=user.folder, check=True, timeout=PATIENCE)
+    user.comes_to_know(SAID)
+
+
+def test_a_worker_that_ends_as_soon_as_it_is_started_is_told_by_the_next_call_show_and_status(user: User) -> None:
+    command = bare_llm(user, "sys.executable = '/bin/false'")
+    for said, told in ((SAID, ""), (ALSO, "memory: The background process that learns ended as soon as")):
+        terminal = user.terminal(*command, said, LLM_MEMORY_LINE=f" llm '{said}'")
+        terminal.expect(f"You said: {said}\n")
+        assert terminal.wait() == 0
+        assert told in terminal.shown
+        assert bool(told) == ("memory: " in terminal.shown)
+        eventually(lambda: not user.worker_runs(), "its end")
+    assert "ended as soon as it was started" in user.problems()
+    assert "Learning from 2 messages; to learn now: llm memory update" in user.run("show")[1]
+    user.llm("I play the cello")
+    user.comes_to_know(SAID, ALSO, "I play the cello")
+    assert user.problems() == ""
+
+
 # The end
 
 
-@pytest.mark.parametrize(("interval", "paused"), [("0.05", True), ("86400", False)], ids=["paused", "once a day"])
-def test_a_worker_with_nothing_to_do_exits_and_loses_nothing(user: User, interval: str, *, paused: bool) -> None:
+def test_a_worker_with_nothing_to_do_exits_and_loses_nothing(user: User) -> None:
     user.types(SAID)
-    if paused:
-        user.run("pause")
-    with impatient_worker(user, idle=0.3, LLM_MEMORY_UPDATE_INTERVAL=interval):
+    user.run("pause")
+    with impatient_worker(user, idle=0.3, LLM_MEMORY_UPDATE_INTERVAL="0.05"):
         pass
     assert not user.worker_runs()
     assert user.facts == []
-    if paused:
-        assert "paused" in user.run("update", code=1)[1]
-    user.run("resume")  # starts a worker, if there is something to learn
+    assert "paused" in user.run("update", code=1)[1]
+    user.run("resume")
     user.llm("memory", "update")
     assert user.facts == [SAID]
+
+
+def test_a_worker_stays_for_an_interval_of_any_length(user: User) -> None:
+    settings = memory.Settings()
+    at = memory.utc_now() - dt.timedelta(hours=23)
+    user.types(SAID, interval=86_400, at=at.isoformat())
+    assert memory._poll(user.places, settings)
+    assert memory._poll(user.places, settings), "also once the note is taken in"
+    assert user.facts == []
 
 
 def test_a_worker_stays_for_what_is_tried_again_soon(user: User) -> None:
@@ -161,6 +229,17 @@ def test_a_model_that_hangs_ends_the_worker_and_a_fresh_one_takes_over(user: Use
     assert "did not answer within 0.5 s" in user.worker_log
     user.types(ALSO)
     user.comes_to_know(SAID, ALSO)
+
+
+def test_a_worker_without_a_key_counts_nothing_and_makes_way_for_one_that_has_it(user: User) -> None:
+    user.types(SAID, model="scripted-key")
+    with impatient_worker(user, LLM_MEMORY_UPDATE_INTERVAL="0.05"):
+        pass
+    assert "scripted-key has no key" in user.problems()
+    assert user.query("select attempts from turns", user.places.database) == 0
+    user.llm(ALSO, SCRIPTED_KEY="k")
+    user.comes_to_know(SAID, ALSO)
+    assert user.problems() == ""
 
 
 # Faults
