@@ -2379,6 +2379,301 @@ def waiting_messages(memory: Memory) -> int:
     return len(new.union(row["id"] for row in pending))
 
 
+# -- exports -----------------------------------------------------------------
+# What other assistants keep of conversations. An entry is a conversation in a list of JSON, or a line of a session. Any
+# field of it may be missing, or hold something else.
+
+EXPORTED = "export:"  # begins the ids of its messages; their thread says where they stand
+LARGEST_ENTRY = 20_000_000  # characters
+LARGEST_ZIP = 2_000_000_000  # bytes of JSON in it
+MOST_STRANGE = 200_000  # entries without a message, after which a file is given up
+
+
+class Export(NamedTuple):
+    """Where an assistant's files have what its user wrote; a path names field after field of an entry or message."""
+
+    source: str
+    author: str
+    user: str  # pattern of the author that is the user
+    text: tuple[str, ...]  # the first that has any
+    at: str
+    title: str = ""  # of an entry
+    messages: str = ""  # in an entry; "": it is one
+    unless: tuple[str, ...] = ()  # true of what a program wrote
+    typed: Callable[[str, Any], str] = lambda text, _: text  # without what a program put in
+
+
+def _prompt_to_gemini(title: str, activity: Any) -> str:
+    """Take the prompt from "Prompted …", in many languages; ``""`` if it is another activity."""
+    found = re.match(r"(?i)(?:\w+\s+){0,2}?prompt\w*(?:\s+with)?\s*[:：]?\s+", title)
+    if found:
+        return title[found.end() :]
+    is_answered = "safeHtmlItem" in activity and activity["header"] != "Gemini Apps"
+    return title if is_answered else ""
+
+
+def _typed_to_agent(text: str, _: Any) -> str:
+    """Leave out context, reminders, commands and their output, which an agent puts into what was typed."""
+    request = re.split(r"(?m)^## My request for Codex:", text)[-1]
+    own = re.sub(r"(?s)<([a-z]+(?:[-_][a-z]+)+)\b[^>]*>.*?</\1>", "", request)
+    return re.sub(r"(?s)\A\s*# AGENTS\.md instructions for .*|\[Request interrupted by user[^]\n]*\]", "", own)
+
+
+_CODEX = Export(
+    "Codex session",
+    author="payload type",
+    user="user_message",
+    text=("payload message",),
+    at="timestamp",
+    typed=_typed_to_agent,
+)
+EXPORTS = (
+    Export(
+        "ChatGPT conversation",
+        messages="mapping",
+        author="message author role",
+        user="user",
+        text=("message content parts",),
+        at="message create_time",
+        title="title",
+        unless=("message metadata is_visually_hidden_from_conversation",),
+    ),
+    Export(
+        "Claude conversation",
+        messages="chat_messages",
+        author="sender",
+        user="human",
+        text=("content", "text"),
+        at="created_at",
+        title="name",
+    ),
+    Export(
+        "Gemini activity",
+        author="header",
+        user=".*(Gemini|Bard).*",
+        text=("title",),
+        at="time",
+        typed=_prompt_to_gemini,
+    ),
+    Export(
+        "Claude Code session",
+        author="message role",
+        user="user",
+        text=("message content",),
+        at="timestamp",
+        unless=("isMeta", "isSidechain", "isCompactSummary", "toolUseResult"),
+        typed=_typed_to_agent,
+    ),
+    _CODEX,
+    # As its model was sent it: older sessions have nothing better.
+    _CODEX._replace(author="payload role", user="user", text=("payload content",)),
+)
+# What holds for the rest of a session: its folder, and who started it; these are programs and other agents.
+_OF_SESSION = ("cwd", "payload cwd", "entrypoint", "payload source")
+_PROGRAMS = r"(?s)exec|mcp|sdk.*|\{.*"
+# Blocks of Claude's and Codex's text, and what was spoken to ChatGPT.
+_TEXT_BLOCKS = ("text", "input_text", "audio_transcription")
+# JSON or a page, whatever its name.
+_NO_NOTES = rb"(?i)(?:\xef\xbb\xbf)?\s*(?:\[\s*\{|\{\s*\"|<!doctype html|<html)"
+
+
+def at_path(data: Any, path: str) -> Any:
+    found = data
+    for name in path.split():
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
+
+
+def listed(data: Any) -> list[Any]:
+    """Return what stands in a list or an object."""
+    if isinstance(data, dict):
+        return list(data.values())
+    return data if isinstance(data, list) else []
+
+
+def text_at(message: Any, path: str) -> str:
+    """Return the text at a path, or that of its blocks; images and the results of tools have none."""
+    content = at_path(message, path)
+    texts = []
+    for block in content if isinstance(content, list) else [content]:
+        kind = at_path(block, "type") or at_path(block, "content_type")
+        text = at_path(block, "text") if kind in _TEXT_BLOCKS else block
+        if isinstance(text, str):
+            texts.append(text)
+    whole = "\n".join(texts).encode("utf-8", "replace")  # JSON can hold half a character
+    return shortened(whole.decode(), 12_000)
+
+
+def as_utc(at: Any) -> str:
+    """Write a time, ISO 8601 or seconds since 1970, in UTC; ``""`` if it is neither."""
+    try:
+        if isinstance(at, (int, float)):
+            return dt.datetime.fromtimestamp(at, dt.timezone.utc).isoformat()
+        # As Python 3.10 can read it.
+        moment = dt.datetime.fromisoformat(re.sub(r"\.\d+", "", str(at)).replace("Z", "+00:00"))
+        zone = moment.tzinfo or dt.timezone.utc
+        return moment.replace(tzinfo=zone).astimezone(dt.timezone.utc).isoformat()
+    except (ValueError, OverflowError, OSError):
+        return ""
+
+
+def messages_in(entry: Any, export: Export, folder: str) -> Iterator[Message]:
+    """Yield what the user wrote in an entry; once, also if it was sent again for another answer."""
+    title = str(at_path(entry, export.title) or "") if export.title else folder
+    shown = " ".join(printable(title).split())[:100]
+    where = f"{export.source} “{shown}”" if shown else export.source
+    seen = {""}
+    for message in listed(at_path(entry, export.messages) if export.messages else [entry]):
+        text = typed_in(message, export)
+        at = as_utc(at_path(message, export.at)) or as_utc(at_path(entry, export.at.split()[-1]))
+        if text not in seen:
+            yield Message(text, f"{EXPORTED}{digest(at + text)}", where, at)
+        seen.add(text)
+
+
+def typed_in(message: Any, export: Export) -> str:
+    """Return what the user wrote in a message; ``""`` if somebody else wrote it."""
+    by_program = any(at_path(message, path) for path in export.unless)
+    if by_program or not re.fullmatch(export.user, str(at_path(message, export.author))):
+        return ""
+    texts = [text_at(message, path) for path in export.text]
+    return export.typed(max(texts, key=bool), message).strip()
+
+
+def read_export(file: Any, name: str) -> list[Message]:
+    """Read what the user wrote, of the first kind that there is any of. Raises ``Problem``."""
+    found: dict[Export, list[Message]] = {export: [] for export in EXPORTS}
+    session: dict[str, str] = {}
+    try:
+        for number, entry in enumerate(entries(file)):
+            if number > MOST_STRANGE and not any(found.values()):
+                break
+            session.update((path, str(at_path(entry, path))) for path in _OF_SESSION if at_path(entry, path))
+            folder = re.split(r"[/\\]", session.get("cwd", "") or session.get("payload cwd", ""))[-1]
+            if not any(re.fullmatch(_PROGRAMS, said) for said in session.values()):
+                for export, messages in found.items():
+                    messages.extend(messages_in(entry, export, folder))
+    except (ValueError, RecursionError) as error:
+        if any(found.values()):
+            why = f"{name} is damaged, or holds a conversation of more than {LARGEST_ENTRY:,} characters"
+            raise Problem(f"{why}; download it again") from error
+    return max(found.values(), key=bool)
+
+
+def entries(file: Any) -> Iterator[Any]:
+    """Yield the entries of a JSON list, or of lines of JSON, one after the other. Raises ``ValueError``."""
+    import io
+
+    text = io.TextIOWrapper(file, "utf-8-sig", "replace")
+    line = text.readline(1_000_000)
+    while line.isspace():
+        line = text.readline(1_000_000)
+    if line.lstrip().startswith("["):
+        yield from _items(text, line.lstrip()[1:])
+        return
+    if not line.endswith("\n"):
+        line += text.readline(LARGEST_ENTRY)
+    while line:
+        with contextlib.suppress(ValueError, RecursionError):  # as a killed session leaves it
+            yield json.loads(line)
+        line = text.readline(LARGEST_ENTRY)
+
+
+def _items(text: Any, begun: str) -> Iterator[Any]:
+    """Yield the items of a list that was ``begun``, and keep no more of it than the next one."""
+    decoder = json.JSONDecoder()
+    between = re.compile(r"[\s,]+")
+    buffer = begun
+    at = 0
+    while True:
+        gap = between.match(buffer, at)
+        at = gap.end() if gap else at
+        if buffer.startswith("]", at):
+            return
+        try:
+            item, at = decoder.raw_decode(buffer, at)
+        except ValueError:  # perhaps it goes on
+            left = buffer[at:]
+            more = text.read(len(left) + 1_000_000)
+            if not more or len(left) > LARGEST_ENTRY:
+                raise
+            buffer = left + more
+            at = 0
+        else:
+            yield item
+
+
+def is_json(name: str) -> bool:
+    return name.lower().endswith((".json", ".jsonl"))
+
+
+def read_zip(file: Any, name: str) -> list[Message]:
+    """Read the JSON files in a .zip. Raises ``Problem``."""
+    import zipfile
+    import zlib
+
+    found = []
+    try:
+        with zipfile.ZipFile(file) as archive:
+            parts = [part for part in archive.infolist() if is_json(part.filename)]
+            if sum(part.file_size for part in parts) > LARGEST_ZIP:
+                raise Problem(f"{name} holds more than {LARGEST_ZIP:,} bytes; unpack it, and give the files to read")
+            for part in parts:
+                with archive.open(part) as opened:
+                    found += read_export(opened, f"{part.filename} in {name}")
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError) as error:
+        raise Problem(f"{name} is damaged, or locked with a password; download or unpack it again") from error
+    return found
+
+
+def read_notes(file: Any, name: str) -> list[Message]:
+    """Split the user's notes into messages: paragraphs and list entries. Raises ``Problem``."""
+    text = text_of(file, name).removeprefix("\ufeff").replace("\r\n", "\n")
+    changed = dt.datetime.fromtimestamp(os.fstat(file.fileno()).st_mtime, dt.timezone.utc)
+    found = []
+    for piece in re.split(r"\n\s*\n|\n(?=[ \t]*(?:[-*+•]|\d+[.)])[ \t])", text):
+        parts = textwrap.wrap(piece.strip(), LONGEST_PAST, replace_whitespace=False, expand_tabs=False)
+        found += [Message(part, f"{NOTES}{digest(part)}", name, changed.isoformat()) for part in parts]
+    return found
+
+
+def read_folder(folder: str) -> list[Message]:
+    found = []
+    for path in sorted(pathlib.Path(folder).rglob("*")):
+        if is_json(path.name) and path.is_file():
+            with open(path, "rb") as file:
+                found += read_export(file, path.name)
+    return found
+
+
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[Any]:
+    """Open a file, or a copy of what is piped in, to be read from anywhere."""
+    import tempfile
+
+    with click.open_file(path, "rb") as file, tempfile.TemporaryFile() as copy:
+        if path != "-" and file.seekable():
+            yield file
+            return
+        shutil.copyfileobj(file, copy)
+        copy.seek(0)
+        yield copy
+
+
+def read_past(path: str) -> list[Message] | None:
+    """Read what the user wrote in an export, or in notes; ``None`` if it is JSON without any. Raises ``Problem``."""
+    if os.path.isdir(path):
+        return read_folder(path) or None
+    name = "stdin" if path == "-" else printable(os.path.basename(path))
+    with opened(path) as file:
+        head = file.peek(1_000)
+        if head.startswith(b"PK") or name.endswith(".zip"):
+            return read_zip(file, name) or None
+        if re.match(_NO_NOTES, head) or (is_json(name) and head.strip()):
+            return read_export(file, name) or None
+        return read_notes(file, name)
+
+
 # -- learning ----------------------------------------------------------------
 # From noted turns to edits: build the request, ask the model, judge, commit. Nothing else asks a model to answer.
 #
@@ -2400,6 +2695,7 @@ MESSAGES_AT_ONCE = 8
 PAST_AT_ONCE = 30  # messages of the past
 CHARACTERS_AT_ONCE = 12_000
 LONGEST_MESSAGE = 6_000  # characters of a typed message that a model is shown
+LONGEST_PAST = 2_000  # of one of the past, where much is pasted
 BACK_OFF = (5, 30, 120, 600, 3_600, 14_400, 86_400)  # seconds before the second, third, … attempt
 MOST_ATTEMPTS = 5  # that are refused or interrupted
 PASSING, HERE, HUNG, REFUSED, HOPELESS = "passing", "here", "hung", "refused", "hopeless"
@@ -2412,6 +2708,7 @@ CHANGED_MEANWHILE = "The profile changed during the request, so nothing was done
 FAILED = "learning has failed; see: llm memory status"
 # The ids of pieces of the user's own notes begin with it; their thread is the name of the file.
 NOTES = "notes:"
+ALREADY_READ = "already read"
 
 # Stable text first, so that prompt caches hit. Paid for on every request: at most 650 tokens, and 300 for the second.
 INSTRUCTIONS = """\
@@ -2561,7 +2858,8 @@ def ask_model(model: str, request: str) -> Reply:
         try:
             found = find_model(model)
             if not has_conversations(found):
-                raise ModelFailed(f"{model} {NO_CONVERSATIONS}; {ANOTHER_MODEL}", HOPELESS)
+                done.append(ModelFailed(f"{model} {NO_CONVERSATIONS}; {ANOTHER_MODEL}", HOPELESS))
+                return
             response = found.prompt(request, stream=False, **get_model_options(found.model_id))
             text = response.text()
             usage = response.usage()  # four characters are a token, if it counts none
@@ -2645,11 +2943,14 @@ def check_learning(home: Home, settings: Settings) -> None:
         raise Problem("Learning is paused; to learn again: llm memory resume")
 
 
-def as_shown(text: str, longest: int = LONGEST_MESSAGE) -> str:
-    # A search for secrets takes time.
-    text = text if len(text) < 60_000 else text[:30_000] + CUT + text[-30_000:]
-    text, half = without_chat_marks(mask_secrets(text)), (longest - len(CUT)) // 2
+def shortened(text: str, longest: int) -> str:
+    half = (longest - len(CUT)) // 2
     return text if len(text) <= longest else text[:half] + CUT + text[-half:]
+
+
+def as_shown(text: str, longest: int = LONGEST_MESSAGE) -> str:
+    masked = mask_secrets(shortened(text, 60_000))  # a search for secrets takes time
+    return shortened(without_chat_marks(masked), longest)
 
 
 def new_nonce() -> str:
@@ -3053,55 +3354,69 @@ def known_turns(home: Home) -> list[dict[str, Any]]:
         return [*rows(memory.db, sql), *new, pause]
 
 
-def past_messages(
-    memory: Memory, *, since: str | None, until: str | None, count: int | None, thread: str | None
-) -> tuple[list[Message], Counter[str]]:
-    """Return the messages of llm's log to learn from, oldest first, and why others are skipped. Raises ``Problem``."""
-    now = memory.now()
-    first = parse_moment(since, now, "00:00") if since else ""
-    last = parse_moment(until or "0s", now)
+def past_messages(memory: Memory, thread: str | None) -> Iterator[tuple[Message, str]]:
+    """Yield the prompts in llm's log, each with why it is skipped, if it is. Raises ``Problem``."""
     turns = [turn for turn in past_prompts(memory.home) if not thread or turn.thread_id == thread]
     if thread and not turns:
         raise Problem(f"There is no conversation {thread} in llm's log; see: llm logs list")
     known = {turn["id"]: turn["noted"] for home in Home.all() for turn in known_turns(home)}
     # What came after it without a note was not typed; but a conversation that the user names is wanted all the same.
     first_note = "" if thread else min(filter(None, known.values()), default="")
-    found: list[Message] = []
-    skipped = Counter[str]()
     for turn in turns:
-        if turn.at < first or turn.at > last:
+        text = turn.text.strip()
+        reason = "with one word or none" if _is_too_short(text) else ""
+        if len(text) > 1_000:
+            reason = "too long to have been typed"
+        if first_note and turn.at > first_note:
+            reason = "kept out (not typed, hidden by a leading space, or sent while learning was off or paused)"
+        if turn.turn_id in known:
+            reason = ALREADY_READ
+        yield turn._replace(text=text, model=""), reason
+
+
+def messages_of_files(memory: Memory, paths: Sequence[str]) -> Iterator[tuple[Message, str]]:
+    """Yield what the user wrote in files, each message with why it is skipped, if it is. Raises ``Problem``."""
+    read = {path: read_past(path) for path in paths}
+    unknown = [printable(path) for path, messages in read.items() if messages is None]
+    if len(unknown) == len(read):
+        chats = "ChatGPT's and Claude's conversations.json, Gemini's MyActivity.json (in Google Takeout, choose JSON)"
+        sessions = "the .jsonl sessions of Claude Code and Codex"
+        known = f"{chats} and {sessions}, also in a folder or .zip"
+        raise Problem(f"{unknown[0]} holds no messages of yours. What can be read: {known}")
+    if unknown:
+        say(f"Skipped: {counted(len(unknown), 'file')} without messages of yours")
+    done = {turn["id"] for turn in known_turns(memory.home)}
+    for messages in read.values():
+        for message in messages or ():
+            reason = "with one word or none" if _is_too_short(message.text) else ""
+            if message.turn_id in done:
+                reason = ALREADY_READ
+            yield message, reason
+
+
+def choose(
+    candidates: Iterable[tuple[Message, str]],
+    now: dt.datetime,
+    *,
+    since: str | None,
+    until: str | None,
+    count: int | None,
+) -> tuple[list[Message], Counter[str]]:
+    """Return the messages to learn from, oldest first, and why how many others are skipped. Raises ``Problem``."""
+    first = parse_moment(since, now, "00:00") if since else ""
+    last = parse_moment(until, now) if until else "9999"
+    found: dict[str, Message] = {}
+    skipped = Counter[str]()
+    for message, reason in candidates:
+        if message.at < first or message.at > last:
             continue
-        reason = _why_skipped(turn, known, first_note)
         if reason:
             skipped[reason] += 1
         else:
-            found.append(turn._replace(text=as_shown(turn.text.strip()), model=""))
-    return found[-count:] if count else found, skipped
-
-
-def _why_skipped(turn: Message, known: Mapping[str, str], first_note: str) -> str:
-    text = turn.text.strip()
-    if turn.turn_id in known:
-        return "already read"
-    if first_note and turn.at > first_note:
-        return "kept out (not typed, hidden by a leading space, or sent while learning was off or paused)"
-    if len(text) > 1_000:
-        return "too long to have been typed"
-    return "with one word or none" if _is_too_short(text) else ""
-
-
-def note_messages(memory: Memory, files: Iterable[tuple[str, str, str]]) -> tuple[list[Message], Counter[str]]:
-    """Split the user's notes (name, text, last change) into new messages: paragraphs and list entries."""
-    found: dict[str, Message] = {}
-    for name, text, at in files:
-        pieces = re.split(r"\n\s*\n|\n(?=[ \t]*(?:[-*+•]|\d+[.)])[ \t])", text.replace("\r\n", "\n"))
-        for piece in pieces:
-            for part in textwrap.wrap(piece.strip(), LONGEST_MESSAGE, replace_whitespace=False, expand_tabs=False):
-                id = f"{NOTES}{digest(part)}"
-                found[id] = Message(as_shown(part), id, name, at)
-    known = found.keys() & {turn["id"] for turn in known_turns(memory.home)}
-    new = [message for id, message in found.items() if id not in known]
-    return new, Counter({"already read": len(known)})
+            found[message.turn_id] = message
+    chosen = sorted(found.values(), key=lambda message: message.at)
+    newest = chosen[-count:] if count else chosen
+    return [message._replace(text=as_shown(message.text, LONGEST_PAST)) for message in newest], skipped
 
 
 # -- review, forgetting, search ----------------------------------------------
@@ -3156,8 +3471,8 @@ def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, versio
         row = _row_of(verdict)
         row |= {"at": memory.now().isoformat(), "model": model, "past": int(past)}
         if past and not row["reason"]:
-            source = row["thread"] if NOTES in row["turns"] else "your past conversations"
-            row["reason"] = f"it was found in {source}"
+            source = "notes" if NOTES in row["turns"] else "past conversations"
+            row["reason"] = f"it was found in your {source}"
         if verdict.outcome == "reject":
             row["state"] = "refused"
         elif verdict.outcome == "apply" and not past:
@@ -3282,6 +3597,8 @@ _STAYS = f"(section in {_OURS} or section in (select section from lines where un
 _SAID_LINES = f"says(ifnull(fact, text)) and (fact is not null or not {_STAYS})"
 _SAID_EDITS = "(says(fact) or says(before) or says(quote))"
 _SAID_FACT = "says(ifnull(nullif(fact, ''), before))"
+# Names of files and titles of conversations; the ids of llm's conversations say nothing.
+_SAID_SOURCE = "turns like '%:%' and says(thread)"
 _FORGET = f"""
 -- lines of all versions, and their index, which would keep deleted words
 update lines set text = '', fact = '{FORGOTTEN}', section = '' where {_SAID_LINES};
@@ -3293,6 +3610,7 @@ delete from edits where {_SAID_FACT} or (state != 'applied' and {_SAID_EDITS});
 update edits set section = '' where says(section) and not {_STAYS};
 update edits set before = '{FORGOTTEN}' where says(before);
 update edits set quote = '{FORGOTTEN}' where says(quote);
+update edits set thread = '{FORGOTTEN}' where {_SAID_SOURCE};
 -- errors of all turns, which may quote it
 update turns set why = case state when 'pending' then '' else '{FORGOTTEN}' end
 """
@@ -3379,12 +3697,14 @@ def find_said(memory: Memory, says: Callable[[str], bool]) -> tuple[dict[str, li
     quote = "quote || iif(fact = '' or says(fact), '', ' (“' || fact || '” stays)')"
     receipts = f"state = 'applied' and quote != '' and ({_SAID_FACT} or says(quote))"
     quotes = memory.db.execute(f"select {quote} from edits where {receipts}")
+    names = memory.db.execute(f"select thread from edits where {_SAID_SOURCE}")
     places = {
         "In the profile": lines,
         "In the profile's history": [line for line, _ in said if line not in lines],
         "Waiting, refused or dropped edits": list(map(str, edits)),
         "Receipts, the words that facts were learned from": [said for (said,) in quotes],
         "Backups of an editor": list(map(tilde, _said_backups(memory.home, says))),
+        "Names of what was read by learn": [name for (name,) in names],
     }
     if any(places.values()):  # nobody can tell what these say
         places["Files kept aside"] = list(map(tilde, files_beside(memory.home)))
@@ -4365,10 +4685,14 @@ _SYNONYMS = {
 }
 BY_ID = "\n  llm memory show --ids; llm memory {} qav"
 REVIEW_HELP = """\
-y  accept it                n  drop it
-a  accept it and the rest   d  drop it and the rest
-e  reword it                q  quit; the rest keeps waiting
+y  accept it
+n  drop it
+e  reword it
+a  accept it and the rest of its section
+d  drop it and the rest of its section
+q  quit; what is left keeps waiting
 Enter  skip it"""
+LISTED = 5  # edits of a section from which on they are listed before each is asked about
 RETRY = "To try again: llm memory update{0}; with another model: LLM_MEMORY_MODEL=NAME llm memory update{0}"
 LLM_KEEPS = "llm's own log, {}, keeps your conversations; continuing one (llm -c) can still send what you erased."
 
@@ -4706,10 +5030,16 @@ def edit_data(edit: EditRow) -> dict[str, Any]:
 
 
 def quoted_from(edit: EditRow) -> tuple[str, str]:
-    if edit.turns and edit.turns[0].startswith(NOTES):
-        return f"in your notes: “{edit.quote}”", edit.thread
-    how = "in a past prompt, typed or piped in" if edit.past else "you typed"
-    return f"{how}: “{edit.quote}”", f"llm logs --cid {edit.thread}"
+    """Say where the user wrote the words behind an edit, and when and how to find them."""
+    how = f"in a past prompt, typed or piped in: “{edit.quote}”" if edit.past else f"you typed: “{edit.quote}”"
+    source = f"; llm logs --cid {edit.thread}"
+    if edit.turns[0].startswith(NOTES):
+        how = f"in your notes: “{edit.quote}”"
+        source = f"; {edit.thread}"
+    if edit.turns[0].startswith(EXPORTED):
+        how = f"in your {edit.thread}: “{edit.quote}”"
+        source = ""
+    return how, source
 
 
 def show_said(text: str, origin: Version | None, receipts: Sequence[EditRow], thread: str, lead: str = "") -> Any:
@@ -4746,9 +5076,9 @@ def explained(edit: EditRow, *, is_same: bool) -> list[str]:
         return [f"you didn't type it: {decided}" if decided else f"condensed with {edit.model}"]
     quoted, source = quoted_from(edit)
     by = decided or f"learned with {edit.model}"
-    if is_same:
-        source = "source as above"
-    return [quoted, f"{full_date(edit.typed_at)}, {by}; {source}"]
+    if is_same and source:
+        source = "; source as above"
+    return [quoted, f"{full_date(edit.typed_at)}, {by}{source}"]
 
 
 @command("llm memory why nurse", text_argument, json_option)
@@ -4876,11 +5206,11 @@ def warnings_about(text: str, budget: int) -> list[str]:
     return found
 
 
-def text_of(file: Any) -> str:
+def text_of(file: Any, name: str = "") -> str:
     try:
         return str(file.read().decode())
     except UnicodeDecodeError as error:
-        raise Problem(f"{file.name} is not valid UTF-8; save it as UTF-8, then try again") from error
+        raise Problem(f"{name or file.name} is not valid UTF-8; save it as UTF-8, then try again") from error
 
 
 @contextlib.contextmanager
@@ -5046,9 +5376,9 @@ def show_waiting(edit: EditRow, place: str) -> None:
     explain = functools.partial(write, lead="    ", err=True, dim=True)
     if edit.turns:  # else the quote is a line of the profile, or empty
         quoted, source = quoted_from(edit)
-        day = local_date(edit.typed_at)
-        explain(f"{quoted} ({day}; {source})")
-    explain(f"proposed by {edit.model}; it waits because: {edit.reason}")
+        explain(f"{quoted} ({local_date(edit.typed_at)}{source})")
+    if not edit.past:  # all of which waits
+        explain(f"proposed by {edit.model}; it waits because: {edit.reason}")
 
 
 def ask_about(edit: EditRow, left: int) -> str:
@@ -5066,27 +5396,53 @@ def ask_about(edit: EditRow, left: int) -> str:
             return letter
 
 
-def review_each(memory: Memory, waiting: Sequence[EditRow]) -> None:
-    for at, edit in enumerate(waiting):
-        rest = waiting[at:]
-        show_waiting(edit, f"{at + 1} of {len(waiting)}")
+def ask_for_fact(fact: str) -> str:
+    """Have the user reword a fact: at a terminal it stands there to be edited, if Python has readline."""
+    ask = functools.partial(click.prompt, "Make it say", fact, value_proc=fit_line)
+    with contextlib.suppress(ImportError):
+        if at_terminal(sys.stdin, sys.stdout):
+            import readline
+
+            readline.set_startup_hook(lambda: readline.insert_text(fact))
+            try:
+                return str(ask(show_default=False))  # not to stderr: readline would not be used
+            finally:
+                readline.set_startup_hook()
+    return str(ask(err=True))
+
+
+def review_section(memory: Memory, edits: Sequence[EditRow]) -> bool:
+    """Ask about the edits of a section, one after the other; tell whether to go on with the next."""
+    if len(edits) >= LISTED:
+        say(f"\n{edits[0].section}, {counted(len(edits), 'edit')}:", bold=True)
+        for edit in edits:
+            write(printable(str(edit)), f"{edit.id:>6} ", err=True, fg=colour_of(edit))
+    for at, edit in enumerate(edits):
+        rest = edits[at:]
+        show_waiting(edit, f"{at + 1} of {len(edits)}")
         letter = ask_about(edit, len(rest))
         chosen = rest if letter in {"a", "d"} else [edit]
         if letter == "e":
-            fact = click.prompt("Make it say", printable(edit.fact), err=True, value_proc=fit_line)
-            chosen = [edit._replace(fact=fact)]
+            chosen = [edit._replace(fact=ask_for_fact(printable(edit.fact)))]
         if letter in {"y", "a", "e"}:
             say("\n".join(accept(memory, chosen)))
         elif letter in {"n", "d"}:
             review(memory, dropped=chosen)
         if letter in {"a", "d", "q"}:
+            return letter != "q"
+    return True
+
+
+def review_each(memory: Memory, waiting: Sequence[EditRow]) -> None:
+    for section in dict.fromkeys(edit.section for edit in waiting):
+        if not review_section(memory, [edit for edit in waiting if edit.section == section]):
             break
     left = len(waiting_edits(memory))
     say(f"{counted(left, 'edit')} left to review.")
 
 
 @command("llm memory review --accept 3 --drop 4", yes_option, json_option)
-@click.option("--accept", "accepted", multiple=True, metavar="IDS", help="Accept these edits: 3, 1-5,8 or all")
+@click.option("--accept", "accepted", multiple=True, metavar="IDS", help="Accept these edits: 3, 1-80,95 or all")
 @click.option("--drop", "dropped", multiple=True, metavar="IDS", help="Drop these edits")
 def memory_review(accepted: tuple[str, ...], dropped: tuple[str, ...], yes: bool) -> Any:
     "Accept, drop or reword the edits that wait for you"
@@ -5434,50 +5790,58 @@ def learn_in_batches(learner: Learner, model: str, messages: Sequence[Message]) 
         raise failures[-1]
 
 
-def read_notes(file: Any) -> tuple[str, str, str]:
-    """Return a file's name, its text, and when it was changed."""
-    path = str(getattr(file, "name", "-"))
-    is_file = os.path.isfile(path)  # the name of stdin may be a number
-    changed = os.path.getmtime(path) if is_file else time.time()
-    at = dt.datetime.fromtimestamp(changed, dt.timezone.utc)
-    name = os.path.basename(path) if is_file else "stdin"
-    return printable(name), text_of(file).removeprefix("\ufeff"), at.isoformat()
-
-
-@command("llm memory learn --since 2026-01-01 --dry-run", yes_option, settings=True)
-@click.argument("files", metavar="[FILE]...", type=click.File("rb"), nargs=-1)
-@click.option("--since", metavar="DATE-OR-AGE", help="Only prompts since: 2026-11-01, '3 weeks ago'")
-@click.option("--until", metavar="DATE-OR-AGE", help="Only prompts up to: 2026-11-30, yesterday")
-@click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="Only the N newest prompts")
+@command("llm memory learn chatgpt-export.zip --since 2026-01-01", yes_option, settings=True)
+@click.argument("files", metavar="[FILE]...", type=click.Path(exists=True, allow_dash=True), nargs=-1)
+@click.option("--since", metavar="DATE-OR-AGE", help="Only what you wrote since: 2026-11-01, '3 weeks ago'")
+@click.option("--until", metavar="DATE-OR-AGE", help="Only what you wrote up to: 2026-11-30, yesterday")
+@click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="Only your N newest messages")
 @click.option("--cid", "--conversation", "thread", metavar="ID", help="This conversation, even prompts after a space")
 @click.option("-m", "--model", "named", default="", help="The model to learn with")
 @click.option("--dry-run", is_flag=True, help="Only show how much there is to read")
-def memory_learn(settings: Settings, /, files: Any, named: str, dry_run: bool, yes: bool, **which: Any) -> None:
-    """Learn from llm's log, or from notes in FILE
+@click.option("--again", is_flag=True, help="First put what you dropped into review again")
+def memory_learn(
+    settings: Settings, *, files: Any, thread: str, named: str, dry_run: bool, again: bool, yes: bool, **which: Any
+) -> None:
+    """Learn from llm's log, your notes or other assistants
 
-    Everything found waits in llm memory review. Use - as FILE for stdin.
+    FILE holds your notes, an export of ChatGPT, Claude or Gemini, or
+    sessions of Claude Code or Codex; it may be a folder or a .zip.
+    Only what you wrote is read, and all that is found waits in llm
+    memory review. Use - as FILE for stdin.
     """
-    if files and any(which.values()):
-        raise click.UsageError("--since, --until, --count and --conversation choose from llm's log, not from files")
+    if files and thread:
+        raise click.UsageError("--conversation chooses from llm's log, not from files")
     check_learning(Home.in_use()[-1], settings)
     model = chosen_model(settings, named)
-    notes = [read_notes(file) for file in files]
     with open_memory(create=not dry_run) as memory:
-        messages, skipped = note_messages(memory, notes) if files else past_messages(memory, **which)
+        candidates = messages_of_files(memory, files) if files else past_messages(memory, thread)
+        messages, skipped = choose(candidates, memory.now(), **which)
         for reason, count in skipped.items():
-            if count:
-                say(f"Skipped: {count:,} {reason}")
+            say(f"Skipped: {count:,} {reason}")
+        tell_dropped(memory, again=again and not dry_run)
         if not messages:
             say("There is nothing new to learn from.")
             return
         profile = Document(read_profile(memory.home.profile))
-        requests = [build_request(profile, batch) for batch in batches(messages)]
-        tokens = sum(map(len, requests)) // 4
+        requests = batches(messages)
+        tokens = sum(len(build_request(profile, batch)) for batch in requests) // 4
         size = f"{counted(len(messages), 'message')} in {counted(len(requests), 'request')}"
         say(f"To learn from: {size} to {model}, which will read about {tokens:,} tokens")
+        if len(requests) > 10:
+            say("To read less: --since DATE, or -n N for the N newest messages")
         if not dry_run:
             confirm("Learn from this?", yes)
             learn_in_batches(Learner(memory, settings), model, messages)
+
+
+def tell_dropped(memory: Memory, *, again: bool) -> None:
+    """Tell how many edits the user dropped, which are not offered any more, or take them up ``again``."""
+    dropped = counted(value(memory.db, "select count(*) from edits where state = 'dropped'"), "edit")
+    if again:
+        memory.db.execute("update edits set state = 'waiting' where state = 'dropped'")
+        say(f"{dropped} that you dropped, to review again: llm memory review")
+    elif dropped != "0 edits":
+        say(f"Skipped: {dropped} that you dropped; to review them again, add --again")
 
 
 class Row(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -196,7 +197,7 @@ def test_notes_are_learned_from_in_the_same_way_and_never_twice(here: User) -> N
     learn(here, str(notes))
     assert asked(here) == [["# Me", "- I live in Leeds", "- I have two\n  cats", "I play chess, and\nI like tea."]]
     held = here.to_review()[0]
-    assert (held["thread_id"], held["reason"]) == ("about me.md", "it was found in about me.md")
+    assert (held["thread_id"], held["reason"]) == ("about me.md", "it was found in your notes")
     here.run("review", "--accept", "1", "--drop", "2-9")
     assert re.search(r"in your notes: “I live in Leeds”\n.*; about me\.md", here.run("why")[0])
     notes.write_text(f"{notes.read_text()}\n- I speak Welsh\n")
@@ -206,7 +207,7 @@ def test_notes_are_learned_from_in_the_same_way_and_never_twice(here: User) -> N
     assert found(here) == ["+ I speak Welsh"]
     learn(here, "-", stdin="I have a parrot")
     assert found(here)[1:] == ["+ I have a parrot"]
-    assert "it was found in stdin" in here.run("review", stdin="\nq\n")[1]
+    assert re.search(r"in your notes: “I have a parrot” \(.*; stdin\)", here.run("review", stdin="\nq\n")[1])
 
 
 def test_a_long_paragraph_of_notes_is_read_from_its_beginning_to_its_end(here: User) -> None:
@@ -239,7 +240,11 @@ def test_notes_that_can_not_be_read_are_an_error_in_words(here: User) -> None:
     assert "not valid UTF-8" in learn(here, str(notes), code=1)
     notes.write_bytes(b" \n")
     assert "nothing new to learn from" in learn(here, str(notes))
-    assert "not from files" in learn(here, str(notes), "--since", "yesterday", code=2)
+    notes.write_text("I live in Leeds")
+    os.utime(notes, (1_700_000_000, 1_700_000_000))
+    assert "nothing new to learn from" in learn(here, str(notes), "--since", "2023-11-16"), "as old as the file"
+    assert "1 message" in learn(here, str(notes), "--since", "2023-11-14", "--dry-run")
+    assert "not from files" in learn(here, str(notes), "--conversation", "x", code=2)
 
 
 # What was found so far

@@ -211,14 +211,14 @@ def test_review_asks_about_one_edit_after_the_other_with_its_quote_date_and_reas
     terminal.type("y\r")
     terminal.expect(r"\+ Never wants rain.*Add this\?")
     terminal.type("n\r")
-    terminal.expect(r"Lives in Leeds → You must visit Leeds.*Change this\?")
+    assert "e," not in terminal.expect(r"- Likes short answers.*Remove this\? \[[a-z,]*\?\]").rpartition("[")[2]
+    terminal.type("\r")
+    terminal.expect(r"1 of 1, Personal Information.*Lives in Leeds → You must visit Leeds.*Change this\?")
     terminal.type("e\r")
     terminal.expect(r"Make it say.*You must visit Leeds")
     terminal.type("\x15# Leeds\r")
     terminal.expect("can't be a line.*Make it say")
     terminal.type("\x15Lives near Leeds\r")
-    assert "e," not in terminal.expect(r"- Likes short answers.*Remove this\? \[[a-z,]*\?\]").rpartition("[")[2]
-    terminal.type("\r")
     assert terminal.wait() == 0
     assert user.facts == ["Lives near Leeds", "Likes short answers", "Always wants tea"]
     assert [held["before"] for held in user.to_review()] == ["Likes short answers"]
@@ -243,6 +243,34 @@ def test_an_answer_takes_this_edit_or_all_the_rest_which_are_dropped_only_when_c
     user.run("review", stdin=answers)
     assert user.facts == facts
     assert [held["fact"] for held in user.to_review()] == waiting
+
+
+def test_what_is_to_be_reworded_stands_there_to_be_edited(user: User) -> None:
+    waits(user, "Lives in Köln")
+    terminal = user.terminal("llm", "memory", "review", auto=None)
+    terminal.expect(r"Add this\?")
+    terminal.type("e\r")
+    terminal.expect(r"Make it say: Lives in K")
+    terminal.type(" for now\r")
+    assert terminal.wait() == 0
+    assert user.facts == ["Lives in Köln for now"]
+
+
+def test_many_edits_are_reviewed_by_section_and_the_rest_of_one_is_taken_or_left(user: User) -> None:
+    for number in range(30):
+        waits(user, f"Likes number {number}", section="Preferences")
+        waits(user, f"Plays game {number}", section="Interests")
+        waits(user, f"Has thing {number}", section="Personal Information")
+    said = user.run("review", stdin="n\na\ny\nd\ny\nq\n")[1]
+    listed = "Preferences, 30 edits:\n     1 + Likes number 0\n     4 + Likes number 1\n"
+    assert listed in said, "with the numbers that --accept takes"
+    assert "\n1 of 30, Preferences (edit 1)\n" in said
+    assert said.index("Likes number 29") < said.index("Plays game 0") < said.index("Has thing 0")
+    assert set(user.facts) == {"Plays game 0", *(f"Likes number {number}" for number in range(1, 30))}
+    assert [held["fact"] for held in user.to_review()] == [f"Has thing {number}" for number in range(30)]
+    user.run("review", "--accept", "1-30,90")
+    assert len(user.to_review()) == 19
+    assert "Has thing 29" in user.facts
 
 
 def test_what_can_not_be_a_line_or_answers_nothing_changes_nothing(user: User) -> None:
