@@ -234,10 +234,16 @@ class Home:
 
     def check_own(self) -> None:
         """Raise ``Problem`` if a folder is something else, or another user's: its profile is not to be trusted."""
-        for folder in filter(os.path.lexists, self.folders):
-            if not folder.is_dir():
+        for folder in self.folders:
+            try:
+                found = folder.stat()
+            except OSError:
+                if not os.path.islink(folder):
+                    continue
+                found = folder.lstat()
+            if not stat.S_ISDIR(found.st_mode):
                 raise Problem(f"{tilde(folder)} is not a folder; see: ls -ld {for_shell(folder)}")
-            if not _is_own(folder.stat()):
+            if not _is_own(found):
                 why = "belongs to another user, so memory does nothing; see: ls -ld"
                 raise Problem(f"{tilde(folder)} {why} {for_shell(folder)}")
 
@@ -2998,6 +3004,17 @@ def build_second_look(verdicts: Iterable[Verdict], batch: Batch, seen: Document)
     Of the profile it has only lines like "Remember nothing about my work".
     """
     asked = [verdict for verdict in verdicts if verdict.outcome == "apply"]
+    name = f"message-{new_nonce()}"
+    evidence = [tagged(name, message) for message in _evidence(asked, batch)]
+    wishes = [item.text for item in seen.items if stands_in("remember", item.text)]
+    if wishes:
+        evidence += ["", KEPT_OUT]
+        evidence += [f"- {without_chat_marks(mask_secrets(wish))}" for wish in wishes]
+    return _look(QUESTION, evidence, [_asked(verdict, "is over, or to be forgotten") for verdict in asked])
+
+
+def _evidence(asked: Iterable[Verdict], batch: Batch) -> list[Message]:
+    """Return the messages that prove these edits, and those before them in their conversations."""
     messages = sorted([*batch.earlier, *batch.messages], key=lambda one: one.at)
     shown: set[int] = set()
     for verdict in asked:
@@ -3006,12 +3023,7 @@ def build_second_look(verdicts: Iterable[Verdict], batch: Batch, seen: Document)
             at = messages.index(proof)
             shown.add(at)
             shown.update(n for n in range(at) if proof.thread_id and messages[n].thread_id == proof.thread_id)
-    name = f"message-{new_nonce()}"
-    evidence = [tagged(name, messages[at]) for at in sorted(shown)]
-    wishes = [without_chat_marks(mask_secrets(item.text)) for item in seen.items if stands_in("remember", item.text)]
-    if wishes:
-        evidence += ["", KEPT_OUT, *(f"- {wish}" for wish in wishes)]
-    return _look(QUESTION, evidence, [_asked(verdict, "is over, or to be forgotten") for verdict in asked])
+    return [messages[at] for at in sorted(shown)]
 
 
 def _asked(verdict: Verdict, removed: str) -> str:
@@ -3374,15 +3386,18 @@ def past_messages(memory: Memory, thread: str | None) -> Iterator[tuple[Message,
         yield turn._replace(text=text, model=""), reason
 
 
+READABLE = (
+    "What can be read: ChatGPT's and Claude's conversations.json, Gemini's MyActivity.json (in Google Takeout, choose "
+    "JSON) and the .jsonl sessions of Claude Code and Codex, also in a folder or .zip"
+)
+
+
 def messages_of_files(memory: Memory, paths: Sequence[str]) -> Iterator[tuple[Message, str]]:
     """Yield what the user wrote in files, each message with why it is skipped, if it is. Raises ``Problem``."""
     read = {path: read_past(path) for path in paths}
     unknown = [printable(path) for path, messages in read.items() if messages is None]
     if len(unknown) == len(read):
-        chats = "ChatGPT's and Claude's conversations.json, Gemini's MyActivity.json (in Google Takeout, choose JSON)"
-        sessions = "the .jsonl sessions of Claude Code and Codex"
-        known = f"{chats} and {sessions}, also in a folder or .zip"
-        raise Problem(f"{unknown[0]} holds no messages of yours. What can be read: {known}")
+        raise Problem(f"{unknown[0]} holds no messages of yours. {READABLE}")
     if unknown:
         say(f"Skipped: {counted(len(unknown), 'file')} without messages of yours")
     done = {turn["id"] for turn in known_turns(memory.home)}
@@ -3955,20 +3970,25 @@ def worker_runs(home: Home) -> bool:
     return False
 
 
+NOT_STARTED = "The background process that learns ended as soon as it was started; to learn: llm memory update"
+
+
 def why_not_started(home: Home) -> str:
     """Say that the last worker ended before it was one; ``""`` if it did not, or is only just starting."""
-    if worker_runs(home) or not read_own(home.lock_file("worker"), 1):
-        return ""
-    return "The background process that learns ended as soon as it was started; to learn: llm memory update"
+    ended = not worker_runs(home) and read_own(home.lock_file("worker"), 1)
+    return NOT_STARTED if ended else ""
 
 
-def spawn_worker(home: Home) -> Any:
-    """Start a worker, if there is none, that outlives us and shares nothing with our terminal; return its process.
+def spawn_worker(home: Home) -> str:
+    """Start a worker that outlives us and shares nothing with our terminal; return why the one before did not start.
 
     Its lock is taken here and handed over, so that of many calls at once one starts it. It empties the file.
+    Raises ``Busy`` if there is a worker.
     """
     file = take_worker_lock(home)
-    os.write(file, b"starting")
+    before = os.read(file, 1)
+    if not before:
+        os.write(file, b"starting")
     environ = dict(os.environ, LLM_MEMORY_PROFILE=home.name)
     if home.isolated:
         # Made absolute: the worker's folder is another.
@@ -3984,9 +4004,10 @@ def spawn_worker(home: Home) -> Any:
     importable = "\n".join(filter(os.path.isabs, sys.path))
     command = [sys.executable, "-c", _START, importable, "memory", "worker"]
     try:
-        return subprocess.Popen(command, env=environ, cwd=root, **options)
+        subprocess.Popen(command, env=environ, cwd=root, **options)
     finally:
         os.close(file)
+    return NOT_STARTED if before else ""
 
 
 def run_worker(home: Home, settings: Settings) -> None:
@@ -4442,9 +4463,8 @@ class Call:
         append_line(home.journal, note)
         self.typed = None
         self.has_noted = True
-        self.failures.append(why_not_started(home))
         with contextlib.suppress(Busy):  # one runs
-            spawn_worker(home)
+            self.failures.append(spawn_worker(home))
 
     def _tell(self) -> None:
         if not (self.settings.notices and at_terminal(sys.stdout, sys.stderr)):
@@ -5220,7 +5240,8 @@ def nothing_learned(home: Home) -> Iterator[None]:
     has_ended = threading.Event()
 
     def hold() -> None:
-        with contextlib.suppress(Busy), lock(home, "learn", 5 * MODEL_TIMEOUT):
+        # What else is wrong with the folder is told by whoever writes.
+        with contextlib.suppress(Problem, OSError), lock(home, "learn", 5 * MODEL_TIMEOUT):
             is_held.set()
             has_ended.wait()
 
@@ -5295,6 +5316,15 @@ def memory_load(settings: Settings, file: Any, force: bool, yes: bool) -> None:
     say("\n".join(warnings_about(text, settings.budget)), fg="yellow")
 
 
+def lines_to_add(text: str) -> list[str]:
+    """Split what is given, or piped in, into lines; of several, each may be an entry of a list."""
+    is_piped = text == "-" or not (text or sys.stdin.isatty())
+    lines = (text_of(sys.stdin.buffer) if is_piped else text).splitlines()
+    if is_piped or len(lines) > 1:
+        return [without_bullet(line) for line in lines]
+    return lines
+
+
 def facts_to_add(lines: Sequence[str], section: str, *, force: bool) -> list[str]:
     """Return the lines that say something, and of several no headings. Raises ``Problem``."""
     facts = [line.strip() for line in lines if line.strip() and (len(lines) == 1 or not re.match(HEADING, line))]
@@ -5314,28 +5344,26 @@ def facts_to_add(lines: Sequence[str], section: str, *, force: bool) -> list[str
 @click.option("--section", default=DEFAULT_SECTIONS[0], show_default=True, help="The heading to put it under")
 def memory_add(text: str, section: str, force: bool) -> None:
     "Add TEXT to the profile, word for word (- for stdin)"
-    is_piped = text == "-" or not (text or sys.stdin.isatty())
-    lines = (text_of(sys.stdin.buffer) if is_piped else text).splitlines()
-    if is_piped or len(lines) > 1:
-        lines = [without_bullet(line) for line in lines]
     check_encoding(section)
     heading = section.strip(" \t#")
-    facts = facts_to_add(lines, heading, force=force)
+    facts = facts_to_add(lines_to_add(text), heading, force=force)
+    known = []
 
     def make(profile: str) -> str:
         document = Document(profile)
         for fact in facts:
-            if not document.has(fact_of(f"- {fact}")):  # as its line will be read
+            if document.has(fact_of(f"- {fact}")):  # as its line will be read
+                known.append(fact)
+            else:
                 document = document.add(heading, fact, new_section=True)
         return document.text
 
     with open_memory() as memory:
-        before = Document(read_profile(memory.home.profile))
-        known = [fact for fact in facts if before.has(fact)]
+        version = memory.history.change("add", make)
         for fact in known:
             say(f"It is in the profile already: {as_said(fact)}")
-        if len(known) < len(facts):
-            report(memory, memory.history.change("add", make))
+        if version:
+            report(memory, version)
     if any(without_chat_marks(fact) != fact for fact in facts):
         say("What looks like a mark of a chat template will not be sent.", fg="yellow")
 

@@ -134,10 +134,10 @@ def one_at_a_time(function: Any) -> Any:
     return alone
 
 
-def fork_worker(home: memory.Home) -> None:
+def fork_worker(home: memory.Home) -> str:
     """Do what `spawn_worker` does."""
     if os.fork():
-        return
+        return ""
     os.setsid()
     try:
         memory.run_worker(home, memory.Settings(os.environ))

@@ -194,7 +194,7 @@ def test_a_write_cut_off_by_a_crash_is_completed_and_brings_nothing_back_later(
 
 
 def test_files_of_other_programs_are_left_alone(user: User) -> None:
-    foreign = [".profile.md.kate.swap", ".profile.md.0a1b2c3d.tmp", ".profile.md.swp", "profile.md~", ".profile.md"]
+    foreign = [".profile.md.kate.swap", ".profile.md.0a1b2c3d.tmp", ".profile.md", "my profile.md~"]
     user.places.create()
     for name in foreign:
         user.places.directory.joinpath(name).write_text("Leeds")
