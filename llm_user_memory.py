@@ -1093,12 +1093,14 @@ def merge(base: str, ours: str, theirs: str) -> str:
     kept, written = _compare(lines, split_lines(ours))
     also_kept, also_written = _compare(lines, split_lines(theirs))
     both_kept = kept.keys() & also_kept
+    # An entry that both have added or moved stands once.
+    entries = set(filter(re.compile(_ENTRY).match, itertools.chain(*written.values())))
     merged: list[str] = []
     for at, line in enumerate((*lines, "")):
         mine = written.get(at, ())
         other = also_written.get(at, ())
         merged += mine
-        merged += [new for new in other if new not in mine]
+        merged += [new for new in other if new not in mine and new not in entries]
         if at in both_kept:
             has_its_end = also_kept[at] == line
             merged.append(kept[at] if has_its_end else also_kept[at])
