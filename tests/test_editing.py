@@ -178,6 +178,9 @@ def test_a_fact_that_looks_like_a_list_can_be_added_once_and_found_and_forgotten
     assert user.facts == ["Bundesliga fan", "Has two kids", "Is first"]
     user.run("add", "--", fact)
     assert len(user.facts) == 4
+    user.run("remove", "--", fact)
+    assert user.facts == ["Bundesliga fan", "Has two kids", "Is first"]
+    user.run("undo")
     user.run("forget", "--yes", "--", fact)
     assert len(user.facts) == 3
 

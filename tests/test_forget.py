@@ -178,6 +178,16 @@ def test_forget_lists_everything_that_goes_and_asks_first(user: User) -> None:
     assert not kept.exists()
 
 
+def test_files_kept_aside_are_named_also_where_only_a_prompt_says_it(user: User) -> None:
+    user.types("I saw a zebra today")
+    user.places.create()
+    user.places.profile.write_bytes(b"\xff\xfe")
+    user.run("load", "-", "--yes", stdin="- Plays chess\n")
+    (kept,) = user.places.directory.glob("profile.md.unreadable-*")
+    assert kept.name in user.run("forget", "zebra", stdin="n\n", code=1)[1]
+    assert kept.exists()
+
+
 def test_forget_takes_a_whole_line_as_show_prints_it_or_part_of_one_with_quotes_or_without(user: User) -> None:
     user.run("load", "-", "--yes", stdin="- [ ] Learns Polish\n1. Plays chess\n2. Has cats\n3. Was born on 2 May\n")
     user.has_to_review(Edit("ADD", "Interests", "Plays chess in a club", "I say I play chess in a club"))

@@ -325,7 +325,7 @@ def test_many_are_accepted_and_dropped_by_ranges(user: User) -> None:
     for wrong, said in (("9", "9"), ("2-1", "2-1"), ("2,99", "99"), ("1,x", "try 3, 1-5,8 or all")):
         assert said in user.run("review", "--accept", wrong, code=1)[1]
     assert len(user.to_review()) == 8
-    _, said = user.run("review", "--accept", "1-4", "--drop", "3")
+    _, said = user.run("review", "--accept", "1-4", "--drop", "3", "--yes")
     assert user.facts == ["a", "b", "d"]
     assert said.count("llm memory undo") == 1, "all in one version"
     user.run("review", "--drop", "5 - 6,8", "--yes")
