@@ -1104,10 +1104,13 @@ def merge(base: str, ours: str, theirs: str) -> str:
         if at in both_kept:
             has_its_end = also_kept[at] == line
             merged.append(kept[at] if has_its_end else also_kept[at])
-    for at, line in enumerate(merged[:-1]):
-        if not line.endswith("\n"):  # it was the last one
-            merged[at] += _newline(base)
-    return "".join(merged)
+    return _joined(merged, _newline(base))
+
+
+def _joined(lines: Sequence[str], end: str) -> str:
+    """Join lines; one that was the last of a text before gets its end."""
+    ended = [line if line.endswith("\n") else line + end for line in lines[:-1]]
+    return "".join([*ended, *lines[-1:]])
 
 
 def revert(old: str, new: str, now: str, made: Iterable[str] = ()) -> str:
