@@ -4030,14 +4030,15 @@ def run_worker(home: Home, settings: Settings) -> None:
         return
     os.set_inheritable(held, False)
     os.ftruncate(held, 0)
-    is_hung = False
+    failed = ""
     try:
         _poll_until_idle(home, settings)
     except ModelFailed as failure:
-        is_hung = failure.kind == HUNG
+        failed = failure.kind
     os.close(held)
     # A call during this exit has found the lock held, and started no worker.
-    if is_hung or (_is_noted(home) and not paused_since(home)):
+    overlooked = not failed and _is_noted(home) and not paused_since(home)
+    if failed == HUNG or overlooked:
         with contextlib.suppress(Problem, OSError):
             spawn_worker(home)
     os._exit(0)
