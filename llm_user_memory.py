@@ -2391,13 +2391,10 @@ def waiting_messages(memory: Memory) -> int:
 
 
 # -- exports -----------------------------------------------------------------
-# What other assistants keep of conversations. An entry is a conversation in a list of JSON, or a line of a session. Any
-# field of it may be missing, or hold something else.
+# What other assistants keep of conversations, as JSON: any field may be missing, or hold something else.
 
 EXPORTED = "export:"  # begins the ids of its messages; their thread says where they stand
 LARGEST_ENTRY = 20_000_000  # characters
-LARGEST_ZIP = 2_000_000_000  # bytes of JSON in it
-MOST_STRANGE = 200_000  # entries without a message, after which a file is given up
 
 
 class Export(NamedTuple):
@@ -2408,7 +2405,7 @@ class Export(NamedTuple):
     user: str  # pattern of the author that is the user
     text: tuple[str, ...]  # the first that has any
     at: str
-    title: str = ""  # of an entry
+    title: str = ""  # of an entry; "": its folder
     messages: str = ""  # in an entry; "": it is one
     unless: tuple[str, ...] = ()  # true of what a program wrote
     typed: Callable[[str, Any], str] = lambda text, _: text  # without what a program put in
@@ -2479,9 +2476,6 @@ EXPORTS = (
     # As its model was sent it: older sessions have nothing better.
     _CODEX._replace(author="payload role", user="user", text=("payload content",)),
 )
-# What holds for the rest of a session: its folder, and who started it; these are programs and other agents.
-_OF_SESSION = ("cwd", "payload cwd", "entrypoint", "payload source")
-_PROGRAMS = r"(?s)exec|mcp|sdk.*|\{.*"
 # Blocks of Claude's and Codex's text, and what was spoken to ChatGPT.
 _TEXT_BLOCKS = ("text", "input_text", "audio_transcription")
 # JSON or a page, whatever its name.
@@ -2493,13 +2487,6 @@ def at_path(data: Any, path: str) -> Any:
     for name in path.split():
         found = found.get(name) if isinstance(found, dict) else None
     return found
-
-
-def listed(data: Any) -> list[Any]:
-    """Return what stands in a list or an object."""
-    if isinstance(data, dict):
-        return list(data.values())
-    return data if isinstance(data, list) else []
 
 
 def text_at(message: Any, path: str) -> str:
@@ -2530,11 +2517,14 @@ def as_utc(at: Any) -> str:
 
 def messages_in(entry: Any, export: Export, folder: str) -> Iterator[Message]:
     """Yield what the user wrote in an entry; once, also if it was sent again for another answer."""
-    title = str(at_path(entry, export.title) or "") if export.title else folder
-    shown = " ".join(printable(title).split())[:100]
+    title = at_path(entry, export.title) if export.title else re.split(r"[/\\]", folder)[-1]
+    shown = " ".join(printable(str(title or "")).split())[:100]
     where = f"{export.source} “{shown}”" if shown else export.source
+    messages = at_path(entry, export.messages) if export.messages else [entry]
+    if isinstance(messages, dict):
+        messages = list(messages.values())
     seen = {""}
-    for message in listed(at_path(entry, export.messages) if export.messages else [entry]):
+    for message in messages if isinstance(messages, list) else ():
         text = typed_in(message, export)
         at = as_utc(at_path(message, export.at)) or as_utc(at_path(entry, export.at.split()[-1]))
         if text not in seen:
@@ -2554,16 +2544,15 @@ def typed_in(message: Any, export: Export) -> str:
 def read_export(file: Any, name: str) -> list[Message]:
     """Read what the user wrote, of the first kind that there is any of. Raises ``Problem``."""
     found: dict[Export, list[Message]] = {export: [] for export in EXPORTS}
-    session: dict[str, str] = {}
+    folder = ""
     try:
-        for number, entry in enumerate(entries(file)):
-            if number > MOST_STRANGE and not any(found.values()):
+        for entry in entries(file):
+            started_by = at_path(entry, "entrypoint") or at_path(entry, "payload source")
+            if re.match(r"exec|mcp|sdk|\{", str(started_by)):  # a program's session, or another agent's
                 break
-            session.update((path, str(at_path(entry, path))) for path in _OF_SESSION if at_path(entry, path))
-            folder = re.split(r"[/\\]", session.get("cwd", "") or session.get("payload cwd", ""))[-1]
-            if not any(re.fullmatch(_PROGRAMS, said) for said in session.values()):
-                for export, messages in found.items():
-                    messages.extend(messages_in(entry, export, folder))
+            folder = str(at_path(entry, "cwd") or at_path(entry, "payload cwd") or folder)
+            for export, messages in found.items():
+                messages.extend(messages_in(entry, export, folder))
     except (ValueError, RecursionError) as error:
         if any(found.values()):
             why = f"{name} is damaged, or holds a conversation of more than {LARGEST_ENTRY:,} characters"
@@ -2576,18 +2565,14 @@ def entries(file: Any) -> Iterator[Any]:
     import io
 
     text = io.TextIOWrapper(file, "utf-8-sig", "replace")
-    line = text.readline(1_000_000)
-    while line.isspace():
-        line = text.readline(1_000_000)
-    if line.lstrip().startswith("["):
-        yield from _items(text, line.lstrip()[1:])
+    begun = text.read(1_000_000)
+    if begun.lstrip().startswith("["):
+        yield from _items(text, begun.lstrip()[1:])
         return
-    if not line.endswith("\n"):
-        line += text.readline(LARGEST_ENTRY)
-    while line:
+    text.seek(0)
+    while line := text.readline(LARGEST_ENTRY):
         with contextlib.suppress(ValueError, RecursionError):  # as a killed session leaves it
             yield json.loads(line)
-        line = text.readline(LARGEST_ENTRY)
 
 
 def _items(text: Any, begun: str) -> Iterator[Any]:
@@ -2619,21 +2604,26 @@ def is_json(name: str) -> bool:
 
 
 def read_zip(file: Any, name: str) -> list[Message]:
-    """Read the JSON files in a .zip. Raises ``Problem``."""
     import zipfile
     import zlib
 
     found = []
     try:
         with zipfile.ZipFile(file) as archive:
-            parts = [part for part in archive.infolist() if is_json(part.filename)]
-            if sum(part.file_size for part in parts) > LARGEST_ZIP:
-                raise Problem(f"{name} holds more than {LARGEST_ZIP:,} bytes; unpack it, and give the files to read")
-            for part in parts:
-                with archive.open(part) as opened:
-                    found += read_export(opened, f"{part.filename} in {name}")
+            for part in filter(is_json, archive.namelist()):
+                with archive.open(part) as unpacked:
+                    found += read_export(unpacked, f"{part} in {name}")
     except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError) as error:
         raise Problem(f"{name} is damaged, or locked with a password; download or unpack it again") from error
+    return found
+
+
+def read_folder(folder: str) -> list[Message]:
+    found = []
+    for path in sorted(pathlib.Path(folder).rglob("*")):
+        if is_json(path.name) and path.is_file():
+            with open(path, "rb") as file:
+                found += read_export(file, path.name)
     return found
 
 
@@ -2648,36 +2638,21 @@ def read_notes(file: Any, name: str) -> list[Message]:
     return found
 
 
-def read_folder(folder: str) -> list[Message]:
-    found = []
-    for path in sorted(pathlib.Path(folder).rglob("*")):
-        if is_json(path.name) and path.is_file():
-            with open(path, "rb") as file:
-                found += read_export(file, path.name)
-    return found
-
-
-@contextlib.contextmanager
-def opened(path: str) -> Iterator[Any]:
-    """Open a file, or a copy of what is piped in, to be read from anywhere."""
-    import tempfile
-
-    with click.open_file(path, "rb") as file, tempfile.TemporaryFile() as copy:
-        if path != "-" and file.seekable():
-            yield file
-            return
-        shutil.copyfileobj(file, copy)
-        copy.seek(0)
-        yield copy
-
-
 def read_past(path: str) -> list[Message] | None:
     """Read what the user wrote in an export, or in notes; ``None`` if it is JSON without any. Raises ``Problem``."""
+    import tempfile
+
     if os.path.isdir(path):
         return read_folder(path) or None
     name = "stdin" if path == "-" else printable(os.path.basename(path))
-    with opened(path) as file:
-        head = file.peek(1_000)
+    with click.open_file(path, "rb") as given, tempfile.TemporaryFile() as copy:
+        file: Any = given
+        if not given.seekable():  # a zip is not read in order
+            shutil.copyfileobj(given, copy)
+            copy.seek(0)
+            file = copy
+        head = file.read(1_000)
+        file.seek(0)
         if head.startswith(b"PK") or name.endswith(".zip"):
             return read_zip(file, name) or None
         if re.match(_NO_NOTES, head) or (is_json(name) and head.strip()):
@@ -3932,8 +3907,7 @@ def _find_in_log(home: Home, terms: str) -> dict[str, str]:
 
 IDLE_EXIT = 60.0  # seconds without work after which the worker exits
 STAYS_FOR = 3_600  # seconds: it waits so long for a turn to be tried again
-
-
+NOT_STARTED = "The background process that learns ended as soon as it was started; to learn: llm memory update"
 # The environment variable that tells a worker the number of its lock's file.
 _HANDED_OVER = "LLM_MEMORY_WORKER_LOCK"
 # Starts llm with the modules that the running llm can import, whatever has found them.
@@ -3968,15 +3942,11 @@ def take_worker_lock(home: Home, flags: int = os.O_CREAT) -> int:
 
 
 def worker_runs(home: Home) -> bool:
-    with contextlib.suppress(OSError, Unreadable):
-        try:
-            os.close(take_worker_lock(home, 0))
-        except Busy:
-            return True
+    try:
+        os.close(take_worker_lock(home, 0))
+    except (OSError, Problem) as error:
+        return isinstance(error, Busy)
     return False
-
-
-NOT_STARTED = "The background process that learns ended as soon as it was started; to learn: llm memory update"
 
 
 def why_not_started(home: Home) -> str:
@@ -3996,8 +3966,7 @@ def spawn_worker(home: Home) -> str:
     if not before:
         os.write(file, b"starting")
     environ = dict(os.environ, LLM_MEMORY_PROFILE=home.name)
-    if home.isolated:
-        # Made absolute: the worker's folder is another.
+    if home.isolated:  # made absolute: the worker's folder is another
         environ["LLM_USER_PATH"] = str(home.user_dir)
     options: dict[str, Any] = {"start_new_session": True, "umask": 0o077, "pass_fds": [file]}
     environ[_HANDED_OVER] = str(file)
@@ -4006,11 +3975,10 @@ def spawn_worker(home: Home) -> str:
         del environ[_HANDED_OVER]  # a lock belongs to its process there
     # An inherited pipe would make $(llm …) and ssh wait for the worker.
     options |= dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-    root = pathlib.Path(sys.executable).anchor
     importable = "\n".join(filter(os.path.isabs, sys.path))
     command = [sys.executable, "-c", _START, importable, "memory", "worker"]
     try:
-        subprocess.Popen(command, env=environ, cwd=root, **options)
+        subprocess.Popen(command, env=environ, cwd=home.user_dir.anchor, **options)
     finally:
         os.close(file)
     return NOT_STARTED if before else ""
@@ -4054,9 +4022,8 @@ def _poll_until_idle(home: Home, settings: Settings) -> None:
     idle = False
     while not idle:
         time.sleep(min(settings.interval, 5))
-        if not os.path.exists(__file__) or os.path.getmtime(__file__) != code:
-            os._exit(0)
-        if not home.lock_file("worker").exists():
+        is_old = not os.path.exists(__file__) or os.path.getmtime(__file__) != code
+        if is_old or not home.lock_file("worker").exists():
             os._exit(0)
         idle = time.monotonic() - at_work >= IDLE_EXIT  # it looks once more
         try:
@@ -4068,12 +4035,13 @@ def _poll_until_idle(home: Home, settings: Settings) -> None:
         except Busy:  # someone else learns, or has the profile open in an editor
             pass
         except Exception as error:  # noqa: BLE001 - a worker that dies of one bad moment learns nothing more
-            failure = in_words(error)
-            _write_log(home, failure)
-            with contextlib.suppress(sqlite3.Error, OSError, Problem), Memory(home) as memory:
-                set_state(memory.db, "worker_failed", failure)
-            if idle:
-                os._exit(0)
+            _note_failure(home, in_words(error))
+
+
+def _note_failure(home: Home, failure: str) -> None:
+    _write_log(home, failure)
+    with contextlib.suppress(sqlite3.Error, OSError, Problem), Memory(home) as memory:
+        set_state(memory.db, "worker_failed", failure)
 
 
 def _poll(home: Home, settings: Settings) -> bool:
@@ -4094,23 +4062,23 @@ def _poll(home: Home, settings: Settings) -> bool:
 
 
 def _is_noted(home: Home) -> bool:
-    return any(map(os.path.exists, [home.journal, home.old_journal]))
+    return home.journal.exists() or home.old_journal.exists()
 
 
 def _learn_due(memory: Memory, settings: Settings) -> bool:
     """Learn from turns that have waited for others to share a request; tell whether any were."""
     learner = Learner(memory, settings)
-    has_learned = False
     lacking: ModelFailed | None = None
     ready = (memory.now() - dt.timedelta(seconds=settings.interval)).isoformat()
+    has_learned = False
     while any(turn["at"] <= ready for turn in due_turns(memory)):
         result = learner.learn()
         if not result:
             break
         has_learned = True
         failure = result.failure
-        edits = len(result.verdicts)
-        _write_log(memory.home, str(failure or f"{result.model}: {result.turns} turns, {edits} edits"))
+        done = f"{result.model}: {result.turns} turns, {len(result.verdicts)} edits"
+        _write_log(memory.home, str(failure or done))
         if failure and failure.kind == HUNG:
             raise failure
         if failure and failure.kind == HERE:
