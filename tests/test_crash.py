@@ -575,8 +575,8 @@ def test_no_call_is_overlooked_by_a_worker_that_is_about_to_exit(
     The dangerous moment lasts a millisecond; here it is made longer than the worker's life.
     """
     chance = random.Random(1)
-    rounds = 30 if fuzz else 10
-    users = [User(tmp_path / str(n)) for n in range(10)]
+    rounds = 30 if fuzz else 6
+    users = [User(tmp_path / str(n)) for n in range(10 if fuzz else 6)]
     for user in users:
         make_log(user.places)
         user.env["LLM_MEMORY_UPDATE_INTERVAL"] = "0.03"
@@ -608,7 +608,7 @@ def test_a_worker_whose_plugin_is_replaced_while_the_model_thinks_learns_once_an
     copied.parent.mkdir()
     shutil.copy(memory.__file__, copied)
     user.env["PYTHONPATH"] = str(copied.parent)  # before the installed one
-    (user.script / "slow.txt").write_text("NO_UPDATE 1.5")
+    (user.script / "slow.txt").write_text("NO_UPDATE 0.5")
     user.llm("I live in Leeds")
     eventually(lambda: user.calls(update=True), "the request")
     first = user.worker_pid()

@@ -432,7 +432,8 @@ def steady(result: object, arguments: list[str]) -> str:
     return "".join(sorted(text)) if arguments[:1] == ["plugins"] else text
 
 
-def test_every_command_of_the_real_llm_is_the_same_but_for_what_prompts_carry(user: User) -> None:
+def test_every_command_of_the_real_llm_is_the_same_but_for_what_prompts_carry(user: User, fuzz: float) -> None:
+    """With ``--fuzz`` all subcommands, else every fourth."""
     user.profile = PROFILE
     user.llm("an earlier prompt", auto=None, LLM_MEMORY_UPDATES="false")
     templates = user.user_dir / "templates"
@@ -441,8 +442,8 @@ def test_every_command_of_the_real_llm_is_the_same_but_for_what_prompts_carry(us
     (user.script / "calls.jsonl").unlink()
     template = user.folder / "template"
     shutil.copytree(user.user_dir, template)
-    every = PROMPTS + OTHERS + subcommands()
-    assert len(every) >= 100
+    every = PROMPTS + OTHERS + (subcommands() if fuzz else subcommands()[::4])
+    assert len(every) >= (100 if fuzz else 50)
     without = drive(user, every, template, LLM_LOAD_PLUGINS="llm-scripted")
     installed: dict[str, Any] = {"LLM_LOAD_PLUGINS": "llm-scripted,llm-user-memory"}
     off, on = drive(user, every, template, **installed), drive(user, every, template, LLM_MEMORY_AUTO="1", **installed)
