@@ -2405,7 +2405,7 @@ class Export(NamedTuple):
     user: str  # pattern of the author that is the user
     text: tuple[str, ...]  # the first that has any
     at: str
-    title: str = ""  # of an entry; "": its folder
+    title: str = ""  # of an entry
     messages: str = ""  # in an entry; "": it is one
     unless: tuple[str, ...] = ()  # true of what a program wrote
     typed: Callable[[str, Any], str] = lambda text, _: text  # without what a program put in
@@ -2515,9 +2515,9 @@ def as_utc(at: Any) -> str:
         return ""
 
 
-def messages_in(entry: Any, export: Export, folder: str) -> Iterator[Message]:
+def messages_in(entry: Any, export: Export) -> Iterator[Message]:
     """Yield what the user wrote in an entry; once, also if it was sent again for another answer."""
-    title = at_path(entry, export.title) if export.title else re.split(r"[/\\]", folder)[-1]
+    title = at_path(entry, export.title) if export.title else ""
     shown = " ".join(printable(str(title or "")).split())[:100]
     where = f"{export.source} “{shown}”" if shown else export.source
     messages = at_path(entry, export.messages) if export.messages else [entry]
@@ -2544,15 +2544,13 @@ def typed_in(message: Any, export: Export) -> str:
 def read_export(file: Any, name: str) -> list[Message]:
     """Read what the user wrote, of the first kind that there is any of. Raises ``Problem``."""
     found: dict[Export, list[Message]] = {export: [] for export in EXPORTS}
-    folder = ""
     try:
         for entry in entries(file):
             started_by = at_path(entry, "entrypoint") or at_path(entry, "payload source")
             if re.match(r"exec|mcp|sdk|\{", str(started_by)):  # a program's session, or another agent's
                 break
-            folder = str(at_path(entry, "cwd") or at_path(entry, "payload cwd") or folder)
             for export, messages in found.items():
-                messages.extend(messages_in(entry, export, folder))
+                messages.extend(messages_in(entry, export))
     except (ValueError, RecursionError) as error:
         if any(found.values()):
             why = f"{name} is damaged, or holds a conversation of more than {LARGEST_ENTRY:,} characters"

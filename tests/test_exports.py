@@ -187,9 +187,9 @@ def texts(messages: Iterable[memory.Message]) -> list[str]:
         ([chatgpt("Trip", "I live in York.", "I like rain, you know")], "ChatGPT conversation “Trip”", ["I live in York.", "I like rain, you know"], "2024-05-01T10:00:00"),
         ([claude("Plants", "I have a fern. Help")], "Claude conversation “Plants”", ["I have a fern. Help"], "2025-05-01T10:00:00"),
         ([gemini("Prompted I play the oboe")], "Gemini activity", ["I play the oboe"], "2025-06-01T09:00:00"),
-        (CLAUDE_CODE, "Claude Code session “pots”", ["I have a kiln. Fix the build", "I work with clay, see the picture"], "2025-07-01T08:00:00"),
-        (CODEX, "Codex session “looms”", ["I use a loom. Why?", "I like wool, as ever"], "2025-08-01T07:00:00"),
-        (OLDER_CODEX, "Codex session “looms”", ["I like linen, do you?"], "2025-08-01T07:00:00"),
+        (CLAUDE_CODE, "Claude Code session", ["I have a kiln. Fix the build", "I work with clay, see the picture"], "2025-07-01T08:00:00"),
+        (CODEX, "Codex session", ["I use a loom. Why?", "I like wool, as ever"], "2025-08-01T07:00:00"),
+        (OLDER_CODEX, "Codex session", ["I like linen, do you?"], "2025-08-01T07:00:00"),
     ],
     ids=["chatgpt", "claude", "gemini", "claude-code", "codex", "older-codex"],
 )  # fmt: skip
