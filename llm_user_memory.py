@@ -2267,8 +2267,9 @@ def read_log(home: Home, sql: str, *values: object) -> list[tuple[Any, ...]]:
     """Read rows of llm's log; none if llm has not written there yet. Raises ``Problem``."""
     if not home.logs.exists():
         return []
+    address = f"{home.logs.as_uri()}?mode=ro"
     try:
-        with contextlib.closing(sqlite3.connect(f"{home.logs.as_uri()}?mode=ro", uri=True, timeout=1)) as log:
+        with contextlib.closing(sqlite3.connect(address, uri=True, timeout=1)) as log:
             log.text_factory = lambda data: data.decode("utf-8", "replace")
             # All: a SELECT left open would make the user's next call fail.
             return log.execute(sql, values).fetchall()
@@ -2287,13 +2288,20 @@ _TURNS = (
 
 def logged(home: Home, ids: Iterable[str]) -> dict[str, Message]:
     """Return the prompts of turns, typed and piped text in one, by the turn's id. Raises ``Problem``."""
-    where, wanted = "where turns.id in (select value from json_each(?))", json.dumps([*ids])
-    found = [row for turns in _TURNS for row in read_log(home, f"{turns} {where}", wanted)]
-    return {row[1]: Message(*(part or "" for part in row)) for row in found}
+    wanted = json.dumps([*ids])
+    found = {}
+    for turns in _TURNS:
+        for row in read_log(home, f"{turns} where turns.id in (select value from json_each(?))", wanted):
+            message = Message(*(part or "" for part in row))
+            found[message.turn_id] = message
+    return found
 
 
 def logged_ids(home: Home) -> list[str]:
-    return sorted({row[0] for table in ("responses", "turns") for row in read_log(home, f"select id from {table}")})
+    found = set()
+    for table in ("responses", "turns"):
+        found.update(id for (id,) in read_log(home, f"select id from {table}"))
+    return sorted(found)
 
 
 def past_prompts(home: Home) -> Iterator[Message]:
@@ -2304,37 +2312,40 @@ def past_prompts(home: Home) -> Iterator[Message]:
 
 
 def journal_entries(home: Home) -> list[dict[str, Any]]:
-    """Return the lines that no learner has taken in for good, oldest first; a damaged one is a note of nothing."""
+    """Return the lines that no learner has taken in for good, oldest first."""
     text = (read_own(home.old_journal) or "") + (read_own(home.journal) or "")
     # Not at line ends alone: where a full disk has cut a line short, the next one follows it.
-    parts = re.split(r'\n|(?=\{")', text)
-    found = [_sound_entry(part) or {"id": f"damaged:{digest(part)}"} for part in parts if part.strip()]
-    return sorted(found, key=lambda entry: str(entry.get("at", "")))
+    lines = re.split(r'\n|(?=\{")', text)
+    entries = [_read_entry(line) for line in lines if line.strip()]
+    return sorted(entries, key=lambda entry: entry["at"])
 
 
-def _sound_entry(line: str) -> dict[str, Any] | None:
-    """Parse a line of the journal; ``None`` if it was damaged."""
+_FIELDS = {"id": str, "at": str, "length": int, "sha256": str, "behind": int, "model": str, "review": bool}
+_FIELDS |= {"interval": (int, float), "budget": int, "failed": str}
+
+
+def _read_entry(line: str) -> dict[str, Any]:
+    """Read a line without what is damaged: a note whose words are not found is counted by ``status``."""
+    nothing = {"id": f"damaged:{digest(line)}", "at": "", "length": 0, "sha256": "", "behind": 0}
     try:
-        entry: dict[str, Any] = json.loads(line)
-        length = int(entry.get("length") or 0)
-        interval = float(entry.get("interval") or 5)
-        budget = int(entry.get("budget") or 1)
-        id = str(entry.get("id"))
-    except (ValueError, TypeError, AttributeError, OverflowError):
-        return None
-    is_whole = "failed" in entry or {"id", "at", "length", "sha256", "review"} <= entry.keys()
-    is_sound = length in range(10**9) and interval > 0 and interval < 10**5 and budget > 0 and id.isascii()
-    return entry if is_whole and is_sound else None
+        entry = json.loads(line)
+        json.dumps(entry, ensure_ascii=False).encode()  # the database can't keep half a character either
+        sound = {name: entry[name] for name, kind in _FIELDS.items() if isinstance(entry.get(name), kind)}
+    except (ValueError, AttributeError):
+        return nothing
+    return nothing | sound
 
 
 def call_failure(memory: Memory) -> str:
     entries = journal_entries(memory.home)
-    return str(entries[-1].get("failed", "")) if entries else get_state(memory.db, "call_failed")
+    if entries:
+        return str(entries[-1].get("failed", ""))
+    return get_state(memory.db, "call_failed")
 
 
 def new_notes(memory: Memory) -> dict[str, dict[str, Any]]:
     known = {row["id"] for row in rows(memory.db, "select id from turns")}
-    notes = {str(entry["id"]): entry for entry in journal_entries(memory.home) if "id" in entry}
+    notes = {entry["id"]: entry for entry in journal_entries(memory.home) if "failed" not in entry}
     return {id: note for id, note in notes.items() if id not in known}
 
 
@@ -2342,6 +2353,7 @@ def take_in(memory: Memory) -> dict[str, Any]:
     """Take the journal into the table of turns, under ``learn.lock``; return the latest note. Raises ``Problem``."""
     home = memory.home
     db = memory.db
+    note: dict[str, Any] = {}
     notes = new_notes(memory)
     turns = logged(home, notes)
     with db.atomic():
@@ -2353,12 +2365,12 @@ def take_in(memory: Memory) -> dict[str, Any]:
             start = _find_typed(note, turn.text)
             row = {
                 "id": id,
-                "at": str(note.get("at") or turn.at or memory.now().isoformat()),
+                "at": note["at"] or memory.now().isoformat(),
                 "thread": turn.thread_id,
                 "start": start,
-                "length": int(note.get("length") or 0),
+                "length": min(note["length"], len(turn.text)),
                 "model": note.get("model") or turn.model,
-                "review": int(bool(note.get("review"))),
+                "review": bool(note.get("review")),
                 "state": "gone" if start is None else "pending",
             }
             db["turns"].insert(row, ignore=True)
@@ -2366,21 +2378,15 @@ def take_in(memory: Memory) -> dict[str, Any]:
     home.old_journal.unlink(missing_ok=True)
     if read_own(home.journal, 1) is not None:
         os.replace(home.journal, home.old_journal)
-    return [*notes.values()][-1] if notes else {}
+    return note
 
 
 def _find_typed(note: Mapping[str, Any], prompt: str) -> int | None:
-    """Return where the typed words begin in a logged prompt."""
-    length = int(note.get("length") or 0)
-    end = len(prompt) - length
-    behind = note.get("behind", 0)  # counted from the end, because llm logs no fragments
-    places = [end - behind] if isinstance(behind, int) else []
-    if len(prompt) * length < 10**8:  # 1.0 noted no place; this takes a fraction of a second
-        places += range(end, -1, -1)
-    for start in places:
-        if digest(prompt[start : start + length]) == note.get("sha256"):
-            return start
-    return None
+    """Return where the typed words begin in a logged prompt: from its end, because llm logs no fragments."""
+    end = len(prompt) - note["behind"]
+    start = end - note["length"]
+    is_same = digest(prompt[start:end]) == note["sha256"]
+    return start if is_same else None
 
 
 def waiting_messages(memory: Memory) -> int:
