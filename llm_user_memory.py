@@ -4237,7 +4237,7 @@ def _search_fragments(name: str) -> list[llm.Fragment]:
 def is_written_in(words: str, line: str) -> bool:
     """Tell whether a command line contains these words, however quoted, escaped and wrapped."""
     bare = _unquoted(words)
-    return bare in _unquoted(line) or bare in _unquoted(unescaped(line))
+    return bare in _unquoted(line) or bare in _unquoted(_unescaped(line))
 
 
 def _unquoted(text: str) -> str:
@@ -4252,45 +4252,23 @@ _ESCAPE = (
 )
 
 
-def unescaped(line: str) -> str:
-    """Return a command line with what its escapes stand for, but without control characters."""
-
+def _unescaped(line: str) -> str:
     def meaning(escape: re.Match[bytes]) -> bytes:
         kind = escape.lastgroup
-        if not kind:
+        if not kind:  # a control character
             return b""
         if kind == "other":
             return escape[kind]
         code = int(escape[kind], 8 if kind == "octal" else 16)
         if kind in {"byte", "octal"}:
-            return bytes([code % 256])
-        char = code.to_bytes(4, "little").decode("utf-32-le", "replace")
-        return char.encode()
+            return bytes([code & 0xFF])
+        return code.to_bytes(4, "little").decode("utf-32-le", "replace").encode()
 
-    return re.sub(_ESCAPE, meaning, line.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
-
-
-def without_templates(words: str, wrapped: Iterable[tuple[str, str]]) -> str:
-    """Return a message as templates were given it; in ``wrapped``, what each was given, and what it made of it."""
-    for given, prompt in reversed([*wrapped]):
-        if not words.startswith(prompt):
-            return ""
-        words = given or words[len(prompt) + 1 :]
-    return words
+    return re.sub(_ESCAPE, meaning, line.encode("utf-8", "replace")).decode("utf-8", "replace")
 
 
 def _is_profile(fragment: Any) -> bool:
     return getattr(fragment, "source", "") == _SOURCE
-
-
-def profile_carried(messages: Iterable[Any]) -> tuple[str, str]:
-    """Return the profile that a conversation carries, and the role of its message, or nothing."""
-    for message in messages:
-        texts = [getattr(part, "text", None) or "" for part in message.parts]
-        profile = profile_in("".join(texts))
-        if profile and message.role in {"system", "user"}:
-            return profile, message.role
-    return "", ""
 
 
 class Call:
@@ -4306,8 +4284,7 @@ class Call:
         self.conversation: Any = None  # the one that the command itself prompts
         self.words = ""  # the message that is being sent
         self.typed: Message | None = None  # what of it may be learned from, until noted
-        self.bare_words = ""  # without what templates put around it
-        self.wrapped: list[tuple[str, str]] = []  # what each template was given, and what it made of it
+        self.templates: list[tuple[str, str]] = []  # what each was given, and what it made of it
         self.has_noted = False
         self.in_system = False  # we sent the profile as a system prompt
         self.failures: list[str] = []  # and other news, to tell after the prompt
@@ -4330,13 +4307,13 @@ class Call:
 
     def on_fragments(self, resolve: Callable[..., Any], db: Any, fragments: Iterable[str], **options: Any) -> Any:
         """Keep llm from reading a file called ``memory:auto``: no file's name holds a NUL."""
-        names = [f"{name}\0" if name.startswith("memory:") and os.path.exists(name) else name for name in fragments]
+        names = [f"{name}\0" if name.startswith("memory:") else name for name in fragments]
         return resolve(db, names, **options)
 
     def on_template(self, evaluate: Callable[..., Any], template: Any, *given: Any, **options: Any) -> Any:
         made = evaluate(template, *given, **options)
         if given and template.prompt:
-            self.wrapped.append((given[0], made[0]))
+            self.templates.append((given[0], made[0]))
         return made
 
     def on_send(self, send: Callable[..., Any], conversation: Any, /, prompt: Any = None, **options: Any) -> Any:
@@ -4346,18 +4323,19 @@ class Call:
         if conversation is ours and "system_fragments" in options:
             self.conversation = ours
             self.words = prompt or ""
-            self.bare_words = without_templates(self.words, self.wrapped)
-            self.wrapped.clear()
             self.typed = None
             if self.settings.auto or self.homes:  # else nobody has asked for memory
                 self._guarded("the profile was not sent", self._add_profile, options)
+            self.templates.clear()
         return send(conversation, prompt, **options)
 
     def find_typed(self) -> None:
         """Find the profiles, and what was typed to be learned from. Raises ``Problem``."""
         if not self.homes:
             self.homes = homes_of("auto")
-        typed = self._typed_words() if self.may_learn(self.homes[-1]) else ""
+        if not self.may_learn(self.homes[-1]):
+            return
+        typed = self._typed_words()
         if typed and typed in self.words:  # not only in a template's system prompt
             self.typed = Message(typed, thread_id=self.conversation.id, at=utc_now().isoformat())
 
@@ -4372,13 +4350,21 @@ class Call:
         return params.get("log") is True or not home.logs_off.exists()
 
     def _typed_words(self) -> str:
-        """Return what a person typed of the message, into llm or in the line that our shell function hands over."""
+        """Return what a person typed, into llm or in the line that our shell function hands over."""
         given: str | None = self.ctx.params.get("prompt")
         if given is None:  # typed into a chat or a bare `llm`; or nothing but piped text
-            return self.bare_words if at_terminal(sys.stdin) else ""
+            return self._without_templates() if at_terminal(sys.stdin) else ""
         if given not in sys.argv:  # a plugin in this process gives it
             return ""
         return given if is_written_in(given, self.settings.line) else ""
+
+    def _without_templates(self) -> str:
+        words = self.words
+        for given, made in reversed(self.templates):
+            if not words.startswith(made):
+                return ""
+            words = given or words[len(made) + 1 :]
+        return words
 
     def _add_profile(self, options: dict[str, Any]) -> None:
         self.find_typed()
@@ -4397,22 +4383,23 @@ class Call:
         history = talk.loaded_messages or ()
         if talk.responses and not history:
             history = talk.responses[-1].prompt.messages
-        carried, role = profile_carried(history)
-        if carried:
-            self._tell_whose(carried)
         refuses = self._refuses_system()
-        if role == "user" or (carried and refuses):
-            return [], False
-        if carried:  # some plugins send only the system prompt of this turn
+        for message in history:
+            carried = profile_in("".join(getattr(part, "text", None) or "" for part in message.parts))
+            if not carried or message.role not in {"system", "user"}:
+                continue
+            self._tell_whose(carried)
+            if refuses or message.role == "user":
+                return [], False
+            # Again: some plugins send only the system prompt of this turn.
             return [llm.Fragment(carried, _SOURCE)], False
         by_hand = list(filter(_is_profile, [*prompt, *system]))
+        in_prompt = self.settings.auto == "prompt"
+        if by_hand:
+            in_prompt = any(map(_is_profile, prompt))
         # llm ignores a system prompt in a conversation that began without one.
         if refuses or history:
             in_prompt = True
-        elif by_hand:
-            in_prompt = any(map(_is_profile, prompt))
-        else:
-            in_prompt = self.settings.auto == "prompt"
         if by_hand or not self.settings.auto:
             return by_hand, in_prompt
         return fragments_of(self.homes), in_prompt
@@ -4420,11 +4407,11 @@ class Call:
     def _tell_whose(self, carried: str) -> None:
         """Tell that a conversation carries a profile that is not in use."""
         found = re.search(f"{_PROFILES}(.*){_BEGINS}", carried)
+        began = profile_names(found[1] if found else "")
         used = [home.name for home in self.homes]
-        others = [name for name in profile_names(found[1] if found else "") if name not in used]
-        if others:
-            began = f"this conversation began with the profile {' and '.join(others)}"
-            self.failures.append(f"{began}, and goes on sending it; a new one sends {used[-1]}")
+        if not set(began) <= set(used):
+            names = " and ".join(began)
+            self.failures.append(f"this conversation sends the profile {names}; a new one sends {used[-1]}")
 
     def _refuses_system(self) -> bool:
         model = self.conversation.model
@@ -4438,9 +4425,10 @@ class Call:
     def _note_refusal(self, error: Exception) -> None:
         about_it = r"(?i)(system|developer)[ _-]?(role|message|prompt|instruction)"
         if self.in_system and re.search(about_it, str(error)):
-            self.homes[-1].create()
+            home = self.homes[-1]
+            home.create()
             model = self.conversation.model.model_id
-            append_line(self.homes[-1].no_system, model)
+            append_line(home.no_system, model)
             tell(f"{model} refused a system prompt; the next call sends the profile in the prompt")
 
     def on_name(self, name: Callable[[str], str], text: str) -> str:
@@ -4456,23 +4444,24 @@ class Call:
         typed = self.typed
         if not typed or typed.thread_id != response.conversation.id:  # a tool's
             return
-        if not self.settings.model and not has_conversations(response.model):  # which would be asked
+        settings = self.settings
+        if not settings.model and not has_conversations(response.model):  # which would be asked
             return
         home = self.homes[-1]
         if not home.directory.exists():
             home.create()
+        words_behind = self.words.rpartition(typed.text)[2]  # of a template
         note = {
             "id": response.id,
             "at": typed.at,
             "length": len(typed.text),
             "sha256": digest(typed.text),
-            "model": self.settings.model,
-            "review": self.settings.review_all,
-            "interval": self.settings.interval,
-            "budget": self.settings.budget,
+            "behind": len(words_behind),
+            "model": settings.model,
+            "review": settings.review_all,
+            "interval": settings.interval,
+            "budget": settings.budget,
         }
-        if behind := self.words.rpartition(typed.text)[2]:  # words of a template
-            note["behind"] = len(behind)
         append_line(home.journal, note)
         self.typed = None
         self.has_noted = True
@@ -4484,37 +4473,29 @@ class Call:
             return
         for failure in filter(None, dict.fromkeys(self.failures)):
             tell(for_profile(failure, self.homes[-1].name) if self.homes else failure)
-        if self.has_noted:
-            self._greet()
+        if self.has_noted:  # said once in a profile's life
+            with contextlib.suppress(FileExistsError):
+                os.close(open_own(self.homes[-1].greeted, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+                tell("learning from this; a later prompt tells what")
         if self.homes:
             for line in take_news(self.homes[-1]):
                 tell(line)
-
-    def _greet(self) -> None:
-        """Say once in a profile's life that memory has begun to learn."""
-        with contextlib.suppress(FileExistsError):
-            os.close(open_own(self.homes[-1].greeted, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
-            tell("learning from this; a later prompt tells what")
 
     def _guarded(self, failing: str, step: Callable[..., None], *arguments: Any) -> None:
         """Take a step of ours; whatever fails in it, the user's call goes on."""
         try:
             step(*arguments)
         except Exception as error:  # noqa: BLE001 - the boundary
-            said = in_words(error)
+            failure = f"{failing}: {in_words(error)}"
             if self.settings.debug:
-                tell(f"{failing}: {said}")
-            if not isinstance(error, (Problem, OSError)):
-                said = type(error).__name__  # the text may quote what was typed
+                tell(failure)
+            self.failures.append(failure)
             if isinstance(error, Problem):  # which status finds by itself
-                self.failures.append(f"{failing}: {said}")
                 return
             at = utc_now().isoformat()
-            entry = {"failed": f"{local_date(at, TO_THE_MINUTE)}: {failing}: {said}", "at": at}
-            try:
+            entry = {"failed": f"{local_date(at, TO_THE_MINUTE)}: {failure}", "at": at}
+            with contextlib.suppress(Exception):  # the disk may be full
                 append_line(self.homes[-1].journal, entry)
-            except Exception:  # noqa: BLE001 - the disk may be full: status will know nothing of this call
-                self.failures.append(f"{failing}: {said}")
 
 
 def _patch(stack: contextlib.ExitStack, owner: Any, name: str, stand_in: Callable[..., Any]) -> None:
