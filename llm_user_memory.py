@@ -2297,18 +2297,13 @@ def logged(home: Home, ids: Iterable[str]) -> dict[str, Message]:
     return found
 
 
-def logged_ids(home: Home) -> list[str]:
-    found = set()
-    for table in ("responses", "turns"):
-        found.update(id for (id,) in read_log(home, f"select id from {table}"))
-    return sorted(found)
+def logged_ids(home: Home) -> set[str]:
+    return {id for table in ("responses", "turns") for (id,) in read_log(home, f"select id from {table}")}
 
 
-def past_prompts(home: Home) -> Iterator[Message]:
-    ids = logged_ids(home)
-    for at in range(0, len(ids), 500):
-        found = logged(home, ids[at : at + 500])
-        yield from (found[id] for id in sorted(found))
+def past_prompts(home: Home) -> list[Message]:
+    turns = logged(home, logged_ids(home))
+    return [turns[id] for id in sorted(turns)]
 
 
 def journal_entries(home: Home) -> list[dict[str, Any]]:
@@ -2325,15 +2320,15 @@ _FIELDS |= {"interval": (int, float), "budget": int, "failed": str}
 
 
 def _read_entry(line: str) -> dict[str, Any]:
-    """Read a line without what is damaged: a note whose words are not found is counted by ``status``."""
-    nothing = {"id": f"damaged:{digest(line)}", "at": "", "length": 0, "sha256": "", "behind": 0}
-    try:
-        entry = json.loads(line)
-        json.dumps(entry, ensure_ascii=False).encode()  # the database can't keep half a character either
-        sound = {name: entry[name] for name, kind in _FIELDS.items() if isinstance(entry.get(name), kind)}
-    except (ValueError, AttributeError):
-        return nothing
-    return nothing | sound
+    """Read the fields that are sound; without its words a note counts as lost."""
+    entry = {"id": f"damaged:{digest(line)}", "at": "", "length": 0, "sha256": "", "behind": 0}
+    with contextlib.suppress(ValueError, AttributeError):
+        read = json.loads(line)
+        json.dumps(read, ensure_ascii=False).encode()  # the database can't keep half a character either
+        for name, kind in _FIELDS.items():
+            if isinstance(read.get(name), kind):
+                entry[name] = read[name]
+    return entry
 
 
 def call_failure(memory: Memory) -> str:
@@ -2362,16 +2357,19 @@ def take_in(memory: Memory) -> dict[str, Any]:
             db.execute("update turns set due = 0 where state = 'pending' and attempts = 0")
         for id, note in notes.items():
             turn = turns.get(id, Message(""))
-            start = _find_typed(note, turn.text)
+            # From its end, because llm logs no fragments.
+            end = len(turn.text) - note["behind"]
+            start = end - note["length"]
+            is_found = digest(turn.text[start:end]) == note["sha256"]
             row = {
                 "id": id,
                 "at": note["at"] or memory.now().isoformat(),
                 "thread": turn.thread_id,
-                "start": start,
+                "start": start if is_found else None,
                 "length": min(note["length"], len(turn.text)),
                 "model": note.get("model") or turn.model,
                 "review": bool(note.get("review")),
-                "state": "gone" if start is None else "pending",
+                "state": "pending" if is_found else "gone",
             }
             db["turns"].insert(row, ignore=True)
         set_state(db, "call_failed", call_failure(memory))
@@ -2379,14 +2377,6 @@ def take_in(memory: Memory) -> dict[str, Any]:
     if read_own(home.journal, 1) is not None:
         os.replace(home.journal, home.old_journal)
     return note
-
-
-def _find_typed(note: Mapping[str, Any], prompt: str) -> int | None:
-    """Return where the typed words begin in a logged prompt: from its end, because llm logs no fragments."""
-    end = len(prompt) - note["behind"]
-    start = end - note["length"]
-    is_same = digest(prompt[start:end]) == note["sha256"]
-    return start if is_same else None
 
 
 def waiting_messages(memory: Memory) -> int:
@@ -4197,8 +4187,7 @@ def homes_of(names: str) -> list[Home]:
     for home in homes:
         home.check_own()
         if names != "auto" and not home.directory.is_dir():
-            how = f"to create it, set LLM_MEMORY_PROFILE to {home.name}"
-            raise Problem(f"There is no profile {home.name!r}; {how}")
+            raise Problem(f"There is no profile {home.name!r}; see: llm memory profiles")
     return homes
 
 
@@ -4226,11 +4215,11 @@ def load_fragment(argument: str) -> list[llm.Fragment]:
 
 
 def _search_fragments(name: str) -> list[llm.Fragment]:
+    facts = ""
     try:
         facts = found_facts(homes_of("auto"), name.removeprefix("search:"))
     except (Problem, OSError, sqlite3.Error) as error:
-        tell(f"the search failed, so the prompt is sent without it: {in_words(error)}")
-        return []
+        tell(f"the search failed: {in_words(error)}")
     return [llm.Fragment(FOUND.format(facts), f"memory:{name}")] if facts else []
 
 
@@ -4246,9 +4235,9 @@ def _unquoted(text: str) -> str:
 
 # As in $'…' of bash and zsh, in fish, and in "…" of nushell and PowerShell.
 _ESCAPE = (
-    rb"[\\`](?:[xX](?P<byte>[0-9a-fA-F]{1,2})|(?P<octal>[0-7]{1,3})"
+    rb"[\\`](?:x(?P<byte>[0-9a-fA-F]{1,2})|(?P<octal>[0-7]{1,3})"
     rb"|u(?P<short>[0-9a-fA-F]{1,4})|u\{(?P<braced>[0-9a-fA-F]{1,6})\}|U(?P<long>[0-9a-fA-F]{1,8})"
-    rb"|[abeEfnrtv]|c.|(?P<other>.))"
+    rb"|[abeEfnrtv])"
 )
 
 
@@ -4257,14 +4246,13 @@ def _unescaped(line: str) -> str:
         kind = escape.lastgroup
         if not kind:  # a control character
             return b""
-        if kind == "other":
-            return escape[kind]
         code = int(escape[kind], 8 if kind == "octal" else 16)
         if kind in {"byte", "octal"}:
             return bytes([code & 0xFF])
         return code.to_bytes(4, "little").decode("utf-32-le", "replace").encode()
 
-    return re.sub(_ESCAPE, meaning, line.encode("utf-8", "replace")).decode("utf-8", "replace")
+    single = line.replace(r"\\", "")  # else the second one would begin an escape
+    return re.sub(_ESCAPE, meaning, single.encode("utf-8", "replace")).decode("utf-8", "replace")
 
 
 def _is_profile(fragment: Any) -> bool:
@@ -4290,33 +4278,31 @@ class Call:
         self.failures: list[str] = []  # and other news, to tell after the prompt
 
     def run(self, invoke: Callable[..., Any]) -> Any:
-        try:
-            with contextlib.ExitStack() as stack:
-                Call.running = self
-                stack.callback(setattr, Call, "running", None)
-                for owner_name, name, method in _STAND_INS:
-                    owner = getattr(llm, owner_name, None)
-                    if hasattr(owner, name):
-                        _patch(stack, owner, name, getattr(self, method))
+        with contextlib.ExitStack() as stack:
+            Call.running = self
+            stack.callback(setattr, Call, "running", None)
+            for owner, name, method in _STAND_INS:
+                _patch(stack, getattr(llm, owner, None), name, getattr(self, method))
+            try:
                 result = invoke(self.ctx)
-        except Exception as error:
-            self._guarded("a refused system prompt was not noted", self._note_refusal, error)
-            raise
+            except Exception as error:
+                self._guarded("a refused system prompt was not noted", self._note_refusal, error)
+                raise
         self._guarded("what was learned can't be shown", self._tell)
         return result
 
-    def on_fragments(self, resolve: Callable[..., Any], db: Any, fragments: Iterable[str], **options: Any) -> Any:
+    def on_fragments(self, resolve: Any, db: Any, fragments: Iterable[str], **options: Any) -> Any:
         """Keep llm from reading a file called ``memory:auto``: no file's name holds a NUL."""
-        names = [f"{name}\0" if name.startswith("memory:") else name for name in fragments]
+        names = [f"{name}\0" if name.startswith("memory:") and os.path.exists(name) else name for name in fragments]
         return resolve(db, names, **options)
 
-    def on_template(self, evaluate: Callable[..., Any], template: Any, *given: Any, **options: Any) -> Any:
-        made = evaluate(template, *given, **options)
-        if given and template.prompt:
-            self.templates.append((given[0], made[0]))
+    def on_template(self, evaluate: Any, template: Any, given: str, *others: Any, **options: Any) -> Any:
+        made = evaluate(template, given, *others, **options)
+        if template.prompt:
+            self.templates.append((given, made[0]))
         return made
 
-    def on_send(self, send: Callable[..., Any], conversation: Any, /, prompt: Any = None, **options: Any) -> Any:
+    def on_send(self, send: Any, conversation: Any, /, prompt: Any = None, **options: Any) -> Any:
         """Add the profile to a message of the user's, not to what a loader or a tool asks a model."""
         ours = self.conversation or conversation
         # The commands always pass system fragments, even if there are none.
@@ -4333,15 +4319,13 @@ class Call:
         """Find the profiles, and what was typed to be learned from. Raises ``Problem``."""
         if not self.homes:
             self.homes = homes_of("auto")
-        if not self.may_learn(self.homes[-1]):
-            return
-        typed = self._typed_words()
+        typed = self._typed_words() if self.may_learn(self.homes[-1]) else ""
         if typed and typed in self.words:  # not only in a template's system prompt
             self.typed = Message(typed, thread_id=self.conversation.id, at=utc_now().isoformat())
 
     def may_learn(self, home: Home) -> bool:
-        """Tell whether the user wants memory to learn from this call: not if its line is kept out of their history."""
         settings = self.settings
+        # A line of blanks: the user keeps it out of the shell's history.
         if not settings.updates or settings.auto_off or settings.line.isspace():
             return False
         params = self.ctx.params
@@ -4350,13 +4334,12 @@ class Call:
         return params.get("log") is True or not home.logs_off.exists()
 
     def _typed_words(self) -> str:
-        """Return what a person typed, into llm or in the line that our shell function hands over."""
         given: str | None = self.ctx.params.get("prompt")
         if given is None:  # typed into a chat or a bare `llm`; or nothing but piped text
             return self._without_templates() if at_terminal(sys.stdin) else ""
-        if given not in sys.argv:  # a plugin in this process gives it
-            return ""
-        return given if is_written_in(given, self.settings.line) else ""
+        # Else a plugin in this process gives it, or a shell without our function.
+        is_typed = given in sys.argv and is_written_in(given, self.settings.line)
+        return given if is_typed else ""
 
     def _without_templates(self) -> str:
         words = self.words
@@ -4368,56 +4351,47 @@ class Call:
 
     def _add_profile(self, options: dict[str, Any]) -> None:
         self.find_typed()
-        prompt = list(options.get("fragments") or ())
-        system = list(options["system_fragments"] or ())
-        profile, in_prompt = self._profile_beside(prompt, system)
-        options["fragments"] = list(itertools.filterfalse(_is_profile, prompt))
-        options["system_fragments"] = list(itertools.filterfalse(_is_profile, system))
-        # After the user's own: a learned fact must not change what providers have cached of these.
-        options["fragments" if in_prompt else "system_fragments"] += dict.fromkeys(profile)
-        self.in_system = bool(profile) and not in_prompt
-
-    def _profile_beside(self, prompt: Sequence[Any], system: Sequence[Any]) -> tuple[list[Any], bool]:
-        """Return the profile to send, and whether in the prompt; a conversation keeps its first."""
+        if not self.settings.auto:  # the user says where it is sent
+            return
+        for name in ("fragments", "system_fragments"):
+            options[name] = list(itertools.filterfalse(_is_profile, options.get(name) or ()))
         talk = self.conversation
-        history = talk.loaded_messages or ()
-        if talk.responses and not history:
+        history = talk.loaded_messages
+        if talk.responses:
             history = talk.responses[-1].prompt.messages
+        carried = self._carried(history or ())
         refuses = self._refuses_system()
-        for message in history:
-            carried = profile_in("".join(getattr(part, "text", None) or "" for part in message.parts))
-            if not carried or message.role not in {"system", "user"}:
-                continue
-            self._tell_whose(carried)
-            if refuses or message.role == "user":
-                return [], False
-            # Again: some plugins send only the system prompt of this turn.
-            return [llm.Fragment(carried, _SOURCE)], False
-        by_hand = list(filter(_is_profile, [*prompt, *system]))
-        in_prompt = self.settings.auto == "prompt"
-        if by_hand:
-            in_prompt = any(map(_is_profile, prompt))
-        # llm ignores a system prompt in a conversation that began without one.
-        if refuses or history:
-            in_prompt = True
-        if by_hand or not self.settings.auto:
-            return by_hand, in_prompt
-        return fragments_of(self.homes), in_prompt
+        place = "system_fragments"
+        if carried is None:
+            sent = fragments_of(self.homes)
+            # llm ignores a system prompt in a conversation that began without one.
+            if refuses or history or self.settings.auto == "prompt":
+                place = "fragments"
+        else:
+            sent = [] if refuses else carried
+        # After the user's own: a learned fact must not change what providers have cached of these.
+        options[place] += sent
+        self.in_system = bool(sent) and place == "system_fragments"
 
-    def _tell_whose(self, carried: str) -> None:
-        """Tell that a conversation carries a profile that is not in use."""
-        found = re.search(f"{_PROFILES}(.*){_BEGINS}", carried)
-        began = profile_names(found[1] if found else "")
-        used = [home.name for home in self.homes]
-        if not set(began) <= set(used):
-            names = " and ".join(began)
-            self.failures.append(f"this conversation sends the profile {names}; a new one sends {used[-1]}")
+    def _carried(self, history: Iterable[Any]) -> list[llm.Fragment] | None:
+        """Return what to send again of the profile that a conversation began with; ``None`` if it has none."""
+        for message in history:
+            texts = [getattr(part, "text", None) or "" for part in message.parts]
+            profile = profile_in("".join(texts))
+            if not profile or message.role not in {"system", "user"}:
+                continue
+            found = re.search(f"{_PROFILES}(.*){_BEGINS}", profile)
+            names = found[1] if found else DEFAULT_PROFILE
+            used = {home.name for home in self.homes}
+            if not used.issuperset(names.split("+")):
+                self.failures.append(f"this conversation goes on sending the profile {names}")
+            # Some plugins send only the system prompt of this turn.
+            return [llm.Fragment(profile, _SOURCE)] if message.role == "system" else []
+        return None
 
     def _refuses_system(self) -> bool:
         model = self.conversation.model
-        kinds = {kind.__name__ for kind in type(model).__mro__}
-        # OpenAI's completion models don't say so.
-        if "Completion" in kinds or getattr(model, "allows_system_prompt", True) is False:
+        if getattr(model, "allows_system_prompt", True) is False:
             return True
         known = self.homes[-1].no_system
         return known.exists() and model.model_id in (read_own(known) or "").splitlines()
@@ -4425,17 +4399,15 @@ class Call:
     def _note_refusal(self, error: Exception) -> None:
         about_it = r"(?i)(system|developer)[ _-]?(role|message|prompt|instruction)"
         if self.in_system and re.search(about_it, str(error)):
-            home = self.homes[-1]
-            home.create()
             model = self.conversation.model.model_id
-            append_line(home.no_system, model)
+            append_line(self.homes[-1].no_system, model)
             tell(f"{model} refused a system prompt; the next call sends the profile in the prompt")
 
-    def on_name(self, name: Callable[[str], str], text: str) -> str:
+    def on_name(self, name: Any, text: str) -> Any:
         """Have llm name a conversation after the user's words, not after our frame."""
         return name(text.replace(profile_in(text), "").strip())
 
-    def on_logged(self, log: Callable[..., Any], response: Any, db: Any) -> Any:
+    def on_logged(self, log: Any, response: Any, db: Any) -> Any:
         logged = log(response, db)
         self._guarded("learning did not start", self._note, response)
         return logged
@@ -4472,14 +4444,16 @@ class Call:
         if not (self.settings.notices and at_terminal(sys.stdout, sys.stderr)):
             return
         for failure in filter(None, dict.fromkeys(self.failures)):
-            tell(for_profile(failure, self.homes[-1].name) if self.homes else failure)
-        if self.has_noted:  # said once in a profile's life
-            with contextlib.suppress(FileExistsError):
-                os.close(open_own(self.homes[-1].greeted, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+            tell(failure)
+        if not self.homes:
+            return
+        home = self.homes[-1]
+        if self.has_noted:
+            with contextlib.suppress(FileExistsError):  # said once in a profile's life
+                os.close(open_own(home.greeted, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
                 tell("learning from this; a later prompt tells what")
-        if self.homes:
-            for line in take_news(self.homes[-1]):
-                tell(line)
+        for line in take_news(home):
+            tell(line)
 
     def _guarded(self, failing: str, step: Callable[..., None], *arguments: Any) -> None:
         """Take a step of ours; whatever fails in it, the user's call goes on."""
@@ -4492,17 +4466,16 @@ class Call:
             self.failures.append(failure)
             if isinstance(error, Problem):  # which status finds by itself
                 return
-            at = utc_now().isoformat()
-            entry = {"failed": f"{local_date(at, TO_THE_MINUTE)}: {failure}", "at": at}
             with contextlib.suppress(Exception):  # the disk may be full
-                append_line(self.homes[-1].journal, entry)
+                append_line(self.homes[-1].journal, {"failed": failure, "at": utc_now().isoformat()})
 
 
 def _patch(stack: contextlib.ExitStack, owner: Any, name: str, stand_in: Callable[..., Any]) -> None:
-    """Have something stand in for a function, which it gets first, until the stack is left."""
-    function = getattr(owner, name)
-    setattr(owner, name, lambda *args, **options: stand_in(function, *args, **options))
-    stack.callback(setattr, owner, name, function)
+    """Have something stand in for a function of llm, if it has it, until the stack is left."""
+    function = getattr(owner, name, None)
+    if function:
+        setattr(owner, name, lambda *args, **options: stand_in(function, *args, **options))
+        stack.callback(setattr, owner, name, function)
 
 
 # -- notices -----------------------------------------------------------------
@@ -4518,15 +4491,6 @@ def tell(message: str) -> None:
         os.write(sys.stderr.fileno(), f"{line}\n".encode())
 
 
-def wrapped(text: str, width: int, indent: str = "") -> str:
-    """Break a line between words, but neither in a command to be copied nor after a number."""
-    whole = r"(?:\S+=\S+ |\w+ -\S+ )?llm(?: [\w-]+){0,4}(?: '[^']{1,30}')?|source \S+|\d (?=\w)"
-    glued = re.sub(whole, lambda found: found[0].replace(" ", "\xa0"), text)
-    filler = textwrap.TextWrapper(width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-    filler.expand_tabs = filler.replace_whitespace = False
-    return filler.fill(glued).replace("\xa0", " ")
-
-
 def as_news(changes: Sequence[Change]) -> str:
     """Tell in one line what learning changed."""
     parts = []
@@ -4540,15 +4504,15 @@ def as_news(changes: Sequence[Change]) -> str:
 
 def take_news(home: Home) -> list[str]:
     """Take the lines that learning has left; of many changes only their number."""
-    if read_own(home.news) is None:  # not a file of ours
+    if read_own(home.news, 1) is None:  # none, or not a file of ours
         return []
+    taken = home.news.with_name(f".news.{os.getpid()}")
     try:
-        os.replace(home.news, home.told)
-    except FileNotFoundError:  # another call tells them
+        os.replace(home.news, taken)  # of two calls one succeeds
+    except FileNotFoundError:
         return []
-    lines = split_lines(read_own(home.told) or "")
-    home.told.unlink(missing_ok=True)
-    news = [line.strip() for line in lines if line.strip() and not line.startswith("{")]  # as 1.0 wrote it
+    news = (read_own(taken) or "").splitlines()
+    taken.unlink()
     changes = [line for line in news if " (undo: " in line]
     # Of the lines that name one command the last is true.
     others = {line.split()[-1]: line for line in news if line not in changes}
@@ -4570,8 +4534,8 @@ def retract_news(home: Home, line: str) -> None:
 
 def columns_of(text: str) -> int:
     """Count the columns that a text takes at a terminal."""
-    widths = {"W": 2, "F": 2}
-    return sum(widths.get(unicodedata.east_asian_width(char), 1) for char in text if not unicodedata.combining(char))
+    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
+    return len(text) + wide
 
 
 def _fitted(line: str, home: Home) -> str:
@@ -4579,13 +4543,13 @@ def _fitted(line: str, home: Home) -> str:
     text, mark, command = line.rpartition(" (undo: ")
     end = for_profile(f"{mark}{command}", home.name)
     room = shutil.get_terminal_size().columns - len(f"memory: {end}")
-    for at, char in enumerate(text):
-        room -= columns_of(char)
-        if room < 0:
-            kept = text[: max(at - 2, 10)].rstrip()
-            text = f"{kept}…”" if kept.count("“") > kept.count("”") else f"{kept}…"
-            break
-    return text + end
+    if columns_of(text) <= room:
+        return f"{text}{end}"
+    room = max(room, 12)
+    text = text[:room]
+    while columns_of(text) >= room:
+        text = text[:-1]
+    return f"{text.rstrip()}…{end}"
 
 
 # -- tools -------------------------------------------------------------------
@@ -4711,14 +4675,11 @@ RETRY = "To try again: llm memory update{0}; with another model: LLM_MEMORY_MODE
 LLM_KEEPS = "llm's own log, {}, keeps your conversations; continuing one (llm -c) can still send what you erased."
 
 
-def write(line: str, lead: str = "", *, err: bool = False, wrap: bool = True, **style: Any) -> None:
-    """Print a line, unless JSON is wanted; for a terminal coloured, without control characters, and wrapped."""
+def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None:
+    """Print a line, unless JSON is wanted; for a terminal coloured, without control characters."""
     text = lead + line
     if at_terminal(sys.stderr if err else sys.stdout):
         text = printable(text)
-        if wrap:
-            width = min(shutil.get_terminal_size().columns, 100)  # longer lines are hard to read
-            text = wrapped(text, width, " " * (len(lead) + 2))
     if err or not click.get_current_context().meta.get("json"):
         click.secho(text, err=err, reset=bool(style), **style)
 
@@ -4728,8 +4689,7 @@ def say(message: str, **style: Any) -> None:
     with contextlib.suppress(Problem):
         message = for_profile(message, Home.in_use()[-1].name)
     for line in printable(message).splitlines():
-        is_code = re.match(r"LLM_MEMORY_AUTO=1 |\$env:", line)
-        write(line, err=True, wrap=not is_code, **style)
+        write(line, err=True, **style)
 
 
 def colour_of(change: object, *, undone: bool = False) -> str | None:
