@@ -4236,27 +4236,22 @@ def _unquoted(text: str) -> str:
 # As in $'…' of bash and zsh, in fish, and in "…" of nushell and PowerShell.
 _ESCAPE = (
     rb"[\\`](?:x(?P<byte>[0-9a-fA-F]{1,2})|(?P<octal>[0-7]{1,3})"
-    rb"|u(?P<short>[0-9a-fA-F]{1,4})|u\{(?P<braced>[0-9a-fA-F]{1,6})\}|U(?P<long>[0-9a-fA-F]{1,8})"
-    rb"|[abeEfnrtv])"
+    rb"|u(?P<short>[0-9a-fA-F]{1,4})|U(?P<long>[0-9a-fA-F]{1,8})|[abeEfnrtv])"
 )
 
 
 def _unescaped(line: str) -> str:
     def meaning(escape: re.Match[bytes]) -> bytes:
         kind = escape.lastgroup
-        if not kind:  # a control character
+        if not kind:
             return b""
         code = int(escape[kind], 8 if kind == "octal" else 16)
         if kind in {"byte", "octal"}:
             return bytes([code & 0xFF])
         return code.to_bytes(4, "little").decode("utf-32-le", "replace").encode()
 
-    single = line.replace(r"\\", "")  # else the second one would begin an escape
+    single = line.replace(r"\\", "")  # the second one begins no escape
     return re.sub(_ESCAPE, meaning, single.encode("utf-8", "replace")).decode("utf-8", "replace")
-
-
-def _is_profile(fragment: Any) -> bool:
-    return getattr(fragment, "source", "") == _SOURCE
 
 
 class Call:
@@ -4269,13 +4264,13 @@ class Call:
         self.settings = settings
         # Those asked for by hand, else those in use; the last one learns.
         self.homes: list[Home] = []
-        self.conversation: Any = None  # the one that the command itself prompts
+        self.conversation: Any = None  # that of the command itself
         self.words = ""  # the message that is being sent
-        self.typed: Message | None = None  # what of it may be learned from, until noted
-        self.templates: list[tuple[str, str]] = []  # what each was given, and what it made of it
+        self.templates: list[tuple[str, str]] = []  # what each was given for it, and what it made
+        self.typed: Message | None = None  # to be learned from, until noted
         self.has_noted = False
-        self.in_system = False  # we sent the profile as a system prompt
-        self.failures: list[str] = []  # and other news, to tell after the prompt
+        self.in_system = False  # the profile was sent there
+        self.failures: list[str] = []  # and other news
 
     def run(self, invoke: Callable[..., Any]) -> Any:
         with contextlib.ExitStack() as stack:
@@ -4310,7 +4305,7 @@ class Call:
             self.conversation = ours
             self.words = prompt or ""
             self.typed = None
-            if self.settings.auto or self.homes:  # else nobody has asked for memory
+            if self.settings.auto or self.homes:
                 self._guarded("the profile was not sent", self._add_profile, options)
             self.templates.clear()
         return send(conversation, prompt, **options)
@@ -4325,7 +4320,7 @@ class Call:
 
     def may_learn(self, home: Home) -> bool:
         settings = self.settings
-        # A line of blanks: the user keeps it out of the shell's history.
+        # A line of blanks stands for one that is kept out of the shell's history.
         if not settings.updates or settings.auto_off or settings.line.isspace():
             return False
         params = self.ctx.params
@@ -4337,7 +4332,7 @@ class Call:
         given: str | None = self.ctx.params.get("prompt")
         if given is None:  # typed into a chat or a bare `llm`; or nothing but piped text
             return self._without_templates() if at_terminal(sys.stdin) else ""
-        # Else a plugin in this process gives it, or a shell without our function.
+        # A plugin in this process may give other words.
         is_typed = given in sys.argv and is_written_in(given, self.settings.line)
         return given if is_typed else ""
 
@@ -4354,7 +4349,8 @@ class Call:
         if not self.settings.auto:  # the user says where it is sent
             return
         for name in ("fragments", "system_fragments"):
-            options[name] = list(itertools.filterfalse(_is_profile, options.get(name) or ()))
+            given = options.get(name) or ()
+            options[name] = [part for part in given if getattr(part, "source", "") != _SOURCE]
         talk = self.conversation
         history = talk.loaded_messages
         if talk.responses:
@@ -4374,7 +4370,7 @@ class Call:
         self.in_system = bool(sent) and place == "system_fragments"
 
     def _carried(self, history: Iterable[Any]) -> list[llm.Fragment] | None:
-        """Return what to send again of the profile that a conversation began with; ``None`` if it has none."""
+        """Return what to send again of the profile that a conversation carries; ``None`` if it carries none."""
         for message in history:
             texts = [getattr(part, "text", None) or "" for part in message.parts]
             profile = profile_in("".join(texts))
@@ -4422,13 +4418,12 @@ class Call:
         home = self.homes[-1]
         if not home.directory.exists():
             home.create()
-        words_behind = self.words.rpartition(typed.text)[2]  # of a template
         note = {
             "id": response.id,
             "at": typed.at,
             "length": len(typed.text),
             "sha256": digest(typed.text),
-            "behind": len(words_behind),
+            "behind": len(self.words.rpartition(typed.text)[2]),  # words of a template
             "model": settings.model,
             "review": settings.review_all,
             "interval": settings.interval,
@@ -4470,8 +4465,7 @@ class Call:
                 append_line(self.homes[-1].journal, {"failed": failure, "at": utc_now().isoformat()})
 
 
-def _patch(stack: contextlib.ExitStack, owner: Any, name: str, stand_in: Callable[..., Any]) -> None:
-    """Have something stand in for a function of llm, if it has it, until the stack is left."""
+def _patch(stack: contextlib.ExitStack, owner: Any, name: str, stand_in: Any) -> None:
     function = getattr(owner, name, None)
     if function:
         setattr(owner, name, lambda *args, **options: stand_in(function, *args, **options))
@@ -4527,15 +4521,13 @@ def retract_news(home: Home, line: str) -> None:
         news = (read_own(home.news) or "").splitlines()
         if line in news:
             home.news.unlink()
-            for other in news:
-                if other != line:
-                    append_line(home.news, other)
+            for other in filter(line.__ne__, news):
+                append_line(home.news, other)
 
 
 def columns_of(text: str) -> int:
     """Count the columns that a text takes at a terminal."""
-    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
-    return len(text) + wide
+    return len(text) + sum(unicodedata.east_asian_width(char) in "WF" for char in text)
 
 
 def _fitted(line: str, home: Home) -> str:
@@ -4544,12 +4536,12 @@ def _fitted(line: str, home: Home) -> str:
     end = for_profile(f"{mark}{command}", home.name)
     room = shutil.get_terminal_size().columns - len(f"memory: {end}")
     if columns_of(text) <= room:
-        return f"{text}{end}"
+        return text + end
     room = max(room, 12)
     text = text[:room]
     while columns_of(text) >= room:
         text = text[:-1]
-    return f"{text.rstrip()}…{end}"
+    return f"{text}…{end}"
 
 
 # -- tools -------------------------------------------------------------------
