@@ -4193,10 +4193,13 @@ def homes_of(names: str) -> list[Home]:
 
 def found_facts(homes: Iterable[Home], query: str) -> str:
     found = ""
-    for home in homes:
-        with Memory(home, patience=2, create=False) as memory:
-            for hit in search_facts(memory, query, 20):
-                found += f"- {hit['fact']} ({periods_of(hit)})\n"
+    try:
+        for home in homes:
+            with Memory(home, patience=2, create=False) as memory:
+                for hit in search_facts(memory, query, 20):
+                    found += f"- {hit['fact']} ({periods_of(hit)})\n"
+    except (Problem, OSError, sqlite3.Error) as error:
+        tell(f"the search failed: {in_words(error)}")
     return disarmed(found)
 
 
@@ -4206,21 +4209,13 @@ def load_fragment(argument: str) -> list[llm.Fragment]:
         return []
     name = argument.removesuffix("\0")
     if name.startswith("search:"):
-        return _search_fragments(name)
+        facts = found_facts(homes_of("auto"), name.removeprefix("search:"))
+        return [llm.Fragment(FOUND.format(facts), f"memory:{name}")] if facts else []
     homes = homes_of(name)
     call = Call.running
     if call and not (call.conversation and call.homes):  # a chat keeps those it began with
         call.homes += homes
     return fragments_of(homes)
-
-
-def _search_fragments(name: str) -> list[llm.Fragment]:
-    facts = ""
-    try:
-        facts = found_facts(homes_of("auto"), name.removeprefix("search:"))
-    except (Problem, OSError, sqlite3.Error) as error:
-        tell(f"the search failed: {in_words(error)}")
-    return [llm.Fragment(FOUND.format(facts), f"memory:{name}")] if facts else []
 
 
 def is_written_in(words: str, line: str) -> bool:
@@ -4288,7 +4283,10 @@ class Call:
 
     def on_fragments(self, resolve: Any, db: Any, fragments: Iterable[str], **options: Any) -> Any:
         """Keep llm from reading a file called ``memory:auto``: no file's name holds a NUL."""
-        names = [f"{name}\0" if name.startswith("memory:") and os.path.exists(name) else name for name in fragments]
+        names = []
+        for name in fragments:
+            is_file = name.startswith("memory:") and os.path.exists(name)
+            names.append(f"{name}\0" if is_file else name)
         return resolve(db, names, **options)
 
     def on_template(self, evaluate: Any, template: Any, given: str, *others: Any, **options: Any) -> Any:
@@ -4376,10 +4374,9 @@ class Call:
             profile = profile_in("".join(texts))
             if not profile or message.role not in {"system", "user"}:
                 continue
-            found = re.search(f"{_PROFILES}(.*){_BEGINS}", profile)
-            names = found[1] if found else DEFAULT_PROFILE
-            used = {home.name for home in self.homes}
-            if not used.issuperset(names.split("+")):
+            head = profile.partition(_BEGINS)[0]
+            names = head.partition(_PROFILES)[2] or DEFAULT_PROFILE
+            if set(names.split("+")) - {home.name for home in self.homes}:
                 self.failures.append(f"this conversation goes on sending the profile {names}")
             # Some plugins send only the system prompt of this turn.
             return [llm.Fragment(profile, _SOURCE)] if message.role == "system" else []
@@ -4403,10 +4400,9 @@ class Call:
         """Have llm name a conversation after the user's words, not after our frame."""
         return name(text.replace(profile_in(text), "").strip())
 
-    def on_logged(self, log: Any, response: Any, db: Any) -> Any:
-        logged = log(response, db)
+    def on_logged(self, log: Any, response: Any, db: Any) -> None:
+        log(response, db)
         self._guarded("learning did not start", self._note, response)
-        return logged
 
     def _note(self, response: Any) -> None:
         typed = self.typed
