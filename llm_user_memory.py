@@ -2292,8 +2292,7 @@ def logged(home: Home, ids: Iterable[str]) -> dict[str, Message]:
     found = {}
     for turns in _TURNS:
         for row in read_log(home, f"{turns} where turns.id in (select value from json_each(?))", wanted):
-            message = Message(*(part or "" for part in row))
-            found[message.turn_id] = message
+            found[row[1]] = Message(*(part or "" for part in row))
     return found
 
 
@@ -2323,8 +2322,7 @@ def _read_entry(line: str) -> dict[str, Any]:
     """Read the fields that are sound; without its words a note counts as lost."""
     entry = {"id": f"damaged:{digest(line)}", "at": "", "length": 0, "sha256": "", "behind": 0}
     with contextlib.suppress(ValueError, AttributeError):
-        read = json.loads(line)
-        json.dumps(read, ensure_ascii=False).encode()  # the database can't keep half a character either
+        read = json.loads(line.replace(r"\ud", ""))  # half a character fits into no database
         for name, kind in _FIELDS.items():
             if isinstance(read.get(name), kind):
                 entry[name] = read[name]
@@ -4228,25 +4226,19 @@ def _unquoted(text: str) -> str:
     return "".join(char for char in text if char > " " and char not in "\"'`\\\x7f")
 
 
-# As in $'…' of bash and zsh, in fish, and in "…" of nushell and PowerShell.
-_ESCAPE = (
-    rb"[\\`](?:x(?P<byte>[0-9a-fA-F]{1,2})|(?P<octal>[0-7]{1,3})"
-    rb"|u(?P<short>[0-9a-fA-F]{1,4})|U(?P<long>[0-9a-fA-F]{1,8})|[abeEfnrtv])"
-)
+# As in $'…' of bash and zsh, and in fish. Several bytes may be one character.
+_ESCAPE = r"(?:\\x[0-9a-fA-F]{2}|\\[0-7]{3})+|\\u[0-9a-fA-F]{4}|\\U000[0-9a-fA-F]{5}|\\[abfnrtv]"
 
 
 def _unescaped(line: str) -> str:
-    def meaning(escape: re.Match[bytes]) -> bytes:
-        kind = escape.lastgroup
-        if not kind:
-            return b""
-        code = int(escape[kind], 8 if kind == "octal" else 16)
-        if kind in {"byte", "octal"}:
-            return bytes([code & 0xFF])
-        return code.to_bytes(4, "little").decode("utf-32-le", "replace").encode()
+    def meaning(escape: re.Match[str]) -> str:
+        text = escape[0].encode().decode("unicode_escape")
+        with contextlib.suppress(UnicodeError):
+            text = text.encode("latin-1").decode()
+        return text
 
     single = line.replace(r"\\", "")  # the second one begins no escape
-    return re.sub(_ESCAPE, meaning, single.encode("utf-8", "replace")).decode("utf-8", "replace")
+    return re.sub(_ESCAPE, meaning, single)
 
 
 class Call:
@@ -4312,7 +4304,13 @@ class Call:
         """Find the profiles, and what was typed to be learned from. Raises ``Problem``."""
         if not self.homes:
             self.homes = homes_of("auto")
-        typed = self._typed_words() if self.may_learn(self.homes[-1]) else ""
+        if not self.may_learn(self.homes[-1]):
+            return
+        typed = self.ctx.params.get("prompt")
+        if typed is None:  # typed into a chat or a bare `llm`; or nothing but piped text
+            typed = self._without_templates() if at_terminal(sys.stdin) else ""
+        elif typed not in sys.argv or not is_written_in(typed, self.settings.line):
+            return
         if typed and typed in self.words:  # not only in a template's system prompt
             self.typed = Message(typed, thread_id=self.conversation.id, at=utc_now().isoformat())
 
@@ -4326,14 +4324,6 @@ class Call:
             return False
         return params.get("log") is True or not home.logs_off.exists()
 
-    def _typed_words(self) -> str:
-        given: str | None = self.ctx.params.get("prompt")
-        if given is None:  # typed into a chat or a bare `llm`; or nothing but piped text
-            return self._without_templates() if at_terminal(sys.stdin) else ""
-        # A plugin in this process may give other words.
-        is_typed = given in sys.argv and is_written_in(given, self.settings.line)
-        return given if is_typed else ""
-
     def _without_templates(self) -> str:
         words = self.words
         for given, made in reversed(self.templates):
@@ -4344,25 +4334,25 @@ class Call:
 
     def _add_profile(self, options: dict[str, Any]) -> None:
         self.find_typed()
-        if not self.settings.auto:  # the user says where it is sent
-            return
-        for name in ("fragments", "system_fragments"):
-            given = options.get(name) or ()
-            options[name] = [part for part in given if getattr(part, "source", "") != _SOURCE]
         talk = self.conversation
         history = talk.loaded_messages
         if talk.responses:
             history = talk.responses[-1].prompt.messages
-        carried = self._carried(history or ())
+        sent = self._carried(history or ())
+        if sent is None and not self.settings.auto:  # it stays where the user has put it
+            return
+        for name in ("fragments", "system_fragments"):
+            given = options.get(name) or ()
+            options[name] = [part for part in given if getattr(part, "source", "") != _SOURCE]
         refuses = self._refuses_system()
         place = "system_fragments"
-        if carried is None:
+        if sent is None:
             sent = fragments_of(self.homes)
             # llm ignores a system prompt in a conversation that began without one.
             if refuses or history or self.settings.auto == "prompt":
                 place = "fragments"
-        else:
-            sent = [] if refuses else carried
+        elif refuses:
+            sent = []
         # After the user's own: a learned fact must not change what providers have cached of these.
         options[place] += sent
         self.in_system = bool(sent) and place == "system_fragments"
@@ -4530,14 +4520,11 @@ def _fitted(line: str, home: Home) -> str:
     """Cut a line to the width of the terminal, but not the command at its end."""
     text, mark, command = line.rpartition(" (undo: ")
     end = for_profile(f"{mark}{command}", home.name)
-    room = shutil.get_terminal_size().columns - len(f"memory: {end}")
-    if columns_of(text) <= room:
-        return text + end
-    room = max(room, 12)
-    text = text[:room]
-    while columns_of(text) >= room:
-        text = text[:-1]
-    return f"{text}…{end}"
+    room = max(shutil.get_terminal_size().columns - len(f"memory: {end}"), 12)
+    text = text[: room + 1]
+    while columns_of(text) > room:
+        text = f"{text[:-2]}…"
+    return text + end
 
 
 # -- tools -------------------------------------------------------------------

@@ -49,7 +49,7 @@ def test_a_call_notes_the_length_and_digest_of_what_was_typed_and_never_a_word(i
     assert line.pop("at") <= memory.utc_now().isoformat()
     turn = idle.query("select id from turns")
     settings = {"model": "scripted-2", "review": True, "interval": 0.1, "budget": 8000}
-    assert line == {"id": turn, "length": 15, "sha256": memory.digest(SAID), **settings}
+    assert line == {"id": turn, "length": 15, "sha256": memory.digest(SAID), "behind": 0, **settings}
     assert idle.files_with("Leeds") == []
 
 
