@@ -169,7 +169,6 @@ class Home:
         # A call may still be writing to it.
         self.old_journal = self.directory / ".typed.jsonl.taken"
         self.news = self.directory / "news"  # to be told after the next prompt
-        self.told = self.directory / ".news.told"
         self.greeted = self.directory / "greeted"  # a prompt has said that memory learns
         self.paused = self.directory / "paused"  # since when
         self.forgotten = self.directory / "forgotten"  # ids of turns: it outlives the database
@@ -228,7 +227,7 @@ class Home:
 
     def own_files(self) -> list[pathlib.Path]:
         """List all files that only we write, also those that aren't there; see ``files_beside`` for the others."""
-        calls = [self.journal, self.old_journal, self.news, self.told, self.no_system, self.paused]
+        calls = [self.journal, self.old_journal, self.news, self.no_system, self.paused]
         locks = [self.lock_file(name) for name in ("profile", "learn", "worker")]
         return [self.database, *self.side_files, *calls, self.greeted, self.forgotten, self.worker_log, *locks]
 
@@ -1769,7 +1768,7 @@ def begin_database(home: Home, patience: float) -> None:
         # Whole before it has its name, and private from its first moment.
         new = home.database.with_name(".memory.db.new")
         _remove([*home.side_files, new])
-        _remove(filter(read_own, [home.news, home.told]))  # of a lost history
+        _remove(filter(read_own, [home.news]))  # of a lost history
         write_private(new, b"")
         with contextlib.closing(connect(new, patience)) as db:
             db.execute("pragma journal_mode = off")  # no file of its own that a crash could leave
@@ -2263,7 +2262,10 @@ def judge_condensing(
 # Our journal has the length and digest of the typed words, llm's log the prompt: typed words and piped text in one.
 
 
-def read_log(home: Home, sql: str, *values: object) -> list[tuple[Any, ...]]:
+Note = dict[str, Any]  # a line of the journal
+
+
+def read_log(home: Home, sql: str, *values: object) -> list[Any]:
     """Read rows of llm's log; none if llm has not written there yet. Raises ``Problem``."""
     if not home.logs.exists():
         return []
@@ -2271,8 +2273,8 @@ def read_log(home: Home, sql: str, *values: object) -> list[tuple[Any, ...]]:
     try:
         with contextlib.closing(sqlite3.connect(address, uri=True, timeout=1)) as log:
             log.text_factory = lambda data: data.decode("utf-8", "replace")
-            # All: a SELECT left open would make the user's next call fail.
-            return log.execute(sql, values).fetchall()
+            found = log.execute(sql, values)
+            return found.fetchall()  # an open SELECT would make the user's next call fail
     except (sqlite3.Error, OSError) as error:
         if "no such table" in str(error):
             return []
@@ -2291,8 +2293,10 @@ def logged(home: Home, ids: Iterable[str]) -> dict[str, Message]:
     wanted = json.dumps([*ids])
     found = {}
     for turns in _TURNS:
-        for row in read_log(home, f"{turns} where turns.id in (select value from json_each(?))", wanted):
-            found[row[1]] = Message(*(part or "" for part in row))
+        sql = f"{turns} where turns.id in (select value from json_each(?))"
+        for row in read_log(home, sql, wanted):
+            texts = [part or "" for part in row]
+            found[row[1]] = Message(*texts)
     return found
 
 
@@ -2305,22 +2309,24 @@ def past_prompts(home: Home) -> list[Message]:
     return [turns[id] for id in sorted(turns)]
 
 
-def journal_entries(home: Home) -> list[dict[str, Any]]:
+def journal_entries(home: Home) -> list[Note]:
     """Return the lines that no learner has taken in for good, oldest first."""
-    text = (read_own(home.old_journal) or "") + (read_own(home.journal) or "")
-    # Not at line ends alone: where a full disk has cut a line short, the next one follows it.
+    text = ""
+    for path in (home.old_journal, home.journal):
+        text += read_own(path) or ""
+    # Where a full disk has cut a line short, the next one follows it.
     lines = re.split(r'\n|(?=\{")', text)
     entries = [_read_entry(line) for line in lines if line.strip()]
     return sorted(entries, key=lambda entry: entry["at"])
 
 
-_FIELDS = {"id": str, "at": str, "length": int, "sha256": str, "behind": int, "model": str, "review": bool}
+_FIELDS: Note = {"id": str, "at": str, "length": int, "sha256": str, "behind": int, "model": str, "review": bool}
 _FIELDS |= {"interval": (int, float), "budget": int, "failed": str}
 
 
-def _read_entry(line: str) -> dict[str, Any]:
-    """Read the fields that are sound; without its words a note counts as lost."""
-    entry = {"id": f"damaged:{digest(line)}", "at": "", "length": 0, "sha256": "", "behind": 0}
+def _read_entry(line: str) -> Note:
+    """Read the fields that are sound; a note without its words counts as lost."""
+    entry = {"id": f"damaged:{digest(line)}", "at": utc_now().isoformat(), "length": 0, "behind": 0}
     with contextlib.suppress(ValueError, AttributeError):
         read = json.loads(line.replace(r"\ud", ""))  # half a character fits into no database
         for name, kind in _FIELDS.items():
@@ -2331,22 +2337,25 @@ def _read_entry(line: str) -> dict[str, Any]:
 
 def call_failure(memory: Memory) -> str:
     entries = journal_entries(memory.home)
-    if entries:
-        return str(entries[-1].get("failed", ""))
-    return get_state(memory.db, "call_failed")
+    if not entries:
+        return get_state(memory.db, "call_failed")
+    return str(entries[-1].get("failed", ""))
 
 
-def new_notes(memory: Memory) -> dict[str, dict[str, Any]]:
+def new_notes(memory: Memory) -> dict[str, Note]:
     known = {row["id"] for row in rows(memory.db, "select id from turns")}
-    notes = {entry["id"]: entry for entry in journal_entries(memory.home) if "failed" not in entry}
-    return {id: note for id, note in notes.items() if id not in known}
+    notes = {}
+    for entry in journal_entries(memory.home):
+        if "failed" not in entry and entry["id"] not in known:
+            notes[entry["id"]] = entry
+    return notes
 
 
-def take_in(memory: Memory) -> dict[str, Any]:
+def take_in(memory: Memory) -> Note:
     """Take the journal into the table of turns, under ``learn.lock``; return the latest note. Raises ``Problem``."""
     home = memory.home
     db = memory.db
-    note: dict[str, Any] = {}
+    note: Note = {}
     notes = new_notes(memory)
     turns = logged(home, notes)
     with db.atomic():
@@ -2355,20 +2364,18 @@ def take_in(memory: Memory) -> dict[str, Any]:
             db.execute("update turns set due = 0 where state = 'pending' and attempts = 0")
         for id, note in notes.items():
             turn = turns.get(id, Message(""))
-            # From its end, because llm logs no fragments.
-            end = len(turn.text) - note["behind"]
+            row = {"id": id, "at": note["at"], "state": "gone"}
+            end = len(turn.text) - note["behind"]  # from there, because llm logs no fragments
             start = end - note["length"]
-            is_found = digest(turn.text[start:end]) == note["sha256"]
-            row = {
-                "id": id,
-                "at": note["at"] or memory.now().isoformat(),
-                "thread": turn.thread_id,
-                "start": start if is_found else None,
-                "length": min(note["length"], len(turn.text)),
-                "model": note.get("model") or turn.model,
-                "review": bool(note.get("review")),
-                "state": "pending" if is_found else "gone",
-            }
+            if digest(turn.text[start:end]) == note.get("sha256"):
+                row |= {
+                    "thread": turn.thread_id,
+                    "start": start,
+                    "length": note["length"],
+                    "model": note.get("model") or turn.model,
+                    "review": note.get("review", False),
+                    "state": "pending",
+                }
             db["turns"].insert(row, ignore=True)
         set_state(db, "call_failed", call_failure(memory))
     home.old_journal.unlink(missing_ok=True)
@@ -2378,10 +2385,8 @@ def take_in(memory: Memory) -> dict[str, Any]:
 
 
 def waiting_messages(memory: Memory) -> int:
-    """Count the messages that are still to be learned from."""
-    new = set(new_notes(memory))  # before the table: a learner may take them in
-    pending = rows(memory.db, "select id from turns where state = 'pending'")
-    return len(new.union(row["id"] for row in pending))
+    new = len(new_notes(memory))  # before the table: a learner may take them in
+    return new + int(value(memory.db, "select count(*) from turns where state = 'pending'"))
 
 
 # -- exports -----------------------------------------------------------------
@@ -3670,7 +3675,7 @@ def files_beside(home: Home) -> list[pathlib.Path]:
     """List the files that are kept for the user (see ``KEPT``) or were left half written."""
     names = "|".join(re.escape(place.name) for place in (real_place(home), home.profile, home.database))
     # 1.0 kept what it displaced as "previous".
-    return _find_beside(home, rf"\.(?:{names})\.(?:new|previous)|\.?(?:{names}){KEPT}")
+    return _find_beside(home, rf"\.(?:{names})\.(?:new|previous)|\.?(?:{names}){KEPT}|\.news\.\d+")
 
 
 def backups_of(home: Home) -> list[pathlib.Path]:
@@ -4162,7 +4167,7 @@ def disarmed(text: str) -> str:
 
 
 def profile_in(text: str) -> str:
-    """Return what a text holds from its first framed profile to its last; ``""`` if none."""
+    """Return what a text holds from its first framed profile to its last."""
     framed = re.search(_FRAMED, text, re.DOTALL) if "</user_profile>" in text else None
     return framed[0] if framed else ""
 
@@ -4256,7 +4261,6 @@ class Call:
         self.templates: list[tuple[str, str]] = []  # what each was given for it, and what it made
         self.typed: Message | None = None  # to be learned from, until noted
         self.has_noted = False
-        self.in_system = False  # the profile was sent there
         self.failures: list[str] = []  # and other news
 
     def run(self, invoke: Callable[..., Any]) -> Any:
@@ -4320,9 +4324,9 @@ class Call:
         if not settings.updates or settings.auto_off or settings.line.isspace():
             return False
         params = self.ctx.params
-        if params.get("no_log") or params.get("database") or paused_since(home):
+        if params.get("no_log") or params.get("database"):
             return False
-        return params.get("log") is True or not home.logs_off.exists()
+        return not paused_since(home)
 
     def _without_templates(self) -> str:
         words = self.words
@@ -4355,7 +4359,6 @@ class Call:
             sent = []
         # After the user's own: a learned fact must not change what providers have cached of these.
         options[place] += sent
-        self.in_system = bool(sent) and place == "system_fragments"
 
     def _carried(self, history: Iterable[Any]) -> list[llm.Fragment] | None:
         """Return what to send again of the profile that a conversation carries; ``None`` if it carries none."""
@@ -4381,7 +4384,7 @@ class Call:
 
     def _note_refusal(self, error: Exception) -> None:
         about_it = r"(?i)(system|developer)[ _-]?(role|message|prompt|instruction)"
-        if self.in_system and re.search(about_it, str(error)):
+        if self.settings.auto == "system" and re.search(about_it, str(error)):
             model = self.conversation.model.model_id
             append_line(self.homes[-1].no_system, model)
             tell(f"{model} refused a system prompt; the next call sends the profile in the prompt")
@@ -4472,7 +4475,6 @@ def tell(message: str) -> None:
 
 
 def as_news(changes: Sequence[Change]) -> str:
-    """Tell in one line what learning changed."""
     parts = []
     for kind, did in (("Added", "learned"), ("Changed", "changed"), ("Removed", "removed")):
         facts = [change.quoted for change in changes if change.kind == kind]
@@ -4484,21 +4486,20 @@ def as_news(changes: Sequence[Change]) -> str:
 
 def take_news(home: Home) -> list[str]:
     """Take the lines that learning has left; of many changes only their number."""
-    if read_own(home.news, 1) is None:  # none, or not a file of ours
+    if read_own(home.news, 1) is None:  # not a file of ours
         return []
     taken = home.news.with_name(f".news.{os.getpid()}")
-    try:
-        os.replace(home.news, taken)  # of two calls one succeeds
-    except FileNotFoundError:
-        return []
+    with contextlib.suppress(FileNotFoundError):  # another call was faster
+        os.replace(home.news, taken)
     news = (read_own(taken) or "").splitlines()
-    taken.unlink()
+    taken.unlink(missing_ok=True)
     changes = [line for line in news if " (undo: " in line]
     # Of the lines that name one command the last is true.
     others = {line.split()[-1]: line for line in news if line not in changes}
     if len(changes) > 2:
         changes = [f"{len(changes)} changes since the last prompt; see: llm memory history"]
-    return [_fitted(line, home) for line in [*changes, *others.values()]]
+    lines = [*changes, *others.values()]
+    return [_fitted(line, home) for line in lines]
 
 
 def retract_news(home: Home, line: str) -> None:

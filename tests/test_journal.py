@@ -9,7 +9,7 @@ import threading
 from typing import Any
 
 import pytest
-from conftest import Listener, User, eventually, in_the_moment, make_log, note, posix_only
+from conftest import Listener, User, eventually, make_log, note, posix_only
 
 import llm_user_memory as memory
 
@@ -202,16 +202,6 @@ def test_no_line_is_lost_while_calls_append_and_the_journal_is_taken_in(user: Us
                 thread.join()
         known()
         assert known() == sum(map(len, written))
-
-
-@pytest.mark.parametrize("moment", ["value", "rows", "new_notes", "read_own"])
-def test_a_message_that_is_taken_in_just_while_they_are_counted_is_counted_once(
-    user: User, monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
-    user.types(SAID)
-    with user.memory() as opened, user.memory() as worker:
-        in_the_moment(monkeypatch, memory, moment, lambda: memory.take_in(worker))
-        assert memory.waiting_messages(opened) == 1
 
 
 # Finding the words

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import unicodedata
 from typing import TYPE_CHECKING
@@ -258,9 +259,9 @@ def test_of_two_prompts_that_end_at_once_each_tells_what_it_has_taken_and_nothin
         elsewhere.append(memory.take_news(known.places))
 
     pids = itertools.count()
-    monkeypatch.setattr("os.getpid", lambda: next(pids))
+    monkeypatch.setattr(os, "getpid", lambda: next(pids))
     with monkeypatch.context() as change:
-        in_the_moment(change, memory.os, "replace", another)
+        in_the_moment(change, os, "replace", another)
         assert memory.take_news(known.places) == ["one"]
     with monkeypatch.context() as change:
         in_the_moment(change, memory, "read_own", another)
