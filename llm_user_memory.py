@@ -2262,7 +2262,7 @@ def judge_condensing(
 # Our journal has the length and digest of the typed words, llm's log the prompt: typed words and piped text in one.
 
 
-Note = dict[str, Any]  # a line of the journal
+Note = dict[str, Any]
 
 
 def read_log(home: Home, sql: str, *values: object) -> list[Any]:
@@ -2278,7 +2278,7 @@ def read_log(home: Home, sql: str, *values: object) -> list[Any]:
     except (sqlite3.Error, OSError) as error:
         if "no such table" in str(error):
             return []
-        raise Problem(f"llm's log, {tilde(home.logs)}, can't be read now; see: llm logs status") from error
+        raise Problem("llm's log can't be read now; see: llm logs status") from error
 
 
 # As logged by llm before 0.32, and now. A turn may be in both.
@@ -2289,7 +2289,7 @@ _TURNS = (
 
 
 def logged(home: Home, ids: Iterable[str]) -> dict[str, Message]:
-    """Return the prompts of turns, typed and piped text in one, by the turn's id. Raises ``Problem``."""
+    """Return the prompts of turns by the turn's id. Raises ``Problem``."""
     wanted = json.dumps([*ids])
     found = {}
     for turns in _TURNS:
@@ -2325,7 +2325,7 @@ _FIELDS |= {"interval": (int, float), "budget": int, "failed": str}
 
 
 def _read_entry(line: str) -> Note:
-    """Read the fields that are sound; a note without its words counts as lost."""
+    """Read the fields that are sound; a note whose words can't be found counts as lost."""
     entry = {"id": f"damaged:{digest(line)}", "at": utc_now().isoformat(), "length": 0, "behind": 0}
     with contextlib.suppress(ValueError, AttributeError):
         read = json.loads(line.replace(r"\ud", ""))  # half a character fits into no database
@@ -2352,7 +2352,7 @@ def new_notes(memory: Memory) -> dict[str, Note]:
 
 
 def take_in(memory: Memory) -> Note:
-    """Take the journal into the table of turns, under ``learn.lock``; return the latest note. Raises ``Problem``."""
+    """Take the journal into the table of turns, under ``learn.lock``; return the latest note."""
     home = memory.home
     db = memory.db
     note: Note = {}
@@ -2360,12 +2360,12 @@ def take_in(memory: Memory) -> Note:
     turns = logged(home, notes)
     with db.atomic():
         db.execute(WRITE_FIRST)
-        if notes:  # a call was answered, so its model, network and key are there
+        if notes:  # a call was answered, so there is a network and a key
             db.execute("update turns set due = 0 where state = 'pending' and attempts = 0")
         for id, note in notes.items():
             turn = turns.get(id, Message(""))
             row = {"id": id, "at": note["at"], "state": "gone"}
-            end = len(turn.text) - note["behind"]  # from there, because llm logs no fragments
+            end = len(turn.text) - note["behind"]  # llm logs no fragments, which come first
             start = end - note["length"]
             if digest(turn.text[start:end]) == note.get("sha256"):
                 row |= {
@@ -4142,7 +4142,7 @@ FOUND = (
     "Facts that have ended may no longer be true.\n<user_facts>\n{}\n</user_facts>"
 )
 _BEGINS = "\n<user_profile>\n"
-_PROFILES = "\nProfile: "  # its names, before the opening, unless it is the default one
+_PROFILES = "\nProfile: "  # unless it is the default one
 # That of any version, as conversations keep the one they began with.
 _FRAMED = rf"About the user you are talking to[^\n]*(?:{_PROFILES}[^\n]*)?{_BEGINS}.*\n</user_profile>"
 _SOURCE = "memory:auto"  # of the fragments that hold a profile
@@ -4161,7 +4161,7 @@ _STAND_INS = (
 
 
 def disarmed(text: str) -> str:
-    """Take out what could break out of the frame: closing tags, chat marks and invisible characters."""
+    """Take out what could break out of the frame."""
     text = without_chat_marks(stripped(printable(text)))
     return re.sub(r"(?i)<(?=[\s/]*user_(?:profile|facts))", "&lt;", text) if "<" in text else text
 
@@ -4173,7 +4173,7 @@ def profile_in(text: str) -> str:
 
 
 def fragments_of(homes: Iterable[Home]) -> list[llm.Fragment]:
-    """Return the profiles as one fragment, or none if they say nothing. Raises ``Unreadable``."""
+    """Return the profiles as one fragment, or none if they say nothing."""
     profiles = {home.name: read_profile(home.profile) for home in homes}
     sent = {name: text for name, text in profiles.items() if not says_nothing(text)}
     if not sent:
@@ -4247,21 +4247,21 @@ def _unescaped(line: str) -> str:
 
 
 class Call:
-    """A running ``llm prompt`` or ``chat``; its ``on_…`` methods get the function that they stand in for first."""
+    """A running ``llm prompt`` or ``chat``; its ``on_…`` methods stand in for the function that they get first."""
 
     running: Call | None = None
 
     def __init__(self, ctx: click.Context, settings: Settings) -> None:
         self.ctx = ctx
         self.settings = settings
-        # Those asked for by hand, else those in use; the last one learns.
-        self.homes: list[Home] = []
-        self.conversation: Any = None  # that of the command itself
+        self.homes: list[Home] = []  # asked for by hand, else in use; the last one learns
+        self.conversation: Any = None
         self.words = ""  # the message that is being sent
-        self.templates: list[tuple[str, str]] = []  # what each was given for it, and what it made
-        self.typed: Message | None = None  # to be learned from, until noted
+        self.bare = ""  # what templates were given for it
+        self.before = ""  # what others have put before it
+        self.typed: Message | None = None  # until noted
         self.has_noted = False
-        self.failures: list[str] = []  # and other news
+        self.failures: list[str] = []
 
     def run(self, invoke: Callable[..., Any]) -> Any:
         with contextlib.ExitStack() as stack:
@@ -4272,13 +4272,13 @@ class Call:
             try:
                 result = invoke(self.ctx)
             except Exception as error:
-                self._guarded("a refused system prompt was not noted", self._note_refusal, error)
+                self._guarded("the refusal was not noted", self._note_refusal, error)
                 raise
-        self._guarded("what was learned can't be shown", self._tell)
+        self._guarded("the news was not told", self._tell)
         return result
 
     def on_fragments(self, resolve: Any, db: Any, fragments: Iterable[str], **options: Any) -> Any:
-        """Keep llm from reading a file called ``memory:auto``: no file's name holds a NUL."""
+        """Keep llm from reading a file of that name: none holds a NUL."""
         names = []
         for name in fragments:
             is_file = name.startswith("memory:") and os.path.exists(name)
@@ -4287,13 +4287,14 @@ class Call:
 
     def on_template(self, evaluate: Any, template: Any, given: str, *others: Any, **options: Any) -> Any:
         made = evaluate(template, given, *others, **options)
-        if template.prompt:
-            self.templates.append((given, made[0]))
+        if given and not self.bare:
+            self.bare = given[len(self.before) :]
+        elif template.prompt and not given:
+            self.before += f"{made[0]}\n"
         return made
 
     def on_send(self, send: Any, conversation: Any, /, prompt: Any = None, **options: Any) -> Any:
-        """Add the profile to a message of the user's, not to what a loader or a tool asks a model."""
-        ours = self.conversation or conversation
+        ours = self.conversation or conversation  # not a loader's or a tool's
         # The commands always pass system fragments, even if there are none.
         if conversation is ours and "system_fragments" in options:
             self.conversation = ours
@@ -4301,7 +4302,8 @@ class Call:
             self.typed = None
             if self.settings.auto or self.homes:
                 self._guarded("the profile was not sent", self._add_profile, options)
-            self.templates.clear()
+            self.bare = ""
+            self.before = ""
         return send(conversation, prompt, **options)
 
     def find_typed(self) -> None:
@@ -4312,7 +4314,9 @@ class Call:
             return
         typed = self.ctx.params.get("prompt")
         if typed is None:  # typed into a chat or a bare `llm`; or nothing but piped text
-            typed = self._without_templates() if at_terminal(sys.stdin) else ""
+            typed = self.bare or self.words[len(self.before) :]
+            if not at_terminal(sys.stdin):
+                return
         elif typed not in sys.argv or not is_written_in(typed, self.settings.line):
             return
         if typed and typed in self.words:  # not only in a template's system prompt
@@ -4320,21 +4324,13 @@ class Call:
 
     def may_learn(self, home: Home) -> bool:
         settings = self.settings
-        # A line of blanks stands for one that is kept out of the shell's history.
+        # A line of blanks is kept out of the shell's history.
         if not settings.updates or settings.auto_off or settings.line.isspace():
             return False
         params = self.ctx.params
         if params.get("no_log") or params.get("database"):
             return False
         return not paused_since(home)
-
-    def _without_templates(self) -> str:
-        words = self.words
-        for given, made in reversed(self.templates):
-            if not words.startswith(made):
-                return ""
-            words = given or words[len(made) + 1 :]
-        return words
 
     def _add_profile(self, options: dict[str, Any]) -> None:
         self.find_typed()
@@ -4361,7 +4357,7 @@ class Call:
         options[place] += sent
 
     def _carried(self, history: Iterable[Any]) -> list[llm.Fragment] | None:
-        """Return what to send again of the profile that a conversation carries; ``None`` if it carries none."""
+        """Return what to send again of the profile that a conversation carries, if it carries one."""
         for message in history:
             texts = [getattr(part, "text", None) or "" for part in message.parts]
             profile = profile_in("".join(texts))
@@ -4390,7 +4386,6 @@ class Call:
             tell(f"{model} refused a system prompt; the next call sends the profile in the prompt")
 
     def on_name(self, name: Any, text: str) -> Any:
-        """Have llm name a conversation after the user's words, not after our frame."""
         return name(text.replace(profile_in(text), "").strip())
 
     def on_logged(self, log: Any, response: Any, db: Any) -> None:
@@ -4402,7 +4397,7 @@ class Call:
         if not typed or typed.thread_id != response.conversation.id:  # a tool's
             return
         settings = self.settings
-        if not settings.model and not has_conversations(response.model):  # which would be asked
+        if not settings.model and not has_conversations(response.model):
             return
         home = self.homes[-1]
         if not home.directory.exists():
@@ -4412,7 +4407,7 @@ class Call:
             "at": typed.at,
             "length": len(typed.text),
             "sha256": digest(typed.text),
-            "behind": len(self.words.rpartition(typed.text)[2]),  # words of a template
+            "behind": len(self.words.rpartition(typed.text)[2]),
             "model": settings.model,
             "review": settings.review_all,
             "interval": settings.interval,
@@ -4433,7 +4428,7 @@ class Call:
             return
         home = self.homes[-1]
         if self.has_noted:
-            with contextlib.suppress(FileExistsError):  # said once in a profile's life
+            with contextlib.suppress(FileExistsError):
                 os.close(open_own(home.greeted, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
                 tell("learning from this; a later prompt tells what")
         for line in take_news(home):
@@ -4465,7 +4460,6 @@ def _patch(stack: contextlib.ExitStack, owner: Any, name: str, stand_in: Any) ->
 
 
 def tell(message: str) -> None:
-    """Tell something on standard error; where that is closed or full, nothing."""
     line = f"memory: {printable(message)}"
     if at_terminal(sys.stderr) and not plain():
         line = click.style(line, dim=True)
@@ -4513,7 +4507,6 @@ def retract_news(home: Home, line: str) -> None:
 
 
 def columns_of(text: str) -> int:
-    """Count the columns that a text takes at a terminal."""
     return len(text) + sum(unicodedata.east_asian_width(char) in "WF" for char in text)
 
 
