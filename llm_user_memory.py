@@ -4279,10 +4279,10 @@ class Call:
 
     def on_fragments(self, resolve: Any, db: Any, fragments: Iterable[str], **options: Any) -> Any:
         """Keep llm from reading a file of that name: none holds a NUL."""
-        names = []
-        for name in fragments:
-            is_file = name.startswith("memory:") and os.path.exists(name)
-            names.append(f"{name}\0" if is_file else name)
+        names = list(fragments)
+        for at, name in enumerate(names):
+            if name.startswith("memory:") and os.path.exists(name):
+                names[at] = f"{name}\0"
         return resolve(db, names, **options)
 
     def on_template(self, evaluate: Any, template: Any, given: str, *others: Any, **options: Any) -> Any:
@@ -4359,7 +4359,7 @@ class Call:
     def _carried(self, history: Iterable[Any]) -> list[llm.Fragment] | None:
         """Return what to send again of the profile that a conversation carries, if it carries one."""
         for message in history:
-            texts = [getattr(part, "text", None) or "" for part in message.parts]
+            texts = [str(getattr(part, "text", "")) for part in message.parts]
             profile = profile_in("".join(texts))
             if not profile or message.role not in {"system", "user"}:
                 continue
@@ -4376,7 +4376,7 @@ class Call:
         if getattr(model, "allows_system_prompt", True) is False:
             return True
         known = self.homes[-1].no_system
-        return known.exists() and model.model_id in (read_own(known) or "").splitlines()
+        return known.exists() and model.model_id in lines_in(known)
 
     def _note_refusal(self, error: Exception) -> None:
         about_it = r"(?i)(system|developer)[ _-]?(role|message|prompt|instruction)"
@@ -4468,14 +4468,27 @@ def tell(message: str) -> None:
         os.write(sys.stderr.fileno(), f"{line}\n".encode())
 
 
+_DID = {
+    "Added": "learned",
+    "Changed": "changed",
+    "Removed": "removed",
+}
+
+
 def as_news(changes: Sequence[Change]) -> str:
     parts = []
-    for kind, did in (("Added", "learned"), ("Changed", "changed"), ("Removed", "removed")):
+    for kind, did in _DID.items():
         facts = [change.quoted for change in changes if change.kind == kind]
-        amount = f" {len(facts)} facts:" if len(facts) > 1 else ""
-        if facts:
-            parts.append(f"{did}{amount} {', '.join(facts)}")
+        quoted = ", ".join(facts)
+        if len(facts) > 1:
+            parts.append(f"{did} {len(facts)} facts: {quoted}")
+        elif facts:
+            parts.append(f"{did} {quoted}")
     return "; ".join(parts)
+
+
+def lines_in(path: pathlib.Path) -> list[str]:
+    return (read_own(path) or "").splitlines()
 
 
 def take_news(home: Home) -> list[str]:
@@ -4485,21 +4498,21 @@ def take_news(home: Home) -> list[str]:
     taken = home.news.with_name(f".news.{os.getpid()}")
     with contextlib.suppress(FileNotFoundError):  # another call was faster
         os.replace(home.news, taken)
-    news = (read_own(taken) or "").splitlines()
+    news = lines_in(taken)
     taken.unlink(missing_ok=True)
     changes = [line for line in news if " (undo: " in line]
     # Of the lines that name one command the last is true.
     others = {line.split()[-1]: line for line in news if line not in changes}
     if len(changes) > 2:
         changes = [f"{len(changes)} changes since the last prompt; see: llm memory history"]
-    lines = [*changes, *others.values()]
+    lines = changes + list(others.values())
     return [_fitted(line, home) for line in lines]
 
 
 def retract_news(home: Home, line: str) -> None:
     """Take back a line of the news that is no longer true, unless a call has told it."""
     with lock(home, "profile"), contextlib.suppress(FileNotFoundError):
-        news = (read_own(home.news) or "").splitlines()
+        news = lines_in(home.news)
         if line in news:
             home.news.unlink()
             for other in filter(line.__ne__, news):
@@ -4507,14 +4520,16 @@ def retract_news(home: Home, line: str) -> None:
 
 
 def columns_of(text: str) -> int:
-    return len(text) + sum(unicodedata.east_asian_width(char) in "WF" for char in text)
+    wide = [char for char in text if unicodedata.east_asian_width(char) in "WF"]
+    return len(text) + len(wide)
 
 
 def _fitted(line: str, home: Home) -> str:
     """Cut a line to the width of the terminal, but not the command at its end."""
     text, mark, command = line.rpartition(" (undo: ")
     end = for_profile(f"{mark}{command}", home.name)
-    room = max(shutil.get_terminal_size().columns - len(f"memory: {end}"), 12)
+    width = shutil.get_terminal_size().columns
+    room = max(width - len(f"memory: {end}"), 12)
     text = text[: room + 1]
     while columns_of(text) > room:
         text = f"{text[:-2]}…"
