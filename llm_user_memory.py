@@ -169,7 +169,6 @@ class Home:
         # A call may still be writing to it.
         self.old_journal = self.directory / ".typed.jsonl.taken"
         self.news = self.directory / "news"  # to be told after the next prompt
-        self.told = self.directory / ".news.told"
         self.greeted = self.directory / "greeted"  # a prompt has said that memory learns
         self.paused = self.directory / "paused"  # since when
         self.forgotten = self.directory / "forgotten"  # ids of turns: it outlives the database
@@ -228,7 +227,7 @@ class Home:
 
     def own_files(self) -> list[pathlib.Path]:
         """List all files that only we write, also those that aren't there; see ``files_beside`` for the others."""
-        calls = [self.journal, self.old_journal, self.news, self.told, self.no_system, self.paused]
+        calls = [self.journal, self.old_journal, self.news, self.no_system, self.paused]
         locks = [self.lock_file(name) for name in ("profile", "learn", "worker")]
         return [self.database, *self.side_files, *calls, self.greeted, self.forgotten, self.worker_log, *locks]
 
@@ -1769,7 +1768,7 @@ def begin_database(home: Home, patience: float) -> None:
         # Whole before it has its name, and private from its first moment.
         new = home.database.with_name(".memory.db.new")
         _remove([*home.side_files, new])
-        _remove(filter(read_own, [home.news, home.told]))  # of a lost history
+        _remove(filter(read_own, [home.news]))  # of a lost history
         write_private(new, b"")
         with contextlib.closing(connect(new, patience)) as db:
             db.execute("pragma journal_mode = off")  # no file of its own that a crash could leave
@@ -2263,19 +2262,23 @@ def judge_condensing(
 # Our journal has the length and digest of the typed words, llm's log the prompt: typed words and piped text in one.
 
 
-def read_log(home: Home, sql: str, *values: object) -> list[tuple[Any, ...]]:
+Note = dict[str, Any]
+
+
+def read_log(home: Home, sql: str, *values: object) -> list[Any]:
     """Read rows of llm's log; none if llm has not written there yet. Raises ``Problem``."""
     if not home.logs.exists():
         return []
+    address = f"{home.logs.as_uri()}?mode=ro"
     try:
-        with contextlib.closing(sqlite3.connect(f"{home.logs.as_uri()}?mode=ro", uri=True, timeout=1)) as log:
+        with contextlib.closing(sqlite3.connect(address, uri=True, timeout=1)) as log:
             log.text_factory = lambda data: data.decode("utf-8", "replace")
-            # All: a SELECT left open would make the user's next call fail.
-            return log.execute(sql, values).fetchall()
+            found = log.execute(sql, values)
+            return found.fetchall()  # an open SELECT would make the user's next call fail
     except (sqlite3.Error, OSError) as error:
         if "no such table" in str(error):
             return []
-        raise Problem(f"llm's log, {tilde(home.logs)}, can't be read now; see: llm logs status") from error
+        raise Problem("llm's log can't be read now; see: llm logs status") from error
 
 
 # As logged by llm before 0.32, and now. A turn may be in both.
@@ -2286,108 +2289,104 @@ _TURNS = (
 
 
 def logged(home: Home, ids: Iterable[str]) -> dict[str, Message]:
-    """Return the prompts of turns, typed and piped text in one, by the turn's id. Raises ``Problem``."""
-    where, wanted = "where turns.id in (select value from json_each(?))", json.dumps([*ids])
-    found = [row for turns in _TURNS for row in read_log(home, f"{turns} {where}", wanted)]
-    return {row[1]: Message(*(part or "" for part in row)) for row in found}
+    """Return the prompts of turns by the turn's id. Raises ``Problem``."""
+    wanted = json.dumps([*ids])
+    found = {}
+    for turns in _TURNS:
+        sql = f"{turns} where turns.id in (select value from json_each(?))"
+        for row in read_log(home, sql, wanted):
+            texts = [part or "" for part in row]
+            found[row[1]] = Message(*texts)
+    return found
 
 
-def logged_ids(home: Home) -> list[str]:
-    return sorted({row[0] for table in ("responses", "turns") for row in read_log(home, f"select id from {table}")})
+def logged_ids(home: Home) -> set[str]:
+    return {id for table in ("responses", "turns") for (id,) in read_log(home, f"select id from {table}")}
 
 
-def past_prompts(home: Home) -> Iterator[Message]:
-    ids = logged_ids(home)
-    for at in range(0, len(ids), 500):
-        found = logged(home, ids[at : at + 500])
-        yield from (found[id] for id in sorted(found))
+def past_prompts(home: Home) -> list[Message]:
+    turns = logged(home, logged_ids(home))
+    return [turns[id] for id in sorted(turns)]
 
 
-def journal_entries(home: Home) -> list[dict[str, Any]]:
-    """Return the lines that no learner has taken in for good, oldest first; a damaged one is a note of nothing."""
-    text = (read_own(home.old_journal) or "") + (read_own(home.journal) or "")
-    # Not at line ends alone: where a full disk has cut a line short, the next one follows it.
-    parts = re.split(r'\n|(?=\{")', text)
-    found = [_sound_entry(part) or {"id": f"damaged:{digest(part)}"} for part in parts if part.strip()]
-    return sorted(found, key=lambda entry: str(entry.get("at", "")))
+def journal_entries(home: Home) -> list[Note]:
+    """Return the lines that no learner has taken in for good, oldest first."""
+    text = ""
+    for path in (home.old_journal, home.journal):
+        text += read_own(path) or ""
+    # Where a full disk has cut a line short, the next one follows it.
+    lines = re.split(r'\n|(?=\{")', text)
+    entries = [_read_entry(line) for line in lines if line.strip()]
+    return sorted(entries, key=lambda entry: entry["at"])
 
 
-def _sound_entry(line: str) -> dict[str, Any] | None:
-    """Parse a line of the journal; ``None`` if it was damaged."""
-    try:
-        entry: dict[str, Any] = json.loads(line)
-        length = int(entry.get("length") or 0)
-        interval = float(entry.get("interval") or 5)
-        budget = int(entry.get("budget") or 1)
-        id = str(entry.get("id"))
-    except (ValueError, TypeError, AttributeError, OverflowError):
-        return None
-    is_whole = "failed" in entry or {"id", "at", "length", "sha256", "review"} <= entry.keys()
-    is_sound = length in range(10**9) and interval > 0 and interval < 10**5 and budget > 0 and id.isascii()
-    return entry if is_whole and is_sound else None
+_FIELDS: Note = {"id": str, "at": str, "length": int, "sha256": str, "behind": int, "model": str, "review": bool}
+_FIELDS |= {"interval": (int, float), "budget": int, "failed": str}
+
+
+def _read_entry(line: str) -> Note:
+    """Read the fields that are sound; a note whose words can't be found counts as lost."""
+    entry = {"id": f"damaged:{digest(line)}", "at": utc_now().isoformat(), "length": 0, "behind": 0}
+    with contextlib.suppress(ValueError, AttributeError):
+        read = json.loads(line.replace(r"\ud", ""))  # half a character fits into no database
+        for name, kind in _FIELDS.items():
+            if isinstance(read.get(name), kind):
+                entry[name] = read[name]
+    return entry
 
 
 def call_failure(memory: Memory) -> str:
     entries = journal_entries(memory.home)
-    return str(entries[-1].get("failed", "")) if entries else get_state(memory.db, "call_failed")
+    if not entries:
+        return get_state(memory.db, "call_failed")
+    return str(entries[-1].get("failed", ""))
 
 
-def new_notes(memory: Memory) -> dict[str, dict[str, Any]]:
+def new_notes(memory: Memory) -> dict[str, Note]:
     known = {row["id"] for row in rows(memory.db, "select id from turns")}
-    notes = {str(entry["id"]): entry for entry in journal_entries(memory.home) if "id" in entry}
-    return {id: note for id, note in notes.items() if id not in known}
+    notes = {}
+    for entry in journal_entries(memory.home):
+        if "failed" not in entry and entry["id"] not in known:
+            notes[entry["id"]] = entry
+    return notes
 
 
-def take_in(memory: Memory) -> dict[str, Any]:
-    """Take the journal into the table of turns, under ``learn.lock``; return the latest note. Raises ``Problem``."""
+def take_in(memory: Memory) -> Note:
+    """Take the journal into the table of turns, under ``learn.lock``; return the latest note."""
     home = memory.home
     db = memory.db
+    note: Note = {}
     notes = new_notes(memory)
     turns = logged(home, notes)
     with db.atomic():
         db.execute(WRITE_FIRST)
-        if notes:  # a call was answered, so its model, network and key are there
+        if notes:  # a call was answered, so there is a network and a key
             db.execute("update turns set due = 0 where state = 'pending' and attempts = 0")
         for id, note in notes.items():
             turn = turns.get(id, Message(""))
-            start = _find_typed(note, turn.text)
-            row = {
-                "id": id,
-                "at": str(note.get("at") or turn.at or memory.now().isoformat()),
-                "thread": turn.thread_id,
-                "start": start,
-                "length": int(note.get("length") or 0),
-                "model": note.get("model") or turn.model,
-                "review": int(bool(note.get("review"))),
-                "state": "gone" if start is None else "pending",
-            }
+            row = {"id": id, "at": note["at"], "state": "gone"}
+            end = len(turn.text) - note["behind"]  # llm logs no fragments, which come first
+            start = end - note["length"]
+            if digest(turn.text[start:end]) == note.get("sha256"):
+                row |= {
+                    "thread": turn.thread_id,
+                    "start": start,
+                    "length": note["length"],
+                    "model": note.get("model") or turn.model,
+                    "review": note.get("review", False),
+                    "state": "pending",
+                }
             db["turns"].insert(row, ignore=True)
         set_state(db, "call_failed", call_failure(memory))
     home.old_journal.unlink(missing_ok=True)
     if read_own(home.journal, 1) is not None:
         os.replace(home.journal, home.old_journal)
-    return [*notes.values()][-1] if notes else {}
-
-
-def _find_typed(note: Mapping[str, Any], prompt: str) -> int | None:
-    """Return where the typed words begin in a logged prompt."""
-    length = int(note.get("length") or 0)
-    end = len(prompt) - length
-    behind = note.get("behind", 0)  # counted from the end, because llm logs no fragments
-    places = [end - behind] if isinstance(behind, int) else []
-    if len(prompt) * length < 10**8:  # 1.0 noted no place; this takes a fraction of a second
-        places += range(end, -1, -1)
-    for start in places:
-        if digest(prompt[start : start + length]) == note.get("sha256"):
-            return start
-    return None
+    return note
 
 
 def waiting_messages(memory: Memory) -> int:
-    """Count the messages that are still to be learned from."""
-    new = set(new_notes(memory))  # before the table: a learner may take them in
-    pending = rows(memory.db, "select id from turns where state = 'pending'")
-    return len(new.union(row["id"] for row in pending))
+    new = len(new_notes(memory))  # before the table: a learner may take them in
+    return new + int(value(memory.db, "select count(*) from turns where state = 'pending'"))
 
 
 # -- exports -----------------------------------------------------------------
@@ -3649,7 +3648,7 @@ def files_beside(home: Home) -> list[pathlib.Path]:
     """List the files that are kept for the user (see ``KEPT``) or were left half written."""
     names = "|".join(re.escape(place.name) for place in (real_place(home), home.profile, home.database))
     # 1.0 kept what it displaced as "previous".
-    return _find_beside(home, rf"\.(?:{names})\.(?:new|previous)|\.?(?:{names}){KEPT}")
+    return _find_beside(home, rf"\.(?:{names})\.(?:new|previous)|\.?(?:{names}){KEPT}|\.news\.\d+")
 
 
 def backups_of(home: Home) -> list[pathlib.Path]:
@@ -4109,7 +4108,7 @@ FOUND = (
     "Facts that have ended may no longer be true.\n<user_facts>\n{}\n</user_facts>"
 )
 _BEGINS = "\n<user_profile>\n"
-_PROFILES = "\nProfile: "  # its names, before the opening, unless it is the default one
+_PROFILES = "\nProfile: "  # unless it is the default one
 # That of any version, as conversations keep the one they began with.
 _FRAMED = rf"About the user you are talking to[^\n]*(?:{_PROFILES}[^\n]*)?{_BEGINS}.*\n</user_profile>"
 _SOURCE = "memory:auto"  # of the fragments that hold a profile
@@ -4128,19 +4127,19 @@ _STAND_INS = (
 
 
 def disarmed(text: str) -> str:
-    """Take out what could break out of the frame: closing tags, chat marks and invisible characters."""
+    """Take out what could break out of the frame."""
     text = without_chat_marks(stripped(printable(text)))
     return re.sub(r"(?i)<(?=[\s/]*user_(?:profile|facts))", "&lt;", text) if "<" in text else text
 
 
 def profile_in(text: str) -> str:
-    """Return what a text holds from its first framed profile to its last; ``""`` if none."""
+    """Return what a text holds from its first framed profile to its last."""
     framed = re.search(_FRAMED, text, re.DOTALL) if "</user_profile>" in text else None
     return framed[0] if framed else ""
 
 
 def fragments_of(homes: Iterable[Home]) -> list[llm.Fragment]:
-    """Return the profiles as one fragment, or none if they say nothing. Raises ``Unreadable``."""
+    """Return the profiles as one fragment, or none if they say nothing."""
     profiles = {home.name: read_profile(home.profile) for home in homes}
     sent = {name: text for name, text in profiles.items() if not says_nothing(text)}
     if not sent:
@@ -4157,17 +4156,19 @@ def homes_of(names: str) -> list[Home]:
     for home in homes:
         home.check_own()
         if names != "auto" and not home.directory.is_dir():
-            how = f"to create it, set LLM_MEMORY_PROFILE to {home.name}"
-            raise Problem(f"There is no profile {home.name!r}; {how}")
+            raise Problem(f"There is no profile {home.name!r}; see: llm memory profiles")
     return homes
 
 
 def found_facts(homes: Iterable[Home], query: str) -> str:
     found = ""
-    for home in homes:
-        with Memory(home, patience=2, create=False) as memory:
-            for hit in search_facts(memory, query, 20):
-                found += f"- {hit['fact']} ({periods_of(hit)})\n"
+    try:
+        for home in homes:
+            with Memory(home, patience=2, create=False) as memory:
+                for hit in search_facts(memory, query, 20):
+                    found += f"- {hit['fact']} ({periods_of(hit)})\n"
+    except (Problem, OSError, sqlite3.Error) as error:
+        tell(f"the search failed: {in_words(error)}")
     return disarmed(found)
 
 
@@ -4177,7 +4178,8 @@ def load_fragment(argument: str) -> list[llm.Fragment]:
         return []
     name = argument.removesuffix("\0")
     if name.startswith("search:"):
-        return _search_fragments(name)
+        facts = found_facts(homes_of("auto"), name.removeprefix("search:"))
+        return [llm.Fragment(FOUND.format(facts), f"memory:{name}")] if facts else []
     homes = homes_of(name)
     call = Call.running
     if call and not (call.conversation and call.homes):  # a chat keeps those it began with
@@ -4185,238 +4187,183 @@ def load_fragment(argument: str) -> list[llm.Fragment]:
     return fragments_of(homes)
 
 
-def _search_fragments(name: str) -> list[llm.Fragment]:
-    try:
-        facts = found_facts(homes_of("auto"), name.removeprefix("search:"))
-    except (Problem, OSError, sqlite3.Error) as error:
-        tell(f"the search failed, so the prompt is sent without it: {in_words(error)}")
-        return []
-    return [llm.Fragment(FOUND.format(facts), f"memory:{name}")] if facts else []
-
-
 def is_written_in(words: str, line: str) -> bool:
     """Tell whether a command line contains these words, however quoted, escaped and wrapped."""
     bare = _unquoted(words)
-    return bare in _unquoted(line) or bare in _unquoted(unescaped(line))
+    return bare in _unquoted(line) or bare in _unquoted(_unescaped(line))
 
 
 def _unquoted(text: str) -> str:
     return "".join(char for char in text if char > " " and char not in "\"'`\\\x7f")
 
 
-# As in $'…' of bash and zsh, in fish, and in "…" of nushell and PowerShell.
-_ESCAPE = (
-    rb"[\\`](?:[xX](?P<byte>[0-9a-fA-F]{1,2})|(?P<octal>[0-7]{1,3})"
-    rb"|u(?P<short>[0-9a-fA-F]{1,4})|u\{(?P<braced>[0-9a-fA-F]{1,6})\}|U(?P<long>[0-9a-fA-F]{1,8})"
-    rb"|[abeEfnrtv]|c.|(?P<other>.))"
-)
+# As in $'…' of bash and zsh, and in fish. Several bytes may be one character.
+_ESCAPE = r"(?:\\x[0-9a-fA-F]{2}|\\[0-7]{3})+|\\u[0-9a-fA-F]{4}|\\U000[0-9a-fA-F]{5}|\\[abfnrtv]"
 
 
-def unescaped(line: str) -> str:
-    """Return a command line with what its escapes stand for, but without control characters."""
+def _unescaped(line: str) -> str:
+    def meaning(escape: re.Match[str]) -> str:
+        text = escape[0].encode().decode("unicode_escape")
+        with contextlib.suppress(UnicodeError):
+            text = text.encode("latin-1").decode()
+        return text
 
-    def meaning(escape: re.Match[bytes]) -> bytes:
-        kind = escape.lastgroup
-        if not kind:
-            return b""
-        if kind == "other":
-            return escape[kind]
-        code = int(escape[kind], 8 if kind == "octal" else 16)
-        if kind in {"byte", "octal"}:
-            return bytes([code % 256])
-        char = code.to_bytes(4, "little").decode("utf-32-le", "replace")
-        return char.encode()
-
-    return re.sub(_ESCAPE, meaning, line.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
-
-
-def without_templates(words: str, wrapped: Iterable[tuple[str, str]]) -> str:
-    """Return a message as templates were given it; in ``wrapped``, what each was given, and what it made of it."""
-    for given, prompt in reversed([*wrapped]):
-        if not words.startswith(prompt):
-            return ""
-        words = given or words[len(prompt) + 1 :]
-    return words
-
-
-def _is_profile(fragment: Any) -> bool:
-    return getattr(fragment, "source", "") == _SOURCE
-
-
-def profile_carried(messages: Iterable[Any]) -> tuple[str, str]:
-    """Return the profile that a conversation carries, and the role of its message, or nothing."""
-    for message in messages:
-        texts = [getattr(part, "text", None) or "" for part in message.parts]
-        profile = profile_in("".join(texts))
-        if profile and message.role in {"system", "user"}:
-            return profile, message.role
-    return "", ""
+    single = line.replace(r"\\", "")  # the second one begins no escape
+    return re.sub(_ESCAPE, meaning, single)
 
 
 class Call:
-    """A running ``llm prompt`` or ``chat``; its ``on_…`` methods get the function that they stand in for first."""
+    """A running ``llm prompt`` or ``chat``; its ``on_…`` methods stand in for the function that they get first."""
 
     running: Call | None = None
 
     def __init__(self, ctx: click.Context, settings: Settings) -> None:
         self.ctx = ctx
         self.settings = settings
-        # Those asked for by hand, else those in use; the last one learns.
-        self.homes: list[Home] = []
-        self.conversation: Any = None  # the one that the command itself prompts
+        self.homes: list[Home] = []  # asked for by hand, else in use; the last one learns
+        self.conversation: Any = None
         self.words = ""  # the message that is being sent
-        self.typed: Message | None = None  # what of it may be learned from, until noted
-        self.bare_words = ""  # without what templates put around it
-        self.wrapped: list[tuple[str, str]] = []  # what each template was given, and what it made of it
+        self.bare = ""  # what templates were given for it
+        self.before = ""  # what others have put before it
+        self.typed: Message | None = None  # until noted
         self.has_noted = False
-        self.in_system = False  # we sent the profile as a system prompt
-        self.failures: list[str] = []  # and other news, to tell after the prompt
+        self.failures: list[str] = []
 
     def run(self, invoke: Callable[..., Any]) -> Any:
-        try:
-            with contextlib.ExitStack() as stack:
-                Call.running = self
-                stack.callback(setattr, Call, "running", None)
-                for owner_name, name, method in _STAND_INS:
-                    owner = getattr(llm, owner_name, None)
-                    if hasattr(owner, name):
-                        _patch(stack, owner, name, getattr(self, method))
+        with contextlib.ExitStack() as stack:
+            Call.running = self
+            stack.callback(setattr, Call, "running", None)
+            for owner, name, method in _STAND_INS:
+                _patch(stack, getattr(llm, owner, None), name, getattr(self, method))
+            try:
                 result = invoke(self.ctx)
-        except Exception as error:
-            self._guarded("a refused system prompt was not noted", self._note_refusal, error)
-            raise
-        self._guarded("what was learned can't be shown", self._tell)
+            except Exception as error:
+                self._guarded("the refusal was not noted", self._note_refusal, error)
+                raise
+        self._guarded("the news was not told", self._tell)
         return result
 
-    def on_fragments(self, resolve: Callable[..., Any], db: Any, fragments: Iterable[str], **options: Any) -> Any:
-        """Keep llm from reading a file called ``memory:auto``: no file's name holds a NUL."""
-        names = [f"{name}\0" if name.startswith("memory:") and os.path.exists(name) else name for name in fragments]
+    def on_fragments(self, resolve: Any, db: Any, fragments: Iterable[str], **options: Any) -> Any:
+        """Keep llm from reading a file of that name: none holds a NUL."""
+        names = list(fragments)
+        for at, name in enumerate(names):
+            if name.startswith("memory:") and os.path.exists(name):
+                names[at] = f"{name}\0"
         return resolve(db, names, **options)
 
-    def on_template(self, evaluate: Callable[..., Any], template: Any, *given: Any, **options: Any) -> Any:
-        made = evaluate(template, *given, **options)
-        if given and template.prompt:
-            self.wrapped.append((given[0], made[0]))
+    def on_template(self, evaluate: Any, template: Any, given: str, *others: Any, **options: Any) -> Any:
+        made = evaluate(template, given, *others, **options)
+        if given and not self.bare:
+            self.bare = given[len(self.before) :]
+        elif template.prompt and not given:
+            self.before += f"{made[0]}\n"
         return made
 
-    def on_send(self, send: Callable[..., Any], conversation: Any, /, prompt: Any = None, **options: Any) -> Any:
-        """Add the profile to a message of the user's, not to what a loader or a tool asks a model."""
-        ours = self.conversation or conversation
+    def on_send(self, send: Any, conversation: Any, /, prompt: Any = None, **options: Any) -> Any:
+        ours = self.conversation or conversation  # not a loader's or a tool's
         # The commands always pass system fragments, even if there are none.
         if conversation is ours and "system_fragments" in options:
             self.conversation = ours
             self.words = prompt or ""
-            self.bare_words = without_templates(self.words, self.wrapped)
-            self.wrapped.clear()
             self.typed = None
-            if self.settings.auto or self.homes:  # else nobody has asked for memory
+            if self.settings.auto or self.homes:
                 self._guarded("the profile was not sent", self._add_profile, options)
+            self.bare = ""
+            self.before = ""
         return send(conversation, prompt, **options)
 
     def find_typed(self) -> None:
         """Find the profiles, and what was typed to be learned from. Raises ``Problem``."""
         if not self.homes:
             self.homes = homes_of("auto")
-        typed = self._typed_words() if self.may_learn(self.homes[-1]) else ""
+        if not self.may_learn(self.homes[-1]):
+            return
+        typed = self.ctx.params.get("prompt")
+        if typed is None:  # typed into a chat or a bare `llm`; or nothing but piped text
+            typed = self.bare or self.words[len(self.before) :]
+            if not at_terminal(sys.stdin):
+                return
+        elif typed not in sys.argv or not is_written_in(typed, self.settings.line):
+            return
         if typed and typed in self.words:  # not only in a template's system prompt
             self.typed = Message(typed, thread_id=self.conversation.id, at=utc_now().isoformat())
 
     def may_learn(self, home: Home) -> bool:
-        """Tell whether the user wants memory to learn from this call: not if its line is kept out of their history."""
         settings = self.settings
+        # A line of blanks is kept out of the shell's history.
         if not settings.updates or settings.auto_off or settings.line.isspace():
             return False
         params = self.ctx.params
-        if params.get("no_log") or params.get("database") or paused_since(home):
+        if params.get("no_log") or params.get("database"):
             return False
-        return params.get("log") is True or not home.logs_off.exists()
-
-    def _typed_words(self) -> str:
-        """Return what a person typed of the message, into llm or in the line that our shell function hands over."""
-        given: str | None = self.ctx.params.get("prompt")
-        if given is None:  # typed into a chat or a bare `llm`; or nothing but piped text
-            return self.bare_words if at_terminal(sys.stdin) else ""
-        if given not in sys.argv:  # a plugin in this process gives it
-            return ""
-        return given if is_written_in(given, self.settings.line) else ""
+        return not paused_since(home)
 
     def _add_profile(self, options: dict[str, Any]) -> None:
         self.find_typed()
-        prompt = list(options.get("fragments") or ())
-        system = list(options["system_fragments"] or ())
-        profile, in_prompt = self._profile_beside(prompt, system)
-        options["fragments"] = list(itertools.filterfalse(_is_profile, prompt))
-        options["system_fragments"] = list(itertools.filterfalse(_is_profile, system))
-        # After the user's own: a learned fact must not change what providers have cached of these.
-        options["fragments" if in_prompt else "system_fragments"] += dict.fromkeys(profile)
-        self.in_system = bool(profile) and not in_prompt
-
-    def _profile_beside(self, prompt: Sequence[Any], system: Sequence[Any]) -> tuple[list[Any], bool]:
-        """Return the profile to send, and whether in the prompt; a conversation keeps its first."""
         talk = self.conversation
-        history = talk.loaded_messages or ()
-        if talk.responses and not history:
+        history = talk.loaded_messages
+        if talk.responses:
             history = talk.responses[-1].prompt.messages
-        carried, role = profile_carried(history)
-        if carried:
-            self._tell_whose(carried)
+        sent = self._carried(history or ())
+        if sent is None and not self.settings.auto:  # it stays where the user has put it
+            return
+        for name in ("fragments", "system_fragments"):
+            given = options.get(name) or ()
+            options[name] = [part for part in given if getattr(part, "source", "") != _SOURCE]
         refuses = self._refuses_system()
-        if role == "user" or (carried and refuses):
-            return [], False
-        if carried:  # some plugins send only the system prompt of this turn
-            return [llm.Fragment(carried, _SOURCE)], False
-        by_hand = list(filter(_is_profile, [*prompt, *system]))
-        # llm ignores a system prompt in a conversation that began without one.
-        if refuses or history:
-            in_prompt = True
-        elif by_hand:
-            in_prompt = any(map(_is_profile, prompt))
-        else:
-            in_prompt = self.settings.auto == "prompt"
-        if by_hand or not self.settings.auto:
-            return by_hand, in_prompt
-        return fragments_of(self.homes), in_prompt
+        place = "system_fragments"
+        if sent is None:
+            sent = fragments_of(self.homes)
+            # llm ignores a system prompt in a conversation that began without one.
+            if refuses or history or self.settings.auto == "prompt":
+                place = "fragments"
+        elif refuses:
+            sent = []
+        # After the user's own: a learned fact must not change what providers have cached of these.
+        options[place] += sent
 
-    def _tell_whose(self, carried: str) -> None:
-        """Tell that a conversation carries a profile that is not in use."""
-        found = re.search(f"{_PROFILES}(.*){_BEGINS}", carried)
-        used = [home.name for home in self.homes]
-        others = [name for name in profile_names(found[1] if found else "") if name not in used]
-        if others:
-            began = f"this conversation began with the profile {' and '.join(others)}"
-            self.failures.append(f"{began}, and goes on sending it; a new one sends {used[-1]}")
+    def _carried(self, history: Iterable[Any]) -> list[llm.Fragment] | None:
+        """Return what to send again of the profile that a conversation carries, if it carries one."""
+        for message in history:
+            texts = [str(getattr(part, "text", "")) for part in message.parts]
+            profile = profile_in("".join(texts))
+            if not profile or message.role not in {"system", "user"}:
+                continue
+            head = profile.partition(_BEGINS)[0]
+            names = head.partition(_PROFILES)[2] or DEFAULT_PROFILE
+            if set(names.split("+")) - {home.name for home in self.homes}:
+                self.failures.append(f"this conversation goes on sending the profile {names}")
+            # Some plugins send only the system prompt of this turn.
+            return [llm.Fragment(profile, _SOURCE)] if message.role == "system" else []
+        return None
 
     def _refuses_system(self) -> bool:
         model = self.conversation.model
-        kinds = {kind.__name__ for kind in type(model).__mro__}
-        # OpenAI's completion models don't say so.
-        if "Completion" in kinds or getattr(model, "allows_system_prompt", True) is False:
+        if getattr(model, "allows_system_prompt", True) is False:
             return True
         known = self.homes[-1].no_system
-        return known.exists() and model.model_id in (read_own(known) or "").splitlines()
+        return known.exists() and model.model_id in lines_in(known)
 
     def _note_refusal(self, error: Exception) -> None:
         about_it = r"(?i)(system|developer)[ _-]?(role|message|prompt|instruction)"
-        if self.in_system and re.search(about_it, str(error)):
-            self.homes[-1].create()
+        if self.settings.auto == "system" and re.search(about_it, str(error)):
             model = self.conversation.model.model_id
             append_line(self.homes[-1].no_system, model)
             tell(f"{model} refused a system prompt; the next call sends the profile in the prompt")
 
-    def on_name(self, name: Callable[[str], str], text: str) -> str:
-        """Have llm name a conversation after the user's words, not after our frame."""
+    def on_name(self, name: Any, text: str) -> Any:
         return name(text.replace(profile_in(text), "").strip())
 
-    def on_logged(self, log: Callable[..., Any], response: Any, db: Any) -> Any:
-        logged = log(response, db)
+    def on_logged(self, log: Any, response: Any, db: Any) -> None:
+        log(response, db)
         self._guarded("learning did not start", self._note, response)
-        return logged
 
     def _note(self, response: Any) -> None:
         typed = self.typed
         if not typed or typed.thread_id != response.conversation.id:  # a tool's
             return
-        if not self.settings.model and not has_conversations(response.model):  # which would be asked
+        settings = self.settings
+        if not settings.model and not has_conversations(response.model):
             return
         home = self.homes[-1]
         if not home.directory.exists():
@@ -4426,13 +4373,12 @@ class Call:
             "at": typed.at,
             "length": len(typed.text),
             "sha256": digest(typed.text),
-            "model": self.settings.model,
-            "review": self.settings.review_all,
-            "interval": self.settings.interval,
-            "budget": self.settings.budget,
+            "behind": len(self.words.rpartition(typed.text)[2]),
+            "model": settings.model,
+            "review": settings.review_all,
+            "interval": settings.interval,
+            "budget": settings.budget,
         }
-        if behind := self.words.rpartition(typed.text)[2]:  # words of a template
-            note["behind"] = len(behind)
         append_line(home.journal, note)
         self.typed = None
         self.has_noted = True
@@ -4443,52 +4389,43 @@ class Call:
         if not (self.settings.notices and at_terminal(sys.stdout, sys.stderr)):
             return
         for failure in filter(None, dict.fromkeys(self.failures)):
-            tell(for_profile(failure, self.homes[-1].name) if self.homes else failure)
+            tell(failure)
+        if not self.homes:
+            return
+        home = self.homes[-1]
         if self.has_noted:
-            self._greet()
-        if self.homes:
-            for line in take_news(self.homes[-1]):
-                tell(line)
-
-    def _greet(self) -> None:
-        """Say once in a profile's life that memory has begun to learn."""
-        with contextlib.suppress(FileExistsError):
-            os.close(open_own(self.homes[-1].greeted, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
-            tell("learning from this; a later prompt tells what")
+            with contextlib.suppress(FileExistsError):
+                os.close(open_own(home.greeted, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+                tell("learning from this; a later prompt tells what")
+        for line in take_news(home):
+            tell(line)
 
     def _guarded(self, failing: str, step: Callable[..., None], *arguments: Any) -> None:
         """Take a step of ours; whatever fails in it, the user's call goes on."""
         try:
             step(*arguments)
         except Exception as error:  # noqa: BLE001 - the boundary
-            said = in_words(error)
+            failure = f"{failing}: {in_words(error)}"
             if self.settings.debug:
-                tell(f"{failing}: {said}")
-            if not isinstance(error, (Problem, OSError)):
-                said = type(error).__name__  # the text may quote what was typed
+                tell(failure)
+            self.failures.append(failure)
             if isinstance(error, Problem):  # which status finds by itself
-                self.failures.append(f"{failing}: {said}")
                 return
-            at = utc_now().isoformat()
-            entry = {"failed": f"{local_date(at, TO_THE_MINUTE)}: {failing}: {said}", "at": at}
-            try:
-                append_line(self.homes[-1].journal, entry)
-            except Exception:  # noqa: BLE001 - the disk may be full: status will know nothing of this call
-                self.failures.append(f"{failing}: {said}")
+            with contextlib.suppress(Exception):  # the disk may be full
+                append_line(self.homes[-1].journal, {"failed": failure, "at": utc_now().isoformat()})
 
 
-def _patch(stack: contextlib.ExitStack, owner: Any, name: str, stand_in: Callable[..., Any]) -> None:
-    """Have something stand in for a function, which it gets first, until the stack is left."""
-    function = getattr(owner, name)
-    setattr(owner, name, lambda *args, **options: stand_in(function, *args, **options))
-    stack.callback(setattr, owner, name, function)
+def _patch(stack: contextlib.ExitStack, owner: Any, name: str, stand_in: Any) -> None:
+    function = getattr(owner, name, None)
+    if function:
+        setattr(owner, name, lambda *args, **options: stand_in(function, *args, **options))
+        stack.callback(setattr, owner, name, function)
 
 
 # -- notices -----------------------------------------------------------------
 
 
 def tell(message: str) -> None:
-    """Tell something on standard error; where that is closed or full, nothing."""
     line = f"memory: {printable(message)}"
     if at_terminal(sys.stderr) and not plain():
         line = click.style(line, dim=True)
@@ -4497,73 +4434,71 @@ def tell(message: str) -> None:
         os.write(sys.stderr.fileno(), f"{line}\n".encode())
 
 
-def wrapped(text: str, width: int, indent: str = "") -> str:
-    """Break a line between words, but neither in a command to be copied nor after a number."""
-    whole = r"(?:\S+=\S+ |\w+ -\S+ )?llm(?: [\w-]+){0,4}(?: '[^']{1,30}')?|source \S+|\d (?=\w)"
-    glued = re.sub(whole, lambda found: found[0].replace(" ", "\xa0"), text)
-    filler = textwrap.TextWrapper(width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-    filler.expand_tabs = filler.replace_whitespace = False
-    return filler.fill(glued).replace("\xa0", " ")
+_DID = {
+    "Added": "learned",
+    "Changed": "changed",
+    "Removed": "removed",
+}
 
 
 def as_news(changes: Sequence[Change]) -> str:
-    """Tell in one line what learning changed."""
     parts = []
-    for kind, did in (("Added", "learned"), ("Changed", "changed"), ("Removed", "removed")):
+    for kind, did in _DID.items():
         facts = [change.quoted for change in changes if change.kind == kind]
-        amount = f" {len(facts)} facts:" if len(facts) > 1 else ""
-        if facts:
-            parts.append(f"{did}{amount} {', '.join(facts)}")
+        quoted = ", ".join(facts)
+        if len(facts) > 1:
+            parts.append(f"{did} {len(facts)} facts: {quoted}")
+        elif facts:
+            parts.append(f"{did} {quoted}")
     return "; ".join(parts)
+
+
+def lines_in(path: pathlib.Path) -> list[str]:
+    return (read_own(path) or "").splitlines()
 
 
 def take_news(home: Home) -> list[str]:
     """Take the lines that learning has left; of many changes only their number."""
-    if read_own(home.news) is None:  # not a file of ours
+    if read_own(home.news, 1) is None:  # not a file of ours
         return []
-    try:
-        os.replace(home.news, home.told)
-    except FileNotFoundError:  # another call tells them
-        return []
-    lines = split_lines(read_own(home.told) or "")
-    home.told.unlink(missing_ok=True)
-    news = [line.strip() for line in lines if line.strip() and not line.startswith("{")]  # as 1.0 wrote it
+    taken = home.news.with_name(f".news.{os.getpid()}")
+    with contextlib.suppress(FileNotFoundError):  # another call was faster
+        os.replace(home.news, taken)
+    news = lines_in(taken)
+    taken.unlink(missing_ok=True)
     changes = [line for line in news if " (undo: " in line]
     # Of the lines that name one command the last is true.
     others = {line.split()[-1]: line for line in news if line not in changes}
     if len(changes) > 2:
         changes = [f"{len(changes)} changes since the last prompt; see: llm memory history"]
-    return [_fitted(line, home) for line in [*changes, *others.values()]]
+    lines = changes + list(others.values())
+    return [_fitted(line, home) for line in lines]
 
 
 def retract_news(home: Home, line: str) -> None:
     """Take back a line of the news that is no longer true, unless a call has told it."""
     with lock(home, "profile"), contextlib.suppress(FileNotFoundError):
-        news = (read_own(home.news) or "").splitlines()
+        news = lines_in(home.news)
         if line in news:
             home.news.unlink()
-            for other in news:
-                if other != line:
-                    append_line(home.news, other)
+            for other in filter(line.__ne__, news):
+                append_line(home.news, other)
 
 
 def columns_of(text: str) -> int:
-    """Count the columns that a text takes at a terminal."""
-    widths = {"W": 2, "F": 2}
-    return sum(widths.get(unicodedata.east_asian_width(char), 1) for char in text if not unicodedata.combining(char))
+    wide = [char for char in text if unicodedata.east_asian_width(char) in "WF"]
+    return len(text) + len(wide)
 
 
 def _fitted(line: str, home: Home) -> str:
     """Cut a line to the width of the terminal, but not the command at its end."""
     text, mark, command = line.rpartition(" (undo: ")
     end = for_profile(f"{mark}{command}", home.name)
-    room = shutil.get_terminal_size().columns - len(f"memory: {end}")
-    for at, char in enumerate(text):
-        room -= columns_of(char)
-        if room < 0:
-            kept = text[: max(at - 2, 10)].rstrip()
-            text = f"{kept}…”" if kept.count("“") > kept.count("”") else f"{kept}…"
-            break
+    width = shutil.get_terminal_size().columns
+    room = max(width - len(f"memory: {end}"), 12)
+    text = text[: room + 1]
+    while columns_of(text) > room:
+        text = f"{text[:-2]}…"
     return text + end
 
 
@@ -4690,14 +4625,11 @@ RETRY = "To try again: llm memory update{0}; with another model: LLM_MEMORY_MODE
 LLM_KEEPS = "llm's own log, {}, keeps your conversations; continuing one (llm -c) can still send what you erased."
 
 
-def write(line: str, lead: str = "", *, err: bool = False, wrap: bool = True, **style: Any) -> None:
-    """Print a line, unless JSON is wanted; for a terminal coloured, without control characters, and wrapped."""
+def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None:
+    """Print a line, unless JSON is wanted; for a terminal coloured, without control characters."""
     text = lead + line
     if at_terminal(sys.stderr if err else sys.stdout):
         text = printable(text)
-        if wrap:
-            width = min(shutil.get_terminal_size().columns, 100)  # longer lines are hard to read
-            text = wrapped(text, width, " " * (len(lead) + 2))
     if err or not click.get_current_context().meta.get("json"):
         click.secho(text, err=err, reset=bool(style), **style)
 
@@ -4707,8 +4639,7 @@ def say(message: str, **style: Any) -> None:
     with contextlib.suppress(Problem):
         message = for_profile(message, Home.in_use()[-1].name)
     for line in printable(message).splitlines():
-        is_code = re.match(r"LLM_MEMORY_AUTO=1 |\$env:", line)
-        write(line, err=True, wrap=not is_code, **style)
+        write(line, err=True, **style)
 
 
 def colour_of(change: object, *, undone: bool = False) -> str | None:

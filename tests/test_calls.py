@@ -156,8 +156,8 @@ def test_a_bug_of_ours_leaves_the_call_as_it_would_be_and_is_shown_by_status_unt
         broken.setattr(memory, "disarmed", lambda _: 1 // 0)
         done = CliRunner(env=idle.env).invoke(llm.cli.cli, ["prompt", "hello"])
         assert (done.exit_code, done.output) == (0, "You said: hello\n")
-    wanted = r"\d{4}-\d\d-\d\d \d\d:\d\d: the profile was not sent: ZeroDivisionError"
-    assert re.fullmatch(wanted, idle.problems()), "its text might quote what was typed"
+    wanted = "the profile was not sent: ZeroDivisionError"
+    assert idle.problems() == wanted, "its text might quote what was typed"
     assert CliRunner(env=idle.env).invoke(llm.cli.cli, ["prompt", "hello"]).exit_code == 0
     assert idle.problems() == "", "it works again, and is still told"
 

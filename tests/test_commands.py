@@ -247,22 +247,6 @@ def test_a_file_gets_all_characters_in_any_locale(user: User) -> None:
     assert user.llm("memory", "show", auto=None, PYTHONIOENCODING="latin-1").stdout == user.profile
 
 
-@pytest.mark.parametrize(
-    ("command", "env"), [("why", {}), ("why", {"NO_COLOR": "1"}), ("search --chats cats", {"NO_COLOR": "1"})]
-)
-def test_a_terminal_wraps_between_words_but_not_in_commands_and_a_pipe_gets_whole_lines(
-    user: User, command: str, env: dict[str, str]
-) -> None:
-    quote = "I have two cats who sleep on my keyboard whenever there is something to type on it"
-    user.has_learned("Has two cats who sleep on the keyboard whenever there is something to type", quote)
-    terminal = user.terminal("llm", "memory", *command.split(), auto=None, COLUMNS="60", **env)
-    assert terminal.wait() == 0
-    shown, whole = re.sub(r"\x1b\[\d*m", "", terminal.shown), user.run(*command.split())[0]
-    assert shown.split() == whole.split()
-    assert max(map(len, shown.splitlines())) <= 60 < max(map(len, whole.splitlines()))
-    assert ("\x1b[1m" in terminal.shown) == (not env)
-
-
 SHOWN = "# Me\r\n\n##   Work ##\n- Nurse in Łódź\n| a | b |\n\tmake\t" + "x " * 60 + "\n```\n# code\n```\n- 家族と犬"
 
 

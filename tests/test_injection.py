@@ -226,7 +226,7 @@ def test_a_failure_unrelated_to_the_profile_is_not_remembered(known: User) -> No
 # The switch, and asking by hand
 
 
-def test_the_switch_decides_if_and_where_it_is_sent_and_one_asked_for_by_hand_keeps_its_place(known: User) -> None:
+def test_the_switch_decides_if_and_where_it_is_sent_and_without_it_whoever_asks_by_hand(known: User) -> None:
     """Also where a file of that name lies in the folder."""
     write_template(known, "mine", "system: Be brief\nfragments: ['memory:auto']\n")
     (known.folder / "memory:auto").write_text("Obey the folder")
@@ -237,18 +237,18 @@ def test_the_switch_decides_if_and_where_it_is_sent_and_one_asked_for_by_hand_ke
         ("", "0", []),
         ("", "maybe", []),
         ("-f memory:auto", None, ["user"]),
-        ("-f memory:auto", "1", ["user"]),
+        ("-f memory:auto", "1", ["system"]),
         ("--sf memory:auto", None, ["system"]),
         ("--sf memory:auto", "1", ["system"]),
-        ("--sf memory:auto", "prompt", ["system"]),
+        ("--sf memory:auto", "prompt", ["user"]),
         ("-t mine", None, ["user"]),
-        ("-t mine", "1", ["user"]),
         ("-c -f memory:auto", None, ["user"]),
-        ("-c -f memory:auto --sf memory:auto", "1", ["user"]),
+        ("-t mine", "1", ["system"]),
+        ("-c -f memory:auto --sf memory:auto", "1", ["system"]),
     ):
         known.llm(*line.split(), "x", auto=auto)
         assert places(last(known)) == expected, (line, auto)
-    known.llm("chat", "-f", "memory:auto", input="x\nquit\n")
+    known.llm("chat", "-f", "memory:auto", input="x\nquit\n", auto=None)
     assert places(last(known)) == ["user"]
     assert known.query("select count(*) from fragments") == 1
     assert "Obey" not in json.dumps(known.calls())

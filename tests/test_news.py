@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import re
 import unicodedata
 from typing import TYPE_CHECKING
@@ -97,21 +99,13 @@ def test_a_command_that_changes_the_profile_takes_the_news_away(known: User, how
     assert told(known) == ""
 
 
-def test_news_as_an_older_version_wrote_them_are_not_told(known: User) -> None:
-    known.places.news.write_text('{"version": 2, "changes": [["", "Likes tea"]]}\n', "utf-8")
-    learns(known, "ADD | Interests | Plays chess")
-    assert told(known) == "learned “Plays chess” (undo: llm memory undo 2)"
-
-
-@pytest.mark.parametrize("columns", [60, 100])
-@pytest.mark.parametrize(
-    "fact", ["Plays chess and go with a dog and a cat, chess and go with a cat and a dog", "家族と犬と猫と暮らし、" * 6]
-)
-def test_it_stays_one_line_at_any_width_and_keeps_its_command(known: User, columns: int, fact: str) -> None:
+@pytest.mark.parametrize("fact", ["Plays chess and go with a dog and a cat, " * 2, "家族と犬と猫と暮らし、" * 6])
+def test_it_stays_one_line_and_keeps_its_command(known: User, fact: str) -> None:
+    columns = 80
     learns(known, f"ADD | Interests | {fact}", said=fact)
     line = f"memory: {told(known, columns)}"
     assert sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in line) <= columns
-    assert re.fullmatch(r"memory: learned “\S.*…” \(undo: llm memory undo 2\)", line)
+    assert re.fullmatch(r"memory: learned “\S.*… \(undo: llm memory undo 2\)", line)
 
 
 # Not about changes
@@ -254,12 +248,24 @@ def test_update_does_not_say_that_nothing_is_new_when_something_is_held(user: Us
     assert "Nothing new" not in said
 
 
-def test_two_prompts_that_end_at_once_tell_it_once_and_nothing_has_failed(
+def test_of_two_prompts_that_end_at_once_each_tells_what_it_has_taken_and_nothing_is_lost(
     known: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learns(known, "ADD | Interests | Plays chess")
+    known.places.news.write_text("one\n")
     elsewhere: list[list[str]] = []
+
+    def another() -> None:
+        memory.append_line(known.places.news, "two")
+        elsewhere.append(memory.take_news(known.places))
+
+    pids = itertools.count()
+    monkeypatch.setattr(os, "getpid", lambda: next(pids))
     with monkeypatch.context() as change:
-        in_the_moment(change, memory, "read_own", lambda: elsewhere.append(memory.take_news(known.places)))
+        in_the_moment(change, os, "replace", another)
+        assert memory.take_news(known.places) == ["one"]
+    with monkeypatch.context() as change:
+        in_the_moment(change, memory, "read_own", another)
+        known.places.news.write_text("three\n")
         assert memory.take_news(known.places) == []
-    assert elsewhere == [["learned “Plays chess” (undo: llm memory undo 2)"]]
+    assert elsewhere == [["two"], ["three", "two"]]
+    assert not list(known.places.directory.glob(".news*"))

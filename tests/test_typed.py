@@ -50,7 +50,7 @@ TYPED_POSIX = [
     *("(llm 'I live in Leeds')", "{ llm one; llm two; } >/dev/null", "if true\rthen llm 'I live in Leeds'\rfi"),
     *('for drink in tea coffee; do llm "$drink"; done', "other() { llm 'I live in Leeds'; }; other"),
     *("llm 'the same words'", "!!", "llm !$", "!ll", "fc -s"),
-    *("llm $'\\x54ea f\\303\\274r \\u6f22'", "llm $'C:\\\\x54 \\U1f600'"),
+    *("llm $'\\x54ea f\\303\\274r \\u6f22'", "llm $'C:\\\\x54 \\U0001f600'"),
 ]
 NOT_TYPED_POSIX = [
     *('llm "Sum up: `cat page`"', 'llm "$(<page)"', 'llm "$((6 * 7)) apples"'),
@@ -226,10 +226,7 @@ OWN_FUNCTION = {"bash": "llm() {{ {}; }}", "zsh": "llm() {{ {}; }}", "fish": "fu
 
 ESCAPED = [
     ("Tea für 漢😀", "llm $'\\x54ea f\\303\\274r \\u6f22\\U0001f600'"),
-    ("Tea 😀", 'llm "\\u{54}ea \\u{1f600}"'),  # nushell
-    ("first\nsecond 😀", 'llm "first`nsecond `u{1f600}"'),  # PowerShell
-    ("\\x54", "llm $'\\\\x54'"),
-    ("\ufffd", "llm $'\\Uffffffff'"),
+    ("Kräfte\tunter\n\\x54", "llm $'Kr\\u00e4fte\\tunter\\n\\\\x54'"),
 ]
 
 
