@@ -130,10 +130,11 @@ def test_add_writes_at_once_under_its_heading_from_an_argument_or_from_stdin(use
         f"{TITLE}\n\n## Personal Information\n- Lives in Leeds\n- Has two cats\n- Works in York\n\n"
         "## Preferences\n- Likes short answers\n- Plays chess\n\n## Boats\n- Owns a dinghy\n"
     )
-    assert user.run("add", "lives in leeds.")[1] == "The profile says that already.\n"
     assert "nothing to add" in user.run("add", stdin=" \n", code=1)[1]
     user.run("add", "# of kids: two")
     assert "# of kids: two" in user.facts
+    user.run("add", "Sails", "--section", "")
+    assert user.profile.endswith("\n\n## Notes\n- Sails\n")
     user.profile = "1. Rows\n"
     user.run("add", "-", "--section", "Notes", stdin="Sails\nSails\nSwims\n")
     assert user.profile == "1. Rows\n\n## Notes\n1. Sails\n2. Swims\n"
@@ -181,7 +182,7 @@ def test_what_is_there_already_is_told_and_the_rest_is_added(user: User) -> None
     said = user.run("add", "-", stdin="Lives in Leeds\nPlays chess\n")[1]
     assert said.startswith("Added: “Plays chess”\nTo undo this: ")
     before = user.versions()
-    assert user.run("add", "plays chess.")[1] == "The profile says that already.\n"
+    assert user.run("add", "-", stdin="plays chess.\nlives in Leeds\n")[1] == "The profile says that already.\n"
     assert user.versions() == before
 
 
