@@ -4590,7 +4590,7 @@ class UserMemory(llm.Toolbox):
 
 
 # -- commands ----------------------------------------------------------------
-# Data goes to stdout, talk and errors to stderr. With --json, `write` is silent, and what a command returns is printed.
+# Data goes to stdout, talk and errors to stderr. With --json, `write` is silent; what a command returns is printed.
 
 GROUPS = {
     "Every day": "show why search add remove edit review status",
@@ -4598,18 +4598,13 @@ GROUPS = {
     "Learning and files": "update learn condense load path",
     "Setting up": "install-shell uninstall-shell profiles",
 }
-_SYNONYMS = {
-    "list ls lst cat": "show",
-    "rm delete del": "remove",
-    "erase": "forget",
-    "remember": "add",
+_MEANT = {
+    "list": "show",
+    "rm": "remove",
+    "delete": "remove",
     "log": "history",
-    "redo": "undo NUMBER, with the number of the undo; see: llm memory history",
-    "unforget": "add TEXT; what was forgotten is gone for good",
-    "off stop disable": "pause, or llm memory uninstall-shell",
-    "on start enable unpause": "resume, or llm memory install-shell",
-    "import": "learn FILE, or llm memory load FILE",
-    "export": "show > profile.md",
+    "redo": "undo NUMBER",
+    "unforget": "add TEXT",
 }
 BY_ID = "\n  llm memory show --ids; llm memory {} qav"
 REVIEW_HELP = """\
@@ -4620,25 +4615,29 @@ a  accept it and the rest of its section
 d  drop it and the rest of its section
 q  quit; what is left keeps waiting
 Enter  skip it"""
-LISTED = 5  # edits of a section from which on they are listed before each is asked about
+LISTED = 5  # edits of a section, from which on they are listed
 RETRY = "To try again: llm memory update{0}; with another model: LLM_MEMORY_MODEL=NAME llm memory update{0}"
+Found = list[dict[str, Any]]
 LLM_KEEPS = "llm's own log, {}, keeps your conversations; continuing one (llm -c) can still send what you erased."
 
 
 def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None:
-    """Print a line, unless JSON is wanted; for a terminal coloured, without control characters."""
+    """Print a line; where JSON is wanted, only to stderr."""
     text = lead + line
-    if at_terminal(sys.stderr if err else sys.stdout):
+    if err or at_terminal(sys.stdout):
         text = printable(text)
     if err or not click.get_current_context().meta.get("json"):
         click.secho(text, err=err, reset=bool(style), **style)
+
+
+detail = functools.partial(write, lead="    ", dim=True)
 
 
 def say(message: str, **style: Any) -> None:
     # The profile's name is not valid: that is the message.
     with contextlib.suppress(Problem):
         message = for_profile(message, Home.in_use()[-1].name)
-    for line in printable(message).splitlines():
+    for line in message.splitlines():
         write(line, err=True, **style)
 
 
@@ -4652,70 +4651,51 @@ class _Group(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, names in GROUPS.items():
             with formatter.section(title):
-                helps = [(f"{name:<15}", self.commands[name].get_short_help_str(80)) for name in names.split()]
-                formatter.write_dl(helps)
+                made = [self.commands[name] for name in names.split()]
+                formatter.write_dl([(f"{one.name:<15}", one.get_short_help_str(80)) for one in made])
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        name, *rest = args
-        if name == "help" and rest:
-            return self.resolve_command(ctx, [rest[0], "--help"])
-        if name == "help":
-            click.echo(ctx.get_help())
-            ctx.exit()
-        if name in self.commands or name.startswith("-"):
-            # A line of the profile, with its bullet.
-            copied = [re.sub(rf"\A{_BULLET} (?:{_BOX} )?", "", arg) for arg in args]
-            return super().resolve_command(ctx, copied)
         if ctx.resilient_parsing:  # a shell completes
-            return None, None, []
-        raise Problem(f"There is no command {name!r}. {self._advise(name.casefold())}")
-
-    def _advise(self, name: str) -> str:
-        import difflib
-
-        meant = [command for others, command in _SYNONYMS.items() if name in others.split()]
-        meant += difflib.get_close_matches(name, self.commands, n=1, cutoff=0.75)
-        return f"Did you mean: llm memory {meant[0]}" if meant else "To see all: llm memory --help"
+            return super().resolve_command(ctx, args)
+        if args[0] in _MEANT:
+            raise Problem(f"Did you mean: llm memory {_MEANT[args[0]]}")
+        if re.search("[\ud800-\udfff]", " ".join(args)):
+            wrong = f"Your locale's encoding is {sys.getfilesystemencoding()}"
+            raise Problem(f"{wrong}; for UTF-8: export LC_ALL=C.UTF-8 PYTHONUTF8=1")
+        # Else click would take the bullet of a copied line for an option.
+        args = [re.sub(rf"\A{_BULLET} (?:{_BOX} )?", "", arg) for arg in args]
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         ctx.color = False if plain() else None
-        if sys.stdin is None:  # it was closed
-            sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
         with contextlib.suppress(AttributeError):  # of a stream that is closed
             sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]
         try:
             data = super().invoke(ctx)
-            if ctx.meta.get("json"):
-                text = json.dumps(data, indent=2, ensure_ascii=False)
-                click.echo(printable(text) if at_terminal(sys.stdout) else text)
+            if ctx.meta.pop("json", False):
+                write(json.dumps(data, indent=2, ensure_ascii=False))
             ctx.exit()
-        except (Problem, ModelFailed) as error:
-            message = str(error)
+        except (BrokenPipeError, click.exceptions.Exit):
+            raise
+        except click.UsageError as error:
+            raise click.UsageError(printable(error.format_message()), error.ctx) from error
         except click.Abort:
             click.echo(err=True)  # ends the line of the question
             if at_terminal(sys.stdin):
                 raise
-            option = "--accept IDS, or --drop IDS" if ctx.invoked_subcommand == "review" else "--yes"
-            message = f"Can't ask: stdin is not a terminal; add {option}"
-        except click.UsageError as error:  # which may name a file
-            raise click.UsageError(printable(error.format_message()), error.ctx) from error
-        except BrokenPipeError:
-            raise
-        except (sqlite3.Error, OSError) as error:
+            message = "Can't ask: stdin is not a terminal; add --yes (review: --accept, --drop)"
+        except (Problem, ModelFailed) as error:
+            message = str(error)
+        except (sqlite3.Error, OSError, RuntimeError) as error:  # stdin is closed
             message = f"{in_words(error)}; see: llm memory status"
         say(f"Error: {message}")
         ctx.exit(1)
 
 
-def version_number(text: str) -> int:
-    if not re.fullmatch(r"\d{1,9}", text):
-        raise Problem(f"{text!r} is not the number of a change; see: llm memory history")
-    return int(text)
-
-
+version_number = click.IntRange(0, 999_999_999)
 # Shared by the commands: each new option costs every call of llm 75,000 instructions.
-# A flag that the function itself is not given.
-own_flag = functools.partial(click.Option, is_flag=True, expose_value=False)
+flag = functools.partial(click.Option, is_flag=True)
+own_flag = functools.partial(flag, expose_value=False)  # which the function is not given
 profile_option = click.Option(
     ["--profile"],
     metavar="NAME",
@@ -4723,28 +4703,21 @@ profile_option = click.Option(
     callback=lambda _, __, name: name and os.environ.update(LLM_MEMORY_PROFILE=name),
     help="Use this profile",
 )
-json_option = own_flag(["--json"], callback=lambda ctx, _, given: ctx.meta.update(json=given), help="Output as JSON")
-yes_option = click.Option(["--yes", "-y"], is_flag=True, help="Answer yes to any question")
+json_option = own_flag(
+    ["--json"],
+    callback=lambda ctx, _, given: ctx.meta.update(json=given),
+    help="Output as JSON",
+)
+yes_option = flag(["--yes", "-y"], help="Answer yes to any question")
 never_asks = own_flag(["--yes", "-y"], hidden=True)  # for scripts
-force_option = click.Option(["--force"], is_flag=True, help="Also take what looks like a password or a key")
-part_option = click.Option(["--part"], is_flag=True, help="Also match TEXT inside words")
-
-
-def check_encoding(text: str) -> None:
-    """Raise ``Problem`` if the terminal has another encoding than the text."""
-    if re.search("[\ud800-\udfff]", text):
-        wrong = f"{text!a} is not in the encoding of your locale ({sys.getfilesystemencoding()})"
-        raise Problem(f"{wrong}; to use UTF-8: export LC_ALL=C.UTF-8 PYTHONUTF8=1")
-
-
-def joined(_: click.Context, __: click.Parameter, words: Sequence[str]) -> str:
-    """Return the text that was given in several arguments. Raises ``Problem``."""
-    text = " ".join(words)
-    check_encoding(text)
-    return text
-
-
-text_argument = click.Argument(["text"], metavar="[TEXT]...", nargs=-1, callback=joined)
+force_option = flag(["--force"], help="Also take what looks like a secret, or is not sent")
+part_option = flag(["--part"], help="Also match TEXT inside words")
+text_argument = click.Argument(
+    ["text"],
+    metavar="[TEXT]...",
+    nargs=-1,
+    callback=lambda _, __, words: " ".join(words),
+)
 shell_option = click.Option(["--shell", "name"], metavar="NAME", help="bash, zsh, fish, nushell or powershell")
 
 
@@ -4758,7 +4731,6 @@ def memory_group() -> None:
 
 
 def command(example: str, *shared: click.Parameter, settings: bool = False, hidden: bool = False) -> Callable[..., Any]:
-    """Make a function a command of ``llm memory``, with an example for its help, shared options, and ``--profile``."""
 
     def make(function: Any) -> click.Command:
         name = function.__name__.removeprefix("memory_").replace("_", "-")
@@ -4772,11 +4744,12 @@ def command(example: str, *shared: click.Parameter, settings: bool = False, hidd
 
 @contextlib.contextmanager
 def open_memory(home: Home | None = None, *, create: bool = True) -> Iterator[Memory]:
-    """Open a profile, by default the one in use; without ``create`` none is made, but what others did is recorded."""
+    """Open a profile, and record what others did to it; without ``create`` none is made."""
     home = home or Home.in_use()[-1]
-    with Memory(home, create=create or home.directory.is_dir()) as memory:
+    exists = home.directory.is_dir()
+    with Memory(home, create=create or exists) as memory:
         try:
-            if not create and home.directory.is_dir():
+            if exists:
                 memory.history.adopt()
         except (Problem, OSError, sqlite3.OperationalError) as error:
             say(f"Changes by other programs are not included: {in_words(error)}")
@@ -4787,100 +4760,72 @@ def learn_lock(home: Home) -> contextlib.AbstractContextManager[Any]:
     try:
         return lock(home, "learn", 0.5)
     except Busy:
-        say("Waiting for another process to finish learning or editing…")
+        say("Waiting for another process to learn…")
         return lock(home, "learn", 5 * MODEL_TIMEOUT)
 
 
 def each_in_use() -> Iterator[Home]:
-    for home in Home.in_use():
-        if len(Home.in_use()) > 1:
+    homes = Home.in_use()
+    for home in homes:
+        if len(homes) > 1:
             write(f"{home.name}:", underline=True)
         yield home
 
 
-class State(NamedTuple):
-    """Whether memory is on here: in a word, a colour and a sentence, which says what would turn it on."""
-
-    word: str
-    colour: str
-    sentence: str
+def each_memory() -> Iterator[Memory]:
+    for home in each_in_use():
+        with open_memory(home, create=False) as memory:
+            yield memory
 
 
-def verdict_here(home: Home, settings: Settings, *, sent: bool = True, failed: bool = False) -> State:
-    """Tell whether memory is on here; ``sent``: the profile can be read; ``failed``: learning has failed lately."""
-    not_sent = _why_not_sent(home, settings, can_be_sent=sent)
-    return not_sent or _how_it_learns(home, settings, failed=failed)
-
-
-def _why_not_sent(home: Home, settings: Settings, *, can_be_sent: bool) -> State | None:
-    if settings.disabled:
-        return State("disabled", "red", "Memory is disabled; to turn it on, unset LLM_MEMORY_DISABLED")
-    if settings.auto_off:
-        return State("off here", "red", "Memory is off here; to turn it on, unset LLM_MEMORY_AUTO")
+def verdict_here(home: Home, settings: Settings, *, sent: bool = True, failed: bool = False) -> tuple[str, str, str]:
+    """Tell whether memory is on here: a word, its colour and a sentence."""
+    off = ""
     if not settings.auto:
         from llm_user_memory_shell import how_to_activate, survey
 
-        return State("off here", "red", f"Memory is {how_to_activate(survey(os.environ)[0])}")
-    if home.name not in settings.profiles:
-        carried = "+".join(settings.profiles)
-        other = f"Prompts here carry “{carried}”; to change that, set LLM_MEMORY_PROFILE to {home.name}"
-        return State("not sent", "yellow", other)
-    if not can_be_sent:
-        return State("not sent", "red", "Memory is on, but your profile can't be sent")
-    return None
-
-
-def _how_it_learns(home: Home, settings: Settings, *, failed: bool) -> State:
-    since = paused_since(home)
-    quiet = "Memory is on, but nothing is learned"
-    if since:
-        paused = f"Learning has been paused since {local_date(since, TO_THE_MINUTE)}"
-        return State("paused", "yellow", f"{paused}; to learn again: llm memory resume")
-    if not settings.updates:
-        return State("not learning", "yellow", f"{quiet}; to change that, unset LLM_MEMORY_UPDATES")
-    if home.logs_off.exists():
-        return State("not learning", "yellow", f"{quiet} while llm's log is off; to turn it on: llm logs on")
-    if failed:
-        return State("not learning", "yellow", "Memory is on, but learning has failed")
-    if settings.review_all:
-        return State("on", "green", "Memory is on: it tells models what it knows; you review new facts")
-    typed = "what you type" if settings.line else "chats"
-    return State("on", "green", f"Memory is on: it learns from {typed}, and tells models what it knows")
-
-
-def why_empty(home: Home, settings: Settings) -> str:
-    """Say why a profile has no facts, and what would give it some."""
-    with open_memory(home, create=False) as memory:
-        failed = value(memory.db, "select 1 from turns where state in ('pending', 'aside') and why != ''")
-        state, _, sentence = verdict_here(home, settings, failed=bool(failed))
-        waiting = waiting_messages(memory)
-        to_review = len(waiting_edits(memory))
-        last = memory.history.get(memory.history.latest())
-    if waiting and state in {"on", "off here"}:
-        is_soon = settings.interval <= 30 and worker_runs(home)
-        now = "try again in a few seconds" if is_soon else "to learn now: llm memory update"
-        return f"The profile has no facts. Learning from {counted(waiting, 'message')}; {now}"
-    if last and any(one.before and FORGOTTEN not in one for one in last.changes):
-        return f"Change {last.id} removed the last facts. To undo that: llm memory undo {last.id}"
-    if to_review:
-        return f"The profile has no facts; {counted(to_review, 'edit')} to review: llm memory review"
-    if state == "on":
-        return "The profile has no facts. To begin, tell llm about yourself, or: llm memory add 'Lives in Leeds'"
-    return f"The profile has no facts. {sentence}" + ("; see: llm memory status" if failed else "")
+        off = how_to_activate(survey(os.environ)[0])
+    is_other = home.name not in settings.profiles
+    carried = "+".join(settings.profiles)
+    paused = paused_since(home)
+    unlogged = home.logs_off.exists()
+    states = [
+        ("disabled", settings.disabled, "disabled; unset LLM_MEMORY_DISABLED"),
+        ("off here", settings.auto_off, "off here; unset LLM_MEMORY_AUTO"),
+        ("off here", off, off),
+        ("not sent", is_other, f"on for “{carried}”; set LLM_MEMORY_PROFILE to {home.name}"),
+        ("not sent", not sent, "on, but your profile can't be sent"),
+        ("paused", paused, "on, but paused; to learn again: llm memory resume"),
+        ("not learning", not settings.updates, "on, but learns nothing; unset LLM_MEMORY_UPDATES"),
+        ("not learning", unlogged, "on, but learns nothing without llm's log; see: llm logs on"),
+        ("not learning", failed, "on, but learning has failed"),
+    ]
+    for word, applies, sentence in states:
+        if applies:
+            return word, "yellow", f"Memory is {sentence}"
+    return "on", "green", "Memory is on: it learns from what you type, and tells models what it knows"
 
 
 @command("llm memory show --ids", json_option, settings=True)
 @click.option("--ids", is_flag=True, help="Show the id of each line, for remove, forget and why")
 def memory_show(settings: Settings, ids: bool) -> Any:
     "Show the profile"
-    found: list[dict[str, Any]] = []
+    found: Found = []
     for home in each_in_use():
         document = Document(read_profile(home.profile))
         facts = [{"id": id, "section": item.section, "text": item.text} for id, item in document.ids.items()]
-        found.append({"profile": home.name, "path": str(home.profile), "text": document.text, "facts": facts})
+        shown = {
+            "profile": home.name,
+            "path": str(home.profile),
+            "text": document.text,
+            "facts": facts,
+        }
+        found.append(shown)
         if says_nothing(document.text):
-            say(for_profile(why_empty(home, settings), home.name))
-        elif not click.get_current_context().meta.get("json"):
+            _, _, sentence = verdict_here(home, settings)
+            say(f"The profile has no facts. {sentence}")
+            say("See: llm memory status; or: llm memory add 'Lives in Leeds'")
+        elif not click.get_current_context().meta["json"]:
             show_profile(home, document, ids=ids)
     return found[-1] | {"also_sent": found[:-1]}
 
@@ -4890,285 +4835,231 @@ def show_profile(home: Home, document: Document, *, ids: bool) -> None:
     if ids:
         for id, item in document.ids.items():
             lines[item.line] = f"[{id}] {lines[item.line]}"
-    if at_terminal(sys.stdout):
-        show_lines(lines, document, ages_of(home, document))
-    else:
+    if not at_terminal(sys.stdout):
         click.echo("".join(lines).encode(), nl=False)  # byte for byte, on any system
-
-
-def show_lines(lines: Iterable[str], document: Document, ages: Mapping[int, str]) -> None:
-    """Show a profile to a person: titles without their marks, and at the right how old each line is."""
-    titles = {at: title for at, _, title in document.headings if title and not plain()}
+        return
+    lines = [printable(line.rstrip("\r\n")) for line in lines]
+    headings = [] if plain() else document.headings
+    for at, _, title in headings:
+        lines[at] = click.style(printable(title), bold=True)
+    ages = ages_of(home)
     width = min(shutil.get_terminal_size().columns, 100)
-    for at, line in enumerate(lines):
-        shown = printable(line.rstrip("\r\n"))
-        if at in titles:
-            shown = click.style(printable(titles[at]), bold=True)
-        age = ages.get(at, "")
-        room = width - columns_of(shown.expandtabs()) - len(age)
+    for item in document.items:
+        line = lines[item.line]
+        age = ages.get(item.text, "")
+        room = width - columns_of(line.expandtabs()) - len(age)
         if age and room > 1:
-            shown += " " * room + click.style(age, dim=True)
-        click.echo(shown)
+            lines[item.line] += " " * room + click.style(age, dim=True)
+    click.echo("\n".join(lines))
 
 
-def ages_of(home: Home, document: Document) -> dict[int, str]:
-    """Tell how long each line has been in the profile, by its number; not of those older than the history."""
-    ages = {}
+def ages_of(home: Home) -> dict[str, str]:
+    came = "select fact, min(at) from lines join versions on versions.id = since where fact != '' group by fact"
+    known = f"{came} having not max(author = 'unknown')"  # older than the history
     try:
         with Memory(home, patience=1, create=False) as memory:
-            for item in document.items:
-                for came, _ in memory.history.periods(item.text)[-1:]:
-                    at = value(memory.db, "select at from versions where id = ? and author != 'unknown'", came)
-                    ages[item.line] = age_of(at, memory.now()) if at else ""
-    except (Problem, OSError, sqlite3.Error) as error:
-        say(f"How old the lines are can't be told: {in_words(error)}")
-    return ages
+            return {fact: age_of(at, memory.now()) for fact, at in memory.db.execute(known)}
+    except (Problem, OSError, sqlite3.Error):
+        return {}  # `status` tells what is wrong
 
 
 @command('cat "$(llm memory path)"')
 def memory_path() -> None:
     "Show where the profile is"
-    click.echo(printable(str(Home.in_use()[-1].profile)) if at_terminal(sys.stdout) else Home.in_use()[-1].profile)
+    write(str(Home.in_use()[-1].profile))
 
 
 @command("llm memory profiles", json_option)
 def memory_profiles() -> Any:
     "List profiles with their number of facts"
-    found: list[dict[str, Any]] = []
-    used = {home.name for home in Home.in_use()}
-    for home in {home.name: home for home in (*Home.all(), *Home.in_use())}.values():
-        facts = None
-        with contextlib.suppress(Problem):
-            facts = len(Document(read_profile(home.profile)).items)
-        found.append({"name": home.name, "in_use": home.name in used, "facts": facts})
-        mark = "*" if home.name in used else " "
-        size = "can't be read" if facts is None else counted(facts, "fact")
-        paused = ", paused" if paused_since(home) else ""
-        write(f"{mark} {home.name:<12}  {size}{paused}")
+    found: Found = []
+    used = [home.name for home in Home.in_use()]
+    for home in Home.all():
+        facts = len(Document(read_profile(home.profile)).items)
+        is_used = home.name in used
+        mark = "*" if is_used else " "
+        write(f"{mark} {home.name:<12}  {counted(facts, 'fact')}")
+        found.append({"name": home.name, "in_use": is_used, "facts": facts})
     return found
 
 
 def edit_data(edit: EditRow) -> dict[str, Any]:
-    turn = next(iter(edit.turns), "")
-    return edit._asdict() | {"held_at": edit.at, "at": edit.typed_at, "turn_id": turn, "thread_id": edit.thread}
+    return edit._asdict() | {"at": edit.typed_at, "thread_id": edit.thread}
 
 
 def quoted_from(edit: EditRow) -> tuple[str, str]:
-    """Say where the user wrote the words behind an edit, and when and how to find them."""
-    how = f"in a past prompt, typed or piped in: “{edit.quote}”" if edit.past else f"you typed: “{edit.quote}”"
-    source = f"; llm logs --cid {edit.thread}"
-    if edit.turns[0].startswith(NOTES):
-        how = f"in your notes: “{edit.quote}”"
-        source = f"; {edit.thread}"
-    if edit.turns[0].startswith(EXPORTED):
-        how = f"in your {edit.thread}: “{edit.quote}”"
-        source = ""
-    return how, source
+    """Say where the words behind an edit are from, and how to find them."""
+    turn = edit.turns[0]
+    if turn.startswith(EXPORTED):
+        return f"in your {edit.thread}: “{edit.quote}”", ""
+    if turn.startswith(NOTES):
+        return f"in your notes: “{edit.quote}”", f"; {edit.thread}"
+    where = "in a past prompt, typed or piped in" if edit.past else "you typed"
+    return f"{where}: “{edit.quote}”", f"; llm logs --cid {edit.thread}"
 
 
-def show_said(text: str, origin: Version | None, receipts: Sequence[EditRow], thread: str, lead: str = "") -> Any:
-    """Show a line, or with a ``lead`` what it said before, and where it came from; return that as data.
-
-    ``thread`` is the source that is shown above.
-    """
-    if lead:
-        write(f"before that: {text}", lead, dim=True)
-    else:
-        write(text, bold=True)
-    explain = functools.partial(write, lead=f"{lead}    ", dim=True)
-    if origin and AUTHORS[origin.author].lines in {"own", "file"}:
-        how = "in another program" if origin.author == "outside" else f"with llm memory {origin.author}"
-        explain(f"you wrote this yourself, {how}, {full_date(origin.at)}")
+def origins_of(version: Version | None, receipts: Sequence[EditRow]) -> Iterator[tuple[str, str]]:
+    if version and AUTHORS[version.author].lines in {"own", "file"}:
+        by = AUTHORS[version.author].told
+        yield f"you wrote this yourself ({by}), {full_date(version.at)}", ""
     elif not receipts:
-        explain("there is no receipt for this line: it is older than the history")
-    above = thread
+        yield "there is no receipt for this line: it is older than the history", ""
     for edit in receipts:
-        for line in explained(edit, is_same=edit.thread == above):
-            explain(line)
-        above = edit.thread
-    return {"text": text, "by": origin.author if origin else None, "receipts": [edit_data(edit) for edit in receipts]}
-
-
-def explained(edit: EditRow, *, is_same: bool) -> list[str]:
-    """Say what a line was learned from, when, and by whom it was put in; ``is_same``: from what is shown above."""
-    decided = {
-        "accepted": f"proposed by {edit.model}, accepted by you",
-        "reworded": "worded by you in llm memory review",
-        PASSED: PASSED,
-    }.get(edit.reason)
-    if not edit.turns:
-        return [f"you didn't type it: {decided}" if decided else f"condensed with {edit.model}"]
-    quoted, source = quoted_from(edit)
-    by = decided or f"learned with {edit.model}"
-    if is_same and source:
-        source = "; source as above"
-    return [quoted, f"{full_date(edit.typed_at)}, {by}{source}"]
+        by = f"with {edit.model}"
+        if edit.reason:
+            by += f", {edit.reason}"
+        if edit.turns:
+            quoted, source = quoted_from(edit)
+            yield quoted, ""
+            yield f"{full_date(edit.typed_at)}, learned {by}", source
+        else:
+            yield f"condensed {by}", ""
 
 
 @command("llm memory why nurse", text_argument, json_option)
 @click.option("--refused", is_flag=True, help="Show what was recently refused or dropped, and why")
 def memory_why(text: str, refused: bool) -> Any:
     "Show where lines came from: all, or those with TEXT"
-    found: list[dict[str, Any]] = []
-    for home in each_in_use():
-        with open_memory(home, create=False) as memory:
-            shown = show_refused(memory, text) if refused else show_origins(memory, text)
-        found += [{"profile": home.name, **one} for one in shown]
-    if text and not found and not refused:
-        former = f"To search former lines: llm memory search {as_said(for_shell(text))}"
-        raise Problem(
-            f"No line contains {as_said(repr(text))}.\n{former}\nTo see refused edits: llm memory why --refused"
-        )
-    if not found:
-        say("No edit was refused or dropped." if refused else "The profile has no facts; see: llm memory history")
+    found: Found = []
+    show = show_refused if refused else show_origins
+    for memory in each_memory():
+        found += [{"profile": memory.home.name, **one} for one in show(memory, text)]
+    if text and not (found or refused):
+        raise Problem(f"No line contains {as_said(repr(text))}. To see refused edits: llm memory why --refused")
     return found
 
 
-def show_origins(memory: Memory, text: str) -> list[dict[str, Any]]:
-    """Show the lines that contain a text, and where each came from."""
-    document = Document(read_profile(memory.home.profile))
-    facts = dict.fromkeys(fact for _, fact, _ in document.sayings if re.search(r"\w", fact))
-    wanted = [fact for fact in facts if folded(text) in folded(fact)]
-    has_id = line_matcher(text, document.ids)
-    if has_id and not wanted:
-        wanted = [fact for fact in facts if has_id(fact)]
+def show_origins(memory: Memory, text: str) -> Found:
     found = []
-    thread = ""  # of the receipt that was shown last
-    for fact in wanted:
-        shown: list[dict[str, Any]] = []
-        for said in wordings(memory, fact):
-            shown.append(show_said(*said, thread, "    " if shown else ""))
-            for edit in said[2][-1:]:
-                thread = edit.thread
-        found.append(shown[0] | {"before": shown[1:]})
+    above = ""
+    document = Document(read_profile(memory.home.profile))
+    for fact in dict.fromkeys(fact for _, fact, _ in document.sayings):
+        if re.search(r"\w", fact) and folded(text) in folded(fact):
+            said, above = show_wordings(memory, fact, above)
+            found.append(said[0] | {"before": said[1:]})
+    if text and not found:
+        for hit in search_facts(memory, text, 1, current=False):
+            say(f"No longer in the profile: {as_said(hit['fact'])} ({periods_of(hit)}); see: llm memory history")
     return found
 
 
-def show_refused(memory: Memory, text: str) -> list[dict[str, Any]]:
-    """Show the edits with a text that were recently refused or dropped, and why."""
+def show_wordings(memory: Memory, fact: str, above: str) -> tuple[Found, str]:
+    """Show a line and what it said before, but no source again below itself."""
+    found: Found = []
+    for text, version, receipts in wordings(memory, fact):
+        lead = "before that: " if found else ""
+        write(text, lead, bold=not found)
+        for line, source in origins_of(version, receipts):
+            if source in {"", above}:
+                detail(line)
+            else:
+                detail(line + source)
+                above = source
+        by = version.author if version else None
+        found.append({"text": text, "by": by, "receipts": list(map(edit_data, receipts))})
+    return found, above
+
+
+def show_refused(memory: Memory, text: str) -> Found:
     found = []
     for edit in refused_edits(memory):
         if folded(text) in folded(edit.fact or edit.before):
             write(str(edit), fg=colour_of(edit))
-            write(f"{local_date(edit.at)}: {edit.reason}", "    ", dim=True)
+            detail(f"{local_date(edit.at)}: {edit.reason}")
             found.append(edit_data(edit))
     return found
 
 
 @command("llm memory search dog", json_option)
 @click.argument("query", metavar="QUERY...", nargs=-1, required=True)
-@click.option("--since", metavar="DATE-OR-AGE", help="Only what was added since: 2026-11-01, '3 weeks ago'")
-@click.option("--current/--past", default=None, help="Only facts now in the profile, or only former ones")
 @click.option("-n", "--count", metavar="N", type=click.IntRange(0, 9999), default=10, help="N at most (10); 0 for all")
 @click.option("--chats", is_flag=True, help="Search your prompts in llm's log instead")
 @click.option("--semantic", is_flag=True, help="Also search by meaning, with llm's default embedding model")
-def memory_search(query: tuple[str, ...], since: str | None, count: int, chats: bool, **only: Any) -> Any:
+def memory_search(query: tuple[str, ...], count: int, chats: bool, semantic: bool) -> Any:
     """Search present and former facts
 
-    Finds facts with all words of QUERY, in any form: "run" finds "Runs". Put "or" between words to match either.
+    All words are wanted, in any form; put "or" between words to match either.
     """
-    if chats and only != {"current": None, "semantic": False}:
-        raise click.UsageError("--chats takes no --current, --past or --semantic")
-    first = parse_moment(since, utc_now(), "00:00") if since else ""
     text = " ".join(query)
-    if chats:
-        found = show_chats(text, first, count)
-    else:
-        found = show_facts(text, count, since=local_date(first)[:10] if first else "", **only)
+    found = show_chats(text, count) if chats else show_facts(text, count, semantic)
     if not found:
-        check_encoding(text)
         say("Nothing was found.")
-    if chats and not found:
-        say("Prompts that say what you erased with forget are not searched.")
     return found
 
 
-def show_chats(text: str, since: str, count: int) -> list[dict[str, Any]]:
+def show_chats(text: str, count: int) -> Found:
     found = []
-    for turn in search_chats(Home.in_use()[-1], text, since, count or None):
-        found.append({"turn_id": turn.turn_id, "thread_id": turn.thread_id, "at": turn.at, "text": turn.text})
+    for turn in search_chats(Home.in_use()[-1], text, limit=count or None):
+        found.append(turn._asdict())
         day = local_date(turn.at)[:10]
         write(" ".join(turn.text.split()), bold=True)
-        write(f"{day}; to continue: llm chat --cid {turn.thread_id}", "    ", dim=True)
+        detail(f"{day}; to continue: llm chat --cid {turn.thread_id}")
     return found
 
 
-def show_facts(text: str, count: int, **only: Any) -> list[dict[str, Any]]:
+def show_facts(text: str, count: int, semantic: bool) -> Found:
     found = []
-    for home in each_in_use():
-        with open_memory(home, create=False) as memory:
-            hits = search_facts(memory, text, count, **only)
-        for hit in hits:
-            periods = [{"since": since, "until": until or None} for since, until in hit["periods"]]
-            found.append(hit | {"periods": periods, "profile": home.name})
-            quote = hit["quote"]
+    for memory in each_memory():
+        for hit in search_facts(memory, text, count, semantic=semantic):
             write(hit["fact"], bold=True)
-            write(periods_of(hit), "    ", dim=True)
-            if quote:
-                write(f"“{quote}”", "    ", dim=True)
+            detail(periods_of(hit))
+            if hit["quote"]:
+                detail(f"“{hit['quote']}”")
+            found.append(hit | {"profile": memory.home.name})
     return found
 
 
 def report(memory: Memory, version: int, back: str = "undo this") -> None:
-    """Tell what a version changed, and how to go back."""
+    """Tell what a version changed, and what is wrong with the profile now."""
     for change in memory.history.changes(version - 1, version):
-        said = " → ".join(filter(None, (change.before, change.after)))
-        write(printable(f"{change.kind}: {mask_secrets(said)}"), err=True, fg=colour_of(change))
-    say(f"To {back}: llm memory undo {version}" if version else "Nothing changed.")
+        said = mask_secrets(change.quoted)
+        write(f"{change.kind}: {said}", err=True, fg=colour_of(change))
+    if not version:
+        say("Nothing changed.")
+        return
+    say(f"To {back}: llm memory undo {version}")
+    settings = click.get_current_context().obj
+    for warning in warnings_about(memory.history.text(version), settings.budget):
+        say(warning, fg="yellow")
 
 
 def warnings_about(text: str, budget: int) -> list[str]:
-    found: list[str] = []
-    for start, _, kind in find_secrets(text):
-        line = text.count("\n", 0, start) + 1
-        erase = "To erase it: llm memory show --ids, then llm memory forget '[ID]'"
-        found.append(f"Every prompt carries {kind} on line {line} of the profile. {erase}")
-    if disarmed(text) != stripped(text).replace("\r\n", "\n"):
-        found.append("The profile's invisible characters, user_profile tags and chat-template marks are not sent")
+    mend = "To change it: llm memory edit; to erase it: llm memory forget ID"
+    found = [f"In the profile, {flaw}. {mend}" for flaw in flaws_in(text)]
     if len(text) > budget:
         found.append(f"The profile is over its budget of {budget:,} characters; to shorten it: llm memory condense")
     return found
+
+
+def flaws_in(text: str) -> Iterator[str]:
+    for start, _, kind in find_secrets(text):
+        number = text.count("\n", 0, start) + 1
+        yield f"line {number} looks like {kind}"
+    for number, line in enumerate(split_lines(text), 1):
+        if disarmed(line) != stripped(line):
+            yield f"line {number} has invisible characters, a user_profile tag or a chat-template mark"
+
+
+def check_text(text: str, force: bool) -> None:
+    for flaw in flaws_in(text):
+        if not force:
+            raise Problem(f"Not taken: {flaw}; to take it all the same: --force")
 
 
 def text_of(file: Any, name: str = "") -> str:
     try:
         return str(file.read().decode())
     except UnicodeDecodeError as error:
-        raise Problem(f"{name or file.name} is not valid UTF-8; save it as UTF-8, then try again") from error
+        raise Problem(f"{name or file.name} is not valid UTF-8; save it as UTF-8") from error
 
 
-@contextlib.contextmanager
-def nothing_learned(home: Home) -> Iterator[None]:
-    """Keep learners waiting; what a model is being asked about now is learned, without waiting for it."""
-    is_held = threading.Event()
-    has_ended = threading.Event()
-
-    def hold() -> None:
-        # What else is wrong with the folder is told by whoever writes.
-        with contextlib.suppress(Problem, OSError), lock(home, "learn", 5 * MODEL_TIMEOUT):
-            is_held.set()
-            has_ended.wait()
-
-    holder = threading.Thread(target=hold, daemon=True)
-    holder.start()
-    is_held.wait(0.2)
-    try:
-        yield
-    finally:
-        has_ended.set()
-        if is_held.is_set():
-            holder.join()
-
-
-@command("EDITOR=nano llm memory edit", never_asks, settings=True)
-def memory_edit(settings: Settings) -> None:
+@command("EDITOR=nano llm memory edit", never_asks)
+def memory_edit() -> None:
     "Edit the profile in your editor"
-    with open_memory() as memory, nothing_learned(memory.home):
-        history = memory.history
+    with open_memory() as memory:
         profile = memory.home.profile
+        history = memory.history
         check_writable(memory.home)
-        with contextlib.suppress(Unreadable):  # to be mended in the editor
-            history.adopt()
         base = history.latest()
         text = history.text(base)
         with contextlib.suppress(FileExistsError):
@@ -5176,100 +5067,55 @@ def memory_edit(settings: Settings) -> None:
         try:
             click.edit(filename=str(profile))
         except (click.ClickException, ValueError) as error:
-            failed = str(error).partition(": [")[0]
-            raise Problem(f"{failed}. To use another editor, set VISUAL, as in nano") from error
+            raise Problem(f"{error}; to use another editor: VISUAL=nano llm memory edit") from error
         finally:
             history.adopt("edit", text)
-        # Not the version of another command.
-        made = history.versions(1, "id > ? and author in ('edit', 'outside')", base)
-        report(memory, made[0].id if made else 0)
-        say("\n".join(warnings_about(read_profile(profile), settings.budget)), fg="yellow")
+        made = range(base + 1, history.latest() + 1)
+        for version in made or [0]:
+            report(memory, version)
 
 
-def check_loadable(text: str) -> None:
-    """Raise ``Problem`` for what ``add`` refuses, too."""
-    for start, _, kind in find_secrets(text):
-        line = text.count("\n", 0, start) + 1
-        raise Problem(f"Line {line} looks like {kind}; to load it all the same: --force")
-    for number, one in enumerate(split_lines(text), 1):
-        if reason := why_hidden(stripped(one).replace("\t", " ")):
-            raise Problem(f"Line {number}: {reason}; to load it all the same: --force")
-
-
-@command("llm memory load profile.md", yes_option, force_option, settings=True)
-@click.argument("file", type=click.File("rb"))
-def memory_load(settings: Settings, file: Any, force: bool, yes: bool) -> None:
+@command("llm memory load profile.md", yes_option, force_option)
+@click.argument("file", type=click.Path(allow_dash=True))
+def memory_load(file: str, force: bool, yes: bool) -> None:
     "Replace the profile with FILE (- for stdin)"
-    text = text_of(file)
-    if not text.strip():
-        raise Problem("The file is empty; to empty the profile: llm memory clear")
-    if not force:
-        check_loadable(text)
+    text = text_of(click.open_file(file, "rb"))
+    check_text(text, force)
     with open_memory() as memory:
         history = memory.history
-        check_writable(memory.home)
-        with contextlib.suppress(Unreadable):  # which is kept
-            history.adopt()
-        stays = {fact for _, fact, _ in Document(text).sayings}
-        now = Document(history.text(history.latest()))
-        gone = [fact for _, fact, _ in now.sayings if fact and fact not in stays]
+        before = history.text(history.latest())
+        gone = Document(before).said() - Document(text).said()
         if gone:
-            list_lines("These lines of the profile are not in the file:", gone)
-            confirm("Replace them?", yes)
+            confirm(f"Replace {counted(len(gone), 'line')} of the profile?", yes)
         report(memory, history.overwrite("load", text))
-    say("\n".join(warnings_about(text, settings.budget)), fg="yellow")
 
 
-def lines_to_add(text: str) -> list[str]:
-    """Split what is given, or piped in, into lines; of several, each may be an entry of a list."""
-    is_piped = text == "-" or not (text or sys.stdin.isatty())
-    lines = (text_of(sys.stdin.buffer) if is_piped else text).splitlines()
-    if is_piped or len(lines) > 1:
-        return [without_bullet(line) for line in lines]
-    return lines
-
-
-def facts_to_add(lines: Sequence[str], section: str, *, force: bool) -> list[str]:
-    """Return the lines that say something, and of several no headings. Raises ``Problem``."""
-    facts = [line.strip() for line in lines if line.strip() and (len(lines) == 1 or not re.match(HEADING, line))]
-    if not section:
-        raise Problem("Name a heading: --section Notes")
-    if not facts:
-        raise Problem("There is nothing to add; try: llm memory add 'Works as a nurse in Leeds'")
-    if reason := why_hidden(" ".join([section, *facts])):
-        raise Problem(f"Not added: {reason}")
-    kind = why_secret("\n".join(facts))
-    if kind and not force:
-        raise Problem(f"This looks like {kind}; to add it all the same: --force")
-    return facts
-
-
-@command("llm memory add 'Prefers metric units' --section Preferences", text_argument, never_asks, force_option)
+@command("llm memory add 'Prefers metric units'", text_argument, never_asks, force_option)
 @click.option("--section", default=DEFAULT_SECTIONS[0], show_default=True, help="The heading to put it under")
 def memory_add(text: str, section: str, force: bool) -> None:
     "Add TEXT to the profile, word for word (- for stdin)"
-    check_encoding(section)
-    heading = section.strip(" \t#")
-    facts = facts_to_add(lines_to_add(text), heading, force=force)
-    known = []
+    if text == "-" or not (text or at_terminal(sys.stdin)):
+        text = text_of(click.open_file("-", "rb"))
+    lines = [without_bullet(line).strip() for line in text.splitlines()]
+    facts = list(filter(None, lines))
+    heading = " ".join(section.strip("# \t").split())
+    if not facts:
+        raise Problem("There is nothing to add; try: llm memory add 'Lives in Leeds'")
+    check_text("\n".join([*facts, heading]), force)
 
     def make(profile: str) -> str:
         document = Document(profile)
         for fact in facts:
-            if document.has(fact_of(f"- {fact}")):  # as its line will be read
-                known.append(fact)
-            else:
+            if not document.has(fact_of(f"- {fact}")):  # as its line will be read
                 document = document.add(heading, fact, new_section=True)
         return document.text
 
     with open_memory() as memory:
         version = memory.history.change("add", make)
-        for fact in known:
-            say(f"It is in the profile already: {as_said(fact)}")
         if version:
             report(memory, version)
-    if any(without_chat_marks(fact) != fact for fact in facts):
-        say("What looks like a mark of a chat template will not be sent.", fg="yellow")
+        else:
+            say("The profile says that already.")
 
 
 def parse_ids(texts: Iterable[str], waiting: Sequence[EditRow]) -> list[EditRow]:

@@ -104,7 +104,7 @@ def record(demo: Demo, home: pathlib.Path) -> str:
     bash.type("llm memory undo")
     shown = bash.wait()
     os.close(bash.fd)
-    told = (*OWED.split("|"), "memory: ", WRONG, "you typed: ", "Removed: Can't eat nuts")
+    told = (*OWED.split("|"), "memory: ", WRONG, "you typed: ", "Removed: “Can't eat nuts”")
     if missing := [word for word in told if word not in shown.partition(SECOND)[2]]:
         raise SystemExit(f"The session does not show {missing}:\n{shown}")
     return shown

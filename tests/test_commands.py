@@ -12,7 +12,6 @@ import sqlite3
 import subprocess
 from typing import TYPE_CHECKING, Any
 
-import filelock
 import pytest
 from conftest import eventually, posix_only
 
@@ -49,67 +48,41 @@ def test_show_says_on_a_first_day_what_is_going_on_and_what_to_do(user: User) ->
     assert "llm memory install-shell" in user.run("show")[1]
     assert "llm memory add" in user.run("show", **ON)[1]
     user.run("pause")
-    assert "llm memory resume" in user.run("show", **ON)[1]
+    out, said = user.run("show", **ON)
+    assert out == ""
+    assert re.search("The profile has no facts.*llm memory resume\n.*llm memory status", said)
     user.run("resume")
     user.types(SAID)
-    with filelock.FileLock(user.places.lock_file("worker")):
-        said = user.run("show", **ON)[1]
-        assert "The profile has no facts. Learning from 1 message; try again in a few seconds" in said
-    assert "to learn now: llm memory update" in user.run("show", **ON)[1], "no worker runs"
-    assert "to learn now: llm memory update" in user.run("show", **ON, LLM_MEMORY_UPDATE_INTERVAL="3600")[1]
     user.run("update")
     assert user.run("show", **ON) == (user.profile, "")
-    user.run("clear")
-    out, said = user.run("show", **ON)
-    assert (out, "llm memory undo" in said) == ("", True)
-    user.has_to_review(Edit("ADD", "Interests", "Likes tea", "recommend tea"))
-    assert "Change 2 removed the last facts. To undo that: llm memory undo 2" in user.run("show", **ON)[1]
-    user.run("undo")
-    assert SAID in user.run("show", **ON)[0]
-    user.run("load", "-", "--yes", stdin="# Me\n")
-    user.run("add", "Has a cat")
-    user.run("forget", "cat", "--yes")
-    user.run("review", "--drop", "all")
-    assert user.run("show", **ON)[1].startswith("The profile has no facts. To begin")
 
 
 MEANT = {
     "list": "show",
     "rm": "remove",
-    "ls": "show",
+    "delete": "remove",
     "log": "history",
     "redo": "undo NUMBER",
     "unforget": "add TEXT",
-    "remember": "add",
-    "import": "learn FILE",
-    "export": "show",
-    "off": "pause",
 }
 
 
 def test_an_unknown_command_is_answered_with_the_one_that_was_meant(user: User) -> None:
-    for typed, meant in {
-        **MEANT,
-        "on": "resume",
-        "reset": "--help",
-        "udno": "undo",
-        "serach": "search",
-        "xyzzy": "--help",
-    }.items():
+    for typed, meant in MEANT.items():
         out, said = user.run(typed, "x", code=1)
         assert (out, f"llm memory {meant}" in said) == ("", True)
+    for typed, meant in {"udno": "undo", "serach": "search", "help": "--help", "xyzzy": "--help"}.items():
+        assert meant in user.run(typed, "x", code=2)[1]
 
 
-def test_help_is_a_command_too(user: User) -> None:
-    assert user.run("help") == user.run("--help")
-    assert user.run("help", "undo") == user.run("undo", "--help")
-
-
-def test_why_takes_an_id_with_or_without_brackets(user: User) -> None:
-    user.run("add", "-", stdin="Plays chess\nPlays go\n")
-    id = user.id_of("Plays go")
-    for given in (id, f"[{id}]"):
-        assert user.run("why", given)[0].startswith("Plays go\n    you wrote this yourself, with llm memory add, ")
+def test_why_says_of_a_fact_that_is_gone_when_it_held_and_nothing_of_a_forgotten_one(user: User) -> None:
+    user.run("add", "-", stdin="Plays chess\nHas a boat\n")
+    user.run("remove", "chess")
+    said = user.run("why", "chess", code=1)[1]
+    assert "No longer in the profile: Plays chess (in Personal Information, " in said
+    assert "llm memory history" in said
+    user.run("forget", "boat", "--yes")
+    assert "No longer" not in user.run("why", "boat", code=1)[1]
 
 
 @pytest.mark.parametrize("command", ["add", "forget", "remove", "why", "search"])
@@ -126,9 +99,9 @@ def test_a_text_needs_no_quotes_and_may_begin_with_a_bullet_and_an_unknown_optio
 # The profile
 
 
-def test_an_empty_file_does_not_empty_the_profile(user: User) -> None:
+def test_an_empty_file_empties_the_profile_only_if_the_user_says_so(user: User) -> None:
     user.run("add", "Nurse")
-    assert "is empty; to empty the profile: llm memory clear" in user.run("load", "-", stdin=" \n", code=1)[1]
+    assert "add --yes" in user.run("load", "-", stdin=" \n", code=1)[1]
     assert user.facts == ["Nurse"]
 
 
@@ -155,16 +128,16 @@ def test_load_takes_a_file_byte_for_byte_show_gives_it_back_and_clearing_it_is_u
     )
 
 
-def test_load_names_the_lines_that_it_would_replace_and_asks(user: User) -> None:
+def test_load_asks_before_it_replaces_lines(user: User) -> None:
     user.run("load", "-", stdin="# Me\n\n- Nurse\n- Leeds\n")
     path = user.folder / "mine.md"
     path.write_text("## Work\n- Leeds\n- Plays chess\n")
     said = user.run("load", str(path), code=1)[1]
-    assert said.startswith("These lines of the profile are not in the file:\n  Nurse\nReplace them? [y/N]: ")
+    assert said.startswith("Replace 1 line of the profile? [y/N]: ")
     assert "add --yes" in said
     user.run("load", str(path), stdin="n\n", code=1)
     assert user.facts == ["Nurse", "Leeds"]
-    assert "Removed: Nurse" in user.run("load", str(path), stdin="y\n")[1]
+    assert "Removed: “Nurse”" in user.run("load", str(path), stdin="y\n")[1]
     assert user.facts == ["Leeds", "Plays chess"]
     path.write_text("- Leeds\n- Plays chess\n- Nurse\n")
     assert "?" not in user.run("load", str(path))[1], "no line goes"
@@ -173,20 +146,23 @@ def test_load_names_the_lines_that_it_would_replace_and_asks(user: User) -> None
 def test_load_refuses_what_add_refuses_unless_forced(user: User) -> None:
     text = "- Nurse\n\t- Le\u202eeds\n"
     said = user.run("load", "-", stdin=text, code=1)[1]
-    assert "Line 2: it contains an invisible or control character (U+202E); to load it all the same: --force" in said
+    assert "line 2 has invisible characters" in said
+    assert "to take it all the same: --force" in said
     user.run("load", "-", "--force", stdin=text)
     assert user.profile == text
 
 
 def test_loaded_secrets_stay_and_load_and_status_name_their_lines_without_showing_them(user: User) -> None:
     text = "# Me\r\n\r\n- Wifi password is hunter2secret9\r\n- Nurse\r\n- IBAN DE89 3704 0044 0532 0130 00\r\n"
-    assert "looks like a password; to load it all the same: --force" in user.run("load", "-", stdin=text, code=1)[1]
+    assert (
+        "line 3 looks like a password; to take it all the same: --force" in user.run("load", "-", stdin=text, code=1)[1]
+    )
     assert user.versions() == []
     out, said = user.run("load", "-", "--force", stdin=text)
     assert (out, user.profile.replace("\r", "")) == ("", text.replace("\r", ""))
     for told in (said, "\n".join(status_of(user)["problems"])):
-        assert re.search("a password on line 3.*llm memory show --ids", told)
-        assert re.search("a bank account number on line 5.*llm memory show --ids", told)
+        assert re.search("line 3 looks like a password.*llm memory edit.*llm memory forget ID", told)
+        assert "line 5 looks like a bank account number" in told
     for shown in (said, *user.run("status"), *user.run("status", "--json")):
         assert "hunter2" not in shown
         assert "0130" not in shown
@@ -197,7 +173,7 @@ def test_loaded_secrets_stay_and_load_and_status_name_their_lines_without_showin
 def test_input_that_is_not_text_or_not_there_is_an_error_in_words_and_changes_nothing(user: User) -> None:
     user.profile = PROFILE
     path = user.folder / "new.md"
-    assert "new.md" in user.run("load", str(path), code=2)[1]
+    assert re.match(r"Error: .*new\.md: No such file", user.run("load", str(path), code=1)[1])
     path.write_bytes(b"\xff\xfe- \x00N\x00")
     for command in ("load", "learn"):
         assert "is not valid UTF-8" in user.run(command, str(path), code=1)[1]
@@ -210,7 +186,9 @@ def test_input_that_is_not_text_or_not_there_is_an_error_in_words_and_changes_no
 def test_an_editor_that_is_not_there_or_fails_is_an_error_in_words(user: User) -> None:
     user.profile = PROFILE
     for editor in ("/no/such/editor", "false"):
-        assert editor in user.run("edit", code=1, EDITOR=editor, VISUAL="")[1]
+        said = user.run("edit", code=1, EDITOR=editor, VISUAL="")[1]
+        assert editor in said
+        assert "VISUAL=nano llm memory edit" in said
     assert user.profile == PROFILE
 
 
@@ -228,7 +206,7 @@ def test_a_command_in_a_message_can_be_pasted(user: User) -> None:
 
 def test_a_command_that_the_user_writes_down_as_a_fact_is_not_reworded(user: User) -> None:
     fact = "Teaches llm memory undo to colleagues"
-    assert f"Added: {fact}\n" in user.run("add", fact, LLM_MEMORY_PROFILE="work")[1]
+    assert f"Added: “{fact}”\n" in user.run("add", fact, LLM_MEMORY_PROFILE="work")[1]
 
 
 def test_why_explains_free_text_that_show_prints(user: User) -> None:
@@ -236,7 +214,7 @@ def test_why_explains_free_text_that_show_prints(user: User) -> None:
     user.profile = "# Me\nI am a nurse in Leeds.\n"
     out = user.run("why", "nurse")[0]
     assert out.startswith("I am a nurse in Leeds.\n")
-    assert "in another program" in out
+    assert "another program" in out
 
 
 # At a terminal and in a script
@@ -277,7 +255,6 @@ def test_show_works_without_the_history_that_knows_how_old_its_lines_are(user: U
     user.places.database.write_bytes(b"no database" * 100)
     terminal = user.terminal("llm", "memory", "show", auto=None)
     assert terminal.wait() == 0
-    assert "How old the lines are can't be told" in terminal.shown
     assert "- Plays chess" in terminal.shown
 
 
@@ -319,11 +296,9 @@ def test_ctrl_c_in_a_question_ends_its_line_and_without_a_terminal_the_option_is
 
 def test_a_number_that_is_none_is_an_error_in_words(user: User) -> None:
     for number in ("abc", "99999999999999999999"):
-        for command in ("rollback", "undo", "diff"):
-            assert "llm memory history" in user.run(command, number, code=1)[1]
-        assert "--help" in user.run("history", "-n", number, code=2)[1]
+        for command in ("rollback", "undo", "diff", "history -n"):
+            assert "--help" in user.run(*command.split(), number, code=2)[1]
     assert "Changes are numbered from 1; see: llm memory history" in user.run("undo", "0", code=1)[1]
-    assert "'last' is not the number of a change" in user.run("undo", "last", code=1)[1]
 
 
 # Learning
@@ -373,8 +348,7 @@ def test_status_tells_what_was_learned_how_large_the_profile_is_and_who_works(us
     assert status_of(user)["worker"]["running"] is False
 
 
-def test_status_says_what_waits_for_the_user_and_what_is_paused_where_memory_is_not_active(user: User) -> None:
-    assert "you review new facts" in user.run("status", **ON, LLM_MEMORY_REVIEW="all")[0]
+def test_status_says_what_is_paused_where_memory_is_not_active(user: User) -> None:
     user.run("pause")
     assert re.search(r"^Paused since \d{4}-", user.run("status")[0], re.MULTILINE)
     assert "Paused since" not in user.run("status", **ON)[0], "the headline says so"
@@ -390,10 +364,10 @@ def test_status_is_green_where_nothing_is_wrong(user: User) -> None:
     ("env", "words", "colour"),
     [
         (ON, "Memory is on, but something is wrong", "33"),
-        ({}, "llm memory install-shell", "31"),
-        ({"LLM_MEMORY_AUTO": "0"}, "off here; to turn it on, unset LLM_MEMORY_AUTO", "31"),
-        ({**ON, "LLM_MEMORY_DISABLED": "1"}, "disabled; to turn it on, unset LLM_MEMORY_DISABLED", "31"),
-        ({**ON, "LLM_MEMORY_UPDATES": "0"}, "to change that, unset LLM_MEMORY_UPDATES", "33"),
+        ({}, "llm memory install-shell", "33"),
+        ({"LLM_MEMORY_AUTO": "0"}, "off here; unset LLM_MEMORY_AUTO", "33"),
+        ({**ON, "LLM_MEMORY_DISABLED": "1"}, "disabled; unset LLM_MEMORY_DISABLED", "33"),
+        ({**ON, "LLM_MEMORY_UPDATES": "0"}, "learns nothing; unset LLM_MEMORY_UPDATES", "33"),
     ],
 )
 def test_status_begins_with_one_coloured_verdict_and_then_the_problems(
@@ -438,13 +412,13 @@ def test_the_status_for_a_bug_report_contains_no_fact_and_no_path_below_the_home
 
 def test_status_of_a_profile_that_prompts_here_do_not_carry_says_so(user: User) -> None:
     user.run("add", "Has a boss", LLM_MEMORY_PROFILE="work")
-    carried = "Prompts here carry “{}”; to change that, set LLM_MEMORY_PROFILE to home"
+    carried = "Memory is on for “{}”; set LLM_MEMORY_PROFILE to home"
     for in_use in ("", "work", "default+work"):
         user.env["LLM_MEMORY_PROFILE"] = in_use
         env = {**ON, "LLM_MEMORY_PROFILE": in_use}
         said = user.llm("memory", "--profile", "home", "status", check=True, **env).stdout
         assert said.startswith(carried.format(in_use or "default"))
-        assert user.run("status", **env)[0].startswith("Memory is on: it learns from chats")
+        assert user.run("status", **env)[0].startswith("Memory is on: it learns")
 
 
 def test_status_does_not_claim_to_know_what_it_can_not_see(user: User) -> None:

@@ -57,6 +57,7 @@ def _plain(shown: str) -> str:
         ("llm memory --profile work sho", ["show"]),
         ("llm memory undo twelve --y", []),
         ("llm memory nonsense sho", ["show"]),
+        ("llm memory rm sho", ["show"]),
     ],
 )
 def test_what_is_completed(user: User, words: str, found: list[str]) -> None:

@@ -54,14 +54,14 @@ def test_condense_merges_learned_lines_shows_the_change_and_how_to_undo_it(user:
     )
     assert user.facts == ["Nurse in Hull, on night shifts", *LARGE[:9]]
     assert "Condensing with scripted" in said
-    assert "→ Nurse in Hull, on night shifts" in said
+    assert "→ “Nurse in Hull, on night shifts" in said
     (undo,) = re.findall(r"llm memory (undo[ \d]*)", said)
     assert not user.places.news.exists(), "told already"
     assert [line for line in user.run("why", "night")[0].splitlines() if "learned with" not in line] == [
         "Nurse in Hull, on night shifts",
         "    condensed with scripted",
-        "    before that: Works as a nurse in Hull",
-        "        you typed: “Works as a nurse in Hull”",
+        "before that: Works as a nurse in Hull",
+        "    you typed: “Works as a nurse in Hull”",
     ]
     user.run(*undo.split())
     assert user.facts == facts

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import stat
-import sys
 
 import pytest
 from conftest import PROFILE, User, eventually, posix_only
 
-from llm_user_memory import TITLE, Busy, lock
+from llm_user_memory import TITLE, lock
 
 pytestmark = posix_only
 
@@ -27,13 +25,6 @@ def edit(user: User, script: str) -> str:
     return user.run("edit", EDITOR=editor(user, script), LLM_MEMORY_AUTO="1")[1]
 
 
-def can_learn(user: User) -> bool:
-    """Tell whether somebody could learn now."""
-    with contextlib.suppress(Busy), lock(user.places, "learn", 0):
-        return True
-    return False
-
-
 # Edit
 
 
@@ -41,20 +32,10 @@ def test_the_editor_has_the_profile_itself(user: User) -> None:
     user.run("load", "-", stdin=PROFILE)
     said = edit(user, f"""[ "$1" = '{user.places.profile}' ] && echo '- In Hull' >> "$1" """)
     assert user.facts == ["Lives in Leeds", "Likes short answers", "In Hull"]
-    assert "Added: In Hull\nTo undo this: llm memory undo " in said
+    assert "Added: “In Hull”\nTo undo this: llm memory undo " in said
     assert user.versions() == [(1, "load"), (2, "edit")]
     assert "Nothing changed" in edit(user, "")
     assert len(user.versions()) == 2
-
-
-def test_nothing_is_learned_while_the_editor_is_open(user: User) -> None:
-    learns = f"import fcntl; fcntl.flock(open('{user.places.lock_file('learn')}', 'a'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
-    edit(
-        user,
-        f"""'{sys.executable}' -c "{learns}" || touch nobody-learns; LLM_MEMORY_LINE=" llm 'I live in Leeds'" llm 'I live in Leeds' </dev/null""",
-    )
-    assert (user.folder / "nobody-learns").exists()
-    user.comes_to_know("I live in Leeds")
 
 
 def test_a_new_profile_is_private_and_leaves_no_version_unless_edited(user: User) -> None:
@@ -78,11 +59,12 @@ def test_what_is_added_while_the_editor_is_open_stays_beside_the_edit(user: User
     assert user.facts == ["Lives in Leeds", "Has a dog", "Likes short answers"]
 
 
-def test_only_what_was_saved_in_the_editor_is_the_edit(user: User) -> None:
+def test_all_that_changed_while_the_editor_was_open_is_told(user: User) -> None:
     user.run("load", "-", stdin=PROFILE)
-    assert "Nothing changed" in edit(user, "llm memory add 'Has a dog'")
+    assert "Added: “Has a dog”\nTo undo this: llm memory undo 2\n" in edit(user, "llm memory add 'Has a dog'")
     said = edit(user, """echo '- In Hull' >> "$1"; llm memory add 'Has a cat'""")
-    assert "Added: In Hull\nTo undo this: llm memory undo 3\n" in said
+    assert "Added: “In Hull”\nTo undo this: llm memory undo 3\n" in said
+    assert "Added: “Has a cat”\nTo undo this: llm memory undo 4\n" in said
     assert user.facts == ["Lives in Leeds", "Has a dog", "Has a cat", "Likes short answers", "In Hull"]
 
 
@@ -96,19 +78,17 @@ def test_the_editor_opens_while_a_model_is_asked_and_what_that_learns_stays_besi
     with lock(user.places, "learn"):
         eventually((user.folder / "step-open").exists, "the editor")
         assert user.learns("ADD | Personal Information | Has a dog | I have a dog")
-    eventually(lambda: not can_learn(user), "nothing being learned any more")
     (user.folder / "step-learned").touch()
     assert terminal.wait() == 0
     assert user.facts == ["Lives in Leeds", "Has a dog", "Likes short answers", "In Hull"]
-    assert can_learn(user)
 
 
 def test_a_line_that_is_reworded_is_told_as_changed(user: User) -> None:
     user.run("load", "-", stdin=PROFILE)
     said = edit(user, """sed -i 's/Leeds/York/' "$1" """)
-    assert said.startswith("Changed: Lives in Leeds → Lives in York\nTo undo this: ")
+    assert said.startswith("Changed: “Lives in Leeds” → “Lives in York”\nTo undo this: ")
     assert "      Lives in Leeds → Lives in York\n" in user.run("history")[0]
-    assert "Changed: Lives in York → Lives in Leeds\n" in user.run("undo")[1]
+    assert "Changed: “Lives in York” → “Lives in Leeds”\n" in user.run("undo")[1]
     user.profile = user.profile.replace("Leeds", "Hull").replace("short", "long")
     assert "Lives in Leeds → Lives in Hull\nLikes short answers → Likes long answers" in user.run("diff")[0]
 
@@ -150,13 +130,11 @@ def test_add_writes_at_once_under_its_heading_from_an_argument_or_from_stdin(use
         f"{TITLE}\n\n## Personal Information\n- Lives in Leeds\n- Has two cats\n- Works in York\n\n"
         "## Preferences\n- Likes short answers\n- Plays chess\n\n## Boats\n- Owns a dinghy\n"
     )
-    assert user.run("add", "lives in leeds.")[1] == "It is in the profile already: lives in leeds.\n"
-    user.run("add", "-", stdin="# Boats\n- Sails\n")
-    assert "- Works in York\n- Sails\n\n## Preferences" in user.profile, "a heading is no fact"
     assert "nothing to add" in user.run("add", stdin=" \n", code=1)[1]
-    assert "Name a heading" in user.run("add", "x", "--section", "", code=1)[1]
     user.run("add", "# of kids: two")
     assert "# of kids: two" in user.facts
+    user.run("add", "Sails", "--section", "")
+    assert user.profile.endswith("\n\n## Notes\n- Sails\n")
     user.profile = "1. Rows\n"
     user.run("add", "-", "--section", "Notes", stdin="Sails\nSails\nSwims\n")
     assert user.profile == "1. Rows\n\n## Notes\n1. Sails\n2. Swims\n"
@@ -185,9 +163,10 @@ def test_a_fact_that_looks_like_a_list_can_be_added_once_and_found_and_forgotten
     assert len(user.facts) == 3
 
 
-def test_an_added_mark_of_a_chat_template_is_told(user: User) -> None:
-    assert "will not be sent" in user.run("add", "Hates [/INST] and <|im_start|>")[1]
-    assert "will not be sent" not in user.run("add", "Hates [brackets]")[1]
+def test_a_mark_of_a_chat_template_is_added_only_by_force(user: User) -> None:
+    assert "chat-template mark" in user.run("add", "Hates [/INST] and <|im_start|>", code=1)[1]
+    user.run("add", "Hates [brackets]")
+    assert user.facts == ["Hates [brackets]"]
 
 
 @pytest.mark.parametrize("command", [("add",), ("why",), ("search",), ("forget",), ("add", "x", "--section")])
@@ -201,9 +180,9 @@ def test_a_terminal_with_another_encoding_is_named_as_the_reason(user: User, com
 def test_what_is_there_already_is_told_and_the_rest_is_added(user: User) -> None:
     user.profile = PROFILE
     said = user.run("add", "-", stdin="Lives in Leeds\nPlays chess\n")[1]
-    assert said.startswith("It is in the profile already: Lives in Leeds\nAdded: Plays chess\nTo undo this: ")
+    assert said.startswith("Added: “Plays chess”\nTo undo this: ")
     before = user.versions()
-    assert user.run("add", "plays chess.")[1] == "It is in the profile already: plays chess.\n"
+    assert user.run("add", "-", stdin="plays chess.\nlives in Leeds\n")[1] == "The profile says that already.\n"
     assert user.versions() == before
 
 
@@ -220,10 +199,10 @@ def test_remove_takes_one_line_out_by_its_words_or_its_id_and_undo_brings_it_bac
     given = [word.replace("id", id) if len(word) < 5 else word for word in words]
     out, said = user.run("remove", *given)
     assert user.profile == LINES.replace("- [ ] Learns Polish\n", "")
-    assert (out, said) == ("", "Removed: Learns Polish\nTo undo this: llm memory undo 2\n")
+    assert (out, said) == ("", "Removed: “Learns Polish”\nTo undo this: llm memory undo 2\n")
     assert user.authors == ["unknown", "remove"]
     said = user.run("undo")[1]
-    assert said.startswith("Undid change 2, removed a moment ago\nAdded: Learns Polish\nTo redo: llm memory undo 3")
+    assert said.startswith("Undid change 2, removed a moment ago\nAdded: “Learns Polish”\nTo redo: llm memory undo 3")
     assert user.profile == LINES
 
 

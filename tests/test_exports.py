@@ -303,7 +303,7 @@ def test_what_is_found_waits_for_review_and_why_names_the_conversation(here: Use
     )
     shown = here.run("why")[0]
     assert "in your ChatGPT conversation “Trip to “Rome””: “I live in York”\n" in shown
-    assert "Wednesday 1 May 2024, proposed by scripted, accepted by you\n" in shown
+    assert "Wednesday 1 May 2024, learned with scripted, accepted\n" in shown
 
 
 @pytest.mark.parametrize(

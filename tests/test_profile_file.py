@@ -274,7 +274,7 @@ def refused(user: User, said: str, *commands: str) -> None:
 def test_a_read_only_profile_is_never_replaced(user: User) -> None:
     user.profile = PROFILE
     user.places.profile.chmod(0o444)
-    refused(user, "is read-only; to make it writable: chmod u.w", "load -", "clear", "rollback 0", "edit")
+    refused(user, "is read-only; to make it writable: chmod u.w", "load - --yes", "clear", "rollback 0", "edit")
     assert stat.S_IMODE(user.places.profile.stat().st_mode) == 0o444
     assert "Lives in Leeds" in user.run("show")[0]
     user.places.profile.chmod(0o600)
@@ -386,7 +386,7 @@ def test_a_profile_that_cannot_be_read_is_cleared_and_its_last_readable_text_com
     begun(user)
     no_text(user.places.profile)
     said = user.run("clear")[1]
-    assert "Removed: Lives in Leeds" in said
+    assert "Removed: “Lives in Leeds”" in said
     assert "To undo this: llm memory undo" in said
     assert user.facts == []
     user.run("undo")

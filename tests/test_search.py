@@ -75,7 +75,7 @@ IN_ANY_FORM = {
     "서울": "서울에 산다",
     "ไทย": "พูดภาษาไทยได้",
     "puppies nonsense or puppies": "Has a puppy",
-    "\"' * puppy \0\udcff": "Has a puppy",
+    "\"' * puppy \0": "Has a puppy",
     "łódka": "Zbudował łódkę",
     "Krimi": "Liest gern Krimis",
     "lodger": "Has a lodger",
@@ -108,11 +108,9 @@ def test_all_words_are_wanted_or_those_on_one_side_of_an_or(lived: User) -> None
         assert "Give a word" in lived.run("search", nothing, code=1)[1]
 
 
-def test_a_search_can_be_for_a_time_the_present_or_the_past(lived: User) -> None:
-    assert found(lived, "has", "--current") == ["Has a dog called Rex"]
-    assert set(found(lived, "has", "--past")) == {"Has a puppy", "Has a cat", "Has a lodger"}
-    assert set(found(lived, "has", "--past", "-n", "0")) == {"Has a puppy", "Has a cat", "Has a lodger"}
-    assert len(found(lived, "has", "--since", "today")) == 4
+def test_a_search_finds_present_and_former_facts_and_no_more_than_asked(lived: User) -> None:
+    ever = {"Has a dog called Rex", "Has a puppy", "Has a cat", "Has a lodger"}
+    assert set(found(lived, "has")) == set(found(lived, "has", "-n", "0")) == ever
     assert len(found(lived, "has", "-n", "1")) == 1
     clock = Clock()
     with lived.memory(now=clock) as opened:
@@ -157,10 +155,7 @@ def test_what_was_typed_is_found_with_the_conversation_to_continue(user: User) -
     )
     (hit,) = json.loads(user.run("search", "--chats", "dog", "-n", "1", "--json")[0])
     assert hit["text"] == "How do I teach a dog to fetch?"
-    assert user.run("search", "--chats", "dog", "--since", "yesterday")[0].count("--cid") == 1
-    assert user.run("search", "--chats", "dog", "--since", "2024-02-03")[0].count("--cid") == 2
     assert user.run("search", "--chats", "why")[0] == "", "what a model answered is not searched"
-    assert "--chats takes no" in user.run("search", "--chats", "dog", "--past", code=2)[1]
     user.run("forget", "dog", "--yes")
     assert user.run("search", "--chats", "dog")[0] == ""
 
@@ -173,13 +168,12 @@ def test_meaning_counts_where_an_embedding_model_is_chosen(embedding: User) -> N
     hits = found(embedding, "--semantic", "hound", "-n", "2")
     assert set(hits) == {"Has a puppy", "Has a dog called Rex"}
     assert found(embedding, "--semantic", "rex or hound", "-n", "1") == ["Has a dog called Rex"], "both rankings agree"
-    assert found(embedding, "--semantic", "hound", "--past", "-n", "1") == ["Has a puppy"]
     first = embedded(embedding)
-    assert len(first) == len(set(first)) + 1, "each fact once, and one query twice"
+    assert len(first) == len(set(first)), "each text once"
     default = embedding.user_dir / "default_embedding_model.txt"
     default.write_text("scripted-embed-2")
     found(embedding, "--semantic", "dog")
-    assert embedded(embedding)[len(first) :] == [*first[:-3], "dog"], "another model embeds everything anew"
+    assert embedded(embedding)[len(first) :] == [*first[:-2], "dog"], "another model embeds everything anew"
     default.write_text("nonsense")
     assert "llm embed-models default MODEL" in embedding.run("search", "--semantic", "dog", code=1)[1]
     default.unlink()
