@@ -416,85 +416,45 @@ def folded(text: str) -> str:
     return re.sub(r"(?<=[aou])e(?=[^\Ws])", "", whole)
 
 
-# Controls, formats, surrogates, private use, fillers of scripts, selectors and tags; but no line ends and tabs.
+# What nobody sees: controls, formats, surrogates, private use, fillers, selectors and tags; line ends and tabs are fine.
 _UNSEEN = (
     r"\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
     r"\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\uf8ff"
     r"\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U0010ffff"
 )
-# The same by what they are for; what has no name only hides.
-_INVISIBLE = (
-    rf"(?=[{_UNSEEN}\U0001f3f4])(?:"
-    r"(?P<flag>\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f)"  # of Scotland, in tags
-    r"|(?P<joiner>[\u034f\u115f\u1160\u180e\u200b-\u200d])"  # in Persian, Hindi and emoji; and the space of Khmer
-    r"|(?P<variant>[\U000e0100-\U000e01ef])"
-    r"|(?P<selector>[\u180b-\u180d\u180f\ufe00-\ufe0f])"
-    rf"|(?P<direction>(?<![{_UNSEEN}])[\u061c\u200e\u200f]|[\u061c\u200e\u200f](?![{_UNSEEN}]))"
-    rf"|[{_UNSEEN}])"
+# A sign, or a letter of the scripts that are spelled with such characters: those from Hebrew on.
+_BESIDE = rf"(?![{_UNSEEN}])[©®\u0590-\u1cff\u2030-\U0003ffff]"
+_JOINER = r"[\u034f\u115f\u1160\u180e\u200b-\u200d]"
+_SPELLED = (
+    rf"{_JOINER}(?={_BESIDE})|(?<={_BESIDE}){_JOINER}"  # in Persian, Hindi and emoji; and the space of Khmer
+    rf"|(?<={_BESIDE})[\u180b-\u180d\u180f\ufe00-\ufe0f]|\ufe0f(?=\u20e3)"  # how a sign or a keycap looks
+    r"|(?<=[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])[\U000e0100-\U000e01ef]"  # how a Japanese name is written
+    r"|\U0001f3f4[\U000e0030-\U000e007a]{3,6}\U000e007f"  # the flag of Scotland
+    rf"|[\u202a\u202b\u2066-\u2068][^\n{_UNSEEN}]*[\u202c\u2069]"  # around a name in the other direction
 )
-_ISOLATED = r"[\u202a\u202b\u2066-\u2068][^\u202a-\u202e\u2066-\u2069]*[\u202c\u2069]"
+_RIGHT_TO_LEFT = r"[\u05d0-\u05f4\u0620-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
+_DIRECTION = rf"(?<![{_UNSEEN}])[\u061c\u200e\u200f](?![{_UNSEEN}])"
 
 
-@functools.lru_cache(maxsize=1_000)
-def _is_caseless(char: str) -> bool:
-    """Tell whether a character is a sign, or of a script without case: only these are spelled with invisible ones."""
-    if char.isascii() or char.isspace() or re.match(f"[{_UNSEEN}]", char):
-        return False
-    return not char.isalpha() or char.lower() == char.upper()
-
-
-@functools.lru_cache(maxsize=1_000)
-def _is_right_to_left(line: str) -> bool:
-    letters = filter(str.isalpha, line)
-    return any(unicodedata.bidirectional(letter) in {"R", "AL"} for letter in letters)
-
-
-def _is_spelling(found: re.Match[str]) -> bool:
-    """Tell whether an invisible character belongs to the spelling of what stands beside it."""
-    line = found.string
-    at = found.start()
-    before = line[max(at - 1, 0) : at]
-    after = line[found.end() : found.end() + 1]
-    if found["joiner"]:
-        return _is_caseless(before) or _is_caseless(after)
-    if found["selector"]:
-        return _is_caseless(before) or after == "\u20e3"  # a keycap
-    if found["variant"]:
-        return unicodedata.name(before, "").startswith("CJK")
-    return bool(found["flag"]) or (bool(found["direction"]) and _is_right_to_left(line))
-
-
-def find_hidden(line: str) -> list[int]:
-    """Find the characters that a reader can't see, but those that a script or an emoji is spelled with."""
-    hidden = [found.start() for found in re.finditer(_INVISIBLE, line) if not _is_spelling(found)]
-    closed: set[int] = set()
-    for pair in re.finditer(_ISOLATED, line) if hidden else ():
-        closed.update({pair.start(), pair.end() - 1})
-    return [at for at in hidden if at not in closed]
+def _unseen(text: str) -> str:
+    """Return a pattern of what can't be seen in a text; its group 1 is what a script or an emoji is spelled with."""
+    spelled = f"{_SPELLED}|{_DIRECTION}" if re.search(_RIGHT_TO_LEFT, text) else _SPELLED
+    return f"(?=[{_UNSEEN}\U0001f3f4])(?:({spelled})|[{_UNSEEN}])"
 
 
 def printable(text: str) -> str:
     """Put a space in place of every character that a reader can't see; line ends and tabs stay."""
     if text.isascii() and text.translate({9: None, 10: None}).isprintable():
         return text  # the common case in a call, which then need not compile the pattern
-    lines = text.replace("\r\n", "\n").split("\n")
-    return "\n".join(map(_without_hidden, lines))
-
-
-def _without_hidden(line: str) -> str:
-    if not re.search(f"[{_UNSEEN}]", line):
-        return line
-    chars = list(line)
-    for at in find_hidden(line):
-        chars[at] = " "
-    return "".join(chars)
+    lines = text.replace("\r\n", "\n")
+    return re.sub(_unseen(lines), lambda found: found[1] or " ", lines)
 
 
 def why_hidden(text: str) -> str:
     """Say which character a reader can't see, line ends and tabs included; ``""`` if they can see all."""
-    breaks = [found.start() for found in re.finditer(r"[\t\n]", text)]
-    for at in sorted([*find_hidden(text), *breaks]):
-        return f"it contains an invisible or control character (U+{ord(text[at]):04X})"
+    for found in re.finditer(rf"{_unseen(text)}|[\t\n]", text):
+        if not found[1]:
+            return f"it contains an invisible or control character (U+{ord(found[0]):04X})"
     return ""
 
 
