@@ -64,8 +64,9 @@ def register_tools(register: Callable[..., None]) -> None:
 @llm.hookimpl(tryfirst=True)
 def register_commands(cli: click.Group) -> None:
     settings = Settings(os.environ)
-    for name in ("LLM_MEMORY_AUTO", "LLM_MEMORY_LINE"):
-        os.environ.pop(name, None)  # a plugin, tool or editor that llm starts may run an llm of its own
+    # What llm starts may run an llm of its own.
+    os.environ.pop("LLM_MEMORY_AUTO", None)
+    os.environ.pop("LLM_MEMORY_LINE", None)
     memory_group.context_settings["obj"] = settings
     cli.add_command(memory_group)
 
@@ -93,7 +94,7 @@ def __dir__() -> list[str]:
 
 
 class Problem(click.ClickException):
-    """Something the user has to know; its message names the next step."""
+    """What the user has to know; its message names the next step."""
 
 
 class Busy(Problem):
@@ -101,7 +102,7 @@ class Busy(Problem):
 
 
 class Unreadable(Problem):
-    """Something is in place of a file of ours, or the profile is not text. It is never overwritten."""
+    """A file is not one of ours, or the profile is not text: it is never overwritten."""
 
 
 DEFAULT_PROFILE = "default"
@@ -114,37 +115,33 @@ class Settings:
     def __init__(self, environ: Mapping[str, str] = types.MappingProxyType({})) -> None:
         self._environ = environ
         self.complaints: list[str] = []
-        auto = self._text("AUTO").lower()
-        if auto not in {"system", "prompt"}:
-            auto = "system" if self._read("AUTO", False, False) else ""
-        self.auto = auto  # where the profile is sent; "": nowhere
-        self.auto_off = not auto and self._text("AUTO") != ""  # in spite of the shell function
-        self.profiles = profile_names(self._text("PROFILE"))
         self.line = environ.get("LLM_MEMORY_LINE", "")  # as typed; "": the shell keeps none
+        self.profiles = profile_names(self._text("PROFILE"))
+        self.model = self._text("MODEL")
         self.disabled: bool = self._read("DISABLED", False, True)
         self.updates: bool = self._read("UPDATES", True, False)
-        seconds = click.FloatRange(0.001, 86_400)
-        self.interval: float = self._read("UPDATE_INTERVAL", 5, 5, seconds)
-        self.model = self._text("MODEL")
-        all_edits = click.Choice(["all"], case_sensitive=False)
-        self.review_all = self._read("REVIEW", "", "all", all_edits) == "all"
-        self.budget: int = self._read("BUDGET", 8_000, 8_000, click.IntRange(100, 9_999_999))
-        self.debug: bool = self._read("DEBUG", False, False)
         self.notices: bool = self._read("NOTICES", True, False)
+        self.debug: bool = self._read("DEBUG", False, False)
+        self.interval: float = self._read("UPDATE_INTERVAL", 5, 5, click.FloatRange(0.001, 86_400))
+        self.budget: int = self._read("BUDGET", 8_000, 8_000, click.IntRange(100, 9_999_999))
+        self.review_all: bool = self._read("REVIEW", False, True, click.Choice(["all"], case_sensitive=False))
+        # Where the profile is sent: "system", "prompt", or nowhere.
+        self.auto = self._text("AUTO").lower()
+        if self.auto != "prompt":
+            self.auto = "system" if self._read("AUTO", False, False) else ""
+        self.auto_off = not self.auto and bool(self._text("AUTO"))  # in spite of the shell function
 
     def _text(self, name: str) -> str:
         return self._environ.get(f"LLM_MEMORY_{name}", "").strip()
 
-    def _read(self, name: str, default: Any, safe: Any, kind: Any = click.BOOL) -> Any:
+    def _read(self, name: str, default: Any, safe: Any, kind: click.ParamType[Any] = click.BOOL) -> Any:
         text = self._text(name)
         if not text:
             return default
         try:
-            # nan is in every range.
-            return kind.convert(text.lower().replace("nan", "no number"), None, None)
+            return kind.convert(text, None, None)
         except click.BadParameter as error:
-            used = str(safe).lower()
-            self.complaints.append(f"LLM_MEMORY_{name}={text!r}: {error.message} Using {used}.")
+            self.complaints.append(f"LLM_MEMORY_{name}={text!r}: {error.message} Using {safe}.")
             return safe
 
 
@@ -161,21 +158,23 @@ class Home:
         self.user_dir = user_dir
         self.name = name
         self.isolated = isolated  # nothing may be kept outside user_dir
-        self.base = user_dir / "memory"
-        self.directory = self.base if name == DEFAULT_PROFILE else self.base / "profiles" / name
+        self.logs = user_dir / "logs.db"  # llm's own, which is only read
+        self.logs_off = user_dir / "logs-off"
+        self.base = self.directory = user_dir / "memory"
+        self.folders = [self.base]  # that are ours
+        if name != DEFAULT_PROFILE:
+            self.directory = self.base / "profiles" / name
+            self.folders += [self.directory.parent, self.directory]
         self.profile = self.directory / "profile.md"
         self.database = self.directory / "memory.db"  # for learners and commands
         self.journal = self.directory / "typed.jsonl"  # a line for each logged turn
-        # A call may still be writing to it.
-        self.old_journal = self.directory / ".typed.jsonl.taken"
+        self.old_journal = self.directory / ".typed.jsonl.taken"  # a call may still be writing to it
         self.news = self.directory / "news"  # to be told after the next prompt
         self.told = self.directory / ".news.told"
         self.greeted = self.directory / "greeted"  # a prompt has said that memory learns
-        self.paused = self.directory / "paused"  # since when
+        self.paused = self.directory / "paused"
         self.forgotten = self.directory / "forgotten"  # ids of turns: it outlives the database
         self.no_system = self.directory / "no-system"  # models that refuse system prompts
-        self.logs = user_dir / "logs.db"  # llm's own, which is only read
-        self.logs_off = user_dir / "logs-off"  # llm's own; no file: it logs
 
     @classmethod
     def named(cls, names: str) -> list[Home]:
@@ -197,9 +196,9 @@ class Home:
 
     @classmethod
     def all(cls) -> list[Home]:
-        folders = sorted((llm.user_dir() / "memory" / "profiles").glob("*"))
+        folders = (llm.user_dir() / "memory" / "profiles").glob("*")
         names = [folder.name for folder in folders if folder.is_dir()]
-        valid = [name for name in names if re.fullmatch(PROFILE_NAME, name)]
+        valid = [name for name in sorted(names) if re.fullmatch(PROFILE_NAME, name)]
         return cls.named("+".join([DEFAULT_PROFILE, *valid]))
 
     @property
@@ -215,44 +214,30 @@ class Home:
         return self.directory / f"{name}.lock"  # cron and ssh have another runtime directory
 
     @property
-    def folders(self) -> list[pathlib.Path]:
-        """List the folders that are ours, the outermost first."""
-        if self.name == DEFAULT_PROFILE:
-            return [self.base]
-        return [self.base, self.directory.parent, self.directory]
-
-    @property
     def side_files(self) -> list[pathlib.Path]:
-        """List the files that SQLite may keep beside the database."""
-        return [self.database.with_name(f"memory.db-{kind}") for kind in ("journal", "wal", "shm")]
+        """List what SQLite may keep beside the database."""
+        return [self.directory / f"memory.db-{kind}" for kind in ("journal", "wal", "shm")]
 
     def own_files(self) -> list[pathlib.Path]:
-        """List all files that only we write, also those that aren't there; see ``files_beside`` for the others."""
+        """List what only we write, also what isn't there; see ``files_beside`` for the rest."""
         calls = [self.journal, self.old_journal, self.news, self.told, self.no_system, self.paused]
         locks = [self.lock_file(name) for name in ("profile", "learn", "worker")]
         return [self.database, *self.side_files, *calls, self.greeted, self.forgotten, self.worker_log, *locks]
 
     def check_own(self) -> None:
-        """Raise ``Problem`` if a folder is something else, or another user's: its profile is not to be trusted."""
+        """Raise ``Problem`` if a folder is not the user's own: its profile is not to be trusted."""
         for folder in self.folders:
-            try:
-                found = folder.stat()
-            except OSError:
-                if not os.path.islink(folder):
-                    continue
-                found = folder.lstat()
-            if not stat.S_ISDIR(found.st_mode):
-                raise Problem(f"{tilde(folder)} is not a folder; see: ls -ld {for_shell(folder)}")
-            if not _is_own(found):
-                why = "belongs to another user, so memory does nothing; see: ls -ld"
-                raise Problem(f"{tilde(folder)} {why} {for_shell(folder)}")
+            is_own = False
+            with contextlib.suppress(OSError):
+                is_own = _is_own(folder.stat(), stat.S_ISDIR)
+            if not is_own and os.path.lexists(folder):
+                raise Problem(f"{tilde(folder)} is not a folder that you own; see: ls -ld {for_shell(folder)}")
 
     def create(self) -> None:
         self.check_own()
-        self.user_dir.mkdir(parents=True, exist_ok=True)
         is_new = not self.base.exists()
         for folder in self.folders:
-            folder.mkdir(0o700, exist_ok=True)
+            folder.mkdir(0o700, parents=True, exist_ok=True)
             if folder.stat().st_mode & 0o077:
                 folder.chmod(0o700)
         if is_new:  # many keep such folders in a public repository
@@ -261,16 +246,12 @@ class Home:
 
 
 def for_profile(text: str, name: str) -> str:
-    """Add ``--profile`` to the commands in a message, which may be read where another one is in use."""
+    """Add ``--profile`` to the commands in a message, but not to the user's words, which it quotes."""
     if name == DEFAULT_PROFILE and not os.environ.get("LLM_MEMORY_PROFILE"):
         return text
-    of_a_profile = r"\bllm memory (?=[a-z])(?!profiles|\w*install-)"
-    return re.sub(of_a_profile, f"llm memory --profile {name} ", text)
-
-
-def as_said(text: str) -> str:
-    """Keep ``for_profile`` from taking the user's words for a command; ``printable`` makes them what they were."""
-    return text.replace("llm memory", "llm\0memory")
+    quoted = r"“[^”]*”|(?<!\w)'[^']*'|\"[^\"]*\""
+    command = r"\bllm memory (?=[a-z])(?!profiles|\w*install-)"
+    return re.sub(f"({quoted})|{command}", lambda found: found[1] or f"llm memory --profile {name} ", text)
 
 
 def tilde(path: pathlib.Path) -> str:
@@ -297,8 +278,9 @@ def plain() -> bool:
     return "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
 
 
-def _is_own(status: os.stat_result) -> bool:
-    return os.name != "posix" or status.st_uid == os.geteuid()
+def _is_own(status: os.stat_result, is_kind: Callable[[int], bool] = stat.S_ISREG) -> bool:
+    is_users = os.name != "posix" or status.st_uid == os.geteuid()
+    return is_users and is_kind(status.st_mode)
 
 
 def open_own(path: pathlib.Path, flags: int, *, follow: bool = False) -> int:
@@ -309,14 +291,14 @@ def open_own(path: pathlib.Path, flags: int, *, follow: bool = False) -> int:
         flags |= getattr(os, "O_NOFOLLOW", 0)
     try:
         file = os.open(path, flags, 0o600)
-        status = os.fstat(file)
-        if stat.S_ISREG(status.st_mode) and _is_own(status):
-            return file
-        os.close(file)
     except OSError as error:
-        if error.errno not in {errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.EAGAIN}:
-            raise
-    raise foreign(path)
+        if error.errno in {errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.EAGAIN}:
+            raise foreign(path) from error
+        raise
+    if not _is_own(os.fstat(file)):
+        os.close(file)
+        raise foreign(path)
+    return file
 
 
 def foreign(path: pathlib.Path) -> Unreadable:
@@ -342,10 +324,11 @@ def append_line(path: pathlib.Path, line: str | Mapping[str, object]) -> None:
 
 def write_private(path: pathlib.Path, content: bytes) -> None:
     """Make a file for its owner alone, and safe from a power cut. Raises ``FileExistsError``."""
-    with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    with open(file, "wb") as opened:
+        opened.write(content)
+        opened.flush()
+        os.fsync(file)
 
 
 def lock(home: Home, name: str, patience: float = 60.0) -> contextlib.AbstractContextManager[Any]:
@@ -354,8 +337,7 @@ def lock(home: Home, name: str, patience: float = 60.0) -> contextlib.AbstractCo
 
     home.create()
     path = home.lock_file(name)
-    # filelock would wait for whoever leases it.
-    os.close(open_own(path, os.O_RDWR | os.O_CREAT))
+    os.close(open_own(path, os.O_RDWR | os.O_CREAT))  # filelock would wait for a lease
     try:
         return filelock.FileLock(path, is_singleton=True).acquire(patience)
     except filelock.Timeout as error:
@@ -365,6 +347,7 @@ def lock(home: Home, name: str, patience: float = 60.0) -> contextlib.AbstractCo
 # -- text --------------------------------------------------------------------
 
 TO_THE_MINUTE = "%Y-%m-%d %H:%M"
+_UNITS = {"minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800, "month": 2_592_000, "year": 31_536_000}
 # Scripts without spaces between words, from Thai to Japanese; and Korean, which attaches particles to words.
 UNSPACED = (
     r"[\u0e00-\u0eff\u1000-\u11ff\u1780-\u17ff\u2e80-\ua4cf"
@@ -416,43 +399,36 @@ def folded(text: str) -> str:
     return re.sub(r"(?<=[aou])e(?=[^\Ws])", "", whole)
 
 
-# What nobody sees: controls, formats, surrogates, private use, fillers, selectors and tags; line ends and tabs are fine.
+# What nobody sees: controls, formats, surrogates, private use, fillers, selectors and tags; but no tabs and line ends.
 _UNSEEN = (
     r"\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
     r"\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\uf8ff"
     r"\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U0010ffff"
 )
-# A sign, or a letter of the scripts that are spelled with such characters: those from Hebrew on.
+# A sign, or a letter of the scripts that are spelled with some of these: those from Hebrew on.
 _BESIDE = rf"(?![{_UNSEEN}])[©®\u0590-\u1cff\u2030-\U0003ffff]"
-_JOINER = r"[\u034f\u115f\u1160\u180e\u200b-\u200d]"
+_JOINER = r"[\u034f\u061c\u115f\u1160\u180e\u200b-\u200f]"
 _SPELLED = (
     rf"{_JOINER}(?={_BESIDE})|(?<={_BESIDE}){_JOINER}"  # in Persian, Hindi and emoji; and the space of Khmer
-    rf"|(?<={_BESIDE})[\u180b-\u180d\u180f\ufe00-\ufe0f]|\ufe0f(?=\u20e3)"  # how a sign or a keycap looks
-    r"|(?<=[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])[\U000e0100-\U000e01ef]"  # how a Japanese name is written
+    rf"|(?<![\w{_UNSEEN}])[\u200e\u200f](?![{_UNSEEN}])"  # before or behind C++ in Hebrew
+    rf"|(?<={_BESIDE})[\u180b-\u180d\u180f\ufe00-\ufe0f]|\ufe0f(?=\u20e3)"  # how an emoji or a keycap looks
+    r"|(?<=[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])[\U000e0100-\U000e01ef]"  # how a name is written
     r"|\U0001f3f4[\U000e0030-\U000e007a]{3,6}\U000e007f"  # the flag of Scotland
-    rf"|[\u202a\u202b\u2066-\u2068][^\n{_UNSEEN}]*[\u202c\u2069]"  # around a name in the other direction
+    rf"|[\u202a\u202b\u2066-\u2068][^\n{_UNSEEN}]*[\u202c\u2069]"  # around a name of another direction
 )
-_RIGHT_TO_LEFT = r"[\u05d0-\u05f4\u0620-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
-_DIRECTION = rf"(?<![{_UNSEEN}])[\u061c\u200e\u200f](?![{_UNSEEN}])"
-
-
-def _unseen(text: str) -> str:
-    """Return a pattern of what can't be seen in a text; its group 1 is what a script or an emoji is spelled with."""
-    spelled = f"{_SPELLED}|{_DIRECTION}" if re.search(_RIGHT_TO_LEFT, text) else _SPELLED
-    return f"(?=[{_UNSEEN}\U0001f3f4])(?:({spelled})|[{_UNSEEN}])"
+_INVISIBLE = f"(?=[{_UNSEEN}\U0001f3f4])(?:({_SPELLED})|[{_UNSEEN}])"
 
 
 def printable(text: str) -> str:
     """Put a space in place of every character that a reader can't see; line ends and tabs stay."""
     if text.isascii() and text.translate({9: None, 10: None}).isprintable():
         return text  # the common case in a call, which then need not compile the pattern
-    lines = text.replace("\r\n", "\n")
-    return re.sub(_unseen(lines), lambda found: found[1] or " ", lines)
+    return re.sub(_INVISIBLE, lambda found: found[1] or " ", text.replace("\r\n", "\n"))
 
 
 def why_hidden(text: str) -> str:
     """Say which character a reader can't see, line ends and tabs included; ``""`` if they can see all."""
-    for found in re.finditer(rf"{_unseen(text)}|[\t\n]", text):
+    for found in re.finditer(rf"{_INVISIBLE}|[\t\n]", text):
         if not found[1]:
             return f"it contains an invisible or control character (U+{ord(found[0]):04X})"
     return ""
@@ -461,11 +437,9 @@ def why_hidden(text: str) -> str:
 # What chat templates are made of: in a profile it could end the system prompt, or speak as somebody else.
 _CHAT_MARKS = (
     r"<[|｜]/?[\w ▁]{1,40}[|｜]?>|<\w{1,40}[|｜]>"  # <|im_end|>, <｜User｜>, <|turn>
-    r"|</?(?:s|bos|eos|pad|unk|sop|eop|think(?:ing)?|tools?|tool_(?:calls?|responses?|results?|declaration|code)"
-    r"|function_(?:calls?|results?)|(?:start|end)_of_\w{1,20}|(?:BOS|EOS)_TOKEN)>"
+    r"|</?(?:s|bos|eos|pad|unk|sop|eop|think(?:ing)?|tools?|(?:tool|function|start|end)_\w{1,20}|(?:BOS|EOS)_TOKEN)>"
     r"|<</?SYS>>"
-    r"|\[/?(?:INST|THINK|ARGS|CALL_ID|SYSTEM_PROMPT|MODEL_SETTINGS|AVAILABLE_TOOLS|TOOL_(?:CALLS?|RESULTS?|CONTENT)"
-    r"|BOS|EOS|gMASK|(?:BEGIN_)?AUDIO|IMG(?:_BREAK|_END)?)\]"
+    r"|\[/?(?:INST|THINK|ARGS|BOS|EOS|gMASK|[A-Z]+_[A-Z_]+)\]"
 )
 
 
@@ -496,11 +470,11 @@ def full_date(at: str) -> str:
 def age_of(at: str, now: dt.datetime) -> str:
     """Say how long ago an ISO 8601 time was: "20 minutes", "3 weeks"."""
     seconds = (now - dt.datetime.fromisoformat(at)).total_seconds()
-    days = {"year": 365, "month": 30, "week": 7, "day": 1, "hour": 1 / 24, "minute": 1 / 1440}
-    for unit, size in days.items():
-        if seconds >= size * 86_400:
-            return counted(int(seconds / size / 86_400), unit)
-    return "a moment"
+    age = "a moment"
+    for unit, size in _UNITS.items():
+        if seconds >= size:
+            age = counted(int(seconds / size), unit)
+    return age
 
 
 def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") -> str:
@@ -508,28 +482,22 @@ def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") ->
     said = text.strip().casefold()
     today = now.astimezone().date()
     days = {"today": today, "yesterday": today - dt.timedelta(1)}
-    units = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
-    age = re.fullmatch(r"(\d{1,6})\s*([wdhms]|weeks?|days?|hours?|min(?:ute)?s?|sec(?:ond)?s?)(?:\s+ago)?", said)
+    day = str(days.get(said, said))
+    if len(day) == 10:
+        day += f" {clock}"
+    age = re.fullmatch(r"(\d{1,6}) ?([a-z]+?)s?(?: ago)?", said)
     try:
-        if age:
-            unit = units[age[2][0]]
-            ago = {unit: int(age[1])}
-            moment = now - dt.timedelta(**ago)
-        else:
-            day = str(days.get(said, said))
-            if len(day) == 10:
-                day += f" {clock}"
-            moment = dt.datetime.fromisoformat(day).astimezone()
-    except (ValueError, OverflowError) as error:
+        if not age:
+            return dt.datetime.fromisoformat(day).astimezone(dt.timezone.utc).isoformat()
+        size = next(size for unit, size in _UNITS.items() if unit.startswith(age[2]))
+        return (now - dt.timedelta(seconds=int(age[1]) * size)).isoformat()
+    except (ValueError, OverflowError, StopIteration) as error:
         raise Problem(f"{text!r} is not a time; try 2026-11-01, '2026-11-01 14:30', yesterday or 2h") from error
-    if moment.astimezone().date() > today:
-        raise Problem(f"{moment:%Y-%m-%d} is in the future; name an earlier time")
-    return moment.astimezone(dt.timezone.utc).isoformat()
 
 
 # -- secrets -----------------------------------------------------------------
-# What has a shape of its own, or is named a password or a key right before it; the second look keeps out what else is
-# secret. Samples of every row are in tests/eval. Libraries cost 0.3–5 s of import and found no more.
+# What has a shape of its own, or is named right before it; what else is secret the second look keeps out. Samples of
+# every row are in tests/eval. Libraries cost 0.3–5 s of import and found no more.
 # Patterns match text in lower case, a group marks the secret; repetitions are bounded: no text must take minutes.
 
 
@@ -560,92 +528,69 @@ def is_iban(number: str) -> bool:
 
 # Random, but public, so it is not looked at: public keys, hashes, images, ids, parameters of addresses, examples.
 _PUBLIC = r"""
-    (?: \baaaa[bce] | ;base64, | \b(?:sha\d+|h1)[:-] | etag:?\ (?:w/)?"? | public[ _-]?key\W{1,5}(?!-) )[\w/+=-]{10,}
+    (?: \baaaa[bce] | ;base64, | \b(?:sha\d+|h1)[:-] | public[ _-]?key\W{1,5}(?!-) )[\w/+=-]{10,}
     | -----begin\ (?:cert|public)[^-]+-----[^-]+
-    | \b(?:pk_(?:live|test)|pk|cus|pi|req)[._-][\w.-]{14,}
-    | \b0x[0-9a-f]{40}\b | \b(?:tx|hash|transaction)[ :]{1,2}0x\w{64}\b | --recv-keys?\ \w+
-    | \b[a-z]{1,6}-(?:[0-9a-f]{8}|[0-9a-f]{17})\b | \b\w{9,30}example\b
+    | \b(?:pk|cus|pi|req)[._-][\w.-]{14,} | \b[a-z]{1,6}-[0-9a-f]{17}\b | --recv-keys?\ \w+
+    | \b0x[0-9a-f]{40}\b | \btx\ 0x\w{64}\b | \b\w{9,30}example\b
     | [?&](?![\w-]{0,30}(?:sig|token|key|secret|auth|pass|code|session))\w{1,30}=[^&\s;]{1,300}
 """
 # No secret, though it stands where one would: a placeholder, code that fetches it, what is said about it.
 _PLACEHOLDER = r"""
-    (?: [<{%^\[(*+] | [?-]\w*\} | \.[*+] | \$[({] | \$\w+(?![^\s"']) | x{3} | https?: | [~.]?/\w+[/.]
-      | [\w.]{0,40}[\w)][(\[<] | (?:\w{2,8}[_-])?your | (?:var|process|secrets?|os|env|config)\.
-      | [\w.]+[._](?:key|token|secret|password)(?![\w!@\#-])
-      | (?: (?:my|1)?pass(?:word)? | changeme | guest | none | null | true | false | case | wrong | long | too | very
-        | not | still | only | what | about | from | [a-z]{0,12}(?:ed|en|ing|ble|ive|ory|ly) )(?![\w!@\#+=-]) )
+    (?: [<{%^\[(*+] | [?-]\w*\} | \$[({] | \$\w+(?![^\s"']) | x{3} | [~.]?/\w+[/.] | [\w.]{0,40}[\w)][(\[<]
+      | (?:\w{2,8}[_-])?your | [\w.]+[._](?:key|token|secret|password)(?![\w!@\#-])
+      | (?: (?:my)?pass(?:word)? | changeme | none | null | true | false | case | wrong | too | very | not | still
+        | [a-z]{0,12}(?:ed|en|ing|ble|ive|ory|ly) )(?![\w!@\#+=-]) )
 """
 _VALUE = rf"(?!{_PLACEHOLDER})[!\#-&(-+\--:<-_a-~à-ӿ]{{4,100}}(?<![.:?)\]}}])"
-# A value that is no plain word: letters with digits or signs among them, but no date, time, version or technique.
+# A value that is no plain word: letters with digits or signs among them, but no measure or technique.
 _CODED = rf"""
     (?= \S{{0,40}}(?: \d | [a-z][!\#$%&*+^][a-z\d] ) ) (?= \S{{0,40}}[a-zà-ӿ] )
-    (?! (?:sha|utf|base|aes|wpa|ipv|oauth|ssh|python)-?\d | \d{{1,4}}[:./-]\d | \d+[a-z]{{1,2}}(?![\w!]) )
+    (?! (?:sha|utf|base|aes|wpa)-?\d | \d+[a-z]{{1,2}}(?![\w!]) )
     {_VALUE}
 """
 _QUOTED = rf"""["'`“„«「](?!{_PLACEHOLDER})([^\n"'`”“»」]{{4,100}})["'`”“»」]"""
 _GROUPS = r"\b(?=[a-z-]{0,10}\d)[a-z\d]{4,5}-[a-z\d]{4,5}\b"
-_NAMES = r"""(?:pass(?:word|wd|code|phrase|wort)s?|\b(?:pwd|psk|pw|mdp)|kennwort|mot\ de\ passe|contrase[ñn]a|senha
-    |clave|парол[а-я]|密[码碼]|パスワード|(?:wi-?fi|wlan|netzwerk)\W?(?:key|schlüssel|code))"""
-_IS = r"""(?: \s?(?:is|was|to|ist|lautet|heißt|est|es|é|:|：|は|是|为)(?:\ now)?[ :]{0,2}\s? | \s )"""
-_KEYS = (
-    r"""(?:key|token|secret|credential|\bpat|auth|\bsig(?:nature)?|bearer|basic|session|\w{0,9}s(?:es)?id)(?:_?id)?s?"""
-)
-# Kind, check of what was typed, and pattern.
-SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
-    (
+_NAMES = r"""(?:pass(?:word|wd|code|phrase|wort)s?|\b(?:pwd|psk|pw|mdp)|kennwort|wlan-?schlüssel|mot\ de\ passe
+    |contrase[ñn]a|senha|clave|парол[а-я]|密[码碼]|パスワード)"""
+_KEYS = r"(?:key|token|secret|auth|\bsig(?:nature)?|bearer|basic|session|\w{0,9}s(?:es)?id)(?:_?id)?s?"
+_TOKEN = ("a key or token", is_random)
+_RECOVERY = ("a recovery code", bool)
+_PASSWORD = ("a password", bool)
+# By pattern, the kind and a check of what was typed.
+SECRETS: Mapping[str, tuple[str, Callable[[str], bool]]] = {
+    r"-----begin\ [a-z ]{0,30}private\ key[^-]{0,9}-----[^-]+(?:-(?!----)[^-]*)*(?:-----end[^-]{0,40}-----)?": (
         "a private key",
         bool,
-        r"-----begin\ [a-z ]{0,30}private\ key[^-]{0,9}-----[^-]+(?:-(?!----)[^-]*)*(?:-----end[^-]{0,40}-----)?",
     ),
-    (  # with a provider's prefix: ghp_…, sk-…, xoxb-…, GOCSPX-…, SG.…
-        "a key or token",
-        is_random,
-        r"""\b(?:[a-z]\w{0,14}_|(?:[spr]k|x[a-z]{3,6}|gocspx|key|gl[a-z]{2,5})[.-]|(?:ya29|hv[sb]|s[gl])\.|1//0)(?=[\w.+/~$-]{0,99}\d|[a-z]{30})[\w.+/~$-]{16,}""",
-    ),
-    (  # a long run of letters and digits, but no hash, path, ULID or coin address
-        "a key or token",
-        is_random,
-        r"""(?<![\w/+.~-])(?:\d{8,10}:)?
-        (?! /?\w{1,10}/ | [0-7]\w{25}\b | [13]\w{25,33}\b | (?:bc|age|npub)1 | bafy )
-        (?= [\w+/~.:-]{0,40}\d )(?= [\w+/~.:-]{0,40}[g-z] )(?= [\w+/~.:-]{0,40}[^\W_]{12} )
-        (?:[\w-]{11,20}[.:])?[\w+/~-]{20,}(?:[.:][\w-]{4,}){0,4}={0,2}
-        | hooks?[./][\w.-]{1,40}/((?:[\w-]{1,20}/){0,4}[\w-]{20,})""",
-    ),
-    (
+    # With a provider's prefix: ghp_…, sk-…, xoxb-…, GOCSPX-…, SG.…
+    r"""\b(?:[a-z]\w{0,14}_|(?:[spr]k|x[a-z]{3,6}|gocspx|key|gl[a-z]{2,5})[.-]|(?:ya29|hv[sb]|s[gl])\.|1//0)
+    (?=[\w.+/~$-]{0,99}\d|[a-z]{30})[\w.+/~$-]{16,}""": _TOKEN,
+    # A long run of letters and digits, but no hash or path.
+    r"""(?<![\w/+.~-])(?:\d{8,10}:)?(?! /?\w{1,10}/ )
+    (?= [\w+/~.:-]{0,40}\d )(?= [\w+/~.:-]{0,40}[g-z] )(?= [\w+/~.:-]{0,40}[^\W_]{12} )
+    (?:[\w-]{11,20}[.:])?[\w+/~-]{20,}(?:[.:][\w-]{4,}){0,4}={0,2}""": _TOKEN,
+    r"hooks?[./][\w.-]{1,40}/((?:[\w-]{1,20}/){0,4}[\w-]{20,})": _TOKEN,
+    rf"{_KEYS}[^\n:=.]{{0,40}}?[ ][\"'`]?({_CODED})": _TOKEN,
+    rf"(?<!public[ _-]){_KEYS}[\"'\])]{{0,2}}\s?[:=]{{1,2}}>?\s{{,3}}[\"'`]?({_CODED})": ("a key or token", bool),
+    rf"://(?:[^\s/:@]{{0,200}}:(?!{_PLACEHOLDER}|pass(?:word)?@)([^\s/@]{{1,200}})|([^\s/:@]{{20,200}}))@": (
         "a login in an address",
         bool,
-        rf"://(?:[^\s/:@]{{0,200}}:(?!{_PLACEHOLDER}|pass(?:word)?@)([^\s/@]{{1,200}})|([^\s/:@]{{20,200}}))@",
     ),
-    (
+    r"""(?<![\w.+-])(?:[2-6]\d{3}(?:[ .-]?\d{4}){3}|3[47]\d\d[ .-]?\d{6}[ .-]?\d{5})(?![\w-])""": (
         "a card number",
         is_card,
-        r"(?<![\w.+-])(?:[2-6]\d{3}(?:[ .-]?\d{4}){3}|3[47]\d\d[ .-]?\d{6}[ .-]?\d{5})(?![\w-]|[ .]\d{4})",
     ),
-    ("a bank account number", is_iban, r"\b[a-z]{2}\d{2}(?:[ ]?[a-z0-9]{4}){2,7}(?:[ ]?[a-z0-9]{1,3})?\b"),
-    ("a recovery code", bool, r"\b\d{6}(?:-\d{6}){7}\b"),
-    (
-        "a recovery code",
-        bool,
-        rf"(?:recovery|backup)[ -](?:key|code)[^\n.]{{0,40}}?\s({_GROUPS}(?:[\s,;]{{1,2}}{_GROUPS}){{0,20}})",
-    ),
-    (  # the words of a wallet
-        "a recovery code",
-        bool,
-        r"(?:recovery|seed|mnemonic|wallet)(?:\ phrase|\ words)?(?:\ is|:)\s((?:[a-z]{3,8},?\s){5,23}[a-z]{3,8})",
-    ),
-    ("a password", bool, rf"(?:{_NAMES}|(?:\b|_)pass)[\"'\])]{{0,2}}\s?[:=：]{{1,2}}>?\s{{,3}}[\"'`“]?({_VALUE})"),
-    ("a password", bool, rf"{_NAMES}\ is\ ({_VALUE}(?:\ \w{{2,12}}){{0,5}}?)(?=[.,!;\n]|\s*\Z|\ (?:and|but)\b)"),
-    ("a password", bool, rf"{_NAMES}[ :][^\n\"'`“„«「.;]{{0,40}}{_QUOTED}"),
-    ("a password", bool, rf"{_NAMES}(?:[ ][^\n.,，;:=]{{0,40}}?)??{_IS}[\"'`“„]?({_CODED})"),
-    (
-        "a password",
-        bool,
-        rf"""(?:\ -u\ ?["']?[\w.@-]{{1,40}}:|(?:mysql|mongo|sshpass|redis)\w*\b[^\n|;]{{0,60}}?\ -[ap]\ ?|-pass\w*[ =])
-        ["']?({_VALUE})""",
-    ),
-    ("a key or token", bool, rf"(?<!public[ _-]){_KEYS}[\"'\])]{{0,2}}\s?[:=]{{1,2}}>?\s{{,3}}[\"'`]?({_CODED})"),
-    ("a key or token", is_random, rf"{_KEYS}[^\n:=.]{{0,40}}?[ ][\"'`]?({_CODED})"),
-)
+    r"\b[a-z]{2}\d{2}(?:[ ]?[a-z0-9]{4}){2,7}(?:[ ]?[a-z0-9]{1,3})?\b": ("a bank account number", is_iban),
+    r"\b\d{6}(?:-\d{6}){7}\b": _RECOVERY,
+    rf"(?:recovery|backup)[ -](?:key|code)[^\n.]{{0,40}}?\s({_GROUPS}(?:[\s,;]{{1,2}}{_GROUPS}){{0,20}})": _RECOVERY,
+    r"(?:recovery|seed|mnemonic|wallet)(?:\ \w+)?(?:\ is|:)\s((?:[a-z]{3,8},?\s){5,23}[a-z]{3,8})": _RECOVERY,
+    rf"(?:{_NAMES}|(?:\b|_)pass)[\"'\])]{{0,2}}\s?[:=：]{{1,2}}>?\s{{,3}}[\"'`“]?({_VALUE})": _PASSWORD,
+    rf"{_NAMES}\ is\ ({_VALUE}(?:\ \w{{2,12}}){{0,5}}?)(?=[.,!;\n]|\s*\Z|\ (?:and|but)\b)": _PASSWORD,
+    rf"{_NAMES}[ :][^\n\"'`“„«「.;]{{0,40}}{_QUOTED}": _PASSWORD,
+    rf"{_NAMES}(?:[ ][^\n.,，;:=]{{0,40}}?)??\s?[\s:：は是为]\s?[\"'`“„]?({_CODED})": _PASSWORD,
+    rf"\ -u\ ?[\"']?[\w.@-]{{1,40}}:[\"']?({_VALUE})": _PASSWORD,
+    rf"(?:mysql|mongo|sshpass|redis)\w*\b[^\n|;]{{0,60}}?\ -[ap]\ ?[\"']?({_VALUE})": _PASSWORD,
+}
 
 
 def find_secrets(text: str) -> list[tuple[int, int, str]]:
@@ -654,7 +599,7 @@ def find_secrets(text: str) -> list[tuple[int, int, str]]:
     text = text.replace("İ", "I").replace("\u212a", "K")
     low = re.sub(f"(?ax){_PUBLIC}", lambda found: "\n" * len(found[0]), text.lower())
     found: list[tuple[int, int, str]] = []
-    for kind, check, pattern in SECRETS:
+    for pattern, (kind, check) in SECRETS.items():
         for match in re.finditer(f"(?ax){pattern}", low):
             start, end = match.span(match.lastindex or 0)
             if check(text[start:end]):
@@ -679,7 +624,7 @@ def mask_secrets(text: str) -> str:
 
 
 def has_mask(text: str) -> bool:
-    return any(f"[{kind[2:]}]" in normalised(text) for kind, *_ in SECRETS)
+    return any(f"[{kind[2:]}]" in normalised(text) for kind, _ in SECRETS.values())
 
 
 def why_secret(text: str) -> str:
@@ -1505,7 +1450,7 @@ class History(NamedTuple):
         for change in self.changes(number - 1, number):
             later = self._changed_again(change, Document(text), number)
             if later:
-                did = [f"  {as_said(str(one))}" for one in self.changes(later - 1, later)]
+                did = [f"  {one.kind}: {one.quoted}" for one in self.changes(later - 1, later)]
                 again = f"Change {later} has since changed a line of change {number}:"
                 raise Problem("\n".join([again, *did, f"To undo change {later}: llm memory undo {later}"]))
         return revert(self.text(number - 1), self.text(number), text, self.made_headings())
@@ -3518,7 +3463,7 @@ def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[E
                 failed[edit.id] = "This edit is no longer waiting; see: llm memory review"
             elif edit.before and not item and not edit.past:
                 drop = f"To drop it: llm memory review --drop {edit.id}"
-                failed[edit.id] = f"Its line is gone: {as_said(edit.before)}\n{drop}"
+                failed[edit.id] = f"Its line is gone: “{edit.before}”\n{drop}"
             else:
                 document = _accept(document, edit, item)
         return document.text
@@ -5078,10 +5023,8 @@ def memory_why(text: str, refused: bool) -> Any:
             shown = show_refused(memory, text) if refused else show_origins(memory, text)
         found += [{"profile": home.name, **one} for one in shown]
     if text and not found and not refused:
-        former = f"To search former lines: llm memory search {as_said(for_shell(text))}"
-        raise Problem(
-            f"No line contains {as_said(repr(text))}.\n{former}\nTo see refused edits: llm memory why --refused"
-        )
+        former = f"To search former lines: llm memory search {for_shell(text)}"
+        raise Problem(f"No line contains {text!r}.\n{former}\nTo see refused edits: llm memory why --refused")
     if not found:
         say("No edit was refused or dropped." if refused else "The profile has no facts; see: llm memory history")
     return found
@@ -5328,7 +5271,7 @@ def memory_add(text: str, section: str, force: bool) -> None:
     with open_memory() as memory:
         version = memory.history.change("add", make)
         for fact in known:
-            say(f"It is in the profile already: {as_said(fact)}")
+            say(f"It is in the profile already: “{fact}”")
         if version:
             report(memory, version)
     if any(without_chat_marks(fact) != fact for fact in facts):
@@ -5366,7 +5309,7 @@ def accept(memory: Memory, edits: Sequence[EditRow]) -> list[str]:
 
 
 def show_waiting(edit: EditRow, place: str) -> None:
-    say(f"\n{place}, {as_said(edit.section)} (edit {edit.id})", bold=True)
+    say(f"\n{place}, “{edit.section}” (edit {edit.id})", bold=True)
     write(printable(str(edit)), err=True, fg=colour_of(edit))
     explain = functools.partial(write, lead="    ", err=True, dim=True)
     if edit.turns:  # else the quote is a line of the profile, or empty
@@ -5570,8 +5513,8 @@ def confirm(question: str, yes: bool) -> None:
 
 def why_not_found(text: str, document: Document, says: Callable[[str], bool]) -> str:
     if any(says(title) for _, _, title in document.headings):
-        return f"Only a heading contains {as_said(repr(text))}; to change it: llm memory edit"
-    return f"Nothing contains {as_said(repr(text))}; try parts of words, with --part; see: llm memory show --ids"
+        return f"Only a heading contains {text!r}; to change it: llm memory edit"
+    return f"Nothing contains {text!r}; try parts of words, with --part; see: llm memory show --ids"
 
 
 def show_to_forget(memory: Memory, places: Mapping[str, Iterable[str]], prompts: Sequence[str]) -> None:
@@ -5627,7 +5570,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
         forget(memory, says)
     say("Forgotten. If you say it in a new prompt, it may be learned.")
     for heading in [title for _, _, title in document.headings if says(title)]:
-        say(f"The heading “{as_said(heading)}” still says it. Change it with llm memory edit, then forget it again.")
+        say(f"The heading “{heading}” still says it. Change it with llm memory edit, then forget it again.")
 
 
 @command("llm memory pause", never_asks)
