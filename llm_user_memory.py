@@ -64,18 +64,17 @@ def register_tools(register: Callable[..., None]) -> None:
 @llm.hookimpl(tryfirst=True)
 def register_commands(cli: click.Group) -> None:
     settings = Settings(os.environ)
-    # What llm starts may run an llm of its own.
-    os.environ.pop("LLM_MEMORY_AUTO", None)
-    os.environ.pop("LLM_MEMORY_LINE", None)
+    for name in ("LLM_MEMORY_AUTO", "LLM_MEMORY_LINE"):
+        os.environ.pop(name, None)  # what llm starts may run an llm of its own
     memory_group.context_settings["obj"] = settings
     cli.add_command(memory_group)
 
-    # llm's default command takes any word, so that llm completes no command's name.
+    # Else llm's default command takes any word, and completes no command.
     if "_LLM_COMPLETE" in os.environ and "-" not in os.environ.get("COMP_WORDS", "-"):
         cli.default_if_no_args = False  # type: ignore[attr-defined]
 
     def invoke_with_memory(invoke: Callable[..., Any], ctx: click.Context) -> Any:
-        if Call.running:  # a tool runs an llm of its own: nobody typed that
+        if Call.running:  # nobody typed that
             return invoke(ctx)
         return Call(ctx, settings).run(invoke)
 
@@ -86,7 +85,7 @@ def register_commands(cli: click.Group) -> None:
 
 
 def __dir__() -> list[str]:
-    """List the hooks alone: pluggy inspects every name that it is told of, for 5 ms."""
+    """List the hooks alone: pluggy inspects every name, for 5 ms."""
     return [name for name in globals() if name.startswith("register_")]
 
 
@@ -94,15 +93,15 @@ def __dir__() -> list[str]:
 
 
 class Problem(click.ClickException):
-    """What the user has to know; its message names the next step."""
+    """What a user is told, with the next step."""
 
 
 class Busy(Problem):
-    """Another process holds the lock, or changed the profile during a request."""
+    """Another process holds a lock, or changed the profile."""
 
 
 class Unreadable(Problem):
-    """A file is not one of ours, or the profile is not text: it is never overwritten."""
+    """A file is not ours, or not text: it is never overwritten."""
 
 
 DEFAULT_PROFILE = "default"
@@ -110,12 +109,12 @@ PROFILE_NAME = r"(?!(?:auto|search)\Z)[a-z0-9][a-z0-9_-]{0,31}"
 
 
 class Settings:
-    """The environment variables ``LLM_MEMORY_*``; nonsense becomes the safe value and a complaint."""
+    """``LLM_MEMORY_*``; nonsense becomes the safe value and a complaint."""
 
     def __init__(self, environ: Mapping[str, str] = types.MappingProxyType({})) -> None:
         self._environ = environ
         self.complaints: list[str] = []
-        self.line = environ.get("LLM_MEMORY_LINE", "")  # as typed; "": the shell keeps none
+        self.line = environ.get("LLM_MEMORY_LINE", "")
         self.profiles = profile_names(self._text("PROFILE"))
         self.model = self._text("MODEL")
         self.disabled: bool = self._read("DISABLED", False, True)
@@ -124,12 +123,11 @@ class Settings:
         self.debug: bool = self._read("DEBUG", False, False)
         self.interval: float = self._read("UPDATE_INTERVAL", 5, 5, click.FloatRange(0.001, 86_400))
         self.budget: int = self._read("BUDGET", 8_000, 8_000, click.IntRange(100, 9_999_999))
-        self.review_all: bool = self._read("REVIEW", False, True, click.Choice(["all"], case_sensitive=False))
-        # Where the profile is sent: "system", "prompt", or nowhere.
-        self.auto = self._text("AUTO").lower()
+        self.review_all: bool = self._read("REVIEW", "", "all", click.Choice(["all"], case_sensitive=False)) != ""
+        self.auto = self._text("AUTO").lower()  # "system", "prompt" or nowhere
         if self.auto != "prompt":
             self.auto = "system" if self._read("AUTO", False, False) else ""
-        self.auto_off = not self.auto and bool(self._text("AUTO"))  # in spite of the shell function
+        self.auto_off = not self.auto and bool(self._text("AUTO"))
 
     def _text(self, name: str) -> str:
         return self._environ.get(f"LLM_MEMORY_{name}", "").strip()
@@ -146,44 +144,46 @@ class Settings:
 
 
 def profile_names(text: str) -> list[str]:
-    """Split ``default+work``; nothing means the default profile."""
     names = (text or DEFAULT_PROFILE).casefold().split("+")
-    return list(dict.fromkeys(name.strip() for name in names))
+    return list(dict.fromkeys(map(str.strip, names)))
 
 
 class Home:
-    """Paths of the files of one profile, below llm's user directory. Looking creates nothing."""
+    """The files of one profile. Looking creates nothing."""
 
     def __init__(self, user_dir: pathlib.Path, name: str = DEFAULT_PROFILE, *, isolated: bool = False) -> None:
         self.user_dir = user_dir
         self.name = name
-        self.isolated = isolated  # nothing may be kept outside user_dir
-        self.logs = user_dir / "logs.db"  # llm's own, which is only read
+        self.isolated = isolated  # keeps nothing elsewhere
+        self.logs = user_dir / "logs.db"  # llm's own
         self.logs_off = user_dir / "logs-off"
-        self.base = self.directory = user_dir / "memory"
-        self.folders = [self.base]  # that are ours
+        self.base = user_dir / "memory"
+        folder = self.base
+        self.folders = [folder]
         if name != DEFAULT_PROFILE:
-            self.directory = self.base / "profiles" / name
-            self.folders += [self.directory.parent, self.directory]
-        self.profile = self.directory / "profile.md"
-        self.database = self.directory / "memory.db"  # for learners and commands
-        self.journal = self.directory / "typed.jsonl"  # a line for each logged turn
-        self.old_journal = self.directory / ".typed.jsonl.taken"  # a call may still be writing to it
-        self.news = self.directory / "news"  # to be told after the next prompt
-        self.told = self.directory / ".news.told"
-        self.greeted = self.directory / "greeted"  # a prompt has said that memory learns
-        self.paused = self.directory / "paused"
-        self.forgotten = self.directory / "forgotten"  # ids of turns: it outlives the database
-        self.no_system = self.directory / "no-system"  # models that refuse system prompts
+            folder = self.base / "profiles" / name
+            self.folders += [folder.parent, folder]
+        self.directory = folder
+        self.profile = folder / "profile.md"
+        self.database = folder / "memory.db"
+        self.side_files = [folder / f"memory.db-{kind}" for kind in ("journal", "wal", "shm")]
+        self.journal = folder / "typed.jsonl"
+        self.old_journal = folder / ".typed.jsonl.taken"  # a call may still write to it
+        self.news = folder / "news"
+        self.told = folder / ".news.told"
+        self.greeted = folder / "greeted"
+        self.paused = folder / "paused"
+        self.forgotten = folder / "forgotten"  # outlives the database
+        self.no_system = folder / "no-system"
 
     @classmethod
     def named(cls, names: str) -> list[Home]:
-        """Return the homes of ``work``, or of ``default+work``. Raises ``Problem``."""
+        """Return the homes of ``default+work``. Raises ``Problem``."""
         user_dir = llm.user_dir().absolute()  # the worker runs in another folder
         isolated = bool(os.environ.get("LLM_USER_PATH"))
         homes = []
         for name in profile_names(names):
-            # Not even this regex for most people: it costs a call 1 ms.
+            # The regex costs a call 1 ms.
             if name != DEFAULT_PROFILE and not re.fullmatch(PROFILE_NAME, name):
                 raise Problem(f"{name!r} is not a valid profile name; use up to 32 of a-z, 0-9, - and _")
             homes.append(cls(user_dir, name, isolated=isolated))
@@ -191,7 +191,7 @@ class Home:
 
     @classmethod
     def in_use(cls) -> list[Home]:
-        """Return the homes of the profiles to send; the last one learns. Raises ``Problem``."""
+        """Return the homes to send; the last one learns. Raises ``Problem``."""
         return cls.named(os.environ.get("LLM_MEMORY_PROFILE", ""))
 
     @classmethod
@@ -210,28 +210,21 @@ class Home:
         return platformdirs.user_log_path("llm-user-memory", appauthor=False) / f"worker-{self.name}.log"
 
     def lock_file(self, name: str) -> pathlib.Path:
-        """Return the lock of the ``profile``, of ``learn`` (a batch), or of the ``worker``."""
-        return self.directory / f"{name}.lock"  # cron and ssh have another runtime directory
-
-    @property
-    def side_files(self) -> list[pathlib.Path]:
-        """List what SQLite may keep beside the database."""
-        return [self.directory / f"memory.db-{kind}" for kind in ("journal", "wal", "shm")]
+        return self.directory / f"{name}.lock"
 
     def own_files(self) -> list[pathlib.Path]:
-        """List what only we write, also what isn't there; see ``files_beside`` for the rest."""
-        calls = [self.journal, self.old_journal, self.news, self.told, self.no_system, self.paused]
         locks = [self.lock_file(name) for name in ("profile", "learn", "worker")]
-        return [self.database, *self.side_files, *calls, self.greeted, self.forgotten, self.worker_log, *locks]
+        calls = [self.journal, self.old_journal, self.news, self.told, self.greeted, self.paused, self.no_system]
+        return [self.database, *self.side_files, *calls, self.forgotten, self.worker_log, *locks]
 
     def check_own(self) -> None:
-        """Raise ``Problem`` if a folder is not the user's own: its profile is not to be trusted."""
+        """Raise ``Problem`` if a folder is another user's: no profile in it can be trusted."""
         for folder in self.folders:
             is_own = False
             with contextlib.suppress(OSError):
                 is_own = _is_own(folder.stat(), stat.S_ISDIR)
             if not is_own and os.path.lexists(folder):
-                raise Problem(f"{tilde(folder)} is not a folder that you own; see: ls -ld {for_shell(folder)}")
+                raise foreign(folder, "folder")
 
     def create(self) -> None:
         self.check_own()
@@ -240,17 +233,17 @@ class Home:
             folder.mkdir(0o700, parents=True, exist_ok=True)
             if folder.stat().st_mode & 0o077:
                 folder.chmod(0o700)
-        if is_new:  # many keep such folders in a public repository
+        if is_new:  # many publish such folders
             with contextlib.suppress(FileExistsError):
                 write_private(self.base / ".gitignore", b"*\n")
 
 
 def for_profile(text: str, name: str) -> str:
-    """Add ``--profile`` to the commands in a message, but not to the user's words, which it quotes."""
+    """Add ``--profile`` to a message's commands, but not to the user's words, which it quotes."""
     if name == DEFAULT_PROFILE and not os.environ.get("LLM_MEMORY_PROFILE"):
         return text
     quoted = r"“[^”]*”|(?<!\w)'[^']*'|\"[^\"]*\""
-    command = r"\bllm memory (?=[a-z])(?!profiles|\w*install-)"
+    command = r"\bllm memory (?=[a-z])"
     return re.sub(f"({quoted})|{command}", lambda found: found[1] or f"llm memory --profile {name} ", text)
 
 
@@ -271,7 +264,7 @@ def utc_now() -> dt.datetime:
 
 
 def at_terminal(*streams: Any) -> bool:
-    return all(stream and stream.isatty() for stream in streams)  # a closed one is None
+    return all(stream and stream.isatty() for stream in streams)  # closed: None
 
 
 def plain() -> bool:
@@ -283,12 +276,17 @@ def _is_own(status: os.stat_result, is_kind: Callable[[int], bool] = stat.S_ISRE
     return is_users and is_kind(status.st_mode)
 
 
+def foreign(path: pathlib.Path, kind: str = "regular file") -> Unreadable:
+    return Unreadable(f"{tilde(path)} is not a {kind} that you own; see: ls -ld {for_shell(path)}")
+
+
 def open_own(path: pathlib.Path, flags: int, *, follow: bool = False) -> int:
-    """Open a regular file of the user's own; no symlink without ``follow``. Raises ``Unreadable``."""
-    flags |= getattr(os, "O_BINARY", 0)
-    flags |= getattr(os, "O_NONBLOCK", 0)  # a FIFO or a lease must not hang a call
+    """Open a regular file of the user's own. Raises ``Unreadable``."""
+    modes = ["O_BINARY", "O_NONBLOCK"]  # a FIFO or a lease must not hang a call
     if not follow:
-        flags |= getattr(os, "O_NOFOLLOW", 0)
+        modes.append("O_NOFOLLOW")
+    for mode in modes:
+        flags |= getattr(os, mode, 0)
     try:
         file = os.open(path, flags, 0o600)
     except OSError as error:
@@ -301,12 +299,7 @@ def open_own(path: pathlib.Path, flags: int, *, follow: bool = False) -> int:
     return file
 
 
-def foreign(path: pathlib.Path) -> Unreadable:
-    return Unreadable(f"{tilde(path)} is not a regular file that you own; see: ls -l {for_shell(path)}")
-
-
 def read_own(path: pathlib.Path, most: int = 100_000_000) -> str | None:
-    """Read a file of ours, up to ``most`` bytes; ``None`` if there is none, or something else."""
     try:
         with open(open_own(path, os.O_RDONLY), "rb") as file:
             return file.read(most).decode("utf-8", "replace")
@@ -315,7 +308,7 @@ def read_own(path: pathlib.Path, most: int = 100_000_000) -> str | None:
 
 
 def append_line(path: pathlib.Path, line: str | Mapping[str, object]) -> None:
-    """Append a line, or an entry as JSON, in one write: several calls may do this at once."""
+    """Append in one write: several calls may do this at once."""
     text = line if isinstance(line, str) else json.dumps(line)
     file = open_own(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
     with open(file, "wb", buffering=0) as opened:
@@ -323,16 +316,15 @@ def append_line(path: pathlib.Path, line: str | Mapping[str, object]) -> None:
 
 
 def write_private(path: pathlib.Path, content: bytes) -> None:
-    """Make a file for its owner alone, and safe from a power cut. Raises ``FileExistsError``."""
     file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     with open(file, "wb") as opened:
         opened.write(content)
         opened.flush()
-        os.fsync(file)
+        os.fsync(file)  # safe from a power cut
 
 
 def lock(home: Home, name: str, patience: float = 60.0) -> contextlib.AbstractContextManager[Any]:
-    """Take a file lock; its holder may take it again. Raises ``Busy`` after ``patience``."""
+    """Take a lock, which its holder may take again. Raises ``Busy``."""
     import filelock
 
     home.create()
@@ -348,13 +340,12 @@ def lock(home: Home, name: str, patience: float = 60.0) -> contextlib.AbstractCo
 
 TO_THE_MINUTE = "%Y-%m-%d %H:%M"
 _UNITS = {"minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800, "month": 2_592_000, "year": 31_536_000}
-# Scripts without spaces between words, from Thai to Japanese; and Korean, which attaches particles to words.
+# Scripts without spaces, from Thai to Japanese; and Korean, which attaches particles to words.
 UNSPACED = (
     r"[\u0e00-\u0eff\u1000-\u11ff\u1780-\u17ff\u2e80-\ua4cf"
     r"\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
 _STRAIGHT = str.maketrans("‘’‚‛ʼ“”„‟«»‐‑‒–—−", '\'\'\'\'\'""""""------')
-# Variants that Unicode treats as letters of their own.
 _LETTERS = str.maketrans("ıłøđ", "ilod")
 
 
@@ -364,7 +355,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def split_lines(text: str) -> tuple[str, ...]:
-    """Split a text into its lines, with their ends; not at form feeds, U+2028 and their like."""
+    """Split behind line feeds alone."""
     return tuple(re.findall(r"[^\n]*\n|[^\n]+", text))
 
 
@@ -373,7 +364,7 @@ def stripped(line: str) -> str:
 
 
 def derive_letters(data: bytes) -> str:
-    """Derive some thirty letters from data: digits would be tokens of their own; "pin" or "key" would name a secret."""
+    """Derive thirty letters: digits cost tokens, and "pin" or "key" would name a secret."""
     sha = hashlib.sha256(data).digest()
     encoded = base64.b32encode(sha).decode()
     return re.sub("[^ad-jlmoqrt-vx-z]", "", encoded.lower())
@@ -385,56 +376,56 @@ def digest(text: str) -> str:
 
 @functools.lru_cache(maxsize=1_000)
 def normalised(text: str) -> str:
-    """Return a text without case, spacing and kinds of quotation marks, to compare facts and quotes."""
+    """Return what is compared of facts and quotes."""
     straight = unicodedata.normalize("NFC", text).translate(_STRAIGHT)
     return " ".join(straight.split()).casefold()
 
 
 @functools.lru_cache(maxsize=1_000)
 def folded(text: str) -> str:
-    """Return the text as its words are compared: without case, accents and umlauts (even if spelled with an e)."""
+    """Return what is compared of words: no case, accents, and umlauts (even if spelled with an e)."""
     apart = unicodedata.normalize("NFKD", text.translate(_STRAIGHT)).casefold()
     bare = "".join(char for char in apart if unicodedata.category(char)[0] != "M")
     whole = unicodedata.normalize("NFC", bare).translate(_LETTERS)
     return re.sub(r"(?<=[aou])e(?=[^\Ws])", "", whole)
 
 
-# What nobody sees: controls, formats, surrogates, private use, fillers, selectors and tags; but no tabs and line ends.
+# Controls, formats, surrogates, private use, fillers, selectors and tags.
 _UNSEEN = (
     r"\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
     r"\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\uf8ff"
     r"\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U0010ffff"
 )
-# A sign, or a letter of the scripts that are spelled with some of these: those from Hebrew on.
+# Signs, and letters from Hebrew on: these are spelled with some of those.
 _BESIDE = rf"(?![{_UNSEEN}])[©®\u0590-\u1cff\u2030-\U0003ffff]"
 _JOINER = r"[\u034f\u061c\u115f\u1160\u180e\u200b-\u200f]"
 _SPELLED = (
-    rf"{_JOINER}(?={_BESIDE})|(?<={_BESIDE}){_JOINER}"  # in Persian, Hindi and emoji; and the space of Khmer
-    rf"|(?<![\w{_UNSEEN}])[\u200e\u200f](?![{_UNSEEN}])"  # before or behind C++ in Hebrew
-    rf"|(?<={_BESIDE})[\u180b-\u180d\u180f\ufe00-\ufe0f]|\ufe0f(?=\u20e3)"  # how an emoji or a keycap looks
-    r"|(?<=[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])[\U000e0100-\U000e01ef]"  # how a name is written
+    rf"{_JOINER}(?={_BESIDE})|(?<={_BESIDE}){_JOINER}"  # in Persian and emoji; the space of Khmer
+    rf"|(?<![\w{_UNSEEN}])[\u200e\u200f](?![{_UNSEEN}])"  # by C++ in Hebrew
+    rf"|(?<={_BESIDE})[\u180b-\u180d\u180f\ufe00-\ufe0f]|\ufe0f(?=\u20e3)"  # of emoji and keycaps
+    r"|(?<=[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])[\U000e0100-\U000e01ef]"  # of Japanese names
     r"|\U0001f3f4[\U000e0030-\U000e007a]{3,6}\U000e007f"  # the flag of Scotland
-    rf"|[\u202a\u202b\u2066-\u2068][^\n{_UNSEEN}]*[\u202c\u2069]"  # around a name of another direction
+    rf"|[\u202a\u202b\u2066-\u2068][^\n{_UNSEEN}]*[\u202c\u2069]"  # around a name
 )
 _INVISIBLE = f"(?=[{_UNSEEN}\U0001f3f4])(?:({_SPELLED})|[{_UNSEEN}])"
 
 
 def printable(text: str) -> str:
-    """Put a space in place of every character that a reader can't see; line ends and tabs stay."""
+    """Put a space for each character that nobody sees, but line ends and tabs."""
     if text.isascii() and text.translate({9: None, 10: None}).isprintable():
-        return text  # the common case in a call, which then need not compile the pattern
+        return text  # most calls compile no pattern
     return re.sub(_INVISIBLE, lambda found: found[1] or " ", text.replace("\r\n", "\n"))
 
 
 def why_hidden(text: str) -> str:
-    """Say which character a reader can't see, line ends and tabs included; ``""`` if they can see all."""
+    """Say which character nobody sees, line ends and tabs included."""
     for found in re.finditer(rf"{_INVISIBLE}|[\t\n]", text):
         if not found[1]:
             return f"it contains an invisible or control character (U+{ord(found[0]):04X})"
     return ""
 
 
-# What chat templates are made of: in a profile it could end the system prompt, or speak as somebody else.
+# Of chat templates: they could end the system prompt, or speak as somebody else.
 _CHAT_MARKS = (
     r"<[|｜]/?[\w ▁]{1,40}[|｜]?>|<\w{1,40}[|｜]>"  # <|im_end|>, <｜User｜>, <|turn>
     r"|</?(?:s|bos|eos|pad|unk|sop|eop|think(?:ing)?|tools?|(?:tool|function|start|end)_\w{1,20}|(?:BOS|EOS)_TOKEN)>"
@@ -448,12 +439,11 @@ def without_chat_marks(text: str) -> str:
 
 
 def indexed(text: str) -> str:
-    """Return the text as full-text search compares it: folded, scripts without spaces split into characters."""
     return re.sub(UNSPACED, r" \g<0> ", folded(text))
 
 
 def local_date(at: str, form: str = "%Y-%m-%d %A") -> str:
-    """Write an ISO 8601 time as the user's clock shows it; without an offset it is UTC, as llm logs it."""
+    """Write an ISO 8601 time for the user's clock; without an offset it is UTC, as llm logs it."""
     try:
         moment = dt.datetime.fromisoformat(at)
         if not moment.tzinfo:
@@ -468,7 +458,7 @@ def full_date(at: str) -> str:
 
 
 def age_of(at: str, now: dt.datetime) -> str:
-    """Say how long ago an ISO 8601 time was: "20 minutes", "3 weeks"."""
+    """Return "20 minutes", "3 weeks"."""
     seconds = (now - dt.datetime.fromisoformat(at)).total_seconds()
     age = "a moment"
     for unit, size in _UNITS.items():
@@ -478,7 +468,7 @@ def age_of(at: str, now: dt.datetime) -> str:
 
 
 def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") -> str:
-    """Return ``2h``, ``yesterday``, ``2026-11-01 14:30``, or a day, at ``clock``, as ISO 8601. Raises ``Problem``."""
+    """Return ``2h``, ``yesterday``, or a day, at ``clock``, as ISO 8601. Raises ``Problem``."""
     said = text.strip().casefold()
     today = now.astimezone().date()
     days = {"today": today, "yesterday": today - dt.timedelta(1)}
@@ -496,13 +486,12 @@ def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") ->
 
 
 # -- secrets -----------------------------------------------------------------
-# What has a shape of its own, or is named right before it; what else is secret the second look keeps out. Samples of
-# every row are in tests/eval. Libraries cost 0.3–5 s of import and found no more.
-# Patterns match text in lower case, a group marks the secret; repetitions are bounded: no text must take minutes.
+# What has a shape, or a name before it; the second look keeps out the rest. tests/eval has samples of every row.
+# Libraries cost 0.3–5 s of import and found no more. Repetitions are bounded: no text must take minutes.
 
 
 def is_random(token: str) -> bool:
-    """Tell a random token from a name: letter pairs common in languages are rare in its longest piece."""
+    """Tell whether pairs that languages use are rare in its longest piece."""
     pieces = re.split(r"[^\w ]|_", token)
     piece = max(pieces, key=len).replace(" ", "")
     if len(piece) < 10 or len(set(piece)) < 6 or piece.isdigit():
@@ -514,7 +503,7 @@ def is_random(token: str) -> bool:
 
 
 def is_card(number: str) -> bool:
-    """Check a card number by Luhn's sum."""
+    """Check Luhn's sum."""
     digits = [int(char) for char in number if char.isdecimal()]
     doubled = [sum(divmod(2 * digit, 10)) for digit in digits[-2::-2]]
     return (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
@@ -526,7 +515,7 @@ def is_iban(number: str) -> bool:
     return int("".join(digits)) % 97 == 1
 
 
-# Random, but public, so it is not looked at: public keys, hashes, images, ids, parameters of addresses, examples.
+# Random, but public.
 _PUBLIC = r"""
     (?: \baaaa[bce] | ;base64, | \b(?:sha\d+|h1)[:-] | public[ _-]?key\W{1,5}(?!-) )[\w/+=-]{10,}
     | -----begin\ (?:cert|public)[^-]+-----[^-]+
@@ -534,7 +523,7 @@ _PUBLIC = r"""
     | \b0x[0-9a-f]{40}\b | \btx\ 0x\w{64}\b | \b\w{9,30}example\b
     | [?&](?![\w-]{0,30}(?:sig|token|key|secret|auth|pass|code|session))\w{1,30}=[^&\s;]{1,300}
 """
-# No secret, though it stands where one would: a placeholder, code that fetches it, what is said about it.
+# A placeholder, code that fetches a secret, what is said about one.
 _PLACEHOLDER = r"""
     (?: [<{%^\[(*+] | [?-]\w*\} | \$[({] | \$\w+(?![^\s"']) | x{3} | [~.]?/\w+[/.] | [\w.]{0,40}[\w)][(\[<]
       | (?:\w{2,8}[_-])?your | [\w.]+[._](?:key|token|secret|password)(?![\w!@\#-])
@@ -542,7 +531,7 @@ _PLACEHOLDER = r"""
         | [a-z]{0,12}(?:ed|en|ing|ble|ive|ory|ly) )(?![\w!@\#+=-]) )
 """
 _VALUE = rf"(?!{_PLACEHOLDER})[!\#-&(-+\--:<-_a-~à-ӿ]{{4,100}}(?<![.:?)\]}}])"
-# A value that is no plain word: letters with digits or signs among them, but no measure or technique.
+# Letters with digits or signs among them, but no measure or technique.
 _CODED = rf"""
     (?= \S{{0,40}}(?: \d | [a-z][!\#$%&*+^][a-z\d] ) ) (?= \S{{0,40}}[a-zà-ӿ] )
     (?! (?:sha|utf|base|aes|wpa)-?\d | \d+[a-z]{{1,2}}(?![\w!]) )
@@ -556,16 +545,16 @@ _KEYS = r"(?:key|token|secret|auth|\bsig(?:nature)?|bearer|basic|session|\w{0,9}
 _TOKEN = ("a key or token", is_random)
 _RECOVERY = ("a recovery code", bool)
 _PASSWORD = ("a password", bool)
-# By pattern, the kind and a check of what was typed.
+# Kind and check of what a pattern, or its group, finds in lower case.
 SECRETS: Mapping[str, tuple[str, Callable[[str], bool]]] = {
     r"-----begin\ [a-z ]{0,30}private\ key[^-]{0,9}-----[^-]+(?:-(?!----)[^-]*)*(?:-----end[^-]{0,40}-----)?": (
         "a private key",
         bool,
     ),
-    # With a provider's prefix: ghp_…, sk-…, xoxb-…, GOCSPX-…, SG.…
+    # ghp_…, sk-…, xoxb-…, GOCSPX-…, SG.…
     r"""\b(?:[a-z]\w{0,14}_|(?:[spr]k|x[a-z]{3,6}|gocspx|key|gl[a-z]{2,5})[.-]|(?:ya29|hv[sb]|s[gl])\.|1//0)
     (?=[\w.+/~$-]{0,99}\d|[a-z]{30})[\w.+/~$-]{16,}""": _TOKEN,
-    # A long run of letters and digits, but no hash or path.
+    # A long run, but no hash or path.
     r"""(?<![\w/+.~-])(?:\d{8,10}:)?(?! /?\w{1,10}/ )
     (?= [\w+/~.:-]{0,40}\d )(?= [\w+/~.:-]{0,40}[g-z] )(?= [\w+/~.:-]{0,40}[^\W_]{12} )
     (?:[\w-]{11,20}[.:])?[\w+/~-]{20,}(?:[.:][\w-]{4,}){0,4}={0,2}""": _TOKEN,
@@ -594,8 +583,8 @@ SECRETS: Mapping[str, tuple[str, Callable[[str], bool]]] = {
 
 
 def find_secrets(text: str) -> list[tuple[int, int, str]]:
-    """Find the start, end and kind of every secret, in text order; one may be inside another."""
-    # In lower case one is longer, and one is another letter.
+    """Return the start, end and kind of every secret; one may be inside another."""
+    # Their lower case is longer, or another letter.
     text = text.replace("İ", "I").replace("\u212a", "K")
     low = re.sub(f"(?ax){_PUBLIC}", lambda found: "\n" * len(found[0]), text.lower())
     found: list[tuple[int, int, str]] = []
@@ -604,7 +593,7 @@ def find_secrets(text: str) -> list[tuple[int, int, str]]:
             start, end = match.span(match.lastindex or 0)
             if check(text[start:end]):
                 found.append((start, end, kind))
-    # Where one that is no plain word stands again, it is as secret there.
+    # What is no plain word is secret wherever it stands again.
     for start, end, kind in found[:50]:
         secret = text[start:end]
         if len(secret) > 5 and not secret.isalpha():
