@@ -631,18 +631,15 @@ def test_a_time_is_in_the_users_zone_and_a_day_ends_at_its_midnight(monkeypatch:
             "2026-07-01 08:30": "2026-07-01T08:30:00+02:00",
             "2026-10-31T09:00:00+00:00": "2026-10-31T10:00:00+01:00",
             "2h": "2026-11-20T11:00:00+01:00",
-            "30s": "2026-11-20T12:59:30+01:00",
             "5 mins ago": "2026-11-20T12:55:00+01:00",
             "3 days ago": "2026-11-17T13:00:00+01:00",
             "1 w": "2026-11-13T13:00:00+01:00",
         }.items():
             assert dt.datetime.fromisoformat(parse_moment(text, NOON)) == dt.datetime.fromisoformat(moment)
-        with pytest.raises(Problem, match=r"2099-01-01 is in the future; name an earlier time"):
-            parse_moment("2099-01-01", NOON)
     time.tzset()
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-2h", "2026-13-45", "2.11.2026", "1.5h", "12", "999999 weeks ago"])
 def test_nonsense_for_a_time_is_an_error_that_names_the_forms(text: str) -> None:
-    with pytest.raises(Problem, match="is not a time; try 2026-11-01, '2026-11-01 14:30', "):
+    with pytest.raises(Problem, match="is not a time; try 2026-11-01, yesterday or 2h"):
         parse_moment(text, NOON)
