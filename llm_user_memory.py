@@ -123,7 +123,7 @@ class Settings:
         self.interval: float = self._read("UPDATE_INTERVAL", 5, 5, click.FloatRange(0.001, 86_400))
         self.budget: int = self._read("BUDGET", 8_000, 8_000, click.IntRange(100, 9_999_999))
         self.review_all: bool = self._read("REVIEW", "", "all", click.Choice(["all"], case_sensitive=False)) != ""
-        self.auto = self._text("AUTO").lower()  # "system", "prompt" or nowhere
+        self.auto = self._text("AUTO").lower()
         if self.auto != "prompt":
             self.auto = "system" if self._read("AUTO", False, False) else ""
         self.auto_off = not self.auto and bool(self._text("AUTO"))
@@ -131,12 +131,10 @@ class Settings:
     def _text(self, name: str) -> str:
         return self._environ.get(f"LLM_MEMORY_{name}", "").strip()
 
-    def _read(self, name: str, default: Any, safe: Any, kind: click.ParamType[Any] = click.BOOL) -> Any:
+    def _read(self, name: str, default: Any, safe: Any, kind: Any = click.BOOL) -> Any:
         text = self._text(name)
-        if not text:
-            return default
         try:
-            return kind.convert(text, None, None)
+            return kind.convert(text, None, None) if text else default
         except click.BadParameter as error:
             self.complaints.append(f"LLM_MEMORY_{name}={text!r}: {error.message} Using {safe}.")
             return safe
@@ -178,13 +176,12 @@ class Home:
     @classmethod
     def named(cls, names: str) -> list[Home]:
         user_dir = llm.user_dir().absolute()  # the worker runs in another folder
-        isolated = bool(os.environ.get("LLM_USER_PATH"))
         homes = []
         for name in profile_names(names):
             # The regex costs a call 1 ms.
             if name != DEFAULT_PROFILE and not re.fullmatch(PROFILE_NAME, name):
                 raise Problem(f"{name!r} is not a valid profile name; use up to 32 of a-z, 0-9, - and _")
-            homes.append(cls(user_dir, name, isolated=isolated))
+            homes.append(cls(user_dir, name, isolated=bool(os.environ.get("LLM_USER_PATH"))))
         return homes
 
     @classmethod
@@ -211,12 +208,11 @@ class Home:
         return self.directory / f"{name}.lock"
 
     def own_files(self) -> list[pathlib.Path]:
-        locks = [self.lock_file(name) for name in ("profile", "learn", "worker")]
+        locks = map(self.lock_file, ("profile", "learn", "worker"))
         calls = [self.journal, self.old_journal, self.news, self.told, self.greeted, self.paused, self.no_system]
         return [self.database, *self.side_files, *calls, self.forgotten, self.worker_log, *locks]
 
     def check_own(self) -> None:
-        """Raise ``Problem`` if a folder is not the user's own."""
         for folder in self.folders:
             is_own = False
             with contextlib.suppress(OSError):
@@ -279,12 +275,11 @@ def foreign(path: pathlib.Path, kind: str = "regular file") -> Unreadable:
 
 
 def open_own(path: pathlib.Path, flags: int, *, follow: bool = False) -> int:
-    """Open a regular file of the user's own. Raises ``Unreadable``."""
-    modes = ["O_BINARY", "O_NONBLOCK"]  # a FIFO or a lease must not hang a call
+    """Open a regular file of the user's own."""
+    flags |= getattr(os, "O_BINARY", 0)
+    flags |= getattr(os, "O_NONBLOCK", 0)  # a FIFO or a lease must not hang a call
     if not follow:
-        modes.append("O_NOFOLLOW")
-    for mode in modes:
-        flags |= getattr(os, mode, 0)
+        flags |= getattr(os, "O_NOFOLLOW", 0)
     try:
         file = os.open(path, flags, 0o600)
     except OSError as error:
@@ -339,10 +334,7 @@ def lock(home: Home, name: str, patience: float = 60.0) -> contextlib.AbstractCo
 TO_THE_MINUTE = "%Y-%m-%d %H:%M"
 _UNITS = {"minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800, "month": 2_592_000, "year": 31_536_000}
 # Scripts without spaces; and Korean, which attaches particles.
-UNSPACED = (
-    r"[\u0e00-\u0eff\u1000-\u11ff\u1780-\u17ff\u2e80-\ua4cf"
-    r"\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff]"
-)
+UNSPACED = r"[\u0e00-\u0eff\u1000-\u11ff\u1780-\u17ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff]"
 _STRAIGHT = str.maketrans("‘’‚‛ʼ“”„‟«»‐‑‒–—−", '\'\'\'\'\'""""""------')
 _LETTERS = str.maketrans("ıłøđ", "ilod")
 
@@ -408,7 +400,7 @@ _INVISIBLE = (
 
 def printable(text: str) -> str:
     """Put spaces for what nobody sees, but line ends and tabs."""
-    is_plain = text.isascii() and text.translate({9: None, 10: None}).isprintable()
+    is_plain = text.isascii() and text.replace("\n", "").isprintable()
     if is_plain or not re.search(f"[{_UNSEEN}]", text):
         return text  # the pattern takes 5 ms to compile
     return re.sub(_INVISIBLE, lambda found: found[1] or " ", text.replace("\r\n", "\n"))
@@ -481,8 +473,8 @@ def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") ->
 
 
 # -- secrets -----------------------------------------------------------------
-# tests/eval has samples of every row. The second look keeps out what has no shape.
-# Libraries cost 0.3–5 s of import and found no more. Repetitions are bounded: no text must take minutes.
+# tests/eval has samples of every row. Libraries cost 0.3–5 s of import and found no more.
+# Repetitions are bounded: no text must take minutes.
 
 
 def is_random(token: str) -> bool:
@@ -498,8 +490,7 @@ def is_random(token: str) -> bool:
 
 
 def is_card(number: str) -> bool:
-    """Check Luhn's sum."""
-    digits = [int(char) for char in number if char.isdecimal()]
+    digits = [int(char) for char in number if char.isdecimal()]  # Luhn's sum
     doubled = [sum(divmod(2 * digit, 10)) for digit in digits[-2::-2]]
     return (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
 
@@ -514,28 +505,25 @@ def is_iban(number: str) -> bool:
 _PUBLIC = r"""
     (?: \baaaa[bce] | ;base64, | \b(?:sha\d+|h1)[:-] | public[ _-]?key\W{1,5}(?!-) )[\w/+=-]{10,}
     | -----begin\ (?:cert|public)[^-]+-----[^-]+
-    | \b(?:pk|cus|pi|req)[._-][\w.-]{14,} | \b[a-z]{1,6}-[0-9a-f]{17}\b | --recv-keys?\ \w+
+    | \b(?:pk|pi|req)[._-][\w.-]{14,} | \b[a-z]{1,6}-[0-9a-f]{17}\b | --recv-keys?\ \w+
     | \b0x[0-9a-f]{40}\b | \btx\ 0x\w{64}\b | \b\w{9,30}example\b
     | [?&](?![\w-]{0,30}(?:sig|token|key|secret|auth|pass|code|session))\w{1,30}=[^&\s;]{1,300}
 """
 _PLACEHOLDER = r"""
-    (?: [<{%^\[(*+] | [?-]\w*\} | \$[({] | \$\w+(?![^\s"']) | x{3} | [~.]?/\w+[/.] | [\w.]{0,40}[\w)][(\[<]
+    (?: [<{%^\[(*+] | [?-]\w*\} | \$[({] | \$\w+(?![^\s"']) | [~.]?/\w+[/.] | [\w.]{0,40}[\w)][(\[<]
       | (?:\w{2,8}[_-])?your | [\w.]+[._](?:key|token|secret|password)(?![\w!@\#-])
-      | (?: (?:my)?pass(?:word)? | changeme | none | null | true | false | case | wrong | very | still
-        | [a-z]{0,12}(?:ed|en|ing|ble|ive|ory|ly) )(?![\w!@\#+=-]) )
+      | (?: (?:my)?pass(?:word)? | changeme | case | wrong | [a-z]{0,12}(?:ed|en|ing|ble|ive|ory|ly) )(?![\w!@\#+=-]) )
 """
 _VALUE = rf"(?!{_PLACEHOLDER})[!\#-&(-+\--:<-_a-~à-ӿ]{{4,100}}(?<![.:?)\]}}])"
-# Letters with digits or signs among them.
 _CODED = rf"""
     (?= \S{{0,40}}(?: \d | [a-z][!\#$%&*+^][a-z\d] ) ) (?= \S{{0,40}}[a-zà-ӿ] )
-    (?! (?:sha|utf|base|aes|wpa)-?\d | \d+[a-z]{{1,2}}(?![\w!]) )
     {_VALUE}
 """
 _QUOTED = rf"""["'`“„«「](?!{_PLACEHOLDER})([^\n"'`”“»」]{{4,100}})["'`”“»」]"""
 _GROUPS = r"\b(?=[a-z-]{0,10}\d)[a-z\d]{4,5}-[a-z\d]{4,5}\b"
 _NAMES = r"""(?:pass(?:word|wd|code|phrase|wort)s?|\b(?:pwd|psk|pw|mdp)|kennwort|wlan-?schlüssel|mot\ de\ passe
     |contrase[ñn]a|senha|clave|парол[а-я]|密[码碼]|パスワード)"""
-_KEYS = r"(?:key|token|secret|auth|bearer|basic|session|\w{0,9}s(?:es)?id)(?:_?id)?s?"
+_KEYS = r"(?:key|token|secret|auth|basic|session|\w{0,9}s(?:es)?id)(?:_?id)?s?"
 _EQUALS = r"""["'\])]{0,2}\s?[:=：]{1,2}>?\s{0,3}["'`“]?"""
 _TOKEN = ("a key or token", is_random)
 _RECOVERY = ("a recovery code", bool)
@@ -612,8 +600,9 @@ def has_mask(text: str) -> bool:
 
 
 def why_secret(text: str) -> str:
-    secrets = find_secrets(text)
-    return secrets[0][2] if secrets else ""
+    for _, _, kind in find_secrets(text):
+        return kind
+    return ""
 
 
 # -- profile -----------------------------------------------------------------
