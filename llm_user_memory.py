@@ -152,12 +152,14 @@ class Home:
         self.user_dir = user_dir
         self.name = name
         self.isolated = isolated  # keeps nothing elsewhere
-        self.logs = user_dir / "logs.db"  # llm's own
+        self.logs = user_dir / "logs.db"
         self.logs_off = user_dir / "logs-off"
         self.base = user_dir / "memory"
         folder = self.base
         self.folders = [folder]
         if name != DEFAULT_PROFILE:
+            if not re.fullmatch(PROFILE_NAME, name):
+                raise Problem(f"{name!r} is not a valid profile name; use up to 32 of a-z, 0-9, - and _")
             folder = self.base / "profiles" / name
             self.folders += [folder.parent, folder]
         self.directory = folder
@@ -176,13 +178,8 @@ class Home:
     @classmethod
     def named(cls, names: str) -> list[Home]:
         user_dir = llm.user_dir().absolute()  # the worker runs in another folder
-        homes = []
-        for name in profile_names(names):
-            # The regex costs a call 1 ms.
-            if name != DEFAULT_PROFILE and not re.fullmatch(PROFILE_NAME, name):
-                raise Problem(f"{name!r} is not a valid profile name; use up to 32 of a-z, 0-9, - and _")
-            homes.append(cls(user_dir, name, isolated=bool(os.environ.get("LLM_USER_PATH"))))
-        return homes
+        isolated = bool(os.environ.get("LLM_USER_PATH"))
+        return [cls(user_dir, name, isolated=isolated) for name in profile_names(names)]
 
     @classmethod
     def in_use(cls) -> list[Home]:
@@ -191,8 +188,8 @@ class Home:
 
     @classmethod
     def all(cls) -> list[Home]:
-        folders = (llm.user_dir() / "memory" / "profiles").glob("*")
-        names = sorted(folder.name for folder in folders if folder.is_dir())
+        folders = (llm.user_dir() / "memory/profiles").glob("*")
+        names = sorted(folder.name for folder in folders)
         valid = [name for name in names if re.fullmatch(PROFILE_NAME, name)]
         return cls.named("+".join([DEFAULT_PROFILE, *valid]))
 
@@ -233,7 +230,7 @@ class Home:
 
 
 def for_profile(text: str, name: str) -> str:
-    """Add ``--profile`` to a message's commands, not to what it quotes."""
+    """Add ``--profile`` to a message's commands, but not in quotes."""
     if name == DEFAULT_PROFILE and not os.environ.get("LLM_MEMORY_PROFILE"):
         return text
     quoted = r"“[^”]*”|(?<!\w)'[^']*'|\"[^\"]*\""
@@ -292,7 +289,7 @@ def open_own(path: pathlib.Path, flags: int, *, follow: bool = False) -> int:
     return file
 
 
-def read_own(path: pathlib.Path, most: int = 100_000_000) -> str | None:
+def read_own(path: pathlib.Path, most: int = -1) -> str | None:
     try:
         with open(open_own(path, os.O_RDONLY), "rb") as file:
             return file.read(most).decode("utf-8", "replace")
@@ -370,7 +367,7 @@ def normalised(text: str) -> str:
 
 
 def folded(text: str) -> str:
-    """Return words as they are compared: "Müller" and "Mueller" are the same."""
+    """Return words as they are compared: "Müller" is "Mueller"."""
     apart = unicodedata.normalize("NFKD", text.translate(_STRAIGHT)).casefold()
     bare = "".join(char for char in apart if unicodedata.category(char)[0] != "M")
     whole = unicodedata.normalize("NFC", bare).translate(_LETTERS)
@@ -383,7 +380,7 @@ _UNSEEN = (
     r"\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\uf8ff"
     r"\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U0010ffff"
 )
-# Signs, and letters from Hebrew on: group 1 of what follows is how these are spelled.
+# Signs, and letters from Hebrew on; group 1 below is how they are spelled.
 _BESIDE = rf"(?![{_UNSEEN}])[^\x00-\xa8\xaa-\xad\xaf-\u058f\u1d00-\u202f]"
 _JOINER = r"[\u034f\u061c\u115f\u1160\u180e\u200b-\u200f]"
 _INVISIBLE = (
@@ -392,7 +389,7 @@ _INVISIBLE = (
     rf"|(?<![\w{_UNSEEN}])[\u200e\u200f](?![{_UNSEEN}])"  # by C++ in Hebrew
     rf"|(?<={_BESIDE})[\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]"  # of emoji and Japanese names
     r"|\ufe0f(?=\u20e3)"  # of keycaps
-    r"|\U0001f3f4[\U000e0030-\U000e007a]{3,6}\U000e007f"  # the flag of Scotland
+    r"|\U0001f3f4[\U000e0030-\U000e007a]{3,6}\U000e007f"  # a flag
     rf"|[\u202a\u202b\u2066-\u2068][^\n{_UNSEEN}]*[\u202c\u2069]"  # around a name
     rf")|[{_UNSEEN}])"
 )
@@ -431,7 +428,7 @@ def indexed(text: str) -> str:
 
 
 def local_date(at: str, form: str = "%Y-%m-%d %A") -> str:
-    """Write a time for the user's clock; without an offset it is UTC."""
+    """Write a time for the user's clock; a bare one is UTC."""
     try:
         moment = dt.datetime.fromisoformat(at)
         if not moment.tzinfo:
@@ -481,7 +478,7 @@ def is_random(token: str) -> bool:
     """Tell whether letter pairs of languages are rare in a token."""
     pieces = re.split(r"[^\w ]|_", token)
     piece = max(pieces, key=len).replace(" ", "")
-    if len(piece) < 10 or len(set(piece)) < 6 or piece.isdigit():
+    if len(piece) < 10 or len(set(piece)) < 6:
         return False
     usual = "th he in er an re on at en nd ti es or te ed is it al ar st nt ng se as om le ve co me de ri ro ne ra li"
     pairs = re.findall("(?=([A-Za-z][a-z]|[A-Z][A-Z]))", piece)
@@ -511,8 +508,8 @@ _PUBLIC = r"""
 """
 _PLACEHOLDER = r"""
     (?: [<{%^\[(*+] | [?-]\w*\} | \$[({] | \$\w+(?![^\s"']) | [~.]?/\w+[/.] | [\w.]{0,40}[\w)][(\[<]
-      | (?:\w{2,8}[_-])?your | [\w.]+[._](?:key|token|secret|password)(?![\w!@\#-])
-      | (?: (?:my)?pass(?:word)? | changeme | case | wrong | [a-z]{0,12}(?:ed|en|ing|ble|ive|ory|ly) )(?![\w!@\#+=-]) )
+      | [\w.]+[._](?:key|token|secret|password)(?![\w!@\#-])
+      | (?: changeme | case | wrong | [a-z]{0,12}(?:ed|en|ing|ble|ive|ory|ly) )(?![\w!@\#+=-]) )
 """
 _VALUE = rf"(?!{_PLACEHOLDER})[!\#-&(-+\--:<-_a-~à-ӿ]{{4,100}}(?<![.:?)\]}}])"
 _CODED = rf"""
@@ -521,7 +518,7 @@ _CODED = rf"""
 """
 _QUOTED = rf"""["'`“„«「](?!{_PLACEHOLDER})([^\n"'`”“»」]{{4,100}})["'`”“»」]"""
 _GROUPS = r"\b(?=[a-z-]{0,10}\d)[a-z\d]{4,5}-[a-z\d]{4,5}\b"
-_NAMES = r"""(?:pass(?:word|wd|code|phrase|wort)s?|\b(?:pwd|psk|pw|mdp)|kennwort|wlan-?schlüssel|mot\ de\ passe
+_NAMES = r"""(?:pass(?:word|wd|code|phrase|wort)s?|\b(?:pwd|psk|pw|mdp)|kennwort|mot\ de\ passe
     |contrase[ñn]a|senha|clave|парол[а-я]|密[码碼]|パスワード)"""
 _KEYS = r"(?:key|token|secret|auth|basic|session|\w{0,9}s(?:es)?id)(?:_?id)?s?"
 _EQUALS = r"""["'\])]{0,2}\s?[:=：]{1,2}>?\s{0,3}["'`“]?"""
@@ -529,7 +526,7 @@ _TOKEN = ("a key or token", is_random)
 _RECOVERY = ("a recovery code", bool)
 _PASSWORD = ("a password", bool)
 # Kind, and check of what was typed, by pattern.
-SECRETS: Mapping[str, tuple[str, Callable[[str], bool]]] = {
+SECRETS: Mapping[str, tuple[str, Any]] = {
     r"-----begin\ [a-z ]{0,30}private\ key[^-]{0,9}-----[^-]+(?:-(?!----)[^-]*)*(?:-----end[^-]{0,40}-----)?": (
         "a private key",
         bool,
@@ -566,7 +563,7 @@ SECRETS: Mapping[str, tuple[str, Callable[[str], bool]]] = {
 
 
 def find_secrets(text: str) -> list[tuple[int, int, str]]:
-    """Return start, end and kind of each; one may be inside another."""
+    """Return start, end and kind of each; they may overlap."""
     # Lower case changes their length or letter.
     text = text.replace("İ", "I").replace("\u212a", "K")
     low = re.sub(f"(?ax){_PUBLIC}", lambda found: "\n" * len(found[0]), text.lower())
