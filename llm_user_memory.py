@@ -263,12 +263,13 @@ def plain() -> bool:
 
 
 def _is_own(status: os.stat_result, is_kind: Callable[[int], bool] = stat.S_ISREG) -> bool:
-    is_users = os.name != "posix" or status.st_uid == os.geteuid()
-    return is_users and is_kind(status.st_mode)
+    if os.name == "posix" and status.st_uid != os.geteuid():
+        return False
+    return is_kind(status.st_mode)
 
 
 def foreign(path: pathlib.Path, kind: str = "regular file") -> Unreadable:
-    return Unreadable(f"Not a {kind} that you own; see: ls -ld {for_shell(path)}")
+    return Unreadable(f"{tilde(path)} is not a {kind} that you own; see: ls -ld {for_shell(path)}")
 
 
 def open_own(path: pathlib.Path, flags: int, *, follow: bool = False) -> int:
@@ -385,7 +386,7 @@ _BESIDE = rf"(?![{_UNSEEN}])[^\x00-\xa8\xaa-\xad\xaf-\u058f\u1d00-\u202f]"
 _JOINER = r"[\u034f\u061c\u115f\u1160\u180e\u200b-\u200f]"
 _INVISIBLE = (
     rf"(?=[{_UNSEEN}\U0001f3f4])(?:("
-    rf"{_JOINER}(?={_BESIDE})|(?<={_BESIDE}){_JOINER}"  # in Persian and emoji; the space of Khmer
+    rf"{_JOINER}(?={_BESIDE})|(?<={_BESIDE}){_JOINER}"  # in Persian, emoji and Khmer
     rf"|(?<![\w{_UNSEEN}])[\u200e\u200f](?![{_UNSEEN}])"  # by C++ in Hebrew
     rf"|(?<={_BESIDE})[\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]"  # of emoji and Japanese names
     r"|\ufe0f(?=\u20e3)"  # of keycaps
@@ -518,14 +519,14 @@ _CODED = rf"""
 """
 _QUOTED = rf"""["'`“„«「](?!{_PLACEHOLDER})([^\n"'`”“»」]{{4,100}})["'`”“»」]"""
 _GROUPS = r"\b(?=[a-z-]{0,10}\d)[a-z\d]{4,5}-[a-z\d]{4,5}\b"
-_NAMES = r"""(?:pass(?:word|wd|code|phrase|wort)s?|\b(?:pwd|psk|pw|mdp)|kennwort|mot\ de\ passe
+_NAMES = r"""(?:pass(?:word|wd|code|phrase|wort)s?|\b(?:pwd|psk|pw)|kennwort|mot\ de\ passe
     |contrase[ñn]a|senha|clave|парол[а-я]|密[码碼]|パスワード)"""
 _KEYS = r"(?:key|token|secret|auth|basic|session|\w{0,9}s(?:es)?id)(?:_?id)?s?"
 _EQUALS = r"""["'\])]{0,2}\s?[:=：]{1,2}>?\s{0,3}["'`“]?"""
 _TOKEN = ("a key or token", is_random)
 _RECOVERY = ("a recovery code", bool)
 _PASSWORD = ("a password", bool)
-# Kind, and check of what was typed, by pattern.
+# Kind and check, by pattern.
 SECRETS: Mapping[str, tuple[str, Any]] = {
     r"-----begin\ [a-z ]{0,30}private\ key[^-]{0,9}-----[^-]+(?:-(?!----)[^-]*)*(?:-----end[^-]{0,40}-----)?": (
         "a private key",
@@ -545,7 +546,7 @@ SECRETS: Mapping[str, tuple[str, Any]] = {
         "a login in an address",
         bool,
     ),
-    r"""(?<![\w.+-])(?:[2-6]\d{3}(?:[ .-]?\d{4}){3}|3[47]\d\d[ .-]?\d{6}[ .-]?\d{5})(?![\w-])""": (
+    r"(?<![\w.+-])(?:[2-6]\d{3}(?:[ .-]?\d{4}){3}|3[47]\d\d[ .-]?\d{6}[ .-]?\d{5})(?![\w-])": (
         "a card number",
         is_card,
     ),

@@ -258,7 +258,7 @@ def test_a_change_whose_line_was_changed_again_stays_whole_and_the_later_one_is_
     user.learns(f"REPLACE | {user.id_of('Lives in York')} | Lives in Hull | I moved to Hull")
     facts, versions = user.facts, user.versions()
     said = user.run("undo", "2", code=1)[1]
-    assert "Change 3 has since changed a line of change 2:\n  Lives in York → Lives in Hull\n" in said
+    assert "Change 3 has since changed a line of change 2:\n  Changed: “Lives in York” → “Lives in Hull”\n" in said
     assert "To undo change 3: llm memory undo 3" in said
     assert (user.facts, user.versions()) == (facts, versions), "nothing is undone by halves"
     user.run("undo", "3")
@@ -528,7 +528,7 @@ def test_a_fact_that_was_added_again_is_the_later_changes(user: User) -> None:
     add(user, "Likes tea")
     user.profile = user.profile.replace("- Likes tea\n", "")
     add(user, "Likes tea")
-    assert "Change 3 has since changed a line of change 1:\n  + Likes tea\n" in user.run("undo", "1", code=1)[1]
+    assert "Change 3 has since changed a line of change 1:\n  Added: “Likes tea”\n" in user.run("undo", "1", code=1)[1]
     assert user.facts == ["Likes tea"]
 
 
