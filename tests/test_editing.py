@@ -150,7 +150,7 @@ def test_add_writes_at_once_under_its_heading_from_an_argument_or_from_stdin(use
         f"{TITLE}\n\n## Personal Information\n- Lives in Leeds\n- Has two cats\n- Works in York\n\n"
         "## Preferences\n- Likes short answers\n- Plays chess\n\n## Boats\n- Owns a dinghy\n"
     )
-    assert user.run("add", "lives in leeds.")[1] == "It is in the profile already: lives in leeds.\n"
+    assert user.run("add", "lives in leeds.")[1] == "It is in the profile already: “lives in leeds.”\n"
     user.run("add", "-", stdin="# Boats\n- Sails\n")
     assert "- Works in York\n- Sails\n\n## Preferences" in user.profile, "a heading is no fact"
     assert "nothing to add" in user.run("add", stdin=" \n", code=1)[1]
@@ -201,7 +201,7 @@ def test_a_terminal_with_another_encoding_is_named_as_the_reason(user: User, com
 def test_what_is_there_already_is_told_and_the_rest_is_added(user: User) -> None:
     user.profile = PROFILE
     said = user.run("add", "-", stdin="Lives in Leeds\nPlays chess\n")[1]
-    assert said.startswith("It is in the profile already: Lives in Leeds\nAdded: Plays chess\nTo undo this: ")
+    assert said.startswith("It is in the profile already: “Lives in Leeds”\nAdded: Plays chess\nTo undo this: ")
     before = user.versions()
     assert user.run("add", "plays chess.")[1] == "It is in the profile already: plays chess.\n"
     assert user.versions() == before
