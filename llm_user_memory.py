@@ -5280,7 +5280,7 @@ def accept(memory: Memory, edits: Sequence[EditRow]) -> list[str]:
 
 
 def show_waiting(edit: EditRow, place: str) -> None:
-    say(f"\n{place}, “{edit.section}” (edit {edit.id})", bold=True)
+    say(f"\n{place}, {edit.section} (edit {edit.id})", bold=True)
     write(printable(str(edit)), err=True, fg=colour_of(edit))
     explain = functools.partial(write, lead="    ", err=True, dim=True)
     if edit.turns:  # else the quote is a line of the profile, or empty

@@ -203,7 +203,7 @@ def test_what_is_there_already_is_told_and_the_rest_is_added(user: User) -> None
     said = user.run("add", "-", stdin="Lives in Leeds\nPlays chess\n")[1]
     assert said.startswith("It is in the profile already: “Lives in Leeds”\nAdded: Plays chess\nTo undo this: ")
     before = user.versions()
-    assert user.run("add", "plays chess.")[1] == "It is in the profile already: plays chess.\n"
+    assert user.run("add", "plays chess.")[1] == "It is in the profile already: “plays chess.”\n"
     assert user.versions() == before
 
 
