@@ -37,7 +37,6 @@ import sys
 import textwrap
 import threading
 import time
-import types
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -65,16 +64,16 @@ def register_tools(register: Callable[..., None]) -> None:
 def register_commands(cli: click.Group) -> None:
     settings = Settings(os.environ)
     for name in ("LLM_MEMORY_AUTO", "LLM_MEMORY_LINE"):
-        os.environ.pop(name, None)  # a plugin, tool or editor that llm starts may run an llm of its own
+        os.environ.pop(name, None)  # what llm starts may run an llm of its own
     memory_group.context_settings["obj"] = settings
     cli.add_command(memory_group)
 
-    # llm's default command takes any word, so that llm completes no command's name.
+    # Else llm's default command takes any word.
     if "_LLM_COMPLETE" in os.environ and "-" not in os.environ.get("COMP_WORDS", "-"):
         cli.default_if_no_args = False  # type: ignore[attr-defined]
 
     def invoke_with_memory(invoke: Callable[..., Any], ctx: click.Context) -> Any:
-        if Call.running:  # a tool runs an llm of its own: nobody typed that
+        if Call.running:  # nobody typed that
             return invoke(ctx)
         return Call(ctx, settings).run(invoke)
 
@@ -85,7 +84,7 @@ def register_commands(cli: click.Group) -> None:
 
 
 def __dir__() -> list[str]:
-    """List the hooks alone: pluggy inspects every name that it is told of, for 5 ms."""
+    """List hooks alone: pluggy inspects every name, for 5 ms."""
     return [name for name in globals() if name.startswith("register_")]
 
 
@@ -93,15 +92,15 @@ def __dir__() -> list[str]:
 
 
 class Problem(click.ClickException):
-    """Something the user has to know; its message names the next step."""
+    """What the user is told."""
 
 
 class Busy(Problem):
-    """Another process holds the lock, or changed the profile during a request."""
+    """Another process holds a lock, or changed the profile."""
 
 
 class Unreadable(Problem):
-    """Something is in place of a file of ours, or the profile is not text. It is never overwritten."""
+    """A file is not ours, or not text."""
 
 
 DEFAULT_PROFILE = "default"
@@ -109,95 +108,87 @@ PROFILE_NAME = r"(?!(?:auto|search)\Z)[a-z0-9][a-z0-9_-]{0,31}"
 
 
 class Settings:
-    """The environment variables ``LLM_MEMORY_*``; nonsense becomes the safe value and a complaint."""
+    """``LLM_MEMORY_*``; nonsense becomes a safe value."""
 
-    def __init__(self, environ: Mapping[str, str] = types.MappingProxyType({})) -> None:
+    def __init__(self, environ: Mapping[str, str] = {}) -> None:
         self._environ = environ
         self.complaints: list[str] = []
-        auto = self._text("AUTO").lower()
-        if auto not in {"system", "prompt"}:
-            auto = "system" if self._read("AUTO", False, False) else ""
-        self.auto = auto  # where the profile is sent; "": nowhere
-        self.auto_off = not auto and self._text("AUTO") != ""  # in spite of the shell function
+        self.line = environ.get("LLM_MEMORY_LINE", "")
         self.profiles = profile_names(self._text("PROFILE"))
-        self.line = environ.get("LLM_MEMORY_LINE", "")  # as typed; "": the shell keeps none
+        self.model = self._text("MODEL")
         self.disabled: bool = self._read("DISABLED", False, True)
         self.updates: bool = self._read("UPDATES", True, False)
-        seconds = click.FloatRange(0.001, 86_400)
-        self.interval: float = self._read("UPDATE_INTERVAL", 5, 5, seconds)
-        self.model = self._text("MODEL")
-        all_edits = click.Choice(["all"], case_sensitive=False)
-        self.review_all = self._read("REVIEW", "", "all", all_edits) == "all"
-        self.budget: int = self._read("BUDGET", 8_000, 8_000, click.IntRange(100, 9_999_999))
-        self.debug: bool = self._read("DEBUG", False, False)
         self.notices: bool = self._read("NOTICES", True, False)
+        self.debug: bool = self._read("DEBUG", False, False)
+        self.interval: float = self._read("UPDATE_INTERVAL", 5, 5, click.FloatRange(0.001, 86_400))
+        self.budget: int = self._read("BUDGET", 8_000, 8_000, click.IntRange(100, 9_999_999))
+        self.review_all: bool = self._read("REVIEW", "", "all", click.Choice(["all"], case_sensitive=False)) != ""
+        self.auto = self._text("AUTO").lower()
+        if self.auto != "prompt":
+            self.auto = "system" if self._read("AUTO", False, False) else ""
+        self.auto_off = not self.auto and bool(self._text("AUTO"))
 
     def _text(self, name: str) -> str:
         return self._environ.get(f"LLM_MEMORY_{name}", "").strip()
 
     def _read(self, name: str, default: Any, safe: Any, kind: Any = click.BOOL) -> Any:
         text = self._text(name)
-        if not text:
-            return default
         try:
-            # nan is in every range.
-            return kind.convert(text.lower().replace("nan", "no number"), None, None)
+            return kind.convert(text, None, None) if text else default
         except click.BadParameter as error:
-            used = str(safe).lower()
-            self.complaints.append(f"LLM_MEMORY_{name}={text!r}: {error.message} Using {used}.")
+            self.complaints.append(f"LLM_MEMORY_{name}={text!r}: {error.message} Using {safe}.")
             return safe
 
 
 def profile_names(text: str) -> list[str]:
-    """Split ``default+work``; nothing means the default profile."""
     names = (text or DEFAULT_PROFILE).casefold().split("+")
-    return list(dict.fromkeys(name.strip() for name in names))
+    return list(dict.fromkeys(map(str.strip, names)))
 
 
 class Home:
-    """Paths of the files of one profile, below llm's user directory. Looking creates nothing."""
+    """The files of one profile."""
 
     def __init__(self, user_dir: pathlib.Path, name: str = DEFAULT_PROFILE, *, isolated: bool = False) -> None:
         self.user_dir = user_dir
         self.name = name
-        self.isolated = isolated  # nothing may be kept outside user_dir
+        self.isolated = isolated  # keeps nothing elsewhere
+        self.logs = user_dir / "logs.db"
+        self.logs_off = user_dir / "logs-off"
         self.base = user_dir / "memory"
-        self.directory = self.base if name == DEFAULT_PROFILE else self.base / "profiles" / name
-        self.profile = self.directory / "profile.md"
-        self.database = self.directory / "memory.db"  # for learners and commands
-        self.journal = self.directory / "typed.jsonl"  # a line for each logged turn
-        # A call may still be writing to it.
-        self.old_journal = self.directory / ".typed.jsonl.taken"
-        self.news = self.directory / "news"  # to be told after the next prompt
-        self.greeted = self.directory / "greeted"  # a prompt has said that memory learns
-        self.paused = self.directory / "paused"  # since when
-        self.forgotten = self.directory / "forgotten"  # ids of turns: it outlives the database
-        self.no_system = self.directory / "no-system"  # models that refuse system prompts
-        self.logs = user_dir / "logs.db"  # llm's own, which is only read
-        self.logs_off = user_dir / "logs-off"  # llm's own; no file: it logs
+        folder = self.base
+        self.folders = [folder]
+        if name != DEFAULT_PROFILE:
+            if not re.fullmatch(PROFILE_NAME, name):
+                raise Problem(f"{name!r} is not a valid profile name; use up to 32 of a-z, 0-9, - and _")
+            folder = self.base / "profiles" / name
+            self.folders += [folder.parent, folder]
+        self.directory = folder
+        self.profile = folder / "profile.md"
+        self.database = folder / "memory.db"
+        self.side_files = [folder / f"memory.db-{kind}" for kind in ("journal", "wal", "shm")]
+        self.journal = folder / "typed.jsonl"
+        self.old_journal = folder / ".typed.jsonl.taken"  # a call may still write to it
+        self.news = folder / "news"
+        self.greeted = folder / "greeted"
+        self.paused = folder / "paused"
+        self.forgotten = folder / "forgotten"
+        self.no_system = folder / "no-system"
 
     @classmethod
     def named(cls, names: str) -> list[Home]:
-        """Return the homes of ``work``, or of ``default+work``. Raises ``Problem``."""
         user_dir = llm.user_dir().absolute()  # the worker runs in another folder
         isolated = bool(os.environ.get("LLM_USER_PATH"))
-        homes = []
-        for name in profile_names(names):
-            # Not even this regex for most people: it costs a call 1 ms.
-            if name != DEFAULT_PROFILE and not re.fullmatch(PROFILE_NAME, name):
-                raise Problem(f"{name!r} is not a valid profile name; use up to 32 of a-z, 0-9, - and _")
-            homes.append(cls(user_dir, name, isolated=isolated))
-        return homes
+        return [cls(user_dir, name, isolated=isolated) for name in profile_names(names)]
 
     @classmethod
     def in_use(cls) -> list[Home]:
-        """Return the homes of the profiles to send; the last one learns. Raises ``Problem``."""
+        """Return the homes to send; the last one learns."""
         return cls.named(os.environ.get("LLM_MEMORY_PROFILE", ""))
 
     @classmethod
     def all(cls) -> list[Home]:
-        folders = sorted((llm.user_dir() / "memory" / "profiles").glob("*"))
-        names = [folder.name for folder in folders if folder.is_dir()]
+        folders = (llm.user_dir() / "memory/profiles").glob("*")
+        names = sorted(folder.name for folder in folders)
         valid = [name for name in names if re.fullmatch(PROFILE_NAME, name)]
         return cls.named("+".join([DEFAULT_PROFILE, *valid]))
 
@@ -210,66 +201,40 @@ class Home:
         return platformdirs.user_log_path("llm-user-memory", appauthor=False) / f"worker-{self.name}.log"
 
     def lock_file(self, name: str) -> pathlib.Path:
-        """Return the lock of the ``profile``, of ``learn`` (a batch), or of the ``worker``."""
-        return self.directory / f"{name}.lock"  # cron and ssh have another runtime directory
-
-    @property
-    def folders(self) -> list[pathlib.Path]:
-        """List the folders that are ours, the outermost first."""
-        if self.name == DEFAULT_PROFILE:
-            return [self.base]
-        return [self.base, self.directory.parent, self.directory]
-
-    @property
-    def side_files(self) -> list[pathlib.Path]:
-        """List the files that SQLite may keep beside the database."""
-        return [self.database.with_name(f"memory.db-{kind}") for kind in ("journal", "wal", "shm")]
+        return self.directory / f"{name}.lock"
 
     def own_files(self) -> list[pathlib.Path]:
-        """List all files that only we write, also those that aren't there; see ``files_beside`` for the others."""
-        calls = [self.journal, self.old_journal, self.news, self.no_system, self.paused]
-        locks = [self.lock_file(name) for name in ("profile", "learn", "worker")]
-        return [self.database, *self.side_files, *calls, self.greeted, self.forgotten, self.worker_log, *locks]
+        locks = map(self.lock_file, ("profile", "learn", "worker"))
+        calls = [self.journal, self.old_journal, self.news, self.greeted, self.paused, self.no_system]
+        return [self.database, *self.side_files, *calls, self.forgotten, self.worker_log, *locks]
 
     def check_own(self) -> None:
-        """Raise ``Problem`` if a folder is something else, or another user's: its profile is not to be trusted."""
         for folder in self.folders:
-            try:
-                found = folder.stat()
-            except OSError:
-                if not os.path.islink(folder):
-                    continue
-                found = folder.lstat()
-            if not stat.S_ISDIR(found.st_mode):
-                raise Problem(f"{tilde(folder)} is not a folder; see: ls -ld {for_shell(folder)}")
-            if not _is_own(found):
-                why = "belongs to another user, so memory does nothing; see: ls -ld"
-                raise Problem(f"{tilde(folder)} {why} {for_shell(folder)}")
+            is_own = False
+            with contextlib.suppress(OSError):
+                is_own = _is_own(folder.stat(), stat.S_ISDIR)
+            if not is_own and os.path.lexists(folder):
+                raise foreign(folder, "folder")
 
     def create(self) -> None:
         self.check_own()
-        self.user_dir.mkdir(parents=True, exist_ok=True)
         is_new = not self.base.exists()
         for folder in self.folders:
-            folder.mkdir(0o700, exist_ok=True)
+            folder.mkdir(0o700, parents=True, exist_ok=True)
             if folder.stat().st_mode & 0o077:
                 folder.chmod(0o700)
-        if is_new:  # many keep such folders in a public repository
+        if is_new:  # many publish such folders
             with contextlib.suppress(FileExistsError):
                 write_private(self.base / ".gitignore", b"*\n")
 
 
 def for_profile(text: str, name: str) -> str:
-    """Add ``--profile`` to the commands in a message, which may be read where another one is in use."""
+    """Add ``--profile`` to a message's commands, but not in quotes."""
     if name == DEFAULT_PROFILE and not os.environ.get("LLM_MEMORY_PROFILE"):
         return text
-    of_a_profile = r"\bllm memory (?=[a-z])(?!profiles|\w*install-)"
-    return re.sub(of_a_profile, f"llm memory --profile {name} ", text)
-
-
-def as_said(text: str) -> str:
-    """Keep ``for_profile`` from taking the user's words for a command; ``printable`` makes them what they were."""
-    return text.replace("llm memory", "llm\0memory")
+    quoted = r"“[^”]*”|(?<!\w)'[^']*'|\"[^\"]*\""
+    command = f"llm memory --profile {name} "
+    return re.sub(rf"({quoted})|\bllm memory (?=[a-z])", lambda found: found[1] or command, text)
 
 
 def tilde(path: pathlib.Path) -> str:
@@ -289,41 +254,42 @@ def utc_now() -> dt.datetime:
 
 
 def at_terminal(*streams: Any) -> bool:
-    return all(stream and stream.isatty() for stream in streams)  # a closed one is None
+    return all(stream and stream.isatty() for stream in streams)
 
 
 def plain() -> bool:
     return "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
 
 
-def _is_own(status: os.stat_result) -> bool:
-    return os.name != "posix" or status.st_uid == os.geteuid()
+def _is_own(status: os.stat_result, is_kind: Callable[[int], bool] = stat.S_ISREG) -> bool:
+    if os.name == "posix" and status.st_uid != os.geteuid():
+        return False
+    return is_kind(status.st_mode)
+
+
+def foreign(path: pathlib.Path, kind: str = "regular file") -> Unreadable:
+    return Unreadable(f"{tilde(path)} is not a {kind} that you own; see: ls -ld {for_shell(path)}")
 
 
 def open_own(path: pathlib.Path, flags: int, *, follow: bool = False) -> int:
-    """Open a regular file of the user's own; no symlink without ``follow``. Raises ``Unreadable``."""
+    """Open a regular file of the user's own."""
     flags |= getattr(os, "O_BINARY", 0)
     flags |= getattr(os, "O_NONBLOCK", 0)  # a FIFO or a lease must not hang a call
     if not follow:
         flags |= getattr(os, "O_NOFOLLOW", 0)
     try:
         file = os.open(path, flags, 0o600)
-        status = os.fstat(file)
-        if stat.S_ISREG(status.st_mode) and _is_own(status):
-            return file
-        os.close(file)
     except OSError as error:
-        if error.errno not in {errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.EAGAIN}:
-            raise
-    raise foreign(path)
+        if error.errno in {errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.EAGAIN}:
+            raise foreign(path) from error
+        raise
+    if not _is_own(os.fstat(file)):
+        os.close(file)
+        raise foreign(path)
+    return file
 
 
-def foreign(path: pathlib.Path) -> Unreadable:
-    return Unreadable(f"{tilde(path)} is not a regular file that you own; see: ls -l {for_shell(path)}")
-
-
-def read_own(path: pathlib.Path, most: int = 100_000_000) -> str | None:
-    """Read a file of ours, up to ``most`` bytes; ``None`` if there is none, or something else."""
+def read_own(path: pathlib.Path, most: int = -1) -> str | None:
     try:
         with open(open_own(path, os.O_RDONLY), "rb") as file:
             return file.read(most).decode("utf-8", "replace")
@@ -332,7 +298,7 @@ def read_own(path: pathlib.Path, most: int = 100_000_000) -> str | None:
 
 
 def append_line(path: pathlib.Path, line: str | Mapping[str, object]) -> None:
-    """Append a line, or an entry as JSON, in one write: several calls may do this at once."""
+    """Append in one write: calls may do so at once."""
     text = line if isinstance(line, str) else json.dumps(line)
     file = open_own(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
     with open(file, "wb", buffering=0) as opened:
@@ -340,21 +306,20 @@ def append_line(path: pathlib.Path, line: str | Mapping[str, object]) -> None:
 
 
 def write_private(path: pathlib.Path, content: bytes) -> None:
-    """Make a file for its owner alone, and safe from a power cut. Raises ``FileExistsError``."""
-    with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    with open(file, "wb") as opened:
+        opened.write(content)
+        opened.flush()
+        os.fsync(file)  # safe from a power cut
 
 
 def lock(home: Home, name: str, patience: float = 60.0) -> contextlib.AbstractContextManager[Any]:
-    """Take a file lock; its holder may take it again. Raises ``Busy`` after ``patience``."""
+    """Take a lock, even one held here. Raises ``Busy``."""
     import filelock
 
     home.create()
     path = home.lock_file(name)
-    # filelock would wait for whoever leases it.
-    os.close(open_own(path, os.O_RDWR | os.O_CREAT))
+    os.close(open_own(path, os.O_RDWR | os.O_CREAT))  # filelock would wait for a lease
     try:
         return filelock.FileLock(path, is_singleton=True).acquire(patience)
     except filelock.Timeout as error:
@@ -364,13 +329,10 @@ def lock(home: Home, name: str, patience: float = 60.0) -> contextlib.AbstractCo
 # -- text --------------------------------------------------------------------
 
 TO_THE_MINUTE = "%Y-%m-%d %H:%M"
-# Scripts without spaces between words, from Thai to Japanese; and Korean, which attaches particles to words.
-UNSPACED = (
-    r"[\u0e00-\u0eff\u1000-\u11ff\u1780-\u17ff\u2e80-\ua4cf"
-    r"\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff]"
-)
+_UNITS = {"minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800, "month": 2_592_000, "year": 31_536_000}
+# Scripts without spaces; and Korean, which attaches particles.
+UNSPACED = r"[\u0e00-\u0eff\u1000-\u11ff\u1780-\u17ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff]"
 _STRAIGHT = str.maketrans("‘’‚‛ʼ“”„‟«»‐‑‒–—−", '\'\'\'\'\'""""""------')
-# Variants that Unicode treats as letters of their own.
 _LETTERS = str.maketrans("ıłøđ", "ilod")
 
 
@@ -380,7 +342,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def split_lines(text: str) -> tuple[str, ...]:
-    """Split a text into its lines, with their ends; not at form feeds, U+2028 and their like."""
+    """Split behind line feeds alone."""
     return tuple(re.findall(r"[^\n]*\n|[^\n]+", text))
 
 
@@ -389,7 +351,7 @@ def stripped(line: str) -> str:
 
 
 def derive_letters(data: bytes) -> str:
-    """Derive some thirty letters from data: digits would be tokens of their own; "pin" or "key" would name a secret."""
+    """Derive letters: digits cost tokens, and "pin" or "key" would name a secret."""
     sha = hashlib.sha256(data).digest()
     encoded = base64.b32encode(sha).decode()
     return re.sub("[^ad-jlmoqrt-vx-z]", "", encoded.lower())
@@ -399,112 +361,61 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-@functools.lru_cache(maxsize=1_000)
 def normalised(text: str) -> str:
-    """Return a text without case, spacing and kinds of quotation marks, to compare facts and quotes."""
     straight = unicodedata.normalize("NFC", text).translate(_STRAIGHT)
     return " ".join(straight.split()).casefold()
 
 
-@functools.lru_cache(maxsize=1_000)
 def folded(text: str) -> str:
-    """Return the text as its words are compared: without case, accents and umlauts (even if spelled with an e)."""
+    """Return words as they are compared: "Müller" is "Mueller"."""
     apart = unicodedata.normalize("NFKD", text.translate(_STRAIGHT)).casefold()
     bare = "".join(char for char in apart if unicodedata.category(char)[0] != "M")
     whole = unicodedata.normalize("NFC", bare).translate(_LETTERS)
     return re.sub(r"(?<=[aou])e(?=[^\Ws])", "", whole)
 
 
-# Controls, formats, surrogates, private use, fillers of scripts, selectors and tags; but no line ends and tabs.
+# Controls, formats, private use, fillers, selectors and tags.
 _UNSEEN = (
     r"\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
     r"\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\uf8ff"
     r"\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U0010ffff"
 )
-# The same by what they are for; what has no name only hides.
+# Signs, and letters from Hebrew on; group 1 below is how they are spelled.
+_BESIDE = rf"(?![{_UNSEEN}])[^\x00-\xa8\xaa-\xad\xaf-\u058f\u1d00-\u202f]"
+_JOINER = r"[\u034f\u061c\u115f\u1160\u180e\u200b-\u200f]"
 _INVISIBLE = (
-    rf"(?=[{_UNSEEN}\U0001f3f4])(?:"
-    r"(?P<flag>\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f)"  # of Scotland, in tags
-    r"|(?P<joiner>[\u034f\u115f\u1160\u180e\u200b-\u200d])"  # in Persian, Hindi and emoji; and the space of Khmer
-    r"|(?P<variant>[\U000e0100-\U000e01ef])"
-    r"|(?P<selector>[\u180b-\u180d\u180f\ufe00-\ufe0f])"
-    rf"|(?P<direction>(?<![{_UNSEEN}])[\u061c\u200e\u200f]|[\u061c\u200e\u200f](?![{_UNSEEN}]))"
-    rf"|[{_UNSEEN}])"
+    rf"(?=[{_UNSEEN}\U0001f3f4])(?:("
+    rf"{_JOINER}(?={_BESIDE})|(?<={_BESIDE}){_JOINER}"  # in Persian, emoji and Khmer
+    rf"|(?<![\w{_UNSEEN}])[\u200e\u200f](?![{_UNSEEN}])"  # by C++ in Hebrew
+    rf"|(?<={_BESIDE})[\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]"  # of emoji and Japanese names
+    r"|\ufe0f(?=\u20e3)"  # of keycaps
+    r"|\U0001f3f4[\U000e0030-\U000e007a]{3,6}\U000e007f"  # a flag
+    rf"|[\u202a\u202b\u2066-\u2068][^\n{_UNSEEN}]*[\u202c\u2069]"  # around a name
+    rf")|[{_UNSEEN}])"
 )
-_ISOLATED = r"[\u202a\u202b\u2066-\u2068][^\u202a-\u202e\u2066-\u2069]*[\u202c\u2069]"
-
-
-@functools.lru_cache(maxsize=1_000)
-def _is_caseless(char: str) -> bool:
-    """Tell whether a character is a sign, or of a script without case: only these are spelled with invisible ones."""
-    if char.isascii() or char.isspace() or re.match(f"[{_UNSEEN}]", char):
-        return False
-    return not char.isalpha() or char.lower() == char.upper()
-
-
-@functools.lru_cache(maxsize=1_000)
-def _is_right_to_left(line: str) -> bool:
-    letters = filter(str.isalpha, line)
-    return any(unicodedata.bidirectional(letter) in {"R", "AL"} for letter in letters)
-
-
-def _is_spelling(found: re.Match[str]) -> bool:
-    """Tell whether an invisible character belongs to the spelling of what stands beside it."""
-    line = found.string
-    at = found.start()
-    before = line[max(at - 1, 0) : at]
-    after = line[found.end() : found.end() + 1]
-    if found["joiner"]:
-        return _is_caseless(before) or _is_caseless(after)
-    if found["selector"]:
-        return _is_caseless(before) or after == "\u20e3"  # a keycap
-    if found["variant"]:
-        return unicodedata.name(before, "").startswith("CJK")
-    return bool(found["flag"]) or (bool(found["direction"]) and _is_right_to_left(line))
-
-
-def find_hidden(line: str) -> list[int]:
-    """Find the characters that a reader can't see, but those that a script or an emoji is spelled with."""
-    hidden = [found.start() for found in re.finditer(_INVISIBLE, line) if not _is_spelling(found)]
-    closed: set[int] = set()
-    for pair in re.finditer(_ISOLATED, line) if hidden else ():
-        closed.update({pair.start(), pair.end() - 1})
-    return [at for at in hidden if at not in closed]
 
 
 def printable(text: str) -> str:
-    """Put a space in place of every character that a reader can't see; line ends and tabs stay."""
-    if text.isascii() and text.translate({9: None, 10: None}).isprintable():
-        return text  # the common case in a call, which then need not compile the pattern
-    lines = text.replace("\r\n", "\n").split("\n")
-    return "\n".join(map(_without_hidden, lines))
-
-
-def _without_hidden(line: str) -> str:
-    if not re.search(f"[{_UNSEEN}]", line):
-        return line
-    chars = list(line)
-    for at in find_hidden(line):
-        chars[at] = " "
-    return "".join(chars)
+    """Put spaces for what nobody sees, but line ends and tabs."""
+    is_plain = text.isascii() and text.replace("\n", "").isprintable()
+    if is_plain or not re.search(f"[{_UNSEEN}]", text):
+        return text  # the pattern costs 5 ms
+    return re.sub(_INVISIBLE, lambda found: found[1] or " ", text.replace("\r\n", "\n"))
 
 
 def why_hidden(text: str) -> str:
-    """Say which character a reader can't see, line ends and tabs included; ``""`` if they can see all."""
-    breaks = [found.start() for found in re.finditer(r"[\t\n]", text)]
-    for at in sorted([*find_hidden(text), *breaks]):
-        return f"it contains an invisible or control character (U+{ord(text[at]):04X})"
+    for found in re.finditer(rf"{_INVISIBLE}|[\t\n]", text):
+        if not found[1]:
+            return f"it contains an invisible or control character (U+{ord(found[0]):04X})"
     return ""
 
 
-# What chat templates are made of: in a profile it could end the system prompt, or speak as somebody else.
+# Of chat templates: one could end the system prompt.
 _CHAT_MARKS = (
     r"<[|｜]/?[\w ▁]{1,40}[|｜]?>|<\w{1,40}[|｜]>"  # <|im_end|>, <｜User｜>, <|turn>
-    r"|</?(?:s|bos|eos|pad|unk|sop|eop|think(?:ing)?|tools?|tool_(?:calls?|responses?|results?|declaration|code)"
-    r"|function_(?:calls?|results?)|(?:start|end)_of_\w{1,20}|(?:BOS|EOS)_TOKEN)>"
+    r"|</?(?:s|bos|eos|think(?:ing)?|tools?|(?:tool|function|start|end)_\w{1,20})>"
     r"|<</?SYS>>"
-    r"|\[/?(?:INST|THINK|ARGS|CALL_ID|SYSTEM_PROMPT|MODEL_SETTINGS|AVAILABLE_TOOLS|TOOL_(?:CALLS?|RESULTS?|CONTENT)"
-    r"|BOS|EOS|gMASK|(?:BEGIN_)?AUDIO|IMG(?:_BREAK|_END)?)\]"
+    r"|\[/?(?:INST|THINK|ARGS|BOS|EOS|[A-Z]+_[A-Z_]+)\]"
 )
 
 
@@ -513,12 +424,11 @@ def without_chat_marks(text: str) -> str:
 
 
 def indexed(text: str) -> str:
-    """Return the text as full-text search compares it: folded, scripts without spaces split into characters."""
     return re.sub(UNSPACED, r" \g<0> ", folded(text))
 
 
 def local_date(at: str, form: str = "%Y-%m-%d %A") -> str:
-    """Write an ISO 8601 time as the user's clock shows it; without an offset it is UTC, as llm logs it."""
+    """Write a time for the user's clock; a bare one is UTC."""
     try:
         moment = dt.datetime.fromisoformat(at)
         if not moment.tzinfo:
@@ -533,50 +443,42 @@ def full_date(at: str) -> str:
 
 
 def age_of(at: str, now: dt.datetime) -> str:
-    """Say how long ago an ISO 8601 time was: "20 minutes", "3 weeks"."""
     seconds = (now - dt.datetime.fromisoformat(at)).total_seconds()
-    days = {"year": 365, "month": 30, "week": 7, "day": 1, "hour": 1 / 24, "minute": 1 / 1440}
-    for unit, size in days.items():
-        if seconds >= size * 86_400:
-            return counted(int(seconds / size / 86_400), unit)
-    return "a moment"
+    age = "a moment"
+    for unit, size in _UNITS.items():
+        if seconds >= size:
+            age = counted(int(seconds / size), unit)
+    return age
 
 
 def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") -> str:
-    """Return ``2h``, ``yesterday``, ``2026-11-01 14:30``, or a day, at ``clock``, as ISO 8601. Raises ``Problem``."""
+    """Return ``2h``, or a day at ``clock``, as ISO 8601."""
     said = text.strip().casefold()
     today = now.astimezone().date()
     days = {"today": today, "yesterday": today - dt.timedelta(1)}
-    units = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
-    age = re.fullmatch(r"(\d{1,6})\s*([wdhms]|weeks?|days?|hours?|min(?:ute)?s?|sec(?:ond)?s?)(?:\s+ago)?", said)
+    day = str(days.get(said, said))
+    if len(day) == 10:
+        day += f" {clock}"
+    age = re.fullmatch(r"(\d{1,6}) ?([a-z]+?)s?(?: ago)?", said)
     try:
-        if age:
-            unit = units[age[2][0]]
-            ago = {unit: int(age[1])}
-            moment = now - dt.timedelta(**ago)
-        else:
-            day = str(days.get(said, said))
-            if len(day) == 10:
-                day += f" {clock}"
-            moment = dt.datetime.fromisoformat(day).astimezone()
-    except (ValueError, OverflowError) as error:
-        raise Problem(f"{text!r} is not a time; try 2026-11-01, '2026-11-01 14:30', yesterday or 2h") from error
-    if moment.astimezone().date() > today:
-        raise Problem(f"{moment:%Y-%m-%d} is in the future; name an earlier time")
-    return moment.astimezone(dt.timezone.utc).isoformat()
+        if not age:
+            return dt.datetime.fromisoformat(day).astimezone(dt.timezone.utc).isoformat()
+        size = next(size for unit, size in _UNITS.items() if unit.startswith(age[2]))
+        return (now - dt.timedelta(seconds=int(age[1]) * size)).isoformat()
+    except (ValueError, OverflowError, StopIteration) as error:
+        raise Problem(f"{text!r} is not a time; try 2026-11-01, yesterday or 2h") from error
 
 
 # -- secrets -----------------------------------------------------------------
-# What has a shape of its own, or is named a password or a key right before it; the second look keeps out what else is
-# secret. Samples of every row are in tests/eval. Libraries cost 0.3–5 s of import and found no more.
-# Patterns match text in lower case, a group marks the secret; repetitions are bounded: no text must take minutes.
+# tests/eval has samples of every row. Libraries cost 0.3–5 s of import and found no more.
+# Repetitions are bounded: no text must take minutes.
 
 
 def is_random(token: str) -> bool:
-    """Tell a random token from a name: letter pairs common in languages are rare in its longest piece."""
+    """Tell whether letter pairs of languages are rare in a token."""
     pieces = re.split(r"[^\w ]|_", token)
     piece = max(pieces, key=len).replace(" ", "")
-    if len(piece) < 10 or len(set(piece)) < 6 or piece.isdigit():
+    if len(piece) < 10 or len(set(piece)) < 6:
         return False
     usual = "th he in er an re on at en nd ti es or te ed is it al ar st nt ng se as om le ve co me de ri ro ne ra li"
     pairs = re.findall("(?=([A-Za-z][a-z]|[A-Z][A-Z]))", piece)
@@ -585,8 +487,7 @@ def is_random(token: str) -> bool:
 
 
 def is_card(number: str) -> bool:
-    """Check a card number by Luhn's sum."""
-    digits = [int(char) for char in number if char.isdecimal()]
+    digits = [int(char) for char in number if char.isdecimal()]  # Luhn's sum
     doubled = [sum(divmod(2 * digit, 10)) for digit in digits[-2::-2]]
     return (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
 
@@ -597,108 +498,82 @@ def is_iban(number: str) -> bool:
     return int("".join(digits)) % 97 == 1
 
 
-# Random, but public, so it is not looked at: public keys, hashes, images, ids, parameters of addresses, examples.
+# Random, but public.
 _PUBLIC = r"""
-    (?: \baaaa[bce] | ;base64, | \b(?:sha\d+|h1)[:-] | etag:?\ (?:w/)?"? | public[ _-]?key\W{1,5}(?!-) )[\w/+=-]{10,}
+    (?: \baaaa[bce] | ;base64, | \b(?:sha\d+|h1)[:-] | public[ _-]?key\W{1,5}(?!-) )[\w/+=-]{10,}
     | -----begin\ (?:cert|public)[^-]+-----[^-]+
-    | \b(?:pk_(?:live|test)|pk|cus|pi|req)[._-][\w.-]{14,}
-    | \b0x[0-9a-f]{40}\b | \b(?:tx|hash|transaction)[ :]{1,2}0x\w{64}\b | --recv-keys?\ \w+
-    | \b[a-z]{1,6}-(?:[0-9a-f]{8}|[0-9a-f]{17})\b | \b\w{9,30}example\b
+    | \b(?:pk|pi|req)[._-][\w.-]{14,} | \b[a-z]{1,6}-[0-9a-f]{17}\b | --recv-keys?\ \w+
+    | \b0x[0-9a-f]{40}\b | \btx\ 0x\w{64}\b | \b\w{9,30}example\b
     | [?&](?![\w-]{0,30}(?:sig|token|key|secret|auth|pass|code|session))\w{1,30}=[^&\s;]{1,300}
 """
-# No secret, though it stands where one would: a placeholder, code that fetches it, what is said about it.
 _PLACEHOLDER = r"""
-    (?: [<{%^\[(*+] | [?-]\w*\} | \.[*+] | \$[({] | \$\w+(?![^\s"']) | x{3} | https?: | [~.]?/\w+[/.]
-      | [\w.]{0,40}[\w)][(\[<] | (?:\w{2,8}[_-])?your | (?:var|process|secrets?|os|env|config)\.
+    (?: [<{%^\[(*+] | [?-]\w*\} | \$[({] | \$\w+(?![^\s"']) | [~.]?/\w+[/.] | [\w.]{0,40}[\w)][(\[<]
       | [\w.]+[._](?:key|token|secret|password)(?![\w!@\#-])
-      | (?: (?:my|1)?pass(?:word)? | changeme | guest | none | null | true | false | case | wrong | long | too | very
-        | not | still | only | what | about | from | [a-z]{0,12}(?:ed|en|ing|ble|ive|ory|ly) )(?![\w!@\#+=-]) )
+      | (?: changeme | case | wrong | [a-z]{0,12}(?:ed|en|ing|ble|ive|ory|ly) )(?![\w!@\#+=-]) )
 """
 _VALUE = rf"(?!{_PLACEHOLDER})[!\#-&(-+\--:<-_a-~à-ӿ]{{4,100}}(?<![.:?)\]}}])"
-# A value that is no plain word: letters with digits or signs among them, but no date, time, version or technique.
 _CODED = rf"""
     (?= \S{{0,40}}(?: \d | [a-z][!\#$%&*+^][a-z\d] ) ) (?= \S{{0,40}}[a-zà-ӿ] )
-    (?! (?:sha|utf|base|aes|wpa|ipv|oauth|ssh|python)-?\d | \d{{1,4}}[:./-]\d | \d+[a-z]{{1,2}}(?![\w!]) )
     {_VALUE}
 """
 _QUOTED = rf"""["'`“„«「](?!{_PLACEHOLDER})([^\n"'`”“»」]{{4,100}})["'`”“»」]"""
 _GROUPS = r"\b(?=[a-z-]{0,10}\d)[a-z\d]{4,5}-[a-z\d]{4,5}\b"
-_NAMES = r"""(?:pass(?:word|wd|code|phrase|wort)s?|\b(?:pwd|psk|pw|mdp)|kennwort|mot\ de\ passe|contrase[ñn]a|senha
-    |clave|парол[а-я]|密[码碼]|パスワード|(?:wi-?fi|wlan|netzwerk)\W?(?:key|schlüssel|code))"""
-_IS = r"""(?: \s?(?:is|was|to|ist|lautet|heißt|est|es|é|:|：|は|是|为)(?:\ now)?[ :]{0,2}\s? | \s )"""
-_KEYS = (
-    r"""(?:key|token|secret|credential|\bpat|auth|\bsig(?:nature)?|bearer|basic|session|\w{0,9}s(?:es)?id)(?:_?id)?s?"""
-)
-# Kind, check of what was typed, and pattern.
-SECRETS: tuple[tuple[str, Callable[[str], bool], str], ...] = (
-    (
+_NAMES = r"""(?:pass(?:word|wd|code|phrase|wort)s?|\b(?:pwd|psk|pw)|kennwort|mot\ de\ passe
+    |contrase[ñn]a|senha|clave|парол[а-я]|密[码碼]|パスワード)"""
+_KEYS = r"(?:key|token|secret|auth|basic|session|\w{0,9}s(?:es)?id)(?:_?id)?s?"
+_EQUALS = r"""["'\])]{0,2}\s?[:=：]{1,2}>?\s{0,3}["'`“]?"""
+_TOKEN = ("a key or token", is_random)
+_RECOVERY = ("a recovery code", bool)
+_PASSWORD = ("a password", bool)
+# Kind and check, by pattern.
+SECRETS: Mapping[str, tuple[str, Any]] = {
+    r"-----begin\ [a-z ]{0,30}private\ key[^-]{0,9}-----[^-]+(?:-(?!----)[^-]*)*(?:-----end[^-]{0,40}-----)?": (
         "a private key",
         bool,
-        r"-----begin\ [a-z ]{0,30}private\ key[^-]{0,9}-----[^-]+(?:-(?!----)[^-]*)*(?:-----end[^-]{0,40}-----)?",
     ),
-    (  # with a provider's prefix: ghp_…, sk-…, xoxb-…, GOCSPX-…, SG.…
-        "a key or token",
-        is_random,
-        r"""\b(?:[a-z]\w{0,14}_|(?:[spr]k|x[a-z]{3,6}|gocspx|key|gl[a-z]{2,5})[.-]|(?:ya29|hv[sb]|s[gl])\.|1//0)(?=[\w.+/~$-]{0,99}\d|[a-z]{30})[\w.+/~$-]{16,}""",
-    ),
-    (  # a long run of letters and digits, but no hash, path, ULID or coin address
-        "a key or token",
-        is_random,
-        r"""(?<![\w/+.~-])(?:\d{8,10}:)?
-        (?! /?\w{1,10}/ | [0-7]\w{25}\b | [13]\w{25,33}\b | (?:bc|age|npub)1 | bafy )
-        (?= [\w+/~.:-]{0,40}\d )(?= [\w+/~.:-]{0,40}[g-z] )(?= [\w+/~.:-]{0,40}[^\W_]{12} )
-        (?:[\w-]{11,20}[.:])?[\w+/~-]{20,}(?:[.:][\w-]{4,}){0,4}={0,2}
-        | hooks?[./][\w.-]{1,40}/((?:[\w-]{1,20}/){0,4}[\w-]{20,})""",
-    ),
-    (
+    # ghp_…, sk-…, xoxb-…, GOCSPX-…, SG.…
+    r"""\b(?:[a-z]\w{0,14}_|(?:[spr]k|x[a-z]{3,6}|gocspx|key|gl[a-z]{2,5})[.-]|(?:ya29|hv[sb]|s[gl])\.|1//0)
+    (?=[\w.+/~$-]{0,99}\d|[a-z]{30})[\w.+/~$-]{16,}""": _TOKEN,
+    # A long run, but no hash or path.
+    r"""(?<![\w/+.~-])(?:\d{8,10}:)?(?! /?\w{1,10}/ )
+    (?= [\w+/~.:-]{0,40}\d )(?= [\w+/~.:-]{0,40}[g-z] )(?= [\w+/~.:-]{0,40}[^\W_]{12} )
+    (?:[\w-]{11,20}[.:])?[\w+/~-]{20,}(?:[.:][\w-]{4,}){0,4}={0,2}""": _TOKEN,
+    r"hooks?[./][\w.-]{1,40}/((?:[\w-]{1,20}/){0,4}[\w-]{20,})": _TOKEN,
+    rf"{_KEYS}[^\n:=.]{{0,40}}?[ ][\"'`]?({_CODED})": _TOKEN,
+    rf"{_KEYS}{_EQUALS}({_CODED})": ("a key or token", bool),
+    rf"://(?:[^\s/:@]{{0,200}}:(?!{_PLACEHOLDER}|pass(?:word)?@)([^\s/@]{{1,200}})|([^\s/:@]{{20,200}}))@": (
         "a login in an address",
         bool,
-        rf"://(?:[^\s/:@]{{0,200}}:(?!{_PLACEHOLDER}|pass(?:word)?@)([^\s/@]{{1,200}})|([^\s/:@]{{20,200}}))@",
     ),
-    (
+    r"(?<![\w.+-])(?:[2-6]\d{3}(?:[ .-]?\d{4}){3}|3[47]\d\d[ .-]?\d{6}[ .-]?\d{5})(?![\w-])": (
         "a card number",
         is_card,
-        r"(?<![\w.+-])(?:[2-6]\d{3}(?:[ .-]?\d{4}){3}|3[47]\d\d[ .-]?\d{6}[ .-]?\d{5})(?![\w-]|[ .]\d{4})",
     ),
-    ("a bank account number", is_iban, r"\b[a-z]{2}\d{2}(?:[ ]?[a-z0-9]{4}){2,7}(?:[ ]?[a-z0-9]{1,3})?\b"),
-    ("a recovery code", bool, r"\b\d{6}(?:-\d{6}){7}\b"),
-    (
-        "a recovery code",
-        bool,
-        rf"(?:recovery|backup)[ -](?:key|code)[^\n.]{{0,40}}?\s({_GROUPS}(?:[\s,;]{{1,2}}{_GROUPS}){{0,20}})",
-    ),
-    (  # the words of a wallet
-        "a recovery code",
-        bool,
-        r"(?:recovery|seed|mnemonic|wallet)(?:\ phrase|\ words)?(?:\ is|:)\s((?:[a-z]{3,8},?\s){5,23}[a-z]{3,8})",
-    ),
-    ("a password", bool, rf"(?:{_NAMES}|(?:\b|_)pass)[\"'\])]{{0,2}}\s?[:=：]{{1,2}}>?\s{{,3}}[\"'`“]?({_VALUE})"),
-    ("a password", bool, rf"{_NAMES}\ is\ ({_VALUE}(?:\ \w{{2,12}}){{0,5}}?)(?=[.,!;\n]|\s*\Z|\ (?:and|but)\b)"),
-    ("a password", bool, rf"{_NAMES}[ :][^\n\"'`“„«「.;]{{0,40}}{_QUOTED}"),
-    ("a password", bool, rf"{_NAMES}(?:[ ][^\n.,，;:=]{{0,40}}?)??{_IS}[\"'`“„]?({_CODED})"),
-    (
-        "a password",
-        bool,
-        rf"""(?:\ -u\ ?["']?[\w.@-]{{1,40}}:|(?:mysql|mongo|sshpass|redis)\w*\b[^\n|;]{{0,60}}?\ -[ap]\ ?|-pass\w*[ =])
-        ["']?({_VALUE})""",
-    ),
-    ("a key or token", bool, rf"(?<!public[ _-]){_KEYS}[\"'\])]{{0,2}}\s?[:=]{{1,2}}>?\s{{,3}}[\"'`]?({_CODED})"),
-    ("a key or token", is_random, rf"{_KEYS}[^\n:=.]{{0,40}}?[ ][\"'`]?({_CODED})"),
-)
+    r"\b[a-z]{2}\d{2}(?:[ ]?[a-z0-9]{4}){2,7}(?:[ ]?[a-z0-9]{1,3})?\b": ("a bank account number", is_iban),
+    r"\b\d{6}(?:-\d{6}){7}\b": _RECOVERY,
+    rf"(?:recovery|backup)[ -](?:key|code)[^\n.]{{0,40}}?\s({_GROUPS}(?:[\s,;]{{1,2}}{_GROUPS}){{0,20}})": _RECOVERY,
+    r"(?:recovery|seed|mnemonic|wallet)(?:\ \w+)?(?:\ is|:)\s((?:[a-z]{3,8},?\s){5,23}[a-z]{3,8})": _RECOVERY,
+    rf"(?:{_NAMES}|(?:\b|_)pass){_EQUALS}({_VALUE})": _PASSWORD,
+    rf"{_NAMES}\ is\ ({_VALUE}(?:\ \w{{2,12}}){{0,5}}?)(?=[.,!;\n]|\s*\Z|\ (?:and|but)\b)": _PASSWORD,
+    rf"{_NAMES}[ :][^\n\"'`“„«「.;]{{0,40}}{_QUOTED}": _PASSWORD,
+    rf"{_NAMES}(?:[ ][^\n.,，;:=]{{0,40}}?)??\s?[\s:：は是为]\s?[\"'`“„]?({_CODED})": _PASSWORD,
+    rf"\ -u\ ?[\"']?[\w.@-]{{1,40}}:[\"']?({_VALUE})": _PASSWORD,
+    rf"(?:mysql|mongo|sshpass|redis)\w*\b[^\n|;]{{0,60}}?\ -[ap]\ ?[\"']?({_VALUE})": _PASSWORD,
+}
 
 
 def find_secrets(text: str) -> list[tuple[int, int, str]]:
-    """Find the start, end and kind of every secret, in text order; one may be inside another."""
-    # In lower case one is longer, and one is another letter.
+    """Return start, end and kind of each; they may overlap."""
+    # Lower case changes their length or letter.
     text = text.replace("İ", "I").replace("\u212a", "K")
     low = re.sub(f"(?ax){_PUBLIC}", lambda found: "\n" * len(found[0]), text.lower())
     found: list[tuple[int, int, str]] = []
-    for kind, check, pattern in SECRETS:
+    for pattern, (kind, check) in SECRETS.items():
         for match in re.finditer(f"(?ax){pattern}", low):
             start, end = match.span(match.lastindex or 0)
             if check(text[start:end]):
                 found.append((start, end, kind))
-    # Where one that is no plain word stands again, it is as secret there.
+    # What is no plain word is secret where it stands again.
     for start, end, kind in found[:50]:
         secret = text[start:end]
         if len(secret) > 5 and not secret.isalpha():
@@ -718,12 +593,13 @@ def mask_secrets(text: str) -> str:
 
 
 def has_mask(text: str) -> bool:
-    return any(f"[{kind[2:]}]" in normalised(text) for kind, *_ in SECRETS)
+    return any(f"[{kind[2:]}]" in normalised(text) for kind, _ in SECRETS.values())
 
 
 def why_secret(text: str) -> str:
-    secrets = find_secrets(text)
-    return secrets[0][2] if secrets else ""
+    for _, _, kind in find_secrets(text):
+        return kind
+    return ""
 
 
 # -- profile -----------------------------------------------------------------
@@ -1544,7 +1420,7 @@ class History(NamedTuple):
         for change in self.changes(number - 1, number):
             later = self._changed_again(change, Document(text), number)
             if later:
-                did = [f"  {as_said(str(one))}" for one in self.changes(later - 1, later)]
+                did = [f"  {one.kind}: {one.quoted}" for one in self.changes(later - 1, later)]
                 again = f"Change {later} has since changed a line of change {number}:"
                 raise Problem("\n".join([again, *did, f"To undo change {later}: llm memory undo {later}"]))
         return revert(self.text(number - 1), self.text(number), text, self.made_headings())
@@ -3530,7 +3406,7 @@ def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[E
                 failed[edit.id] = "This edit is no longer waiting; see: llm memory review"
             elif edit.before and not item and not edit.past:
                 drop = f"To drop it: llm memory review --drop {edit.id}"
-                failed[edit.id] = f"Its line is gone: {as_said(edit.before)}\n{drop}"
+                failed[edit.id] = f"Its line is gone: “{edit.before}”\n{drop}"
             else:
                 document = _accept(document, edit, item)
         return document.text
@@ -4925,7 +4801,7 @@ def memory_why(text: str, refused: bool) -> Any:
     for memory in each_memory():
         found += [{"profile": memory.home.name, **one} for one in show(memory, text)]
     if text and not (found or refused):
-        raise Problem(f"No line contains {as_said(repr(text))}. To see refused edits: llm memory why --refused")
+        raise Problem(f"No line contains {text!r}. To see refused edits: llm memory why --refused")
     return found
 
 
@@ -4939,7 +4815,7 @@ def show_origins(memory: Memory, text: str) -> Found:
             found.append(said[0] | {"before": said[1:]})
     if text and not found:
         for hit in search_facts(memory, text, 1, current=False):
-            say(f"No longer in the profile: {as_said(hit['fact'])} ({periods_of(hit)}); see: llm memory history")
+            say(f"No longer in the profile: “{hit['fact']}” ({periods_of(hit)}); see: llm memory history")
     return found
 
 
@@ -5149,7 +5025,7 @@ def accept(memory: Memory, edits: Sequence[EditRow]) -> list[str]:
 
 
 def show_waiting(edit: EditRow, place: str) -> None:
-    say(f"\n{place}, {as_said(edit.section)} (edit {edit.id})", bold=True)
+    say(f"\n{place}, {edit.section} (edit {edit.id})", bold=True)
     write(printable(str(edit)), err=True, fg=colour_of(edit))
     explain = functools.partial(write, lead="    ", err=True, dim=True)
     if edit.turns:  # else the quote is a line of the profile, or empty
@@ -5353,8 +5229,8 @@ def confirm(question: str, yes: bool) -> None:
 
 def why_not_found(text: str, document: Document, says: Callable[[str], bool]) -> str:
     if any(says(title) for _, _, title in document.headings):
-        return f"Only a heading contains {as_said(repr(text))}; to change it: llm memory edit"
-    return f"Nothing contains {as_said(repr(text))}; try parts of words, with --part; see: llm memory show --ids"
+        return f"Only a heading contains {text!r}; to change it: llm memory edit"
+    return f"Nothing contains {text!r}; try parts of words, with --part; see: llm memory show --ids"
 
 
 def show_to_forget(memory: Memory, places: Mapping[str, Iterable[str]], prompts: Sequence[str]) -> None:
@@ -5410,7 +5286,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
         forget(memory, says)
     say("Forgotten. If you say it in a new prompt, it may be learned.")
     for heading in [title for _, _, title in document.headings if says(title)]:
-        say(f"The heading “{as_said(heading)}” still says it. Change it with llm memory edit, then forget it again.")
+        say(f"The heading “{heading}” still says it. Change it with llm memory edit, then forget it again.")
 
 
 @command("llm memory pause", never_asks)

@@ -148,7 +148,7 @@ def test_a_bug_of_ours_leaves_the_call_as_it_would_be_and_is_shown_by_status_unt
     idle.profile = f"- {SAID}\n"
     for command in (llm.cli.cli.commands["prompt"], llm.cli.cli.commands["chat"]):
         monkeypatch.setattr(command, "invoke", functools.partial(click.Command.invoke, command))
-    monkeypatch.setenv("LLM_MEMORY_AUTO", "system")
+    monkeypatch.setenv("LLM_MEMORY_AUTO", "1")
     monkeypatch.setenv("LLM_MEMORY_LINE", " llm hello")
     memory.register_commands(llm.cli.cli)
     monkeypatch.setattr("sys.argv", ["llm", "hello"])

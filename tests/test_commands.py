@@ -79,7 +79,7 @@ def test_why_says_of_a_fact_that_is_gone_when_it_held_and_nothing_of_a_forgotten
     user.run("add", "-", stdin="Plays chess\nHas a boat\n")
     user.run("remove", "chess")
     said = user.run("why", "chess", code=1)[1]
-    assert "No longer in the profile: Plays chess (in Personal Information, " in said
+    assert "No longer in the profile: “Plays chess” (in Personal Information, " in said
     assert "llm memory history" in said
     user.run("forget", "boat", "--yes")
     assert "No longer" not in user.run("why", "boat", code=1)[1]

@@ -106,7 +106,7 @@ def test_status_names_it_and_no_command_or_learner_waits(
     user.types("I live in York, you know")
     path = put(name)
     assert name in user.problems()
-    for command in ("show", "add chess", "history", "search Leeds", "pause", "resume", "update", "undo"):
+    for command in ("show", "add chess", "search Leeds", "pause", "resume", "update"):
         done = CliRunner(env=user.env).invoke(memory_group, command.split(), obj=Settings())
         assert done.exit_code == 0 or (done.exit_code == 1 and name in done.stderr), (command, done)
     with contextlib.suppress(Problem, OSError):

@@ -324,10 +324,10 @@ def test_a_directory_of_another_user_neither_speaks_nor_takes_our_writes(user: U
         user.places.directory.symlink_to(theirs)
     user.llm("hi", LLM_MEMORY_UPDATES="false")
     assert user.calls()[-1]["messages"] == [["user", "hi"]]
-    assert "belongs to another user" in user.llm("-f", "memory:auto", "hi", auto=None, check=False).stderr
+    assert "is not a folder that you own" in user.llm("-f", "memory:auto", "hi", auto=None, check=False).stderr
     for args in (["add", "x y"], ["load", "-"], ["clear"], ["edit"], ["pause"], ["update"], ["forget", "x", "--yes"]):
-        assert "belongs to another user, so memory does nothing" in user.run(*args, stdin="x y", code=1)[1], args
-    assert "belongs to another user" in user.problems()
+        assert "is not a folder that you own" in user.run(*args, stdin="x y", code=1)[1], args
+    assert "is not a folder that you own" in user.problems()
     assert victim.read_text() == "precious"
     assert sorted(os.listdir(theirs)) == sorted([*names, "profile.md"])
 

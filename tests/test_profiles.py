@@ -186,7 +186,6 @@ def test_what_was_typed_in_one_profile_is_never_found_in_another_even_once_forgo
 
 def test_profiles_are_listed_with_their_facts(user: User) -> None:
     user.run("add", WORK, **AT_WORK)
-    (user.places.directory / "profiles" / "readme").touch()
     default, work = (" ".join(line.split()) for line in user.run("profiles", **BOTH)[0].splitlines())
     assert (default, work) == ("* default 0 facts", "* work 1 fact")
     default, work = json.loads(user.run("profiles", "--json")[0])

@@ -309,10 +309,10 @@ def test_an_edit_whose_line_has_changed_stays_held_and_does_not_stop_the_others(
     user.has_to_review(Edit("REPLACE", "Lives in Leeds", "Never leaves Leeds", "I never leave Leeds"), ADD)
     user.profile = PROFILE.replace("Lives in Leeds", "Lives in York")
     _, said = user.run("review", "--accept", "1", "--accept", "2", code=1)
-    assert "Its line is gone: Lives in Leeds" in said
+    assert "Its line is gone: “Lives in Leeds”" in said
     assert "llm memory review --drop 1" in said
     for said in user.run("review", "--accept", "1", code=1)[1], user.run("review", stdin="y\n")[1]:
-        assert "Its line is gone: Lives in Leeds" in said
+        assert "Its line is gone: “Lives in Leeds”" in said
         assert "Nothing changed" not in said
     assert user.facts == ["Lives in York", "Likes short answers", "Always wants tea"]
     assert [held["fact"] for held in user.to_review()] == ["Never leaves Leeds"]

@@ -258,7 +258,7 @@ def test_a_change_whose_line_was_changed_again_stays_whole_and_the_later_one_is_
     user.learns(f"REPLACE | {user.id_of('Lives in York')} | Lives in Hull | I moved to Hull")
     facts, versions = user.facts, user.versions()
     said = user.run("undo", "2", code=1)[1]
-    assert "Change 3 has since changed a line of change 2:\n  Lives in York → Lives in Hull\n" in said
+    assert "Change 3 has since changed a line of change 2:\n  Changed: “Lives in York” → “Lives in Hull”\n" in said
     assert "To undo change 3: llm memory undo 3" in said
     assert (user.facts, user.versions()) == (facts, versions), "nothing is undone by halves"
     user.run("undo", "3")
@@ -528,7 +528,7 @@ def test_a_fact_that_was_added_again_is_the_later_changes(user: User) -> None:
     add(user, "Likes tea")
     user.profile = user.profile.replace("- Likes tea\n", "")
     add(user, "Likes tea")
-    assert "Change 3 has since changed a line of change 1:\n  + Likes tea\n" in user.run("undo", "1", code=1)[1]
+    assert "Change 3 has since changed a line of change 1:\n  Added: “Likes tea”\n" in user.run("undo", "1", code=1)[1]
     assert user.facts == ["Likes tea"]
 
 
@@ -631,18 +631,15 @@ def test_a_time_is_in_the_users_zone_and_a_day_ends_at_its_midnight(monkeypatch:
             "2026-07-01 08:30": "2026-07-01T08:30:00+02:00",
             "2026-10-31T09:00:00+00:00": "2026-10-31T10:00:00+01:00",
             "2h": "2026-11-20T11:00:00+01:00",
-            "30s": "2026-11-20T12:59:30+01:00",
             "5 mins ago": "2026-11-20T12:55:00+01:00",
             "3 days ago": "2026-11-17T13:00:00+01:00",
             "1 w": "2026-11-13T13:00:00+01:00",
         }.items():
             assert dt.datetime.fromisoformat(parse_moment(text, NOON)) == dt.datetime.fromisoformat(moment)
-        with pytest.raises(Problem, match=r"2099-01-01 is in the future; name an earlier time"):
-            parse_moment("2099-01-01", NOON)
     time.tzset()
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-2h", "2026-13-45", "2.11.2026", "1.5h", "12", "999999 weeks ago"])
 def test_nonsense_for_a_time_is_an_error_that_names_the_forms(text: str) -> None:
-    with pytest.raises(Problem, match="is not a time; try 2026-11-01, '2026-11-01 14:30', "):
+    with pytest.raises(Problem, match="is not a time; try 2026-11-01, yesterday or 2h"):
         parse_moment(text, NOON)
