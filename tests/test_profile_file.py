@@ -251,7 +251,7 @@ def test_mode_and_group_of_a_profile_stay_whoever_writes_it(user: User) -> None:
 
 def test_a_symlink_into_a_missing_folder_is_a_clear_error(user: User, elsewhere: pathlib.Path) -> None:
     elsewhere.parent.rmdir()
-    assert "dotfiles can't be written to" in user.run("add", "Plays chess", code=1)[1]
+    assert "dotfiles: No such file" in user.run("add", "Plays chess", code=1)[1]
     assert user.places.profile.is_symlink()
 
 
@@ -274,7 +274,7 @@ def refused(user: User, said: str, *commands: str) -> None:
 def test_a_read_only_profile_is_never_replaced(user: User) -> None:
     user.profile = PROFILE
     user.places.profile.chmod(0o444)
-    refused(user, "is read-only; to make it writable: chmod u.w", "load -", "clear", "rollback 0", "edit")
+    refused(user, "profile.md can't be written to; see: ls -ld ", "load -", "clear", "rollback 0", "edit")
     assert stat.S_IMODE(user.places.profile.stat().st_mode) == 0o444
     assert "Lives in Leeds" in user.run("show")[0]
     user.places.profile.chmod(0o600)
