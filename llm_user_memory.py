@@ -1161,8 +1161,8 @@ def without_empty(before: str, text: str, made: Iterable[str] = (), added: Itera
 
 
 # -- store -------------------------------------------------------------------
-# `memory.db`, and `profile.md`, which only `History` writes, under its lock. A version is recorded first, then the file
-# exchanged: after a crash in between, the next one to take the lock finishes the write.
+# `memory.db`, and `profile.md`, which only `History` writes. It records a version, then exchanges the file; after a
+# crash in between, the next one to take the lock finishes the write.
 
 TABLES = """
 create table versions (
@@ -1179,14 +1179,15 @@ create table state (key text primary key, value text);
 create virtual table lines_fts using fts5 (words, tokenize = 'porter'); create index undos on versions (author);
 create index lines_fact on lines (fact); create index edits_fact on edits (fact); create index now on lines (until)
 """
-LARGEST_PROFILE = 100_000  # bytes: a model could take no more
+LARGEST_PROFILE = 100_000  # bytes
 FORGOTTEN = "[forgotten]"
-# The end of the names that `keep_as` gives; 1.0 had a file "previous" beside the profile.
-KEPT = r"(?:\.new|\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"
+# As `keep_as` names files; 1.0 had one called "previous".
+KEPT = r"(?:\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"
 WRITE_FIRST = "update state set value = value where 0"  # a writer waits for others; a reader would not
+_BROKEN = r"malformed|not a database|encrypted|corrupt|unsupported"
 Clock = Callable[[], dt.datetime]
-Record = Callable[[int], None]  # gets the number of the version
-_BROKEN = r"malformed|not a database|encrypted|corrupt|unsupported|no such table|already exists"
+Record = Callable[[int], object] | None  # gets the version
+Rows = list[dict[str, Any]]
 
 
 def in_words(error: BaseException) -> str:
@@ -1195,16 +1196,16 @@ def in_words(error: BaseException) -> str:
     if isinstance(error, click.ClickException):
         text = error.message
     elif isinstance(error, sqlite3.Error):
-        name = getattr(error, "sqlite_errorname", text)  # such as SQLITE_BUSY; Python 3.10 has none
+        name = getattr(error, "sqlite_errorname", text)  # Python 3.10 has none
         text = f"the database can't be used now ({name}); try again"
     elif isinstance(error, OSError) and error.strerror:
-        place = pathlib.Path(str(error.filename or "a file"))
-        text = f"{tilde(place)}: {error.strerror}"
+        text = f"{error.filename or 'a file'}: {error.strerror}"
     return text.encode("utf-8", "backslashreplace").decode()  # a name may be no UTF-8
 
 
 def keep_as(path: pathlib.Path, kind: str) -> None:
-    kept = path.with_name(f"{path.name}.{kind}-{utc_now():%Y%m%dT%H%M%S}-{os.urandom(2).hex()}")
+    moment = f"{utc_now():%Y%m%dT%H%M%S}-{os.urandom(2).hex()}"
+    kept = path.with_name(f"{path.name}.{kind}-{moment}")
     os.replace(path, kept)
     tell(f"{path.name} could not be read, and is kept as {tilde(kept)}")
 
@@ -1227,7 +1228,7 @@ def m002_second_looks(db: Any) -> None:
 SCHEMA = 12  # goes up by one with each step; 11 was 1.0
 
 
-def rows(db: Any, sql: str, *values: object) -> list[dict[str, Any]]:
+def rows(db: Any, sql: str, *values: object) -> Rows:
     return list(db.query(sql, values))
 
 
@@ -1245,33 +1246,33 @@ def set_state(db: Any, key: str, kept: object) -> None:
 
 
 def read_profile(path: pathlib.Path) -> str:
-    """Read the profile, which needs no lock; ``""`` if there is no file. Raises ``Unreadable``."""
+    """Read the profile, which needs no lock. Raises ``Unreadable``."""
     try:
         with open(open_own(path, os.O_RDONLY, follow=True), "rb") as file:
             data = file.read(LARGEST_PROFILE + 1)
         if len(data) <= LARGEST_PROFILE:
             return data.decode()
-        wrong = f"is too large (more than {LARGEST_PROFILE:,} bytes); shorten it: llm memory edit"
+        wrong = f"is too large (more than {LARGEST_PROFILE:,} bytes)"
     except FileNotFoundError:
         return ""
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        wrong = f"is not valid UTF-8 (line {line}); mend it, or go back: llm memory rollback NUMBER"
-    raise Unreadable(f"{tilde(path)} {wrong}")
+    except UnicodeDecodeError:
+        wrong = "is not valid UTF-8"
+    except OSError as error:
+        wrong = f"can't be read: {error.strerror}"
+    raise Unreadable(f"{tilde(path)} {wrong}; mend it, or go back: llm memory rollback NUMBER")
 
 
 def read_settled(path: pathlib.Path, known: str, settling: float) -> str:
-    """Read a profile once others have left it alone for so many seconds: editors write in pieces."""
-    started = time.time()
-    while True:
-        text = read_profile(path)
-        changed = started
-        with contextlib.suppress(FileNotFoundError):
-            changed = path.stat().st_mtime
-        now = time.time()
-        if text == known or abs(now - changed) >= settling or now - started >= 5 * settling:
-            return text
-        time.sleep(0.02)
+    """Read a profile; one that was just changed or removed a little later: editors write in pieces."""
+    text = read_profile(path)
+    changed = time.time()
+    with contextlib.suppress(FileNotFoundError):
+        changed = path.stat().st_mtime
+    age = abs(time.time() - changed)
+    if text == known or age >= settling:
+        return text
+    time.sleep(settling - age)
+    return read_profile(path)
 
 
 def real_place(home: Home) -> pathlib.Path:
@@ -1280,25 +1281,24 @@ def real_place(home: Home) -> pathlib.Path:
 
 def place_aside(home: Home) -> pathlib.Path:
     target = real_place(home)
-    return target.with_name(f".{target.name}.new")  # of the new text, then of the file that it displaced
+    return target.with_name(f".{target.name}.new")
 
 
 def check_writable(home: Home) -> None:
     """Raise ``Problem`` if a change can't be kept: better known before a model is asked."""
     home.create()
     target = real_place(home)
-    folders = (target.parent, home.directory)
-    for folder in folders:
-        if shutil.disk_usage(folder).free < 50_000:
-            raise Problem(f"There is no room left on the disk of {tilde(folder)}; see: df -h")
-    for path in (*folders, target, place_aside(home), *home.own_files()):
+    if shutil.disk_usage(target.parent).free < 50_000:
+        raise Problem(f"There is no room left on the disk of {tilde(target)}; see: df -h")
+    theirs = {target, target.parent, home.directory}
+    for path in (*theirs, place_aside(home), *home.own_files()):
         # Some come and go. None is opened: to close one again would end SQLite's locks.
         with contextlib.suppress(FileNotFoundError):
             status = path.lstat()
             is_ours = stat.S_ISREG(status.st_mode) and _is_own(status)
-            if not is_ours and path not in {*folders, target}:
+            if not is_ours and path not in theirs:
                 raise foreign(path)
-            is_read_only = not status.st_mode & 0o222  # root could write it, but someone meant it
+            is_read_only = not status.st_mode & 0o222  # also for root
             if is_read_only or (not os.access(path, os.W_OK) and path.exists()):
                 raise Problem(f"{tilde(path)} can't be written to; see: ls -ld {for_shell(path)}")
 
@@ -1311,7 +1311,7 @@ def write_aside(home: Home, text: str) -> None:
     aside = place_aside(home)
     aside.unlink(missing_ok=True)
     write_private(aside, data)
-    # There may be no profile yet; its group may not be one of ours, and Windows has none.
+    # There may be no profile yet; its group may not be ours.
     with contextlib.suppress(OSError, AttributeError):
         status = real_place(home).stat()
         os.chmod(aside, stat.S_IMODE(status.st_mode))
@@ -1319,7 +1319,6 @@ def write_aside(home: Home, text: str) -> None:
 
 
 def exchange(target: pathlib.Path, aside: pathlib.Path) -> None:
-    """Swap the profile, if there is one, and the file beside it."""
     new = os.fsencode(aside)
     old = os.fsencode(target)
     swapped = False
@@ -1330,49 +1329,47 @@ def exchange(target: pathlib.Path, aside: pathlib.Path) -> None:
         else:
             swapped = library.renameat2(-100, new, -100, old, 2) == 0  # AT_FDCWD, RENAME_EXCHANGE
     if not swapped:  # what is saved between these steps is lost
-        displaced = target.read_bytes() if target.exists() else None
+        displaced = target.read_bytes() if target.exists() else b""
         os.replace(aside, target)
-        if displaced is not None:
-            write_private(aside, displaced)
+        write_private(aside, displaced)
     if os.name == "posix":
         directory = os.open(target.parent, os.O_RDONLY)
-        os.fsync(directory)  # it must survive a power cut if what is recorded next does
+        os.fsync(directory)  # before this is recorded
         os.close(directory)
 
 
 class Author(NamedTuple):
     told: str
-    lines: str  # "own": the user's; "file": they wrote it there; "learned"; "back": from before
-    undone_by: str = "plain"  # an undo; "number": only one that names it; "never"
+    lines: str = "own"  # the user's; "learned": with receipts; "back": they were there before
+    can_be_undone: bool = True
 
 
-# The commands by their names; "worker" is also `update`. What `learn` finds waits, so it makes no version.
 AUTHORS = {
-    "add": Author("add", "own"),
-    "remove": Author("remove", "own"),
-    "edit": Author("edit", "file"),
-    "load": Author("load", "file"),
-    "clear": Author("clear", "own"),
-    "outside": Author("another program", "file"),
-    "forget": Author("forget", "own", "never"),
+    "add": Author("add"),
+    "remove": Author("remove"),
+    "edit": Author("edit"),
+    "load": Author("load"),
+    "clear": Author("clear"),
+    "outside": Author("another program"),
+    "forget": Author("forget", can_be_undone=False),
     "worker": Author("learned", "learned"),
     "review": Author("review", "learned"),
     "condense": Author("condensed", "learned"),
     "tool": Author("tool", "learned"),  # of 1.0
     "rollback": Author("rollback", "back"),
-    "undo": Author("undo", "back", "number"),
-    "unknown": Author("before the history", "back", "number"),
+    "undo": Author("undo", "back"),
+    "unknown": Author("before the history", "back", can_be_undone=False),
 }
 
 
 def authors(lines: str) -> tuple[str, ...]:
-    return tuple(name for name, author in AUTHORS.items() if author.lines == lines)  # as SQL has it
+    return tuple(name for name, author in AUTHORS.items() if author.lines == lines)
 
 
 class Version(NamedTuple):
     id: int
     at: str
-    author: str  # one of ``AUTHORS``
+    author: str
     model: str
     undoes: tuple[int, ...]
     undone: bool
@@ -1380,53 +1377,49 @@ class Version(NamedTuple):
 
 
 class History(NamedTuple):
-    """``profile.md``, which is changed under its lock, and its versions, numbered from 1; 0 is the empty profile."""
+    """``profile.md`` and its versions, numbered from 1; 0 is the empty profile."""
 
     home: Home
     db: Any
     now: Clock
-    patience: float  # seconds to wait for a lock
-    settling: float  # see ``read_settled``
+    patience: float
+    settling: float
 
-    def change(self, author: str, make: Callable[[str], str], record: Record | None = None, model: str = "") -> int:
-        """Change the text, and ``record`` more with it; return the version, 0 if the text stays."""
+    def change(self, author: str, make: Callable[[str], str], record: Record = None, model: str = "") -> int:
+        """Change the text, and ``record`` more; return the version, or 0."""
         with lock(self.home, "profile", self.patience):
-            text = self._adopt()
+            text = self.adopt()
             return self._write(author, text, make(text), record, model)
 
-    def overwrite(self, author: str, text: str, record: Record | None = None) -> int:
+    def overwrite(self, author: str, text: str, record: Record = None) -> int:
         with lock(self.home, "profile", self.patience):
             try:
                 read_profile(self.home.profile)
             except Unreadable:
-                write_aside(self.home, text)  # before the old one is moved: it may be too large
                 keep_as(real_place(self.home), "unreadable")
                 return self._write(author, "", text, record)
             return self.change(author, lambda _: text, record)
 
-    def adopt(self, author: str = "outside", base: str | None = None) -> None:
-        """Record what others wrote into the profile, or into ``base``, which it was when they began."""
+    def adopt(self, author: str = "outside", base: str | None = None) -> str:
+        """Record what others made of the profile, which was ``base``; return its text."""
         with lock(self.home, "profile", self.patience):
-            self._adopt(author, base)
             _remove([place_aside(self.home)])  # half written before a crash
+            latest = self.latest()
+            known = self.text(latest)
+            is_cut_short = value(self.db, "select not written from versions where id = ?", latest)
+            settling = 0 if author == "edit" else self.settling  # the editor has ended
+            text = read_settled(self.home.profile, known, settling)
+            if text == known and not is_cut_short:
+                return text
+            if base is None:
+                # A crash before the exchange left the text of the version before.
+                base = self.text(latest - 1) if is_cut_short else known
+            is_first = latest == 0 and author == "outside"
+            self._write("unknown" if is_first else author, text, merge(base, known, text))
+            return self.adopt()  # an editor may have saved meanwhile
 
-    def _adopt(self, author: str = "outside", base: str | None = None) -> str:
-        latest = self.latest()
-        known = self.text(latest)
-        is_cut_short = value(self.db, "select not written from versions where id = ?", latest)
-        settling = 0 if author == "edit" else self.settling  # the editor has ended
-        text = read_settled(self.home.profile, known, settling)
-        if text == known and not is_cut_short:
-            return text
-        if base is None:
-            # After a crash between record and exchange, the file has the text of the version before.
-            base = self.text(latest - 1) if is_cut_short else known
-        is_first = latest == 0 and author == "outside"
-        self._write("unknown" if is_first else author, text, merge(base, known, text))
-        return self._adopt()  # an editor may have saved meanwhile
-
-    def _write(self, author: str, text: str, new: str, record: Record | None = None, model: str = "") -> int:
-        """Record a version, then exchange the file, which has ``text``, for the new one."""
+    def _write(self, author: str, text: str, new: str, record: Record = None, model: str = "") -> int:
+        aside = place_aside(self.home)
         if new != text:
             write_aside(self.home, new)
         version = 0
@@ -1436,66 +1429,60 @@ class History(NamedTuple):
                 version = self._add(author, new, model)
             if record:
                 record(version)
-        if new != text:
-            exchange(real_place(self.home), place_aside(self.home))
-        self.db.execute("update versions set written = 1 where id = (select max(id) from versions)")
-        if new != text:
-            self._take_displaced(text, new)
         if not model and author not in {"outside", "unknown"}:
             _remove([self.home.news])  # the user has seen to the profile since
+
+        if new != text:
+            exchange(real_place(self.home), aside)
+        self.db.execute("update versions set written = 1 where id = (select max(id) from versions)")
+        if new == text:
+            return version
+        # What was saved between the last look and the exchange.
+        merged = merge(text, new, read_settled(aside, text, self.settling))
+        if merged != new:
+            with self.db.atomic():  # before the file goes
+                self._add("outside", merged)
+        self.adopt()
         return version
 
-    def _take_displaced(self, text: str, new: str) -> None:
-        """Merge what was saved between the last look at the file and the exchange."""
-        aside = place_aside(self.home)
-        if not aside.exists():
-            return
-        try:
-            merged = merge(text, new, read_settled(aside, text, self.settling))
-        except Unreadable:
-            keep_as(aside, "unreadable")
-            return
-        if merged != new:
-            with self.db.atomic():  # before the file is removed: a crash must not lose it
-                self._add("outside", merged)
-            self._adopt()
-        aside.unlink(missing_ok=True)
-
     def undo(self, number: int) -> int:
-        """Revert a change; return the new version, 0 if nothing of it is left. Raises ``Problem``."""
+        """Revert a change; return the new version, or 0."""
         (version,) = self.versions(1, "id = ?", self.check(number, 1))
-        if AUTHORS[version.author].undone_by == "never":
-            raise Problem(f"Change {number} was a {version.author}, which can't be undone; see: llm memory history")
+        author = AUTHORS[version.author]
+        if not author.can_be_undone:
+            raise Problem(f"Change {number} ({author.told}) can't be undone; see: llm memory history")
         if version.undone:
             return 0
-        sql = "update versions set undoes = ? where id = ?"
+        record = f"update versions set undoes = '[{number}]' where id = ?"
         make = functools.partial(self._without, number)
-        return self.change("undo", make, lambda new: self.db.execute(sql, [json.dumps([number]), new]))
+        return self.change("undo", make, lambda new: self.db.execute(record, [new]))
 
     def _without(self, number: int, text: str) -> str:
-        later_than = f"select id from versions where id = ? and id > ? and author not in {authors('back')}"
         for change in self.changes(number - 1, number):
-            if change.after not in {"", FORGOTTEN}:
-                came, left = self.periods(change.after)[-1]
-                if later := value(self.db, later_than, left or came, number):
-                    again = f"Change {later} has since changed a line of change {number}"
-                    raise Problem(f"{again}; to undo it first: llm memory undo {later}")
+            if change.after in {"", FORGOTTEN}:
+                continue
+            came, left = self.periods(change.after)[-1]
+            later = left or came
+            author = value(self.db, "select author from versions where id = ?", later)
+            if later > number and AUTHORS[author].lines != "back":
+                raise Problem(f"Change {later} has since changed the same lines; first: llm memory undo {later}")
         return revert(self.text(number - 1), self.text(number), text)
 
     def next_undo(self) -> int:
         undone = self.undone()
         text = self.text(self.latest())
-        for number, author in self.db.execute("select id, author from versions order by id desc"):
-            way = AUTHORS[author].undone_by
-            is_left = way == "plain" and number not in undone and self._without(number, text) != text
-            if is_left or way == "never":
+        newest_first = "select id, author from versions where author != 'undo' order by id desc"
+        for number, author in self.db.execute(newest_first):
+            if number in undone:
+                continue
+            if not AUTHORS[author].can_be_undone or self._without(number, text) != text:
                 return int(number)
         raise Problem("There is nothing left to undo; see: llm memory history")
 
     def latest(self) -> int:
         return int(value(self.db, "select max(id) from versions") or 0)
 
-    def _lines(self, version: int) -> list[dict[str, Any]]:
+    def _lines(self, version: int) -> Rows:
         lines = "select lines.* from versions, json_each(lines) as line join lines on lines.id = line.value"
         return rows(self.db, f"{lines} where versions.id = ? order by line.key", version)
 
@@ -1503,39 +1490,32 @@ class History(NamedTuple):
         return "".join(line["text"] for line in self._lines(version))
 
     def _add(self, author: str, text: str, model: str = "") -> int:
-        """Record a version; lines that it shares with the last one are recorded once."""
-        about = {"at": self.now().isoformat(), "author": author, "model": model, "undoes": "[]", "written": 0}
-        version = int(self.db["versions"].insert(about).last_pk)
+        version = self.latest() + 1
         current = self.db.execute("select id, text, fact, section from lines where until is null")
         known = {tuple(said): id for id, *said in current}
         ids = []
         for line, fact, section in Document(text).sayings:
             said = (line, fact or None, section)
             if said not in known:
-                known[said] = self._add_line(version, *said)
+                row = {"text": line, "fact": fact or None, "section": section, "since": version}
+                known[said] = self.db["lines"].insert(row).last_pk
+                if fact:
+                    self.db["lines_fts"].insert({"rowid": known[said], "words": indexed(fact)})
             ids.append(known[said])
         lines = json.dumps(ids)
-        self.db.execute("update versions set lines = ? where id = ?", [lines, version])
         gone = "until is null and id not in (select value from json_each(?))"
         self.db.execute(f"update lines set until = ? where {gone}", [version, lines])
+        row = {"at": self.now().isoformat(), "author": author, "model": model, "undoes": "[]", "written": 0}
+        self.db["versions"].insert(row | {"id": version, "lines": lines})
         return version
 
-    def _add_line(self, version: int, text: str, fact: str | None, section: str) -> int:
-        line = {"text": text, "fact": fact, "section": section, "since": version}
-        id = int(self.db["lines"].insert(line).last_pk)
-        if fact:
-            self.db.execute("insert into lines_fts (rowid, words) values (?, ?)", [id, indexed(fact)])
-        return id
-
     def versions(self, limit: int = -1, where: str = "true", *values: object) -> Sequence[Version]:
-        """Return those that SQL chooses, newest first."""
         sql = f"select id, at, author, model, undoes from versions where {where} order by id desc limit ?"
         undone = self.undone()
         found = []
-        for row in rows(self.db, sql, *values, limit):
-            number = row["id"]
-            row["undoes"] = tuple(json.loads(row["undoes"]))
-            found.append(Version(**row, undone=number in undone, changes=self.changes(number - 1, number)))
+        for id, at, author, model, undoes in self.db.execute(sql, [*values, limit]):
+            undid = tuple(json.loads(undoes))
+            found.append(Version(id, at, author, model, undid, id in undone, self.changes(id - 1, id)))
         return found
 
     def get(self, number: int) -> Version | None:
@@ -1543,7 +1523,7 @@ class History(NamedTuple):
         return found[0] if found else None
 
     def changes(self, older: int, newer: int) -> tuple[Change, ...]:
-        """Return the facts that were added, changed or removed, but not moved, from one version to another."""
+        """Return the facts that were added, changed or removed; not those that moved."""
         before = self._lines(older)
         after = self._lines(newer)
         gone = _by_place(before, after)
@@ -1555,8 +1535,8 @@ class History(NamedTuple):
             # As many lines in the same place: the user reworded them.
             if len(replaced) == len(facts) and AUTHORS[author].lines != "learned":
                 old_of.update(zip(facts, replaced, strict=True))
-        both = [json.dumps(list(itertools.chain(*places.values()))) for places in (new, gone)]
-        said = "in (select value from json_each(?))"
+        both = [json.dumps(list(places.values())) for places in (new, gone)]
+        said = "in (select atom from json_tree(?))"
         edits = f"select fact, before from edits where state = 'applied' and fact {said} and before {said}"
         old_of.update(self.db.execute(f"{edits} order by id", both))
         changes = []
@@ -1572,9 +1552,11 @@ class History(NamedTuple):
         return number
 
     def at_time(self, to: str) -> int:
-        if found := value(self.db, "select max(id) from versions where at <= ?", parse_moment(to, self.now())):
-            return int(found)
-        raise Problem(f"There was no profile yet (as of: {to}); to empty it: llm memory rollback 0")
+        moment = parse_moment(to, self.now())
+        found = value(self.db, "select max(id) from versions where at <= ?", moment)
+        if not found:
+            raise Problem(f"There was no profile yet (as of: {to}); to empty it: llm memory rollback 0")
+        return int(found)
 
     def undone(self) -> set[int]:
         """Return the changes that were undone, by an undo that was not."""
@@ -1585,32 +1567,27 @@ class History(NamedTuple):
         return found
 
     def periods(self, fact: str) -> Sequence[tuple[int, int | None]]:
-        """Return the versions with which a fact came and left (``None``: it is there), oldest first."""
+        """Return the versions with which a fact came and left, oldest first."""
         found: list[tuple[int, int]] = []
-        never = sys.maxsize
-        lines = "select since, ifnull(until, ?) from lines where fact = ? order by since"
-        for since, until in self.db.execute(lines, [never, fact]):
+        now = sys.maxsize
+        lines = f"select since, ifnull(until, {now}) from lines where fact = ? order by since"
+        for since, until in self.db.execute(lines, [fact]):
             came, left = found.pop() if found else (since, since)
             if since <= left:
                 found.append((came, max(left, until)))
             else:
                 found += [(came, left), (since, until)]
-        return [(came, None if left == never else left) for came, left in found]
+        return [(came, None if left == now else left) for came, left in found]
 
 
-_Places = dict[tuple[str, str], list[str]]
-
-
-def _by_place(lines: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]) -> _Places:
-    """Group the facts that another version lacks by their section, and the fact above them that it has."""
-    here = {line["id"] for line in lines}
-    there = {line["id"] for line in others}
-    moved = {line["fact"] for line in others if line["id"] not in here} - {FORGOTTEN}
-    places: _Places = {}
+def _by_place(lines: Rows, others: Rows) -> dict[Any, list[str]]:
+    """Group the facts that others lack by their section, and the fact above that they have."""
+    there = {line["fact"] for line in others}
+    places: dict[Any, list[str]] = {}
     above = ""
     for line in lines:
         fact = line["fact"]
-        if line["id"] in there or fact in moved:
+        if fact in there:
             above = fact or above
         elif fact:
             places.setdefault((line["section"], above), []).append(fact)
@@ -1619,25 +1596,17 @@ def _by_place(lines: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, 
 
 def connect(place: Any, patience: float) -> Any:
     connection = sqlite3.connect(place, timeout=patience, isolation_level=None)
-    return sqlite_utils.Database(connection, recursive_triggers=False, execute_plugins=False)
+    return sqlite_utils.Database(connection, execute_plugins=False)
 
 
-def migrate(db: Any, home: Home) -> None:
+def migrate(db: Any) -> None:
     db.execute("begin immediate")  # two processes may be the first
     migrations.apply(db)
-    # What was forgotten outlives the tables in a file, which 1.0 did not have.
-    kept = (read_own(home.forgotten) or "").split()
-    for id in kept:
-        db.execute("insert or ignore into turns (id, state) values (?, 'forgotten')", [id])
-    for (id,) in db.execute("select id from turns where state = 'forgotten'").fetchall():
-        if id not in kept:
-            append_line(home.forgotten, id)
     db.execute(f"pragma user_version = {SCHEMA}")
     db.execute("commit")
 
 
 def begin_database(home: Home, patience: float) -> None:
-    """Make a database where none is; an empty one has lost what it had."""
     with lock(home, "profile", patience):
         if read_own(home.database, 1):  # another process was faster
             return
@@ -1647,8 +1616,9 @@ def begin_database(home: Home, patience: float) -> None:
         _remove([*home.side_files, new])
         write_private(new, b"")
         with contextlib.closing(connect(new, patience)) as db:
-            db.execute("pragma journal_mode = off")  # no file of its own that a crash could leave
-            migrate(db, home)
+            migrate(db)
+            forgotten = (read_own(home.forgotten) or "").split()
+            db["turns"].insert_all([{"id": id, "state": "forgotten"} for id in forgotten], ignore=True)
         os.replace(new, home.database)
 
 
@@ -1656,20 +1626,14 @@ class Memory(contextlib.AbstractContextManager["Memory"]):
     """A profile with its database; without ``create``, a missing one is opened empty, in RAM."""
 
     def __init__(
-        self,
-        home: Home,
-        patience: float = 10,
-        create: bool = True,
-        now: Clock = utc_now,
-        settling: float = 1,
+        self, home: Home, patience: float = 10, create: bool = True, now: Clock = utc_now, settling: float = 1
     ) -> None:
         self.home = home
         self.now = now
-        self._inode = 0
         place: Any = ":memory:"
         if create or os.path.lexists(home.database):
-            place = home.database
             home.create()
+            place = home.database
             for path in (place, *home.side_files):
                 with contextlib.suppress(FileNotFoundError):
                     os.close(open_own(path, os.O_RDONLY))  # SQLite would wait for a FIFO
@@ -1681,7 +1645,7 @@ class Memory(contextlib.AbstractContextManager["Memory"]):
         try:
             self.db.execute("pragma secure_delete = on")
             if value(self.db, "pragma user_version") != SCHEMA:
-                migrate(self.db, home)
+                migrate(self.db)
             if create and get_state(self.db, "unclean"):
                 clean_up(self)
         except BaseException as error:
@@ -1689,20 +1653,18 @@ class Memory(contextlib.AbstractContextManager["Memory"]):
             raise
 
     def is_in_place(self) -> bool:
-        """Tell whether the database was not purged since."""
         return self.home.database.exists() and self.home.database.stat().st_ino == self._inode
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self.db.close()
         if isinstance(error, sqlite3.DatabaseError) and re.search(_BROKEN, str(error)):
             with lock(self.home, "profile"):
-                if self.is_in_place():  # else another process was faster
+                if self.is_in_place():
                     keep_as(self.home.database, "damaged")
                     _remove(self.home.side_files)
 
 
 def paused_since(home: Home) -> str:
-    """Return when learning was paused, in ISO 8601; ``""`` if it is not."""
     if not os.path.lexists(home.paused):
         return ""
     return dt.datetime.fromtimestamp(os.lstat(home.paused).st_mtime, dt.timezone.utc).isoformat()
