@@ -1036,8 +1036,8 @@ def without_empty(before: str, text: str, made: Iterable[str] = (), added: Itera
 
 
 # -- store -------------------------------------------------------------------
-# `memory.db`, and `profile.md`, which only `History` writes, under its lock; each change is a version. The version is
-# recorded first, then the file exchanged: after a crash in between, the next one to take the lock finishes the write.
+# `memory.db`, and `profile.md`, which only `History` writes. It records a version, then exchanges the file; after a
+# crash in between, the next one to take the lock finishes the write.
 
 TABLES = """
 create table versions (
@@ -1054,18 +1054,15 @@ create table state (key text primary key, value text);
 create virtual table lines_fts using fts5 (words, tokenize = 'porter'); create index undos on versions (author);
 create index lines_fact on lines (fact); create index edits_fact on edits (fact); create index now on lines (until)
 """
-# Bytes above which it is not read: a model could take no more, and a call has no time.
-LARGEST_PROFILE = 100_000
+LARGEST_PROFILE = 100_000  # bytes
 FORGOTTEN = "[forgotten]"
-# The end of the names that `keep_as` gives, of the profile or of the file beside it; 1.0 called that "previous".
-KEPT = r"(?:\.new|\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"
-# Begins as a writer, which waits for others; a reader would not.
-WRITE_FIRST = "update state set value = value where 0"
+# As `keep_as` names files; 1.0 had one called "previous".
+KEPT = r"(?:\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"
+WRITE_FIRST = "update state set value = value where 0"  # a writer waits for others; a reader would not
+_BROKEN = r"malformed|not a database|encrypted|corrupt|unsupported"
 Clock = Callable[[], dt.datetime]
-# What is to be recorded together with a version, of which it gets the number.
-Record = Callable[[int], None]
-_PASSING = r"locked|busy|disk I/O|is full|unable to open|readonly|interrupted|out of memory|too big|transaction"
-_BROKEN = r"malformed|not a database|encrypted|corrupt|unsupported|no such table|already exists"
+Record = Callable[[int], object] | None  # gets the version
+Rows = list[dict[str, Any]]
 
 
 def in_words(error: BaseException) -> str:
@@ -1074,17 +1071,16 @@ def in_words(error: BaseException) -> str:
     if isinstance(error, click.ClickException):
         text = error.message
     elif isinstance(error, sqlite3.Error):
-        known = re.search(_PASSING, str(error))
-        text = f"the database can't be used now ({known[0] if known else text}); try again"
+        name = getattr(error, "sqlite_errorname", text)  # Python 3.10 has none
+        text = f"the database can't be used now ({name}); try again"
     elif isinstance(error, OSError) and error.strerror:
-        place = pathlib.Path(str(error.filename or "a file"))
-        text = f"{tilde(place)}: {error.strerror}"
-    # A name may have bytes that are not UTF-8.
-    return text.encode("utf-8", "backslashreplace").decode()
+        text = f"{error.filename or 'a file'}: {error.strerror}"
+    return text.encode("utf-8", "backslashreplace").decode()  # a name may be no UTF-8
 
 
 def keep_as(path: pathlib.Path, kind: str) -> None:
-    kept = path.with_name(f"{path.name}.{kind}-{utc_now():%Y%m%dT%H%M%S}-{os.urandom(2).hex()}")
+    moment = f"{utc_now():%Y%m%dT%H%M%S}-{os.urandom(2).hex()}"
+    kept = path.with_name(f"{path.name}.{kind}-{moment}")
     os.replace(path, kept)
     tell(f"{path.name} could not be read, and is kept as {tilde(kept)}")
 
@@ -1101,15 +1097,13 @@ def m001_tables(db: Any) -> None:
 
 @migrations()
 def m002_second_looks(db: Any) -> None:
-    # 1: it checked what another request had found.
     db.execute("alter table requests add look integer default 0")
 
 
-# Goes up by one with each step (11 was 1.0), and tells that a database is up to date without reading its tables.
-SCHEMA = 12
+SCHEMA = 12  # goes up by one with each step; 11 was 1.0
 
 
-def rows(db: Any, sql: str, *values: object) -> list[dict[str, Any]]:
+def rows(db: Any, sql: str, *values: object) -> Rows:
     return list(db.query(sql, values))
 
 
@@ -1126,104 +1120,80 @@ def set_state(db: Any, key: str, kept: object) -> None:
     db.execute("replace into state values (?, ?)", [key, str(kept)])
 
 
-def read_profile(path: pathlib.Path, *, follow: bool = True) -> str:
-    """Read the profile; ``""`` if there is no file. Needs no lock: writes are atomic. Raises ``Unreadable``."""
+def read_profile(path: pathlib.Path) -> str:
+    """Read the profile, which needs no lock. Raises ``Unreadable``."""
     try:
-        with open(open_own(path, os.O_RDONLY, follow=follow), "rb") as file:
+        with open(open_own(path, os.O_RDONLY, follow=True), "rb") as file:
             data = file.read(LARGEST_PROFILE + 1)
         if len(data) <= LARGEST_PROFILE:
             return data.decode()
-        wrong = f"is too large (more than {LARGEST_PROFILE:,} bytes); shorten it: llm memory edit"
+        wrong = f"is too large (more than {LARGEST_PROFILE:,} bytes)"
     except FileNotFoundError:
         return ""
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        wrong = f"is not valid UTF-8 (line {line}). Save it as UTF-8, or go back: llm memory rollback NUMBER"
+    except UnicodeDecodeError:
+        wrong = "is not valid UTF-8"
     except OSError as error:
-        wrong = f"can't be read: {error.strerror}; see: ls -l {for_shell(path)}"
-    raise Unreadable(f"{tilde(path)} {wrong}")
+        wrong = f"can't be read: {error.strerror}"
+    raise Unreadable(f"{tilde(path)} {wrong}; mend it, or go back: llm memory rollback NUMBER")
 
 
 def read_settled(path: pathlib.Path, known: str, settling: float) -> str:
-    """Read a profile; one that others have just changed or removed is left alone first: editors write in pieces."""
-    started = time.monotonic()
-    while True:
-        text = read_profile(path, follow=False)
-        waited = time.monotonic() - started
-        try:
-            age = abs(time.time() - path.stat().st_mtime)
-        except FileNotFoundError:
-            age = waited
-        if text == known or age >= settling or waited >= 5 * settling:
-            return text
-        time.sleep(0.02)
+    """Read a profile; one that was just changed or removed a little later: editors write in pieces."""
+    text = read_profile(path)
+    changed = time.time()
+    with contextlib.suppress(FileNotFoundError):
+        changed = path.stat().st_mtime
+    age = abs(time.time() - changed)
+    if text == known or age >= settling:
+        return text
+    time.sleep(settling - age)
+    return read_profile(path)
 
 
 def real_place(home: Home) -> pathlib.Path:
-    """Return the real place of the text: a symlinked profile stays a symlink."""
-    return pathlib.Path(os.path.realpath(home.profile))
+    return pathlib.Path(os.path.realpath(home.profile))  # a symlink stays one
 
 
 def place_aside(home: Home) -> pathlib.Path:
-    """Return the place of the new text while it is written, and then of the file that it displaced."""
     target = real_place(home)
     return target.with_name(f".{target.name}.new")
 
 
-def check_openable(home: Home) -> None:
-    """Raise ``Unreadable`` if SQLite would wait for what is in place of a file of its own, such as a FIFO."""
-    for path in (home.database, *home.side_files):
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            os.close(open_own(path, os.O_RDONLY))
-
-
 def check_writable(home: Home) -> None:
-    """Raise ``Problem`` if a change of the profile can't be kept: better known before a model is asked."""
+    """Raise ``Problem`` if a change can't be kept: better known before a model is asked."""
     home.create()
     target = real_place(home)
-    for folder in dict.fromkeys((target.parent, home.directory)):
-        if not os.access(folder, os.W_OK):
-            raise Problem(f"{tilde(folder)} can't be written to; see: ls -ld {for_shell(folder)}")
-        if shutil.disk_usage(folder).free < 50_000:
-            raise Problem(f"There is no room left on the disk of {tilde(folder)}; see: df -h")
-    ours = [place_aside(home), home.database, *home.side_files, home.journal, home.old_journal]
-    ours += [home.lock_file("profile"), home.lock_file("learn")]
-    for path in (target, *ours):
-        with contextlib.suppress(FileNotFoundError):  # some come and go
-            _check_file(path, may_be_foreign=path == target)
+    if shutil.disk_usage(target.parent).free < 50_000:
+        raise Problem(f"There is no room left on the disk of {tilde(target)}; see: df -h")
+    theirs = {target, target.parent, home.directory}
+    for path in (*theirs, place_aside(home), *home.own_files()):
+        # Some come and go. None is opened: to close one again would end SQLite's locks.
+        with contextlib.suppress(FileNotFoundError):
+            status = path.lstat()
+            is_ours = stat.S_ISREG(status.st_mode) and _is_own(status)
+            if not is_ours and path not in theirs:
+                raise foreign(path)
+            is_read_only = not status.st_mode & 0o222  # also for root
+            if is_read_only or (not os.access(path, os.W_OK) and path.exists()):
+                raise Problem(f"{tilde(path)} can't be written to; see: ls -ld {for_shell(path)}")
 
 
-def _check_file(path: pathlib.Path, *, may_be_foreign: bool) -> None:
-    """Raise ``Problem`` if a file can't be written. Opens none: to close one again would end SQLite's locks."""
-    status = path.lstat()
-    is_ours = stat.S_ISREG(status.st_mode) and _is_own(status)
-    if not (is_ours or may_be_foreign):
-        raise foreign(path)
-    has_mode = status.st_mode & 0o222  # also where root could write: someone meant it
-    if not has_mode or (not os.access(path, os.W_OK) and path.exists()):
-        make = "chattr -i" if has_mode else "chmod u+w"
-        raise Problem(f"{tilde(path)} is read-only; to make it writable: {make} {for_shell(path)}")
-
-
-def write_aside(home: Home, text: str) -> pathlib.Path:
+def write_aside(home: Home, text: str) -> None:
     check_writable(home)
     data = text.encode()
     if len(data) > LARGEST_PROFILE:
-        raise Problem(f"This is too large for a profile ({len(data):,} bytes; at most {LARGEST_PROFILE:,})")
+        raise Problem(f"This is too large for a profile: at most {LARGEST_PROFILE:,} bytes")
     aside = place_aside(home)
     aside.unlink(missing_ok=True)
     write_private(aside, data)
-    with contextlib.suppress(FileNotFoundError):
+    # There may be no profile yet; its group may not be ours.
+    with contextlib.suppress(OSError, AttributeError):
         status = real_place(home).stat()
-        # Not one of our groups; Windows has none.
-        with contextlib.suppress(OSError, AttributeError):
-            os.chown(aside, -1, status.st_gid)
         os.chmod(aside, stat.S_IMODE(status.st_mode))
-    return aside
+        os.chown(aside, -1, status.st_gid)
 
 
-def exchange(target: pathlib.Path, aside: pathlib.Path) -> bool:
-    """Swap the profile and the file beside it, and tell whether there was one to displace."""
+def exchange(target: pathlib.Path, aside: pathlib.Path) -> None:
     new = os.fsencode(aside)
     old = os.fsencode(target)
     swapped = False
@@ -1233,292 +1203,194 @@ def exchange(target: pathlib.Path, aside: pathlib.Path) -> bool:
             swapped = library.renamex_np(new, old, 2) == 0  # RENAME_SWAP
         else:
             swapped = library.renameat2(-100, new, -100, old, 2) == 0  # AT_FDCWD, RENAME_EXCHANGE
-    if not swapped:
-        swapped = _replace(target, aside)
+    if not swapped:  # what is saved between these steps is lost
+        displaced = target.read_bytes() if target.exists() else b""
+        os.replace(aside, target)
+        write_private(aside, displaced)
     if os.name == "posix":
         directory = os.open(target.parent, os.O_RDONLY)
-        os.fsync(directory)  # it must survive a power cut if what is recorded next does
+        os.fsync(directory)  # before this is recorded
         os.close(directory)
-    return swapped
-
-
-def _replace(target: pathlib.Path, aside: pathlib.Path) -> bool:
-    """Do in two steps what the system can't in one: a file that is renamed to the profile in between is lost."""
-    if os.name != "posix" or not target.exists():
-        os.replace(aside, target)
-        return False
-    with open(open_own(target, os.O_RDONLY), "rb") as file:
-        os.replace(aside, target)
-        write_private(aside, file.read())
-    return True
 
 
 class Author(NamedTuple):
-    """What is told and decided by who made a version."""
-
-    told: str  # in the history
-    change: str  # before its age
-    # "plain": an undo without a number takes it back; "number": only one that names it; "never".
-    undone_by: str
-    # "own": the user's; "file": which they wrote into it; "learned": with receipts; "back": they were there before.
-    lines: str
+    told: str
+    lines: str = "own"  # the user's; "learned": with receipts; "back": they were there before
+    can_be_undone: bool = True
 
 
-# The commands by their names; "worker" is also `update`. What `learn` finds waits, so it makes no version.
 AUTHORS = {
-    "add": Author("add", "added", "plain", "own"),
-    "remove": Author("remove", "removed", "plain", "own"),
-    "edit": Author("edit", "edited", "plain", "file"),
-    "load": Author("load", "loaded", "plain", "file"),
-    "clear": Author("clear", "cleared", "plain", "own"),
-    "outside": Author("another program", "made by another program", "plain", "file"),
-    "forget": Author("forget", "forgotten", "never", "own"),
-    "worker": Author("learned", "learned", "plain", "learned"),
-    "review": Author("review", "a review of", "plain", "learned"),
-    "condense": Author("condensed", "condensed", "plain", "learned"),
-    "tool": Author("tool", "made by a tool", "plain", "learned"),  # of 1.0
-    "rollback": Author("rollback", "a rollback of", "plain", "back"),
-    "undo": Author("undo", "an undo of", "number", "back"),
-    "unknown": Author("before the history", "recorded", "number", "back"),
+    "add": Author("add"),
+    "remove": Author("remove"),
+    "edit": Author("edit"),
+    "load": Author("load"),
+    "clear": Author("clear"),
+    "outside": Author("another program"),
+    "forget": Author("forget", can_be_undone=False),
+    "worker": Author("learned", "learned"),
+    "review": Author("review", "learned"),
+    "condense": Author("condensed", "learned"),
+    "tool": Author("tool", "learned"),  # of 1.0
+    "rollback": Author("rollback", "back"),
+    "undo": Author("undo", "back"),
+    "unknown": Author("before the history", "back", can_be_undone=False),
 }
 
 
-def authors(**wanted: str) -> tuple[str, ...]:
-    """Return the names of those authors for SQL."""
-    return tuple(name for name, author in AUTHORS.items() if wanted.items() <= author._asdict().items())
+def authors(lines: str) -> tuple[str, ...]:
+    return tuple(name for name, author in AUTHORS.items() if author.lines == lines)
 
 
 class Version(NamedTuple):
     id: int
     at: str
-    author: str  # one of ``AUTHORS``
+    author: str
     model: str
-    undoes: tuple[int, ...]  # the versions whose changes it took back
+    undoes: tuple[int, ...]
     undone: bool
-    changes: tuple[Change, ...]  # since the version before
+    changes: tuple[Change, ...]
 
 
 class History(NamedTuple):
-    """``profile.md``, which is changed under its lock, and its versions, numbered from 1; 0 is the empty profile."""
+    """``profile.md`` and its versions, numbered from 1; 0 is the empty profile."""
 
     home: Home
     db: Any
     now: Clock
-    patience: float  # seconds to wait for a lock
-    settling: float  # seconds that a file which others are changing is left alone
+    patience: float
+    settling: float
 
-    def change(self, author: str, make: Callable[[str], str], record: Record | None = None, model: str = "") -> int:
-        """Change the text, and ``record`` more in the same transaction; return the version, 0 if the text stays.
-
-        Whatever no model changes removes the news: the user has seen to the profile since.
-        """
+    def change(self, author: str, make: Callable[[str], str], record: Record = None, model: str = "") -> int:
+        """Change the text, and ``record`` more; return the version, or 0."""
         with lock(self.home, "profile", self.patience):
-            text = self._adopt()
-            version = self._write(author, text, make(text), record, model)
-            if not model:
-                self._drop_news()
+            text = self.adopt()
+            return self._write(author, text, make(text), record, model)
 
-        return version
-
-    def _drop_news(self) -> None:
-        """Remove the news: the user has seen to the profile since."""
-        if read_own(self.home.news, 1) is not None:
-            self.home.news.unlink(missing_ok=True)  # a call may tell it just now
-
-    def overwrite(self, author: str, text: str, record: Record | None = None) -> int:
-        """Put a text in the profile's place; return the version. One that can't be read is kept."""
+    def overwrite(self, author: str, text: str, record: Record = None) -> int:
         with lock(self.home, "profile", self.patience):
             try:
                 read_profile(self.home.profile)
             except Unreadable:
-                write_aside(self.home, text)  # before the old one is moved: it may be too large
                 keep_as(real_place(self.home), "unreadable")
-                return self._write(author, "", text, record) or self.latest()
+                return self._write(author, "", text, record)
             return self.change(author, lambda _: text, record)
 
-    def adopt(self, author: str = "outside", base: str | None = None) -> None:
-        """Record what others wrote into the profile, or into ``base``, which was the profile when they began."""
+    def adopt(self, author: str = "outside", base: str | None = None) -> str:
+        """Record what others made of the profile, which was ``base``; return its text."""
         with lock(self.home, "profile", self.patience):
-            self._adopt(author, base)
-            if author == "edit":
-                self._drop_news()
-            with contextlib.suppress(OSError):  # a folder is a foreign one
-                place_aside(self.home).unlink(missing_ok=True)  # half written before a crash
+            _remove([place_aside(self.home)])  # half written before a crash
+            latest = self.latest()
+            known = self.text(latest)
+            is_cut_short = value(self.db, "select not written from versions where id = ?", latest)
+            settling = 0 if author == "edit" else self.settling  # the editor has ended
+            text = read_settled(self.home.profile, known, settling)
+            if text == known and not is_cut_short:
+                return text
+            if base is None:
+                # A crash before the exchange left the text of the version before.
+                base = self.text(latest - 1) if is_cut_short else known
+            is_first = latest == 0 and author == "outside"
+            self._write("unknown" if is_first else author, text, merge(base, known, text))
+            return self.adopt()  # an editor may have saved meanwhile
 
-    def _adopt(self, author: str = "outside", base: str | None = None) -> str:
-        """Record what the file says, if that is not the last version; return it. Needs the lock."""
-        latest = self.latest()
-        known = self.text(latest)
-        if base is None:
-            text = read_settled(real_place(self.home), known, self.settling)
-        else:  # the editor has ended
-            text = read_profile(self.home.profile)
-        cut_short = value(self.db, "select written from versions where id = ?", latest) == 0
-        if text == known and not cut_short:
-            return text
-        # By a crash between record and exchange: the file has the text of the version before.
-        if cut_short:
-            wanted = merge(self.text(latest - 1), known, text)
-        elif base is not None:
-            wanted = merge(base, known, text)
-        else:
-            wanted = text
-        is_first = latest == 0 and author == "outside"
-        self._write("unknown" if is_first else author, text, wanted)
-        return self._adopt()  # an editor may have saved meanwhile
-
-    def _write(self, author: str, text: str, new: str, record: Record | None = None, model: str = "") -> int:
-        """Record a version, and exchange the file, which has ``text``, for the new one. Needs the lock."""
-        aside = write_aside(self.home, new) if new != text else None
+    def _write(self, author: str, text: str, new: str, record: Record = None, model: str = "") -> int:
+        aside = place_aside(self.home)
+        if new != text:
+            write_aside(self.home, new)
         version = 0
         with self.db.atomic():
             self.db.execute(WRITE_FIRST)
             if new != self.text(self.latest()):
                 version = self._add(author, new, model)
-            self._mark_written(not aside)
             if record:
                 record(version)
-        if aside:
-            has_displaced = exchange(real_place(self.home), aside)
-            self._mark_written(True)
-            if has_displaced:
-                self._take_displaced(aside, text, new)
+        if not model and author not in {"outside", "unknown"}:
+            _remove([self.home.news])  # the user has seen to the profile since
+
+        if new != text:
+            exchange(real_place(self.home), aside)
+        self.db.execute("update versions set written = 1 where id = (select max(id) from versions)")
+        if new == text:
+            return version
+        # What was saved between the last look and the exchange.
+        merged = merge(text, new, read_settled(aside, text, self.settling))
+        if merged != new:
+            with self.db.atomic():  # before the file goes
+                self._add("outside", merged)
+        self.adopt()
         return version
 
-    def _mark_written(self, written: bool) -> None:
-        self.db.execute("update versions set written = ? where id = ?", [written, self.latest()])
-
-    def _take_displaced(self, aside: pathlib.Path, text: str, new: str) -> None:
-        """Remove the displaced file; what was saved into it between our last look and the exchange is merged."""
-        try:
-            displaced = read_settled(aside, text, self.settling)
-        except Unreadable:
-            keep_as(aside, "unreadable")
-            return
-        merged = merge(text, new, displaced)
-        if merged != new:
-            self._add("outside", merged)  # before the file is removed: a crash must not lose it
-            self._write("outside", new, merged)
-        aside.unlink(missing_ok=True)
-
     def undo(self, number: int) -> int:
-        """Revert one change; return the new version, 0 if nothing of it is left. Raises ``Problem``."""
-        author = value(self.db, "select author from versions where id = ?", self.check(number))
-        if not author:
-            raise Problem("Changes are numbered from 1; see: llm memory history")
-        if AUTHORS[author].undone_by == "never":
-            raise Problem(f"Change {number} was a {author}, which can't be undone; see: llm memory history")
-        if number in self.undone() or not self._can_be_undone(number):
+        """Revert a change; return the new version, or 0."""
+        (version,) = self.versions(1, "id = ?", self.check(number, 1))
+        author = AUTHORS[version.author]
+        if not author.can_be_undone:
+            raise Problem(f"Change {number} ({author.told}) can't be undone; see: llm memory history")
+        if version.undone:
             return 0
-
-        sql = "update versions set undoes = ? where id = ?"
+        record = f"update versions set undoes = '[{number}]' where id = ?"
         make = functools.partial(self._without, number)
-        return self.change("undo", make, lambda new: self.db.execute(sql, [json.dumps([number]), new]))
+        return self.change("undo", make, lambda new: self.db.execute(record, [new]))
 
     def _without(self, number: int, text: str) -> str:
-        """Return a text with a change reverted. Raises ``Problem`` if a later one has changed the same lines."""
         for change in self.changes(number - 1, number):
-            later = self._changed_again(change, Document(text), number)
-            if later:
-                did = [f"  {one.kind}: {one.quoted}" for one in self.changes(later - 1, later)]
-                again = f"Change {later} has since changed a line of change {number}:"
-                raise Problem("\n".join([again, *did, f"To undo change {later}: llm memory undo {later}"]))
-        return revert(self.text(number - 1), self.text(number), text, self.made_headings())
-
-    def made_headings(self) -> list[str]:
-        """Return the headings that came with a fact, and that nobody wrote into the file."""
-        by_hand = (*authors(lines="file"), "unknown")
-        headings = (
-            "select section from lines join versions on versions.id = since where fact is null and text like '%#%'"
-        )
-        made = rows(self.db, f"{headings} group by section having max(author in {by_hand}) = 0")
-        return [row["section"] for row in made]
-
-    def _can_be_undone(self, number: int) -> bool:
-        """Tell whether something of a change is left that was not forgotten."""
-        changes = self.changes(number - 1, number)
-        if not changes:
-            return self.text(number) != self.text(number - 1)  # prose
-        return any({change.before, change.after} - {"", FORGOTTEN} for change in changes)
-
-    def _changed_again(self, change: Change, now: Document, number: int) -> int:
-        """Return the version after this one that took its line away or added it again; 0 if there is none."""
-        if change.after in {"", FORGOTTEN}:
-            return 0
-        periods = self.periods(change.after)
-        if now.find(change.after, any_line=True):
-            later = max(since for since, _ in periods)
-        else:
-            later = max((until for _, until in periods if until), default=0)
-        is_new = value(self.db, f"select author not in {authors(lines='back')} from versions where id = ?", later)
-        return later if is_new and later > number else 0
+            if change.after in {"", FORGOTTEN}:
+                continue
+            came, left = self.periods(change.after)[-1]
+            later = left or came
+            author = value(self.db, "select author from versions where id = ?", later)
+            if later > number and AUTHORS[author].lines != "back":
+                raise Problem(f"Change {later} has since changed the same lines; first: llm memory undo {later}")
+        return revert(self.text(number - 1), self.text(number), text)
 
     def next_undo(self) -> int:
-        """Return the newest change that can be undone and is not. Raises ``Problem`` if there is none."""
         undone = self.undone()
         text = self.text(self.latest())
-        forgot = 0  # the newest forget that is in the way
-        for number, author in self.db.execute("select id, author from versions order by id desc"):
-            way = AUTHORS[author].undone_by
-            if way == "never":
-                forgot = forgot or number
-            elif way == "number" or number in undone:
+        newest_first = "select id, author from versions where author != 'undo' order by id desc"
+        for number, author in self.db.execute(newest_first):
+            if number in undone:
                 continue
-            elif self._can_be_undone(number) and self._without(number, text) != text:
-                if forgot:
-                    older = f"An older one can: llm memory undo {number}"
-                    raise Problem(f"Change {forgot}, a forget, can't be undone. {older}")
+            if not AUTHORS[author].can_be_undone or self._without(number, text) != text:
                 return int(number)
-        last = value(self.db, "select max(id) from versions where author = 'undo'")
-        if last and last not in undone:
-            raise Problem(f"There is nothing left to undo. To undo the last undo: llm memory undo {last}")
         raise Problem("There is nothing left to undo; see: llm memory history")
 
     def latest(self) -> int:
         return int(value(self.db, "select max(id) from versions") or 0)
 
-    def _lines(self, version: int) -> list[dict[str, Any]]:
-        # Forgotten lines have nothing else that tells them apart.
-        columns = f"text, fact, section, iif(fact = '{FORGOTTEN}', lines.id, 0) as lost"
-        sql = f"select {columns} from versions, json_each(lines) as line join lines on lines.id = line.value"
-        return rows(self.db, f"{sql} where versions.id = ? order by line.key", version)
+    def _lines(self, version: int) -> Rows:
+        lines = "select lines.* from versions, json_each(lines) as line join lines on lines.id = line.value"
+        return rows(self.db, f"{lines} where versions.id = ? order by line.key", version)
 
     def text(self, version: int) -> str:
         return "".join(line["text"] for line in self._lines(version))
 
     def _add(self, author: str, text: str, model: str = "") -> int:
-        """Record a version; lines that it shares with the last one are recorded once."""
-        about = {"at": self.now().isoformat(), "author": author, "model": model, "undoes": "[]", "written": 0}
-        version = int(self.db["versions"].insert(about).last_pk)
-        current: dict[object, list[int]] = {}
-        for row in rows(self.db, "select id, text, fact, section from lines where until is null order by id"):
-            said = (row["text"], row["fact"], row["section"])
-            current.setdefault(said, []).append(row["id"])
+        version = self.latest() + 1
+        current = self.db.execute("select id, text, fact, section from lines where until is null")
+        known = {tuple(said): id for id, *said in current}
         ids = []
         for line, fact, section in Document(text).sayings:
-            known = current.get((line, fact or None, section))
-            ids.append(known.pop(0) if known else self._add_line(version, line, fact, section))
-        gone = [(version, id) for left in current.values() for id in left]
-        self.db.conn.executemany("update lines set until = ? where id = ?", gone)
-        self.db.execute("update versions set lines = ? where id = ?", [json.dumps(ids), version])
+            said = (line, fact or None, section)
+            if said not in known:
+                row = {"text": line, "fact": fact or None, "section": section, "since": version}
+                known[said] = self.db["lines"].insert(row).last_pk
+                if fact:
+                    self.db["lines_fts"].insert({"rowid": known[said], "words": indexed(fact)})
+            ids.append(known[said])
+        lines = json.dumps(ids)
+        gone = "until is null and id not in (select value from json_each(?))"
+        self.db.execute(f"update lines set until = ? where {gone}", [version, lines])
+        row = {"at": self.now().isoformat(), "author": author, "model": model, "undoes": "[]", "written": 0}
+        self.db["versions"].insert(row | {"id": version, "lines": lines})
         return version
 
-    def _add_line(self, version: int, said: str, fact: str, section: str) -> int:
-        line = {"text": said, "fact": fact or None, "section": section, "since": version}
-        id = int(self.db["lines"].insert(line).last_pk)
-        if fact:
-            self.db.execute("insert into lines_fts (rowid, words) values (?, ?)", [id, indexed(fact)])
-        return id
-
     def versions(self, limit: int = -1, where: str = "true", *values: object) -> Sequence[Version]:
-        """Return the versions that SQL chooses, newest first."""
         sql = f"select id, at, author, model, undoes from versions where {where} order by id desc limit ?"
         undone = self.undone()
         found = []
-        for row in rows(self.db, sql, *values, limit):
-            number = row["id"]
-            row["undoes"] = tuple(json.loads(row["undoes"]))
-            found.append(Version(**row, undone=number in undone, changes=self.changes(number - 1, number)))
+        for id, at, author, model, undoes in self.db.execute(sql, [*values, limit]):
+            undid = tuple(json.loads(undoes))
+            found.append(Version(id, at, author, model, undid, id in undone, self.changes(id - 1, id)))
         return found
 
     def get(self, number: int) -> Version | None:
@@ -1526,161 +1398,129 @@ class History(NamedTuple):
         return found[0] if found else None
 
     def changes(self, older: int, newer: int) -> tuple[Change, ...]:
-        """Return the facts that were added, removed or changed, but not moved, from one version to another."""
+        """Return the facts that were added, changed or removed; not those that moved."""
         before = self._lines(older)
         after = self._lines(newer)
-        old = Counter((line["fact"], line["section"], line["lost"]) for line in before if line["fact"])
-        new = Counter((line["fact"], line["section"], line["lost"]) for line in after if line["fact"])
-        removed = list((old - new).elements())
-        added = list((new - old).elements())
-        partners = self._partners([fact for fact, *_ in (*removed, *added)])
+        gone = _by_place(before, after)
+        new = _by_place(after, before)
+        old_of: dict[str, str] = {}
         author = value(self.db, "select author from versions where id = ?", newer)
-        if removed and added and AUTHORS[author].lines != "learned":
-            partners = _in_place(before, after) | partners
-
-        def take(fact: str) -> bool:
-            """Take a removed line with this fact, and tell whether there was one."""
-            for line in removed:
-                if line[0] == fact and fact != FORGOTTEN:
-                    removed.remove(line)
-                    return True
-            return False
-
+        for place, facts in new.items():
+            replaced = gone.get(place, [])
+            # As many lines in the same place: the user reworded them.
+            if len(replaced) == len(facts) and AUTHORS[author].lines != "learned":
+                old_of.update(zip(facts, replaced, strict=True))
+        both = [json.dumps(list(places.values())) for places in (new, gone)]
+        said = "in (select atom from json_tree(?))"
+        edits = f"select fact, before from edits where state = 'applied' and fact {said} and before {said}"
+        old_of.update(self.db.execute(f"{edits} order by id", both))
         changes = []
-        for fact, section, _ in added:
-            is_moved = take(fact)
-            partner = partners.get(fact, "")
-            if not is_moved:
-                changes.append(Change(section, partner if take(partner) else "", fact))
-        changes += [Change(section, fact, "") for fact, section, _ in removed]
-        # What is new comes first.
-        return tuple(sorted(changes, key=lambda one: (one.before != "", one.after != "")))
+        for (section, _), facts in new.items():
+            changes += [Change(section, old_of.get(fact, ""), fact) for fact in facts]
+        for (section, _), facts in gone.items():
+            changes += [Change(section, fact, "") for fact in facts if fact not in old_of.values()]
+        return tuple(changes)
 
-    def _partners(self, facts: Sequence[str]) -> dict[str, str]:
-        """Pair the facts that an edit made one from the other; either way round, as an undo reverses it."""
-        partners: dict[str, str] = {}
-        edits = "select before, fact from edits where state = 'applied' and fact in (select value from json_each(?))"
-        for before, fact in self.db.execute(f"{edits} order by id", [json.dumps(facts)]):
-            if before in facts:
-                partners[fact] = before
-                partners[before] = fact
-        return partners
-
-    def check(self, number: int) -> int:
-        if not 0 <= number <= self.latest():
+    def check(self, number: int, first: int = 0) -> int:
+        if number not in range(first, self.latest() + 1):
             raise Problem(f"There is no change {number}; see: llm memory history")
         return number
 
     def at_time(self, to: str) -> int:
-        if found := value(self.db, "select max(id) from versions where at <= ?", parse_moment(to, self.now())):
-            return int(found)
-        raise Problem(f"There was no profile yet (as of: {to}); to empty it: llm memory rollback 0")
+        moment = parse_moment(to, self.now())
+        found = value(self.db, "select max(id) from versions where at <= ?", moment)
+        if not found:
+            raise Problem(f"There was no profile yet (as of: {to}); to empty it: llm memory rollback 0")
+        return int(found)
 
     def undone(self) -> set[int]:
         """Return the changes that were undone, by an undo that was not."""
         found: set[int] = set()
-        for row in rows(self.db, "select id, undoes from versions where author = 'undo' order by id desc"):
-            if row["id"] not in found:
-                found.update(json.loads(row["undoes"]))
+        for id, undoes in self.db.execute("select id, undoes from versions where author = 'undo' order by id desc"):
+            if id not in found:
+                found.update(json.loads(undoes))
         return found
 
     def periods(self, fact: str) -> Sequence[tuple[int, int | None]]:
-        """Return the versions with which a fact came and left (``None``: it is there), oldest first."""
-        found: list[tuple[int, int | None]] = []
-        came = 0
-        left: int | None = 0
-        for since, until in self.db.execute("select since, until from lines where fact = ? order by since, id", [fact]):
-            touches = left is None or since <= left  # two that touch are one
-            if found and touches:
-                found.pop()
-                left = None if left is None or until is None else max(left, until)
+        """Return the versions with which a fact came and left, oldest first."""
+        found: list[tuple[int, int]] = []
+        now = sys.maxsize
+        lines = f"select since, ifnull(until, {now}) from lines where fact = ? order by since"
+        for since, until in self.db.execute(lines, [fact]):
+            came, left = found.pop() if found else (since, since)
+            if since <= left:
+                found.append((came, max(left, until)))
             else:
-                came = since
-                left = until
-            found.append((came, left))
-        return found
+                found += [(came, left), (since, until)]
+        return [(came, None if left == now else left) for came, left in found]
 
 
-def _in_place(before: Iterable[Mapping[str, Any]], after: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Pair the facts that came with those in whose place they stand: the user reworded a line."""
-    old = tuple(line["fact"] or "" for line in before)
-    new = tuple(line["fact"] or "" for line in after)
-    kept, written = _compare(old, new)
-    pairs: dict[str, str] = {}
-    for start, came in written.items():
-        went = itertools.takewhile(lambda at: at not in kept, range(start, len(old)))
-        gone = [old[at] for at in went]
-        if len(gone) == len(came):
-            pairs.update(zip(came, gone, strict=True))
-    return pairs
+def _by_place(lines: Rows, others: Rows) -> dict[Any, list[str]]:
+    """Group the facts that others lack by their section, and the fact above that they have."""
+    there = {line["fact"] for line in others}
+    places: dict[Any, list[str]] = {}
+    above = ""
+    for line in lines:
+        fact = line["fact"]
+        if fact in there:
+            above = fact or above
+        elif fact:
+            places.setdefault((line["section"], above), []).append(fact)
+    return places
 
 
 def connect(place: Any, patience: float) -> Any:
     connection = sqlite3.connect(place, timeout=patience, isolation_level=None)
-    return sqlite_utils.Database(connection, recursive_triggers=False, execute_plugins=False)
+    return sqlite_utils.Database(connection, execute_plugins=False)
 
 
-def migrate(db: Any, home: Home) -> None:
-    """Bring the tables up to date. What was forgotten outlives them in a file, which 1.0 did not have."""
+def migrate(db: Any) -> None:
     db.execute("begin immediate")  # two processes may be the first
     migrations.apply(db)
-    kept = (read_own(home.forgotten) or "").split()
-    for id in kept:
-        db.execute("insert or ignore into turns (id, state) values (?, 'forgotten')", [id])
-    for (id,) in db.execute("select id from turns where state = 'forgotten'").fetchall():
-        if id not in kept:
-            append_line(home.forgotten, id)
     db.execute(f"pragma user_version = {SCHEMA}")
     db.execute("commit")
 
 
 def begin_database(home: Home, patience: float) -> None:
-    """Put a database in the place of one that is missing; one that is empty has lost what it had."""
     with lock(home, "profile", patience):
+        if read_own(home.database, 1):  # another process was faster
+            return
         if home.database.exists():
-            if home.database.stat().st_size:  # another process was faster
-                return
             keep_as(home.database, "damaged")
-        # Whole before it has its name, and private from its first moment.
-        new = home.database.with_name(".memory.db.new")
+        new = home.database.with_name(".memory.db.new")  # whole before it has its name
         _remove([*home.side_files, new])
-        _remove(filter(read_own, [home.news]))  # of a lost history
         write_private(new, b"")
         with contextlib.closing(connect(new, patience)) as db:
-            db.execute("pragma journal_mode = off")  # no file of its own that a crash could leave
-            migrate(db, home)
+            migrate(db)
+            forgotten = (read_own(home.forgotten) or "").split()
+            db["turns"].insert_all([{"id": id, "state": "forgotten"} for id in forgotten], ignore=True)
         os.replace(new, home.database)
 
 
 class Memory(contextlib.AbstractContextManager["Memory"]):
-    """One profile with its database; without ``create``, a missing one is opened empty, in RAM. For a ``with``."""
+    """A profile with its database; without ``create``, a missing one is opened empty, in RAM."""
 
     def __init__(
-        self,
-        home: Home,
-        patience: float = 10,
-        create: bool = True,
-        now: Clock = utc_now,
-        settling: float = 1,
+        self, home: Home, patience: float = 10, create: bool = True, now: Clock = utc_now, settling: float = 1
     ) -> None:
         self.home = home
         self.now = now
-        self._inode = 0
-        place: Any = home.database
-        if not create and not os.path.lexists(place):
-            place = ":memory:"
-        else:
+        place: Any = ":memory:"
+        if create or os.path.lexists(home.database):
             home.create()
-            check_openable(home)
-            if not place.exists() or not place.stat().st_size:
+            place = home.database
+            for path in (place, *home.side_files):
+                with contextlib.suppress(FileNotFoundError):
+                    os.close(open_own(path, os.O_RDONLY))  # SQLite would wait for a FIFO
+            if not read_own(place, 1):
                 begin_database(home, patience)
-            self._inode = os.stat(place).st_ino
+            self._inode = place.stat().st_ino
         self.db: Any = connect(place, patience)
         self.history = History(home, self.db, now, patience, settling)
         try:
             self.db.execute("pragma secure_delete = on")
             if value(self.db, "pragma user_version") != SCHEMA:
-                migrate(self.db, home)
+                migrate(self.db)
             if create and get_state(self.db, "unclean"):
                 clean_up(self)
         except BaseException as error:
@@ -1688,20 +1528,18 @@ class Memory(contextlib.AbstractContextManager["Memory"]):
             raise
 
     def is_in_place(self) -> bool:
-        """Tell whether the database is still the one that was opened: nothing may be written for a purged one."""
-        return self.home.database.exists() and os.stat(self.home.database).st_ino == self._inode
+        return self.home.database.exists() and self.home.database.stat().st_ino == self._inode
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self.db.close()
         if isinstance(error, sqlite3.DatabaseError) and re.search(_BROKEN, str(error)):
             with lock(self.home, "profile"):
-                if self.is_in_place():  # else another process was faster
+                if self.is_in_place():
                     keep_as(self.home.database, "damaged")
                     _remove(self.home.side_files)
 
 
 def paused_since(home: Home) -> str:
-    """Return when learning was paused, in ISO 8601; ``""`` if it is not. A file says so: a call opens no database."""
     if not os.path.lexists(home.paused):
         return ""
     return dt.datetime.fromtimestamp(os.lstat(home.paused).st_mtime, dt.timezone.utc).isoformat()
@@ -3505,10 +3343,10 @@ def line_matcher(text: str, ids: Mapping[str, Item]) -> Callable[[str], bool] | 
     return lambda line: normalised(line) == wanted
 
 
-def without_lines(memory: Memory, text: str, says: Callable[[str], bool]) -> str:
+def without_lines(text: str, says: Callable[[str], bool]) -> str:
     """Return a profile without the lines that a test finds, and the headings of ours that this leaves empty."""
     kept = [line for line, fact, _ in Document(text).sayings if not (fact and says(fact))]
-    return without_empty(text, "".join(kept), memory.history.made_headings())
+    return without_empty(text, "".join(kept))
 
 
 def _as_said_by(document: Document, line: str) -> str:
@@ -3596,7 +3434,7 @@ def forget(memory: Memory, says: Callable[[str], bool]) -> None:
     db = memory.db
 
     def make(text: str) -> str:
-        return without_lines(memory, text, says)
+        return without_lines(text, says)
 
     def record(_: int) -> None:
         _teach_sql(memory, says)
@@ -5120,7 +4958,7 @@ def memory_review(accepted: tuple[str, ...], dropped: tuple[str, ...], yes: bool
 def description(memory: Memory, number: int) -> str:
     """Say what kind of change it was, and how long ago."""
     at, author = memory.db.execute("select at, author from versions where id = ?", [number]).fetchone()
-    return f"{AUTHORS[author].change} {age_of(at, memory.now())} ago"
+    return f"{AUTHORS[author].told}, {age_of(at, memory.now())} ago"
 
 
 def why_not_undone(history: History, number: int) -> str:
@@ -5141,7 +4979,7 @@ def memory_undo(versions: tuple[int, ...]) -> None:
         newest_first = sorted(set(versions), reverse=True)
         for number in newest_first or [memory.history.next_undo()]:
             if version := memory.history.undo(number):
-                say(f"Undid change {number}, {description(memory, number)}")
+                say(f"Undid change {number} ({description(memory, number)})")
                 report(memory, version, "redo")
             else:
                 say(why_not_undone(memory.history, number))
@@ -5265,7 +5103,7 @@ def memory_remove(text: str, part: bool, yes: bool) -> None:
         if len(facts) > 1:
             list_lines(f"{len(facts)} lines contain it:", facts)
             confirm("Remove them all?", yes)
-        report(memory, memory.history.change("remove", lambda now: without_lines(memory, now, says)))
+        report(memory, memory.history.change("remove", lambda now: without_lines(now, says)))
 
 
 @command(f"llm memory forget my old job{BY_ID.format('forget')}", text_argument, yes_option, part_option)

@@ -101,21 +101,6 @@ def test_the_database_of_every_released_version_is_kept_with_all_that_is_in_it(
     assert kept(user) == []
 
 
-def test_a_database_from_before_the_first_release_is_set_aside_and_said(user: User) -> None:
-    user.profile = PROFILE
-    with contextlib.closing(sqlite3.connect(user.places.database, isolation_level=None)) as db:
-        db.execute("create table state (key text primary key, value text)")
-        db.execute("create table versions (id integer primary key, text text)")
-        db.execute("pragma user_version = 2")
-    older = user.places.database.read_bytes()
-    assert "try again" in user.run("add", "Plays chess", code=1)[1]
-    user.run("add", "Plays chess")
-    assert kept(user) == [older]
-    assert "memory.db.damaged-" in user.problems()
-    assert user.facts == ["Lives in Leeds", "Plays chess", "Likes short answers"]
-    assert user.versions() == [(1, "unknown"), (2, "add")]
-
-
 def test_the_pause_outlives_a_damaged_database(used: User) -> None:
     used.run("pause")
     used.places.database.write_bytes(b"This is no database.\n")

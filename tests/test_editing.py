@@ -104,7 +104,7 @@ def test_an_editor_that_deletes_the_profile_empties_it_and_that_can_be_undone(us
 def test_a_profile_that_cannot_be_written_is_not_opened_in_the_editor_first(user: User) -> None:
     user.profile = PROFILE
     user.places.profile.chmod(0o444)
-    assert "is read-only" in user.run("edit", code=1, EDITOR=editor(user, "touch open"))[1]
+    assert "can't be written to" in user.run("edit", code=1, EDITOR=editor(user, "touch open"))[1]
     assert not (user.folder / "open").exists()
 
 
@@ -202,7 +202,7 @@ def test_remove_takes_one_line_out_by_its_words_or_its_id_and_undo_brings_it_bac
     assert (out, said) == ("", "Removed: “Learns Polish”\nTo undo this: llm memory undo 2\n")
     assert user.authors == ["unknown", "remove"]
     said = user.run("undo")[1]
-    assert said.startswith("Undid change 2, removed a moment ago\nAdded: “Learns Polish”\nTo redo: llm memory undo 3")
+    assert said.startswith("Undid change 2 (remove, a moment ago)\nAdded: “Learns Polish”\nTo redo: llm memory undo 3")
     assert user.profile == LINES
 
 

@@ -88,7 +88,7 @@ UNTRUE: dict[str, Callable[[User], object]] = {
     "cleared": lambda user: user.run("clear"),
     "loaded": lambda user: user.run("load", "-", "--yes", stdin=PROFILE),
     "forgotten": lambda user: user.run("forget", "chess", "--yes"),
-    "seen in an editor": lambda user: user.run("edit", EDITOR="true"),
+    "edited": lambda user: user.run("edit", EDITOR="sh -c 'echo - Tea >> \"$0\"'"),
 }
 
 

@@ -164,10 +164,10 @@ def writers(folder: pathlib.Path, what: Callable[[Home, random.Random, Stop], in
     """One kind of writer for every home; leaves how much it wrote, or why it failed."""
     real = memory.exchange
 
-    def exchange(target: pathlib.Path, aside: pathlib.Path) -> bool:
+    def exchange(target: pathlib.Path, aside: pathlib.Path) -> None:
         home = next(home for home in homes(folder) if home.user_dir in target.parents)
         with gate(home, ours=True):
-            return real(target, aside)
+            real(target, aside)
 
     memory.exchange = exchange
     if layout == "without exchange":

@@ -141,7 +141,8 @@ class History(Life):
         """Undo a change; return the one that is in the way, 0 if none is."""
         already = number in self.model.undone()
         done = self.do("undo", str(number))
-        if done.code and self.model.kinds[number] != "forget":
+        is_first = number == 1 and self.model.kinds[1] == "editor"  # it was there before the history
+        if done.code and not is_first and self.model.kinds[number] != "forget":
             named = re.findall(r"Change (\d+) has since changed", done.err)
             touched = self.model.touched(number)
             if not named or int(named[0]) not in touched:
