@@ -3443,7 +3443,6 @@ def choose(
 # An edit is one row all its life: waiting, then applied, dropped or refused. An applied one is its line's receipt.
 
 
-# Tells whether a text says what is to be found.
 Says = Callable[[str], bool]
 
 
@@ -3453,16 +3452,16 @@ class EditRow(NamedTuple):
     at: str
     version: int | None
     action: str
-    section: str  # the one to add to, or that of the line
+    section: str
     before: str
     fact: str
     quote: str
-    reason: str  # why it waits or was refused; "accepted" or "reworded" by the user
-    turns: tuple[str, ...]  # behind the pieces of the quote
+    reason: str  # to wait or be refused; or "accepted", "reworded"
+    turns: tuple[str, ...]
     thread: str
     model: str
     typed_at: str
-    past: int  # 1 if it was found by `learn`
+    past: int
 
     def __str__(self) -> str:
         return str(Change(self.section, self.before, self.fact))
@@ -3485,8 +3484,8 @@ def refused_edits(memory: Memory, since: str = "") -> list[EditRow]:
 
 
 def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, version: int, *, past: bool = False) -> None:
-    """Keep judged edits: as receipts, as questions for the user (all that is ``past``), or as refused."""
-    # A question is asked once; of the past, which may be read again, also if it was dropped.
+    """Keep judged edits as receipts, as questions (all of the ``past``) or as refused."""
+    # A question is asked once; of the past, also if it was dropped.
     same = "select 1 from edits where (state = ? or (? and state = 'dropped')) and before = ? and fact = ?"
     for verdict in verdicts:
         row = _row_of(verdict)
@@ -3499,10 +3498,9 @@ def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, versio
 
 
 def _row_of(verdict: Verdict) -> dict[str, Any]:
-    edit = verdict.edit
-    item = verdict.item
-    first = (*verdict.messages, Message(""))[0]
-    turns = [message.turn_id for message in verdict.messages if message.turn_id]
+    edit, outcome, reason, messages, item = verdict
+    first = (*messages, Message(""))[0]
+    turns = [message.turn_id for message in messages if message.turn_id]
     row = {
         "state": "waiting",
         "action": edit.action,
@@ -3510,21 +3508,21 @@ def _row_of(verdict: Verdict) -> dict[str, Any]:
         "before": item.text if item else "",
         "fact": edit.fact,
         "quote": edit.quote,
-        "reason": verdict.reason,
+        "reason": reason,
         "turns": json.dumps(turns),
         "thread": first.thread_id,
         "typed_at": first.at,
     }
-    if verdict.outcome == "reject":
+    if outcome == "reject":
         row |= {"state": "refused", "section": "", "fact": edit.fact[:LONGEST_FACT], "quote": ""}
         # The fact may be a part of what is quoted.
-        if verdict.reason == HOLDS_SECRET or why_secret(edit.fact) or why_secret(edit.quote):
+        if reason == HOLDS_SECRET or why_secret(edit.fact) or why_secret(edit.quote):
             row["fact"] = "[secret]"
     return row
 
 
 def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[EditRow] = ()) -> int:
-    """Make edits that still wait, whose facts may be reworded, in one version, or drop them."""
+    """Make or drop edits that still wait; their facts may be reworded."""
 
     def make(text: str) -> str:
         document = Document(text)
@@ -3535,14 +3533,14 @@ def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[E
         return document.text
 
     def record(version: int) -> None:
-        reason = "iif(fact = ?, 'accepted', 'reworded')"
-        accept = f"update edits set state = 'applied', version = ?, reason = {reason}, fact = ?"
+        waits = "where id = ? and state = 'waiting'"
+        reason = "reason = iif(fact = ?, 'accepted', 'reworded')"
+        accept = f"update edits set state = 'applied', version = ?, {reason}, fact = ? {waits}"
         for edit in accepted:
-            made = [version, edit.fact, edit.fact, edit.id]
-            memory.db.execute(f"{accept} where id = ? and state = 'waiting'", made)
-        drop = "update edits set state = 'dropped', reason = 'you dropped it'"
+            memory.db.execute(accept, [version, edit.fact, edit.fact, edit.id])
+        drop = f"update edits set state = 'dropped', reason = 'you dropped it' {waits}"
         for edit in dropped:
-            memory.db.execute(f"{drop} where id = ? and state = 'waiting'", [edit.id])
+            memory.db.execute(drop, [edit.id])
 
     return memory.history.change("review", make, record)
 
@@ -3552,28 +3550,26 @@ def _accept(document: Document, edit: EditRow) -> Document:
     others = document.remove(item) if item else document
     if not edit.fact or others.has(edit.fact):
         return others
-    if item:
-        return document.replace(item, edit.fact)
-    return document.add(edit.section, edit.fact)
+    return document.replace(item, edit.fact) if item else document.add(edit.section, edit.fact)
 
 
-def wordings(memory: Memory, line: str) -> list[tuple[str, Version | None, list[EditRow]]]:
-    """Return what a line says and said before, each with the version it came in and its receipts."""
+def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, list[EditRow]]]:
+    """Yield what a line says, and all that it said before."""
     older = f"state = 'applied' and before not in ('', '{FORGOTTEN}')"
     before = f"select before from edits join said on fact = said.text where {older}"
     chain = f"with recursive said (text) as (select ? union {before}) select text from said"
-    is_new = f"author not in {authors(lines='back')} and id in (select value from json_each(?))"
-    found = []
     for (text,) in memory.db.execute(chain, [line]).fetchall():
-        came = [since for since, _ in memory.history.periods(text)]
-        origins = memory.history.versions(1, is_new, json.dumps(came))
+        origin = None
+        for since, _ in memory.history.periods(text):
+            version = memory.history.get(since)
+            if version and AUTHORS[version.author].lines != "back":
+                origin = version
         receipts = edits_where(memory, "state = 'applied' and fact = ? order by id desc", text)
-        found.append((text, origins[0] if origins else None, receipts))
-    return found
+        yield text, origin, receipts
 
 
-def matcher(text: str, ids: Mapping[str, Item] = types.MappingProxyType({}), *, part: bool = False) -> Says:
-    """Make a test for words, ``part`` of words, or the line with an id that no line says. Raises ``Problem``."""
+def matcher(text: str, ids: Mapping[str, Item], *, part: bool = False) -> Says:
+    """Make a test for words, ``part`` of words, or an id that is no word of a line."""
     said = normalised(fact_of(text))
     whole = folded(said)
     if not said:
@@ -3583,26 +3579,28 @@ def matcher(text: str, ids: Mapping[str, Item] = types.MappingProxyType({}), *, 
         return said in normalised(line) and (part or stands_in(whole, folded(line)))
 
     item = ids.get(text.strip(" []"))
-    if not item or any(says(one.text) for one in ids.values()):
+    texts = [one.text for one in ids.values()]
+    if not item or any(map(says, texts)):
         return says
     same = normalised(item.text)
     return lambda line: normalised(line) == same
 
 
 def without_lines(memory: Memory, text: str, says: Says) -> str:
-    """Return a profile without the lines that say it, and the headings of ours that this leaves empty."""
-    kept = [line for line, fact, _ in Document(text).sayings if not (fact and says(fact))]
-    return without_empty(text, "".join(kept), memory.history.made_headings())
+    kept = ""
+    for line, fact, _ in Document(text).sayings:
+        if not (fact and says(fact)):
+            kept += line
+    return without_empty(text, kept, memory.history.made_headings())
 
 
-# The headings of the profile are the user's to change.
-_LINE_SAYS = "says(ifnull(fact, text)) and (fact is not null or until is not null)"
+_LINE_SAYS = "says(ifnull(fact, text)) and (fact is not null or until is not null)"  # or a former heading
 _EDIT_SAYS = "says(fact) or says(before) or says(quote)"
 _GONE = f"fact = '{FORGOTTEN}'"
 _FORGET = f"""
 update lines set text = '', {_GONE}, section = '' where {_LINE_SAYS};
 update lines set section = '' where says(section) and until is not null;
--- the index of lines would keep deleted words
+-- else the index keeps deleted words
 delete from lines_fts where rowid in (select id from lines where {_GONE});
 insert into lines_fts (lines_fts) values ('rebuild');
 delete from edits where says(iif(fact = '', before, fact)) or (state != 'applied' and ({_EDIT_SAYS}));
@@ -3616,62 +3614,73 @@ update turns set why = '{FORGOTTEN}' where says(why)
 
 
 def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Find what forgetting removes, by place, and the logged prompts that say it, by turn."""
-    db = _taught(memory, says)
+    """Find what forgetting removes, by place, and the prompts that say it, by turn."""
+    memory.db.register_function(says, name="says", replace=True)
     memory.history.adopt()
-    said = [f"select ifnull(fact, text) from lines where {_LINE_SAYS}"]
-    said += [f"select {column} from edits where says({column})" for column in ("fact", "quote", "thread")]
-    texts = [stripped(text) for (text,) in db.execute(" union ".join(said))]
+    lines = f"select ifnull(fact, text) from lines where {_LINE_SAYS}"
+    columns = ("fact", "quote", "thread")
+    edits = [f"select {column} from edits where says({column})" for column in columns]
+    found = memory.db.execute(" union ".join([lines, *edits]))
+    texts = [stripped(text) for (text,) in found]
     prompts = _said_prompts(memory, says)
     files = _said_backups(memory.home, says)
     if texts or files or prompts:  # nobody can tell what these say
         files += files_beside(memory.home)
-    places = {"In the profile, its history and receipts": texts, "In files": list(map(tilde, files))}
-    return {place: said for place, said in places.items() if said}, prompts
-
-
-def _taught(memory: Memory, says: Says) -> Any:
-    memory.db.register_function(lambda text: bool(text) and says(text), name="says", replace=True)
-    return memory.db
+    places = {}
+    if texts:
+        places["In the profile, its history and receipts"] = texts
+    if files:
+        places["In files"] = list(map(tilde, files))
+    return places, prompts
 
 
 def _said_prompts(memory: Memory, says: Says) -> dict[str, str]:
-    return {turn.turn_id: turn.text for turn in past_prompts(memory.home) if says(turn.text)}
+    found = {}
+    for turn in past_prompts(memory.home):
+        if says(turn.text):
+            found[turn.turn_id] = turn.text
+    return found
 
 
 def forget(memory: Memory, says: Says) -> None:
-    """Remove for good what ``find_said`` finds, and never learn from its messages again."""
-    db = _taught(memory, says)
+    """Remove what ``find_said`` finds, and never learn from its messages again."""
+    db = memory.db
+    db.register_function(says, name="says", replace=True)
+
+    def make(text: str) -> str:
+        return without_lines(memory, text, says)
 
     def record(_: int) -> None:
-        turns = {*_said_prompts(memory, says)}
+        turns = set(_said_prompts(memory, says))
         for edit in edits_where(memory, _EDIT_SAYS):
             turns.update(edit.turns)
         append_line(memory.home.forgotten, "\n".join(turns))
-        db["turns"].upsert_all([{"id": turn, "state": "forgotten"} for turn in turns], pk="id")
+        never = "insert into turns (id, state) values (?, 'forgotten') on conflict do update set state = 'forgotten'"
+        for turn in turns:
+            db.execute(never, [turn])
         for sql in _FORGET.split(";"):
             db.execute(sql)
         if db["embeddings"].exists():
-            db.execute(f"delete from embeddings where id in (select cast(id as text) from lines where {_GONE})")
+            lines = f"select cast(id as text) from lines where {_GONE}"
+            db.execute(f"delete from embeddings where id in ({lines})")
         set_state(db, "forgot", memory.now().isoformat())
         set_state(db, "unclean", 1)
 
     _remove(_said_backups(memory.home, says))
-    memory.history.change("forget", lambda text: without_lines(memory, text, says), record)
+    memory.history.change("forget", make, record)
     clean_up(memory)
 
 
 def clean_up(memory: Memory) -> None:
-    """Remove what forgetting leaves outside the tables, now or after a kill."""
     with lock(memory.home, "profile", memory.history.patience):
         memory.history.adopt()
         _remove([*files_beside(memory.home), memory.home.worker_log])
-        # SQLite leaves pieces when it moves what was deleted (measured), and in the file of a database in WAL mode.
-        for sql in ("vacuum", "pragma journal_mode = delete", "delete from state where key = 'unclean'"):
-            memory.db.execute(sql)
+        # SQLite leaves pieces where it moves what was deleted (measured), and in the file of a WAL.
+        memory.db.execute("vacuum")
+        memory.db.execute("pragma journal_mode = delete")
+        memory.db.execute("delete from state where key = 'unclean'")
 
 
-# In place of NAME stands that of the profile. 1.0 kept what it displaced as "previous".
 _KEPT_ASIDE = rf"\.(?:NAME|memory\.db)\.(?:new|previous)|\.?(?:NAME|memory\.db){KEPT}"
 _BACKUP = (
     r"#NAME#|\.#NAME|\.?NAME(?:~|\.~\d+~|\.sw[a-z]|\.un~|\.kate-swp"
@@ -3680,7 +3689,7 @@ _BACKUP = (
 
 
 def files_beside(home: Home, form: str = _KEPT_ASIDE) -> list[pathlib.Path]:
-    """List the files that are kept for the user or half written, or named in another form."""
+    """List the files named in a form, with the profile's name as NAME."""
     places = (real_place(home), home.profile)
     names = "|".join(re.escape(place.name) for place in places)
     pattern = form.replace("NAME", f"(?:{names})")
@@ -3692,7 +3701,7 @@ def _said_backups(home: Home, says: Says) -> list[pathlib.Path]:
     found = []
     for path in files_beside(home, _BACKUP):
         lines = re.split(r"[\0\r\n]+", read_own(path) or "")  # Vim ends them with NUL
-        if any(says(fact_of(line)) for line in lines):
+        if any(map(says, map(fact_of, lines))):
             found.append(path)
     return found
 
@@ -3705,57 +3714,57 @@ def _remove(paths: Iterable[pathlib.Path]) -> None:
 
 def purge(home: Home) -> None:
     with lock(home, "profile"):
-        _remove([*files_beside(home), *files_beside(home, _BACKUP), real_place(home)])
-    # The locks too, which Windows removes only when they are free.
-    _remove([home.profile, *home.own_files()])
-    with contextlib.suppress(OSError):  # it may contain other profiles, or foreign files
+        beside = files_beside(home) + files_beside(home, _BACKUP)
+        _remove([*beside, real_place(home), home.profile])
+    _remove(home.own_files())  # the locks too, which Windows removes only when they are free
+    with contextlib.suppress(OSError):  # it has other profiles, or foreign files
         home.directory.rmdir()
 
 
 def when_held(hit: Mapping[str, str]) -> str:
-    place = hit["section"] or "no section"
-    if hit["until"]:
-        return f"in {place}, {hit['since']} until {hit['until']}"
-    return f"in {place}, since {hit['since']}"
+    until = f" until {hit['until']}" if hit["until"] else ""
+    return f"in {hit['section'] or 'no section'}, from {hit['since']}{until}"
 
 
 def search_terms(query: str, form: Callable[[str], str] = str) -> str:
-    """Have full-text search look for all words, as they begin, or for all on one side of an ``or``."""
+    """Ask for all words, as they begin, or all on one side of an ``or``."""
     sides = []
     for side in re.split(r"(?i)\bor\b", printable(query)):
         words = re.findall(r'[^\s"]*[^\W_][^\s"]*', side)
         if words:
             sides.append(" ".join(f'"{form(word)}"*' for word in words))
     if not sides:
-        raise Problem("Give a word to search for, as in: llm memory search dog")
+        raise Problem("Give a word, as in: llm memory search dog")
     return " OR ".join(sides)
 
 
 def search_facts(memory: Memory, text: str, limit: int, *, semantic: bool = False) -> list[dict[str, str]]:
-    """Find facts by their words, best first, then by meaning if asked; ``limit`` 0 is all. Raises ``Problem``."""
-    by_words = "select fact from lines_fts join lines on id = lines_fts.rowid where lines_fts match ?"
-    terms = search_terms(text, indexed)
-    found = [fact for (fact,) in memory.db.execute(f"{by_words} order by rank, id desc", [terms])]
+    """Find facts by their words, and then by meaning; ``limit`` 0 is all."""
+    sql = "select fact from lines_fts join lines on id = lines_fts.rowid where lines_fts match ? order by rank"
+    matches = memory.db.execute(sql, [search_terms(text, indexed)])
+    found = [fact for (fact,) in matches]
     if semantic:
         found += nearest(memory, text)
     facts = list(dict.fromkeys(found))
-    return [_hit(memory, fact) for fact in facts[: limit or None]]
-
-
-def _hit(memory: Memory, fact: str) -> dict[str, str]:
-    since, until = memory.history.periods(fact)[-1]
-    dates = "select id, at from versions where id in (?, ?)"
-    days = {id: local_date(at)[:10] for id, at in memory.db.execute(dates, [since, until])}
-    section = value(memory.db, "select section from lines where fact = ? order by id desc", fact)
-    return {"fact": fact, "section": section, "since": days[since], "until": days.get(until, "")}
+    hits = []
+    for fact in facts[: limit or None]:
+        since, until = memory.history.periods(fact)[-1]
+        dates = dict(memory.db.execute("select id, at from versions where id in (?, ?)", [since, until]))
+        hit = {
+            "fact": fact,
+            "section": value(memory.db, "select section from lines where fact = ? order by id desc", fact),
+            "since": local_date(dates[since])[:10],
+            "until": local_date(dates[until])[:10] if until else "",
+        }
+        hits.append(hit)
+    return hits
 
 
 def nearest(memory: Memory, text: str) -> list[str]:
-    """Return all facts, nearest in meaning first; new ones are embedded."""
     model = llm.get_default_embedding_model()
-    another = "To choose an embedding model: llm embed-models default MODEL"
+    other = "Try: llm embed-models default MODEL"
     if not model:
-        raise Problem(f"None is set. {another}")
+        raise Problem(f"No embedding model is set. {other}")
     first = "select cast(min(id) as text), fact from lines where fact != ? group by fact"
     facts = dict(memory.db.execute(first, [FORGOTTEN]))
     try:
@@ -3763,17 +3772,18 @@ def nearest(memory: Memory, text: str) -> list[str]:
         known = memory.db.execute("select id from embeddings where collection_id = ?", [collection.id])
         new = facts.keys() - {id for (id,) in known}
         if new:
-            texts = [(id, mask_secrets(facts[id])) for id in new]
-            with click.progressbar(texts, label="Embedding facts", file=sys.stderr) as shown:
-                collection.embed_multi(shown)
+            with click.progressbar(new, label="Embedding facts", file=sys.stderr) as shown:
+                masked = ((id, mask_secrets(facts[id])) for id in shown)
+                collection.embed_multi(masked)
         near = collection.similar(mask_secrets(text), collection.count())
-    except Exception as error:  # whatever a plugin raises is its failure
-        raise Problem(f"{printable(str(error)[:300])}. {another}") from error  # told, not kept
+    except Exception as error:  # whatever a plugin raises
+        said = printable(str(error)[:300])  # told, not kept
+        raise Problem(f"{said}. {other}") from error
     return [facts[entry.id] for entry in near if entry.id in facts]
 
 
 def search_chats(homes: Sequence[Home], query: str, limit: int | None = None) -> list[Message]:
-    """Find turns by their words, newest first, with the part that matched."""
+    """Find turns, newest first, with the part that matched."""
     terms = f"prompt : ({search_terms(query)})"
     found: dict[str, str] = {}
     for table, id in (("responses", "id"), ("turn_search", "turn_id")):  # of llm before 0.32, and now
@@ -4470,21 +4480,23 @@ def _fitted(line: str, home: Home) -> str:
 # For models. They only look, and put edits into review: what is typed is learned anyway.
 
 
-def propose_edits(home: Home, edits: Iterable[tuple[Edit, Item | None]]) -> str:
-    """Put edits of these lines into review, with what the user typed beside them."""
+def propose_edits(home: Home, fact: str, items: Iterable[Item | None]) -> str:
+    """Put a new fact, or the removal of lines, into review, with what the user typed."""
     call = Call.running
     if not call or not call.may_learn(home):
         raise Problem("Learning is off here. For the user: llm memory status")
     call.find_typed()
     typed = Message("")
     if call.typed:
-        # The model has answered it with this tool call, so its turn has an id already.
-        ids = [response.id for response in call.conversation.responses if not response.prompt.tool_results]
-        typed = call.typed._replace(text=as_shown(call.typed.text, LONGEST_FACT), turn_id=ids[-1])
+        text = as_shown(call.typed.text, LONGEST_FACT)
+        # Its turn has an id: the model has answered it with this tool call.
+        asked = [response for response in call.conversation.responses if not response.prompt.tool_results]
+        typed = call.typed._replace(text=text, turn_id=asked[-1].id)
     verdicts = []
-    for edit, item in edits:
-        quoted = edit._replace(quote=typed.text)
-        verdicts.append(Verdict(quoted, "hold", ASKED_BY_MODEL, (typed,), item))
+    for item in items:
+        action = "REMOVE" if item else "ADD"
+        edit = Edit(action, OTHER_SECTION, fact, typed.text)
+        verdicts.append(Verdict(edit, "hold", ASKED_BY_MODEL, (typed,), item))
     with Memory(home, patience=2) as memory, memory.db.atomic():
         record_edits(memory, verdicts, call.conversation.model.model_id, 0)
     what = counted(len(verdicts), "edit")
@@ -4516,27 +4528,20 @@ class UserMemory(llm.Toolbox):
             found += f"- {local_date(turn.at)}: {turn.text} (llm --cid {turn.thread_id})\n"
         return disarmed(mask_secrets(found)) or "Nothing found."
 
-    def remember(self, fact: str, section: str = OTHER_SECTION) -> str:
-        """Propose something to remember about the user, when they ask for it.
-
-        fact: one sentence about the user.
-        section: Personal Information, Current Projects, Interests or Preferences.
-        """
-        home = self._homes[-1]
-        known = Document(read_profile(home.profile))
-        reason = "it is known already" if known.has(fact) else why_unfit(fact)
+    def remember(self, fact: str) -> str:
+        "Propose something to remember about the user, when they ask for it. fact: one sentence about the user."
+        reason = why_unfit(fact)
         if reason:
             return f"Not remembered: {reason}."
-        edit = Edit("ADD", known.section(section), fact, "")
-        return propose_edits(home, [(edit, None)])
+        return propose_edits(self._homes[-1], fact, [None])
 
     def forget(self, text: str) -> str:
         "Propose facts to forget, when the user wants that. text: words of the facts, as `show` prints them."
         home = self._homes[-1]
         ids = Document(read_profile(home.profile)).ids
         says = matcher(text, ids)
-        found = [(Edit("REMOVE", id, "", ""), item) for id, item in ids.items() if says(item.text)]
-        return propose_edits(home, found) if found else "No fact contains these words."
+        found = [item for item in ids.values() if says(item.text)]
+        return propose_edits(home, "", found) if found else "No fact contains these words."
 
 
 # -- commands ----------------------------------------------------------------
