@@ -3456,7 +3456,7 @@ class EditRow(NamedTuple):
     before: str
     fact: str
     quote: str
-    reason: str  # to wait or be refused; or "accepted", "reworded"
+    reason: str  # if made, "accepted" or "reworded"
     turns: tuple[str, ...]
     thread: str
     model: str
@@ -3483,7 +3483,14 @@ def refused_edits(memory: Memory, since: str = "") -> list[EditRow]:
     return edits_where(memory, "state in ('refused', 'dropped') and at > ? order by id desc limit 100", since)
 
 
-def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, version: int, *, past: bool = False) -> None:
+def record_edits(
+    memory: Memory,
+    verdicts: Iterable[Verdict],
+    model: str,
+    version: int,
+    *,
+    past: bool = False,
+) -> None:
     """Keep judged edits as receipts, as questions (all of the ``past``) or as refused."""
     # A question is asked once; of the past, also if it was dropped.
     same = "select 1 from edits where (state = ? or (? and state = 'dropped')) and before = ? and fact = ?"
@@ -3521,8 +3528,12 @@ def _row_of(verdict: Verdict) -> dict[str, Any]:
     return row
 
 
-def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[EditRow] = ()) -> int:
-    """Make or drop edits that still wait; their facts may be reworded."""
+def review(
+    memory: Memory,
+    accepted: Sequence[EditRow] = (),
+    dropped: Sequence[EditRow] = (),
+) -> int:
+    """Make, perhaps reworded, or drop edits that still wait."""
 
     def make(text: str) -> str:
         document = Document(text)
@@ -3569,7 +3580,7 @@ def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, l
 
 
 def matcher(text: str, ids: Mapping[str, Item], *, part: bool = False) -> Says:
-    """Make a test for words, ``part`` of words, or an id that is no word of a line."""
+    """Make a test for words, ``part`` of words, or an id that no line says."""
     said = normalised(fact_of(text))
     whole = folded(said)
     if not said:
@@ -3587,11 +3598,8 @@ def matcher(text: str, ids: Mapping[str, Item], *, part: bool = False) -> Says:
 
 
 def without_lines(memory: Memory, text: str, says: Says) -> str:
-    kept = ""
-    for line, fact, _ in Document(text).sayings:
-        if not (fact and says(fact)):
-            kept += line
-    return without_empty(text, kept, memory.history.made_headings())
+    kept = [line for line, fact, _ in Document(text).sayings if not (fact and says(fact))]
+    return without_empty(text, "".join(kept), memory.history.made_headings())
 
 
 _LINE_SAYS = "says(ifnull(fact, text)) and (fact is not null or until is not null)"  # or a former heading
@@ -3614,12 +3622,11 @@ update turns set why = '{FORGOTTEN}' where says(why)
 
 
 def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Find what forgetting removes, by place, and the prompts that say it, by turn."""
+    """Find what forgetting removes, and the prompts that say it, by turn."""
     memory.db.register_function(says, name="says", replace=True)
     memory.history.adopt()
     lines = f"select ifnull(fact, text) from lines where {_LINE_SAYS}"
-    columns = ("fact", "quote", "thread")
-    edits = [f"select {column} from edits where says({column})" for column in columns]
+    edits = [f"select {column} from edits where says({column})" for column in ("fact", "quote", "thread")]
     found = memory.db.execute(" union ".join([lines, *edits]))
     texts = [stripped(text) for (text,) in found]
     prompts = _said_prompts(memory, says)
@@ -3635,11 +3642,7 @@ def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[st
 
 
 def _said_prompts(memory: Memory, says: Says) -> dict[str, str]:
-    found = {}
-    for turn in past_prompts(memory.home):
-        if says(turn.text):
-            found[turn.turn_id] = turn.text
-    return found
+    return {turn.turn_id: turn.text for turn in past_prompts(memory.home) if says(turn.text)}
 
 
 def forget(memory: Memory, says: Says) -> None:
@@ -3689,7 +3692,7 @@ _BACKUP = (
 
 
 def files_beside(home: Home, form: str = _KEPT_ASIDE) -> list[pathlib.Path]:
-    """List the files named in a form, with the profile's name as NAME."""
+    """List the files named in a form; NAME is the profile's name."""
     places = (real_place(home), home.profile)
     names = "|".join(re.escape(place.name) for place in places)
     pattern = form.replace("NAME", f"(?:{names})")
@@ -3708,7 +3711,7 @@ def _said_backups(home: Home, says: Says) -> list[pathlib.Path]:
 
 def _remove(paths: Iterable[pathlib.Path]) -> None:
     for path in paths:
-        if not path.is_dir():  # a folder is a foreign one
+        if not path.is_dir():
             path.unlink(missing_ok=True)
 
 
@@ -3717,6 +3720,9 @@ def purge(home: Home) -> None:
         beside = files_beside(home) + files_beside(home, _BACKUP)
         _remove([*beside, real_place(home), home.profile])
     _remove(home.own_files())  # the locks too, which Windows removes only when they are free
+    ignored = home.directory / ".gitignore"
+    if [*home.directory.iterdir()] == [ignored]:
+        ignored.unlink()
     with contextlib.suppress(OSError):  # it has other profiles, or foreign files
         home.directory.rmdir()
 
@@ -3738,16 +3744,21 @@ def search_terms(query: str, form: Callable[[str], str] = str) -> str:
     return " OR ".join(sides)
 
 
-def search_facts(memory: Memory, text: str, limit: int, *, semantic: bool = False) -> list[dict[str, str]]:
-    """Find facts by their words, and then by meaning; ``limit`` 0 is all."""
+def search_facts(
+    memory: Memory,
+    text: str,
+    limit: int,
+    *,
+    semantic: bool = False,
+) -> list[dict[str, str]]:
+    """Find facts by words, then by meaning; ``limit`` 0 is all."""
     sql = "select fact from lines_fts join lines on id = lines_fts.rowid where lines_fts match ? order by rank"
     matches = memory.db.execute(sql, [search_terms(text, indexed)])
     found = [fact for (fact,) in matches]
     if semantic:
         found += nearest(memory, text)
-    facts = list(dict.fromkeys(found))
     hits = []
-    for fact in facts[: limit or None]:
+    for fact in list(dict.fromkeys(found))[: limit or None]:
         since, until = memory.history.periods(fact)[-1]
         dates = dict(memory.db.execute("select id, at from versions where id in (?, ?)", [since, until]))
         hit = {
@@ -4477,11 +4488,15 @@ def _fitted(line: str, home: Home) -> str:
 
 
 # -- tools -------------------------------------------------------------------
-# For models. They only look, and put edits into review: what is typed is learned anyway.
+# They only look, and put edits into review: what is typed is learned anyway.
 
 
-def propose_edits(home: Home, fact: str, items: Iterable[Item | None]) -> str:
-    """Put a new fact, or the removal of lines, into review, with what the user typed."""
+def propose_edits(
+    home: Home,
+    fact: str,
+    items: Iterable[Item | None],
+) -> str:
+    """Put a new fact, or removals, into review with what the user typed."""
     call = Call.running
     if not call or not call.may_learn(home):
         raise Problem("Learning is off here. For the user: llm memory status")
@@ -4489,7 +4504,7 @@ def propose_edits(home: Home, fact: str, items: Iterable[Item | None]) -> str:
     typed = Message("")
     if call.typed:
         text = as_shown(call.typed.text, LONGEST_FACT)
-        # Its turn has an id: the model has answered it with this tool call.
+        # The model has answered it with this tool call, so it has an id.
         asked = [response for response in call.conversation.responses if not response.prompt.tool_results]
         typed = call.typed._replace(text=text, turn_id=asked[-1].id)
     verdicts = []
@@ -4499,17 +4514,16 @@ def propose_edits(home: Home, fact: str, items: Iterable[Item | None]) -> str:
         verdicts.append(Verdict(edit, "hold", ASKED_BY_MODEL, (typed,), item))
     with Memory(home, patience=2) as memory, memory.db.atomic():
         record_edits(memory, verdicts, call.conversation.model.model_id, 0)
-    what = counted(len(verdicts), "edit")
-    return for_profile(f"{what} will be made when the user accepts: llm memory review", home.name)
+    return for_profile("It waits until the user accepts it: llm memory review", home.name)
 
 
 class UserMemory(llm.Toolbox):
-    """Memory of the user: show and search it, recall past conversations, remember and forget."""
+    """Memory of the user: what is known, past conversations, what to remember."""
 
     @property
     def _homes(self) -> list[Home]:
         if Settings(os.environ).disabled:
-            raise Problem("The user has switched memory off (LLM_MEMORY_DISABLED)")
+            raise Problem("The user has disabled memory")
         call = Call.running
         return call.homes if call and call.homes else homes_of("auto")
 
