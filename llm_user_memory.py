@@ -3533,8 +3533,6 @@ def review(
     accepted: Sequence[EditRow] = (),
     dropped: Sequence[EditRow] = (),
 ) -> int:
-    """Make, perhaps reworded, or drop edits that still wait."""
-
     def make(text: str) -> str:
         document = Document(text)
         waiting = {edit.id for edit in waiting_edits(memory)}
@@ -3581,16 +3579,18 @@ def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, l
 
 def matcher(text: str, ids: Mapping[str, Item], *, part: bool = False) -> Says:
     """Make a test for words, ``part`` of words, or an id that no line says."""
-    said = normalised(fact_of(text))
-    whole = folded(said)
-    if not said:
+    if not text.strip():
         raise Problem("Give a word or an id; see: llm memory show --ids")
+    texts = [normalised(one.text) for one in ids.values()]
+    said = normalised(fact_of(f"- {text}"))
+    if not any(said in one for one in texts):
+        said = normalised(fact_of(text))  # a number may be that of a list
+    whole = folded(said)
 
     def says(line: str) -> bool:
         return said in normalised(line) and (part or stands_in(whole, folded(line)))
 
     item = ids.get(text.strip(" []"))
-    texts = [one.text for one in ids.values()]
     if not item or any(map(says, texts)):
         return says
     same = normalised(item.text)
@@ -3719,7 +3719,7 @@ def purge(home: Home) -> None:
     with lock(home, "profile"):
         beside = files_beside(home) + files_beside(home, _BACKUP)
         _remove([*beside, real_place(home), home.profile])
-    _remove(home.own_files())  # the locks too, which Windows removes only when they are free
+    _remove(home.own_files())  # the locks too: Windows removes only free ones
     ignored = home.directory / ".gitignore"
     if [*home.directory.iterdir()] == [ignored]:
         ignored.unlink()
@@ -3751,7 +3751,6 @@ def search_facts(
     *,
     semantic: bool = False,
 ) -> list[dict[str, str]]:
-    """Find facts by words, then by meaning; ``limit`` 0 is all."""
     sql = "select fact from lines_fts join lines on id = lines_fts.rowid where lines_fts match ? order by rank"
     matches = memory.db.execute(sql, [search_terms(text, indexed)])
     found = [fact for (fact,) in matches]
