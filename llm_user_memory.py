@@ -3128,26 +3128,26 @@ def choose(
 # -- review, forgetting, search ----------------------------------------------
 # An edit is one row all its life: waiting, then applied, dropped or refused. An applied one is its line's receipt.
 
-# Edits in review, besides those of `learn`; so many refused ones are shown, too.
-MOST_WAITING = 100
+
+Says = Callable[[str], bool]
 
 
 class EditRow(NamedTuple):
     id: int
-    state: str  # waiting, applied, dropped or refused
+    state: str
     at: str
     version: int | None
     action: str
-    section: str  # the one to add to, or that of the line
+    section: str
     before: str
     fact: str
     quote: str
-    reason: str  # why it waits or was refused; "accepted" or "reworded" by the user
-    turns: tuple[str, ...]  # behind the pieces of the quote; none of what only a model said
+    reason: str  # if made, "accepted" or "reworded"
+    turns: tuple[str, ...]
     thread: str
-    model: str  # the one that proposed it
+    model: str
     typed_at: str
-    past: int  # 1 if it was found by `learn`
+    past: int
 
     def __str__(self) -> str:
         return str(Change(self.section, self.before, self.fact))
@@ -3166,35 +3166,36 @@ def waiting_edits(memory: Memory) -> list[EditRow]:
 
 
 def refused_edits(memory: Memory, since: str = "") -> list[EditRow]:
-    recent = "state in ('refused', 'dropped') and at > ?"
-    once = f"id in (select max(id) from edits where {recent} group by before, fact, reason)"
-    return edits_where(memory, f"{once} order by id desc limit ?", since, MOST_WAITING)
+    return edits_where(memory, "state in ('refused', 'dropped') and at > ? order by id desc limit 100", since)
 
 
-def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, version: int, *, past: bool = False) -> None:
-    """Keep judged edits: as receipts, as questions for the user (all that is ``past``), or as refused."""
+def record_edits(
+    memory: Memory,
+    verdicts: Iterable[Verdict],
+    model: str,
+    version: int,
+    *,
+    past: bool = False,
+) -> None:
+    """Keep judged edits as receipts, as questions (all of the ``past``) or as refused."""
+    # A question is asked once; of the past, also if it was dropped.
+    same = "select 1 from edits where (state = ? or (? and state = 'dropped')) and before = ? and fact = ?"
     for verdict in verdicts:
         row = _row_of(verdict)
         row |= {"at": memory.now().isoformat(), "model": model, "past": int(past)}
-        if past and not row["reason"]:
-            source = "notes" if NOTES in row["turns"] else "past conversations"
-            row["reason"] = f"it was found in your {source}"
-        if verdict.outcome == "reject":
-            row["state"] = "refused"
-        elif verdict.outcome == "apply" and not past:
+        if verdict.outcome == "apply" and not past:
             row |= {"state": "applied", "version": version}
-        elif _may_wait(memory.db, row):
-            row["state"] = "waiting"
-        else:
+        elif value(memory.db, same, row["state"], past, row["before"], row["fact"]):
             continue
         memory.db["edits"].insert(row)
 
 
 def _row_of(verdict: Verdict) -> dict[str, Any]:
     edit, outcome, reason, messages, item = verdict
-    first = messages[0] if messages else Message("")  # a tool may name none
+    first = (*messages, Message(""))[0]
     turns = [message.turn_id for message in messages if message.turn_id]
     row = {
+        "state": "waiting",
         "action": edit.action,
         "section": item.section if item else edit.target,
         "before": item.text if item else "",
@@ -3206,253 +3207,154 @@ def _row_of(verdict: Verdict) -> dict[str, Any]:
         "typed_at": first.at,
     }
     if outcome == "reject":
-        row |= {"section": "", "fact": _without_secret(edit, reason), "quote": ""}
+        row |= {"state": "refused", "section": "", "fact": edit.fact[:LONGEST_FACT], "quote": ""}
+        # The fact may be a part of what is quoted.
+        if reason == HOLDS_SECRET or why_secret(edit.fact) or why_secret(edit.quote):
+            row["fact"] = "[secret]"
     return row
 
 
-def _without_secret(edit: Edit, reason: str) -> str:
-    """Return what is kept of a refused fact, which may hold part of a secret that is quoted."""
-    if reason == HOLDS_SECRET:
-        return "[secret]"
-    kind = why_secret(edit.fact) or why_secret(edit.quote)
-    return f"[{kind}]" if kind else edit.fact[:LONGEST_FACT]
-
-
-def _may_wait(db: Any, row: Mapping[str, Any]) -> bool:
-    """Tell whether an edit is new to review and finds room. What `learn` finds always has room, but only once."""
-    known = "(state = 'waiting' or (? and state != 'refused'))"
-    same = f"select 1 from edits where {known} and action = ? and before = ? and fact = ?"
-    if value(db, same, row["past"], row["action"], row["before"], row["fact"]):
-        return False
-    waiting = value(db, "select count(*) from edits where state = 'waiting' and not past")
-    if row["past"] or waiting < MOST_WAITING:
-        return True
-    set_state(db, "no_room", int(get_state(db, "no_room") or 0) + 1)  # `status` tells
-    return False
-
-
-def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[EditRow] = ()) -> tuple[int, list[str]]:
-    """Make waiting edits, whose facts may be reworded, in one version, or drop them; return it, and what failed."""
-    failed: dict[int, str] = {}  # why, by id; known under the lock
-
+def review(
+    memory: Memory,
+    accepted: Sequence[EditRow] = (),
+    dropped: Sequence[EditRow] = (),
+) -> int:
     def make(text: str) -> str:
         document = Document(text)
         waiting = {edit.id for edit in waiting_edits(memory)}
         for edit in accepted:
-            item = document.find(edit.before, edit.section)
-            if edit.id not in waiting:
-                failed[edit.id] = "This edit is no longer waiting; see: llm memory review"
-            elif edit.before and not item and not edit.past:
-                drop = f"To drop it: llm memory review --drop {edit.id}"
-                failed[edit.id] = f"Its line is gone: “{edit.before}”\n{drop}"
-            else:
-                document = _accept(document, edit, item)
+            if edit.id in waiting:
+                document = _accept(document, edit)
         return document.text
 
     def record(version: int) -> None:
-        made = [edit for edit in accepted if edit.id not in failed]
-        _answer(memory.db, made, dropped, version)
-        if not waiting_edits(memory):
-            set_state(memory.db, "no_room", 0)
+        waits = "where id = ? and state = 'waiting'"
+        reason = "reason = iif(fact = ?, 'accepted', 'reworded')"
+        accept = f"update edits set state = 'applied', version = ?, {reason}, fact = ? {waits}"
+        for edit in accepted:
+            memory.db.execute(accept, [version, edit.fact, edit.fact, edit.id])
+        drop = f"update edits set state = 'dropped', reason = 'you dropped it' {waits}"
+        for edit in dropped:
+            memory.db.execute(drop, [edit.id])
 
-    version = memory.history.change("review", make, record)
-    return version, list(failed.values())
-
-
-def _answer(db: Any, made: Iterable[EditRow], dropped: Iterable[EditRow], version: int) -> None:
-    reason = "reason = iif(fact = ?, 'accepted', 'reworded')"
-    accept = f"update edits set state = 'applied', version = ?, {reason}, fact = ? where id = ?"
-    for edit in made:
-        db.execute(accept, [version, edit.fact, edit.fact, edit.id])
-    drop = "update edits set state = 'dropped', reason = 'you dropped it'"
-    for edit in dropped:
-        db.execute(f"{drop} where id = ? and state = 'waiting'", [edit.id])
+    return memory.history.change("review", make, record)
 
 
-def _accept(document: Document, edit: EditRow, item: Item | None) -> Document:
+def _accept(document: Document, edit: EditRow) -> Document:
+    item = document.find(edit.before, edit.section)
     others = document.remove(item) if item else document
     if not edit.fact or others.has(edit.fact):
         return others
-    if item:
-        return document.replace(item, edit.fact)
-    return document.add(edit.section, edit.fact)
+    return document.replace(item, edit.fact) if item else document.add(edit.section, edit.fact)
 
 
-def wordings(memory: Memory, line: str) -> list[tuple[str, Version | None, list[EditRow]]]:
-    """Return what a line says, and all that it said before; each with the version it came in and its receipts."""
-    found: dict[str, tuple[str, Version | None, list[EditRow]]] = {}
-    todo = [line]
-    for text in todo:  # it grows meanwhile
-        if text in found:
-            continue
-        applied = "state = 'applied' and fact = ? order by id desc"
-        receipts = edits_where(memory, applied, text)
-        came = json.dumps([since for since, _ in memory.history.periods(text)])
-        wrote = f"author not in {authors(lines='back')}"
-        ids = "id in (select value from json_each(?))"
-        origins = memory.history.versions(1, f"{wrote} and {ids}", came)
-        found[text] = (text, origins[0] if origins else None, receipts)
-        older = [receipt.before for receipt in receipts]
-        todo += [before for before in older if before not in {"", FORGOTTEN}]
-    return list(found.values())
+def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, list[EditRow]]]:
+    """Yield what a line says, and all that it said before."""
+    older = f"state = 'applied' and before not in ('', '{FORGOTTEN}')"
+    before = f"select before from edits join said on fact = said.text where {older}"
+    chain = f"with recursive said (text) as (select ? union {before}) select text from said"
+    for (text,) in memory.db.execute(chain, [line]).fetchall():
+        origin = None
+        for since, _ in memory.history.periods(text):
+            version = memory.history.get(since)
+            if version and AUTHORS[version.author].lines != "back":
+                origin = version
+        receipts = edits_where(memory, "state = 'applied' and fact = ? order by id desc", text)
+        yield text, origin, receipts
 
 
-# Forgetting, in SQL; `says` is the test for a text. Only the user can change a heading of the profile.
-_OURS = (TITLE.strip("# "), *DEFAULT_SECTIONS, OTHER_SECTION)
-_STAYS = f"(section in {_OURS} or section in (select section from lines where until is null))"
-_SAID_LINES = f"says(ifnull(fact, text)) and (fact is not null or not {_STAYS})"
-_SAID_EDITS = "(says(fact) or says(before) or says(quote))"
-_SAID_FACT = "says(ifnull(nullif(fact, ''), before))"
-# Names of files and titles of conversations; the ids of llm's conversations say nothing.
-_SAID_SOURCE = "turns like '%:%' and says(thread)"
-_FORGET = f"""
--- lines of all versions, and their index, which would keep deleted words
-update lines set text = '', fact = '{FORGOTTEN}', section = '' where {_SAID_LINES};
-update lines set section = '' where says(section) and not {_STAYS};
-delete from lines_fts where rowid in (select id from lines where fact = '{FORGOTTEN}');
-insert into lines_fts (lines_fts) values ('rebuild');
--- edits, and what receipts of other lines quote
-delete from edits where {_SAID_FACT} or (state != 'applied' and {_SAID_EDITS});
-update edits set section = '' where says(section) and not {_STAYS};
-update edits set before = '{FORGOTTEN}' where says(before);
-update edits set quote = '{FORGOTTEN}' where says(quote);
-update edits set thread = '{FORGOTTEN}' where {_SAID_SOURCE};
--- errors of all turns, which may quote it
-update turns set why = case state when 'pending' then '' else '{FORGOTTEN}' end
-"""
-
-
-def matcher(text: str, *, part: bool = False, document: Document | None = None) -> Callable[[str], bool]:
-    """Make a test for a text, as whole words or ``part`` of them. Raises ``Problem``."""
-    said = _as_said_by(document or Document(""), text.strip())
-
+def matcher(text: str, ids: Mapping[str, Item], *, part: bool = False) -> Says:
+    """Make a test for words, ``part`` of words, or an id that no line says."""
+    if not text.strip():
+        raise Problem("Give a word or an id; see: llm memory show --ids")
+    texts = [normalised(one.text) for one in ids.values()]
+    said = normalised(fact_of(f"- {text}"))
+    if not any(said in one for one in texts):
+        said = normalised(fact_of(text))  # a number may be that of a list
     whole = folded(said)
-    if not said:
-        raise Problem("Give a word or an id of the line; see: llm memory show --ids")
-    if part:
-        return lambda line: said in normalised(line)
-    return lambda line: said in normalised(line) and stands_in(whole, folded(line))
 
+    def says(line: str) -> bool:
+        return said in normalised(line) and (part or stands_in(whole, folded(line)))
 
-def line_matcher(text: str, ids: Mapping[str, Item]) -> Callable[[str], bool] | None:
-    """Make a test for the line with this id, which may stand in brackets; ``None`` if there is none."""
     item = ids.get(text.strip(" []"))
-    if not item:
-        return None
-    wanted = normalised(item.text)
-    return lambda line: normalised(line) == wanted
+    if not item or any(map(says, texts)):
+        return says
+    same = normalised(item.text)
+    return lambda line: normalised(line) == same
 
 
-def without_lines(text: str, says: Callable[[str], bool]) -> str:
+def without_lines(text: str, says: Says) -> str:
     """Return a profile without the lines that a test finds, and the headings of ours that this leaves empty."""
     kept = [line for line, fact, _ in Document(text).sayings if not (fact and says(fact))]
     return without_empty(text, "".join(kept))
 
 
-def _as_said_by(document: Document, line: str) -> str:
-    """Return a line to compare, without its bullet, box or number unless a line of the document says it so."""
-    facts = [normalised(fact) for _, fact, _ in document.sayings]
-    for said in map(normalised, (line, fact_of(f"- {line}"))):
-        if any(said in fact for fact in facts):
-            return said
-    return normalised(fact_of(line))
+_LINE_SAYS = "says(ifnull(fact, text)) and (fact is not null or until is not null)"  # or a former heading
+_EDIT_SAYS = "says(fact) or says(before) or says(quote)"
+_GONE = f"fact = '{FORGOTTEN}'"
+_FORGET = f"""
+update lines set text = '', {_GONE}, section = '' where {_LINE_SAYS};
+update lines set section = '' where says(section) and until is not null;
+-- else the index keeps deleted words
+delete from lines_fts where rowid in (select id from lines where {_GONE});
+insert into lines_fts (lines_fts) values ('rebuild');
+delete from edits where says(iif(fact = '', before, fact)) or (state != 'applied' and ({_EDIT_SAYS}));
+update edits set section = '' where says(section);
+update edits set before = '{FORGOTTEN}' where says(before);
+update edits set quote = '{FORGOTTEN}' where says(quote);
+update edits set thread = '{FORGOTTEN}' where says(thread);
+-- 1.0 kept the text of errors
+update turns set why = '{FORGOTTEN}' where says(why)
+"""
 
 
-def files_beside(home: Home) -> list[pathlib.Path]:
-    """List the files that are kept for the user (see ``KEPT``) or were left half written."""
-    names = "|".join(re.escape(place.name) for place in (real_place(home), home.profile, home.database))
-    # 1.0 kept what it displaced as "previous".
-    return _find_beside(home, rf"\.(?:{names})\.(?:new|previous)|\.?(?:{names}){KEPT}|\.news\.\d+")
-
-
-def backups_of(home: Home) -> list[pathlib.Path]:
-    """List the copies of the profile that editors left beside it, by the names that they give them."""
-    names = "|".join(re.escape(place.name) for place in (real_place(home), home.profile))
-    ends = r"~|\.~\d+~|\.sw[a-z]|\.un~|\.kate-swp|[.-](?:bak|backup|old|orig|save)[.-]?\d*~?|\.\d{1,3}~?|___jb_\w+___"
-    return _find_beside(home, rf"#(?:{names})#|\.#(?:{names})|\.?(?:{names})(?:{ends})")
-
-
-def _find_beside(home: Home, name: str) -> list[pathlib.Path]:
-    found = {*real_place(home).parent.glob("*"), *home.directory.glob("*")}
-    return sorted(path for path in found if re.fullmatch(name, path.name))
-
-
-def _said_backups(home: Home, says: Callable[[str], bool]) -> list[pathlib.Path]:
-    found = []
-    for path in backups_of(home):
-        lines = re.split(r"[\0\r\n]+", read_own(path) or "")  # Vim ends them with NUL
-        if any(line and says(fact_of(line)) for line in lines):
-            found.append(path)
-    return found
-
-
-def _teach_sql(memory: Memory, says: Callable[[str], bool]) -> None:
-    def is_said(text: str | None) -> bool:
-        return text not in {None, "", FORGOTTEN} and says(str(text))
-
-    memory.db.register_function(is_said, name="says", replace=True)
-
-
-def find_said(memory: Memory, says: Callable[[str], bool]) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Find all that forgetting removes, by place, and the logged prompts that say it, by turn. Raises ``Problem``."""
-    _teach_sql(memory, says)
+def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Find what forgetting removes, and the prompts that say it, by turn."""
+    memory.db.register_function(says, name="says", replace=True)
     memory.history.adopt()
-    said = list(memory.db.execute(f"select text, until from lines where {_SAID_LINES}"))
-    lines = [line for line, until in said if not until]
-    edits = edits_where(memory, f"state != 'applied' and {_SAID_EDITS}")
-    quote = "quote || iif(fact = '' or says(fact), '', ' (“' || fact || '” stays)')"
-    receipts = f"state = 'applied' and quote != '' and ({_SAID_FACT} or says(quote))"
-    quotes = memory.db.execute(f"select {quote} from edits where {receipts}")
-    names = memory.db.execute(f"select thread from edits where {_SAID_SOURCE}")
-    places = {
-        "In the profile": lines,
-        "In the profile's history": [line for line, _ in said if line not in lines],
-        "Waiting, refused or dropped edits": list(map(str, edits)),
-        "Receipts, the words that facts were learned from": [said for (said,) in quotes],
-        "Backups of an editor": list(map(tilde, _said_backups(memory.home, says))),
-        "Names of what was read by learn": [name for (name,) in names],
-    }
+    lines = f"select ifnull(fact, text) from lines where {_LINE_SAYS}"
+    edits = [f"select {column} from edits where says({column})" for column in ("fact", "quote", "thread")]
+    found = memory.db.execute(" union ".join([lines, *edits]))
+    texts = [stripped(text) for (text,) in found]
     prompts = _said_prompts(memory, says)
-    if prompts or any(places.values()):  # nobody can tell what these say
-        places["Files kept aside"] = list(map(tilde, files_beside(memory.home)))
-    shown = {}
-    for place in filter(places.get, places):
-        shown[place] = list(dict.fromkeys(map(stripped, places[place])))
-    return shown, prompts
+    files = _said_backups(memory.home, says)
+    if texts or files or prompts:  # nobody can tell what these say
+        files += files_beside(memory.home)
+    places = {}
+    if texts:
+        places["In the profile, its history and receipts"] = texts
+    if files:
+        places["In files"] = list(map(tilde, files))
+    return places, prompts
 
 
-def _said_prompts(memory: Memory, says: Callable[[str], bool]) -> dict[str, str]:
-    turns = past_prompts(memory.home)
-    found = {turn.turn_id: turn.text for turn in turns if says(turn.text)}
-    for (id,) in memory.db.execute("select id from turns where state = 'forgotten'"):
-        found.pop(id, None)
-    return found
+def _said_prompts(memory: Memory, says: Says) -> dict[str, str]:
+    return {turn.turn_id: turn.text for turn in past_prompts(memory.home) if says(turn.text)}
 
 
-def forget(memory: Memory, says: Callable[[str], bool]) -> None:
-    """Remove for good what ``find_said`` finds, and never learn from its messages again. Raises ``Problem``."""
+def forget(memory: Memory, says: Says) -> None:
+    """Remove what ``find_said`` finds, and never learn from its messages again."""
     db = memory.db
+    db.register_function(says, name="says", replace=True)
 
     def make(text: str) -> str:
         return without_lines(text, says)
 
     def record(_: int) -> None:
-        _teach_sql(memory, says)
-        turns = {*_said_prompts(memory, says)}
-        for edit in edits_where(memory, _SAID_EDITS):
+        turns = set(_said_prompts(memory, says))
+        for edit in edits_where(memory, _EDIT_SAYS):
             turns.update(edit.turns)
-        if turns:
-            append_line(memory.home.forgotten, "\n".join(turns))
+        append_line(memory.home.forgotten, "\n".join(turns))
+        never = "insert into turns (id, state) values (?, 'forgotten') on conflict do update set state = 'forgotten'"
         for turn in turns:
-            db.execute("insert or ignore into turns (id) values (?)", [turn])
-            db.execute("update turns set state = 'forgotten' where id = ?", [turn])
+            db.execute(never, [turn])
         for sql in _FORGET.split(";"):
             db.execute(sql)
+        if db["embeddings"].exists():
+            lines = f"select cast(id as text) from lines where {_GONE}"
+            db.execute(f"delete from embeddings where id in ({lines})")
         set_state(db, "forgot", memory.now().isoformat())
         set_state(db, "unclean", 1)
-        if db["embeddings"].exists():
-            known = "select cast(id as text) from lines where fact != ?"
-            db.execute(f"delete from embeddings where id not in ({known})", [FORGOTTEN])
 
     _remove(_said_backups(memory.home, says))
     memory.history.change("forget", make, record)
@@ -3460,115 +3362,106 @@ def forget(memory: Memory, says: Callable[[str], bool]) -> None:
 
 
 def clean_up(memory: Memory) -> None:
-    """Remove what a forgotten text may have left outside the tables, now or after a kill."""
     with lock(memory.home, "profile", memory.history.patience):
         memory.history.adopt()
         _remove([*files_beside(memory.home), memory.home.worker_log])
-        memory.db.execute("delete from state where key in ('call_failed', 'worker_failed')")
-        # SQLite leaves pieces when it moves what was deleted (measured), and in the file of a database in WAL mode.
+        # SQLite leaves pieces where it moves what was deleted (measured), and in the file of a WAL.
         memory.db.execute("vacuum")
         memory.db.execute("pragma journal_mode = delete")
         memory.db.execute("delete from state where key = 'unclean'")
 
 
+_KEPT_ASIDE = rf"\.(?:NAME|memory\.db)\.(?:new|previous)|\.?(?:NAME|memory\.db){KEPT}"
+_BACKUP = (
+    r"#NAME#|\.#NAME|\.?NAME(?:~|\.~\d+~|\.sw[a-z]|\.un~|\.kate-swp"
+    r"|\.\d{1,3}~?|[.-](?:bak|backup|old|orig|save)[.-]?\d*~?)"
+)
+
+
+def files_beside(home: Home, form: str = _KEPT_ASIDE) -> list[pathlib.Path]:
+    """List the files named in a form; NAME is the profile's name."""
+    places = (real_place(home), home.profile)
+    names = "|".join(re.escape(place.name) for place in places)
+    pattern = form.replace("NAME", f"(?:{names})")
+    found = {path for place in places for path in place.parent.glob("*")}
+    return sorted(path for path in found if re.fullmatch(pattern, path.name))
+
+
+def _said_backups(home: Home, says: Says) -> list[pathlib.Path]:
+    found = []
+    for path in files_beside(home, _BACKUP):
+        lines = re.split(r"[\0\r\n]+", read_own(path) or "")  # Vim ends them with NUL
+        if any(map(says, map(fact_of, lines))):
+            found.append(path)
+    return found
+
+
 def _remove(paths: Iterable[pathlib.Path]) -> None:
     for path in paths:
-        if not path.is_dir():  # a folder is a foreign one
+        if not path.is_dir():
             path.unlink(missing_ok=True)
 
 
 def purge(home: Home) -> None:
     with lock(home, "profile"):
-        _remove([*files_beside(home), *backups_of(home), real_place(home)])
-    # The locks too, which Windows removes only when they are free.
-    _remove([home.profile, *home.own_files()])
+        beside = files_beside(home) + files_beside(home, _BACKUP)
+        _remove([*beside, real_place(home), home.profile])
+    _remove(home.own_files())  # the locks too: Windows removes only free ones
     ignored = home.directory / ".gitignore"
     if [*home.directory.iterdir()] == [ignored]:
         ignored.unlink()
-    with contextlib.suppress(OSError):  # it may contain other profiles, or foreign files
+    with contextlib.suppress(OSError):  # it has other profiles, or foreign files
         home.directory.rmdir()
 
 
-def periods_of(hit: Mapping[str, Any]) -> str:
-    """Give the section of a found fact, and when it held."""
-    said = [f"in {hit['section'] or 'no section'}"]
-    for since, until in hit["periods"]:
-        said.append(f"{since} until {until}" if until else f"since {since}")
-    return ", ".join(said)
+def when_held(hit: Mapping[str, str]) -> str:
+    until = f" until {hit['until']}" if hit["until"] else ""
+    return f"in {hit['section'] or 'no section'}, from {hit['since']}{until}"
 
 
-def search_terms(query: str, form: Callable[[str], str]) -> str:
-    """Ask SQLite's full-text search for all words, or all on one side of an ``or``. Raises ``Problem`` without any."""
-    text = printable(query).replace('"', " ")
+def search_terms(query: str, form: Callable[[str], str] = str) -> str:
+    """Ask for all words, as they begin, or all on one side of an ``or``."""
     sides = []
-    for side in re.split(r"(?i:(?:^|\s+)or(?:\s+|$))", text):
-        found = re.findall(r"\S*[^\W_]\S*", side)
-        terms = [form(word) for word in found if word.casefold() != "and"]
-        if terms:
-            sides.append(f"({' AND '.join(terms)})")
+    for side in re.split(r"(?i)\bor\b", printable(query)):
+        words = re.findall(r'[^\s"]*[^\W_][^\s"]*', side)
+        if words:
+            sides.append(" ".join(f'"{form(word)}"*' for word in words))
     if not sides:
-        raise Problem("Give a word to search for, as in: llm memory search dog")
+        raise Problem("Give a word, as in: llm memory search dog")
     return " OR ".join(sides)
 
 
 def search_facts(
-    memory: Memory, text: str, limit: int, *, since: str = "", current: bool | None = None, semantic: bool = False
-) -> list[dict[str, Any]]:
-    """Find facts by their words, and by meaning if asked, best first; ``limit`` 0 is all. Raises ``Problem``."""
-    found = _matching(memory, text)
+    memory: Memory,
+    text: str,
+    limit: int,
+    *,
+    semantic: bool = False,
+) -> list[dict[str, str]]:
+    sql = "select fact from lines_fts join lines on id = lines_fts.rowid where lines_fts match ? order by rank"
+    matches = memory.db.execute(sql, [search_terms(text, indexed)])
+    found = [fact for (fact,) in matches]
     if semantic:
-        pairs = itertools.zip_longest(found, nearest(memory, text))
-        found = [fact for pair in pairs for fact in pair if fact]
-    hits: list[dict[str, Any]] = []
-    for fact in dict.fromkeys(found):
-        hit = _hit(memory, fact)
-        came, left = hit["periods"][-1]
-        if came >= since and current in {None, not left}:
-            hits.append(hit)
-        if limit and len(hits) == limit:
-            break
+        found += nearest(memory, text)
+    hits = []
+    for fact in list(dict.fromkeys(found))[: limit or None]:
+        since, until = memory.history.periods(fact)[-1]
+        dates = dict(memory.db.execute("select id, at from versions where id in (?, ?)", [since, until]))
+        hit = {
+            "fact": fact,
+            "section": value(memory.db, "select section from lines where fact = ? order by id desc", fact),
+            "since": local_date(dates[since])[:10],
+            "until": local_date(dates[until])[:10] if until else "",
+        }
+        hits.append(hit)
     return hits
 
 
-def _matching(memory: Memory, text: str) -> list[str]:
-    """Find facts by their words; if there are none, by the beginnings of these."""
-    best = "lines_fts match ? order by rank, id desc"
-    sql = f"select fact from lines_fts join lines on id = lines_fts.rowid where {best}"
-    for form in (lambda word: f'"{indexed(word)}"', _beginning):
-        found = rows(memory.db, sql, search_terms(folded(text), form))
-        if found:
-            break
-    return [row["fact"] for row in found]
-
-
-def _beginning(word: str) -> str:
-    """Match three quarters of a word, which may inflect unlike English."""
-    whole = indexed(word).strip()
-    length = max(4, len(whole) * 3 // 4)
-    return f'"{whole[:length]}"*'
-
-
-def _hit(memory: Memory, fact: str) -> dict[str, Any]:
-    def day(version: int | None) -> str:
-        at = value(memory.db, "select at from versions where id = ?", version)
-        return local_date(at)[:10] if at else ""
-
-    periods = [(day(since), day(until)) for since, until in memory.history.periods(fact)]
-    longer = [(since, until) for since, until in periods if since != until]  # than a day
-    section = value(memory.db, "select section from lines where fact = ? order by id desc", fact)
-    hit = {"fact": fact, "section": section, "periods": longer or periods[-1:]}
-    hit |= {"quote": "", "at": "", "thread_id": ""}
-    receipts = "state = 'applied' and fact = ? and turns != '[]'"
-    for edit in edits_where(memory, f"{receipts} order by id", fact):
-        hit |= {"quote": edit.quote, "at": edit.typed_at, "thread_id": edit.thread}
-    return hit
-
-
 def nearest(memory: Memory, text: str) -> list[str]:
-    """Return all facts, nearest in meaning first; what is not embedded yet is now. Raises ``Problem``."""
     model = llm.get_default_embedding_model()
+    other = "Try: llm embed-models default MODEL"
     if not model:
-        raise Problem("No embedding model is set; to set one: llm embed-models default MODEL")
+        raise Problem(f"No embedding model is set. {other}")
     first = "select cast(min(id) as text), fact from lines where fact != ? group by fact"
     facts = dict(memory.db.execute(first, [FORGOTTEN]))
     try:
@@ -3576,40 +3469,33 @@ def nearest(memory: Memory, text: str) -> list[str]:
         known = memory.db.execute("select id from embeddings where collection_id = ?", [collection.id])
         new = facts.keys() - {id for (id,) in known}
         if new:
-            texts = [(id, mask_secrets(facts[id])) for id in new]
-            with click.progressbar(texts, label="Embedding facts", file=sys.stderr) as shown:
-                collection.embed_multi(shown)
+            with click.progressbar(new, label="Embedding facts", file=sys.stderr) as shown:
+                masked = ((id, mask_secrets(facts[id])) for id in shown)
+                collection.embed_multi(masked)
         near = collection.similar(mask_secrets(text), collection.count())
-    except Exception as error:  # whatever a plugin raises is its failure
-        other = "Try llm embed-models default MODEL, or leave out --semantic"
-        raise Problem(f"{printable(str(error)[:300])}. {other}") from error  # told, not kept
+    except Exception as error:  # whatever a plugin raises
+        said = printable(str(error)[:300])  # told, not kept
+        raise Problem(f"{said}. {other}") from error
     return [facts[entry.id] for entry in near if entry.id in facts]
 
 
-def search_chats(home: Home, query: str, since: str = "", limit: int | None = None) -> list[Message]:
-    """Find turns by the beginnings of words, newest first, with the part that matched. Raises ``Problem``."""
-    found = _find_in_log(home, search_terms(query, lambda word: f'"{word}"*'))
-    in_use = [home.name, *(one.name for one in Home.in_use())]
-    for one in Home.all():
-        is_other = one.name not in in_use
-        for turn in known_turns(one):
-            if is_other or turn["state"] == "forgotten":
-                found.pop(turn["id"], None)
-    newest = sorted(found, reverse=True)[:limit]  # an id begins with the time
-    turns = logged(home, newest)
-    said = [turns[id]._replace(text=found[id]) for id in newest if id in turns]
-    return [turn for turn in said if turn.at >= since]
-
-
-def _find_in_log(home: Home, terms: str) -> dict[str, str]:
+def search_chats(homes: Sequence[Home], query: str, limit: int | None = None) -> list[Message]:
+    """Find turns, newest first, with the part that matched."""
+    terms = f"prompt : ({search_terms(query)})"
     found: dict[str, str] = {}
-    # Of llm before 0.32, and now.
-    for table, id in (("responses", "id"), ("turn_search", "turn_id")):
+    for table, id in (("responses", "id"), ("turn_search", "turn_id")):  # of llm before 0.32, and now
         index = f"{table}_fts"
         part = f"select {id}, snippet({index}, 0, '', '', '…', 24) from {index}"
         join = f"join {table} on {table}.rowid = {index}.rowid"
-        found.update(read_log(home, f"{part} {join} where {index} match ?", f"prompt : ({terms})"))
-    return found
+        found.update(read_log(homes[-1], f"{part} {join} where {index} match ?", terms))
+    names = {home.name for home in homes}
+    for home in Home.all():
+        for turn in known_turns(home):
+            if home.name not in names or turn["state"] == "forgotten":
+                found.pop(turn["id"], None)
+    newest = sorted(found, reverse=True)[:limit]  # an id begins with the time
+    turns = logged(homes[-1], newest)
+    return [turns[id]._replace(text=found[id]) for id in newest if id in turns]
 
 
 # -- worker ------------------------------------------------------------------
@@ -3880,7 +3766,7 @@ def found_facts(homes: Iterable[Home], query: str) -> str:
         for home in homes:
             with Memory(home, patience=2, create=False) as memory:
                 for hit in search_facts(memory, query, 20):
-                    found += f"- {hit['fact']} ({periods_of(hit)})\n"
+                    found += f"- {hit['fact']} ({when_held(hit)})\n"
     except (Problem, OSError, sqlite3.Error) as error:
         tell(f"the search failed: {in_words(error)}")
     return disarmed(found)
@@ -4217,46 +4103,44 @@ def _fitted(line: str, home: Home) -> str:
 
 
 # -- tools -------------------------------------------------------------------
-# For models. They only look, and put edits into review: what is typed is learned anyway.
+# They only look, and put edits into review: what is typed is learned anyway.
 
 
-def propose_edits(home: Home, verdicts: Sequence[Verdict], what: str) -> str:
-    """Put what a tool asks for into review, with what the user typed beside it. Raises ``Problem``."""
+def propose_edits(
+    home: Home,
+    fact: str,
+    items: Iterable[Item | None],
+) -> str:
+    """Put a new fact, or removals, into review with what the user typed."""
     call = Call.running
     if not call or not call.may_learn(home):
         raise Problem("Learning is off here. For the user: llm memory status")
     call.find_typed()
-    typed = ""
-    messages: tuple[Message, ...] = ()
+    typed = Message("")
     if call.typed:
-        # The model has answered it with this tool call, so its turn has an id already.
-        ids = [response.id for response in call.conversation.responses if not response.prompt.tool_results]
-        typed = as_shown(call.typed.text, LONGEST_FACT)
-        messages = (call.typed._replace(text=typed, turn_id=ids[-1]),)
-    quoted = []
-    for verdict in verdicts:
-        edit = verdict.edit
-        if not find_pieces(edit.quote, messages):
-            edit = edit._replace(quote=typed)
-        quoted.append(verdict._replace(edit=edit, messages=messages))
-    with Memory(home, patience=2) as memory, lock(home, "profile", 2), memory.db.atomic():
-        record_edits(memory, quoted, call.conversation.model.model_id, 0)
-    return for_profile(f"{what} when the user accepts that: llm memory review", home.name)
+        text = as_shown(call.typed.text, LONGEST_FACT)
+        # The model has answered it with this tool call, so it has an id.
+        asked = [response for response in call.conversation.responses if not response.prompt.tool_results]
+        typed = call.typed._replace(text=text, turn_id=asked[-1].id)
+    verdicts = []
+    for item in items:
+        action = "REMOVE" if item else "ADD"
+        edit = Edit(action, OTHER_SECTION, fact, typed.text)
+        verdicts.append(Verdict(edit, "hold", ASKED_BY_MODEL, (typed,), item))
+    with Memory(home, patience=2) as memory, memory.db.atomic():
+        record_edits(memory, verdicts, call.conversation.model.model_id, 0)
+    return for_profile("It waits until the user accepts it: llm memory review", home.name)
 
 
 class UserMemory(llm.Toolbox):
-    """Memory of the user: show and search it, recall past conversations, remember and forget."""
-
-    def __init__(self, profile: str = "auto") -> None:
-        self._profile = str(profile)
+    """Memory of the user: what is known, past conversations, what to remember."""
 
     @property
     def _homes(self) -> list[Home]:
         if Settings(os.environ).disabled:
-            raise Problem("The user has switched memory off (LLM_MEMORY_DISABLED)")
-        if self._profile == "auto" and Call.running and Call.running.homes:
-            return Call.running.homes
-        return homes_of(self._profile)
+            raise Problem("The user has disabled memory")
+        call = Call.running
+        return call.homes if call and call.homes else homes_of("auto")
 
     def show(self) -> str:
         "Show everything that is known about the user now."
@@ -4269,38 +4153,24 @@ class UserMemory(llm.Toolbox):
     def recall(self, query: str) -> str:
         "Search what the user wrote in past conversations, newest first. query: words, or words OR words."
         found = ""
-        for turn in search_chats(self._homes[-1], query, limit=20):
+        for turn in search_chats(self._homes, query, limit=20):
             found += f"- {local_date(turn.at)}: {turn.text} (llm --cid {turn.thread_id})\n"
         return disarmed(mask_secrets(found)) or "Nothing found."
 
-    def remember(self, fact: str, quote: str = "", section: str = OTHER_SECTION) -> str:
-        """Propose something to remember about the user, when they ask for it.
-
-        fact: one sentence about the user. quote: their own words just now that say so, copied exactly.
-        section: Personal Information, Current Projects, Interests or Preferences.
-        """
-        home = self._homes[-1]
-        line = " ".join(fact.split())
-        known = Document(read_profile(home.profile))
-        reason = "it is known already" if known.has(line) else why_unfit(line)
+    def remember(self, fact: str) -> str:
+        "Propose something to remember about the user, when they ask for it. fact: one sentence about the user."
+        reason = why_unfit(fact)
         if reason:
             return f"Not remembered: {reason}."
-        edit = Edit("ADD", known.section(section), line, quote)
-        return propose_edits(home, [Verdict(edit, "hold", ASKED_BY_MODEL)], "It will be remembered")
+        return propose_edits(self._homes[-1], fact, [None])
 
     def forget(self, text: str) -> str:
         "Propose facts to forget, when the user wants that. text: words of the facts, as `show` prints them."
         home = self._homes[-1]
-        document = Document(read_profile(home.profile))
-        says = matcher(text, document=document)
-        verdicts = []
-        for id, item in document.ids.items():
-            if says(item.text):
-                verdicts.append(Verdict(Edit("REMOVE", id, "", ""), "hold", ASKED_BY_MODEL, item=item))
-        if not verdicts:
-            return "No fact contains these words."
-        facts = counted(len(verdicts), "fact")
-        return propose_edits(home, verdicts, f"{facts} will be removed")
+        ids = Document(read_profile(home.profile)).ids
+        says = matcher(text, ids)
+        found = [item for item in ids.values() if says(item.text)]
+        return propose_edits(home, "", found) if found else "No fact contains these words."
 
 
 # -- commands ----------------------------------------------------------------
@@ -4652,8 +4522,9 @@ def show_origins(memory: Memory, text: str) -> Found:
             said, above = show_wordings(memory, fact, above)
             found.append(said[0] | {"before": said[1:]})
     if text and not found:
-        for hit in search_facts(memory, text, 1, current=False):
-            say(f"No longer in the profile: “{hit['fact']}” ({periods_of(hit)}); see: llm memory history")
+        for hit in search_facts(memory, text, 1):
+            if hit["until"]:
+                say(f"No longer in the profile: “{hit['fact']}” ({when_held(hit)}); see: llm memory history")
     return found
 
 
@@ -4703,7 +4574,7 @@ def memory_search(query: tuple[str, ...], count: int, chats: bool, semantic: boo
 
 def show_chats(text: str, count: int) -> Found:
     found = []
-    for turn in search_chats(Home.in_use()[-1], text, limit=count or None):
+    for turn in search_chats(Home.in_use(), text, count or None):
         found.append(turn._asdict())
         day = local_date(turn.at)[:10]
         write(" ".join(turn.text.split()), bold=True)
@@ -4716,9 +4587,7 @@ def show_facts(text: str, count: int, semantic: bool) -> Found:
     for memory in each_memory():
         for hit in search_facts(memory, text, count, semantic=semantic):
             write(hit["fact"], bold=True)
-            detail(periods_of(hit))
-            if hit["quote"]:
-                detail(f"“{hit['quote']}”")
+            detail(when_held(hit))
             found.append(hit | {"profile": memory.home.name})
     return found
 
@@ -4855,13 +4724,6 @@ def fit_line(text: str) -> str:  # for click.prompt, which asks again if it rais
     return text.strip()
 
 
-def accept(memory: Memory, edits: Sequence[EditRow]) -> list[str]:
-    version, problems = review(memory, edits)
-    if version or not problems:
-        report(memory, version)
-    return problems
-
-
 def show_waiting(edit: EditRow, place: str) -> None:
     say(f"\n{place}, {edit.section} (edit {edit.id})", bold=True)
     write(printable(str(edit)), err=True, fg=colour_of(edit))
@@ -4917,7 +4779,7 @@ def review_section(memory: Memory, edits: Sequence[EditRow]) -> bool:
         if letter == "e":
             chosen = [edit._replace(fact=ask_for_fact(printable(edit.fact)))]
         if letter in {"y", "a", "e"}:
-            say("\n".join(accept(memory, chosen)))
+            report(memory, review(memory, chosen))
         elif letter in {"n", "d"}:
             review(memory, dropped=chosen)
         if letter in {"a", "d", "q"}:
@@ -4946,8 +4808,8 @@ def memory_review(accepted: tuple[str, ...], dropped: tuple[str, ...], yes: bool
         if drops:
             review(memory, dropped=drops)
             say(f"Dropped {counted(len(drops), 'edit')}.")
-        if accepts and (problems := accept(memory, accepts)):
-            raise Problem("\n".join(problems))
+        if accepts:
+            report(memory, review(memory, accepts))
         if not waiting:
             say("There is nothing to review.")
         elif not (accepts or drops or click.get_current_context().meta["json"]):
@@ -5093,10 +4955,7 @@ def memory_remove(text: str, part: bool, yes: bool) -> None:
     "Take out the line with TEXT, or an id; undo brings it back"
     with open_memory(only_profile("remove TEXT"), create=False) as memory:
         document = Document(read_profile(memory.home.profile))
-        says = matcher(text, part=part, document=document)
-        has_id = line_matcher(text, document.ids)
-        if has_id and not any(says(fact) for _, fact, _ in document.sayings):
-            says = has_id
+        says = matcher(text, document.ids, part=part)
         facts = [fact for _, fact, _ in document.sayings if fact and says(fact)]
         if not facts:
             raise Problem(why_not_found(text, document, says))
@@ -5111,12 +4970,8 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
     "Erase lines with TEXT, or an id (show --ids), for good"
     with open_memory(only_profile("forget TEXT")) as memory:
         document = Document(read_profile(memory.home.profile))
-        says = matcher(text, part=part, document=document)
+        says = matcher(text, document.ids, part=part)
         places, prompts = find_said(memory, says)
-        has_id = line_matcher(text, document.ids)
-        if has_id and not (places or prompts):
-            says = has_id
-            places, prompts = find_said(memory, says)
         if not (places or prompts):
             raise Problem(why_not_found(text, document, says))
         show_to_forget(memory, places, [*prompts.values()])
@@ -5431,8 +5286,6 @@ def learned_rows(memory: Memory) -> Iterator[Row]:
         yield Row("last_learned", known, local_date(last.at, TO_THE_MINUTE))
     to_review = len(waiting_edits(memory))
     yield Row("to_review", to_review, f"{counted(to_review, 'edit')}: llm memory review")
-    gone = int(get_state(memory.db, "no_room") or 0)
-    yield Row("no_room", gone, f"Review is full: {counted(gone, 'edit')} not kept; llm memory review")
     last_week = memory.now() - dt.timedelta(days=7)
     damaged = "its line in typed.jsonl, or llm's log, has been damaged or changed"
     sql = "select count(*) from turns where state = 'gone' and at > ?"

@@ -160,7 +160,7 @@ def test_what_is_typed_or_piped_into_llm_teaches_only_what_it_should(idle: User,
         assert learn_all(idle, model) == (0 if case.line else len(case.messages)), case
         assert facts(idle.profile) - facts(case.profile) == set(case.learned), case
         assert facts(case.profile) - facts(idle.profile) == set(case.lost), case
-        assert len(idle.to_review()) - before == min(case.held, memory.MOST_WAITING - before), case
+        assert len(idle.to_review()) - before == case.held, case
         if case.piped:
             assert not any(case.piped[:40] in request for request in model.requests), case
         assert keeps_secret(idle, case, model), case

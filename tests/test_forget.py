@@ -43,7 +43,8 @@ def test_what_is_forgotten_is_in_no_byte_of_any_of_our_files(user: User) -> None
     user.run("load", "-", "--yes", stdin=f"{PROFILE}- Zanzibar!\n")
     assert len(user.files_with("Zanzibar")) >= 5
     said = user.llm("memory", "forget", "zanzibar", "--yes", auto=None).stderr
-    assert said.startswith("In the profile:\n  - Zanzibar!\n")
+    assert said.startswith("In the profile, its history and receipts:\n")
+    assert "\n  Zanzibar!\n" in said
     assert "Forgotten." in said
     assert "logs.db" in said, "what llm's own log still contains, and where"
     assert user.files_with("Zanzibar") == []
@@ -90,10 +91,7 @@ def test_a_line_stays_when_only_its_receipt_or_an_earlier_wording_is_forgotten(u
         f"REPLACE | {user.id_of('Lives in Leeds')} | Lives in York | I moved to York"
     )
     said = user.run("forget", "Leeds", "--yes")[1]
-    assert (
-        "Receipts, the words that facts were learned from:\n  Since I moved to Leeds I play chess (“Plays chess” stays)\n"
-        in said
-    )
+    assert "\n  Since I moved to Leeds I play chess\n" in said
     assert user.facts == ["Lives in York", "Likes short answers", "Plays chess"]
     shown = user.run("why", "York")[0]
     assert "I moved to York" in shown
@@ -138,10 +136,6 @@ def test_a_heading_is_the_users_to_rename_and_then_goes_out_of_history(user: Use
     user.profile = user.profile.replace("Project Bluebird", "Projects")
     user.run("forget", "Bluebird", "--yes")
     assert user.files_with("Bluebird") == []
-    user.run("add", "Plays chess", "--section", "Interests")
-    user.run("clear")
-    user.run("forget", "interests", "--yes", code=1)
-    assert "## Interests" in user.text_of(user.versions()[-2][0]), "a heading of ours is not the user's to forget"
     user.profile = "\ufeff# Anna's profile\n- Anna plays chess\n"
     user.run("forget", "anna", "--yes")
     assert user.text_of(user.versions()[-1][0]) == user.profile == "\ufeff# Anna's profile\n"
@@ -165,14 +159,14 @@ def test_forget_lists_everything_that_goes_and_asks_first(user: User) -> None:
     said = user.run("forget", "Leeds", stdin="n\n", code=1)[1]
     listed = said.partition("This will")[0].splitlines()
     for line in (
-        *("  - Lives in Leeds", "  - Leeds United fan", "  + Recommend Leeds", "  + Likes Leeds"),
-        *("  I walk to work in Leeds (“Walks to work” stays)", "  “I walk to work in Leeds, you know”"),
+        *("  Lives in Leeds", "  Leeds United fan", "  Recommend Leeds", "  Likes Leeds"),
+        *("  I walk to work in Leeds", "  “I walk to work in Leeds, you know”"),
     ):
         assert line in listed
     assert kept.name in said
     assert "Forget it? [y/N]" in said
     assert (user.profile, user.versions()) == before
-    assert "Files kept aside" not in user.run("forget", "golf", "--yes", code=1)[1]
+    assert "In files" not in user.run("forget", "golf", "--yes", code=1)[1]
     user.run("forget", "Leeds", stdin="y\n")
     assert user.files_with("Leeds") == []
     assert not kept.exists()
@@ -210,7 +204,7 @@ def test_forget_takes_an_id_with_or_without_brackets_for_that_line_alone(user: U
     user.run("forget", word, "--yes")
     assert user.facts == ["Likes tea with milk"], "a line says it, so it is a word"
     (word,) = Document(user.profile).ids
-    assert "  - Likes tea with milk\n" in user.run("forget", word, stdin="n\n", code=1)[1]
+    assert "  Likes tea with milk\n" in user.run("forget", word, stdin="n\n", code=1)[1]
     user.run("forget", word, "--yes")
     assert user.facts == []
 
@@ -233,7 +227,8 @@ def test_forget_takes_an_id_with_or_without_brackets_for_that_line_alone(user: U
     ],
 )
 def test_a_text_is_found_as_whole_words_in_any_case(text: str, goes: str, stays: str) -> None:
-    assert (matcher(text)(goes), matcher(text)(stays)) == (True, False)
+    says = matcher(text, {})
+    assert (says(goes), says(stays)) == (True, False)
 
 
 def test_parts_of_words_are_forgotten_only_when_asked_for_and_nothing_never(user: User) -> None:
@@ -296,7 +291,7 @@ def test_an_edit_that_is_forgotten_while_it_is_reviewed_is_not_made(user: User) 
     user.run("forget", "Bluebird", "--yes")
     terminal.type("y\r")
     terminal.wait()
-    assert "no longer waiting" in terminal.shown
+    assert "Nothing changed." in terminal.shown
     assert user.files_with("Bluebird") == []
 
 
@@ -420,7 +415,7 @@ def test_what_a_killed_forget_has_left_on_the_disk_is_removed_by_the_next_comman
     with monkeypatch.context() as change:
         in_the_moment(change, memory, "exchange", kill)
         with pytest.raises(Killed), user.memory() as opened:
-            memory.forget(opened, memory.matcher("oboe"))
+            memory.forget(opened, memory.matcher("oboe", {}))
     assert user.files_with("oboe")
     user.run("add", "Has a cat")
     assert user.files_with("oboe") == []
@@ -433,7 +428,7 @@ def test_a_forget_takes_the_news_away(user: User, monkeypatch: pytest.MonkeyPatc
     with monkeypatch.context() as change, user.memory() as opened:
         if is_killed:
             change.setattr(memory, "clean_up", lambda _: None)
-        memory.forget(opened, memory.matcher("oboe"))
+        memory.forget(opened, memory.matcher("oboe", {}))
     user.run("history")
     assert user.files_with("oboe") == []
     assert memory.take_news(user.places) == []
@@ -445,7 +440,7 @@ def test_a_search_for_a_prompt_leaves_the_cleaning_after_a_killed_forget_to_othe
     user.run("add", "Has a cat")
     with user.memory() as opened, monkeypatch.context() as killed:
         killed.setattr(memory, "clean_up", lambda _: None)
-        memory.forget(opened, memory.matcher("oboe"))
+        memory.forget(opened, memory.matcher("oboe", {}))
     with monkeypatch.context() as change:
         change.setattr(memory, "clean_up", lambda _: pytest.fail("it would wait for the lock"))
         assert "Has a cat" in memory.found_facts([user.places], "cat")

@@ -169,18 +169,6 @@ def test_a_quote_in_pieces_is_a_receipt_from_each_of_its_messages(user: User) ->
     assert user.facts == ["Nurse in Leeds since May"]
 
 
-def test_what_finds_no_room_in_review_is_told_and_takes_none_of_what_waits(user: User) -> None:
-    user.profile = "- Mine\n"
-    user.has_to_review(*(memory.Edit("ADD", "Notes", f"Waits {n}", "I wait") for n in range(98)))
-    user.types(f"{SAID}, as you know")
-    user.learns("\n".join(f"ADD | Notes | Lives in house {n} | {SAID}" for n in range(9)))
-    assert [edit["fact"] for edit in user.to_review()][:98] == [f"Waits {n}" for n in range(98)]
-    assert len(user.to_review()) == 100
-    assert "7 edits not kept" in user.run("status")[0]
-    user.run("review", "--drop", "all")
-    assert "Review is full" not in user.run("status")[0]
-
-
 # Meanwhile
 
 

@@ -65,7 +65,6 @@ def test_what_is_found_waits_with_its_quote_of_which_nobody_says_that_it_was_typ
     assert "1 new edit to review: llm memory review" in said
     (held,) = here.to_review()
     assert (held["fact"], held["quote"]) == ("I live in Leeds", "I live in Leeds")
-    assert held["reason"] == "it was found in your past conversations"
     assert held["thread_id"]
     assert here.facts == []
     assert "in a past prompt, typed or piped in: “I live in Leeds”" in here.run("review", stdin="a\n")[1]
@@ -196,7 +195,7 @@ def test_notes_are_learned_from_in_the_same_way_and_never_twice(here: User) -> N
     learn(here, str(notes))
     assert asked(here) == [["# Me", "- I live in Leeds", "- I have two\n  cats", "I play chess, and\nI like tea."]]
     held = here.to_review()[0]
-    assert (held["thread_id"], held["reason"]) == ("about me.md", "it was found in your notes")
+    assert held["thread_id"] == "about me.md"
     here.run("review", "--accept", "1", "--drop", "2-9")
     assert re.search(r"in your notes: “I live in Leeds”\n.*; about me\.md", here.run("why")[0])
     notes.write_text(f"{notes.read_text()}\n- I speak Welsh\n")
@@ -285,7 +284,6 @@ def test_corrections_of_what_was_found_wait_beside_it_and_are_made_with_it(user:
         *("+ Has a dog", "+ Had a house in York", "+ Plays chess", "Lives in Rome → Lives in Leeds"),
         *("Had a house in York → No house in York", "- Has a dog", "- Has a cat", "+ Has a boat, Bluebird"),
     ]
-    assert user.to_review()[-1]["reason"] == "it was found in your past conversations"
     user.run("review", "--drop", str(user.to_review()[-1]["id"]))
     user.run("review", "--yes")
     assert sorted(user.facts) == ["Lives in Leeds", "No house in York", "Plays chess"]

@@ -62,7 +62,7 @@ def test_why_shows_the_receipt_of_what_was_learned_and_says_what_the_user_wrote(
     assert user.run("why", "LEEDS")[0].splitlines()[0] == "Lives in Leeds"
     user.run("add", "Plays go", "--section", "Interests")  # gives the line about Leeds its end
     assert "you wrote this yourself (another program)" in user.run("why", "Leeds")[0]
-    assert re.fullmatch(r"Lives in Leeds\n    .*, since \S+\n", user.run("search", "Leeds")[0])
+    assert re.fullmatch(r"Lives in Leeds\n    .*, from \S+\n", user.run("search", "Leeds")[0])
 
 
 def test_why_says_that_a_line_is_the_users_own_if_they_wrote_it_after_undoing_what_was_learned(user: User) -> None:
@@ -168,7 +168,7 @@ def test_why_lists_what_was_not_learned_with_the_reason(user: User) -> None:
         "ADD | Interests | Plays chess | I play chess\nADD | Notes | Password is hunter2secret9 | I live in Leeds and"
     )
     shown = user.run("why", "--refused")[0].splitlines()
-    assert shown[::2] == ["+ [a password]", "+ Plays chess"]
+    assert shown[::2] == ["+ [secret]", "+ Plays chess"]
     assert "it contains a password" in shown[1]
     assert "its quote" in shown[3]
     assert user.files_with("hunter2") == []
@@ -177,7 +177,7 @@ def test_why_lists_what_was_not_learned_with_the_reason(user: User) -> None:
     assert user.run("why", "--refused")[0].count("+") == 2, "each once"
     assert user.run("why", "--refused", "CHESS")[0].splitlines() == shown[-2:]
     refused = json.loads(user.run("why", "--refused", "--json")[0])
-    assert (refused[0]["before"], refused[0]["fact"]) == ("", "Plays chess")
+    assert (refused[-1]["before"], refused[-1]["fact"]) == ("", "Plays chess")
     assert "llm memory why --refused" in user.run("why", "Timbuktu", code=1)[1]
     status = user.run("status")[0]
     assert re.search(r"2 edits refused or dropped lately: llm memory why --refused", status)
@@ -304,18 +304,17 @@ def test_review_accepts_and_drops_by_id_without_asking(user: User) -> None:
     assert user.profile == PROFILE
 
 
-def test_an_edit_whose_line_has_changed_stays_held_and_does_not_stop_the_others(user: User) -> None:
+def test_an_edit_whose_line_is_gone_adds_what_it_would_have_said_and_removes_nothing(user: User) -> None:
     user.profile = PROFILE
-    user.has_to_review(Edit("REPLACE", "Lives in Leeds", "Never leaves Leeds", "I never leave Leeds"), ADD)
+    user.has_to_review(
+        Edit("REPLACE", "Lives in Leeds", "Never leaves Leeds", "I never leave Leeds"),
+        Edit("REMOVE", "Lives in Leeds", "", "I do not live in Leeds"),
+    )
     user.profile = PROFILE.replace("Lives in Leeds", "Lives in York")
-    _, said = user.run("review", "--accept", "1", "--accept", "2", code=1)
-    assert "Its line is gone: “Lives in Leeds”" in said
-    assert "llm memory review --drop 1" in said
-    for said in user.run("review", "--accept", "1", code=1)[1], user.run("review", stdin="y\n")[1]:
-        assert "Its line is gone: “Lives in Leeds”" in said
-        assert "Nothing changed" not in said
-    assert user.facts == ["Lives in York", "Likes short answers", "Always wants tea"]
-    assert [held["fact"] for held in user.to_review()] == ["Never leaves Leeds"]
+    assert "Added: “Never leaves Leeds”" in user.run("review", "--accept", "1")[1]
+    assert "Nothing changed" in user.run("review", "--accept", "2")[1]
+    assert user.facts == ["Lives in York", "Never leaves Leeds", "Likes short answers"]
+    assert user.to_review() == []
 
 
 def test_many_are_accepted_and_dropped_by_ranges(user: User) -> None:

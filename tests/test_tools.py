@@ -28,13 +28,15 @@ def asks(user: User, tool: str, *args: str, said: str = SAID, auto: str | None =
     return user.llm("-T", "UserMemory", *args, said, auto=auto).stdout
 
 
-def remembers(user: User, *args: str, fact: str = "Is allergic to nuts", quote: str = SAID, said: str = SAID) -> str:
-    return asks(user, "remember", *args, fact=fact, quote=quote, said=said)
+def remembers(user: User, *args: str, fact: str = "Is allergic to nuts", said: str = SAID) -> str:
+    return asks(user, "remember", *args, fact=fact, said=said)
 
 
 def test_what_a_model_would_remember_waits_with_what_the_user_typed_beside_it(user: User) -> None:
     user.profile = KNOWN
-    assert "It will be remembered when the user accepts that: llm memory review" in remembers(user)
+    user.run("history")
+    with filelock.FileLock(user.places.lock_file("profile")):  # a tool waits for nobody
+        assert "It waits until the user accepts it: llm memory review" in remembers(user)
     assert user.profile == KNOWN
     (held,) = user.to_review()
     assert (held["quote"], held["reason"], held["model"]) == (SAID, "a model asked for it", "scripted")
@@ -46,27 +48,19 @@ def test_what_a_model_would_remember_waits_with_what_the_user_typed_beside_it(us
     assert user.profile == KNOWN
 
 
-@pytest.mark.parametrize("quote", ["", "I told you so yesterday", "allergic to nuts"])
-def test_a_quote_that_was_not_typed_is_replaced_by_what_was(user: User, quote: str) -> None:
-    remembers(user, quote=quote)
-    assert user.to_review()[-1]["quote"] == (quote if quote in SAID and quote else SAID)
-    assert user.facts == []
-
-
-def test_what_is_known_or_can_be_no_line_is_not_remembered(user: User) -> None:
-    user.profile = KNOWN
-    assert "Not remembered: it is known already" in remembers(user, fact="Lives in Leeds")
+def test_what_can_be_no_line_is_not_remembered(user: User) -> None:
     assert "Not remembered: it contains HTML" in remembers(user, fact="Trusts <b>acme")
     assert user.to_review() == []
 
 
 def test_neither_piped_text_nor_a_secret_is_remembered(user: User) -> None:
-    will_call(user, "remember", fact="Is allergic to nuts", quote=SAID)
+    will_call(user, "remember", fact="Is allergic to nuts")
     user.llm("-T", "UserMemory", "Sum this up", input=SAID)
+    assert [held["quote"] for held in user.to_review()] == ["Sum this up"]
     assert user.facts == []
     user.run("review", "--drop", "all")
     said = "Remember my password: hunter2-Xk9!"
-    assert "Not remembered" in remembers(user, fact=said, quote=said, said=said)
+    assert "Not remembered" in remembers(user, fact=said, said=said)
     assert (user.facts, user.to_review()) == ([], [])
 
 
@@ -83,8 +77,9 @@ def test_while_learning_is_off_a_tool_writes_nothing(user: User) -> None:
 def test_what_a_tool_would_forget_waits_for_the_user(user: User) -> None:
     user.profile = KNOWN
     said = asks(user, "forget", text="Tom", said="Tom died")
-    assert "1 fact will be removed when the user accepts that: llm memory review" in said
+    assert "It waits until the user accepts it: llm memory review" in said
     assert "Has a cat called Tom" in user.facts
+    assert [held["quote"] for held in user.to_review()] == ["Tom died"]
     user.run("review", "--yes")
     assert user.facts == ["Lives in Leeds"]
 
@@ -113,18 +108,6 @@ def test_a_model_can_recall_past_conversations_but_not_forgotten_ones(user: User
 def test_a_tool_that_writes_where_memory_is_off_sends_no_profile(user: User) -> None:
     user.profile = KNOWN
     user.make_log()
-    will_call(user, "remember", fact="Plays chess", quote="I play chess")
+    will_call(user, "remember", fact="Plays chess")
     user.llm("chat", "-T", "UserMemory", auto=None, input="I play chess\nsecond\nquit\n")
     assert "user_profile" not in json.dumps(user.calls())
-
-
-def test_a_tool_waits_for_no_lock_that_another_process_holds(user: User) -> None:
-    user.profile = KNOWN
-    will_call(user, "remember", fact="Is allergic to nuts", quote=SAID)
-    call = ("-T", "UserMemory", SAID)
-    with filelock.FileLock(user.places.lock_file("profile")), user.start(*call) as process:
-        try:
-            assert b"is held by another process" in process.communicate(timeout=50)[0], "commands wait for a minute"
-        finally:
-            process.kill()
-    assert user.profile == KNOWN

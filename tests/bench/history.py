@@ -46,7 +46,7 @@ def run(quick: bool, folder: pathlib.Path) -> tuple[str, list[Row]]:
     things: dict[str, Callable[..., Any]] = {
         "history": lambda each, _: each.history.versions(10),
         "diff": lambda each, _: changes_of_last(each.history),
-        "why": lambda each, fact: memory.wordings(each, fact.text),
+        "why": lambda each, fact: list(memory.wordings(each, fact.text)),
         "rollback": lambda each, _: each.history.overwrite(
             "rollback", other if len(memory.read_profile(each.home.profile)) > 99 else first[id(each)]
         ),
