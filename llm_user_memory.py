@@ -5378,26 +5378,31 @@ def parse_ids(texts: Sequence[str], waiting: Sequence[EditRow]) -> list[EditRow]
     """Find the waiting edits that the user names. Raises ``Problem``."""
     if "all" in texts:
         return list(waiting)
-    chosen: list[EditRow] = []
-    for first, last in re.findall(r"(\d{1,9})(?:\s*-\s*(\d{1,9}))?", ",".join(texts)):
-        numbers = range(int(first), int(last or first) + 1)
-        chosen += [edit for edit in waiting if edit.id in numbers and edit not in chosen]
-    if texts and not chosen:
+    spans = re.findall(r"(\d{1,9})(?:\s*-\s*(\d{1,9}))?", ",".join(texts))
+    numbers = [range(int(first), int(last or first) + 1) for first, last in spans]
+    named = [edit for edit in waiting if any(edit.id in span for span in numbers)]
+    if texts and not named:
         raise Problem("No such edit is waiting; try 3, 1-5,8 or all; see: llm memory review")
-    return chosen
+    return named
 
 
-def show_waiting(edit: EditRow) -> None:
-    say(f"\n{as_said(edit.section)}, edit {edit.id}:", bold=True)
-    write(printable(str(edit)), err=True, fg=colour_of(edit))
+def ask_about(edit: EditRow, section: Sequence[EditRow]) -> str:
+    write(printable(f"\n{edit}"), err=True, fg=colour_of(edit))
+    why = [f"in {edit.section}; proposed by {edit.model}; it waits because: {edit.reason}"]
     if edit.turns:  # else the quote is a line of the profile, or empty
         quoted, source = quoted_from(edit)
-        write(f"{quoted} ({local_date(edit.typed_at)}{source})", "    ", err=True, dim=True)
-    write(f"proposed by {edit.model}; it waits because: {edit.reason}", "    ", err=True, dim=True)
+        day = local_date(edit.typed_at)
+        why.append(f"{quoted} ({day}{source})")
+    list_lines("", why)
+    letters = click.Choice([*"yneadqs?"], case_sensitive=False)
+    letter = click.prompt("Accept it?", default="s", type=letters, err=True)
+    if letter == "?":
+        list_lines(REVIEW_HELP, [f"{one.id:>4}  {one}" for one in section])
+    return str(letter)
 
 
 def ask_for_fact(fact: str) -> str:
-    """Have the user reword a fact, which stands there to be edited if Python has readline."""
+    """Have the user reword a fact, which stands there to be edited if Python has readline. Raises ``Problem``."""
     with contextlib.suppress(ImportError):
         import readline
 
@@ -5407,40 +5412,37 @@ def ask_for_fact(fact: str) -> str:
 
         readline.set_startup_hook(insert)
     # Not to stderr: readline would not be used.
-    return str(click.prompt("Make it say (edit the line)", fact, show_default=False)).strip()
+    typed = str(click.prompt("Make it say (edit the line)", fact, show_default=False)).strip()
+    if reason := why_unfit(typed):
+        raise Problem(f"This can't be a line of the profile: {reason}; see: llm memory review")
+    return typed
 
 
-def settle(memory: Memory, accepted: Sequence[EditRow], dropped: Sequence[EditRow]) -> list[str]:
-    version, problems = review(memory, accepted, dropped)
-    if accepted:
-        report(memory, version)
-    return problems
+def accept(memory: Memory, edits: Sequence[EditRow]) -> None:
+    version, problems = review(memory, edits)
+    report(memory, version)
+    if problems:
+        raise Problem("\n".join(problems))
 
 
 def review_each(memory: Memory, waiting: Iterable[EditRow]) -> None:
     left = sorted(waiting, key=lambda edit: edit.section)
-    letters = click.Choice([*"yneadqs?"], case_sensitive=False)
     while left:
         edit = left[0]
         section = [one for one in left if one.section == edit.section]
-        show_waiting(edit)
-        letter = click.prompt("Accept it?", default="s", type=letters, err=True)
+        letter = ask_about(edit, section)
+        chosen = section if letter in "ad" else [edit]
         if letter == "q":
             return
-        if letter == "?":
-            list_lines(REVIEW_HELP, [f"{one.id:>4}  {one}" for one in section])
-            continue
         if letter == "e":
             fact = ask_for_fact(printable(edit.fact or edit.before))
-            if reason := why_unfit(fact):
-                say(f"This can't be a line of the profile: {reason}")
-                continue
-            edit = edit._replace(fact=fact)
-        chosen = section if letter in "ad" else [edit]
-        accepted = chosen if letter in "yae" else []
-        dropped = chosen if letter in "nd" else []
-        say("\n".join(settle(memory, accepted, dropped)))
-        left = left[len(chosen) :]
+            chosen = [edit._replace(fact=fact)]
+        if letter in "yae":
+            accept(memory, chosen)
+        elif letter in "nd":
+            review(memory, dropped=chosen)
+        if letter != "?":
+            left = left[len(chosen) :]
 
 
 @command("llm memory review --accept 3 --drop 4", yes_option, json_option)
@@ -5454,11 +5456,11 @@ def memory_review(accepted: Sequence[str], dropped: Sequence[str], yes: bool) ->
         waiting = waiting_edits(memory)
         drops = parse_ids(dropped, waiting)
         accepts = [edit for edit in parse_ids(accepted, waiting) if edit not in drops]
-        if accepts or drops:
-            problems = settle(memory, accepts, drops)
-            if problems:
-                raise Problem("\n".join(problems))
-        elif not click.get_current_context().meta["json"]:
+        if drops:
+            review(memory, dropped=drops)
+        if accepts:
+            accept(memory, accepts)
+        if not (accepts or drops or click.get_current_context().meta["json"]):
             review_each(memory, waiting)
         left = waiting_edits(memory)
     say(f"{counted(len(left), 'edit')} left to review.")
@@ -5493,12 +5495,12 @@ def memory_undo(number: int | None) -> None:
 @click.option("--to", metavar="DATE-OR-AGE", help="As of: 2026-11-01, yesterday, 2h, '3 days ago'")
 def memory_rollback(version: int | None, to: str | None) -> None:
     "Restore the profile as it was after change NUMBER"
-    if [version, to].count(None) != 1:
-        raise Problem("Name one target: llm memory rollback NUMBER, or --to DATE-OR-AGE")
     with open_memory(create=False) as memory:
         history = memory.history
-        target = history.at_time(str(to)) if version is None else history.check(version)
-        report(memory, history.overwrite("rollback", history.text(target)))
+        if version is None:
+            version = history.at_time(to or "")
+        text = history.text(history.check(version))
+        report(memory, history.overwrite("rollback", text))
 
 
 def as_data(changes: Iterable[Change]) -> list[dict[str, str]]:
@@ -5533,13 +5535,15 @@ def memory_diff(a: int | None, b: int | None) -> Any:
     "Show the last change, or all since A, or from A to B"
     with open_memory(create=False) as memory:
         history = memory.history
-        last = history.latest() if b is None else history.check(b)
-        first = max(last - 1, 0) if a is None else history.check(a)
-        changes = history.changes(first, last)
-    say(f"From change {first} to {last}: {counted(len(changes), 'fact')} changed")
+        if b is None:
+            b = history.latest()
+        if a is None:
+            a = max(b - 1, 0)
+        changes = history.changes(history.check(a), history.check(b))
+    say(f"From change {a} to {b}: {counted(len(changes), 'fact')} changed")
     for change in changes:
         write(str(change), fg=colour_of(change))
-    return {"from": first, "to": last, "changes": as_data(changes)}
+    return {"from": a, "to": b, "changes": as_data(changes)}
 
 
 def only_profile() -> Home:
@@ -5582,7 +5586,8 @@ def memory_remove(text: str, part: bool, yes: bool) -> None:
         if len(facts) > 1:
             list_lines(f"{len(facts)} lines contain it:", facts)
             confirm("Remove them all?", yes)
-        report(memory, memory.history.change("remove", lambda now: without_lines(memory, now, says)))
+        version = memory.history.change("remove", lambda now: without_lines(memory, now, says))
+        report(memory, version)
 
 
 @command(f"llm memory forget my old job{BY_ID.format('forget')}", text_argument, yes_option, part_option)
@@ -5594,19 +5599,17 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
             places, prompts = find_said(memory, says)
             if places or prompts:
                 break
-        places["Prompts, which stay in llm's log, but are not learned from"] = [
-            f"“{as_shown(prompt, 200)}”" for prompt in prompts.values()
-        ]
-        places["Headings, which stay; to change them: llm memory edit"] = [
-            title for _, _, title in document.headings if says(title)
-        ]
+        shown = [" ".join(as_shown(prompt, 200).split()) for prompt in prompts.values()]
+        places["Prompts, which stay in llm's log, but are not learned from"] = shown
+        headings = [title for _, _, title in document.headings if says(title)]
+        places["Headings, which stay; to change them: llm memory edit"] = headings
         for place, lines in places.items():
             if lines:
                 list_lines(f"{place}:", lines)
         say(f"All else goes for good, also from the history. {LLM_KEEPS.format(tilde(memory.home.logs))}")
         confirm("Forget it?", yes)
         forget(memory, says)
-    say("Forgotten. If you say it in a new prompt, it may be learned.")
+    say("Forgotten. If you say it again, it may be learned.")
 
 
 @command("llm memory pause", never_asks)
@@ -5623,27 +5626,24 @@ def memory_pause() -> None:
 def memory_resume() -> None:
     "Learn again after `llm memory pause`"
     home = Home.in_use()[-1]
-    since = paused_since(home)
-    if since:
-        with open_memory() as memory:  # what is logged from then on without a note is no past
-            set_state(memory.db, "paused", get_state(memory.db, "paused") or since)
-        home.paused.unlink(missing_ok=True)
+    with open_memory() as memory:  # what is logged from then on without a note is no past
+        set_state(memory.db, "paused", get_state(memory.db, "paused") or paused_since(home))
+    home.paused.unlink(missing_ok=True)
     say("Not paused. What you typed during a pause is not learned.")
 
 
 @command("llm memory clear", yes_option)
-@click.option("--purge", "for_good", is_flag=True, help="Remove the profile, its history and all its files for good")
+@click.option("--purge", "for_good", is_flag=True, help="Also remove its history, and all its files, for good")
 def memory_clear(for_good: bool, yes: bool) -> None:
     "Empty the profile; its text stays in the history"
     home = only_profile()
     if not for_good:
         with open_memory() as memory:
             check_writable(home)
-            report(memory, memory.history.overwrite("clear", "", lambda _: drop_waiting(memory)))
+            version = memory.history.overwrite("clear", "", lambda _: drop_waiting(memory))
+            report(memory, version)
         return
-    if not home.directory.is_dir():
-        raise Problem(f"There is no profile “{home.name}”; see: llm memory profiles")
-    say(f"This removes {tilde(real_place(home))}, its history, and all else of profile {home.name}.")
+    say(f"This removes all of profile {home.name}: {tilde(real_place(home))}, its history, and the rest.")
     say("Then llm memory learn may propose what you erased, hid or piped in.")
     confirm("Remove it for good?", yes)
     purge(home)
@@ -5653,8 +5653,8 @@ def memory_clear(for_good: bool, yes: bool) -> None:
 def drop_waiting(memory: Memory) -> None:
     """Learn nothing typed until now: by what is noted, not by a clock that may be wrong."""
     for id, note in new_notes(memory).items():
-        turn = {"id": id, "at": note.get("at"), "length": note.get("length"), "state": "done"}
-        memory.db["turns"].insert(turn, ignore=True)
+        sql = "insert or ignore into turns (id, at, length, state) values (?, ?, ?, 'done')"
+        memory.db.execute(sql, [id, note.get("at"), note.get("length")])
     memory.db.execute("update turns set state = 'done' where state in ('pending', 'aside')")
     set_state(memory.db, "cleared", memory.now().isoformat())
 
@@ -5669,7 +5669,6 @@ def memory_update(settings: Settings, retry: bool) -> None:
         with learn_lock(memory.home):
             check_learning(memory.home, settings)
             if retry:
-                db.execute("delete from state where key = 'condensed'")
                 db.execute("update requests set outcome = 'retried' where outcome = 'form'")
                 db.execute("update turns set state = 'pending', attempts = 0 where state in ('pending', 'aside')")
             say(f"Learning from {counted(waiting_messages(memory), 'message')}…")
@@ -5703,26 +5702,21 @@ def memory_condense(settings: Settings) -> None:
 
 @command("llm memory learn chatgpt-export.zip --since 2026-01-01", yes_option, settings=True)
 @click.argument("files", metavar="[FILE]...", type=click.Path(exists=True, allow_dash=True), nargs=-1)
-@click.option("--since", metavar="DATE-OR-AGE", help="Only what you wrote since: 2026-11-01, '3 weeks ago'")
-@click.option("--until", metavar="DATE-OR-AGE", help="Only what you wrote up to: 2026-11-30, yesterday")
+@click.option("--since", metavar="DATE-OR-AGE", help="Only since: 2026-11-01, '3 weeks ago'")
+@click.option("--until", metavar="DATE-OR-AGE", help="Only up to: 2026-11-30, yesterday")
 @click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="Only your N newest messages")
 @click.option("--cid", "--conversation", "thread", metavar="ID", help="This conversation, even prompts after a space")
-@click.option("-m", "--model", "named", default="", help="The model to learn with")
 @click.option("--again", is_flag=True, help="First put what you dropped into review again")
-def memory_learn(
-    settings: Settings, *, files: Any, thread: str, named: str, again: bool, yes: bool, **which: Any
-) -> None:
+def memory_learn(settings: Settings, *, files: Any, thread: str, again: bool, yes: bool, **which: Any) -> None:
     """Learn from llm's log, your notes or other assistants
 
     FILE holds your notes, an export of ChatGPT, Claude or Gemini, or
-    sessions of Claude Code or Codex; it may be a folder or a .zip.
-    Only what you wrote is read, and all that is found waits in llm
-    memory review. Use - as FILE for stdin.
+    sessions of Claude Code or Codex, also in a folder or .zip (- for
+    stdin). Only what you wrote is read; what is found waits for review.
     """
     if files and thread:
         raise click.UsageError("--conversation chooses from llm's log, not from files")
-    check_learning(Home.in_use()[-1], settings)
-    model = chosen_model(settings, named)
+    model = chosen_model(settings)
     with open_memory() as memory:
         candidates = messages_of_files(memory, files) if files else past_messages(memory, thread)
         messages, skipped = choose(candidates, memory.now(), **which)
@@ -5735,9 +5729,10 @@ def memory_learn(
                 say(f"Skipped: {count:,} {reason}")
         requests = batches(messages)
         profile = Document(read_profile(memory.home.profile))
-        tokens = sum(len(build_request(profile, batch)) for batch in requests) // 4
-        size = f"{counted(len(messages), 'message')} in {counted(len(requests), 'request')}"
-        say(f"To learn from: {size} to {model}, which will read about {tokens:,} tokens")
+        length = sum(len(build_request(profile, batch)) for batch in requests)
+        size = counted(len(messages), "message")
+        parts = counted(len(requests), "request")
+        say(f"To learn from: {size} in {parts} to {model}, which will read about {length // 4:,} tokens")
         say("To read less: --since DATE, or -n N")
         if messages:
             confirm("Learn from this?", yes)
@@ -5748,20 +5743,19 @@ def learn_in_batches(learner: Learner, model: str, requests: Sequence[Sequence[M
     """Learn from the past. Raises ``ModelFailed`` at the end, or after the third failure."""
     memory = learner.memory
     failures: list[ModelFailed] = []
-    read = 0
     try:
         with click.progressbar(requests, label="Learning", file=sys.stderr) as bar:
             for batch in bar:
                 check_learning(memory.home, learner.settings)
                 try:
                     with learn_lock(memory.home):
-                        read += learner.learn_past(model, batch).turns
+                        learner.learn_past(model, batch)
                 except ModelFailed as failure:  # the next batch may do
                     failures.append(failure)
                     if len(failures) == 3:
                         break
     finally:
-        say(f"{counted(read, 'message')} read. To read what is left, run the same command again.")
+        say("To read what is left, run the same command again.")
         say(f"{counted(len(waiting_edits(memory)), 'edit')} to review: llm memory review")
     if failures:
         raise failures[-1]
@@ -5777,7 +5771,7 @@ _SHOWN = {
     "profile": "",
     "pending": "messages to learn from; now: llm memory update",
     "to_review": "edits: llm memory review",
-    "no_room": "edits not kept, as review is full: llm memory review",
+    "no_room": "edits not kept, as review is full",
     "lost": "messages of this week, damaged in typed.jsonl or llm's log",
     "costs": "this month",
     "not_learned_with": "without conversations",
@@ -5854,14 +5848,6 @@ def until_error(told: Told) -> Told:
         yield in_words(error)
 
 
-def as_text(value: Any) -> str:
-    if isinstance(value, list):
-        return "; ".join(map(as_text, value))
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {one}" for name, one in value.items())
-    return str(value)
-
-
 @command("llm memory status", json_option, settings=True)
 def memory_status(settings: Settings) -> Any:
     "Show whether memory is on here, and what is wrong"
@@ -5883,13 +5869,15 @@ def memory_status(settings: Settings) -> Any:
         write(line, fg=state.colour, bold=True)
     for problem in problems:
         write(for_profile(problem, home.name), "Problem      ", fg="red")
+    data = {"state": state.word, "here": state.sentence, **data, "problems": list(problems)}
+    user = json.dumps(os.path.expanduser("~"))[1:-1]  # so that it can be published
+    data = json.loads(re.sub(rf"{re.escape(user)}(?![\w-])", "~", json.dumps(data)))
     for name, words in _SHOWN.items():
         if data.get(name):
             label = name.replace("_", " ").capitalize()
-            write(f"{as_text(data[name])} {for_profile(words, home.name)}", f"{label:<12} ")
-    data = {"state": state.word, "here": state.sentence, **data, "problems": list(problems)}
-    user = json.dumps(os.path.expanduser("~"))[1:-1]  # so that it can be published
-    return json.loads(re.sub(rf"{re.escape(user)}(?![\w-])", "~", json.dumps(data)))
+            shown = re.sub(r'[][{}"]', "", json.dumps(data[name], ensure_ascii=False))
+            write(f"{shown} {for_profile(words, home.name)}", f"{label:<12} ")
+    return data
 
 
 @command("llm memory install-shell --shell fish", shell_option, never_asks)
@@ -5907,7 +5895,7 @@ def memory_install_shell(name: str | None, print_: bool) -> None:
     with contextlib.suppress(Problem):
         older = len(logged_ids(Home.in_use()[-1]))
         if older:
-            say(f"llm's log has {counted(older, 'older prompt')}. To look for facts in them: llm memory learn")
+            say(f"llm's log has {counted(older, 'older prompt')}; to learn from them: llm memory learn")
 
 
 @command("llm memory uninstall-shell", shell_option, never_asks)
