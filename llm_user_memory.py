@@ -5604,8 +5604,9 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
         headings = [title for _, _, title in document.headings if says(title)]
         places["Headings, which stay; to change them: llm memory edit"] = headings
         for place, lines in places.items():
-            if lines:
-                list_lines(f"{place}:", lines)
+            say(f"{place}:" if lines else "")
+            for line in lines:
+                write(printable(line), "  ", err=True)
         say(f"All else goes for good, also from the history. {LLM_KEEPS.format(tilde(memory.home.logs))}")
         confirm("Forget it?", yes)
         forget(memory, says)
@@ -5643,6 +5644,8 @@ def memory_clear(for_good: bool, yes: bool) -> None:
             version = memory.history.overwrite("clear", "", lambda _: drop_waiting(memory))
             report(memory, version)
         return
+    if not home.directory.is_dir():
+        raise Problem(f"There is no profile “{home.name}”; see: llm memory profiles")
     say(f"This removes all of profile {home.name}: {tilde(real_place(home))}, its history, and the rest.")
     say("Then llm memory learn may propose what you erased, hid or piped in.")
     confirm("Remove it for good?", yes)
@@ -5715,7 +5718,7 @@ def memory_learn(settings: Settings, *, files: Any, thread: str, again: bool, ye
     stdin). Only what you wrote is read; what is found waits for review.
     """
     if files and thread:
-        raise click.UsageError("--conversation chooses from llm's log, not from files")
+        raise click.UsageError("--cid chooses from llm's log, not from files")
     model = chosen_model(settings)
     with open_memory() as memory:
         candidates = messages_of_files(memory, files) if files else past_messages(memory, thread)
@@ -5766,15 +5769,15 @@ Told = Iterator[str | dict[str, Any]]
 
 # What ``status`` shows of the data, and what it says behind each.
 _SHOWN = {
-    "active": "for all: llm memory install-shell",
-    "profile_in_prompt": "which refuse system prompts",
+    "active": "; for all: llm memory install-shell",
+    "profile_in_prompt": "",
     "profile": "",
-    "pending": "messages to learn from; now: llm memory update",
-    "to_review": "edits: llm memory review",
-    "no_room": "edits not kept, as review is full",
-    "lost": "messages of this week, damaged in typed.jsonl or llm's log",
-    "costs": "this month",
-    "not_learned_with": "without conversations",
+    "pending": " to learn from; now: llm memory update",
+    "to_review": ": llm memory review",
+    "no_room": " not kept, as review is full",
+    "lost": " this week, damaged in typed.jsonl or llm's log",
+    "costs": ", this month",
+    "not_learned_with": ": without conversations",
 }
 
 
@@ -5794,7 +5797,6 @@ def setup_status(home: Home, settings: Settings) -> Told:
         "shell": {"installed": [str(shell.rc) for shell in installed], "active": is_on},
         "active": "only in this terminal" if is_on and not installed else "",
         "only_chats": is_on and not settings.line,
-        "worker": {"running": worker_runs(home), "log": str(home.worker_log)},
         "profile_in_prompt": (read_own(home.no_system) or "").splitlines(),
     }
 
@@ -5813,7 +5815,7 @@ def profile_status(home: Home, settings: Settings) -> Told:
     yield from warnings_about(text, settings.budget)
 
 
-def learning_status(home: Home, _: Settings) -> Told:
+def learning_status(home: Home, settings: Settings) -> Told:
     with open_memory(home, create=False) as memory:
         db = memory.db
         last_week = (memory.now() - dt.timedelta(days=7)).isoformat()
@@ -5831,9 +5833,6 @@ def learning_status(home: Home, _: Settings) -> Told:
             yield f"{row['why']}. {RETRY.format(' --retry')}"
         yield call_failure(memory)
         yield get_state(db, "worker_failed")
-
-
-def model_status(_: Home, settings: Settings) -> Told:
     chosen_model(settings)  # first: it says what is wrong
     silent = [model.model_id for model in llm.get_models() if not has_conversations(model)]
     yield {"not_learned_with": silent}
@@ -5854,7 +5853,7 @@ def memory_status(settings: Settings) -> Any:
     home = Home.in_use()[-1]
     data: dict[str, Any] = {}
     problems: dict[str, None] = {}
-    for look in (setup_status, profile_status, learning_status, model_status):
+    for look in (setup_status, profile_status, learning_status):
         for told in until_error(look(home, settings)):
             if isinstance(told, dict):
                 data |= told
@@ -5876,7 +5875,7 @@ def memory_status(settings: Settings) -> Any:
         if data.get(name):
             label = name.replace("_", " ").capitalize()
             shown = re.sub(r'[][{}"]', "", json.dumps(data[name], ensure_ascii=False))
-            write(f"{shown} {for_profile(words, home.name)}", f"{label:<12} ")
+            write(f"{shown}{for_profile(words, home.name)}", f"{label:<12} ")
     return data
 
 
