@@ -5571,7 +5571,9 @@ def tests_for(text: str, document: Document, *, part: bool) -> Iterator[Callable
     if has_id:
         yield has_id
     facts = counted(len(document.said()), "fact")
-    raise Problem(f"The profile has {facts}, none with {as_said(repr(text))}; see: llm memory show --ids")
+    raise Problem(
+        f"The profile has {facts}, none with {as_said(repr(text))}; try --part, or see: llm memory show --ids"
+    )
 
 
 @command(f"llm memory remove oven{BY_ID.format('remove')}", text_argument, yes_option, part_option)
