@@ -5418,6 +5418,12 @@ def ask_for_fact(fact: str) -> str:
     return typed
 
 
+def tell_waiting(memory: Memory) -> list[EditRow]:
+    waiting = waiting_edits(memory)
+    say(f"{counted(len(waiting), 'edit')} to review: llm memory review")
+    return waiting
+
+
 def accept(memory: Memory, edits: Sequence[EditRow]) -> None:
     version, problems = review(memory, edits)
     report(memory, version)
@@ -5462,9 +5468,7 @@ def memory_review(accepted: Sequence[str], dropped: Sequence[str], yes: bool) ->
             accept(memory, accepts)
         if not (accepts or drops or click.get_current_context().meta["json"]):
             review_each(memory, waiting)
-        left = waiting_edits(memory)
-    say(f"{counted(len(left), 'edit')} left to review.")
-    return [edit_data(edit) for edit in left]
+        return [edit_data(edit) for edit in tell_waiting(memory)]
 
 
 @command("llm memory undo", never_asks)
@@ -5682,12 +5686,11 @@ def memory_update(settings: Settings, retry: bool) -> None:
             db.execute("update turns set due = 0 where state = 'pending'")
             results = list(iter(Learner(memory, settings, leaves_news=False).learn, None))
         learned = memory.history.versions(-1, "id > ? and model != ''", before)
-        to_review = len(waiting_edits(memory))
-    for version in reversed(learned):
-        for change in version.changes:
-            write(str(change), fg=colour_of(change))
-        say(f"To undo this: llm memory undo {version.id}")
-    say(f"{counted(to_review, 'edit')} to review: llm memory review")
+        for version in reversed(learned):
+            for change in version.changes:
+                write(str(change), fg=colour_of(change))
+            say(f"To undo this: llm memory undo {version.id}")
+        tell_waiting(memory)
     failures = {str(result.failure) for result in results if result.failure}
     if failures:
         raise Problem(f"{'; '.join(sorted(failures))}. {RETRY.format('')}")
@@ -5703,6 +5706,7 @@ def memory_condense(settings: Settings) -> None:
         say(f"Condensing what was learned, with {model}…")
         result = Learner(memory, settings).condense(model, review_all=settings.review_all)
         report(memory, result.version)
+        tell_waiting(memory)
 
 
 @command("llm memory learn chatgpt-export.zip --since 2026-01-01", yes_option, settings=True)
@@ -5761,7 +5765,7 @@ def learn_in_batches(learner: Learner, model: str, requests: Sequence[Sequence[M
                         break
     finally:
         say("To read what is left, run the same command again.")
-        say(f"{counted(len(waiting_edits(memory)), 'edit')} to review: llm memory review")
+        tell_waiting(memory)
     if failures:
         raise failures[-1]
 
@@ -5778,6 +5782,7 @@ _SHOWN = {
     "to_review": ": llm memory review",
     "no_room": " not kept, as review is full",
     "lost": " this week, damaged in typed.jsonl or llm's log",
+    "failed": f" not learned yet. {RETRY.format(' --retry')}",
     "costs": ", this month",
     "not_learned_with": ": without conversations",
 }
@@ -5821,18 +5826,20 @@ def learning_status(home: Home, settings: Settings) -> Told:
     with open_memory(home, create=False) as memory:
         db = memory.db
         last_week = (memory.now() - dt.timedelta(days=7)).isoformat()
-        counts = "sum(not look) as requests, sum(look) as looks, sum(outcome = 'failed') as failed"
+        failed = "from turns where why != '' and state in ('pending', 'aside')"
+        is_good = "sum(outcome != 'failed' and look = "
+        counts = f"{is_good}0) as requests, {is_good}1) as looks, sum(outcome = 'failed') as failed"
         sql = f"select model, {counts}, sum(read) as read, sum(written) as written from requests"
         yield {
             "pending": waiting_messages(memory),
             "to_review": len(waiting_edits(memory)),
             "no_room": int(get_state(db, "no_room") or 0),
             "lost": value(db, "select count(*) from turns where state = 'gone' and at > ?", last_week),
+            "failed": value(db, f"select count(*) {failed}"),
             "costs": rows(db, f"{sql} where at >= ? group by model", f"{memory.now():%Y-%m}"),
         }
-        failed = "why != '' and state in ('pending', 'aside')"
-        for row in rows(db, f"select distinct why from turns where {failed}"):
-            yield f"{row['why']}. {RETRY.format(' --retry')}"
+        for row in rows(db, f"select why {failed}"):
+            yield row["why"]
         yield call_failure(memory)
         yield get_state(db, "worker_failed")
     chosen_model(settings)  # first: it says what is wrong

@@ -285,7 +285,7 @@ def test_review_accepts_and_drops_by_id_without_asking(user: User) -> None:
     assert user.facts == ["Lives in Leeds", "Likes short answers", "Always wants tea"]
     assert user.authors[-1] == "review"
     assert "accepted by you" in user.run("why", "tea")[0]
-    assert "0 edits left to review." in user.run("review")[1]
+    assert "0 edits to review" in user.run("review")[1]
     user.has_to_review(ADD)
     assert "Nothing changed" in user.run("review", "--accept", "all")[1], "it was made already"
     assert (user.facts.count("Always wants tea"), user.to_review()) == (1, [])
