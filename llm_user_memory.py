@@ -5223,7 +5223,7 @@ def warnings_about(text: str, budget: int) -> list[str]:
     found: list[str] = []
     for start, _, kind in find_secrets(text):
         line = text.count("\n", 0, start) + 1
-        erase = "To erase it: llm memory show --ids, then llm memory forget '[ID]'"
+        erase = "To erase it: llm memory forget TEXT, with other words of the line"
         found.append(f"Every prompt carries {kind} on line {line} of the profile. {erase}")
     if disarmed(text) != stripped(text).replace("\r\n", "\n"):
         found.append("The profile's invisible characters, user_profile tags and chat-template marks are not sent")
@@ -5375,7 +5375,6 @@ def memory_add(text: str, section: str, force: bool) -> None:
 
 
 def parse_ids(texts: Sequence[str], waiting: Sequence[EditRow]) -> list[EditRow]:
-    """Find the waiting edits that the user names. Raises ``Problem``."""
     if "all" in texts:
         return list(waiting)
     spans = re.findall(r"(\d{1,9})(?:\s*-\s*(\d{1,9}))?", ",".join(texts))
@@ -5402,7 +5401,7 @@ def ask_about(edit: EditRow, section: Sequence[EditRow]) -> str:
 
 
 def ask_for_fact(fact: str) -> str:
-    """Have the user reword a fact, which stands there to be edited if Python has readline. Raises ``Problem``."""
+    """Have the user reword a fact, which stands there to be edited if Python has readline."""
     with contextlib.suppress(ImportError):
         import readline
 
@@ -5569,7 +5568,7 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def tests_for(text: str, document: Document, *, part: bool) -> Iterator[Callable[[str], bool]]:
-    """Yield the tests for what the user names: its words, then its id. Raises ``Problem`` after the last."""
+    """Yield the tests for what the user names: its words, then its id. Then there is none: ``Problem``."""
     yield matcher(text, part=part, document=document)
     has_id = line_matcher(text, document.ids)
     if has_id:
@@ -5749,7 +5748,6 @@ def memory_learn(settings: Settings, *, files: Any, thread: str, again: bool, ye
 
 
 def learn_in_batches(learner: Learner, model: str, requests: Sequence[Sequence[Message]]) -> None:
-    """Learn from the past. Raises ``ModelFailed`` at the end, or after the third failure."""
     memory = learner.memory
     failures: list[ModelFailed] = []
     try:

@@ -185,8 +185,8 @@ def test_loaded_secrets_stay_and_load_and_status_name_their_lines_without_showin
     out, said = user.run("load", "-", "--force", stdin=text)
     assert (out, user.profile.replace("\r", "")) == ("", text.replace("\r", ""))
     for told in (said, "\n".join(status_of(user)["problems"])):
-        assert re.search("a password on line 3.*llm memory show --ids", told)
-        assert re.search("a bank account number on line 5.*llm memory show --ids", told)
+        assert re.search("a password on line 3.*llm memory forget", told)
+        assert re.search("a bank account number on line 5.*llm memory forget", told)
     for shown in (said, *user.run("status"), *user.run("status", "--json")):
         assert "hunter2" not in shown
         assert "0130" not in shown

@@ -246,9 +246,8 @@ def test_update_learns_all_that_waits_in_the_foreground_and_says_what_changed(us
     done = user.llm("memory", "update", auto=None)
     assert SAID in done.stdout
     assert user.facts == texts
-    undo = re.search(r"To undo this: llm memory (undo [\d ]+)\n", done.stderr)
-    assert undo
-    user.run(*undo[1].split())
+    for number in reversed(re.findall(r"To undo this: llm memory undo (\d+)\n", done.stderr)):
+        user.run("undo", number)
     assert user.facts == []
     (cost,) = json.loads(user.run("status", "--json")[0])["costs"]
     assert cost["read"] > len(memory.INSTRUCTIONS) // 4, "estimated, as this model counts no tokens"
