@@ -5800,7 +5800,7 @@ def setup_status(home: Home, settings: Settings) -> Told:
     is_on = bool(settings.auto)
     yield {
         "shell": {"installed": [str(shell.rc) for shell in installed], "active": is_on},
-        "active": "only in this terminal" if is_on and not installed else "",
+        "active": "on only in this terminal" if is_on and not installed else "",
         "only_chats": is_on and not settings.line,
         "profile_in_prompt": (read_own(home.no_system) or "").splitlines(),
     }
@@ -5895,6 +5895,7 @@ def memory_install_shell(name: str | None, print_: bool) -> None:
     shell = find_shell(name, os.environ)
     if print_:
         click.echo(shell.block, nl=False)
+        say(f"For {tilde(shell.rc)}")
         return
     for line in install(shell, was_named=bool(name)):
         say(line)
