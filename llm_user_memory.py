@@ -4199,7 +4199,6 @@ a  accept it and the rest of its section
 d  drop it and the rest of its section
 q  quit; what is left keeps waiting
 Enter  skip it"""
-LISTED = 5  # edits of a section, from which on they are listed
 RETRY = "To try again: llm memory update{0}; with another model: LLM_MEMORY_MODEL=NAME llm memory update{0}"
 Found = list[dict[str, Any]]
 LLM_KEEPS = "llm's own log, {}, keeps your conversations; continuing one (llm -c) can still send what you erased."
@@ -4362,7 +4361,7 @@ def each_memory() -> Iterator[Memory]:
             yield memory
 
 
-def verdict_here(home: Home, settings: Settings, *, sent: bool = True, failed: bool = False) -> tuple[str, str, str]:
+def verdict_here(home: Home, settings: Settings, *, sent: bool = True) -> tuple[str, str, str]:
     """Tell whether memory is on here: a word, its colour and a sentence."""
     off = ""
     if not settings.auto:
@@ -4382,12 +4381,12 @@ def verdict_here(home: Home, settings: Settings, *, sent: bool = True, failed: b
         ("paused", paused, "on, but paused; to learn again: llm memory resume"),
         ("not learning", not settings.updates, "on, but learns nothing; unset LLM_MEMORY_UPDATES"),
         ("not learning", unlogged, "on, but learns nothing without llm's log; see: llm logs on"),
-        ("not learning", failed, "on, but learning has failed"),
     ]
     for word, applies, sentence in states:
         if applies:
             return word, "yellow", f"Memory is {sentence}"
-    return "on", "green", "Memory is on: it learns from what you type, and tells models what it knows"
+    typed = "what you type" if settings.line else "chats"
+    return "on", "green", f"Memory is on: it learns from {typed}, and tells models what it knows"
 
 
 @command("llm memory show --ids", json_option, settings=True)
@@ -4607,7 +4606,7 @@ def report(memory: Memory, version: int, back: str = "undo this") -> None:
 
 
 def warnings_about(text: str, budget: int) -> list[str]:
-    mend = "To change it: llm memory edit; to erase it: llm memory forget ID"
+    mend = "To change it: llm memory edit; to erase it: llm memory forget, with other words of its line"
     found = [f"In the profile, {flaw}. {mend}" for flaw in flaws_in(text)]
     if len(text) > budget:
         found.append(f"The profile is over its budget of {budget:,} characters; to shorten it: llm memory condense")
@@ -4701,150 +4700,116 @@ def memory_add(text: str, section: str, force: bool) -> None:
             say("The profile says that already.")
 
 
-def parse_ids(texts: Iterable[str], waiting: Sequence[EditRow]) -> list[EditRow]:
-    """Find the waiting edits that the user names: ``3``, ``1-5,8`` or ``all``. Raises ``Problem``."""
-    chosen: list[EditRow] = []
-    for part in [part.strip() for text in texts for part in text.split(",")]:
-        if part == "all":
-            return list(waiting)
-        found = re.fullmatch(r"(\d{1,9})(?:\s*-\s*(\d{1,9}))?", part)
-        if not found:
-            raise Problem(f"{part!r} is not a list of edits; try 3, 1-5,8 or all")
-        numbers = range(int(found[1]), int(found[2] or found[1]) + 1)
-        named = [edit for edit in waiting if edit.id in numbers]
-        if not named:
-            raise Problem(f"No edit {part} is waiting; see: llm memory review")
-        chosen += named
-    return list(dict.fromkeys(chosen))
+def parse_ids(texts: Sequence[str], waiting: Sequence[EditRow]) -> list[EditRow]:
+    if "all" in texts:
+        return list(waiting)
+    spans = re.findall(r"(\d{1,9})(?:\s*-\s*(\d{1,9}))?", ",".join(texts))
+    numbers = [range(int(first), int(last or first) + 1) for first, last in spans]
+    named = [edit for edit in waiting if any(edit.id in span for span in numbers)]
+    if texts and not named:
+        raise Problem("No such edit is waiting; try 3, 1-5,8 or all; see: llm memory review")
+    return named
 
 
-def fit_line(text: str) -> str:  # for click.prompt, which asks again if it raises
-    if reason := why_unfit(text.strip()):
-        raise click.BadParameter(f"this can't be a line of the profile: {reason}")
-    return text.strip()
-
-
-def show_waiting(edit: EditRow, place: str) -> None:
-    say(f"\n{place}, {edit.section} (edit {edit.id})", bold=True)
-    write(printable(str(edit)), err=True, fg=colour_of(edit))
-    explain = functools.partial(write, lead="    ", err=True, dim=True)
+def ask_about(edit: EditRow, section: Sequence[EditRow]) -> str:
+    write(printable(f"\n{edit}"), err=True, fg=colour_of(edit))
+    why = [f"in {edit.section}; proposed by {edit.model}; it waits because: {edit.reason}"]
     if edit.turns:  # else the quote is a line of the profile, or empty
         quoted, source = quoted_from(edit)
-        explain(f"{quoted} ({local_date(edit.typed_at)}{source})")
-    if not edit.past:  # all of which waits
-        explain(f"proposed by {edit.model}; it waits because: {edit.reason}")
-
-
-def ask_about(edit: EditRow, left: int) -> str:
-    """Return the letter of the answer; ``s`` or ``""`` skips the edit."""
-    verb = {"ADD": "Add", "REPLACE": "Change", "REMOVE": "Remove"}[edit.action]
-    keys = "yneadq" if edit.fact else "ynadq"
-    shown = ",".join(keys)
-    question = click.style(f"{verb} this? [{shown},?]", fg="blue", bold=True)
-    while True:
-        answer = click.prompt(question, default="", show_default=False, prompt_suffix=" ", err=True)
-        letter = answer.strip().casefold()[:1]
-        if letter not in f"{keys}s":
-            say(REVIEW_HELP)
-        elif letter != "d" or left == 1 or click.confirm(f"Drop all {left}?", err=True):
-            return letter
+        day = local_date(edit.typed_at)
+        why.append(f"{quoted} ({day}{source})")
+    list_lines("", why)
+    letters = click.Choice([*"yneadqs?"], case_sensitive=False)
+    letter = click.prompt("Accept it?", default="s", type=letters, err=True)
+    if letter == "?":
+        list_lines(REVIEW_HELP, [f"{one.id:>4}  {one}" for one in section])
+    return str(letter)
 
 
 def ask_for_fact(fact: str) -> str:
-    """Have the user reword a fact: at a terminal it stands there to be edited, if Python has readline."""
-    ask = functools.partial(click.prompt, "Make it say", fact, value_proc=fit_line)
+    """Have the user reword a fact, which stands there to be edited if Python has readline."""
     with contextlib.suppress(ImportError):
-        if at_terminal(sys.stdin, sys.stdout):
-            import readline
+        import readline
 
-            readline.set_startup_hook(lambda: readline.insert_text(fact))
-            try:
-                return str(ask(show_default=False))  # not to stderr: readline would not be used
-            finally:
-                readline.set_startup_hook()
-    return str(ask(err=True))
+        def insert() -> None:
+            readline.insert_text(fact)
+            readline.set_startup_hook()  # for this question alone
+
+        readline.set_startup_hook(insert)
+    # Not to stderr: readline would not be used.
+    typed = str(click.prompt("Make it say (edit the line)", fact, show_default=False)).strip()
+    if reason := why_unfit(typed):
+        raise Problem(f"This can't be a line of the profile: {reason}; see: llm memory review")
+    return typed
 
 
-def review_section(memory: Memory, edits: Sequence[EditRow]) -> bool:
-    """Ask about the edits of a section, one after the other; tell whether to go on with the next."""
-    if len(edits) >= LISTED:
-        say(f"\n{edits[0].section}, {counted(len(edits), 'edit')}:", bold=True)
-        for edit in edits:
-            write(printable(str(edit)), f"{edit.id:>6} ", err=True, fg=colour_of(edit))
-    for at, edit in enumerate(edits):
-        rest = edits[at:]
-        show_waiting(edit, f"{at + 1} of {len(edits)}")
-        letter = ask_about(edit, len(rest))
-        chosen = rest if letter in {"a", "d"} else [edit]
+def tell_waiting(memory: Memory) -> list[EditRow]:
+    waiting = waiting_edits(memory)
+    say(f"{counted(len(waiting), 'edit')} to review: llm memory review")
+    return waiting
+
+
+def review_each(memory: Memory, waiting: Iterable[EditRow]) -> None:
+    left = sorted(waiting, key=lambda edit: edit.section)
+    while left:
+        edit = left[0]
+        section = [one for one in left if one.section == edit.section]
+        letter = ask_about(edit, section)
+        chosen = section if letter in "ad" else [edit]
+        if letter == "q":
+            return
         if letter == "e":
-            chosen = [edit._replace(fact=ask_for_fact(printable(edit.fact)))]
-        if letter in {"y", "a", "e"}:
+            fact = ask_for_fact(printable(edit.fact or edit.before))
+            chosen = [edit._replace(fact=fact)]
+        if letter in "yae":
             report(memory, review(memory, chosen))
-        elif letter in {"n", "d"}:
+        elif letter in "nd":
             review(memory, dropped=chosen)
-        if letter in {"a", "d", "q"}:
-            return letter != "q"
-    return True
-
-
-def review_each(memory: Memory, waiting: Sequence[EditRow]) -> None:
-    for section in dict.fromkeys(edit.section for edit in waiting):
-        if not review_section(memory, [edit for edit in waiting if edit.section == section]):
-            break
-    left = len(waiting_edits(memory))
-    say(f"{counted(left, 'edit')} left to review.")
+        if letter != "?":
+            left = left[len(chosen) :]
 
 
 @command("llm memory review --accept 3 --drop 4", yes_option, json_option)
 @click.option("--accept", "accepted", multiple=True, metavar="IDS", help="Accept these edits: 3, 1-80,95 or all")
 @click.option("--drop", "dropped", multiple=True, metavar="IDS", help="Drop these edits")
-def memory_review(accepted: tuple[str, ...], dropped: tuple[str, ...], yes: bool) -> Any:
+def memory_review(accepted: Sequence[str], dropped: Sequence[str], yes: bool) -> Any:
     "Accept, drop or reword the edits that wait for you"
+    if yes and not accepted:
+        accepted = ["all"]
     with open_memory(create=False) as memory:
         waiting = waiting_edits(memory)
         drops = parse_ids(dropped, waiting)
-        named = parse_ids(["all"] if yes and not accepted else accepted, waiting)
-        accepts = [edit for edit in named if edit not in drops]
+        accepts = [edit for edit in parse_ids(accepted, waiting) if edit not in drops]
         if drops:
             review(memory, dropped=drops)
-            say(f"Dropped {counted(len(drops), 'edit')}.")
         if accepts:
             report(memory, review(memory, accepts))
-        if not waiting:
-            say("There is nothing to review.")
-        elif not (accepts or drops or click.get_current_context().meta["json"]):
+        if not (accepts or drops or click.get_current_context().meta["json"]):
             review_each(memory, waiting)
-        return [edit_data(edit) for edit in waiting_edits(memory)]
-
-
-def description(memory: Memory, number: int) -> str:
-    """Say what kind of change it was, and how long ago."""
-    at, author = memory.db.execute("select at, author from versions where id = ?", [number]).fetchone()
-    return f"{AUTHORS[author].told}, {age_of(at, memory.now())} ago"
-
-
-def why_not_undone(history: History, number: int) -> str:
-    for undo in history.versions(-1, "author = 'undo'"):
-        if number in undo.undoes and not undo.undone:
-            return f"Change {number} is already undone. To redo it: llm memory undo {undo.id}"
-    return f"Change {number} has nothing left to undo"
+        return [edit_data(edit) for edit in tell_waiting(memory)]
 
 
 @command("llm memory undo", never_asks)
-@click.argument("versions", type=version_number, nargs=-1, metavar="[NUMBER]...")
-def memory_undo(versions: tuple[int, ...]) -> None:
+@click.argument("number", type=version_number, required=False, metavar="[NUMBER]")
+def memory_undo(number: int | None) -> None:
     """Take back the newest change, or the one with this NUMBER
 
     Run it again for the one before. To undo an undo, name its NUMBER; see: llm memory history
     """
     with open_memory(create=False) as memory:
-        newest_first = sorted(set(versions), reverse=True)
-        for number in newest_first or [memory.history.next_undo()]:
-            if version := memory.history.undo(number):
-                say(f"Undid change {number} ({description(memory, number)})")
-                report(memory, version, "redo")
-            else:
-                say(why_not_undone(memory.history, number))
+        history = memory.history
+        if number is None:
+            number = history.next_undo()
+        made = history.undo(number)
+        if made:
+            (change,) = history.versions(1, "id = ?", number)
+            ago = age_of(change.at, memory.now())
+            say(f"Undid change {number} ({AUTHORS[change.author].told}, {ago} ago)")
+            report(memory, made, "redo")
+            return
+        redo = value(memory.db, "select max(id) from versions where undoes = ?", f"[{number}]")
+        hint = f". To redo it: llm memory undo {redo}" if redo else ""
+        say(f"Change {number} has nothing left to undo{hint}")
 
 
 @command("llm memory rollback --to yesterday", never_asks)
@@ -4852,37 +4817,37 @@ def memory_undo(versions: tuple[int, ...]) -> None:
 @click.option("--to", metavar="DATE-OR-AGE", help="As of: 2026-11-01, yesterday, 2h, '3 days ago'")
 def memory_rollback(version: int | None, to: str | None) -> None:
     "Restore the profile as it was after change NUMBER"
-    if [version, to].count(None) != 1:
-        raise Problem("Name one target: llm memory rollback NUMBER, or --to DATE-OR-AGE")
     with open_memory(create=False) as memory:
         history = memory.history
-        target = history.at_time(str(to)) if version is None else history.check(version)
-        report(memory, history.overwrite("rollback", history.text(target)))
+        if version is None:
+            version = history.at_time(to or "")
+        text = history.text(history.check(version))
+        report(memory, history.overwrite("rollback", text))
+
+
+def as_data(changes: Iterable[Change]) -> list[dict[str, str]]:
+    return [change._asdict() for change in changes]
 
 
 @command("llm memory history -n 5", json_option)
 @click.option("-n", "--count", metavar="N", type=click.IntRange(0, 9999), default=20, help="N at most (20); 0 for all")
 def memory_history(count: int) -> Any:
     "Show changes to the profile, newest first"
-    found: list[dict[str, Any]] = []
     with open_memory(create=False) as memory:
-        for version in memory.history.versions(count or -1):
-            by = AUTHORS[version.author].told
-            if version.undoes:
-                by += f" of {', '.join(map(str, version.undoes))}"
-            if version.undone:
-                by += ", undone"
-            day = local_date(version.at, TO_THE_MINUTE)
-            write(by, f"{version.id:>4}  {day}  ", bold=True)
-            for change in version.changes or ["no fact changed"]:
-                write(str(change), "      ", fg=colour_of(change, undone=version.undone), dim=version.undone)
-            changes = [change._asdict() for change in version.changes]
-            found.append(version._asdict() | {"changes": changes})
-    if not found:
-        say("There is no history yet.")
-    elif found[-1]["id"] > 1:
-        say("To see the rest: llm memory history -n 0")
-    return found
+        versions = memory.history.versions(count or -1)
+    for version in versions:
+        by = AUTHORS[version.author].told
+        if version.undoes:
+            by += f" of {', '.join(map(str, version.undoes))}"
+        if version.undone:
+            by += ", undone"
+        day = local_date(version.at, TO_THE_MINUTE)
+        write(by, f"{version.id:>4}  {day}  ", bold=True)
+        for change in version.changes or ["no fact changed"]:
+            colour = colour_of(change, undone=version.undone)
+            write(str(change), "      ", fg=colour, dim=version.undone)
+    say(f"{counted(len(versions), 'change')}; for all: llm memory history -n 0")
+    return [version._asdict() | {"changes": as_data(version.changes)} for version in versions]
 
 
 @command("llm memory diff 12", json_option)
@@ -4892,27 +4857,21 @@ def memory_diff(a: int | None, b: int | None) -> Any:
     "Show the last change, or all since A, or from A to B"
     with open_memory(create=False) as memory:
         history = memory.history
-        last = history.latest() if b is None else history.check(b)
-        first = max(last - 1, 0) if a is None else history.check(a)
-        changes = history.changes(first, last)
-    if not last:
-        say("There is no history yet.")
-    elif not changes:
-        say(f"The facts after change {first} and after change {last} are the same.")
-    elif first == last - 1:
-        say(f"Change {last}:")
-    else:
-        say(f"Since change {first}, up to {last}:")
+        if b is None:
+            b = history.latest()
+        if a is None:
+            a = max(b - 1, 0)
+        changes = history.changes(history.check(a), history.check(b))
+    say(f"From change {a} to {b}: {counted(len(changes), 'fact')} changed")
     for change in changes:
         write(str(change), fg=colour_of(change))
-    return {"from": first, "to": last, "changes": [change._asdict() for change in changes]}
+    return {"from": a, "to": b, "changes": as_data(changes)}
 
 
-def only_profile(task: str) -> Home:
-    """Return the only profile in use. Raises ``Problem``."""
+def only_profile() -> Home:
     homes = Home.in_use()
     if len(homes) > 1:
-        raise Problem(f"Several profiles are in use; name one: llm memory --profile NAME {task}")
+        raise Problem("Several profiles are in use; to name one, add: --profile NAME")
     return homes[0]
 
 
@@ -4927,38 +4886,20 @@ def confirm(question: str, yes: bool) -> None:
         click.confirm(question, abort=True, err=True)
 
 
-def why_not_found(text: str, document: Document, says: Callable[[str], bool]) -> str:
-    if any(says(title) for _, _, title in document.headings):
-        return f"Only a heading contains {text!r}; to change it: llm memory edit"
-    return f"Nothing contains {text!r}; try parts of words, with --part; see: llm memory show --ids"
-
-
-def show_to_forget(memory: Memory, places: Mapping[str, Iterable[str]], prompts: Sequence[str]) -> None:
-    for place, texts in places.items():
-        say(f"{place}:")
-        for text in texts:
-            write(printable(text), "  ", err=True)
-    if places:
-        say("All this will be removed for good, also from llm memory history.")
-        say(LLM_KEEPS.format(tilde(memory.home.logs)))
-    else:
-        say("No fact contains it.")
-    if prompts:
-        say("Nothing more will be learned from these prompts, which stay in llm's log:")
-    for prompt in dict.fromkeys(prompts):
-        shown = as_shown(prompt, 200).replace(CUT, " … ")
-        write(printable(f"“{' '.join(shown.split())}”"), "  ", err=True)
+def no_match(text: str, document: Document) -> Problem:
+    facts = counted(len(document.said()), "fact")
+    return Problem(f"The profile has {facts}, none with {text!r}; try --part, or see: llm memory show --ids")
 
 
 @command(f"llm memory remove oven{BY_ID.format('remove')}", text_argument, yes_option, part_option)
 def memory_remove(text: str, part: bool, yes: bool) -> None:
     "Take out the line with TEXT, or an id; undo brings it back"
-    with open_memory(only_profile("remove TEXT"), create=False) as memory:
+    with open_memory(only_profile(), create=False) as memory:
         document = Document(read_profile(memory.home.profile))
         says = matcher(text, document.ids, part=part)
         facts = [fact for _, fact, _ in document.sayings if fact and says(fact)]
         if not facts:
-            raise Problem(why_not_found(text, document, says))
+            raise no_match(text, document)
         if len(facts) > 1:
             list_lines(f"{len(facts)} lines contain it:", facts)
             confirm("Remove them all?", yes)
@@ -4968,18 +4909,24 @@ def memory_remove(text: str, part: bool, yes: bool) -> None:
 @command(f"llm memory forget my old job{BY_ID.format('forget')}", text_argument, yes_option, part_option)
 def memory_forget(text: str, part: bool, yes: bool) -> None:
     "Erase lines with TEXT, or an id (show --ids), for good"
-    with open_memory(only_profile("forget TEXT")) as memory:
+    with open_memory(only_profile()) as memory:
         document = Document(read_profile(memory.home.profile))
         says = matcher(text, document.ids, part=part)
         places, prompts = find_said(memory, says)
         if not (places or prompts):
-            raise Problem(why_not_found(text, document, says))
-        show_to_forget(memory, places, [*prompts.values()])
-        confirm("Forget it?" if places else "Exclude these prompts from learning?", yes)
+            raise no_match(text, document)
+        shown = [" ".join(as_shown(prompt, 200).split()) for prompt in prompts.values()]
+        places["Prompts, which stay in llm's log, but are not learned from"] = shown
+        headings = [title for _, _, title in document.headings if says(title)]
+        places["Headings, which stay; to change them: llm memory edit"] = headings
+        for place, lines in places.items():
+            say(f"{place}:" if lines else "")
+            for line in lines:
+                write(printable(line), "  ", err=True)
+        say(f"All else goes for good, also from the history. {LLM_KEEPS.format(tilde(memory.home.logs))}")
+        confirm("Forget it?", yes)
         forget(memory, says)
-    say("Forgotten. If you say it in a new prompt, it may be learned.")
-    for heading in [title for _, _, title in document.headings if says(title)]:
-        say(f"The heading “{heading}” still says it. Change it with llm memory edit, then forget it again.")
+    say("Forgotten. If you say it again, it may be learned.")
 
 
 @command("llm memory pause", never_asks)
@@ -4989,108 +4936,74 @@ def memory_pause() -> None:
     home.create()
     if not paused_since(home):
         write_private(home.paused, b"")
-    say("Paused: nothing is learned until llm memory resume. The profile is sent as before.")
+    say("Paused. Your profile is sent as before. To learn again: llm memory resume")
 
 
 @command("llm memory resume", never_asks)
 def memory_resume() -> None:
     "Learn again after `llm memory pause`"
     home = Home.in_use()[-1]
-    since = paused_since(home)
-    if not since:
-        say("Learning was not paused.")
-        return
     with open_memory() as memory:  # what is logged from then on without a note is no past
-        set_state(memory.db, "paused", get_state(memory.db, "paused") or since)
+        set_state(memory.db, "paused", get_state(memory.db, "paused") or paused_since(home))
     home.paused.unlink(missing_ok=True)
-    say("No longer paused. What you typed while paused is not learned.")
-
-
-def clear(memory: Memory) -> tuple[int, int]:
-    """Empty the profile, and learn nothing typed until now; return the version, and how many messages were waiting."""
-    db = memory.db
-    waiting = 0
-
-    def record(_: int) -> None:
-        nonlocal waiting
-        # By what is noted, not by a clock that may be wrong.
-        for id, note in new_notes(memory).items():
-            row = {"id": id, "at": note.get("at"), "length": note.get("length"), "state": "pending"}
-            db["turns"].insert(row, ignore=True)
-        waiting = value(db, "select count(*) from turns where state in ('pending', 'aside')")
-        db.execute("update turns set state = 'done' where state in ('pending', 'aside')")
-        set_state(db, "cleared", memory.now().isoformat())
-
-    return memory.history.overwrite("clear", "", record), waiting
+    say("Not paused. What you typed during a pause is not learned.")
 
 
 @command("llm memory clear", yes_option)
-@click.option("--purge", "for_good", is_flag=True, help="Remove the profile, its history and all its files for good")
+@click.option("--purge", "for_good", is_flag=True, help="Also remove its history, and all its files, for good")
 def memory_clear(for_good: bool, yes: bool) -> None:
     "Empty the profile; its text stays in the history"
-    home = only_profile("clear")
-    if for_good:
-        if not home.directory.is_dir():
-            raise Problem(f"There is no profile “{home.name}”; see: llm memory profiles")
-        say(f"This removes profile {home.name} for good: {tilde(real_place(home))}, history, costs and all the rest.")
-        say("After that, llm memory learn may propose what you erased, hid or piped in.")
-        confirm("Remove it?", yes)
-        purge(home)
-        say(f"Removed. {LLM_KEEPS.format(tilde(home.logs))}")
+    home = only_profile()
+    if not for_good:
+        with open_memory() as memory:
+            check_writable(home)
+            version = memory.history.overwrite("clear", "", lambda _: drop_waiting(memory))
+            report(memory, version)
         return
-    with open_memory() as memory:
-        check_writable(home)
-        version, waiting = clear(memory)
-        if waiting:
-            say(f"Not learned, and no longer waiting: {counted(waiting, 'message')}.")
-        report(memory, version)
+    if not home.directory.is_dir():
+        raise Problem(f"There is no profile “{home.name}”; see: llm memory profiles")
+    say(f"This removes all of profile {home.name}: {tilde(real_place(home))}, its history, and the rest.")
+    say("Then llm memory learn may propose what you erased, hid or piped in.")
+    confirm("Remove it for good?", yes)
+    purge(home)
+    say(f"Removed. {LLM_KEEPS.format(tilde(home.logs))}")
 
 
-def learn_waiting(memory: Memory, settings: Settings, *, again: bool) -> list[Result]:
-    """Learn what is waiting, ``again`` also what was set aside. Needs ``learn.lock``."""
-    db = memory.db
-    check_learning(memory.home, settings)
-    if again:
-        db.execute("delete from state where key = 'condensed'")
-        db.execute("update requests set outcome = 'retried' where outcome = 'form'")
-        db.execute("update turns set state = 'pending', attempts = 0 where state in ('pending', 'aside')")
-    if waiting := waiting_messages(memory):
-        say(f"Learning from {counted(waiting, 'message')}…")
-    take_in(memory)
-    # What fails is put off again.
-    db.execute("update turns set due = 0 where state = 'pending'")
-    return list(iter(Learner(memory, settings, leaves_news=False).learn, None))
+def drop_waiting(memory: Memory) -> None:
+    """Learn nothing typed until now: by what is noted, not by a clock that may be wrong."""
+    for id, note in new_notes(memory).items():
+        sql = "insert or ignore into turns (id, at, length, state) values (?, ?, ?, 'done')"
+        memory.db.execute(sql, [id, note.get("at"), note.get("length")])
+    memory.db.execute("update turns set state = 'done' where state in ('pending', 'aside')")
+    set_state(memory.db, "cleared", memory.now().isoformat())
 
 
 @command("llm memory update --retry", never_asks, settings=True)
-@click.option("--retry", "again", is_flag=True, help="Also retry what was set aside")
-def memory_update(settings: Settings, again: bool) -> None:
+@click.option("--retry", is_flag=True, help="Also retry what was set aside")
+def memory_update(settings: Settings, retry: bool) -> None:
     "Learn now from what is waiting, and show what changed"
     with open_memory() as memory:
+        db = memory.db
         before = memory.history.latest()  # a worker that is waited for may learn something
         with learn_lock(memory.home):
-            results = learn_waiting(memory, settings, again=again)
+            check_learning(memory.home, settings)
+            if retry:
+                db.execute("update requests set outcome = 'retried' where outcome = 'form'")
+                db.execute("update turns set state = 'pending', attempts = 0 where state in ('pending', 'aside')")
+            say(f"Learning from {counted(waiting_messages(memory), 'message')}…")
+            take_in(memory)
+            # What fails is put off again.
+            db.execute("update turns set due = 0 where state = 'pending'")
+            results = list(iter(Learner(memory, settings, leaves_news=False).learn, None))
         learned = memory.history.versions(-1, "id > ? and model != ''", before)
-        left = value(memory.db, "select count(*) from turns where state in ('pending', 'aside')")
-    for version in reversed(learned):
-        for change in version.changes:
-            write(str(change), fg=colour_of(change))
-    if learned:
-        numbers = " ".join(str(version.id) for version in learned)
-        say(f"To undo this: llm memory undo {numbers}")
-    verdicts = [verdict for result in results for verdict in result.verdicts]
-    held = [verdict for verdict in verdicts if verdict.outcome == "hold"]
-    if held:
-        say(f"{counted(len(held), 'edit')} to review: llm memory review")
+        for version in reversed(learned):
+            for change in version.changes:
+                write(str(change), fg=colour_of(change))
+            say(f"To undo this: llm memory undo {version.id}")
+        tell_waiting(memory)
     failures = {str(result.failure) for result in results if result.failure}
     if failures:
         raise Problem(f"{'; '.join(sorted(failures))}. {RETRY.format('')}")
-    if left:
-        say(f"{counted(left, 'message')} still waiting or set aside; see: llm memory status")
-    elif not results:
-        say("No message is waiting; what was learned: llm memory history")
-    elif not (learned or held):
-        say("Nothing new to remember.")
 
 
 @command("LLM_MEMORY_MODEL=gpt-6-luna llm memory condense", never_asks, settings=True)
@@ -5099,316 +5012,192 @@ def memory_condense(settings: Settings) -> None:
     with open_memory() as memory, learn_lock(memory.home):
         check_learning(memory.home, settings)
         check_writable(memory.home)
-        if not value(memory.db, "select 1 from edits join lines using (fact) where state = 'applied' and until isnull"):
-            say("Only learned lines are condensed, and there are none.")
-            return
         model = chosen_model(settings)
-        say(f"Condensing with {model}…")
+        say(f"Condensing what was learned, with {model}…")
         result = Learner(memory, settings).condense(model, review_all=settings.review_all)
-        reasons = {verdict.reason for verdict in result.verdicts}
-        for reason in sorted(reasons - {""}):
-            say(f"Not condensed: {reason}")
         report(memory, result.version)
-
-
-def learn_in_batches(learner: Learner, model: str, messages: Sequence[Message]) -> None:
-    """Learn from messages of the past. Raises ``ModelFailed`` at the end, or once the next would fail too."""
-    memory = learner.memory
-    known = waiting_edits(memory)
-    read = 0
-    failures: list[ModelFailed] = []
-    try:
-        with click.progressbar(batches(messages), label="Learning", file=sys.stderr) as bar:
-            for batch in bar:
-                check_learning(memory.home, learner.settings)
-                try:
-                    with learn_lock(memory.home), contextlib.suppress(Busy):
-                        read += learner.learn_past(model, batch).turns
-                except ModelFailed as failure:
-                    failures.append(failure)
-                    if failure.kind != REFUSED or len(failures) == 3:  # else it may be the batch
-                        break
-    finally:
-        rest = "; to read the rest, run the same command again" if read < len(messages) else ""
-        say(f"{read:,} of {len(messages):,} read{rest}")
-        found = [edit for edit in waiting_edits(memory) if edit not in known]
-        say(f"{counted(len(found), 'new edit')} to review: llm memory review")
-    if failures:
-        raise failures[-1]
+        tell_waiting(memory)
 
 
 @command("llm memory learn chatgpt-export.zip --since 2026-01-01", yes_option, settings=True)
 @click.argument("files", metavar="[FILE]...", type=click.Path(exists=True, allow_dash=True), nargs=-1)
-@click.option("--since", metavar="DATE-OR-AGE", help="Only what you wrote since: 2026-11-01, '3 weeks ago'")
-@click.option("--until", metavar="DATE-OR-AGE", help="Only what you wrote up to: 2026-11-30, yesterday")
+@click.option("--since", metavar="DATE-OR-AGE", help="Only since: 2026-11-01, '3 weeks ago'")
+@click.option("--until", metavar="DATE-OR-AGE", help="Only up to: 2026-11-30, yesterday")
 @click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="Only your N newest messages")
 @click.option("--cid", "--conversation", "thread", metavar="ID", help="This conversation, even prompts after a space")
-@click.option("-m", "--model", "named", default="", help="The model to learn with")
-@click.option("--dry-run", is_flag=True, help="Only show how much there is to read")
 @click.option("--again", is_flag=True, help="First put what you dropped into review again")
-def memory_learn(
-    settings: Settings, *, files: Any, thread: str, named: str, dry_run: bool, again: bool, yes: bool, **which: Any
-) -> None:
+def memory_learn(settings: Settings, *, files: Any, thread: str, again: bool, yes: bool, **which: Any) -> None:
     """Learn from llm's log, your notes or other assistants
 
     FILE holds your notes, an export of ChatGPT, Claude or Gemini, or
-    sessions of Claude Code or Codex; it may be a folder or a .zip.
-    Only what you wrote is read, and all that is found waits in llm
-    memory review. Use - as FILE for stdin.
+    sessions of Claude Code or Codex, also in a folder or .zip (- for
+    stdin). Only what you wrote is read; what is found waits for review.
     """
     if files and thread:
-        raise click.UsageError("--conversation chooses from llm's log, not from files")
-    check_learning(Home.in_use()[-1], settings)
-    model = chosen_model(settings, named)
-    with open_memory(create=not dry_run) as memory:
+        raise click.UsageError("--cid chooses from llm's log, not from files")
+    model = chosen_model(settings)
+    with open_memory() as memory:
         candidates = messages_of_files(memory, files) if files else past_messages(memory, thread)
         messages, skipped = choose(candidates, memory.now(), **which)
+        if again:
+            memory.db.execute("update edits set state = 'waiting' where state = 'dropped'")
+        dropped = value(memory.db, "select count(*) from edits where state = 'dropped'")
+        skipped["edits that you dropped; to review them again: --again"] = dropped
         for reason, count in skipped.items():
-            say(f"Skipped: {count:,} {reason}")
-        tell_dropped(memory, again=again and not dry_run)
-        if not messages:
-            say("There is nothing new to learn from.")
-            return
-        profile = Document(read_profile(memory.home.profile))
+            if count:
+                say(f"Skipped: {count:,} {reason}")
         requests = batches(messages)
-        tokens = sum(len(build_request(profile, batch)) for batch in requests) // 4
-        size = f"{counted(len(messages), 'message')} in {counted(len(requests), 'request')}"
-        say(f"To learn from: {size} to {model}, which will read about {tokens:,} tokens")
-        if len(requests) > 10:
-            say("To read less: --since DATE, or -n N for the N newest messages")
-        if not dry_run:
+        profile = Document(read_profile(memory.home.profile))
+        length = sum(len(build_request(profile, batch)) for batch in requests)
+        size = counted(len(messages), "message")
+        parts = counted(len(requests), "request")
+        say(f"To learn from: {size} in {parts} to {model}, which will read about {length // 4:,} tokens")
+        say("To read less: --since DATE, or -n N")
+        if messages:
             confirm("Learn from this?", yes)
-            learn_in_batches(Learner(memory, settings), model, messages)
+            learn_in_batches(Learner(memory, settings), model, requests)
 
 
-def tell_dropped(memory: Memory, *, again: bool) -> None:
-    """Tell how many edits the user dropped, which are not offered any more, or take them up ``again``."""
-    dropped = counted(value(memory.db, "select count(*) from edits where state = 'dropped'"), "edit")
-    if again:
-        memory.db.execute("update edits set state = 'waiting' where state = 'dropped'")
-        say(f"{dropped} that you dropped, to review again: llm memory review")
-    elif dropped != "0 edits":
-        say(f"Skipped: {dropped} that you dropped; to review them again, add --again")
+def learn_in_batches(learner: Learner, model: str, requests: Sequence[Sequence[Message]]) -> None:
+    memory = learner.memory
+    failures: list[ModelFailed] = []
+    try:
+        with click.progressbar(requests, label="Learning", file=sys.stderr) as bar:
+            for batch in bar:
+                check_learning(memory.home, learner.settings)
+                try:
+                    with learn_lock(memory.home):
+                        learner.learn_past(model, batch)
+                except ModelFailed as failure:  # the next batch may do
+                    failures.append(failure)
+                    if len(failures) == 3:
+                        break
+    finally:
+        say("To read what is left, run the same command again.")
+        tell_waiting(memory)
+    if failures:
+        raise failures[-1]
 
 
-class Row(NamedTuple):
-    """What ``status`` tells of one thing: for JSON, and in words if there is a value."""
+# What is wrong, in words, or data by its names.
+Told = Iterator[str | dict[str, Any]]
 
-    name: str  # "problem" for what is wrong
-    value: Any
-    text: str = ""
+# What ``status`` shows of the data, and what it says behind each.
+_SHOWN = {
+    "active": "; for all: llm memory install-shell",
+    "profile_in_prompt": "",
+    "profile": "",
+    "pending": " to learn from; now: llm memory update",
+    "to_review": ": llm memory review",
+    "no_room": " not kept, as review is full",
+    "lost": " this week, damaged in typed.jsonl or llm's log",
+    "failed": f" not learned yet. {RETRY.format(' --retry')}",
+    "costs": ", this month",
+    "not_learned_with": ": without conversations",
+}
 
 
-def problem(text: str) -> Row:
-    return Row("problem", text, text)
-
-
-def setup_rows(home: Home, settings: Settings) -> Iterator[Row]:
+def setup_status(home: Home, settings: Settings) -> Told:
     from llm_user_memory_shell import survey
 
+    home.check_own()
+    if home.directory.is_dir():
+        check_writable(home)
     installed, damaged = survey(os.environ)
-    yield from map(problem, [*damaged, *settings.complaints])
+    yield from (*damaged, *settings.complaints, why_not_started(home))
     for owner, name, _ in _STAND_INS:
         if not hasattr(getattr(llm, owner, None), name):
-            yield problem(f"This llm lacks llm.{owner}.{name}; try: llm install -U llm-user-memory")
-    yield shell_row([str(shell.rc) for shell in installed], is_on=bool(settings.auto))
-    only_chats = bool(settings.auto) and not settings.line
-    yield Row(
-        "only_chats",
-        only_chats,
-        "are learned from, unless the function of install-shell runs llm in a shell with history",
-    )
-    names = [one.name for one in Home.in_use()]
-    sent = f"{' and '.join(names)} are sent; new facts go into {names[-1]}"
-    yield Row("profiles", names, sent if len(names) > 1 else "")
-    since = paused_since(home)
-    yield Row("paused_since", since or None, "" if settings.auto else local_date(since, TO_THE_MINUTE))
-    yield Row("model", settings.model or None, settings.model)
-    yield Row("worker", {"running": worker_runs(home), "log": str(home.worker_log)})
-    refusing = (read_own(home.no_system) or "").splitlines()
-    yield Row("llm_logging", not home.logs_off.exists())
-    yield Row("profile_in_prompt", refusing, ", ".join(refusing))
-    yield problem(why_not_started(home))
-    yield from file_rows(home)
-    yield from profile_rows(home, settings.budget)
+            yield f"This llm lacks llm.{owner}.{name}; try: llm install -U llm-user-memory"
+    is_on = bool(settings.auto)
+    yield {
+        "shell": {"installed": [str(shell.rc) for shell in installed], "active": is_on},
+        "active": "on only in this terminal" if is_on and not installed else "",
+        "only_chats": is_on and not settings.line,
+        "profile_in_prompt": (read_own(home.no_system) or "").splitlines(),
+    }
 
 
-def shell_row(installed: Sequence[str], *, is_on: bool) -> Row:
-    only_here = ""
-    if is_on and not installed:  # uninstall-shell was run in this terminal
-        only_here = "on only in this terminal, or by a function of your own; for all of them: llm memory install-shell"
-    return Row("shell", {"installed": installed, "active": is_on}, only_here)
-
-
-def file_rows(home: Home) -> Iterator[Row]:
+def profile_status(home: Home, settings: Settings) -> Told:
     for path in home.own_files():
         if os.path.lexists(path) and read_own(path, 1) is None:
-            yield problem(foreign(path).message)
+            yield foreign(path).message
     for path in files_beside(home):
         if re.search(KEPT, path.name):
-            yield problem(f"A damaged file is kept; to remove it: rm -r {for_shell(path)}")
-
-
-def profile_rows(home: Home, budget: int) -> Iterator[Row]:
-    known = {"path": str(home.profile), "characters": None, "budget": budget, "facts": None}
-    yield Row("profile", known)  # all that is known, if it can't be read
+            yield f"A damaged file is kept; to remove it: rm -r {for_shell(path)}"
     text = read_profile(home.profile)
     facts = len(Document(text).items)
-    size = f"{counted(facts, 'fact')}, {len(text):,} of {budget:,} characters"
-    found = known | {"characters": len(text), "facts": facts}
-    yield Row("profile", found, f"{tilde(home.profile)} ({size})")
-    yield from map(problem, warnings_about(text, budget))
+    sizes = {"facts": facts, "characters": len(text), "budget": settings.budget}
+    yield {"profile": {"path": str(home.profile), **sizes}}
+    yield from warnings_about(text, settings.budget)
 
 
-def learning_rows(home: Home, settings: Settings) -> Iterator[Row]:
+def learning_status(home: Home, settings: Settings) -> Told:
     with open_memory(home, create=False) as memory:
-        yield from learned_rows(memory)
-        yield pending_row(memory, settings)
-        yield cost_row(memory)
-        yield from failure_rows(memory, settings)
+        db = memory.db
+        last_week = (memory.now() - dt.timedelta(days=7)).isoformat()
+        failed = "from turns where why != '' and state in ('pending', 'aside')"
+        is_good = "sum(outcome != 'failed' and look = "
+        counts = f"{is_good}0) as requests, {is_good}1) as looks, sum(outcome = 'failed') as failed"
+        sql = f"select model, {counts}, sum(read) as read, sum(written) as written from requests"
+        yield {
+            "pending": waiting_messages(memory),
+            "to_review": len(waiting_edits(memory)),
+            "no_room": int(get_state(db, "no_room") or 0),
+            "lost": value(db, "select count(*) from turns where state = 'gone' and at > ?", last_week),
+            "failed": value(db, f"select count(*) {failed}"),
+            "costs": rows(db, f"{sql} where at >= ? group by model", f"{memory.now():%Y-%m}"),
+        }
+        for row in rows(db, f"select why {failed}"):
+            yield row["why"]
+        yield call_failure(memory)
+        yield get_state(db, "worker_failed")
+    chosen_model(settings)  # first: it says what is wrong
+    silent = [model.model_id for model in llm.get_models() if not has_conversations(model)]
+    yield {"not_learned_with": silent}
 
 
-def why_not_kept(home: Home) -> str:
-    """Say why nothing can be learned into this profile; ``""`` if it can."""
+def until_error(told: Told) -> Told:
     try:
-        home.check_own()
-        if home.directory.is_dir():
-            check_writable(home)
-    except (Problem, OSError) as error:
-        return in_words(error)
-    return ""
-
-
-def learned_rows(memory: Memory) -> Iterator[Row]:
-    yield Row("last_learned", None)  # unless there is a version
-    for last in memory.history.versions(1, f"author in {authors(lines='learned')}"):
-        known = {"at": last.at, "version": last.id}
-        yield Row("last_learned", known, local_date(last.at, TO_THE_MINUTE))
-    to_review = len(waiting_edits(memory))
-    yield Row("to_review", to_review, f"{counted(to_review, 'edit')}: llm memory review")
-    last_week = memory.now() - dt.timedelta(days=7)
-    damaged = "its line in typed.jsonl, or llm's log, has been damaged or changed"
-    sql = "select count(*) from turns where state = 'gone' and at > ?"
-    lost = value(memory.db, sql, last_week.isoformat())
-    yield Row("lost", lost, f"{counted(lost, 'message')} of the last week: {damaged}")
-    refused = len(refused_edits(memory, last_week.isoformat()))
-    yield Row("refused", refused, f"{counted(refused, 'edit')} refused or dropped lately: llm memory why --refused")
-
-
-def pending_row(memory: Memory, settings: Settings) -> Row:
-    pending = waiting_messages(memory)
-    text = counted(pending, "message")
-    if settings.disabled or not settings.updates or paused_since(memory.home):
-        return Row("pending", pending, text)
-    sql = "select min(due) from turns where state = 'pending' and (why != '' or attempts = 0)"
-    due = value(memory.db, sql) or 0
-    text += " to learn"
-    if due > memory.now().timestamp():
-        text += f"; next try at {time.strftime('%H:%M', time.localtime(due))}"
-    return Row("pending", pending, f"{text}; now: llm memory update")
-
-
-def cost_row(memory: Memory) -> Row:
-    sums = "sum(not look) as requests, sum(look) as looks, sum(read) as read, sum(written) as written"
-    this_month = "where at >= ? and outcome != 'failed' group by model order by sum(read + written) desc"
-    costs = rows(memory.db, f"select model, {sums} from requests {this_month}", f"{memory.now():%Y-%m}")
-    lines = []
-    for cost in costs:
-        asked = counted(cost["requests"], "request")
-        if cost["looks"]:
-            asked += f" and {counted(cost['looks'], 'second look')}"
-        tokens = "{read:,} tokens read, {written:,} written".format(**cost)
-        lines.append(f"{asked} to {cost['model']} this month: {tokens}")
-    return Row("costs", costs, "\n".join(lines))
-
-
-def failure_rows(memory: Memory, settings: Settings) -> Iterator[Row]:
-    db = memory.db
-    this_month = "at >= ? and outcome = 'failed' group by model"
-    sql = f"select model, count() as requests from requests where {this_month}"
-    asked = rows(db, sql, f"{memory.now():%Y-%m}")
-    counts = [f"{counted(row['requests'], 'request')} to {row['model']} this month" for row in asked]
-    yield Row("failed", asked, "\n".join(counts))
-    aside = rows(db, "select why as reason, model, count() as turns from turns where state = 'aside' group by 1, 2")
-    lines = [f"{counted(row['turns'], 'message')}: {row['reason']}" for row in aside]
-    yield Row("set_aside", aside, "\n".join([*lines, RETRY.format(" --retry")]))
-    failed = rows(db, "select distinct why from turns where state = 'pending' and why != ''")
-    for row in failed:
-        yield problem(f"{row['why']}. {RETRY.format('')}")
-    yield problem(call_failure(memory))
-    yield problem(get_state(db, "worker_failed"))
-    yield Row("failing", is_failing(memory))
-    if not failed:  # which tells what is wrong with the model
-        yield problem(why_not_asked(settings))
-        yield silent_row()
-
-
-def silent_row() -> Row:
-    """Name the models that are not learned with; where llm can't load them, a problem says so."""
-    silent = []
-    with contextlib.suppress(Exception):
-        silent = [model.model_id for model in llm.get_models() if not has_conversations(model)]
-    return Row("not_learned_with", silent, f"{', '.join(silent)}: without conversations")
-
-
-def why_not_asked(settings: Settings) -> str:
-    """Say why the model to learn with can't be asked; llm's files and plugins may raise anything."""
-    try:
-        model = find_model(chosen_model(settings))
-        if not has_conversations(model):
-            return f"{model.model_id} {NO_CONVERSATIONS}; {ANOTHER_MODEL}"
-        if not model.needs_key or llm.get_key(alias=model.needs_key, env=model.key_env_var):
-            return ""
+        yield from filter(None, told)
     except ModelFailed as failure:
-        return str(failure)
-    except Exception as error:  # noqa: BLE001 - status is how its user finds out
-        return f"llm can't read its keys or models ({type(error).__name__}); see: llm keys; llm models"
-    return f"{model.model_id} has no key; to set one: llm keys set {model.needs_key}"
-
-
-def until_error(rows_of: Iterable[Row]) -> Iterator[Row]:
-    try:
-        yield from rows_of
+        yield str(failure)
     except (sqlite3.Error, OSError, Problem) as error:
-        yield problem(in_words(error))
-
-
-def without_home(data: Any) -> Any:
-    """Put ``~`` for the user's home directory, so that the data can be published."""
-    home = json.dumps(os.path.expanduser("~"))[1:-1]
-    return json.loads(re.sub(re.escape(home) + r"(?![\w-])", "~", json.dumps(data)))
+        yield in_words(error)
 
 
 @command("llm memory status", json_option, settings=True)
 def memory_status(settings: Settings) -> Any:
     "Show whether memory is on here, and what is wrong"
     home = Home.in_use()[-1]
-    found = [*until_error(setup_rows(home, settings)), *until_error(learning_rows(home, settings))]
-    blocked = why_not_kept(home)
-    told = [blocked, *(row.text for row in found if row.name == "problem")]
-    problems = list(filter(None, dict.fromkeys(told)))
-    shown = [row for row in found if row.name != "problem"]
-    data = {row.name: row.value for row in shown}
-    is_sent = data.get("profile", {}).get("facts") is not None
-    state, colour, sentence = verdict_here(home, settings, sent=is_sent, failed=bool(data.get("failing")))
-    if blocked and state == "on":
+    data: dict[str, Any] = {}
+    problems: dict[str, None] = {}
+    for look in (setup_status, profile_status, learning_status):
+        for told in until_error(look(home, settings)):
+            if isinstance(told, dict):
+                data |= told
+            else:
+                problems[told] = None
+    state, colour, sentence = verdict_here(home, settings, sent="profile" in data)
+    if state == "on" and "shell" not in data:
         state = "not learning"
         colour = "red"
         sentence = "Memory is on, but nothing can be learned"
-    elif problems and state == "on":
+    elif state == "on" and problems:
         colour = "yellow"
         sentence = "Memory is on, but something is wrong"
     for line in for_profile(sentence, home.name).splitlines():
         write(line, fg=colour, bold=True)
-    for text in problems:
-        write(for_profile(text, home.name), "Problem      ", fg="red")
-    labels = {"pending": "Waiting", "costs": "Cost", "refused": "Not saved"}
-    for row in shown:
-        label = labels.get(row.name, row.name.replace("_", " ").capitalize())
-        for line in row.text.splitlines() if row.value else ():
-            write(for_profile(line, home.name), f"{label:<12} ")
-            label = ""
-    return without_home({"state": state, "here": sentence, **data, "problems": problems})
+    for problem in problems:
+        write(for_profile(problem, home.name), "Problem      ", fg="red")
+    data = {"state": state, "here": sentence, **data, "problems": list(problems)}
+    user = json.dumps(os.path.expanduser("~"))[1:-1]  # so that it can be published
+    data = json.loads(re.sub(rf"{re.escape(user)}(?![\w-])", "~", json.dumps(data)))
+    for name, words in _SHOWN.items():
+        if data.get(name):
+            label = name.replace("_", " ").capitalize()
+            shown = re.sub(r'[][{}"]', "", json.dumps(data[name], ensure_ascii=False))
+            write(f"{shown}{for_profile(words, home.name)}", f"{label:<12} ")
+    return data
 
 
 @command("llm memory install-shell --shell fish", shell_option, never_asks)
@@ -5424,11 +5213,10 @@ def memory_install_shell(name: str | None, print_: bool) -> None:
         return
     for line in install(shell, was_named=bool(name)):
         say(line)
-    home = Home.in_use()[-1]
     with contextlib.suppress(Problem):
-        older = len(logged_ids(home))
-        if older and not home.greeted.exists():
-            say(f"llm's log has {counted(older, 'older prompt')}. To look for facts in them: llm memory learn")
+        older = len(logged_ids(Home.in_use()[-1]))
+        if older:
+            say(f"llm's log has {counted(older, 'older prompt')}; to learn from them: llm memory learn")
 
 
 @command("llm memory uninstall-shell", shell_option, never_asks)

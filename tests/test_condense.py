@@ -53,8 +53,8 @@ def test_condense_merges_learned_lines_shows_the_change_and_how_to_undo_it(user:
         f"REMOVE | {third} | Plays the oboe",
     )
     assert user.facts == ["Nurse in Hull, on night shifts", *LARGE[:9]]
-    assert "Condensing with scripted" in said
-    assert "→ “Nurse in Hull, on night shifts" in said
+    assert "with scripted…" in said
+    assert "→ Nurse in Hull, on night shifts" in said
     (undo,) = re.findall(r"llm memory (undo[ \d]*)", said)
     assert not user.places.news.exists(), "told already"
     assert [line for line in user.run("why", "night")[0].splitlines() if "learned with" not in line] == [
@@ -79,20 +79,16 @@ def test_the_users_own_line_is_shown_without_an_id_and_can_be_neither_changed_no
 
 def test_condense_asks_no_model_where_nothing_was_learned_and_says_so(user: User) -> None:
     user.profile = "- Speaks Czech\n- Speaks some Czech\n"
-    said = condense(user)
-    assert said == "Only learned lines are condensed, and there are none.\n"
+    assert "Nothing changed" in condense(user)
     assert user.calls() == []
     has_learned(user, "Plays the oboe")
     assert "Nothing changed" in condense(user)
-    user.run("clear")
-    assert "Only learned lines are condensed" in condense(user)
 
 
-def test_condense_says_why_edits_were_not_made_and_leaves_nothing_to_review(user: User) -> None:
+def test_condense_makes_no_edit_without_a_quote_and_leaves_nothing_to_review(user: User) -> None:
     has_learned(user, *TWINS)
     lines = "\n".join(f"REMOVE | {user.id_of(fact)} | I never said that" for fact in TWINS)
     said = condense(user, f"{lines}\nADD | Notes | Likes tea | Plays the oboe")
-    assert "you did not type its quote" in said
     assert "Nothing changed" in said
     assert (user.facts, user.to_review()) == (TWINS, [])
 
@@ -150,7 +146,7 @@ def test_a_merge_that_changes_what_the_lines_say_waits_and_takes_no_line_away(us
         memory.NOT_THE_SAME,
         "a line that was to be merged with it was not changed",
     ]
-    assert memory.NOT_THE_SAME in said
+    assert "2 edits to review" in said
     (look,) = [call["prompt"] for call in user.calls() if call["look"]]
     assert all(line in look for line in TWINS), "the lines as they were"
     assert f"Fact 1: Nurse in Leeds (in place of: {TWINS[0]})\nFact 2: removed: {TWINS[1]}\n" in look

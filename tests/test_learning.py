@@ -234,13 +234,12 @@ def test_update_learns_all_that_waits_in_the_foreground_and_says_what_changed(us
     done = user.llm("memory", "update", auto=None)
     assert SAID in done.stdout
     assert user.facts == texts
-    undo = re.search(r"To undo this: llm memory (undo [\d ]+)\n", done.stderr)
-    assert undo
-    user.run(*undo[1].split())
+    for number in reversed(re.findall(r"To undo this: llm memory undo (\d+)\n", done.stderr)):
+        user.run("undo", number)
     assert user.facts == []
     (cost,) = json.loads(user.run("status", "--json")[0])["costs"]
     assert cost["read"] > len(memory.INSTRUCTIONS) // 4, "estimated, as this model counts no tokens"
-    assert user.run("update") == ("", "No message is waiting; what was learned: llm memory history\n")
+    assert user.run("update") == ("", "Learning from 0 messages…\n0 edits to review: llm memory review\n")
 
 
 def test_an_update_that_fails_exits_1_and_says_how_to_try_again(user: User) -> None:
@@ -286,10 +285,11 @@ def test_status_says_what_learning_cost_this_month_for_each_model(user: User) ->
     assert user.run("update", code=1)
     costs = json.loads(user.run("status", "--json")[0])["costs"]
     assert costs == [
-        {"model": "one", "requests": 2, "looks": 0, "read": 2_400, "written": 4},
-        {"model": "two", "requests": 2, "looks": 0, "read": 20, "written": 8},
+        {"model": "one", "requests": 2, "looks": 0, "failed": 0, "read": 2_400, "written": 4},
+        {"model": "scripted-dead", "requests": 0, "looks": 0, "failed": 1, "read": 0, "written": 0},
+        {"model": "two", "requests": 2, "looks": 0, "failed": 0, "read": 20, "written": 8},
     ]
-    assert "2 requests to one this month: 2,400 tokens read, 4 written" in user.run("status")[0]
+    assert "model: one, requests: 2, looks: 0, failed: 0, read: 2400, written: 4" in user.run("status")[0]
 
 
 def test_second_looks_are_counted_apart(user: User) -> None:
@@ -298,4 +298,3 @@ def test_second_looks_are_counted_apart(user: User) -> None:
     user.learns("ADD | Interests | Keeps bees | I keep bees", look="what?")
     (cost,) = json.loads(user.run("status", "--json")[0])["costs"]
     assert (cost["requests"], cost["looks"]) == (2, 3), "one that is out of form is asked once more"
-    assert "2 requests and 3 second looks to scripted this month" in user.run("status")[0]

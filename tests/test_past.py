@@ -54,6 +54,11 @@ def learn(user: User, *options: str, **settings: Any) -> str:
     return user.run("learn", "--yes", *options, **settings)[1]
 
 
+def learn_nothing(user: User, *options: str, **settings: Any) -> str:
+    """Answer no when the command has said what it would read; return what it says."""
+    return user.run("learn", *options, stdin="n\n", code=1, **settings)[1]
+
+
 # What is read
 
 
@@ -61,8 +66,7 @@ def test_what_is_found_waits_with_its_quote_of_which_nobody_says_that_it_was_typ
     logged(here, "I live in Leeds. What is the weather?", "How tall is Ben Nevis?")
     said = learn(here)
     assert "2 messages in 1 request to scripted, which will read about" in said
-    assert "2 of 2 read" in said
-    assert "1 new edit to review: llm memory review" in said
+    assert "1 edit to review: llm memory review" in said
     (held,) = here.to_review()
     assert (held["fact"], held["quote"]) == ("I live in Leeds", "I live in Leeds")
     assert held["thread_id"]
@@ -100,14 +104,14 @@ def test_what_was_typed_while_memory_was_off_or_in_another_profile_is_not_the_pa
     here.types("I play the oboe")
     spy = logged(here, "I am a spy. What now?")
     passed_over = "1 kept out (not typed, hidden by a leading space, or sent while learning was off or paused)"
-    assert passed_over in here.run("learn", "--dry-run")[1], "also where no learner has seen a message"
+    assert passed_over in learn_nothing(here), "also where no learner has seen a message"
     here.learns("NO_UPDATE")
     assert passed_over in learn(here)
     assert [edit["fact"] for edit in here.to_review()] == ["I live in Leeds"]
-    shown = here.run("learn", "--dry-run", LLM_MEMORY_PROFILE="work")[1]
-    assert "nothing new to learn from" in shown
+    shown = learn(here, LLM_MEMORY_PROFILE="work")
+    assert "To learn from: 0 messages" in shown
     assert "2 already read" in shown
-    named = here.run("learn", "--dry-run", "--conversation", spy, LLM_MEMORY_PROFILE="work")[1]
+    named = learn_nothing(here, "--conversation", spy, LLM_MEMORY_PROFILE="work")
     assert "1 message in 1 request" in named, "what is named is read"
 
 
@@ -130,16 +134,15 @@ def test_options_choose_what_is_read(here: User) -> None:
         (["--conversation", threads[0]], "1"),
         (["--until", "2026-01-03", "-n", "2"], "23"),
     ):
-        assert f"{len(days)} message" in learn(here, *options, "--dry-run")
+        assert f"{len(days)} message" in learn_nothing(here, *options)
     assert here.calls() == []
-    assert "1 new edit to review" in learn(here, "--until", "2026-01-03", "-n", "1")
+    assert "1 edit to review" in learn(here, "--until", "2026-01-03", "-n", "1")
     assert asked(here) == [["I am on day 3 now"]]
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["-m", "nonsense"], "nonsense is not a model llm knows"),
         (["--conversation", "01nowhere"], "no conversation 01nowhere"),
         (["--since", "soonish"], "'soonish' is not a time"),
     ],
@@ -151,16 +154,15 @@ def test_what_does_not_exist_is_an_error_before_anything_is_counted(here: User, 
     assert "message" not in said
 
 
-def test_the_model_is_the_one_named_or_that_of_memory_or_that_of_llms_own_variable(here: User) -> None:
+def test_the_model_is_that_of_memory_or_that_of_llms_own_variable(here: User) -> None:
     logged(here, "I live in Leeds. What is the weather?")
 
     def asks(*options: str, **env: str) -> str:
-        return re.search(r"to (scripted\S*),", learn(here, "--dry-run", *options, **env))[1]  # type: ignore[index]
+        return re.search(r"to (scripted\S*),", learn_nothing(here, *options, **env))[1]  # type: ignore[index]
 
     assert asks() == "scripted"
     assert asks(LLM_MODEL="scripted-2") == "scripted-2"
     assert asks(LLM_MODEL="scripted-2", LLM_MEMORY_MODEL="scripted-key") == "scripted-key"
-    assert asks("-m", "scripted-local", LLM_MODEL="scripted-2", LLM_MEMORY_MODEL="scripted-key") == "scripted-local"
 
 
 def test_a_log_of_an_older_llm_is_read_whether_it_was_migrated_or_not(here: User) -> None:
@@ -174,7 +176,7 @@ def test_a_log_of_an_older_llm_is_read_whether_it_was_migrated_or_not(here: User
         {"id": id, "model": "gpt", "prompt": text, "conversation_id": "old", "datetime_utc": "2025-05-01T09:00:00"}
         for id, text in rows
     )
-    assert "2 messages" in learn(here, "--dry-run")
+    assert "2 messages" in learn_nothing(here)
     migrate(log)
     logged(here, "I play chess")
     log.table("turns").insert(
@@ -201,7 +203,7 @@ def test_notes_are_learned_from_in_the_same_way_and_never_twice(here: User) -> N
     notes.write_text(f"{notes.read_text()}\n- I speak Welsh\n")
     assert "4 already read" in learn(here, str(notes))
     assert asked(here)[1:] == [["- I speak Welsh"]]
-    assert "nothing new to learn from" in learn(here, str(notes))
+    assert "To learn from: 0 messages" in learn(here, str(notes))
     assert found(here) == ["+ I speak Welsh"]
     learn(here, "-", stdin="I have a parrot")
     assert found(here)[1:] == ["+ I have a parrot"]
@@ -214,13 +216,7 @@ def test_a_long_paragraph_of_notes_is_read_from_its_beginning_to_its_end(here: U
     learn(here, str(notes))
     read = [message for request in asked(here) for message in request]
     assert " ".join(read) == notes.read_text()
-    assert "nothing new to learn from" in learn(here, str(notes))
-
-
-def test_a_dry_run_in_a_new_profile_does_not_make_it(here: User) -> None:
-    logged(here, "I live in Leeds")
-    assert "To learn from: 1 message" in learn(here, "--dry-run", LLM_MEMORY_PROFILE="work")
-    assert "work" not in here.run("profiles")[0]
+    assert "To learn from: 0 messages" in learn(here, str(notes))
 
 
 def test_marks_of_chat_templates_in_notes_do_not_reach_the_model(here: User) -> None:
@@ -237,11 +233,11 @@ def test_notes_that_can_not_be_read_are_an_error_in_words(here: User) -> None:
     notes.write_bytes(b"\xff\xfe")
     assert "not valid UTF-8" in learn(here, str(notes), code=1)
     notes.write_bytes(b" \n")
-    assert "nothing new to learn from" in learn(here, str(notes))
+    assert "To learn from: 0 messages" in learn(here, str(notes))
     notes.write_text("I live in Leeds")
     os.utime(notes, (1_700_000_000, 1_700_000_000))
-    assert "nothing new to learn from" in learn(here, str(notes), "--since", "2023-11-16"), "as old as the file"
-    assert "1 message" in learn(here, str(notes), "--since", "2023-11-14", "--dry-run")
+    assert "To learn from: 0 messages" in learn(here, str(notes), "--since", "2023-11-16"), "as old as the file"
+    assert "1 message" in learn_nothing(here, str(notes), "--since", "2023-11-14")
     assert "not from files" in learn(here, str(notes), "--conversation", "x", code=2)
 
 
@@ -332,7 +328,7 @@ def test_a_request_that_fails_is_left_for_the_next_run(here: User, monkeypatch: 
     with monkeypatch.context() as failing:
         failing.setattr(memory.Learner.__new__, "__defaults__", (ask, True))
         said = learn(here, code=1)
-    for words in ("2 of 3 read", "2 new edits to review", "run the same command again", "it failed"):
+    for words in ("2 edits to review", "run the same command again", "it failed"):
         assert words in said
     learn(here)
     assert found(here) == ["+ I live in Leeds", "+ I have a dog", "+ I am failing now"]
@@ -343,9 +339,9 @@ def test_learning_from_the_past_stops_with_a_model_that_can_not_answer(
 ) -> None:
     monkeypatch.setattr(memory, "PAST_AT_ONCE", 1)
     logged(here, *(f"I live in house {number}" for number in range(8)))
-    assert "scripted-dead failed" in learn(here, "-m", "scripted-dead", code=1)
+    assert "scripted-dead failed" in learn(here, code=1, LLM_MEMORY_MODEL="scripted-dead")
     assert len(here.calls(update=True)) == 3
-    assert learn(here, "-m", "scripted-key", code=1).count("llm keys set scripted") == 1
+    assert learn(here, code=1, LLM_MEMORY_MODEL="scripted-key").count("llm keys set scripted") == 1
 
 
 def test_ctrl_c_says_how_far_it_got_and_how_to_go_on(here: User) -> None:
@@ -356,5 +352,5 @@ def test_ctrl_c_says_how_far_it_got_and_how_to_go_on(here: User) -> None:
     terminal.type("y\r")
     eventually(lambda: len(here.calls(update=True)) == 2, "the second request")
     terminal.type("\x03")
-    terminal.expect(r"30 of 40 read.*run the same\s+command again.*30 new edits to review: llm memory review")
+    terminal.expect(r"run the same\s+command again.*30 edits to review: llm memory review")
     assert terminal.wait() == 1

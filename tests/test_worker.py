@@ -91,7 +91,7 @@ def test_the_settings_of_the_latest_call_hold_not_those_of_the_one_that_started_
     user.llm("I play the cello", LLM_MEMORY_UPDATE_INTERVAL="86400")
     eventually(lambda: not user.places.journal.exists(), "the note's being taken in")
     assert user.worker_pid() == first
-    assert "Waiting      1 message to learn" in user.run("status")[0]
+    assert "Pending      1 to learn" in user.run("status")[0]
     user.llm("I like tea")
     eventually(lambda: {"I play the cello", "I like tea"} <= set(user.facts), "what had been put off")
 
@@ -184,7 +184,7 @@ def test_a_worker_stays_for_what_is_tried_again_soon(user: User) -> None:
     user.types(SAID, model="scripted-dead")
     with impatient_worker(user, idle=0.05, LLM_MEMORY_UPDATE_INTERVAL="0.01"):
         pass
-    assert user.status()["set_aside"][0]["turns"] == 1
+    assert user.status()["failed"] == 1
 
 
 FINDS_A_NOTE = """
@@ -328,7 +328,7 @@ def test_a_row_of_the_log_that_is_not_utf_8_hurts_no_other(user: User) -> None:
     user.llm("memory", "update", auto=None, check=False)
     assert set(user.facts) >= {SAID, ALSO}
     assert SAID in user.run("search", "--chats", "Leeds")[0]
-    assert user.llm("memory", "learn", "--dry-run", auto=None).returncode == 0
+    assert user.llm("memory", "learn", "--yes", auto=None).returncode == 0
 
 
 def test_no_file_of_ours_is_readable_by_others_whatever_the_umask(user: User) -> None:
