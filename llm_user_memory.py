@@ -732,19 +732,20 @@ def why_secret(text: str) -> str:
 
 DEFAULT_SECTIONS = ("Personal Information", "Current Projects", "Interests", "Preferences")
 OTHER_SECTION = "Notes"
+_OWN_SECTIONS = (*DEFAULT_SECTIONS, OTHER_SECTION)
 TITLE = "# User Profile"
 
 HEADING = r"\ufeff? {0,3}(#{1,6})(?:[ \t]+(\S(?:.*\S)?))?\s*$"
 _BULLET = "[-*+•]"
 _BOX = r"\[[ xX]\]"
 _ENTRY = rf"(\ufeff?[ \t]*(?:{_BULLET}|\d{{1,9}}[.)])[ \t]+(?:{_BOX}[ \t]+)?)(\S(?:.*\S)?)\s*$"
-# Where an entry is none.
+# What is no list of facts.
 _METADATA = r"\ufeff?---\s*\n[\w-]+ ?:(?s:.*?)\n(?:---|\.\.\.)[ \t\r]*$"
-_BLOCKS = {
-    r"[ \t]*```[^`]*$": r"[ \t]*```",
-    r"[ \t]*~~~[^~]*$": r"[ \t]*~~~",
-    r"[ \t]*<!--(?!.*-->)": ".*-->",
-}
+_BLOCKS = (
+    (r"[ \t]*```[^`]*$", r"[ \t]*```"),
+    (r"[ \t]*~~~[^~]*$", r"[ \t]*~~~"),
+    (r"[ \t]*<!--(?!.*-->)", ".*-->"),
+)
 # A rule, the second line of a table, or what opens a block.
 _RULE = r"[ \t]*(?:([-*_])(?:[ \t]*\1){2,}\s*$|```|~~~|<!--)|(?=.*\|)[\s|:-]+$"
 LONGEST_FACT = 200
@@ -770,8 +771,6 @@ class Item(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A line that was added, removed or changed."""
-
     section: str
     before: str
     after: str
@@ -784,16 +783,18 @@ class Change(NamedTuple):
 
     @property
     def quoted(self) -> str:
-        said = filter(None, (self.before, self.after))
-        return " → ".join(f"“{text}”" for text in said)
+        said = [f"“{text}”" for text in (self.before, self.after) if text]
+        return " → ".join(said)
 
     def __str__(self) -> str:
-        signs = {"Added": "+ ", "Removed": "- ", "Changed": f"{self.before} → "}
-        return signs[self.kind] + (self.after or self.before)
+        if self.before and self.after:
+            return f"{self.before} → {self.after}"
+        return f"+ {self.after}" if self.after else f"- {self.before}"
 
 
 def says_nothing(text: str) -> bool:
-    return all(not stripped(line) or re.match(HEADING, line) for line in split_lines(text))
+    lines = filter(stripped, split_lines(text))
+    return all(re.match(HEADING, line) for line in lines)
 
 
 def fact_of(line: str) -> str:
@@ -807,7 +808,6 @@ def without_bullet(text: str) -> str:
 
 
 def why_unfit(fact: str) -> str:
-    """Say why no model may put this text into the profile."""
     for reason, pattern in _UNFIT.items():
         if re.search(pattern, fact, re.IGNORECASE | re.DOTALL):
             return reason
@@ -835,8 +835,11 @@ def _newline(text: str) -> str:
 
 def _foreign_lines(text: str) -> set[int]:
     """Return the numbers of the lines of metadata, code, comments and rules."""
+    found: set[int] = set()
     head = re.match(_METADATA, text, re.MULTILINE)
-    found = set(range(head[0].count("\n") + 1)) if head else set()
+    if head:
+        size = head[0].count("\n") + 1
+        found.update(range(size))
     start = 0
     closing = ""  # of the block that is open; one that nothing closes is none
     for at, line in enumerate(split_lines(text)):
@@ -844,7 +847,8 @@ def _foreign_lines(text: str) -> set[int]:
             found.add(at)
         if not closing:
             start = at
-            closing = "".join(end for opening, end in _BLOCKS.items() if re.match(opening, line))
+            closings = [end for opening, end in _BLOCKS if re.match(opening, line)]
+            closing = "".join(closings)
         elif re.match(closing, line):
             found.update(range(start, at))
             closing = ""
@@ -883,8 +887,10 @@ class Document:
         entry = re.match(_ENTRY, line)
         if entry and depth <= self._prose:
             self._prose = sys.maxsize
-            is_all = _indent(self._line_below(at)) <= _indent(line)
-            self.items.append(Item(at, section, entry[1], entry[2], is_all))
+            below = self._line_below(at)
+            is_all = _indent(below) <= _indent(line)
+            item = Item(at, section, entry[1], entry[2], is_all)
+            self.items.append(item)
         elif not entry:
             beside = max(depth - 1, 0)  # an entry beside it is below it
             self._prose = min(self._prose, beside)
@@ -927,7 +933,8 @@ class Document:
         return _bare(fact) in self._bare_facts
 
     def replace(self, item: Item, fact: str) -> Document:
-        return self._with_lines(item.line, item.line + 1, item.bullet + fact)
+        line = item.bullet + fact
+        return self._with_lines(item.line, item.line + 1, line)
 
     def remove(self, item: Item) -> Document:
         return self._with_lines(item.line, item.line + 1)
@@ -937,7 +944,9 @@ class Document:
         above = "".join(self.lines[:at])
         if above and not above.endswith("\n"):
             above += newline
-        return Document("".join([above, *(line + newline for line in new), *self.lines[end:]]))
+        ended = [line + newline for line in new]
+        lines = [above, *ended, *self.lines[end:]]
+        return Document("".join(lines))
 
     def only(self, facts: Container[str]) -> Document:
         """Return the document without lines that say anything else."""
@@ -948,7 +957,7 @@ class Document:
         """Return the heading of this name; an unknown one is Notes unless it may be ``new``."""
         titles = [title for _, _, title in self.headings]
         sought = normalised(wanted.strip(" #*:[]"))
-        for name in (*titles, *DEFAULT_SECTIONS, OTHER_SECTION):
+        for name in (*titles, *_OWN_SECTIONS):
             if name and normalised(name) == sought:
                 return name
         return wanted if new and wanted else OTHER_SECTION
@@ -957,27 +966,30 @@ class Document:
         name = self.section(section, new=True)
         bullets = [item.bullet for item in self.items if item.section == name]
         plain = [bullet for bullet in bullets if re.fullmatch(f"{_BULLET} +", bullet)]
-        line = ["- ", *plain][-1] + fact
-        inside = [at for at, (said, _, its) in enumerate(self.sayings) if its == name and said.strip()]
-        if inside:
-            end = inside[-1] + 1
-            return self._with_lines(end, end, line)
-        new = ["", f"## {name}", line]
-        if not stripped(self.text):
-            new.insert(0, TITLE)
-        elif not self.lines[-1].strip():
-            new.pop(0)  # there is an empty line
-        end = len(self.lines)
+        bullet = ["- ", *plain][-1]
+        new = [bullet + fact]
+        end = 0
+        for at, (line, _, its) in enumerate(self.sayings):
+            if its == name and line.strip():
+                end = at + 1
+        if not end:
+            end = len(self.lines)
+            new = ["", f"## {name}", *new]
+            if not stripped(self.text):
+                new.insert(0, TITLE)
+            elif not self.lines[-1].strip():
+                new.pop(0)  # there is an empty line
         return self._with_lines(end, end, *new)
 
 
 def _compare(before: Sequence[str], after: Sequence[str]) -> tuple[set[int], dict[int, Sequence[str]]]:
-    """Return the numbers of the lines that were kept, and what was written before which number."""
+    """Return the numbers of the lines that were kept, and what was written before them."""
     import difflib
 
     kept: set[int] = set()
     written: dict[int, Sequence[str]] = {}
-    for tag, start, end, first, last in difflib.SequenceMatcher(None, before, after).get_opcodes():
+    comparison = difflib.SequenceMatcher(None, before, after)
+    for tag, start, end, first, last in comparison.get_opcodes():
         if tag == "equal":
             kept.update(range(start, end))
         else:
@@ -1000,8 +1012,9 @@ def merge(base: str, ours: str, theirs: str) -> str:
     merged: list[str] = []
     for at, line in enumerate([*lines, ""]):
         mine = written.get(at, ())
+        other = also_written.get(at, ())
         merged += mine
-        merged += [new for new in also_written.get(at, ()) if new not in mine and new not in added]
+        merged += [new for new in other if new not in mine and new not in added]
         if at in both_kept:
             merged.append(line)
     newline = _newline(ours)
@@ -1020,26 +1033,28 @@ def revert(old: str, new: str, now: str, made: Iterable[str] = ()) -> str:
     after = Document(new)
     here = Document(now)
     came = after.said() - before.said()
-    went = before.said() - after.said()
-    back = went - here.said()
+    back = before.said() - after.said() - here.said()
     # Headings that came stay until it is known what is below them.
     titles = {title for _, _, title in before.headings}
     opened = {at: title for at, _, title in after.headings if title not in titles}
     base = [line for at, line in enumerate(after.lines) if at not in opened]
-    merged = merge("".join(base), now, before.only((before.said() - went) | back).text)
+    wanted = before.only((before.said() & after.said()) | back)
+    merged = merge("".join(base), now, wanted.text)
     # A merge goes by the order of lines, which others may have changed.
-    document = Document(merged).only((here.said() - came) | back)
+    stay = here.said() - came
+    document = Document(merged).only(stay | back)
     for item in before.items:
         found = document.find(item.text)
         if found and item.text in back and found.section != item.section:
-            document = document.remove(found).add(item.section, item.text)
+            document = document.remove(found)
+            document = document.add(item.section, item.text)
     return without_empty(now, document.text, [*made, *opened.values()])
 
 
 def without_empty(before: str, text: str, made: Iterable[str] = ()) -> str:
-    """Remove the headings, of ours or ``made``, that had lines in the text before and have none now."""
+    """Remove headings, of ours or ``made``, that had lines before and have none now."""
     used = {section for _, fact, section in Document(before).sayings if fact}
-    ours = used.intersection((*DEFAULT_SECTIONS, OTHER_SECTION, *made))
+    ours = used.intersection([*_OWN_SECTIONS, *made])
     sayings = Document(text).sayings
     empty = ours - {section for _, fact, section in sayings if fact}
     return "".join(line for line, _, section in sayings if section not in empty)
@@ -1727,7 +1742,7 @@ ASKED_BY_MODEL = "a model asked for it"
 UNCHECKED = "it could not be looked at again"
 NOT_YOURS = "looked at again, it did not seem to be what you said about yourself"
 NOT_THE_SAME = "looked at again, it did not seem to keep what the lines said"
-HOLDS_SECRET = "looked at again, it seemed to hold a password, key, code or account number"  # noqa: S105 - a reason
+HOLDS_SECRET = "looked at again, it seemed to hold a password, key, code or account number"  # noqa: S105
 
 
 class Edit(NamedTuple):
@@ -1738,8 +1753,6 @@ class Edit(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A typed message as the model was shown it, or a prompt as llm logged it."""
-
     text: str
     turn_id: str = ""
     thread_id: str = ""
@@ -1761,26 +1774,37 @@ _DECLINED = r"[*_. \"']*NO[_ ]UPDATE[*_. \"']*"
 
 
 def parse_reply(reply: str) -> list[Edit] | None:
-    """Parse the edits of a reply, in whatever formatting; ``None`` if there are none, nor ``NO_UPDATE``."""
-    lines = [re.sub(_MARKS, "", line).strip("`| \t\r\n") for line in split_lines(without_thoughts(reply))]
-    edits = dict.fromkeys(filter(None, map(_parse_edit, lines)))
-    if not edits and not any(re.fullmatch(_DECLINED, line, re.IGNORECASE) for line in lines):
-        return None
-    return list(edits)[:200]
+    """Parse the edits of a reply, in whatever formatting; ``None`` if it has neither those nor ``NO_UPDATE``."""
+    edits: list[Edit] = []
+    has_declined = False
+    for line in split_lines(without_thoughts(reply)):
+        bare = re.sub(_MARKS, "", line).strip("`| \t\r\n")
+        edit = _parse_edit(bare)
+        if edit and edit not in edits and len(edits) < 200:
+            edits.append(edit)
+        elif re.fullmatch(_DECLINED, bare, re.IGNORECASE):
+            has_declined = True
+    return edits if edits or has_declined else None
 
 
 def _parse_edit(line: str) -> Edit | None:
     separator = r"\s+\|\s+" if " | " in line else r"\|"  # a fact may have "a|b" in it
-    action, *fields = (field.strip() for field in re.split(separator, line))
+    action, *fields = re.split(separator, line)
     action = action.strip("*_ ").upper()
-    if action == "REPLACE" and len(fields) > 3 and fields[1] in {*DEFAULT_SECTIONS, OTHER_SECTION}:
+    fields = [field.strip() for field in fields]
+    if action == "REPLACE" and len(fields) > 3 and fields[1] in _OWN_SECTIONS:
         del fields[1]  # a line stays below its heading
     count = _BEFORE_QUOTE.get(action, sys.maxsize)
     if len(fields) < count:
         return None
-    target = fields[0] if action == "ADD" else fields[0].strip("[]`* ").casefold()
-    fact = "" if action == "REMOVE" else without_bullet(fields[1])
-    return Edit(action, target, fact, _bare_quote(fields[count:]))
+    target = fields[0]
+    if action != "ADD":
+        target = target.strip("[]`* ").casefold()
+    fact = ""
+    if action != "REMOVE":
+        fact = without_bullet(fields[1])
+    quote = _bare_quote(fields[count:])
+    return Edit(action, target, fact, quote)
 
 
 def _bare_quote(fields: Iterable[str]) -> str:
@@ -1788,14 +1812,16 @@ def _bare_quote(fields: Iterable[str]) -> str:
 
 
 def _as_meant(edit: Edit, now: Document, sources: Sequence[Message]) -> Edit:
-    """File a new line under a heading that there is; divide fact and quote, which may both have bars."""
+    """File a new line under a heading that there is; divide fact and quote, which may have bars."""
     if edit.action == "ADD":
-        edit = edit._replace(target=now.section(edit.target))
+        section = now.section(edit.target)
+        edit = edit._replace(target=section)
     fields = [edit.fact, *edit.quote.split(" | ", 10)]
     for at in range(1, len(fields)):
         quote = _bare_quote(fields[at:])
         if edit.fact and find_pieces(quote, sources):
-            return edit._replace(fact=" | ".join(fields[:at]), quote=quote)
+            fact = " | ".join(fields[:at])
+            return edit._replace(fact=fact, quote=quote)
     return edit
 
 
@@ -1803,17 +1829,19 @@ def parse_answers(reply: str, count: int) -> list[str] | None:
     """Parse the answers, y, n or s, to so many questions; ``None`` if one is missing or answered twice."""
     answers: dict[int, str] = {}
     form = r"(?:^|[,;])[^\w\n]*(?:fact )?(\d{1,3})\b[^\w\n]*(?:\1\b[^\w\n]*)?(y|n|s)(?:es|o|ecret)?\b"
-    for number, answer in re.findall(form, without_thoughts(reply), re.MULTILINE | re.IGNORECASE):
-        if answers.setdefault(int(number), answer.lower()) != answer.lower():
+    for number, answer in re.findall(form, without_thoughts(reply).lower(), re.MULTILINE):
+        if answers.setdefault(int(number), answer) != answer:
             return None
-    found = [answers.get(number, "") for number in range(1, count + 1)]
+    numbers = range(1, count + 1)
+    found = [answers.get(number, "") for number in numbers]
     return found if all(found) else None
 
 
 def without_thoughts(reply: str) -> str:
     """Cut off a reasoning model's thoughts, which end with a tag that not all of them also open."""
     reply = reply.encode("utf-8", "replace").decode()  # half of an emoji can't be kept
-    return re.split(r"^[^|\n]*</think(?:ing)?>", reply, flags=re.MULTILINE | re.IGNORECASE)[-1][:65_536]
+    parts = re.split(r"(?im)^[^|\n]*</think(?:ing)?>", reply)
+    return parts[-1][:65_536]
 
 
 @functools.lru_cache(maxsize=1_000)
@@ -1885,9 +1913,12 @@ _Applied = tuple[str, str, str]  # action, line before, fact
 def _takes_too_much(document: Document, earlier: Sequence[_Applied], change: _Applied) -> bool:
     """Tell whether learning would take away more than half of a day's lines, and more than five."""
     actions = [action for action, *_ in earlier]
-    lines_a_day_ago = len(document.items) - actions.count("ADD") + actions.count("REMOVE")
+    came = actions.count("ADD")
+    went = actions.count("REMOVE")
+    lines_a_day_ago = len(document.items) - came + went
+    most = max(5, lines_a_day_ago / 2)
     taken = list(filter(_takes_away, [*earlier, change]))
-    return change in taken and len(taken) > max(5, lines_a_day_ago / 2)
+    return len(taken) > most and _takes_away(change)
 
 
 def _takes_away(change: _Applied) -> bool:
@@ -1898,15 +1929,18 @@ def _takes_away(change: _Applied) -> bool:
 
 
 def _is_flood(edits: Sequence[Edit], messages: Sequence[Message]) -> bool:
-    new = [edit for edit in edits if edit.action == "ADD" and find_pieces(edit.quote, messages)]
-    sizes = [len(message.text.encode("utf-8", "replace")) for message in messages]
-    return len(new) > 3 + sum(2 + size // 400 * 2 for size in sizes)
+    room = 3
+    for message in messages:
+        data = message.text.encode("utf-8", "replace")
+        room += 2 + len(data) // 400 * 2
+    added = [edit for edit in edits if edit.action == "ADD"]
+    quoted = [edit for edit in added if find_pieces(edit.quote, messages)]
+    return len(quoted) > room
 
 
 # What becomes of an edit, why, and what tells so, which stands in place of {}.
 Gate = tuple[str, str, object]
-# Of each edit, and the document with the good ones.
-Judged = tuple[tuple[Verdict, ...], Document]
+Judged = tuple[tuple[Verdict, ...], Document]  # with the good edits
 
 
 def judge(
@@ -1932,7 +1966,8 @@ def judge(
     applied = list(lately)
     verdicts: list[Verdict] = []
     for edit, doubt in zip(meant, doubts or [""] * len(edits), strict=True):
-        item = None if edit.action == "ADD" else seen.ids.get(edit.target)
+        is_new = edit.action == "ADD"
+        item = None if is_new else seen.ids.get(edit.target)
         before = item.text if item else ""
         here = document.find(before)
         own = [Message(before)] if has_passed(before, messages) else []
@@ -1943,7 +1978,7 @@ def judge(
         gates = _faults(edit, document, here, pieces)
         if condensing:
             gates.insert(0, ("reject", "the profile is short enough", 4 * size <= 3 * budget))
-        if edit.action == "ADD":
+        if is_new:
             gates.append(("hold", "too many at once", is_flood))
             gates.append(("hold", "the profile is full", size > budget))
         elif edit.action == "REMOVE":  # a change that was not made may have been to take its words
@@ -1988,19 +2023,22 @@ def _faults(edit: Edit, document: Document, here: Item | None, pieces: Mapping[s
             ("reject", "it was copied from an example", is_of_an_example(edit.fact)),
             ("reject", "it is known already", others.has(edit.fact)),
         ]
-    is_quotation = any(is_quoted(piece, source.text) for piece, source in pieces.items())
-    return [*gates, ("hold", "it is quoted", is_quotation)]
+    quoted = [piece for piece, source in pieces.items() if is_quoted(piece, source.text)]
+    return [*gates, ("hold", "it is quoted", quoted)]
 
 
 def _apply(document: Document, edit: Edit, here: Item | None) -> Document:
     if not here:
         return document.add(edit.target, edit.fact)
-    return document.replace(here, edit.fact) if edit.fact else document.remove(here)
+    if not edit.fact:
+        return document.remove(here)
+    return document.replace(here, edit.fact)
 
 
 def judge_condensing(edits: Sequence[Edit], seen: Document, now: Document, **options: Any) -> Judged:
     """Judge edits, changes first, whose quotes are words of the lines that they name."""
-    lines = [Message(seen.ids[edit.target].text) for edit in edits if edit.target in seen.ids]
+    named = [seen.ids[edit.target] for edit in edits if edit.target in seen.ids]
+    lines = [Message(item.text) for item in named]
     return judge(edits, seen, now, lines, condensing=True, **options)
 
 
