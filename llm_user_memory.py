@@ -763,7 +763,7 @@ _UNFIT = {  # reason and pattern
 
 
 class Item(NamedTuple):
-    line: int  # in the document, from 0
+    line: int  # from 0
     section: str
     bullet: str
     text: str
@@ -864,7 +864,7 @@ class Document:
         self.headings: list[tuple[int, int, str]] = []  # line, level and title
         self.items: list[Item] = []
         self.sayings: list[tuple[str, str, str]] = []  # each line, what it says, and its section
-        self._prose = sys.maxsize  # how deep the prose is that the next line may be below
+        self._prose = sys.maxsize  # how deep prose is that stands above
         foreign = _foreign_lines(text)
         section = ""
         for at, line in enumerate(self.lines):
@@ -918,8 +918,10 @@ class Document:
                 ids.setdefault(name[:size], item)
         return ids
 
-    def find(self, text: str) -> Item | None:
+    def find(self, text: str, section: str = "") -> Item | None:
+        """Return an editable item with this text, of this section if there is one."""
         same = [item for item in self.items if item.editable and item.text == text]
+        same.sort(key=lambda item: item.section != section)
         return same[0] if same else None
 
     def said(self) -> set[str]:
@@ -1007,8 +1009,8 @@ def merge(base: str, ours: str, theirs: str) -> str:
     kept, written = _compare(lines, _without_ends(ours))
     also_kept, also_written = _compare(lines, _without_ends(theirs))
     both_kept = kept & also_kept
-    # A line that both have added or moved stands once.
-    added = set(filter(stripped, itertools.chain(*written.values())))
+    # An entry or heading that both have added or moved stands once.
+    added = set(filter(re.compile(f"{_ENTRY}|{HEADING}").match, itertools.chain(*written.values())))
     merged: list[str] = []
     for at, line in enumerate([*lines, ""]):
         mine = written.get(at, ())
@@ -1800,9 +1802,7 @@ def _parse_edit(line: str) -> Edit | None:
     target = fields[0]
     if action != "ADD":
         target = target.strip("[]`* ").casefold()
-    fact = ""
-    if action != "REMOVE":
-        fact = without_bullet(fields[1])
+    fact = "" if action == "REMOVE" else without_bullet(fields[1])
     quote = _bare_quote(fields[count:])
     return Edit(action, target, fact, quote)
 
@@ -1900,11 +1900,12 @@ def is_quoted(piece: str, text: str) -> bool:
     return not stands_in(piece, text)
 
 
-def has_passed(line: str, messages: Iterable[Message]) -> bool:
-    """Tell whether a line gives a date, also like 2026 or 2026-10, that had come when these were typed."""
+def own_words(line: str, messages: Iterable[Message]) -> list[Message]:
+    """Return a line if a date in it, like 2026 or 2026-10, had come when these were typed."""
     latest = max((message.at for message in messages), default="")
     dates = re.findall(r"\b(?:19|20)\d\d(?:-\d\d){0,2}\b", line)
-    return any(date <= latest[: len(date)] for date in dates)
+    has_passed = any(date <= latest[: len(date)] for date in dates)
+    return [Message(line)] if has_passed else []
 
 
 _Applied = tuple[str, str, str]  # action, line before, fact
@@ -1913,9 +1914,7 @@ _Applied = tuple[str, str, str]  # action, line before, fact
 def _takes_too_much(document: Document, earlier: Sequence[_Applied], change: _Applied) -> bool:
     """Tell whether learning would take away more than half of a day's lines, and more than five."""
     actions = [action for action, *_ in earlier]
-    came = actions.count("ADD")
-    went = actions.count("REMOVE")
-    lines_a_day_ago = len(document.items) - came + went
+    lines_a_day_ago = len(document.items) - actions.count("ADD") + actions.count("REMOVE")
     most = max(5, lines_a_day_ago / 2)
     taken = list(filter(_takes_away, [*earlier, change]))
     return len(taken) > most and _takes_away(change)
@@ -1933,12 +1932,11 @@ def _is_flood(edits: Sequence[Edit], messages: Sequence[Message]) -> bool:
     for message in messages:
         data = message.text.encode("utf-8", "replace")
         room += 2 + len(data) // 400 * 2
-    added = [edit for edit in edits if edit.action == "ADD"]
-    quoted = [edit for edit in added if find_pieces(edit.quote, messages)]
-    return len(quoted) > room
+    added = [edit for edit in edits if edit.action == "ADD" and find_pieces(edit.quote, messages)]
+    return len(added) > room
 
 
-# What becomes of an edit, why, and what tells so, which stands in place of {}.
+# An outcome, its reason, and what decides so, if true; it stands in place of {}.
 Gate = tuple[str, str, object]
 Judged = tuple[tuple[Verdict, ...], Document]  # with the good edits
 
@@ -1969,9 +1967,9 @@ def judge(
         is_new = edit.action == "ADD"
         item = None if is_new else seen.ids.get(edit.target)
         before = item.text if item else ""
-        here = document.find(before)
-        own = [Message(before)] if has_passed(before, messages) else []
-        pieces = find_pieces(edit.quote, [*own, *messages])
+        here = document.find(before, item.section) if item else None
+        sources = [*own_words(before, messages), *messages]
+        pieces = find_pieces(edit.quote, sources)
         typed = tuple(message for message in messages if message in pieces.values())
         change = (edit.action, before, edit.fact)
         size = len(document.text)
@@ -2013,7 +2011,7 @@ def _faults(edit: Edit, document: Document, here: Item | None, pieces: Mapping[s
         ("reject", "its quote contains {}", why_secret(edit.quote)),
     ]
     if edit.action != "ADD":
-        gates.insert(0, ("reject", "it names no line that can be edited, or one that has changed since", not here))
+        gates.insert(0, ("reject", "it names no line that is there", not here))
     if edit.action != "REMOVE":
         others = document
         if here and edit.fact != here.text:
@@ -3099,7 +3097,7 @@ class Learner(NamedTuple):
             self._check_unchanged(taken_back)
             # If the user has reworded a line that is to be changed, the model has to see that first.
             lines = [one.item for one in verdicts if one.item] if author != "learn" else []
-            if not all(now.find(line.text) for line in lines):
+            if not all(now.find(line.text, line.section) for line in lines):
                 raise Busy(CHANGED_MEANWHILE)
             return after.text
 
@@ -3336,7 +3334,7 @@ def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[E
         document = Document(text)
         waiting = {edit.id for edit in waiting_edits(memory)}
         for edit in accepted:
-            item = document.find(edit.before)
+            item = document.find(edit.before, edit.section)
             if edit.id not in waiting:
                 failed[edit.id] = "This edit is no longer waiting; see: llm memory review"
             elif edit.before and not item and not edit.past:
