@@ -951,7 +951,7 @@ class Document:
         return Document("".join(lines))
 
     def only(self, facts: Container[str]) -> Document:
-        """Return the document without lines that say anything else."""
+        """Leave out lines that say anything else."""
         kept = [line for line, fact, _ in self.sayings if not fact or fact in facts]
         return Document("".join(kept))
 
@@ -980,7 +980,7 @@ class Document:
             if not stripped(self.text):
                 new.insert(0, TITLE)
             elif not self.lines[-1].strip():
-                new.pop(0)  # there is an empty line
+                new.pop(0)
         return self._with_lines(end, end, *new)
 
 
@@ -2034,7 +2034,7 @@ def _apply(document: Document, edit: Edit, here: Item | None) -> Document:
 
 
 def judge_condensing(edits: Sequence[Edit], seen: Document, now: Document, **options: Any) -> Judged:
-    """Judge edits, changes first, whose quotes are words of the lines that they name."""
+    """Judge edits, changes first; their quotes are words of the lines that they name."""
     named = [seen.ids[edit.target] for edit in edits if edit.target in seen.ids]
     lines = [Message(item.text) for item in named]
     return judge(edits, seen, now, lines, condensing=True, **options)

@@ -236,11 +236,12 @@ def test_a_fact_counts_as_there_whatever_its_case_spacing_quotes_and_full_stop()
         ("- A\r\n- B", "- A\r\n- B\n- C\n", "- A\r\n", "- A\r\n- C\r\n"),
         ("- A\n- B\n- C\n", "- A\r\n- B\r\n- C\r\n", "- A\n- C\n- D\n", "- A\r\n- C\r\n- D\r\n"),
         ("- A\n- B\n", "- A\n- X\n- B\n", "- A\n- B\n- X\n", "- A\n- X\n- B\n"),
+        ("- A\n", "- A\n## X\n- B\n", "## X\n- C\n- A\n", "- C\n- A\n## X\n- B\n"),
     ],
     ids=[
         *("both", "removed", "neighbours", "beside", "same", "no newline", "newline cut", "emptied", "same line"),
         *("CRLF, removed", "CRLF, newline cut", "another end, removed", "LF to CRLF, removed"),
-        "added in two places",
+        *("added in two places", "a heading in two places"),
     ],
 )
 def test_changes_of_both_sides_are_kept(base: str, ours: str, theirs: str, merged: str) -> None:
