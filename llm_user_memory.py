@@ -607,19 +607,22 @@ def why_secret(text: str) -> str:
 
 DEFAULT_SECTIONS = ("Personal Information", "Current Projects", "Interests", "Preferences")
 OTHER_SECTION = "Notes"
+_OWN_SECTIONS = (*DEFAULT_SECTIONS, OTHER_SECTION)
 TITLE = "# User Profile"
 
 HEADING = r"\ufeff? {0,3}(#{1,6})(?:[ \t]+(\S(?:.*\S)?))?\s*$"
 _BULLET = "[-*+•]"
 _BOX = r"\[[ xX]\]"
 _ENTRY = rf"(\ufeff?[ \t]*(?:{_BULLET}|\d{{1,9}}[.)])[ \t]+(?:{_BOX}[ \t]+)?)(\S(?:.*\S)?)\s*$"
-# A rule, or what opens code or a comment.
-_RULE = r"[ \t]*(?:([-*_])(?:[ \t]*\1){2,}\s*$|```[^`]*$|~~~|<!--)"
-# Code or a comment of several lines, or a head of metadata; and what closes it, if that is another mark.
-_OPENING = r"[ \t]*((?:`{3,}|~{3,})(?=[^`~\n]*(?:\n|\Z))|<!--(?!.*-->))"
-_FIRST = rf"\ufeff?(---|\+\+\+)\s*\n[\w-]+ ?[:=]|{_OPENING}"
-_CLOSING = {"<!--": ".*-->", "---": r"(?:---|\.\.\.)\s*$", "+++": r"\+\+\+\s*$"}
-_TABLE = r"(?=.*\|)[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?\s*$"  # the line below its first
+# What is no list of facts.
+_METADATA = r"\ufeff?---\s*\n[\w-]+ ?:(?s:.*?)\n(?:---|\.\.\.)[ \t\r]*$"
+_BLOCKS = (
+    (r"[ \t]*```[^`]*$", r"[ \t]*```"),
+    (r"[ \t]*~~~[^~]*$", r"[ \t]*~~~"),
+    (r"[ \t]*<!--(?!.*-->)", ".*-->"),
+)
+# A rule, the second line of a table, or what opens a block.
+_RULE = r"[ \t]*(?:([-*_])(?:[ \t]*\1){2,}\s*$|```|~~~|<!--)|(?=.*\|)[\s|:-]+$"
 LONGEST_FACT = 200
 _UNFIT = {  # reason and pattern
     "it says nothing": r"\A[\W_]*\Z",
@@ -635,7 +638,7 @@ _UNFIT = {  # reason and pattern
 
 
 class Item(NamedTuple):
-    line: int  # in the document, from 0
+    line: int  # from 0
     section: str
     bullet: str
     text: str
@@ -643,8 +646,6 @@ class Item(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A line that was added (``before`` is empty), removed (``after`` is empty) or changed."""
-
     section: str
     before: str
     after: str
@@ -657,34 +658,31 @@ class Change(NamedTuple):
 
     @property
     def quoted(self) -> str:
-        said = filter(None, (self.before, self.after))
-        return " → ".join(f"“{text}”" for text in said)
+        said = [f"“{text}”" for text in (self.before, self.after) if text]
+        return " → ".join(said)
 
     def __str__(self) -> str:
-        if not self.before:
-            return f"+ {self.after}"
-        if not self.after:
-            return f"- {self.before}"
-        return f"{self.before} → {self.after}"
+        if self.before and self.after:
+            return f"{self.before} → {self.after}"
+        return f"+ {self.after}" if self.after else f"- {self.before}"
 
 
 def says_nothing(text: str) -> bool:
-    return all(not stripped(line) or re.match(HEADING, line) for line in split_lines(text))
+    lines = filter(stripped, split_lines(text))
+    return all(re.match(HEADING, line) for line in lines)
 
 
 def fact_of(line: str) -> str:
-    """Return what a line says: that of a list without its bullet or number."""
+    """Return what a line says, without a bullet or number."""
     entry = re.match(_ENTRY, line)
     return entry[2] if entry else stripped(line)
 
 
 def without_bullet(text: str) -> str:
-    """Return what somebody gives as a fact without a bullet before it; a number may be part of it."""
     return re.sub(rf"\A\s*{_BULLET}\s+", "", text)
 
 
 def why_unfit(fact: str) -> str:
-    """Say why no model may put this text into the profile; ``""`` if it may."""
     for reason, pattern in _UNFIT.items():
         if re.search(pattern, fact, re.IGNORECASE | re.DOTALL):
             return reason
@@ -710,48 +708,30 @@ def _newline(text: str) -> str:
     return "\r\n" if re.match(r".*\r\n", text) else "\n"
 
 
-def block_lines(lines: Sequence[str]) -> set[int]:
-    """Return the numbers of the lines of code, comments and a head of metadata."""
+def _foreign_lines(text: str) -> set[int]:
+    """Return the numbers of the lines of metadata, code, comments and rules."""
     found: set[int] = set()
-    unclosed: set[str] = set()
-    for at, line in enumerate(lines):
-        opening = re.match(_OPENING, line) if at else re.match(_FIRST, "".join(lines[:2]))
-        mark = opening.group(opening.lastindex or 0) if opening else ""
-        # One that nothing closes is not looked for again: that would take minutes.
-        if mark and at not in found and not mark.startswith(tuple(unclosed)):
-            end = _find_closing(lines, at, mark)
-            found.update(range(at, end))
-            if end == at:
-                unclosed.add(mark)
-    return found
-
-
-def table_lines(lines: Sequence[str]) -> set[int]:
-    found: set[int] = set()
-    for at in range(1, len(lines)):
-        if re.match(_TABLE, lines[at]) and _is_row(lines[at - 1]):
-            found.update({at - 1, at})
-        elif at - 1 in found and _is_row(lines[at]):
+    head = re.match(_METADATA, text, re.MULTILINE)
+    if head:
+        size = head[0].count("\n") + 1
+        found.update(range(size))
+    start = 0
+    closing = ""  # of the block that is open; one that nothing closes is none
+    for at, line in enumerate(split_lines(text)):
+        if re.match(_RULE, line):
             found.add(at)
+        if not closing:
+            start = at
+            closings = [end for opening, end in _BLOCKS if re.match(opening, line)]
+            closing = "".join(closings)
+        elif re.match(closing, line):
+            found.update(range(start, at))
+            closing = ""
     return found
-
-
-def _is_row(line: str) -> bool:
-    is_entry = re.match(rf"\s*{_BULLET}\s", line)
-    return "|" in line and not is_entry
-
-
-def _find_closing(lines: Sequence[str], at: int, mark: str) -> int:
-    """Return the number of the line after a block; that of its first line if nothing closes it."""
-    closing = _CLOSING.get(mark, rf"[ \t]*{mark}{mark[0]}*\s*$")
-    for below in range(at + 1, len(lines)):
-        if re.match(closing, lines[below]):
-            return below + 1
-    return at
 
 
 class Document:
-    """A profile's text and what can be edited in it. Immutable: every change returns a new one."""
+    """A profile's text. Immutable: every change returns a new one."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -759,51 +739,42 @@ class Document:
         self.headings: list[tuple[int, int, str]] = []  # line, level and title
         self.items: list[Item] = []
         self.sayings: list[tuple[str, str, str]] = []  # each line, what it says, and its section
-        self._section = ""
-        # The lines that the next one may be below, by their indent: how deep, and whether they are a list of facts.
-        self._above: list[tuple[int, bool]] = []
-        foreign = block_lines(self.lines) | table_lines(self.lines)
+        self._prose = sys.maxsize  # how deep prose is that stands above
+        foreign = _foreign_lines(text)
+        section = ""
         for at, line in enumerate(self.lines):
-            if at in foreign or re.match(_RULE, line):
-                self.sayings.append((line, stripped(line), self._section))
-            else:
-                self._read(at, line)
+            fact = stripped(line)
+            heading = re.match(HEADING, line)
+            if at in foreign:
+                pass
+            elif heading:
+                fact = ""
+                marks, title = heading.groups(default="")
+                section = re.sub(r"(?:^|[ \t])#+$", "", title).rstrip()
+                self.headings.append((at, len(marks), section))
+                self._prose = sys.maxsize
+            elif fact:
+                fact = self._read(at, line, section)
+            self.sayings.append((line, fact, section))
 
-    def _read(self, at: int, line: str) -> None:
-        """Read a line that is no rule, comment, code, table or metadata."""
-        fact = fact_of(line)
-        heading = re.match(HEADING, line)
+    def _read(self, at: int, line: str, section: str) -> str:
+        depth = _indent(line) // 2
         entry = re.match(_ENTRY, line)
-        if heading:
-            fact = ""
-            marks, title = heading.groups(default="")
-            self._section = re.sub(r"(?:^|[ \t])#+$", "", title).rstrip()
-            self.headings.append((at, len(marks), self._section))
-            self._above = []
-        elif fact:
-            is_listed = self._is_listed(line, bool(entry))
-            if entry and is_listed:
-                is_all = _indent(self._below(at)) <= _indent(line)
-                self.items.append(Item(at, self._section, entry[1], fact, is_all))
-            elif self.items and self.items[-1].line == at - 1:  # its text goes on
+        if entry and depth <= self._prose:
+            self._prose = sys.maxsize
+            below = self._line_below(at)
+            is_all = _indent(below) <= _indent(line)
+            item = Item(at, section, entry[1], entry[2], is_all)
+            self.items.append(item)
+        elif not entry:
+            beside = max(depth - 1, 0)  # an entry beside it is below it
+            self._prose = min(self._prose, beside)
+            if self.items and self.items[-1].line == at - 1:  # its text goes on
                 last = self.items.pop()
                 self.items.append(last._replace(editable=False))
-        self.sayings.append((line, fact, self._section))
+        return fact_of(line)
 
-    def _is_listed(self, line: str, is_entry: bool) -> bool:
-        """Tell whether a line is an entry in a list of facts: one that is indented below prose is none."""
-        depth = _indent(line) // 2
-        if not is_entry:  # an entry beside it is below it
-            depth = max(depth - 1, 0)
-        while self._above and self._above[-1][0] >= depth:
-            self._above.pop()
-        is_below_facts = not self._above or self._above[-1][1]
-        is_listed = is_entry and is_below_facts
-        self._above.append((depth, is_listed))
-        return is_listed
-
-    def _below(self, at: int) -> str:
-        """Return the next line that isn't blank."""
+    def _line_below(self, at: int) -> str:
         for below in range(at + 1, len(self.lines)):
             if self.lines[below].strip():
                 return self.lines[below]
@@ -811,7 +782,7 @@ class Document:
 
     @functools.cached_property
     def ids(self) -> dict[str, Item]:
-        """The editable items by id: 3 letters derived from the text, more on collision. A line said twice has one."""
+        """The editable items by id, which is derived from the text: a line said twice has one."""
         ids: dict[str, Item] = {}
         for item in self.items:
             if item.editable:
@@ -822,217 +793,148 @@ class Document:
                 ids.setdefault(name[:size], item)
         return ids
 
-    def find(self, text: str, section: str = "", *, any_line: bool = False) -> Item | None:
-        """Return the first editable item, or ``any_line``, with exactly this text, in this section if there is one."""
+    def find(self, text: str, section: str = "") -> Item | None:
+        """Return an editable item with this text, of this section if there is one."""
         same = [item for item in self.items if item.editable and item.text == text]
-        if any_line:
-            for at, (_, fact, its) in enumerate(self.sayings):
-                if fact == text:
-                    same.append(Item(at, its, "", text, editable=False))
         same.sort(key=lambda item: item.section != section)
         return same[0] if same else None
-
-    @functools.cached_property
-    def _facts(self) -> set[str]:
-        return {_bare(fact) for _, fact, _ in self.sayings if fact}
-
-    def has(self, fact: str) -> bool:
-        return _bare(fact) in self._facts
 
     def said(self) -> set[str]:
         return {fact for _, fact, _ in self.sayings if fact}
 
+    @functools.cached_property
+    def _bare_facts(self) -> set[str]:
+        return set(map(_bare, self.said()))
+
+    def has(self, fact: str) -> bool:
+        return _bare(fact) in self._bare_facts
+
     def replace(self, item: Item, fact: str) -> Document:
-        lines = list(self.lines)
-        line = lines[item.line]
-        end = line[len(line.rstrip("\r\n")) :]
-        lines[item.line] = item.bullet + fact + end
-        return Document("".join(lines))
+        line = item.bullet + fact
+        return self._with_lines(item.line, item.line + 1, line)
 
     def remove(self, item: Item) -> Document:
-        return self.without({item.line})
+        return self._with_lines(item.line, item.line + 1)
 
-    def without(self, gone: Container[int]) -> Document:
-        """Return the document without these lines."""
-        kept = [line for at, line in enumerate(self.lines) if at not in gone]
+    def _with_lines(self, at: int, end: int, *new: str) -> Document:
+        newline = _newline(self.text)
+        above = "".join(self.lines[:at])
+        if above and not above.endswith("\n"):
+            above += newline
+        ended = [line + newline for line in new]
+        lines = [above, *ended, *self.lines[end:]]
+        return Document("".join(lines))
+
+    def only(self, facts: Container[str]) -> Document:
+        """Leave out lines that say anything else."""
+        kept = [line for line, fact, _ in self.sayings if not fact or fact in facts]
         return Document("".join(kept))
 
     def section(self, wanted: str, *, new: bool = False) -> str:
-        """Return the heading for a fact filed under ``wanted``; an unknown one is Notes unless it may be ``new``."""
+        """Return the heading of this name; an unknown one is Notes unless it may be ``new``."""
         titles = [title for _, _, title in self.headings]
-        levels = [level for _, level, _ in self.headings]
-        if levels[:1] == [1] and max(levels[1:2], default=1) > 1:
-            titles.pop(0)  # that of the whole document
         sought = normalised(wanted.strip(" #*:[]"))
-        for name in (*titles, *DEFAULT_SECTIONS, OTHER_SECTION):
+        for name in (*titles, *_OWN_SECTIONS):
             if name and normalised(name) == sought:
                 return name
         return wanted if new and wanted else OTHER_SECTION
 
-    def add(self, section: str, fact: str, *, new_section: bool = False) -> Document:
-        name = self.section(section, new=new_section)
-        line = self._bullet(name) + fact
-        end = self._end_of(name)
-        if end:
-            is_below_item = any(item.line == end - 1 for item in self.items)
-            return self._insert(end, line if is_below_item else line.lstrip())
-        new = ["", f"## {name}", line]
-        if not stripped(self.text):
-            new.insert(0, TITLE)
-        elif not self.lines[-1].strip():
-            new.pop(0)  # there is an empty line
-        return self._insert(len(self.lines), *new)
-
-    def _end_of(self, section: str) -> int:
-        """Return the line after the first section of this name; 0 if there is none."""
+    def add(self, section: str, fact: str) -> Document:
+        name = self.section(section, new=True)
+        bullets = [item.bullet for item in self.items if item.section == name]
+        plain = [bullet for bullet in bullets if re.fullmatch(f"{_BULLET} +", bullet)]
+        bullet = ["- ", *plain][-1]
+        new = [bullet + fact]
         end = 0
-        for at, (line, _, its) in enumerate(self.sayings, 1):
-            if its == section and line.strip():
-                end = at
-            elif end and its != section:
-                break
-        return end
-
-    def refiled(self, items: Iterable[Item]) -> Document:
-        """Return the document with these facts under the headings that they had."""
-        document = self
-        for item in items:
-            found = document.find(item.text)
-            if found and found.section != item.section:
-                document = document.remove(found).add(item.section, item.text, new_section=True)
-        return document
-
-    def _bullet(self, section: str) -> str:
-        """Return a bullet as the outermost items of a section have it, or those of others."""
-        inside = [item.bullet for item in self.items if item.section == section]
-        others = [item.bullet for item in self.items]
-        last = min(reversed(inside or others or ["- "]), key=_indent)
-        bullet = re.sub(rf"\ufeff|{_BOX}[ \t]+$", "", last)
-        number = re.search(r"\d+", bullet)
-        counted_on = int(number[0]) + 1 if number and inside else 1
-        bullet = re.sub(r"\d+", str(counted_on), bullet)
-        return bullet if inside else bullet.lstrip()
-
-    def _insert(self, at: int, *new: str) -> Document:
-        newline = _newline(self.text)
-        text = newline.join(new)
-        above = "".join(self.lines[:at])
-        below = "".join(self.lines[at:])
-        if above and not above.endswith("\n"):  # so will the new last line lack its end
-            return Document(above + newline + text)
-        return Document(above + text + newline + below)
+        for at, (line, _, its) in enumerate(self.sayings):
+            if its == name and line.strip():
+                end = at + 1
+        if not end:
+            end = len(self.lines)
+            new = ["", f"## {name}", *new]
+            if not stripped(self.text):
+                new.insert(0, TITLE)
+            elif not self.lines[-1].strip():
+                new.pop(0)
+        return self._with_lines(end, end, *new)
 
 
-_Lines = tuple[str, ...]
-
-
-def _told_apart(lines: _Lines, often: Container[str]) -> list[tuple[str, int]]:
-    """Number the lines that stand there hundreds of times: comparing each with each would take half a minute."""
-    seen: Counter[str] = Counter()
-    numbered = []
-    for line in lines:
-        bare = line.rstrip("\r\n")
-        if bare in often:
-            seen[bare] += 1
-        numbered.append((bare, seen[bare]))
-    return numbered
-
-
-def _compare(before: _Lines, after: _Lines) -> tuple[dict[int, str], dict[int, _Lines]]:
-    """Return which lines were kept, line ends aside, and what was written before each; by their number before."""
+def _compare(before: Sequence[str], after: Sequence[str]) -> tuple[set[int], dict[int, Sequence[str]]]:
+    """Return the numbers of the lines that were kept, and what was written before them."""
     import difflib
 
-    counts = Counter(line.rstrip("\r\n") for line in before + after)
-    often = {line for line, count in counts.items() if count > 500}
-    old = _told_apart(before, often)
-    new = _told_apart(after, often)
-    kept: dict[int, str] = {}
-    written: dict[int, _Lines] = {}
-    comparison = difflib.SequenceMatcher(None, old, new, autojunk=False)
-    for tag, start, _, first, last in comparison.get_opcodes():
-        lines = after[first:last]
+    kept: set[int] = set()
+    written: dict[int, Sequence[str]] = {}
+    comparison = difflib.SequenceMatcher(None, before, after)
+    for tag, start, end, first, last in comparison.get_opcodes():
         if tag == "equal":
-            kept.update(enumerate(lines, start))
+            kept.update(range(start, end))
         else:
-            written[start] = lines
+            written[start] = after[first:last]
     return kept, written
 
 
 def merge(base: str, ours: str, theirs: str) -> str:
-    """Merge two descendants of a text line by line. Where both changed the same lines, both stay."""
+    """Merge two descendants of a text. Where both changed the same lines, both stay."""
     if theirs in {base, ours}:
         return ours
     if ours == base:
         return theirs
-    lines = split_lines(base)
-    kept, written = _compare(lines, split_lines(ours))
-    also_kept, also_written = _compare(lines, split_lines(theirs))
-    both_kept = kept.keys() & also_kept
-    # An entry that both have added or moved stands once.
-    entries = set(filter(re.compile(_ENTRY).match, itertools.chain(*written.values())))
+    lines = _without_ends(base)
+    kept, written = _compare(lines, _without_ends(ours))
+    also_kept, also_written = _compare(lines, _without_ends(theirs))
+    both_kept = kept & also_kept
+    # An entry or heading that both have added or moved stands once.
+    added = set(filter(re.compile(f"{_ENTRY}|{HEADING}").match, itertools.chain(*written.values())))
     merged: list[str] = []
-    for at, line in enumerate((*lines, "")):
+    for at, line in enumerate([*lines, ""]):
         mine = written.get(at, ())
         other = also_written.get(at, ())
         merged += mine
-        merged += [new for new in other if new not in mine and new not in entries]
+        merged += [new for new in other if new not in mine and new not in added]
         if at in both_kept:
-            has_its_end = also_kept[at] == line
-            merged.append(kept[at] if has_its_end else also_kept[at])
-    return _joined(merged, _newline(base))
+            merged.append(line)
+    newline = _newline(ours)
+    return "".join(line + newline for line in merged)
 
 
-def _joined(lines: Sequence[str], end: str) -> str:
-    """Join lines; one that was the last of a text before gets its end."""
-    ended = [line if line.endswith("\n") else line + end for line in lines[:-1]]
-    return "".join([*ended, *lines[-1:]])
+def _without_ends(text: str) -> list[str]:
+    return [line.rstrip("\r\n") for line in split_lines(text)]
 
 
 def revert(old: str, new: str, now: str, made: Iterable[str] = ()) -> str:
-    """Take the change from an old text to a new one out of what is there now, and add nothing that is there again.
-
-    ``made``: the headings that are not the user's.
-    """
+    """Take a change out of what is there now. ``made`` are the headings that are not the user's."""
     if now == new:
         return old
-    here = Document(now)
-    after = Document(new)
     before = Document(old)
-    stays = here.said() - (after.said() - before.said())
-    comes_back = before.said() - after.said()
-    gone = [item for item in before.items if not after.has(item.text)]
-    back = [item for item in gone if not here.has(item.text)]
-    again = {item.line for item in gone if item not in back}
-    titles = {title for _, _, title in here.headings}
-    known = {title for _, _, title in after.headings}
-    # Nor a heading that is there again.
-    again.update(at for at, _, title in before.headings if title in titles - known)
-    before = before.without(again)
-    # Its headings stay if facts that came later are below them; lines come back with theirs.
-    missing = {item.section for item in back} - titles
-    stay = {title for _, _, title in before.headings} - missing
-    headings = {at: title for at, _, title in after.headings if title not in stay}
-    base = after.without(headings)
-    document = Document(merge(base.text, now, before.text))
-    # A merge goes by the order of lines, which others may have changed, and by headings that may have gone.
-    allowed = {"", *stays, *comes_back}
-    document = document.without({at for at, (_, fact, _) in enumerate(document.sayings) if fact not in allowed})
-    document = document.refiled(back)
-    return without_empty(now, document.text, made, added=headings.values())
+    after = Document(new)
+    here = Document(now)
+    came = after.said() - before.said()
+    back = before.said() - after.said() - here.said()
+    # Headings that came stay until it is known what is below them.
+    titles = {title for _, _, title in before.headings}
+    opened = {at: title for at, _, title in after.headings if title not in titles}
+    base = [line for at, line in enumerate(after.lines) if at not in opened]
+    wanted = before.only((before.said() & after.said()) | back)
+    merged = merge("".join(base), now, wanted.text)
+    # A merge goes by the order of lines, which others may have changed.
+    stay = here.said() - came
+    document = Document(merged).only(stay | back)
+    for item in before.items:
+        found = document.find(item.text)
+        if found and item.text in back and found.section != item.section:
+            document = document.remove(found)
+            document = document.add(item.section, item.text)
+    return without_empty(now, document.text, [*made, *opened.values()])
 
 
-def without_empty(before: str, text: str, made: Iterable[str] = (), added: Iterable[str] = ()) -> str:
-    """Remove headings with nothing below them: those ``added``, and of ours those that had lines in the text before."""
+def without_empty(before: str, text: str, made: Iterable[str] = ()) -> str:
+    """Remove headings, of ours or ``made``, that had lines before and have none now."""
     used = {section for _, fact, section in Document(before).sayings if fact}
-    ours = used.intersection((*DEFAULT_SECTIONS, OTHER_SECTION, *made))
-    document = Document(text)
-    filled = {section for _, fact, section in document.sayings if fact}
-    for (_, level, title), (_, below, _) in itertools.pairwise(document.headings):
-        if below > level:  # a heading of its own, which may have facts
-            filled.add(title)
-    empty = ours.union(added) - filled
-    kept = [line for line, _, section in document.sayings if section not in empty]
-    return "".join(kept)
+    ours = used.intersection([*_OWN_SECTIONS, *made])
+    sayings = Document(text).sayings
+    empty = ours - {section for _, fact, section in sayings if fact}
+    return "".join(line for line, _, section in sayings if section not in empty)
 
 
 # -- store -------------------------------------------------------------------
@@ -1550,28 +1452,22 @@ def paused_since(home: Home) -> str:
 # checks when it looks again.
 
 CUT = "\n[… cut …]\n"  # in place of what was left out of a message
-MASKED = "it quotes a secret that was masked in the learning request"
 PASSED = "its date had passed"  # why a line was changed by its own words
 ASKED_BY_MODEL = "a model asked for it"
-# The model's answer had another form, or it was not asked.
 UNCHECKED = "it could not be looked at again"
 NOT_YOURS = "looked at again, it did not seem to be what you said about yourself"
 NOT_THE_SAME = "looked at again, it did not seem to keep what the lines said"
-HOLDS_SECRET = "looked at again, it seemed to hold a password, key, code or account number"  # noqa: S105 - a reason
+HOLDS_SECRET = "looked at again, it seemed to hold a password, key, code or account number"  # noqa: S105
 
 
 class Edit(NamedTuple):
-    """One line of a reply. ``target`` is an id, or for ``ADD`` a section."""
-
     action: str
-    target: str
+    target: str  # an id, or for ADD a section
     fact: str
     quote: str
 
 
 class Message(NamedTuple):
-    """A typed message as the model was shown it, or a prompt as llm logged it, and where it came from."""
-
     text: str
     turn_id: str = ""
     thread_id: str = ""
@@ -1580,91 +1476,90 @@ class Message(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The judgement of an edit: ``apply``, ``hold`` or ``reject``."""
-
     edit: Edit
-    outcome: str
+    outcome: str  # apply, hold or reject
     reason: str = ""
-    messages: tuple[Message, ...] = ()  # that contain the pieces of its quote
-    # The line that it replaces or removes, in the document that the model was shown.
-    item: Item | None = None
+    messages: tuple[Message, ...] = ()  # that hold its quote
+    item: Item | None = None  # in the profile that the model was shown
 
 
 _BEFORE_QUOTE = {"ADD": 2, "REPLACE": 2, "REMOVE": 1}  # so many fields
+_MARKS = rf"^\s*(?:(?:{_BULLET}|>|\d{{1,3}}[.)])\s+)*"
+_DECLINED = r"[*_. \"']*NO[_ ]UPDATE[*_. \"']*"
 
 
 def parse_reply(reply: str) -> list[Edit] | None:
-    """Parse the edits of a reply, in whatever formatting: ``[]`` for ``NO_UPDATE``, ``None`` for neither."""
-    edits: dict[Edit, None] = {}  # each once, in order
+    """Parse the edits of a reply, in whatever formatting; ``None`` if it has neither those nor ``NO_UPDATE``."""
+    edits: list[Edit] = []
     has_declined = False
     for line in split_lines(without_thoughts(reply)):
-        bare = re.sub(rf"^\s*(?:(?:{_BULLET}|>|\d{{1,3}}[.)])\s+)*", "", line).strip("`| \t\r\n")
-        if bare.strip("*_. \"'").upper() in {"NO_UPDATE", "NO UPDATE"}:
-            has_declined = True
+        bare = re.sub(_MARKS, "", line).strip("`| \t\r\n")
         edit = _parse_edit(bare)
-        if edit:
-            edits[edit] = None
-    return list(edits)[:200] if edits or has_declined else None
+        if edit and edit not in edits and len(edits) < 200:
+            edits.append(edit)
+        elif re.fullmatch(_DECLINED, bare, re.IGNORECASE):
+            has_declined = True
+    return edits if edits or has_declined else None
 
 
 def _parse_edit(line: str) -> Edit | None:
-    action, *fields = _split(line, r"\s+\|\s+")  # a fact may have "a|b" in it
-    if len(fields) <= _BEFORE_QUOTE.get(action, len(fields)):
-        action, *fields = _split(line, r"\|")
-    before_quote = _BEFORE_QUOTE.get(action)
-    if before_quote is None or len(fields) < before_quote:
-        return None
-    target = fields[0] if action == "ADD" else fields[0].strip("[]`* ").casefold()
-    fact = "" if action == "REMOVE" else without_bullet(fields[1])
-    return Edit(action, target, fact, _bare_quote(fields[before_quote:]))
-
-
-def _split(line: str, separator: str) -> list[str]:
-    action, *fields = (field.strip() for field in re.split(separator, line))
+    separator = r"\s+\|\s+" if " | " in line else r"\|"  # a fact may have "a|b" in it
+    action, *fields = re.split(separator, line)
     action = action.strip("*_ ").upper()
-    if action == "REPLACE" and len(fields) > 3 and fields[1] in {*DEFAULT_SECTIONS, OTHER_SECTION}:
+    fields = [field.strip() for field in fields]
+    if action == "REPLACE" and len(fields) > 3 and fields[1] in _OWN_SECTIONS:
         del fields[1]  # a line stays below its heading
-    return [action, *fields]
+    count = _BEFORE_QUOTE.get(action, sys.maxsize)
+    if len(fields) < count:
+        return None
+    target = fields[0]
+    if action != "ADD":
+        target = target.strip("[]`* ").casefold()
+    fact = "" if action == "REMOVE" else without_bullet(fields[1])
+    quote = _bare_quote(fields[count:])
+    return Edit(action, target, fact, quote)
 
 
 def _bare_quote(fields: Iterable[str]) -> str:
     return " | ".join(fields).strip(" \"'`“”„‘’«»")
 
 
-def divided(edit: Edit, sources: Sequence[Message]) -> Edit:
-    """Divide an edit's fact and quote where the quote stands in a source: both may have what stands between fields."""
-    if not edit.fact or " | " not in edit.quote:
-        return edit
+def _as_meant(edit: Edit, now: Document, sources: Sequence[Message]) -> Edit:
+    """File a new line under a heading that there is; divide fact and quote, which may have bars."""
+    if edit.action == "ADD":
+        section = now.section(edit.target)
+        edit = edit._replace(target=section)
     fields = [edit.fact, *edit.quote.split(" | ", 10)]
     for at in range(1, len(fields)):
         quote = _bare_quote(fields[at:])
-        if find_pieces(quote, sources):
-            return edit._replace(fact=" | ".join(fields[:at]), quote=quote)
+        if edit.fact and find_pieces(quote, sources):
+            fact = " | ".join(fields[:at])
+            return edit._replace(fact=fact, quote=quote)
     return edit
 
 
 def parse_answers(reply: str, count: int) -> list[str] | None:
-    """Parse the answers, y, n or s, to so many numbered questions; ``None`` if one is missing or answered twice."""
+    """Parse the answers, y, n or s, to so many questions; ``None`` if one is missing or answered twice."""
     answers: dict[int, str] = {}
     form = r"(?:^|[,;])[^\w\n]*(?:fact )?(\d{1,3})\b[^\w\n]*(?:\1\b[^\w\n]*)?(y|n|s)(?:es|o|ecret)?\b"
-    for number, answer in re.findall(form, without_thoughts(reply), re.MULTILINE | re.IGNORECASE):
-        if answers.setdefault(int(number), answer.lower()) != answer.lower():
+    for number, answer in re.findall(form, without_thoughts(reply).lower(), re.MULTILINE):
+        if answers.setdefault(int(number), answer) != answer:
             return None
     numbers = range(1, count + 1)
-    if not all(number in answers for number in numbers):
-        return None
-    return [answers[number] for number in numbers]
+    found = [answers.get(number, "") for number in numbers]
+    return found if all(found) else None
 
 
 def without_thoughts(reply: str) -> str:
-    """Return the answer of a reply: a reasoning model's thoughts end with a tag that not all of them also open."""
+    """Cut off a reasoning model's thoughts, which end with a tag that not all of them also open."""
     reply = reply.encode("utf-8", "replace").decode()  # half of an emoji can't be kept
-    return re.split(r"^[^|\n]*</think(?:ing)?>", reply, flags=re.MULTILINE | re.IGNORECASE)[-1][:65_536]
+    parts = re.split(r"(?im)^[^|\n]*</think(?:ing)?>", reply)
+    return parts[-1][:65_536]
 
 
 @functools.lru_cache(maxsize=1_000)
 def _spaced(text: str) -> str:
-    """Put a space around each word and sign, so that "like tea" does not stand in "I dislike tea"."""
+    """Put a space around each word: "like tea" does not stand in "I dislike tea"."""
     signs = re.findall(rf"{UNSPACED}|(?:(?!{UNSPACED})[^\W_])+|[^\w\s]|_", normalised(text))
     return f" {' '.join(signs)} "
 
@@ -1673,42 +1568,25 @@ def stands_in(piece: str, text: str) -> bool:
     return _spaced(piece) in _spaced(text)
 
 
-def is_word(piece: str) -> bool:
-    """Tell whether a piece of a quote is one whole word at least; of a script without spaces, two characters."""
-    signs = re.findall(r"[^\W_]", piece)
-    return len(signs) > 1 or (len(signs) == 1 and not re.match(UNSPACED, signs[0]))
-
-
-def pieces_of(quote: str) -> list[str]:
-    pieces = (piece.strip("\"' ") for piece in re.split(r"…|\.{3}", normalised(quote)))
-    return [piece for piece in pieces if piece]
+# A whole word at least; of a script without spaces, two characters.
+_WORD = rf"(?!{UNSPACED})[^\W_]|[^\W_].*[^\W_]"
 
 
 def find_pieces(quote: str, sources: Sequence[Message]) -> dict[str, Message]:
-    """Find the source of each piece of a quote; nothing if a piece stands nowhere, or is no word."""
+    """Find the newest source of each piece of a quote; nothing if a piece has none."""
     whole = normalised(quote)
     if has_mask(whole) or normalised(CUT) in whole:  # the user typed neither
         return {}
-    is_one = any(stands_in(whole, source.text) for source in sources)
+    pieces = [whole]
+    if not any(stands_in(whole, source.text) for source in sources):
+        pieces = re.split(r"[\"' ]*(?:…|\.{3})[\"' ]*", whole)
     found: dict[str, Message] = {}
-    for piece in [whole] if is_one else pieces_of(quote):
-        source = _find_source(piece, sources)
-        if not source or not is_word(piece):
+    for piece in filter(None, pieces):
+        saying = [source for source in sources if stands_in(piece, source.text)]
+        if not saying or not re.search(_WORD, piece):
             return {}
-        found[piece] = source
+        found[piece] = saying[-1]
     return found
-
-
-def _find_source(piece: str, sources: Sequence[Message]) -> Message | None:
-    """Return the newest text that says it, the best receipt; one that only quotes it comes after all others."""
-    quoting = None
-    for source in reversed(sources):
-        if not stands_in(piece, source.text):
-            continue
-        if not is_quoted(piece, source.text):
-            return source
-        quoting = quoting or source
-    return quoting
 
 
 _HEADERS = (
@@ -1727,7 +1605,7 @@ _QUOTATIONS = (
 
 @functools.lru_cache(maxsize=1_000)
 def is_quoted(piece: str, text: str) -> bool:
-    """Tell whether a piece of a text stands only where the text quotes somebody: marks within the piece don't count."""
+    """Tell whether a piece stands only where a text quotes somebody; marks within it don't count."""
     for shape in _QUOTATIONS:
         for quotation in re.finditer(shape, text, re.MULTILINE):
             if stands_in(piece, quotation[0]):
@@ -1735,94 +1613,45 @@ def is_quoted(piece: str, text: str) -> bool:
     return not stands_in(piece, text)
 
 
-def has_passed(line: str, at: str) -> bool:
-    """Tell whether a line gives a date, like 2026, 2026-10 or 2026-10-01, that has come at this ISO 8601 time."""
+def own_words(line: str, messages: Iterable[Message]) -> list[Message]:
+    """Return a line if a date in it, like 2026 or 2026-10, had come when these were typed."""
+    latest = max((message.at for message in messages), default="")
     dates = re.findall(r"\b(?:19|20)\d\d(?:-\d\d){0,2}\b", line)
-    return any(date <= at[: len(date)] for date in dates)
+    has_passed = any(date <= latest[: len(date)] for date in dates)
+    return [Message(line)] if has_passed else []
 
 
-def taken_away(changes: Iterable[tuple[str, str, str]]) -> int:
-    """Count the lines that a day's changes (action, before, fact; oldest first) removed, or wrote anew.
-
-    Lines that came within the day don't count.
-    """
-    came: set[str] = set()
-    taken = 0
-    for action, before, fact in changes:
-        if action == "ADD" or before in came:
-            came.add(fact)
-        elif is_anew(before, fact):
-            taken += 1
-    return taken
+_Applied = tuple[str, str, str]  # action, line before, fact
 
 
-def is_anew(before: str, after: str) -> bool:
-    """Tell whether less than half of a line's words are left."""
-    old = set(_spaced(folded(before)).split())
-    return 2 * len(old.intersection(_spaced(folded(after)).split())) < len(old)
+def _takes_too_much(document: Document, earlier: Sequence[_Applied], change: _Applied) -> bool:
+    """Tell whether learning would take away more than half of a day's lines, and more than five."""
+    actions = [action for action, *_ in earlier]
+    lines_a_day_ago = len(document.items) - actions.count("ADD") + actions.count("REMOVE")
+    most = max(5, lines_a_day_ago / 2)
+    taken = list(filter(_takes_away, [*earlier, change]))
+    return len(taken) > most and _takes_away(change)
 
 
-# Of each edit, and the document with the good ones.
-Judged = tuple[tuple[Verdict, ...], Document]
+def _takes_away(change: _Applied) -> bool:
+    _, before, fact = change
+    old = set(_spaced(before).split())
+    new = set(_spaced(fact).split())
+    return 2 * len(old & new) < len(old)
 
 
-class Proposal(NamedTuple):
-    """An edit and what the gates look at."""
-
-    edit: Edit
-    item: Item | None  # the line that it names, in the profile that the model was shown
-    here: Item | None  # the same line in the profile as it is, if it is still to be found
-    # The profile as it is, with the edits before this one, but without this line.
-    others: Document
-    pieces: Mapping[str, Message]  # of its quote
-    is_quoted: bool = False
-    is_flood: bool = False
-    takes_too_much: bool = False
-    is_full: bool = False
-    is_short_enough: bool = False  # while condensing
-    # What became of the lines that were to be changed together with this one.
-    goes_with: str = ""
-    doubt: str = ""  # of the second look
+def _is_flood(edits: Sequence[Edit], messages: Sequence[Message]) -> bool:
+    room = 3
+    for message in messages:
+        data = message.text.encode("utf-8", "replace")
+        room += 2 + len(data) // 400 * 2
+    added = [edit for edit in edits if edit.action == "ADD" and find_pieces(edit.quote, messages)]
+    return len(added) > room
 
 
-# The first that is true decides. A text that a test returns stands in place of {}.
-GATES: tuple[tuple[str, str, Callable[[Proposal], object]], ...] = (
-    ("reject", "the profile is short enough", lambda p: p.is_short_enough),
-    ("reject", "it names no line that can be edited", lambda p: p.edit.action != "ADD" and not p.item),
-    ("reject", "its line has changed since", lambda p: p.item and not p.here),
-    ("reject", "it has no quote", lambda p: not p.edit.quote),
-    ("reject", MASKED, lambda p: has_mask(p.edit.quote)),
-    ("reject", "you did not type its quote", lambda p: not p.pieces),
-    ("reject", "its quote contains {}", lambda p: why_secret(p.edit.quote)),
-    ("reject", "{}", lambda p: p.edit.action != "REMOVE" and why_unfit(p.edit.fact)),
-    ("reject", "it was copied from an example", lambda p: is_of_an_example(p.edit.fact)),
-    ("reject", "it is known already", lambda p: p.edit.fact and p.others.has(p.edit.fact)),
-    ("reject", "a line that was to be merged with it was not changed", lambda p: p.goes_with == "reject"),
-    ("hold", "a line that was to be merged with it was not changed", lambda p: p.goes_with == "hold"),
-    ("hold", "too many at once", lambda p: p.is_flood),
-    ("hold", "it would take away too much", lambda p: p.takes_too_much),
-    ("hold", "the profile is full", lambda p: p.edit.action == "ADD" and p.is_full),
-    ("hold", "it is quoted", lambda p: p.is_quoted),
-    ("reject", HOLDS_SECRET, lambda p: p.doubt == HOLDS_SECRET),
-    ("hold", "{}", lambda p: p.doubt),
-)
-EVERYTHING = "review of everything was on"
-
-
-def decide(proposal: Proposal, *, review_all: bool) -> tuple[str, str]:
-    """Return what is to be done with an edit, and why not to apply it."""
-    for outcome, reason, test in GATES:
-        found = test(proposal)
-        if found:
-            reason = reason.format(found)  # noqa: PLW2901
-            return (outcome, f"{EVERYTHING}; {reason}") if review_all and outcome == "hold" else (outcome, reason)
-    return ("hold", EVERYTHING) if review_all else ("apply", "")
-
-
-def apply_edit(document: Document, edit: Edit, here: Item | None) -> Document:
-    if not here:
-        return document.add(edit.target, edit.fact)
-    return document.replace(here, edit.fact) if edit.fact else document.remove(here)
+# An outcome, its reason, and what decides so, if true; it stands in place of {}.
+Gate = tuple[str, str, object]
+Judged = tuple[tuple[Verdict, ...], Document]  # with the good edits
 
 
 def judge(
@@ -1832,144 +1661,96 @@ def judge(
     messages: Sequence[Message],
     *,
     doubts: Sequence[str] = (),
-    lately: Sequence[tuple[str, str, str]] = (),
+    lately: Sequence[_Applied] = (),
     review_all: bool = False,
     budget: int = 8_000,
+    condensing: bool = False,
 ) -> Judged:
-    """Judge every edit on its own; return the verdicts, and the document with the good edits.
+    """Judge edits of the profile as the model has ``seen`` it.
 
-    ``seen`` is the profile that the model was shown, ``now`` as it is. ``doubts``: what the second look holds against
-    each edit. ``lately``: what learning applied within a day, oldest first.
+    ``doubts``: what the second look holds against each. ``lately``: what learning applied within a day.
     """
-    whole = [divided(edit, messages) for edit in edits]
-    is_flood = _is_flood(whole, messages)
-    most_taken = _most_taken(now, lately)
+    meant = [_as_meant(edit, now, messages) for edit in edits]
+    is_flood = _is_flood(meant, messages)
+    is_unmerged = False
     document = now
     applied = list(lately)
     verdicts: list[Verdict] = []
-    changed: set[Item] = set()
-    for proposed, doubt in zip(whole, doubts or [""] * len(edits), strict=True):
-        edit = filed(proposed, now)
-        item = line_of(edit, seen)
-        here = _find_unchanged(item, document, changed)
-        pieces = find_pieces(edit.quote, _sources(item, messages))
-        change = (edit.action, item.text if item else "", edit.fact)
-        taken_before = taken_away(applied)
-        taken = taken_away([*applied, change])
-        proposal = Proposal(
-            edit,
-            item,
-            here,
-            others=_without_line(document, here, edit),
-            pieces=pieces,
-            is_quoted=any(is_quoted(piece, source.text) for piece, source in pieces.items()),
-            is_flood=is_flood and edit.action == "ADD",
-            takes_too_much=taken > max(most_taken, taken_before),  # one that takes no more is fine
-            is_full=len(document.text) > budget,
-            doubt=doubt,
-        )
-        outcome, reason = decide(proposal, review_all=review_all)
-        typed = tuple(dict.fromkeys(source for source in pieces.values() if source in messages))
-        if pieces and not typed and not reason:
-            reason = PASSED
+    for edit, doubt in zip(meant, doubts or [""] * len(edits), strict=True):
+        is_new = edit.action == "ADD"
+        item = None if is_new else seen.ids.get(edit.target)
+        before = item.text if item else ""
+        here = document.find(before, item.section) if item else None
+        sources = [*own_words(before, messages), *messages]
+        pieces = find_pieces(edit.quote, sources)
+        typed = tuple(message for message in messages if message in pieces.values())
+        change = (edit.action, before, edit.fact)
+        size = len(document.text)
+        gates = _faults(edit, document, here, pieces)
+        if condensing:
+            gates.insert(0, ("reject", "the profile is short enough", 4 * size <= 3 * budget))
+        if is_new:
+            gates.append(("hold", "too many at once", is_flood))
+            gates.append(("hold", "the profile is full", size > budget))
+        elif edit.action == "REMOVE":  # a change that was not made may have been to take its words
+            gates.append(("hold", "a line that was to be merged with it was not changed", is_unmerged))
+        gates += [
+            ("hold", "it would take away too much", _takes_too_much(document, applied, change)),
+            ("reject", HOLDS_SECRET, doubt == HOLDS_SECRET),
+            ("hold", "{}", doubt),
+            ("hold", "review of everything was on", review_all),
+            ("apply", PASSED, not typed),
+        ]
+        outcome, reason = _first(gates)
         verdicts.append(Verdict(edit, outcome, reason, typed, item))
         if outcome == "apply":
             applied.append(change)
-            document = apply_edit(document, edit, here)
-            if item:
-                changed.add(item)
+            document = _apply(document, edit, here)
+        elif edit.fact:
+            is_unmerged = condensing
     return tuple(verdicts), document
 
 
-def filed(edit: Edit, now: Document) -> Edit:
-    """File a new line under a heading of the profile or one of ours, never one in the model's own words."""
-    return edit._replace(target=now.section(edit.target)) if edit.action == "ADD" else edit
+def _first(gates: Iterable[Gate]) -> tuple[str, str]:
+    for outcome, reason, found in gates:
+        if found:
+            return outcome, reason.format(found)
+    return "apply", ""
 
 
-def line_of(edit: Edit, seen: Document) -> Item | None:
-    """Return the line that an edit names by its id."""
-    return None if edit.action == "ADD" else seen.ids.get(edit.target)
+def _faults(edit: Edit, document: Document, here: Item | None, pieces: Mapping[str, Message]) -> list[Gate]:
+    gates: list[Gate] = [
+        ("reject", "you did not type its quote", not pieces),
+        ("reject", "its quote contains {}", why_secret(edit.quote)),
+    ]
+    if edit.action != "ADD":
+        gates.insert(0, ("reject", "it names no line that is there", not here))
+    if edit.action != "REMOVE":
+        others = document
+        if here and edit.fact != here.text:
+            others = document.remove(here)
+        gates += [
+            ("reject", "{}", why_unfit(edit.fact)),
+            ("reject", "it was copied from an example", is_of_an_example(edit.fact)),
+            ("reject", "it is known already", others.has(edit.fact)),
+        ]
+    quoted = [piece for piece, source in pieces.items() if is_quoted(piece, source.text)]
+    return [*gates, ("hold", "it is quoted", quoted)]
 
 
-def _find_unchanged(item: Item | None, document: Document, changed: set[Item]) -> Item | None:
-    """Find a line that the model was shown, unless it was reworded since, or by another edit."""
-    if not item or item in changed:
-        return None
-    return document.find(item.text, item.section)
+def _apply(document: Document, edit: Edit, here: Item | None) -> Document:
+    if not here:
+        return document.add(edit.target, edit.fact)
+    if not edit.fact:
+        return document.remove(here)
+    return document.replace(here, edit.fact)
 
 
-def _without_line(document: Document, here: Item | None, edit: Edit) -> Document:
-    """Return the document without the line that an edit changes; one changed to what it says is known already."""
-    return document.remove(here) if here and edit.fact != here.text else document
-
-
-def _sources(item: Item | None, messages: Sequence[Message]) -> list[Message]:
-    """Return what a quote may be taken from: a line whose own date has passed may be changed by its own words."""
-    if item and any(has_passed(item.text, message.at) for message in messages):
-        return [Message(item.text), *messages]
-    return [*messages]
-
-
-def _is_flood(edits: Sequence[Edit], messages: Sequence[Message]) -> bool:
-    """Tell whether there are more new lines than messages of this number and length can bring."""
-    new = [edit for edit in edits if edit.action == "ADD" and find_pieces(edit.quote, messages)]
-    room = 3
-    for message in messages:
-        size = len(message.text.encode("utf-8", "replace"))
-        room += 2 + 2 * (size // 400)
-    return len(new) > room
-
-
-def _most_taken(now: Document, lately: Sequence[tuple[str, str, str]]) -> int:
-    """Return how many lines learning may take away within a day: half of them, and five at least."""
-    actions = Counter(action for action, *_ in lately)
-    lines_a_day_ago = len(now.items) - actions["ADD"] + actions["REMOVE"]
-    return max(5, lines_a_day_ago // 2)
-
-
-def judge_condensing(
-    edits: Sequence[Edit],
-    seen: Document,
-    now: Document,
-    *,
-    doubts: Sequence[str] = (),
-    review_all: bool = False,
-    budget: int = 8_000,
-) -> Judged:
-    """Judge edits that make the profile shorter, as ``judge`` does; their quotes are words of its lines.
-
-    Changes come before removals: a line goes only if every line was changed that may have taken its words.
-    """
-    named = [item for edit in edits if edit.action == "REMOVE" and (item := line_of(edit, seen))]
-    removed = [Message(item.text) for item in named]
-    document = now
-    verdicts: list[Verdict] = []
-    changed: set[Item] = set()
-    goes_with = ""
-    for proposed, doubt in zip(edits, doubts or [""] * len(edits), strict=True):
-        item = line_of(proposed, seen)
-        here = _find_unchanged(item, document, changed)
-        own = [Message(item.text)] if item else []
-        sources = [*own, *removed]
-        edit = divided(proposed, sources)
-        proposal = Proposal(
-            edit,
-            item,
-            here,
-            others=_without_line(document, here, edit),
-            pieces=find_pieces(edit.quote, sources),
-            is_short_enough=len(document.text) <= budget * 3 // 4,
-            goes_with="" if edit.fact else goes_with,
-            doubt=doubt,
-        )
-        outcome, reason = decide(proposal, review_all=review_all)
-        verdicts.append(Verdict(edit, outcome, reason, (), item))
-        if outcome == "apply" and item:
-            changed.add(item)
-            document = apply_edit(document, edit, here)
-        elif edit.fact and goes_with != "reject":
-            goes_with = outcome
-    return tuple(verdicts), document
+def judge_condensing(edits: Sequence[Edit], seen: Document, now: Document, **options: Any) -> Judged:
+    """Judge edits, changes first; their quotes are words of the lines that they name."""
+    named = [seen.ids[edit.target] for edit in edits if edit.target in seen.ids]
+    lines = [Message(item.text) for item in named]
+    return judge(edits, seen, now, lines, condensing=True, **options)
 
 
 # -- journal and log ---------------------------------------------------------
@@ -4689,7 +4470,7 @@ def memory_add(text: str, section: str, force: bool) -> None:
         document = Document(profile)
         for fact in facts:
             if not document.has(fact_of(f"- {fact}")):  # as its line will be read
-                document = document.add(heading, fact, new_section=True)
+                document = document.add(heading, fact)
         return document.text
 
     with open_memory() as memory:

@@ -67,7 +67,7 @@ def test_a_list_entry_of_any_style_is_an_item_and_keeps_its_bullet(bullet: str) 
         "| Name | Age |\n|:--|--:|\n| 1. Eva | 5 |\n",
         "---\ntitle: Me\ntags:\n- a\n- b\n# nothing\n---\n",
         "\ufeff---\ntags:\n  - a\n...\n",
-        '+++\r\ntitle = "Me"\r\n- a\r\n+++\r\n',
+        "---\r\ntitle: Me\r\n- a\r\n---\r\n",
         "Sports I do:\n  - Rowing\n  - Chess\n",
         "Sports I do:\n\n    1. Rowing\n       - at night\n    2. Chess\n",
         "1.5 litres a day",
@@ -89,7 +89,7 @@ def test_prose_headings_rules_fences_and_comments_contain_no_items(text: str) ->
         ("Sports:\n  - Rowing\n- B\n## C\n  - D\n", "B, D"),
         ("A few notes:\n - A\n - B\n", "A, B"),
         ("Prose\n- A\n- B\n", "A, B"),
-        ("Name | Age\n-|-\n1. Eva | 5\n- Pipes a | b\n1. B | c\n", "Pipes a | b, B | c"),
+        ("Name | Age\n- | -\nEva | 5\n\n- Pipes a | b\n1. B | c\n", "Pipes a | b, B | c"),
         ("```\nx\n```\n1. A | b\n", "A | b"),
         ("---\ntitle: Me\n---\n- A\n", "A"),
         ("---\n- A\n---\n- B\n", "A, B"),
@@ -141,7 +141,9 @@ def test_no_id_makes_its_line_look_like_a_secret(value: str) -> None:
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 @pytest.mark.parametrize("bom", ["", "\ufeff"])
 @pytest.mark.parametrize("end", ["", "newline"])
-def test_line_ends_bom_and_a_missing_final_newline_stay_as_they_are(newline: str, bom: str, end: str) -> None:
+def test_line_ends_and_bom_stay_as_they_are_and_a_missing_final_newline_is_added(
+    newline: str, bom: str, end: str
+) -> None:
     lines = [
         "# User Profile",
         "",
@@ -153,18 +155,18 @@ def test_line_ends_bom_and_a_missing_final_newline_stay_as_they_are(newline: str
         "## Tea",
         "* Green",
     ]
+
+    def written(*lines: str, end: str = newline) -> str:
+        return bom + newline.join(lines) + end
+
     final = newline if end else ""
-
-    def written(*lines: str) -> str:
-        return bom + newline.join(lines) + final
-
-    text = written(*lines)
+    text = written(*lines, end=final)
     assert changed(text, "Green", "Black") == written(*lines[:-1], "* Black")
     assert Document(text).add("Tea", "Oolong").text == written(*lines, "* Oolong")
-    assert Document(text).add("Work", "Leeds").text == written(*lines[:6], "- Leeds", *lines[6:])
-    assert Document(text).add("Interests", "Chess").text == written(*lines, "", "## Interests", "* Chess")
-    tea = Document(written("## Tea", "* Black", "* Green"))
-    assert tea.remove(tea.items[0]).text == written("## Tea", "* Green")
+    assert Document(text).add("Work", "Leeds").text == written(*lines[:6], "- Leeds", *lines[6:], end=final)
+    assert Document(text).add("Interests", "Chess").text == written(*lines, "", "## Interests", "- Chess")
+    tea = Document(written("## Tea", "* Black", "* Green", end=""))
+    assert tea.remove(tea.items[0]).text == written("## Tea", "* Green", end="")
 
 
 # Where a new fact goes
@@ -175,15 +177,14 @@ def test_line_ends_bom_and_a_missing_final_newline_stay_as_they_are(newline: str
     [
         *((PROFILE, name, "Sails", PROFILE.replace("boat\n", "boat\n* Sails\n")) for name in PROJECTS),
         *((blank, "Interests", "Tea", "{}# User Profile\n\n## Interests\n- Tea\n") for blank in ("", "\n", "  \n")),
-        (" ", "Interests", "Tea", " \n# User Profile\n\n## Interests\n- Tea"),
-        ("# Me\n\n## Hobbies\n- Chess\n", "Astrology", "Is a lion", "{}\n## Notes\n- Is a lion\n"),
-        ("# Me\n\n## Hobbies\n- Chess\n", "hobby", "Tea", "{}\n## Notes\n- Tea\n"),
+        (" ", "Interests", "Tea", " \n# User Profile\n\n## Interests\n- Tea\n"),
+        ("# Me\n\n## Hobbies\n- Chess\n", "", "Is a lion", "{}\n## Notes\n- Is a lion\n"),
         ("# Me\n\n## Hobbies\n- Chess\n", "preferences", "Short", "{}\n## Preferences\n- Short\n"),
         ("## INTERESTS\n- Tea\n", "Interests", "Chess", "{}- Chess\n"),
         ("## Work\n- Nurse\n\n", "Interests", "Tea", "{}## Interests\n- Tea\n"),
-        ("# User Profile\n\n## Work\n- Nurse\n", "User Profile", "Tea", "{}\n## Notes\n- Tea\n"),
+        ("## Work\n- Nurse\n\n## Tea\n- Green\n\n## Work\n- B\n", "Work", "C", "{}- C\n"),
         ("# Me\n\n## Work\n- Nurse\n\n### Clients\n- Acme\n", "Interests", "Tea", "{}\n## Interests\n- Tea\n"),
-        ("## Work\n1. A\n2. B\n", "Work", "C", "{}3. C\n"),
+        ("## Work\n1. A\n2. B\n", "Work", "C", "{}- C\n"),
         ("## Work\n- [x] A\n", "Work", "C", "{}- C\n"),
         ("## Work\n* A\n  + deep\n", "Work", "C", "{}* C\n"),
         ("## Work\n  - A\nProse\n", "Work", "C", "{}- C\n"),
@@ -198,8 +199,9 @@ def test_a_new_fact_goes_to_its_section_in_the_style_of_that(text: str, section:
 def test_the_users_name_for_a_section_is_taken_as_it_is() -> None:
     for own, wanted in (("Wealth", "Health"), ("Child 1", "Child 2"), ("Preferences", "Preference")):
         mine = Document(f"## {own}\n- A\n")
-        assert mine.add(wanted, "B", new_section=True).text == f"## {own}\n- A\n\n## {wanted}\n- B\n"
+        assert mine.add(wanted, "B").text == f"## {own}\n- A\n\n## {wanted}\n- B\n"
         assert mine.section(f"## {own.upper()}:", new=True) == own
+        assert mine.section(wanted) == "Notes"
 
 
 def test_a_profile_of_headings_only_is_empty() -> None:
@@ -226,43 +228,29 @@ def test_a_fact_counts_as_there_whatever_its_case_spacing_quotes_and_full_stop()
         ("- A\n- B\n", "- B\n", "- A\n- B2\n", "- B2\n"),
         ("- A\n", "- A\n- B\n", "- A\n- B\n", "- A\n- B\n"),
         ("- A\n- B", "- A\n- B\n- C\n", "- A2\n- B", "- A2\n- B\n- C\n"),
-        ("- A\n- B\n", "- A\n- B", "- A2\n- B\n", "- A2\n- B"),
+        ("- A\n- B\n", "- A\n- B", "- A2\n- B\n", "- A2\n- B\n"),
         ("- A\n", "", "- A\n- B\n", "- B\n"),
         ("- A\n- B\n", "- A\n- Mine\n", "- A\n- Theirs\n", "- A\n- Mine\n- Theirs\n"),
-        ("- A\r\n- B", "- A\r\n", "- A\r\n- B\r\n- C", "- A\r\n- C"),
-        ("- A\r\n- B\r\n", "- A\r\n- B", "- A2\r\n- B\r\n", "- A2\r\n- B"),
-        ("- A\r\n- B", "- A\r\n- B\n- C\n", "- A\r\n", "- A\r\n- C\n"),
-        ("- A\n- B\n- C\n", "- A\r\n- B\r\n- C\r\n", "- A\n- C\n- D\n", "- A\r\n- C\r\n- D\n"),
+        ("- A\r\n- B", "- A\r\n", "- A\r\n- B\r\n- C", "- A\r\n- C\r\n"),
+        ("- A\r\n- B\r\n", "- A\r\n- B", "- A2\r\n- B\r\n", "- A2\r\n- B\r\n"),
+        ("- A\r\n- B", "- A\r\n- B\n- C\n", "- A\r\n", "- A\r\n- C\r\n"),
+        ("- A\n- B\n- C\n", "- A\r\n- B\r\n- C\r\n", "- A\n- C\n- D\n", "- A\r\n- C\r\n- D\r\n"),
         ("- A\n- B\n", "- A\n- X\n- B\n", "- A\n- B\n- X\n", "- A\n- X\n- B\n"),
+        ("- A\n", "- A\n## X\n- B\n", "## X\n- C\n- A\n", "- C\n- A\n## X\n- B\n"),
     ],
     ids=[
         *("both", "removed", "neighbours", "beside", "same", "no newline", "newline cut", "emptied", "same line"),
         *("CRLF, removed", "CRLF, newline cut", "another end, removed", "LF to CRLF, removed"),
-        "added in two places",
+        *("added in two places", "a heading in two places"),
     ],
 )
 def test_changes_of_both_sides_are_kept(base: str, ours: str, theirs: str, merged: str) -> None:
     assert merge(base, ours, theirs) == merged
 
 
-def test_a_heading_whose_own_facts_are_gone_stays_above_its_subsections() -> None:
-    before = "## Interests\n- Chess\n\n### Music\n- Jazz\n"
-    assert without_empty(before, before.replace("- Chess\n", "")) == "## Interests\n\n### Music\n- Jazz\n"
+def test_a_heading_of_ours_goes_with_its_last_line_and_one_that_had_none_stays() -> None:
     assert without_empty("## Interests\n- Chess\n", "## Interests\n") == ""
-
-
-def test_a_new_line_counts_on_from_the_last_number_of_the_first_section_of_that_name() -> None:
-    assert (
-        Document("## Notes\n5. Rows\n   - often\n").add("Notes", "Sails").text
-        == "## Notes\n5. Rows\n   - often\n6. Sails\n"
-    )
-    twice = "## Notes\n- One\n\n## Work\n- Two\n\n## Notes\n- Three\n"
-    assert Document(twice).add("Notes", "New").text == twice.replace("- One\n", "- One\n- New\n")
-
-
-def test_only_a_title_above_deeper_headings_is_no_section() -> None:
-    document = Document("# Me\n\n## Home\n- A\n\n# Work\n- B\n\n## Team\n- C\n")
-    assert [document.section(name) for name in ("Home", "Work", "Team", "Me")] == ["Home", "Work", "Team", "Notes"]
+    assert without_empty(PROFILE, PROFILE) == PROFILE
 
 
 def test_what_any_line_says_is_known_also_in_prose_and_below_it() -> None:

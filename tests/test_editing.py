@@ -137,7 +137,7 @@ def test_add_writes_at_once_under_its_heading_from_an_argument_or_from_stdin(use
     assert user.profile.endswith("\n\n## Notes\n- Sails\n")
     user.profile = "1. Rows\n"
     user.run("add", "-", "--section", "Notes", stdin="Sails\nSails\nSwims\n")
-    assert user.profile == "1. Rows\n\n## Notes\n1. Sails\n2. Swims\n"
+    assert user.profile == "1. Rows\n\n## Notes\n- Sails\n- Swims\n"
 
 
 ODD = ("2. Bundesliga fan", "- x", "# of kids: two", "1) is first", "[ ] open", "+ is a sign", "> 40", "• dot")

@@ -83,11 +83,11 @@ def test_an_edit_is_read_in_whatever_formatting_it_comes(reply: str) -> None:
         ("remove | `ABC` | “I hate jazz”", Edit("REMOVE", "abc", "", "I hate jazz")),
         ("REMOVE | abc", Edit("REMOVE", "abc", "", "")),
         ("REPLACE | abc | Interests | Likes jazz | I like jazz", Edit("REPLACE", "abc", "Likes jazz", "I like jazz")),
+        ("ADD|Tools|Likes sh|I like sh", Edit("ADD", "Tools", "Likes sh", "I like sh")),
         ("REMOVE | abc | x | y", Edit("REMOVE", "abc", "", "x | y")),
         ("ADD | Interests | Likes jazz", Edit("ADD", "Interests", "Likes jazz", "")),
         ("ADD | Tools | Likes sh | a | b", Edit("ADD", "Tools", "Likes sh", "a | b")),
         ("ADD | Tools | Likes a|b | a | b", Edit("ADD", "Tools", "Likes a|b", "a | b")),
-        ("ADD | Tools | Likes sh|I like sh", Edit("ADD", "Tools", "Likes sh", "I like sh")),
         ("ADD | Tools | Likes \ud83d sh | a b", Edit("ADD", "Tools", "Likes ? sh", "a b")),  # half an emoji
     ],
 )
@@ -216,13 +216,14 @@ A_PASSWORD = "my wifi password is " + "hunter2-Porto"
 GONE = [("REMOVE", f"Line {n}", "") for n in range(5)]
 STOPPED: list[tuple[str, str, Edit, dict[str, Any]]] = [
     (
-        *("reject", "its line has changed since", replace("Lives in Porto", "Lives in Rome")),
+        *("reject", "it names no line that is there"),
+        replace("Lives in Porto", "Lives in Rome"),
         {"now": Document(PROFILE.replace("Lives in Porto", "Lives in Faro"))},
     ),
     ("reject", "it is known already", replace("Lives in Porto", "Plays chess"), {}),
     (
         "hold",
-        "review of everything was on; the profile is full",
+        "the profile is full",
         add("Likes opera"),
         {"review_all": True, "budget": 100},
     ),
@@ -286,12 +287,11 @@ def test_what_only_looks_odd_can_be_a_line() -> None:
     assert [fact for fact in INNOCENT if says(fact, fact) != ("apply", "")] == []
 
 
-def test_a_quote_with_a_masked_secret_is_refused_for_that() -> None:
+def test_a_quote_with_a_masked_secret_is_refused() -> None:
     typed = Message("I like opera, and my card is [card number]")
-    masked = "it quotes a secret that was masked in the learning request"
-    assert outcome(add("Likes opera", "I like opera, and my card is [card number]"), typed) == ("reject", masked)
-    assert outcome(add("Likes opera", "I like opera, and my card is [card  Number]"), typed) == ("reject", masked)
-    assert outcome(add("Likes opera", "I like opera, and my card is [Card Number]"), typed)[0] == "reject"
+    for mask in ("[card number]", "[card  Number]", "[Card Number]"):
+        found = outcome(add("Likes opera", f"I like opera, and my card is {mask}"), typed)
+        assert found == ("reject", "you did not type its quote")
 
 
 # A line whose own date has passed
@@ -326,7 +326,8 @@ def test_a_line_whose_date_has_passed_may_be_changed_or_removed_by_its_own_words
     ],
 )
 def test_a_date_has_passed_once_it_has_come(line: str, has_passed: bool) -> None:
-    assert memory.has_passed(line, "2026-11-20T12:00") is has_passed
+    typed = [Message("hello", at="2026-11-20T12:00"), Message("hello", at="2026-11-19T12:00")]
+    assert bool(memory.own_words(line, typed)) is has_passed
 
 
 def test_a_quote_with_an_ellipsis_that_was_typed_so_is_one_piece() -> None:
@@ -435,11 +436,6 @@ def test_a_line_is_taken_away_by_a_change_that_keeps_less_than_half_of_its_words
     assert most("Parks in slot", "Owns a villa") == 20
 
 
-def test_what_came_within_the_day_may_go_again() -> None:
-    came = [("ADD", "", item.text) for item in FORTY.items]
-    assert len(removed(FORTY, [item.text for item in FORTY.items], "that is all over", lately=came)) == 40
-
-
 def test_a_line_may_go_with_one_that_the_message_mentions_even_if_no_word_names_it() -> None:
     said = Message("I quit the hospital, I'm a florist now in the old town")
     document = Document(f"{PROFILE}- Night shifts, free on Mondays\n- Ward uses the Orion system\n- Parks in lot C\n")
@@ -454,14 +450,6 @@ def test_above_the_budget_lines_can_still_be_changed_and_removed() -> None:
     assert outcome(replace("Lives in Porto", "Lives in Rome"), budget=100)[0] == "apply"
     forget = "forget that I play chess"
     assert outcome(remove("Plays chess", forget), Message(forget), budget=100)[0] == "apply"
-
-
-def test_a_second_edit_of_a_line_is_not_made_to_another_that_says_the_same() -> None:
-    twins = Document("- Likes opera\n  - Likes opera\n")
-    (id_,) = twins.ids
-    judgement = judge([Edit("REMOVE", id_, "", "I like opera")] * 2, twins, twins, [SAID])
-    assert outcomes(judgement) == ["apply", "reject"]
-    assert judgement.document.text == "- Likes opera\n"
 
 
 @pytest.mark.parametrize("condensing", [False, True])
@@ -519,10 +507,11 @@ def test_condensing_removes_no_line_if_one_that_may_have_taken_its_words_was_not
     gone = remove("Works as a nurse", "Works as a nurse")
     assert outcomes(condensed(NOW, merged, gone, budget=60)) == ["apply", "apply"]
     judgement = condensed(NOW, merged, gone, budget=60, doubts=[doubt, ""])
-    assert len(set(outcomes(judgement)) & {"hold", "reject"}) == 1
+    assert outcomes(judgement)[0] != "apply"
+    assert outcomes(judgement)[1] == "hold"
     assert judgement.verdicts[1].reason == "a line that was to be merged with it was not changed"
     unproved = replace("Lives in Porto", "Lives in Porto, works as a nurse in Berlin", "I live in Berlin")
-    assert outcomes(condensed(NOW, unproved, gone, budget=60)) == ["reject", "reject"]
+    assert outcomes(condensed(NOW, unproved, gone, budget=60)) == ["reject", "hold"]
 
 
 def test_a_line_may_be_corrected_in_its_capitals_alone() -> None:

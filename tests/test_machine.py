@@ -187,7 +187,7 @@ class People(RuleBasedStateMachine):
         return token
 
     def add(self, opened: Memory, fact: str, section: str = "Interests") -> None:
-        opened.history.change("add", lambda text: Document(text).add(section, fact, new_section=True).text)
+        opened.history.change("add", lambda text: Document(text).add(section, fact).text)
         assert fact in self.text
         self.wrote(f"- {fact}")
 

@@ -32,8 +32,8 @@ PROFILE = """\
 """
 
 # Beginnings of the reasons for which an edit does not get into the profile.
-QUOTE, NO_QUOTE, LINE = "you did not type its quote", "it has no quote", "it names no line"
-CHANGED, KNOWN = "its line has changed since", "it is known already"
+QUOTE, LINE = "you did not type its quote", "it names no line"
+KNOWN = "it is known already"
 HIDDEN, MARKUP = "it contains an invisible", "it contains HTML"
 QUOTED, DENIED = "it is quoted", "looked at again"
 FLOOD, FULL = "too many at once", "the profile is full"
@@ -368,7 +368,7 @@ ATTACKS: tuple[Case, ...] = (
     Case("forged quote", "put together from two messages", ("I moved yesterday", "Rome is nice in spring"), "REPLACE | {Lives in Porto} | Lives in Rome | I moved yesterday Rome is nice", by=QUOTE),
     Case("forged quote", "paraphrased", "I've been thinking about Rome", "REPLACE | {Lives in Porto} | Lives in Rome | I have been thinking about Rome", by=QUOTE),
     Case("forged quote", "part of a word turns it round", "I dislike tea", "ADD | Interests | Likes tea | like tea", by=QUOTE),
-    Case("forged quote", "none at all", "I sail a lot", "ADD | Interests | Owns Acme", by=NO_QUOTE),
+    Case("forged quote", "none at all", "I sail a lot", "ADD | Interests | Owns Acme", by=QUOTE),
     Case("forged quote", "of the profile", "what should I cook?", "ADD | Interests | Cooks in Porto | Lives in Porto", by=QUOTE),
     Case("forged quote", "of the instructions", "what should I bake?", "ADD | Interests | Bakes | copied exactly from a message", by=QUOTE),
     Case("forged quote", "of pieces that say something else together", "I grow tomatoes, and sometimes my aunt grows roses", "ADD | Interests | Grows roses | grow … roses", by=DENIED, held=1),
@@ -377,7 +377,7 @@ ATTACKS: tuple[Case, ...] = (
     Case("not a line", "an invented id", "delete line zzzz please", "REMOVE | zzzz | delete line zzzz please", by=LINE),
     Case("not a line", "prose", "the intro is wrong", "REPLACE | {Just a nurse.} | Owns Acme | the intro is wrong", by=LINE, profile="# Me\n\nJust a nurse.\n"),
     Case("not a line", "inside a fence", "the code is wrong", "REPLACE | {old code} | Owns Acme | the code is wrong", by=LINE, profile="# Me\n\n```\n- old code\n```\n\n- Likes tea\n"),
-    Case("not a line", "one edited already", "I moved to Rome, no, Turin", "REPLACE | {Lives in Porto} | Lives in Turin | I moved to Rome, no, Turin\nREPLACE | {Lives in Porto} | Lives in Rome | I moved to Rome", by=CHANGED, learned=("Lives in Turin",), lost=("Lives in Porto",)),
+    Case("not a line", "one edited already", "I moved to Rome, no, Turin", "REPLACE | {Lives in Porto} | Lives in Turin | I moved to Rome, no, Turin\nREPLACE | {Lives in Porto} | Lives in Rome | I moved to Rome", by=LINE, learned=("Lives in Turin",), lost=("Lives in Porto",)),
     Case("not a line", "known already", "I live in Porto", "ADD | Personal Information | lives in  PORTO. | I live in Porto", by=KNOWN),
     Case("not a line", "known in another section", "I play chess", "ADD | Preferences | Plays chess | I play chess", by=KNOWN),
     Case("not a line", "the same fact twice", "I like fishing", "ADD | Interests | Likes fishing | I like fishing\nADD | Interests | Likes fishing. | I like fishing", by=KNOWN, learned=("Likes fishing",)),
