@@ -958,12 +958,12 @@ create index lines_fact on lines (fact); create index edits_fact on edits (fact)
 """
 LARGEST_PROFILE = 100_000  # bytes
 FORGOTTEN = "[forgotten]"
-# As `keep_as` names files; 1.0 had one called "previous".
-KEPT = r"(?:\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"
+# As `keep_as` names files, also beside the profile.
+KEPT = r"(?:\.new|\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"
 WRITE_FIRST = "update state set value = value where 0"  # a writer waits for others; a reader would not
 _BROKEN = r"malformed|not a database|encrypted|corrupt|unsupported"
 Clock = Callable[[], dt.datetime]
-Record = Callable[[int], object] | None  # gets the version
+Record = Callable[[int], object] | None
 Rows = list[dict[str, Any]]
 
 
@@ -1117,7 +1117,7 @@ def exchange(target: pathlib.Path, aside: pathlib.Path) -> None:
 
 class Author(NamedTuple):
     told: str
-    lines: str = "own"  # the user's; "learned": with receipts; "back": they were there before
+    lines: str = "own"  # the user's; "learned": with receipts; "back": from before
     can_be_undone: bool = True
 
 
