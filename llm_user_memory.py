@@ -2686,19 +2686,18 @@ def read_past(path: str) -> list[Message] | None:
 
 
 # -- learning ----------------------------------------------------------------
-# From noted turns to edits: ask, judge, look again, commit. A turn is pending, then done, aside, forgotten, or gone
-# from llm's log.
+# From noted turns to edits. A turn is pending, then done, aside, forgotten, or gone from llm's log.
 
 MESSAGES_AT_ONCE = 8
 PAST_AT_ONCE = 30
 CHARACTERS_AT_ONCE = 12_000
 LONGEST_MESSAGE = 6_000
 LONGEST_PAST = 2_000
-BACK_OFF = (5, 30, 120, 600, 3_600, 14_400, 86_400)  # seconds
+BACK_OFF = (5, 30, 120, 600, 3_600)  # seconds
 MOST_ATTEMPTS = 5
 MODEL_TIMEOUT = 120.0
 ANOTHER_MODEL = "to learn with another model, set LLM_MEMORY_MODEL"
-CHANGED_MEANWHILE = "The profile changed meanwhile, so nothing was done; try again"
+CHANGED_MEANWHILE = "The profile changed meanwhile; try again"
 FAILED = "learning has failed; see: llm memory status"
 NOTES = "notes:"  # begins the ids of the user's own notes
 
@@ -2709,7 +2708,7 @@ HUNG = "hung"
 REFUSED = "refused"  # set aside after five attempts
 HOPELESS = "hopeless"  # set aside at once
 
-# Stable text first, so that prompt caches hit. Paid for on every request: at most 650 tokens, and 300 for the second.
+# Stable text first, for prompt caches. At most 650 tokens, and 300 for the second request.
 INSTRUCTIONS = """\
 Keep a user's profile true by what they type. Write one line, as in the examples, for \
 each lasting fact that a new message states about the user; if there is none, \
@@ -2823,7 +2822,7 @@ class ModelFailed(Exception):
 
 
 Rows = list[dict[str, Any]]
-Reply = tuple[str, int, int]  # and tokens read and written
+Reply = tuple[str, int, int]
 Ask = Callable[[str, str], Reply]
 
 
@@ -2832,7 +2831,7 @@ class Batch(NamedTuple):
 
     model: str
     messages: Sequence[Message] = ()
-    earlier: Sequence[Message] = ()  # typed before these
+    earlier: Sequence[Message] = ()
     review_all: bool = False
     past: bool = False  # all that is found waits
 
@@ -2861,7 +2860,7 @@ def ask_model(model: str, request: str) -> Reply:
             text = response.text()
             usage = response.usage()
             done.append((text, usage.input or len(request) // 4, usage.output or len(text) // 4))
-        except Exception as error:  # noqa: BLE001 - a plugin's
+        except Exception as error:  # noqa: BLE001
             done.append(error)
 
     # A call that hangs can't be stopped, only left behind.
@@ -2877,7 +2876,7 @@ def ask_model(model: str, request: str) -> Reply:
 
 
 def has_conversations(model: Any) -> bool:
-    return bool(getattr(model, "supports_conversation", True))  # since llm 0.36
+    return bool(getattr(model, "supports_conversation", True))
 
 
 def find_model(name: str) -> Any:
@@ -2890,30 +2889,29 @@ def find_model(name: str) -> Any:
     return model
 
 
-_TOO_SMALL = r"context (?:window|length|size)|maximum context|too many tokens|prompt is too long"
+_TOO_SMALL = r"context (?:window|length|size)|too many tokens|prompt is too long"
+_NO_KEY = r"no key|authentication|api.?key|\b40[13]\b"
 _NOT_NOW = (
     r"connect|unreachable|name resolution|not known|getaddrinfo|(?:protocol|read|url|ssl)error|timeout|timed out"
-    r"|rate.?limit|try again|overloaded|unavailable|server ?error|credit|quota|billing"
+    r"|rate.?limit|overloaded|unavailable|server ?error|credit|quota|billing"
     r"|\b(?:402|408|429|50[0-4]|52\d)\b"
-)
-# What the class, HTTP status or text of an error means. The text may quote what was typed, so it is not kept.
-_MEANINGS = (
-    (HOPELESS, _TOO_SMALL, f"the context of {{}} is too small for learning; {ANOTHER_MODEL}"),
-    (HERE, r"no key|authentication|api.?key|\b40[13]\b", "{} has no key, or a wrong one; see: llm keys"),
-    (PASSING, _NOT_NOW, "{} is busy, out of credit or can't be reached"),
 )
 
 
 def why_failed(model: str, error: Exception) -> ModelFailed:
+    """Say what an error means. Its text may quote what was typed: it is not kept."""
     if isinstance(error, ModelFailed):
         return error
     status = getattr(error, "status_code", "")
     name = f"{type(error).__name__} {status}".strip()
-    said = f"{name} {str(error)[:10_000]}".lower()
-    is_refused = status in {400, 404, 405, 413, 415, 422}  # whatever words it quotes
-    for kind, pattern, meaning in _MEANINGS:
-        if re.search(pattern, said) and not (is_refused and kind == PASSING):
-            return ModelFailed(f"{meaning.format(model)} ({name})", kind)
+    said = f"{name} {error}".lower()
+    if re.search(_TOO_SMALL, said):
+        return ModelFailed(f"the context of {model} is too small for learning; {ANOTHER_MODEL} ({name})", HOPELESS)
+    if re.search(_NO_KEY, said):
+        return ModelFailed(f"{model} has no key, or a wrong one; see: llm keys ({name})", HERE)
+    is_refused = status in {400, 404, 413, 422}  # whatever words it quotes
+    if re.search(_NOT_NOW, said) and not is_refused:
+        return ModelFailed(f"{model} is busy, out of credit or can't be reached ({name})", PASSING)
     return ModelFailed(f"{model} failed ({name})")
 
 
@@ -2941,7 +2939,7 @@ def as_shown(text: str, longest: int = LONGEST_MESSAGE) -> str:
 
 
 def new_nonce() -> str:
-    """Make a part of a tag's name that nothing inside it can know, to close it."""
+    """Make a part of a tag that nothing inside it can know."""
     return derive_letters(os.urandom(8))[:6]
 
 
@@ -2950,15 +2948,16 @@ def tagged(name: str, message: Message) -> str:
 
 
 def is_of_an_example(fact: str) -> bool:
-    """Tell whether a fact is one of the examples, which small models take for the user's."""
+    """Tell a fact of the examples, which small models take for the user's."""
     return f"| {fact} |" in INSTRUCTIONS
 
 
-def build_request(document: Document, batch: Batch, only: Container[str] | None = None) -> str:
+def build_request(document: Document, batch: Batch, only: Sequence[str] = ()) -> str:
     lines = list(document.lines)
-    for id, item in document.ids.items():
+    for id in only or document.ids:
+        item = document.ids[id]
         # A line with a secret has no id: an edit of what is shown of it would undo the secret.
-        if (only is None or id in only) and not why_secret(item.text):
+        if not why_secret(item.text):
             lines[item.line] = f"[{id}] {item.text}"
     shown = masked("\n".join(filter(None, map(stripped, lines))))
     profile = re.sub(r"(?i)<(?=[\s/]*profile)", "&lt;", shown) or "(empty)"
@@ -2970,7 +2969,7 @@ def build_request(document: Document, batch: Batch, only: Container[str] | None 
     return "\n".join([*parts, ""])
 
 
-def build_second_look(asked: Sequence[Verdict], batch: Batch, seen: Document) -> str:
+def build_second_look(asked: list[Verdict], batch: Batch, seen: Document) -> str:
     # The question comes last: small models forget one that stands before what is asked about.
     nonce = new_nonce()
     if batch.messages:
@@ -2994,7 +2993,7 @@ def build_second_look(asked: Sequence[Verdict], batch: Batch, seen: Document) ->
     return "\n".join([*evidence, "", *facts, "", question, ANSWER_FORM, ""])
 
 
-def _proofs(asked: Iterable[Verdict], batch: Batch) -> list[Message]:
+def _proofs(asked: list[Verdict], batch: Batch) -> list[Message]:
     """Return what proves these edits, and what was typed before that."""
     messages = batch.in_order()
     last: dict[str, str] = {}
@@ -3030,35 +3029,62 @@ def read_messages(home: Home, turns: Rows, longest: int = LONGEST_MESSAGE) -> li
     return found
 
 
-def failures_in_a_row(memory: Memory, model: str) -> int:
-    outcomes = memory.db.execute("select outcome from requests where model = ? order by id desc", [model])
-    return len(list(itertools.takewhile(lambda row: row[0] == "failed", outcomes)))
-
-
 def is_failing(memory: Memory) -> bool:
-    """Tell whether learning fails: a single failure usually passes."""
-    failed = "select distinct state, model from turns where state in ('pending', 'aside') and why != ''"
-    turns = rows(memory.db, failed)
-    return any(turn["state"] == "aside" or failures_in_a_row(memory, turn["model"]) > 1 for turn in turns)
+    """Tell whether learning fails: what failed once, or for a minute, usually passes."""
+    lasts = "state = 'pending' and why != '' and (attempts > 1 or due > strftime('%s', at) + 60)"
+    return bool(value(memory.db, f"select 1 from turns where state = 'aside' or ({lasts})"))
+
+
+def profile_to_show(memory: Memory, batch: Batch) -> Document:
+    document = Document(read_profile(memory.home.profile))
+    if batch.past:  # else what waits already would be proposed again
+        for edit in edits_where(memory, "state = 'waiting' and past and action = 'ADD' order by id desc limit 200"):
+            document = document.add(edit.section, edit.fact)
+    return document
+
+
+def taken_back(memory: Memory) -> object:
+    """Return what a forget or clear changes. Raises ``Busy`` if paused or purged."""
+    if paused_since(memory.home) or not memory.is_in_place():
+        raise Busy(CHANGED_MEANWHILE)
+    return value(memory.db, "select group_concat(value) from state where key in ('cleared', 'forgot')")
+
+
+def next_batch(memory: Memory, settings: Settings, turns: Rows) -> Batch:
+    first = turns[0]
+    alike = [turn for turn in turns if (turn["model"], turn["review"]) == (first["model"], first["review"])]
+    # What failed must not take others with it.
+    most = 1 if first["attempts"] else MESSAGES_AT_ONCE
+    messages = batches(read_messages(memory.home, alike[:most]))[0]
+    begins = {turn["thread"]: turn["id"] for turn in reversed(alike[: len(messages)])}
+    where = "thread = nullif(?, '') and model = ? and id < ? and start is not null and state != 'forgotten'"
+    before = f"select * from turns where {where} order by id desc limit 2"
+    earlier = []
+    for thread, id in begins.items():
+        earlier += rows(memory.db, before, thread, first["model"], id)
+    explaining = read_messages(memory.home, earlier, longest=1_000)
+    review_all = settings.review_all or bool(first["review"])
+    return Batch(settings.model or first["model"], messages, explaining, review_all)
 
 
 class Learner(NamedTuple):
     memory: Memory
     settings: Settings
     ask: Ask = ask_model
-    leaves_news: bool = True  # for the next prompt to tell
+    leaves_news: bool = True
 
     def learn(self) -> Result | None:
-        """Make one request, for the oldest turns that are due; ``None`` if there are none, if paused or busy."""
+        """Make one request, for the oldest due turns; ``None`` if there are none, if paused or busy."""
         memory = self.memory
         turns = due_turns(memory)
         if not turns or paused_since(memory.home):
             return None
-        batch = self._next_batch(turns)
+        batch = next_batch(memory, self.settings, turns)
         check_writable(memory.home)
-        failures = max(turns[0]["attempts"], failures_in_a_row(memory, batch.model))
-        due = memory.now().timestamp() + BACK_OFF[: failures + 1][-1]
+        was_failing = is_failing(memory)
+        now = memory.now().timestamp()
         # Counted first: a kill or a full disk must not make the attempt free.
+        due = now + BACK_OFF[: turns[0]["attempts"] + 1][-1]
         self._move(batch, "attempts = attempts + 1, due = ?", due)
         try:
             self._condense_first(batch)
@@ -3067,11 +3093,13 @@ class Learner(NamedTuple):
             self._move(batch, "attempts = attempts - 1, due = 0")
             return None
         except ModelFailed as failure:
-            refused = f"state = case when attempts < {MOST_ATTEMPTS} then state else 'aside' end"
-            changes = {REFUSED: refused, HOPELESS: "state = 'aside'"}
-            change = changes.get(failure.kind, "attempts = attempts - 1")
-            self._move(batch, f"why = ?, {change}", str(failure))
-            if failures < 2 and is_failing(memory):
+            self._move(batch, "why = ?", str(failure))
+            if failure.kind in {REFUSED, HOPELESS}:
+                most = MOST_ATTEMPTS if failure.kind == REFUSED else 0
+                self._move(batch, "state = case when attempts < ? then state else 'aside' end", most)
+            else:  # as long again as since it was typed
+                self._move(batch, "attempts = attempts - 1, due = max(due, 2 * ? - strftime('%s', at))", now)
+            if is_failing(memory) and not was_failing:
                 self._tell(FAILED)
             return Result(batch.model, len(batch.messages), failure=failure)
         self._leave_news(result)
@@ -3104,33 +3132,13 @@ class Learner(NamedTuple):
         if self.leaves_news:
             append_line(self.memory.home.news, line)
 
-    def _next_batch(self, turns: Rows) -> Batch:
-        home = self.memory.home
-        first = turns[0]
-        alike = [turn for turn in turns if (turn["model"], turn["review"]) == (first["model"], first["review"])]
-        # What failed must not take others with it.
-        most = 1 if first["attempts"] else MESSAGES_AT_ONCE
-        messages = batches(read_messages(home, alike[:most]))[0]
-        begins = {turn["thread"]: turn["id"] for turn in reversed(alike[: len(messages)])}
-        where = "thread = nullif(?, '') and model = ? and id < ? and start is not null and state != 'forgotten'"
-        before = f"select * from turns where {where} order by id desc limit 2"
-        earlier = []
-        for thread, id in begins.items():
-            earlier += rows(self.memory.db, before, thread, first["model"], id)
-        return Batch(
-            self.settings.model or first["model"],
-            messages,
-            read_messages(home, earlier, longest=1_000),
-            self.settings.review_all or bool(first["review"]),
-        )
-
     def learn_from(self, batch: Batch) -> Result:
-        """Have a model propose edits, and make or hold them. Raises ``ModelFailed``, ``Problem``."""
+        """Have edits proposed, and make or hold them. Raises ``ModelFailed``, ``Problem``."""
         memory = self.memory
-        taken_back = self._taken_back()
-        seen = self._shown(batch)
+        before = taken_back(memory)
+        seen = profile_to_show(memory, batch)
         edits = self._ask_for_edits(batch, seen)
-        doubts = self._look_again(batch, edits, seen, taken_back)
+        doubts = self._look_again(batch, edits, seen, before)
         verdicts: tuple[Verdict, ...] = ()
 
         def make(text: str) -> str:
@@ -3139,14 +3147,14 @@ class Learner(NamedTuple):
             verdicts, after = self._judge(batch, edits, seen, now, doubts)
             # What the user has reworded has to be shown first.
             is_reworded = any(one.item and not now.find(one.item.text, one.item.section) for one in verdicts)
-            if is_reworded or self._taken_back() != taken_back:
+            if is_reworded or taken_back(memory) != before:
                 raise Busy(CHANGED_MEANWHILE)
             return text if batch.past else after.text
 
         def record(version: int) -> None:
             record_edits(memory, verdicts, batch.model, version, past=batch.past)
             self._move(batch, "state = 'done', why = ''")
-            for message in batch.messages:  # those of the past are new
+            for message in batch.messages:
                 read = {"id": message.turn_id, "at": message.at, "state": "done"}
                 memory.db["turns"].insert(read, ignore=True)
 
@@ -3154,18 +3162,10 @@ class Learner(NamedTuple):
         version = memory.history.change(author, make, record, model=batch.model)
         return Result(batch.model, len(batch.messages), verdicts, version)
 
-    def _shown(self, batch: Batch) -> Document:
-        document = Document(read_profile(self.memory.home.profile))
-        if batch.past:  # else what waits already would be proposed again
-            waiting = "state = 'waiting' and past and action = 'ADD' order by id desc limit 200"
-            for edit in edits_where(self.memory, waiting):
-                document = document.add(edit.section, edit.fact)
-        return document
-
     def _ask_for_edits(self, batch: Batch, seen: Document) -> list[Edit]:
-        only = None
+        only = []
         if not batch.messages:
-            learned = {row["fact"] for row in rows(self.memory.db, "select fact from edits where state = 'applied'")}
+            learned = {fact for (fact,) in self.memory.db.execute("select fact from edits where state = 'applied'")}
             only = [id for id, item in seen.ids.items() if item.text in learned]
             if not only:
                 return []
@@ -3190,9 +3190,7 @@ class Learner(NamedTuple):
                 return answer
         return None
 
-    def _judge(
-        self, batch: Batch, edits: Sequence[Edit], seen: Document, now: Document, doubts: Sequence[str]
-    ) -> Judged:
+    def _judge(self, batch: Batch, edits: list[Edit], seen: Document, now: Document, doubts: list[str]) -> Judged:
         budget = self.settings.budget
         options: Any = {"doubts": doubts, "review_all": batch.review_all}
         if not batch.messages:
@@ -3203,27 +3201,21 @@ class Learner(NamedTuple):
         lately = list(self.memory.db.execute(sql, [day_ago]))
         return judge(edits, seen, now, batch.messages, lately=lately, budget=budget, **options)
 
-    def _look_again(self, batch: Batch, edits: Sequence[Edit], seen: Document, taken_back: object) -> list[str]:
+    def _look_again(self, batch: Batch, edits: list[Edit], seen: Document, before: object) -> list[str]:
         """Have what would be applied checked; return what is held against each edit."""
         if batch.review_all or batch.past:  # all of it waits anyway
             return []
-        verdicts, _ = self._judge(batch, edits, seen, seen, ())
+        verdicts, _ = self._judge(batch, edits, seen, seen, [])
         asked = [verdict for verdict in verdicts if verdict.outcome == "apply"]
         if not asked:
             return [UNCHECKED] * len(verdicts)
-        if self._taken_back() != taken_back:
+        if taken_back(self.memory) != before:
             raise Busy(CHANGED_MEANWHILE)
         parse = functools.partial(parse_answers, count=len(asked))
         answers = self._ask(batch.model, build_second_look(asked, batch, seen), parse, look=1)
         meanings = {"y": "", "n": NOT_YOURS if batch.messages else NOT_THE_SAME, "s": HOLDS_SECRET}
         doubts = {verdict: meanings[answer] for verdict, answer in zip(asked, answers or [], strict=False)}
         return [doubts.get(verdict, UNCHECKED) for verdict in verdicts]
-
-    def _taken_back(self) -> object:
-        """Return what changes when the user forgets or clears. Raises ``Busy`` if they pause or purge."""
-        if paused_since(self.memory.home) or not self.memory.is_in_place():
-            raise Busy(CHANGED_MEANWHILE)
-        return value(self.memory.db, "select group_concat(value) from state where key in ('cleared', 'forgot')")
 
 
 def known_turns(home: Home) -> Rows:
@@ -3233,7 +3225,7 @@ def known_turns(home: Home) -> Rows:
 
 
 def past_messages(memory: Memory, thread: str | None) -> Iterator[tuple[Message, str]]:
-    """Yield the prompts in llm's log, each with why it is skipped."""
+    """Yield prompts, each with why it is skipped."""
     prompts = [prompt for prompt in past_prompts(memory.home) if thread in {None, prompt.thread_id}]
     if thread and not prompts:
         raise Problem(f"There is no conversation {thread} in llm's log; see: llm logs list")
@@ -3241,30 +3233,25 @@ def past_messages(memory: Memory, thread: str | None) -> Iterator[tuple[Message,
     known = {turn["id"] for turn in turns}
     moments = [str(turn["at"]) for turn in turns if turn.get("length")]
     moments += filter(None, [get_state(memory.db, "paused"), paused_since(memory.home)])
-    # What came later without a note was not typed; but a conversation that the user names is wanted.
+    # Without a note, later ones were not typed; but a conversation that is named is wanted.
     end = "9999" if thread else min(moments, default="9999")
     for prompt in prompts:
         text = prompt.text.strip()
         reason = ""
         if prompt.at > end or len(text) not in range(1, 1_001):
-            reason = "kept out (not typed, hidden, too long, or sent while learning was off or paused)"
+            reason = "kept out (not typed, hidden, too long, or sent with learning off)"
         if prompt.turn_id in known:
             reason = "already read"
         yield prompt._replace(text=text, model=""), reason
 
 
 def messages_of_files(memory: Memory, paths: Sequence[str]) -> Iterator[tuple[Message, str]]:
-    readable = (
-        "What can be read: exports of ChatGPT, Claude and Gemini (MyActivity.json: in Google Takeout, choose JSON) and "
-        ".jsonl sessions of Claude Code and Codex"
-    )
     known = {turn["id"] for turn in known_turns(memory.home)}
     for path in paths:
         messages = read_past(path)
         if messages is None and len(paths) == 1:
-            raise Problem(f"{printable(path)} holds no messages of yours. {readable}")
-        if messages is None:
-            yield Message(""), "without messages of yours"
+            readable = "exports of ChatGPT, Claude and Gemini (as JSON), sessions of Claude Code and Codex"
+            raise Problem(f"{printable(path)} holds no messages of yours. What can be read: {readable}")
         for message in messages or ():
             yield message, "already read" if message.turn_id in known else ""
 
@@ -3272,7 +3259,6 @@ def messages_of_files(memory: Memory, paths: Sequence[str]) -> Iterator[tuple[Me
 def choose(
     candidates: Iterable[tuple[Message, str]], now: dt.datetime, since: str | None, until: str | None, count: int | None
 ) -> tuple[list[Message], Counter[str]]:
-    """Return the messages to learn from, oldest first, and why how many others are skipped."""
     first = parse_moment(since, now, "00:00") if since else ""
     last = parse_moment(until, now) if until else "9999"
     skipped = Counter[str]()

@@ -99,7 +99,7 @@ def test_what_was_typed_while_memory_was_off_or_in_another_profile_is_not_the_pa
     logged(here, "I live in Leeds. How are you?")
     here.types("I play the oboe")
     spy = logged(here, "I am a spy. What now?")
-    passed_over = "1 kept out (not typed, hidden, too long, or sent while learning was off or paused)"
+    passed_over = "1 kept out (not typed, hidden, too long, or sent with learning off)"
     assert passed_over in here.run("learn", "--dry-run")[1], "also where no learner has seen a message"
     here.learns("NO_UPDATE")
     assert passed_over in learn(here)
