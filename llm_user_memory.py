@@ -3053,7 +3053,7 @@ def taken_back(memory: Memory) -> object:
 def next_batch(memory: Memory, settings: Settings, turns: Rows) -> Batch:
     first = turns[0]
     alike = [turn for turn in turns if (turn["model"], turn["review"]) == (first["model"], first["review"])]
-    # What failed must not take others with it.
+    # What failed must not hold up others.
     most = 1 if first["attempts"] else MESSAGES_AT_ONCE
     messages = batches(read_messages(memory.home, alike[:most]))[0]
     begins = {turn["thread"]: turn["id"] for turn in reversed(alike[: len(messages)])}
