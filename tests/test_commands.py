@@ -316,7 +316,7 @@ def test_pause_and_resume_persist_and_show_in_status(user: User) -> None:
     user.run("pause")
     assert status_of(user, **ON) == status, "since then"
     assert re.search("paused.*llm memory resume", user.run("status", **ON)[0], re.DOTALL)
-    assert "llm memory resume" in user.run("update", code=1)[1]
+    assert "llm memory status" in user.run("update", code=1)[1]
     user.run("resume")
     assert status_of(user, **ON)["state"] == "on"
     (user.user_dir / "logs-off").touch()

@@ -98,8 +98,8 @@ def test_condense_makes_no_edit_without_a_quote_and_leaves_nothing_to_review(use
     [
         ("MODEL", "uninstalled", "uninstalled"),
         ("MODEL", "scripted-dead", "scripted-dead failed"),
-        ("DISABLED", "1", "unset LLM_MEMORY_DISABLED"),
-        ("UPDATES", "0", "unset LLM_MEMORY_UPDATES"),
+        ("DISABLED", "1", "Learning is off or paused"),
+        ("UPDATES", "0", "Learning is off or paused"),
     ],
 )
 def test_condense_says_why_it_can_not(user: User, variable: str, value: str, words: str) -> None:
@@ -123,9 +123,9 @@ def test_what_is_edited_while_it_is_condensed_stays_as_the_user_left_it(user: Us
         learner = memory.Learner(opened, memory.Settings(), answering(ask))
         if line == "Plays the oboe":
             with pytest.raises(memory.Problem, match="try again"):
-                learner.condense("scripted")
+                learner.learn_from(memory.Batch("scripted"))
         else:
-            assert learner.condense("scripted").version
+            assert learner.learn_from(memory.Batch("scripted")).version
     assert f"{line}, at times" in user.facts
     assert ("Plays the oboe" in user.facts) is False
 

@@ -328,8 +328,7 @@ def test_folders_and_many_files_are_read_together_oldest_first(here: User) -> No
     (here.folder / "empty.jsonl").touch()
     (here.folder / "about me.md").write_text("- I like notes\n")
     names = ("sessions", "pots.jsonl", "summary.jsonl", "empty.jsonl", "about me.md")
-    said = learn(here, *(str(here.folder / name) for name in names))
-    assert "Skipped: 1 file without messages of yours" in said
+    learn(here, *(str(here.folder / name) for name in names))
     assert facts(here) == [
         "I have a kiln",
         "I work with clay, see the picture",
@@ -455,8 +454,8 @@ def test_five_thousand_messages_say_what_they_cost_and_how_to_read_less(here: Us
 def test_a_long_message_is_cut_in_its_middle_and_its_secrets_are_masked(here: User) -> None:
     path = here.folder / "conversations.json"
     text = f"I live in York. {'pasted ' * 3_000} my password is hunter2secret9. I like tea."
-    path.write_text(json.dumps([chatgpt("Trip", text, "yes")]))
-    assert "Skipped: 1 with one word or none" in learn(here, str(path))
+    path.write_text(json.dumps([chatgpt("Trip", text)]))
+    learn(here, str(path))
     (request,) = here.calls(update=True)
     sent = request["messages"][-1][1]
     assert len(sent) < len(memory.INSTRUCTIONS) + 2_500

@@ -61,14 +61,6 @@ def test_a_request_is_about_at_most_eight_messages_or_12000_characters_of_one_mo
     assert [len(messages) for _, messages in asked.batches[3:]] == [3, 3, 2]
 
 
-def test_a_message_too_short_to_prove_anything_costs_no_request(user: User) -> None:
-    user.types("ok")
-    asked = Asked()
-    assert user.learns(asked)
-    assert user.learns(asked) is None
-    assert (asked.requests, in_state(user, "done")) == ([], 1)
-
-
 def test_a_request_is_stable_first_then_the_profile_with_ids_then_each_message_with_its_date(user: User) -> None:
     password = "hunter2-" + "Porto"
     user.profile = f"# Me\n\nProse.\n\n## Work\n- Nurse\n- My wifi password is {password}\n"
@@ -146,12 +138,6 @@ def test_what_was_typed_with_learning_off_to_another_model_or_was_forgotten_is_n
     assert user.files_with("Bluebird") == []
 
 
-def test_a_short_word_is_learned_from_where_its_thread_explains_it(user: User) -> None:
-    assert learned_in_turn(user, "Ruby") == []
-    (request,) = learned_in_turn(user, "Give me all examples in my own language", "Ruby")[1:]
-    assert shown("earlier", request) == ["Ruby", "Give me all examples in my own language"]
-
-
 # Receipts
 
 
@@ -208,21 +194,27 @@ def test_a_line_that_its_user_rewords_while_the_model_thinks_is_asked_about_agai
     assert user.facts == ["Drinks coffee"]
 
 
-def test_a_message_whose_update_is_cut_short_every_time_is_set_aside_and_told(user: User) -> None:
-    def killed(*_: str) -> str:
+def test_a_message_whose_update_is_cut_short_is_tried_again_later_and_alone(user: User) -> None:
+    asked: list[list[str]] = []
+
+    def killed(_: str, request: str) -> memory.Reply:
+        asked.append(shown("message", request))
         raise SystemExit
 
-    user.types(SAID)
-    for _ in range(memory.MOST_ATTEMPTS):
+    user.types(SAID, ALSO)
+    clock = Clock(memory.utc_now())
+    with user.memory(now=clock) as opened:
+        memory.take_in(opened)
+        learner = memory.Learner(opened, memory.Settings(), killed)
         with pytest.raises(SystemExit):
-            user.learns(killed)
-        with user.memory() as opened:
-            opened.db.execute("update turns set due = 0")  # or it would be asked about later
-    assert user.learns(killed) is None
-    assert in_state(user, "aside") == 1
-    assert "its update was interrupted again and again" in user.run("status")[0]
-    user.run("update", "--retry")
-    assert user.facts == [SAID]
+            learner.learn()
+        assert learner.learn() is None, "not at once"
+        clock.advance(seconds=memory.BACK_OFF[0])
+        with pytest.raises(SystemExit):
+            learner.learn()
+    assert asked == [[SAID, ALSO], [SAID]]
+    user.run("update")
+    assert user.facts == [SAID, ALSO]
 
 
 # `update`, and two learners

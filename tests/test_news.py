@@ -186,7 +186,7 @@ def test_a_model_that_is_not_there_is_one_problem(user: User, *, has_failed: boo
         said = user.run("update", code=1, LLM_MEMORY_MODEL="nowhere")[1]
         assert "with another model: LLM_MEMORY_MODEL=NAME llm memory update" in said
     (problem,) = json.loads(user.run("status", "--json", LLM_MEMORY_MODEL="nowhere")[0])["problems"]
-    assert "nowhere is not" in problem
+    assert "llm can't load nowhere" in problem
 
 
 def test_learning_that_keeps_failing_is_told_once(user: User) -> None:

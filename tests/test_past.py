@@ -78,11 +78,10 @@ def test_what_is_found_waits_with_its_quote_of_which_nobody_says_that_it_was_typ
 
 def test_only_what_may_have_been_typed_is_read_and_the_rest_is_counted(here: User) -> None:
     typed = ["I have a dog, Rex (a beagle). Any tips?", "My class is on Mondays; can you plan my week?"]
-    logged(here, *typed, "I like " + "x" * 1_000, "yes", "")
+    logged(here, *typed, "I like " + "x" * 1_000, "")
     said = learn(here)
     assert asked(here) == [typed]
-    for skipped in ("1 too long to have been typed", "2 with one word or none"):
-        assert skipped in said
+    assert "2 kept out (not typed, hidden, too long" in said
 
 
 def test_turns_that_memory_knows_are_not_read_again(here: User) -> None:
@@ -103,7 +102,7 @@ def test_what_was_typed_while_memory_was_off_or_in_another_profile_is_not_the_pa
     logged(here, "I live in Leeds. How are you?")
     here.types("I play the oboe")
     spy = logged(here, "I am a spy. What now?")
-    passed_over = "1 kept out (not typed, hidden by a leading space, or sent while learning was off or paused)"
+    passed_over = "1 kept out (not typed, hidden, too long, or sent with learning off)"
     assert passed_over in learn_nothing(here), "also where no learner has seen a message"
     here.learns("NO_UPDATE")
     assert passed_over in learn(here)
@@ -121,7 +120,6 @@ def test_what_was_typed_while_paused_is_no_past_either_even_if_nothing_was_learn
     here.llm("I have a tractor", auto=None)
     here.run("resume")
     here.llm("I have a barn", auto=None)
-    learn(here, LLM_MEMORY_PROFILE="work")
     learn(here)
     assert [text for texts in asked(here) for text in texts] == ["I live in Leeds"]
 
@@ -256,7 +254,7 @@ def recalls(user: User, replies: Mapping[str, str]) -> None:
         learner = memory.Learner(opened, memory.Settings(), answering(ask))
         for at, text in enumerate(replies, 1):
             message = memory.Message(text, f"turn-{at}", "thread-1", f"2026-01-0{at}T12:00:00+00:00")
-            learner.learn_past("scripted", [message])
+            learner.learn_from(memory.Batch("scripted", [message], past=True))
 
 
 def test_corrections_of_what_was_found_wait_beside_it_and_are_made_with_it(user: User) -> None:
@@ -290,7 +288,7 @@ def test_what_is_forgotten_while_the_model_thinks_is_not_offered(user: User) -> 
     said = memory.Message("I live in Leeds", "turn-1", "thread-1", "2026-01-01T12:00:00+00:00")
     ask = answering(f"ADD | Notes | {said.text} | {said.text}", lambda: user.run("forget", "house", "--yes"))
     with user.memory() as opened, pytest.raises(memory.Busy):
-        memory.Learner(opened, memory.Settings(), ask).learn_past("scripted", [said])
+        memory.Learner(opened, memory.Settings(), ask).learn_from(memory.Batch("scripted", [said], past=True))
     assert found(user) == []
 
 
@@ -341,7 +339,7 @@ def test_learning_from_the_past_stops_with_a_model_that_can_not_answer(
     logged(here, *(f"I live in house {number}" for number in range(8)))
     assert "scripted-dead failed" in learn(here, code=1, LLM_MEMORY_MODEL="scripted-dead")
     assert len(here.calls(update=True)) == 3
-    assert learn(here, code=1, LLM_MEMORY_MODEL="scripted-key").count("llm keys set scripted") == 1
+    assert learn(here, code=1, LLM_MEMORY_MODEL="scripted-key").count("see: llm keys") == 1
 
 
 def test_ctrl_c_says_how_far_it_got_and_how_to_go_on(here: User) -> None:

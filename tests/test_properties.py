@@ -160,7 +160,7 @@ def test_removing_hidden_characters_leaves_none(text: str) -> None:
 @given(PROFILES, st.lists(st.one_of(st.text(max_size=60), LINES), max_size=3))
 def test_a_request_closes_its_tags_once_whatever_is_in_it(profile: str, messages: list[str]) -> None:
     typed = [Message(text, at="2026-11-20T12:00:00") for text in messages]
-    request = memory.build_request(Document(profile), typed)
+    request = memory.build_request(Document(profile), memory.Batch("", typed))
     tags = re.findall(r"^</(message-\w+)>$", request, re.MULTILINE)
     assert len(tags) == len(messages)
     assert all(request.count(f"</{tag}>") == len(messages) for tag in tags)

@@ -71,7 +71,7 @@ def costs(count: Callable[[str], int], turns: int) -> dict[str, tuple[int, int]]
     reply = "\n".join(REPLY.splitlines()[:turns])
     verdicts, after = memory.judge(memory.parse_reply(reply) or [], document, document, said)
     assert [verdict.outcome for verdict in verdicts] == ["apply"] * turns
-    ours = count(memory.build_request(document, said)), count(reply)
+    ours = count(memory.build_request(document, memory.Batch("", said))), count(reply)
     rewrite = count(REWRITE.format(text, "\n\n".join(TURNS[:turns]))), count(after.text)
     return {"ours": ours, "rewrite": rewrite, "none": (ours[0], count("NO_UPDATE"))}
 
