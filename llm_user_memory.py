@@ -134,7 +134,8 @@ class Settings:
     def _read(self, name: str, default: Any, safe: Any, kind: Any = click.BOOL) -> Any:
         text = self._text(name)
         try:
-            return kind.convert(text, None, None) if text else default
+            # nan is in every range.
+            return kind.convert(text.lower().replace("nan", "no number"), None, None) if text else default
         except click.BadParameter as error:
             self.complaints.append(f"LLM_MEMORY_{name}={text!r}: {error.message} Using {safe}.")
             return safe
@@ -1139,10 +1140,6 @@ AUTHORS = {
 }
 
 
-def authors(lines: str) -> tuple[str, ...]:
-    return tuple(name for name, author in AUTHORS.items() if author.lines == lines)
-
-
 class Version(NamedTuple):
     id: int
     at: str
@@ -1376,9 +1373,14 @@ def connect(place: Any, patience: float) -> Any:
     return sqlite_utils.Database(connection, execute_plugins=False)
 
 
-def migrate(db: Any) -> None:
+def migrate(db: Any, home: Home) -> None:
     db.execute("begin immediate")  # two processes may be the first
     migrations.apply(db)
+    # What was forgotten outlives the database; 1.0 had no file for it.
+    for id in (read_own(home.forgotten) or "").split():
+        db.execute("insert or ignore into turns (id, state) values (?, 'forgotten')", [id])
+    for (id,) in db.execute("select id from turns where state = 'forgotten'").fetchall():
+        append_line(home.forgotten, id)
     db.execute(f"pragma user_version = {SCHEMA}")
     db.execute("commit")
 
@@ -1393,9 +1395,7 @@ def begin_database(home: Home, patience: float) -> None:
         _remove([*home.side_files, new])
         write_private(new, b"")
         with contextlib.closing(connect(new, patience)) as db:
-            migrate(db)
-            forgotten = (read_own(home.forgotten) or "").split()
-            db["turns"].insert_all([{"id": id, "state": "forgotten"} for id in forgotten], ignore=True)
+            migrate(db, home)
         os.replace(new, home.database)
 
 
@@ -1422,7 +1422,7 @@ class Memory(contextlib.AbstractContextManager["Memory"]):
         try:
             self.db.execute("pragma secure_delete = on")
             if value(self.db, "pragma user_version") != SCHEMA:
-                migrate(self.db)
+                migrate(self.db, home)
             if create and get_state(self.db, "unclean"):
                 clean_up(self)
         except BaseException as error:
@@ -1583,6 +1583,7 @@ def find_pieces(quote: str, sources: Sequence[Message]) -> dict[str, Message]:
     found: dict[str, Message] = {}
     for piece in filter(None, pieces):
         saying = [source for source in sources if stands_in(piece, source.text)]
+        saying.sort(key=lambda source: not is_quoted(piece, source.text))  # one that quotes it is no proof
         if not saying or not re.search(_WORD, piece):
             return {}
         found[piece] = saying[-1]
@@ -1885,14 +1886,14 @@ def waiting_messages(memory: Memory) -> int:
 
 
 # -- exports -----------------------------------------------------------------
-# What other assistants keep of conversations, as JSON: any field may be missing, or hold something else.
+# What other assistants keep of conversations: any field may be missing, or hold something else.
 
 EXPORTED = "export:"  # begins the ids of its messages; their thread says where they stand
 LARGEST_ENTRY = 20_000_000  # characters
 
 
 class Export(NamedTuple):
-    """Where an assistant's files have what its user wrote; a path names field after field of an entry or message."""
+    """Where files have what their user wrote; a path names field after field."""
 
     source: str
     author: str
@@ -1906,7 +1907,7 @@ class Export(NamedTuple):
 
 
 def _prompt_to_gemini(title: str, activity: Any) -> str:
-    """Take the prompt from "Prompted …", in many languages; ``""`` if it is another activity."""
+    """Take the prompt from "Prompted …"; ``""`` if it is another activity."""
     found = re.match(r"(?i)(?:\w+\s+){0,2}?prompt\w*(?:\s+with)?\s*[:：]?\s+", title)
     if found:
         return title[found.end() :]
@@ -1915,7 +1916,7 @@ def _prompt_to_gemini(title: str, activity: Any) -> str:
 
 
 def _typed_to_agent(text: str, _: Any) -> str:
-    """Leave out context, reminders, commands and their output, which an agent puts into what was typed."""
+    """Leave out what an agent puts into what was typed."""
     request = re.split(r"(?m)^## My request for Codex:", text)[-1]
     own = re.sub(r"(?s)<([a-z]+(?:[-_][a-z]+)+)\b[^>]*>.*?</\1>", "", request)
     return re.sub(r"(?s)\A\s*# AGENTS\.md instructions for .*|\[Request interrupted by user[^]\n]*\]", "", own)
@@ -1984,7 +1985,7 @@ def at_path(data: Any, path: str) -> Any:
 
 
 def text_at(message: Any, path: str) -> str:
-    """Return the text at a path, or that of its blocks; images and the results of tools have none."""
+    """Return the text at a path, or that of its blocks."""
     content = at_path(message, path)
     texts = []
     for block in content if isinstance(content, list) else [content]:
@@ -2010,7 +2011,7 @@ def as_utc(at: Any) -> str:
 
 
 def messages_in(entry: Any, export: Export) -> Iterator[Message]:
-    """Yield what the user wrote in an entry; once, also if it was sent again for another answer."""
+    """Yield what the user wrote in an entry; once, also if it was sent again."""
     title = at_path(entry, export.title) if export.title else ""
     shown = " ".join(printable(str(title or "")).split())[:100]
     where = f"{export.source} “{shown}”" if shown else export.source
@@ -2036,7 +2037,7 @@ def typed_in(message: Any, export: Export) -> str:
 
 
 def read_export(file: Any, name: str) -> list[Message]:
-    """Read what the user wrote, of the first kind that there is any of. Raises ``Problem``."""
+    """Read what the user wrote, of the first kind that there is any of."""
     found: dict[Export, list[Message]] = {export: [] for export in EXPORTS}
     try:
         for entry in entries(file):
@@ -2053,7 +2054,7 @@ def read_export(file: Any, name: str) -> list[Message]:
 
 
 def entries(file: Any) -> Iterator[Any]:
-    """Yield the entries of a JSON list, or of lines of JSON, one after the other. Raises ``ValueError``."""
+    """Yield the entries of a list, or of lines, one after the other."""
     import io
 
     text = io.TextIOWrapper(file, "utf-8-sig", "replace")
@@ -2068,7 +2069,7 @@ def entries(file: Any) -> Iterator[Any]:
 
 
 def _items(text: Any, begun: str) -> Iterator[Any]:
-    """Yield the items of a list that was ``begun``, and keep no more of it than the next one."""
+    """Yield the items of a list, and keep no more of it than the next one."""
     decoder = json.JSONDecoder()
     between = re.compile(r"[\s,]+")
     buffer = begun
@@ -2120,7 +2121,7 @@ def read_folder(folder: str) -> list[Message]:
 
 
 def read_notes(file: Any, name: str) -> list[Message]:
-    """Split the user's notes into messages: paragraphs and list entries. Raises ``Problem``."""
+    """Split the user's notes into paragraphs and list entries."""
     text = text_of(file, name).removeprefix("\ufeff").replace("\r\n", "\n")
     changed = dt.datetime.fromtimestamp(os.fstat(file.fileno()).st_mtime, dt.timezone.utc)
     found = []
@@ -2131,7 +2132,7 @@ def read_notes(file: Any, name: str) -> list[Message]:
 
 
 def read_past(path: str) -> list[Message] | None:
-    """Read what the user wrote in an export, or in notes; ``None`` if it is JSON without any. Raises ``Problem``."""
+    """Read what the user wrote; ``None`` if it is JSON without any."""
     import tempfile
 
     if os.path.isdir(path):
@@ -2744,6 +2745,7 @@ def choose(
 
 
 Says = Callable[[str], bool]
+MOST_WAITING = 100  # besides those of `learn`
 
 
 class EditRow(NamedTuple):
@@ -2794,6 +2796,7 @@ def record_edits(
     """Keep judged edits as receipts, as questions (all of the ``past``) or as refused."""
     # A question is asked once; of the past, also if it was dropped.
     same = "select 1 from edits where (state = ? or (? and state = 'dropped')) and before = ? and fact = ?"
+    room = MOST_WAITING - value(memory.db, "select count(*) from edits where state = 'waiting' and not past")
     for verdict in verdicts:
         row = _row_of(verdict)
         row |= {"at": memory.now().isoformat(), "model": model, "past": int(past)}
@@ -2801,6 +2804,11 @@ def record_edits(
             row |= {"state": "applied", "version": version}
         elif value(memory.db, same, row["state"], past, row["before"], row["fact"]):
             continue
+        elif row["state"] == "waiting" and not past:
+            room -= 1
+            if room < 0:  # `status` tells
+                set_state(memory.db, "no_room", int(get_state(memory.db, "no_room") or 0) + 1)
+                continue
         memory.db["edits"].insert(row)
 
 
@@ -2850,6 +2858,8 @@ def review(
         drop = f"update edits set state = 'dropped', reason = 'you dropped it' {waits}"
         for edit in dropped:
             memory.db.execute(drop, [edit.id])
+        if not waiting_edits(memory):
+            set_state(memory.db, "no_room", 0)
 
     return memory.history.change("review", make, record)
 
@@ -2982,7 +2992,7 @@ def clean_up(memory: Memory) -> None:
         # SQLite leaves pieces where it moves what was deleted (measured), and in the file of a WAL.
         memory.db.execute("vacuum")
         memory.db.execute("pragma journal_mode = delete")
-        memory.db.execute("delete from state where key = 'unclean'")
+        memory.db.execute("delete from state where key in ('unclean', 'call_failed', 'worker_failed')")
 
 
 _KEPT_ASIDE = rf"\.(?:NAME|memory\.db)\.(?:new|previous)|\.?(?:NAME|memory\.db){KEPT}"
@@ -3135,7 +3145,7 @@ cli()
 
 
 def take_worker_lock(home: Home, flags: int = os.O_CREAT) -> int:
-    """Open and lock the file of the one worker. Raises ``Busy`` if there is one."""
+    """Open and lock the file of the one worker. Raises ``Busy``."""
     file = open_own(home.lock_file("worker"), os.O_RDWR | flags)
     try:  # not with filelock, which a call would import for 46 ms
         if os.name == "posix":
@@ -3161,16 +3171,15 @@ def worker_runs(home: Home) -> bool:
 
 
 def why_not_started(home: Home) -> str:
-    """Say that the last worker ended before it was one; ``""`` if it did not, or is only just starting."""
+    """Say that the last worker ended before it was one."""
     ended = not worker_runs(home) and read_own(home.lock_file("worker"), 1)
     return NOT_STARTED if ended else ""
 
 
 def spawn_worker(home: Home) -> str:
-    """Start a worker that outlives us and shares nothing with our terminal; return why the one before did not start.
+    """Start a worker that outlives us; return why the one before did not start. Raises ``Busy``.
 
     Its lock is taken here and handed over, so that of many calls at once one starts it. It empties the file.
-    Raises ``Busy`` if there is a worker.
     """
     file = take_worker_lock(home)
     before = os.read(file, 1)
@@ -3196,10 +3205,10 @@ def spawn_worker(home: Home) -> str:
 
 
 def run_worker(home: Home, settings: Settings) -> None:
-    """Be the one worker of a profile, then end the process: a model's thread that hangs must not keep it alive."""
+    """Be the one worker, then end the process: a model's thread that hangs must not keep it alive."""
     if settings.disabled or not settings.updates:
         return
-    # Each call notes its own model and review; those of the terminal that started this worker do not count.
+    # Each call notes its own.
     settings.model = ""
     settings.review_all = False
     given = os.environ.pop(_HANDED_OVER, "")
@@ -3224,10 +3233,7 @@ def run_worker(home: Home, settings: Settings) -> None:
 
 
 def _poll_until_idle(home: Home, settings: Settings) -> None:
-    """Poll until there was nothing to do for a while; end the process if its code or its home is gone.
-
-    Raises ``ModelFailed`` where another process may do better.
-    """
+    """Poll until idle. Raises ``ModelFailed`` where another process may do better."""
     code = os.path.getmtime(__file__)
     at_work = time.monotonic()
     idle = False
@@ -3256,7 +3262,7 @@ def _note_failure(home: Home, failure: str) -> None:
 
 
 def _poll(home: Home, settings: Settings) -> bool:
-    """Adopt saved edits, take in the journal, learn what is due; tell whether the worker should stay."""
+    """Learn what is due; tell whether the worker should stay."""
     with lock(home, "learn", 0), Memory(home) as memory:
         memory.history.adopt()
         if paused_since(home):
@@ -3277,7 +3283,7 @@ def _is_noted(home: Home) -> bool:
 
 
 def _learn_due(memory: Memory, settings: Settings) -> bool:
-    """Learn from turns that have waited for others to share a request; tell whether any were."""
+    """Learn from turns that have waited for others to share a request."""
     learner = Learner(memory, settings)
     lacking: ModelFailed | None = None
     ready = (memory.now() - dt.timedelta(seconds=settings.interval)).isoformat()
@@ -3510,7 +3516,8 @@ class Call:
         params = self.ctx.params
         if params.get("no_log") or params.get("database"):
             return False
-        return not paused_since(home)
+        is_logged = params.get("log") or not home.logs_off.exists()
+        return bool(is_logged) and not paused_since(home)
 
     def _add_profile(self, options: dict[str, Any]) -> None:
         self.find_typed()
@@ -3797,6 +3804,7 @@ GROUPS = {
     "Setting up": "install-shell uninstall-shell profiles",
 }
 _MEANT = {
+    "help": "--help",
     "list": "show",
     "rm": "remove",
     "delete": "remove",
@@ -4021,7 +4029,12 @@ def memory_show(settings: Settings, ids: bool) -> Any:
         if says_nothing(document.text):
             _, _, sentence = verdict_here(home, settings)
             say(f"The profile has no facts. {sentence}")
-            say("See: llm memory status; or: llm memory add 'Lives in Leeds'")
+            with open_memory(home, create=False) as memory:
+                waiting = waiting_messages(memory)
+            if waiting:
+                say(f"{counted(waiting, 'message')} to learn from; try again in a few seconds, or: llm memory update")
+            else:
+                say("See: llm memory status; or: llm memory add 'Lives in Leeds'")
         elif not click.get_current_context().meta["json"]:
             show_profile(home, document, ids=ids)
     return found[-1] | {"also_sent": found[:-1]}
@@ -4686,10 +4699,13 @@ def learn_in_batches(learner: Learner, model: str, requests: Sequence[Sequence[M
                     failures.append(failure)
                     if len(failures) == 3:
                         break
+    except (KeyboardInterrupt, click.Abort):
+        say("\nTo read what is left, run the same command again.")
+        raise
     finally:
-        say("To read what is left, run the same command again.")
         tell_waiting(memory)
     if failures:
+        say("To read what is left, run the same command again.")
         raise failures[-1]
 
 
