@@ -2836,11 +2836,7 @@ def _row_of(verdict: Verdict) -> dict[str, Any]:
     return row
 
 
-def review(
-    memory: Memory,
-    accepted: Sequence[EditRow] = (),
-    dropped: Sequence[EditRow] = (),
-) -> int:
+def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[EditRow] = ()) -> int:
     def make(text: str) -> str:
         document = Document(text)
         waiting = {edit.id for edit in waiting_edits(memory)}
@@ -3055,13 +3051,7 @@ def search_terms(query: str, form: Callable[[str], str] = str) -> str:
     return " OR ".join(sides)
 
 
-def search_facts(
-    memory: Memory,
-    text: str,
-    limit: int,
-    *,
-    semantic: bool = False,
-) -> list[dict[str, str]]:
+def search_facts(memory: Memory, text: str, limit: int, *, semantic: bool = False) -> list[dict[str, str]]:
     sql = "select fact from lines_fts join lines on id = lines_fts.rowid where lines_fts match ? order by rank"
     matches = memory.db.execute(sql, [search_terms(text, indexed)])
     found = [fact for (fact,) in matches]
@@ -3252,13 +3242,10 @@ def _poll_until_idle(home: Home, settings: Settings) -> None:
         except Busy:  # someone else learns, or has the profile open in an editor
             pass
         except Exception as error:  # noqa: BLE001 - a worker that dies of one bad moment learns nothing more
-            _note_failure(home, in_words(error))
-
-
-def _note_failure(home: Home, failure: str) -> None:
-    _write_log(home, failure)
-    with contextlib.suppress(sqlite3.Error, OSError, Problem), Memory(home) as memory:
-        set_state(memory.db, "worker_failed", failure)
+            failure = in_words(error)
+            _write_log(home, failure)
+            with contextlib.suppress(sqlite3.Error, OSError, Problem), Memory(home) as memory:
+                set_state(memory.db, "worker_failed", failure)
 
 
 def _poll(home: Home, settings: Settings) -> bool:
@@ -3655,11 +3642,7 @@ def tell(message: str) -> None:
         os.write(sys.stderr.fileno(), f"{line}\n".encode())
 
 
-_DID = {
-    "Added": "learned",
-    "Changed": "changed",
-    "Removed": "removed",
-}
+_DID = {"Added": "learned", "Changed": "changed", "Removed": "removed"}
 
 
 def as_news(changes: Sequence[Change]) -> str:
@@ -3727,11 +3710,7 @@ def _fitted(line: str, home: Home) -> str:
 # They only look, and put edits into review: what is typed is learned anyway.
 
 
-def propose_edits(
-    home: Home,
-    fact: str,
-    items: Iterable[Item | None],
-) -> str:
+def propose_edits(home: Home, fact: str, items: Iterable[Item | None]) -> str:
     """Put a new fact, or removals, into review with what the user typed."""
     call = Call.running
     if not call or not call.may_learn(home):
@@ -3863,7 +3842,7 @@ class _Group(click.Group):
         if ctx.resilient_parsing:  # a shell completes
             return super().resolve_command(ctx, args)
         if args[0] in _MEANT:
-            raise Problem(f"Did you mean: llm memory {_MEANT[args[0]]}")
+            raise Problem(f"No such command {args[0]!r}. Did you mean: llm memory {_MEANT[args[0]]}")
         if re.search("[\ud800-\udfff]", " ".join(args)):
             wrong = f"Your locale's encoding is {sys.getfilesystemencoding()}"
             raise Problem(f"{wrong}; for UTF-8: export LC_ALL=C.UTF-8 PYTHONUTF8=1")
@@ -4028,7 +4007,8 @@ def memory_show(settings: Settings, ids: bool) -> Any:
         found.append(shown)
         if says_nothing(document.text):
             _, _, sentence = verdict_here(home, settings)
-            say(f"The profile has no facts. {sentence}")
+            say("The profile has no facts.")
+            say(sentence)
             with open_memory(home, create=False) as memory:
                 waiting = waiting_messages(memory)
             if waiting:
@@ -4712,18 +4692,19 @@ def learn_in_batches(learner: Learner, model: str, requests: Sequence[Sequence[M
 # What is wrong, in words, or data by its names.
 Told = Iterator[str | dict[str, Any]]
 
-# What ``status`` shows of the data, and what it says behind each.
+# What ``status`` says of the data.
 _SHOWN = {
-    "active": "; for all: llm memory install-shell",
-    "profile_in_prompt": "",
-    "profile": "",
-    "pending": " to learn from; now: llm memory update",
-    "to_review": ": llm memory review",
-    "no_room": " not kept, as review is full",
-    "lost": " this week, damaged in typed.jsonl or llm's log",
-    "failed": f" not learned yet. {RETRY.format(' --retry')}",
-    "costs": ", this month",
-    "not_learned_with": ": without conversations",
+    "active": "on only in {}; for all: llm memory install-shell",
+    "profile_in_prompt": "{}",
+    "profile": "{path} ({facts} facts, {characters:,} of {budget:,} characters)",
+    "pending": "{} to learn from; now: llm memory update",
+    "to_review": "{}: llm memory review",
+    "no_room": "{} not kept, as review is full",
+    "lost": "{} this week, damaged in typed.jsonl or llm's log",
+    "failed": f"{{}} not learned yet. {RETRY.format(' --retry')}",
+    "costs": "{requests} requests, {looks} second looks and {failed} failures with {model} this month: "
+    "{read:,} tokens read, {written:,} written",
+    "not_learned_with": "{}, without conversations",
 }
 
 
@@ -4741,7 +4722,7 @@ def setup_status(home: Home, settings: Settings) -> Told:
     is_on = bool(settings.auto)
     yield {
         "shell": {"installed": [str(shell.rc) for shell in installed], "active": is_on},
-        "active": "on only in this terminal" if is_on and not installed else "",
+        "active": "this terminal" if is_on and not installed else "",
         "only_chats": is_on and not settings.line,
         "profile_in_prompt": (read_own(home.no_system) or "").splitlines(),
     }
@@ -4757,7 +4738,7 @@ def profile_status(home: Home, settings: Settings) -> Told:
     text = read_profile(home.profile)
     facts = len(Document(text).items)
     sizes = {"facts": facts, "characters": len(text), "budget": settings.budget}
-    yield {"profile": {"path": str(home.profile), **sizes}}
+    yield {"profile": {"path": tilde(home.profile), **sizes}}
     yield from warnings_about(text, settings.budget)
 
 
@@ -4820,13 +4801,13 @@ def memory_status(settings: Settings) -> Any:
     for problem in problems:
         write(for_profile(problem, home.name), "Problem      ", fg="red")
     data = {"state": state, "here": sentence, **data, "problems": list(problems)}
-    user = json.dumps(os.path.expanduser("~"))[1:-1]  # so that it can be published
-    data = json.loads(re.sub(rf"{re.escape(user)}(?![\w-])", "~", json.dumps(data)))
     for name, words in _SHOWN.items():
-        if data.get(name):
-            label = name.replace("_", " ").capitalize()
-            shown = re.sub(r'[][{}"]', "", json.dumps(data[name], ensure_ascii=False))
-            write(f"{shown}{for_profile(words, home.name)}", f"{label:<12} ")
+        found = data.get(name) or []
+        label = name.replace("_", " ").capitalize()
+        for one in found if isinstance(found, list) else [found]:
+            named = one if isinstance(one, dict) else {}
+            text = for_profile(words, home.name).format(one, **named)
+            write(text, f"{label:<12} ")
     return data
 
 
