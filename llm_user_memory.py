@@ -670,7 +670,6 @@ def says_nothing(text: str) -> bool:
 
 
 def fact_of(line: str) -> str:
-    """Return what a line says, without a bullet or number."""
     entry = re.match(_ENTRY, line)
     return entry[2] if entry else stripped(line)
 
@@ -706,7 +705,6 @@ def _newline(text: str) -> str:
 
 
 def _foreign_lines(text: str) -> set[int]:
-    """Return the numbers of the lines of metadata, code, comments and rules."""
     found: set[int] = set()
     head = re.match(_METADATA, text, re.MULTILINE)
     if head:
@@ -791,7 +789,6 @@ class Document:
         return ids
 
     def find(self, text: str, section: str = "") -> Item | None:
-        """Return an editable item with this text, of this section if there is one."""
         same = [item for item in self.items if item.editable and item.text == text]
         same.sort(key=lambda item: item.section != section)
         return same[0] if same else None
@@ -860,7 +857,6 @@ class Document:
 
 
 def _compare(before: Sequence[str], after: Sequence[str]) -> tuple[set[int], dict[int, Sequence[str]]]:
-    """Return the numbers of the lines that were kept, and what was written before them."""
     import difflib
 
     kept: set[int] = set()
@@ -1301,7 +1297,6 @@ class History(NamedTuple):
         return found[0] if found else None
 
     def changes(self, older: int, newer: int) -> tuple[Change, ...]:
-        """Return the facts that were added, changed or removed; not those that moved."""
         before = self._lines(older)
         after = self._lines(newer)
         gone = _by_place(before, after)
@@ -1337,7 +1332,6 @@ class History(NamedTuple):
         return int(found)
 
     def undone(self) -> set[int]:
-        """Return the changes that were undone, by an undo that was not."""
         found: set[int] = set()
         for id, undoes in self.db.execute("select id, undoes from versions where author = 'undo' order by id desc"):
             if id not in found:
@@ -1776,7 +1770,6 @@ _TURNS = (
 
 
 def logged(home: Home, ids: Iterable[str]) -> dict[str, Message]:
-    """Return the prompts of turns by the turn's id. Raises ``Problem``."""
     wanted = json.dumps([*ids])
     found = {}
     for turns in _TURNS:
@@ -1894,20 +1887,16 @@ class Export(NamedTuple):
     title: str = ""  # of an entry
     messages: str = ""  # in an entry; "": it is one
     unless: tuple[str, ...] = ()  # true of what a program wrote
-    typed: Callable[[str, Any], str] = lambda text, _: text  # without what a program put in
+    typed: Callable[[str], str] = str  # without what a program put in
 
 
-def _prompt_to_gemini(title: str, activity: Any) -> str:
+def _prompt_to_gemini(title: str) -> str:
     """Take the prompt from "Prompted …"; ``""`` if it is another activity."""
-    found = re.match(r"(?i)(?:\w+\s+){0,2}?prompt\w*(?:\s+with)?\s*[:：]?\s+", title)
-    if found:
-        return title[found.end() :]
-    is_answered = "safeHtmlItem" in activity and activity["header"] != "Gemini Apps"
-    return title if is_answered else ""
+    found = re.match(r"(?is)(?:\w+\s+){0,2}?prompt\w*(?:\s+with)?\s*[:：]?\s+(.*)", title)
+    return found[1] if found else ""
 
 
-def _typed_to_agent(text: str, _: Any) -> str:
-    """Leave out what an agent puts into what was typed."""
+def _typed_to_agent(text: str) -> str:
     request = re.split(r"(?m)^## My request for Codex:", text)[-1]
     own = re.sub(r"(?s)<([a-z]+(?:[-_][a-z]+)+)\b[^>]*>.*?</\1>", "", request)
     return re.sub(r"(?s)\A\s*# AGENTS\.md instructions for .*|\[Request interrupted by user[^]\n]*\]", "", own)
@@ -1962,7 +1951,6 @@ EXPORTS = (
     # As its model was sent it: older sessions have nothing better.
     _CODEX._replace(author="payload role", user="user", text=("payload content",)),
 )
-# Blocks of Claude's and Codex's text, and what was spoken to ChatGPT.
 _TEXT_BLOCKS = ("text", "input_text", "audio_transcription")
 # JSON or a page, whatever its name.
 _NO_NOTES = rb"(?i)(?:\xef\xbb\xbf)?\s*(?:\[\s*\{|\{\s*\"|<!doctype html|<html)"
@@ -1976,7 +1964,6 @@ def at_path(data: Any, path: str) -> Any:
 
 
 def text_at(message: Any, path: str) -> str:
-    """Return the text at a path, or that of its blocks."""
     content = at_path(message, path)
     texts = []
     for block in content if isinstance(content, list) else [content]:
@@ -2002,7 +1989,6 @@ def as_utc(at: Any) -> str:
 
 
 def messages_in(entry: Any, export: Export) -> Iterator[Message]:
-    """Yield what the user wrote in an entry; once, also if it was sent again."""
     title = at_path(entry, export.title) if export.title else ""
     shown = " ".join(printable(str(title or "")).split())[:100]
     where = f"{export.source} “{shown}”" if shown else export.source
@@ -2019,16 +2005,14 @@ def messages_in(entry: Any, export: Export) -> Iterator[Message]:
 
 
 def typed_in(message: Any, export: Export) -> str:
-    """Return what the user wrote in a message; ``""`` if somebody else wrote it."""
     by_program = any(at_path(message, path) for path in export.unless)
     if by_program or not re.fullmatch(export.user, str(at_path(message, export.author))):
         return ""
     texts = [text_at(message, path) for path in export.text]
-    return export.typed(max(texts, key=bool), message).strip()
+    return export.typed(max(texts, key=bool)).strip()
 
 
 def read_export(file: Any, name: str) -> list[Message]:
-    """Read what the user wrote, of the first kind that there is any of."""
     found: dict[Export, list[Message]] = {export: [] for export in EXPORTS}
     try:
         for entry in entries(file):
@@ -2045,7 +2029,6 @@ def read_export(file: Any, name: str) -> list[Message]:
 
 
 def entries(file: Any) -> Iterator[Any]:
-    """Yield the entries of a list, or of lines, one after the other."""
     import io
 
     text = io.TextIOWrapper(file, "utf-8-sig", "replace")
@@ -2112,7 +2095,6 @@ def read_folder(folder: str) -> list[Message]:
 
 
 def read_notes(file: Any, name: str) -> list[Message]:
-    """Split the user's notes into paragraphs and list entries."""
     text = text_of(file, name).removeprefix("\ufeff").replace("\r\n", "\n")
     changed = dt.datetime.fromtimestamp(os.fstat(file.fileno()).st_mtime, dt.timezone.utc)
     found = []
@@ -2395,7 +2377,6 @@ def as_shown(text: str, longest: int = LONGEST_MESSAGE) -> str:
 
 
 def new_nonce() -> str:
-    """Make a part of a tag that nothing inside it can know."""
     return derive_letters(os.urandom(8))[:6]
 
 
@@ -2404,7 +2385,6 @@ def tagged(name: str, message: Message) -> str:
 
 
 def is_of_an_example(fact: str) -> bool:
-    """Tell a fact of the examples, which small models take for the user's."""
     return f"| {fact} |" in INSTRUCTIONS
 
 
@@ -2450,7 +2430,6 @@ def build_second_look(asked: list[Verdict], batch: Batch, seen: Document) -> str
 
 
 def _proofs(asked: list[Verdict], batch: Batch) -> list[Message]:
-    """Return what proves these edits, and what was typed before that."""
     messages = batch.in_order()
     last: dict[str, str] = {}
     for verdict in asked:
@@ -2633,7 +2612,7 @@ class Learner(NamedTuple):
         return edits
 
     def _ask(self, model: str, request: str, parse: Callable[[str], Any], look: int = 0) -> Any:
-        """Ask, once more if the reply is out of form; return what was parsed."""
+        """Ask, once more if the reply is out of form."""
         requests = self.memory.db["requests"]
         for _ in range(2):
             row = {"at": self.memory.now().isoformat(), "model": model, "outcome": "failed", "look": look}
@@ -2660,7 +2639,6 @@ class Learner(NamedTuple):
         return judge(edits, seen, now, batch.messages, lately=lately, budget=budget, **options)
 
     def _look_again(self, batch: Batch, edits: list[Edit], seen: Document, before: object) -> list[str]:
-        """Have what would be applied checked; return what is held against each edit."""
         if batch.review_all or batch.past:  # all of it waits anyway
             return []
         verdicts, _ = self._judge(batch, edits, seen, seen, [])
@@ -2860,7 +2838,6 @@ def _accept(document: Document, edit: EditRow) -> Document:
 
 
 def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, list[EditRow]]]:
-    """Yield what a line says, and all that it said before."""
     older = f"state = 'applied' and before not in ('', '{FORGOTTEN}')"
     before = f"select before from edits join said on fact = said.text where {older}"
     chain = f"with recursive said (text) as (select ? union {before}) select text from said"
@@ -2895,7 +2872,6 @@ def matcher(text: str, ids: Mapping[str, Item], *, part: bool = False) -> Says:
 
 
 def without_lines(text: str, says: Says) -> str:
-    """Return a profile without the lines that a test finds, and the headings of ours that this leaves empty."""
     kept = [line for line, fact, _ in Document(text).sayings if not (fact and says(fact))]
     return without_empty(text, "".join(kept))
 
@@ -2920,7 +2896,7 @@ update turns set why = '{FORGOTTEN}' where why != ''
 
 
 def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Find what forgetting removes, and the prompts that say it, by turn."""
+    """Find what goes, and the prompts that say it, by turn."""
     memory.db.register_function(says, name="says", replace=True)
     memory.history.adopt()
     lines = f"select ifnull(fact, text) from lines where {_LINE_SAYS}"
@@ -3074,9 +3050,8 @@ def nearest(memory: Memory, text: str) -> list[str]:
         known = memory.db.execute("select id from embeddings where collection_id = ?", [collection.id])
         new = facts.keys() - {id for (id,) in known}
         if new:
-            with click.progressbar(new, label="Embedding facts", file=sys.stderr) as shown:
-                masked = ((id, mask_secrets(facts[id])) for id in shown)
-                collection.embed_multi(masked)
+            say(f"Embedding {counted(len(new), 'fact')}…")
+            collection.embed_multi((id, mask_secrets(facts[id])) for id in new)
         near = collection.similar(mask_secrets(text), collection.count())
     except Exception as error:  # whatever a plugin raises
         said = printable(str(error)[:300])  # told, not kept
@@ -3085,7 +3060,6 @@ def nearest(memory: Memory, text: str) -> list[str]:
 
 
 def search_chats(homes: Sequence[Home], query: str, limit: int | None = None) -> list[Message]:
-    """Find turns, newest first, with the part that matched."""
     terms = f"prompt : ({search_terms(query)})"
     found: dict[str, str] = {}
     for table, id in (("responses", "id"), ("turn_search", "turn_id")):  # of llm before 0.32, and now
@@ -3104,13 +3078,13 @@ def search_chats(homes: Sequence[Home], query: str, limit: int | None = None) ->
 
 
 # -- worker ------------------------------------------------------------------
-# The background poller: one per home, started when a call has noted something, gone after an idle minute. It keeps the
-# environment of the call that started it: where it lacks a key or a plugin that later calls have, it makes way.
+# The poller: one per home, started by a call that has noted something, gone after an idle minute. It keeps that call's
+# environment: where it lacks a key or a plugin that later calls have, it makes way.
 
 IDLE_EXIT = 60.0  # seconds without work after which the worker exits
 STAYS_FOR = 3_600  # seconds: it waits so long for a turn to be tried again
 NOT_STARTED = "The background process that learns ended as soon as it was started; to learn: llm memory update"
-# The environment variable that tells a worker the number of its lock's file.
+# Tells a worker the number of its lock's file.
 _HANDED_OVER = "LLM_MEMORY_WORKER_LOCK"
 # Starts llm with the modules that the running llm can import, whatever has found them.
 _START = """
@@ -3126,7 +3100,6 @@ cli()
 
 
 def take_worker_lock(home: Home, flags: int = os.O_CREAT) -> int:
-    """Open and lock the file of the one worker. Raises ``Busy``."""
     file = open_own(home.lock_file("worker"), os.O_RDWR | flags)
     try:  # not with filelock, which a call would import for 46 ms
         if os.name == "posix":
@@ -3236,7 +3209,6 @@ def _poll_until_idle(home: Home, settings: Settings) -> None:
 
 
 def _poll(home: Home, settings: Settings) -> bool:
-    """Learn what is due; tell whether the worker should stay."""
     with lock(home, "learn", 0), Memory(home) as memory:
         memory.history.adopt()
         if paused_since(home):
@@ -3326,13 +3298,11 @@ def disarmed(text: str) -> str:
 
 
 def profile_in(text: str) -> str:
-    """Return what a text holds from its first framed profile to its last."""
     framed = re.search(_FRAMED, text, re.DOTALL) if "</user_profile>" in text else None
     return framed[0] if framed else ""
 
 
 def fragments_of(homes: Iterable[Home]) -> list[llm.Fragment]:
-    """Return the profiles as one fragment, or none if they say nothing."""
     profiles = {home.name: read_profile(home.profile) for home in homes}
     sent = {name: text for name, text in profiles.items() if not says_nothing(text)}
     if not sent:
@@ -3517,7 +3487,6 @@ class Call:
         options[place] += sent
 
     def _carried(self, history: Iterable[Any]) -> list[llm.Fragment] | None:
-        """Return what to send again of the profile that a conversation carries, if it carries one."""
         for message in history:
             texts = [str(getattr(part, "text", "")) for part in message.parts]
             profile = profile_in("".join(texts))
@@ -3650,7 +3619,6 @@ def lines_in(path: pathlib.Path) -> list[str]:
 
 
 def take_news(home: Home) -> list[str]:
-    """Take the lines that learning has left; of many changes only their number."""
     if read_own(home.news, 1) is None:  # not a file of ours
         return []
     taken = home.news.with_name(f".news.{os.getpid()}")
@@ -3689,7 +3657,6 @@ def _fitted(line: str, home: Home) -> str:
 
 
 def propose_edits(home: Home, fact: str, items: Iterable[Item | None]) -> str:
-    """Put a new fact, or removals, into review with what the user typed."""
     call = Call.running
     if not call or not call.may_learn(home):
         raise Problem("Learning is off here. For the user: llm memory status")
@@ -3939,7 +3906,6 @@ def each_memory() -> Iterator[Memory]:
 
 
 def verdict_here(home: Home, settings: Settings, *, sent: bool = True) -> tuple[str, str, str]:
-    """Tell whether memory is on here: a word, its colour and a sentence."""
     off = ""
     if not settings.auto:
         from llm_user_memory_shell import how_to_activate, survey
@@ -4050,7 +4016,6 @@ def memory_profiles() -> Any:
 
 
 def quoted_from(edit: EditRow) -> tuple[str, str]:
-    """Say where the words behind an edit are from, and how to find them."""
     turn = edit.turns[0]
     if turn.startswith(EXPORTED):
         return f"in your {edit.thread}: “{edit.quote}”", ""
@@ -4175,7 +4140,6 @@ def show_facts(text: str, count: int, semantic: bool) -> Found:
 
 
 def report(memory: Memory, version: int, back: str = "undo this") -> None:
-    """Tell what a version changed, and what is wrong with the profile now."""
     for change in memory.history.changes(version - 1, version):
         said = mask_secrets(change.quoted)
         write(f"{change.kind}: {said}", err=True, fg=colour_of(change))
@@ -4311,17 +4275,7 @@ def ask_about(edit: EditRow, section: Sequence[EditRow]) -> str:
 
 
 def ask_for_fact(fact: str) -> str:
-    """Have the user reword a fact, which stands there to be edited if Python has readline."""
-    with contextlib.suppress(ImportError):
-        import readline
-
-        def insert() -> None:
-            readline.insert_text(fact)
-            readline.set_startup_hook()  # for this question alone
-
-        readline.set_startup_hook(insert)
-    # Not to stderr: readline would not be used.
-    typed = str(click.prompt("Make it say (edit the line)", fact, show_default=False)).strip()
+    typed = (click.edit(fact) or fact).strip()
     if reason := why_unfit(typed):
         raise Problem(f"This can't be a line of the profile: {reason}; see: llm memory review")
     return typed
