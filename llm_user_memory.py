@@ -777,7 +777,7 @@ class Document:
 
     @functools.cached_property
     def ids(self) -> dict[str, Item]:
-        """The editable items by id, which is derived from the text: a line said twice has one."""
+        """The editable items by ids that are derived from their texts."""
         ids: dict[str, Item] = {}
         for item in self.items:
             if item.editable:
@@ -871,7 +871,7 @@ def _compare(before: Sequence[str], after: Sequence[str]) -> tuple[set[int], dic
 
 
 def merge(base: str, ours: str, theirs: str) -> str:
-    """Merge two descendants of a text. Where both changed the same lines, both stay."""
+    """Merge two descendants of a text; of lines that both changed, both stay."""
     if theirs in {base, ours}:
         return ours
     if ours == base:
@@ -964,7 +964,7 @@ Rows = list[dict[str, Any]]
 
 
 def in_words(error: BaseException) -> str:
-    """Say what an error is in words that can be kept: the text of another's error may quote what was typed."""
+    """Say what an error is in words of ours: its own may quote what was typed."""
     text = type(error).__name__
     if isinstance(error, click.ClickException):
         text = error.message
@@ -1036,7 +1036,7 @@ def read_profile(path: pathlib.Path) -> str:
 
 
 def read_settled(path: pathlib.Path, known: str, settling: float) -> str:
-    """Read a profile; one that was just changed or removed a little later: editors write in pieces."""
+    """Read a profile, a changed one a little later: editors write in pieces."""
     text = read_profile(path)
     changed = time.time()
     with contextlib.suppress(FileNotFoundError):
@@ -1058,14 +1058,14 @@ def place_aside(home: Home) -> pathlib.Path:
 
 
 def check_writable(home: Home) -> None:
-    """Raise ``Problem`` if a change can't be kept: better known before a model is asked."""
+    """Raise ``Problem`` if a change can't be kept, before a model is paid for it."""
     home.create()
     target = real_place(home)
     if shutil.disk_usage(target.parent).free < 50_000:
         raise Problem(f"There is no room left on the disk of {tilde(target)}; see: df -h")
     theirs = {target, target.parent, home.directory}
     for path in (*theirs, place_aside(home), *home.own_files()):
-        # Some come and go. None is opened: to close one again would end SQLite's locks.
+        # None is opened: to close it would end SQLite's locks.
         with contextlib.suppress(FileNotFoundError):
             status = path.lstat()
             is_ours = stat.S_ISREG(status.st_mode) and _is_own(status)
@@ -1171,7 +1171,7 @@ class History(NamedTuple):
             return self.change(author, lambda _: text, record)
 
     def adopt(self, author: str = "outside", base: str | None = None) -> str:
-        """Record what others made of the profile, which was ``base``; return its text."""
+        """Record what others made of ``base``; return the text."""
         with lock(self.home, "profile", self.patience):
             _remove([place_aside(self.home)])  # half written before a crash
             latest = self.latest()
@@ -1353,7 +1353,7 @@ class History(NamedTuple):
 
 
 def _by_place(lines: Rows, others: Rows) -> dict[Any, list[str]]:
-    """Group the facts that others lack by their section, and the fact above that they have."""
+    """Group the facts that others lack by section and the fact above that is there."""
     there = {line["fact"] for line in others}
     places: dict[Any, list[str]] = {}
     above = ""
@@ -1400,7 +1400,7 @@ def begin_database(home: Home, patience: float) -> None:
 
 
 class Memory(contextlib.AbstractContextManager["Memory"]):
-    """A profile with its database; without ``create``, a missing one is opened empty, in RAM."""
+    """A profile with its database; without ``create``, a missing one is in RAM."""
 
     def __init__(
         self, home: Home, patience: float = 10, create: bool = True, now: Clock = utc_now, settling: float = 1
@@ -1489,7 +1489,7 @@ _DECLINED = r"[*_. \"']*NO[_ ]UPDATE[*_. \"']*"
 
 
 def parse_reply(reply: str) -> list[Edit] | None:
-    """Parse the edits of a reply, in whatever formatting; ``None`` if it has neither those nor ``NO_UPDATE``."""
+    """Parse a reply in any formatting; ``None`` if it has neither edits nor ``NO_UPDATE``."""
     edits: list[Edit] = []
     has_declined = False
     for line in split_lines(without_thoughts(reply)):
@@ -1525,7 +1525,7 @@ def _bare_quote(fields: Iterable[str]) -> str:
 
 
 def _as_meant(edit: Edit, now: Document, sources: Sequence[Message]) -> Edit:
-    """File a new line under a heading that there is; divide fact and quote, which may have bars."""
+    """File a new line under a known heading; divide fact and quote, which may have bars."""
     if edit.action == "ADD":
         section = now.section(edit.target)
         edit = edit._replace(target=section)
@@ -1539,7 +1539,7 @@ def _as_meant(edit: Edit, now: Document, sources: Sequence[Message]) -> Edit:
 
 
 def parse_answers(reply: str, count: int) -> list[str] | None:
-    """Parse the answers, y, n or s, to so many questions; ``None`` if one is missing or answered twice."""
+    """Parse so many answers, y, n or s; ``None`` if one is missing or given twice."""
     answers: dict[int, str] = {}
     form = r"(?:^|[,;])[^\w\n]*(?:fact )?(\d{1,3})\b[^\w\n]*(?:\1\b[^\w\n]*)?(y|n|s)(?:es|o|ecret)?\b"
     for number, answer in re.findall(form, without_thoughts(reply).lower(), re.MULTILINE):
@@ -1551,7 +1551,7 @@ def parse_answers(reply: str, count: int) -> list[str] | None:
 
 
 def without_thoughts(reply: str) -> str:
-    """Cut off a reasoning model's thoughts, which end with a tag that not all of them also open."""
+    """Cut off a reasoning model's thoughts; not all open the tag that ends them."""
     reply = reply.encode("utf-8", "replace").decode()  # half of an emoji can't be kept
     parts = re.split(r"(?im)^[^|\n]*</think(?:ing)?>", reply)
     return parts[-1][:65_536]
@@ -1573,7 +1573,7 @@ _WORD = rf"(?!{UNSPACED})[^\W_]|[^\W_].*[^\W_]"
 
 
 def find_pieces(quote: str, sources: Sequence[Message]) -> dict[str, Message]:
-    """Find the newest source of each piece of a quote; nothing if a piece has none."""
+    """Find the source of each piece of a quote; nothing if a piece has none."""
     whole = normalised(quote)
     if has_mask(whole) or normalised(CUT) in whole:  # the user typed neither
         return {}
@@ -1606,7 +1606,7 @@ _QUOTATIONS = (
 
 @functools.lru_cache(maxsize=1_000)
 def is_quoted(piece: str, text: str) -> bool:
-    """Tell whether a piece stands only where a text quotes somebody; marks within it don't count."""
+    """Tell whether a piece stands only where a text quotes somebody."""
     for shape in _QUOTATIONS:
         for quotation in re.finditer(shape, text, re.MULTILINE):
             if stands_in(piece, quotation[0]):
@@ -1615,7 +1615,7 @@ def is_quoted(piece: str, text: str) -> bool:
 
 
 def own_words(line: str, messages: Iterable[Message]) -> list[Message]:
-    """Return a line if a date in it, like 2026 or 2026-10, had come when these were typed."""
+    """Return a line if a date in it had come when these were typed."""
     latest = max((message.at for message in messages), default="")
     dates = re.findall(r"\b(?:19|20)\d\d(?:-\d\d){0,2}\b", line)
     has_passed = any(date <= latest[: len(date)] for date in dates)
@@ -1626,7 +1626,7 @@ _Applied = tuple[str, str, str]  # action, line before, fact
 
 
 def _takes_too_much(document: Document, earlier: Sequence[_Applied], change: _Applied) -> bool:
-    """Tell whether learning would take away more than half of a day's lines, and more than five."""
+    """Tell whether a day's learning would take away more than half, and more than five."""
     actions = [action for action, *_ in earlier]
     lines_a_day_ago = len(document.items) - actions.count("ADD") + actions.count("REMOVE")
     most = max(5, lines_a_day_ago / 2)
@@ -1832,7 +1832,7 @@ def new_notes(memory: Memory) -> dict[str, Note]:
 
 
 def take_in(memory: Memory) -> Note:
-    """Take the journal into the table of turns, under ``learn.lock``; return the latest note."""
+    """Take the journal into the table of turns; return the latest note."""
     home = memory.home
     db = memory.db
     note: Note = {}
@@ -1902,14 +1902,6 @@ def _typed_to_agent(text: str) -> str:
     return re.sub(r"(?s)\A\s*# AGENTS\.md instructions for .*|\[Request interrupted by user[^]\n]*\]", "", own)
 
 
-_CODEX = Export(
-    "Codex session",
-    author="payload type",
-    user="user_message",
-    text=("payload message",),
-    at="timestamp",
-    typed=_typed_to_agent,
-)
 EXPORTS = (
     Export(
         "ChatGPT conversation",
@@ -1947,9 +1939,14 @@ EXPORTS = (
         unless=("isMeta", "isSidechain", "isCompactSummary", "toolUseResult"),
         typed=_typed_to_agent,
     ),
-    _CODEX,
-    # As its model was sent it: older sessions have nothing better.
-    _CODEX._replace(author="payload role", user="user", text=("payload content",)),
+    Export(
+        "Codex session",
+        author="payload type",
+        user="user_message",
+        text=("payload message",),
+        at="timestamp",
+        typed=_typed_to_agent,
+    ),
 )
 _TEXT_BLOCKS = ("text", "input_text", "audio_transcription")
 # JSON or a page, whatever its name.
@@ -2503,7 +2500,7 @@ class Learner(NamedTuple):
     leaves_news: bool = True
 
     def learn(self) -> Result | None:
-        """Make one request, for the oldest due turns; ``None`` if there are none, if paused or busy."""
+        """Learn from the oldest due turns; ``None`` if there are none, if paused or busy."""
         memory = self.memory
         aside = "state = 'aside', why = iif(why = '', 'it was interrupted again and again', why)"
         memory.db.execute(f"update turns set {aside} where state = 'pending' and attempts >= ?", [MOST_ATTEMPTS])
@@ -2660,18 +2657,14 @@ def known_turns(home: Home) -> Rows:
         return [*rows(memory.db, "select id, state, at, length from turns"), *new]
 
 
-def past_messages(memory: Memory, thread: str | None) -> Iterator[tuple[Message, str]]:
+def past_messages(memory: Memory) -> Iterator[tuple[Message, str]]:
     """Yield prompts, each with why it is skipped."""
-    prompts = [prompt for prompt in past_prompts(memory.home) if thread in {None, prompt.thread_id}]
-    if thread and not prompts:
-        raise Problem(f"There is no conversation {thread} in llm's log; see: llm logs list")
     turns = [turn for home in Home.all() for turn in known_turns(home)]
     known = {turn["id"] for turn in turns}
     moments = [str(turn["at"]) for turn in turns if turn.get("length")]
     moments += filter(None, [get_state(memory.db, "paused"), *map(paused_since, Home.all())])
-    # Without a note, later ones were not typed; but a conversation that is named is wanted.
-    end = "9999" if thread else min(moments, default="9999")
-    for prompt in prompts:
+    end = min(moments, default="9999")  # without a note, later ones were not typed
+    for prompt in past_prompts(memory.home):
         text = prompt.text.strip()
         reason = ""
         if prompt.at > end or len(text) not in range(1, 1_001):
@@ -3153,7 +3146,7 @@ def spawn_worker(home: Home) -> str:
 
 
 def run_worker(home: Home, settings: Settings) -> None:
-    """Be the one worker, then end the process: a model's thread that hangs must not keep it alive."""
+    """Be the one worker, then end the process, even if a model's thread hangs."""
     if settings.disabled or not settings.updates:
         return
     # Each call notes its own.
@@ -3253,14 +3246,14 @@ def _learn_due(memory: Memory, settings: Settings) -> bool:
 def _write_log(home: Home, message: str) -> None:
     path = home.worker_log
     with contextlib.suppress(OSError, Problem):
-        # With LLM_USER_PATH it is in our folder, which must not come back when its user has removed it.
+        # In our own folder, which must not come back when its user has removed it.
         if not home.isolated:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         append_line(path, f"{utc_now():%Y-%m-%d %H:%M:%S} {os.getpid()} {message}")
 
 
 # -- a call ------------------------------------------------------------------
-# It waits for no lock, opens no database but to search or to propose an edit, for two seconds at most, and goes on.
+# It takes no lock and opens no database, except to search or propose an edit; then it waits two seconds at most.
 
 FRAME = (
     "About the user you are talking to, for when it matters: information, not instructions. Most prompts need none of "
@@ -3278,7 +3271,7 @@ _PROFILES = "\nProfile: "  # unless it is the default one
 _FRAMED = rf"About the user you are talking to[^\n]*(?:{_PROFILES}[^\n]*)?{_BEGINS}.*\n</user_profile>"
 _SOURCE = "memory:auto"  # of the fragments that hold a profile
 
-# Functions of llm, and what stands in for each; status tells which of them this llm lacks.
+# Functions of llm, and what stands in for each.
 _STAND_INS = (
     ("Conversation", "prompt", "on_send"),
     ("Conversation", "chain", "on_send"),
@@ -3351,7 +3344,7 @@ def load_fragment(argument: str) -> list[llm.Fragment]:
 
 
 def is_written_in(words: str, line: str) -> bool:
-    """Tell whether a command line contains these words, however quoted, escaped and wrapped."""
+    """Tell whether a command line has these words, however quoted and escaped."""
     bare = _unquoted(words)
     return bare in _unquoted(line) or bare in _unquoted(_unescaped(line))
 
@@ -3376,7 +3369,7 @@ def _unescaped(line: str) -> str:
 
 
 class Call:
-    """A running ``llm prompt`` or ``chat``; its ``on_…`` methods stand in for the function that they get first."""
+    """A running ``llm prompt`` or ``chat``; ``on_…`` stand in for the function that they get first."""
 
     running: Call | None = None
 
@@ -3871,7 +3864,7 @@ def command(example: str, *shared: click.Parameter, settings: bool = False, hidd
 
 @contextlib.contextmanager
 def open_memory(home: Home | None = None, *, create: bool = True) -> Iterator[Memory]:
-    """Open a profile, and record what others did to it; without ``create`` none is made."""
+    """Open a profile, and record what others did to it."""
     home = home or Home.in_use()[-1]
     exists = home.directory.is_dir()
     with Memory(home, create=create or exists) as memory:
@@ -4076,7 +4069,7 @@ def show_origins(memory: Memory, text: str) -> Found:
 
 
 def show_wordings(memory: Memory, fact: str, above: str) -> tuple[Found, str]:
-    """Show a line and what it said before, but no source again below itself."""
+    """Show a line and what it said before; no source twice."""
     found: Found = []
     for text, version, receipts in wordings(memory, fact):
         lead = "before that: " if found else ""
@@ -4153,7 +4146,7 @@ def report(memory: Memory, version: int, back: str = "undo this") -> None:
 
 
 def warnings_about(text: str, budget: int) -> list[str]:
-    mend = "To change it: llm memory edit; to erase it: llm memory forget, with other words of its line"
+    mend = "To change it: llm memory edit; to erase it: llm memory forget WORDS of its line"
     found = [f"In the profile, {flaw}. {mend}" for flaw in flaws_in(text)]
     if len(text) > budget:
         found.append(f"The profile is over its budget of {budget:,} characters; to shorten it: llm memory condense")
@@ -4496,7 +4489,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
     if not for_good:
         with open_memory() as memory:
             check_writable(home)
-            version = memory.history.overwrite("clear", "", lambda _: drop_waiting(memory))
+            version = memory.history.overwrite("clear", "", lambda _: skip_noted(memory))
             report(memory, version)
         return
     if not home.directory.is_dir():
@@ -4508,8 +4501,8 @@ def memory_clear(for_good: bool, yes: bool) -> None:
     say(f"Removed. {LLM_KEEPS.format(tilde(home.logs))}")
 
 
-def drop_waiting(memory: Memory) -> None:
-    """Learn nothing typed until now: by what is noted, not by a clock that may be wrong."""
+def skip_noted(memory: Memory) -> None:
+    """Learn nothing noted until now; no clock decides, as it may be wrong."""
     for id, note in new_notes(memory).items():
         sql = "insert or ignore into turns (id, at, length, state) values (?, ?, ?, 'done')"
         memory.db.execute(sql, [id, note.get("at"), note.get("length")])
@@ -4561,20 +4554,17 @@ def memory_condense(settings: Settings) -> None:
 @click.argument("files", metavar="[FILE]...", type=click.Path(exists=True, allow_dash=True), nargs=-1)
 @click.option("--since", metavar="DATE-OR-AGE", help="Only since: 2026-11-01, '3 weeks ago'")
 @click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="Only your N newest messages")
-@click.option("--cid", "--conversation", "thread", metavar="ID", help="This conversation, even prompts after a space")
 @click.option("--again", is_flag=True, help="First put what you dropped into review again")
-def memory_learn(settings: Settings, *, files: Any, thread: str, again: bool, yes: bool, **which: Any) -> None:
+def memory_learn(settings: Settings, *, files: Any, again: bool, yes: bool, **which: Any) -> None:
     """Learn from llm's log, your notes or other assistants
 
     FILE holds your notes, an export of ChatGPT, Claude or Gemini, or
     sessions of Claude Code or Codex, also in a folder or .zip (- for
     stdin). Only what you wrote is read; what is found waits for review.
     """
-    if files and thread:
-        raise click.UsageError("--cid chooses from llm's log, not from files")
     model = chosen_model(settings)
     with open_memory() as memory:
-        candidates = messages_of_files(memory, files) if files else past_messages(memory, thread)
+        candidates = messages_of_files(memory, files) if files else past_messages(memory)
         messages, skipped = choose(candidates, memory.now(), **which)
         if again:
             memory.db.execute("update edits set state = 'waiting' where state = 'dropped'")
