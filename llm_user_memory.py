@@ -16,7 +16,7 @@ The model never writes the file: code judges every edit. First comes what can be
 
 from __future__ import annotations
 
-# Modules that llm has not loaded anyway are imported where they are used: every llm call loads this.
+# What llm has not loaded anyway is imported where it is used: every llm call loads this.
 import base64
 import contextlib
 import ctypes
@@ -600,7 +600,7 @@ def why_secret(text: str) -> str:
 
 
 # -- profile -----------------------------------------------------------------
-# The document as a value. An *item* is a list entry, which can be edited if it is one line; all else stays as it is.
+# The document as a value. An *item* is a list entry, editable if it is one line; all else stays as it is.
 
 DEFAULT_SECTIONS = ("Personal Information", "Current Projects", "Interests", "Preferences")
 OTHER_SECTION = "Notes"
@@ -1292,10 +1292,6 @@ class History(NamedTuple):
             found.append(Version(id, at, author, model, undid, id in undone, self.changes(id - 1, id)))
         return found
 
-    def get(self, number: int) -> Version | None:
-        found = self.versions(1, "id = ?", number)
-        return found[0] if found else None
-
     def changes(self, older: int, newer: int) -> tuple[Change, ...]:
         before = self._lines(older)
         after = self._lines(newer)
@@ -1448,8 +1444,7 @@ def paused_since(home: Home) -> str:
 
 
 # -- edits -------------------------------------------------------------------
-# A model's reply, judged without side effects. Code checks what is exact: words, ids, limits. What is meant, the model
-# checks when it looks again.
+# A model's reply, judged without side effects. Code checks what is exact; what is meant, the model, in a second look.
 
 CUT = "\n[… cut …]\n"  # in place of what was left out of a message
 PASSED = "its date had passed"  # why a line was changed by its own words
@@ -1732,7 +1727,7 @@ def _faults(edit: Edit, document: Document, here: Item | None, pieces: Mapping[s
             others = document.remove(here)
         gates += [
             ("reject", "{}", why_unfit(edit.fact)),
-            ("reject", "it was copied from an example", is_of_an_example(edit.fact)),
+            ("reject", "it was copied from an example", f"| {edit.fact} |" in INSTRUCTIONS),
             ("reject", "it is known already", others.has(edit.fact)),
         ]
     quoted = [piece for piece, source in pieces.items() if is_quoted(piece, source.text)]
@@ -1740,7 +1735,7 @@ def _faults(edit: Edit, document: Document, here: Item | None, pieces: Mapping[s
 
 
 # -- journal and log ---------------------------------------------------------
-# Our journal has the length and digest of the typed words, llm's log the prompt: typed words and piped text in one.
+# Our journal has the length and digest of the typed words, llm's log the prompt: typed and piped text in one.
 
 
 Note = dict[str, Any]
@@ -2082,15 +2077,6 @@ def read_zip(file: Any, name: str) -> list[Message]:
     return found
 
 
-def read_folder(folder: str) -> list[Message]:
-    found = []
-    for path in sorted(pathlib.Path(folder).rglob("*")):
-        if is_json(path.name) and path.is_file():
-            with open(path, "rb") as file:
-                found += read_export(file, path.name)
-    return found
-
-
 def read_notes(file: Any, name: str) -> list[Message]:
     text = text_of(file, name).removeprefix("\ufeff").replace("\r\n", "\n")
     changed = dt.datetime.fromtimestamp(os.fstat(file.fileno()).st_mtime, dt.timezone.utc)
@@ -2106,7 +2092,11 @@ def read_past(path: str) -> list[Message] | None:
     import tempfile
 
     if os.path.isdir(path):
-        return read_folder(path) or None
+        found = []
+        for part in sorted(pathlib.Path(path).rglob("*.json*")):
+            with open(part, "rb") as opened:
+                found += read_export(opened, part.name)
+        return found or None
     name = "stdin" if path == "-" else printable(os.path.basename(path))
     with click.open_file(path, "rb") as given, tempfile.TemporaryFile() as copy:
         file: Any = given
@@ -2381,10 +2371,6 @@ def tagged(name: str, message: Message) -> str:
     return f"<{name} {local_date(message.at)}>\n{message.text}\n</{name}>"
 
 
-def is_of_an_example(fact: str) -> bool:
-    return f"| {fact} |" in INSTRUCTIONS
-
-
 def build_request(document: Document, batch: Batch, only: Sequence[str] = ()) -> str:
     lines = list(document.lines)
     for id in only or document.ids:
@@ -2459,14 +2445,6 @@ def read_messages(home: Home, turns: Rows, longest: int = LONGEST_MESSAGE) -> li
         typed = prompt.text[turn["start"] :][: turn["length"]].strip()
         found.append(Message(as_shown(typed, longest), turn["id"], turn["thread"], turn["at"]))
     return found
-
-
-def profile_to_show(memory: Memory, batch: Batch) -> Document:
-    document = Document(read_profile(memory.home.profile))
-    if batch.past:  # else what waits already would be proposed again
-        for edit in edits_where(memory, "state = 'waiting' and past and action = 'ADD' order by id desc limit 200"):
-            document = document.add(edit.section, edit.fact)
-    return document
 
 
 def taken_back(memory: Memory) -> object:
@@ -2553,9 +2531,9 @@ class Learner(NamedTuple):
     def _leave_news(self, result: Result) -> None:
         memory = self.memory
         with lock(memory.home, "profile"):  # else a forget in between would be too early
-            version = memory.history.get(result.version)
-            if version and version.changes:
-                self._tell(f"{as_news(version.changes)} (undo: llm memory undo {version.id})")
+            changes = memory.history.changes(result.version - 1, result.version)
+            if changes:
+                self._tell(f"{as_news(changes)} (undo: llm memory undo {result.version})")
             if any(verdict.outcome == "hold" for verdict in result.verdicts):
                 self._tell(f"{counted(len(waiting_edits(memory)), 'edit')} to review: llm memory review")
 
@@ -2567,7 +2545,10 @@ class Learner(NamedTuple):
         """Have edits proposed, and make or hold them. Raises ``ModelFailed``, ``Problem``."""
         memory = self.memory
         before = taken_back(memory)
-        seen = profile_to_show(memory, batch)
+        seen = Document(read_profile(memory.home.profile))
+        if batch.past:  # else what waits already would be proposed again
+            for edit in edits_where(memory, "state = 'waiting' and past and action = 'ADD' order by id desc limit 200"):
+                seen = seen.add(edit.section, edit.fact)
         edits = self._ask_for_edits(batch, seen)
         doubts = self._look_again(batch, edits, seen, before)
         verdicts: tuple[Verdict, ...] = ()
@@ -2679,8 +2660,8 @@ def messages_of_files(memory: Memory, paths: Sequence[str]) -> Iterator[tuple[Me
     found = {path: read_past(path) for path in paths}
     for path, messages in found.items():
         if messages is None:
-            readable = "exports of ChatGPT, Claude and Gemini (as JSON), sessions of Claude Code and Codex"
-            unread = f"{printable(path)} holds no messages of yours. What can be read: {readable}"
+            readable = "exports of ChatGPT, Claude and Gemini (JSON), sessions of Claude Code and Codex"
+            unread = f"{printable(path)} holds no messages of yours; what can be read: {readable}"
             if not any(found.values()):
                 raise Problem(unread)
             say(f"Skipped: {unread}")
@@ -2706,7 +2687,7 @@ def choose(
 
 
 # -- review, forgetting, search ----------------------------------------------
-# An edit is one row all its life: waiting, then applied, dropped or refused. An applied one is its line's receipt.
+# An edit is one row all its life: waiting, applied (its line's receipt), dropped or refused.
 
 
 Says = Callable[[str], bool]
@@ -2746,15 +2727,8 @@ def waiting_edits(memory: Memory) -> list[EditRow]:
     return edits_where(memory, "state = 'waiting' order by id")
 
 
-def record_edits(
-    memory: Memory,
-    verdicts: Iterable[Verdict],
-    model: str,
-    version: int,
-    *,
-    past: bool = False,
-) -> None:
-    """Keep judged edits as receipts, as questions (all of the ``past``) or as refused."""
+def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, version: int, *, past: bool = False) -> None:
+    """Keep judged edits as receipts, questions (all of the ``past``) or refused."""
     # A question is asked once; of the past, also if it was dropped.
     same = "select 1 from edits where (state = ? or (? and state = 'dropped')) and before = ? and fact = ?"
     room = MOST_WAITING - value(memory.db, "select count(*) from edits where state = 'waiting' and not past")
@@ -2803,8 +2777,12 @@ def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[E
         document = Document(text)
         waiting = {edit.id for edit in waiting_edits(memory)}
         for edit in accepted:
-            if edit.id in waiting:
-                document = _accept(document, edit)
+            item = document.find(edit.before, edit.section)
+            others = document.remove(item) if item else document
+            if edit.id in waiting and edit.fact and not others.has(edit.fact):
+                document = document.apply(item, edit.section, edit.fact)
+            elif edit.id in waiting:
+                document = others
         return document.text
 
     def record(version: int) -> None:
@@ -2822,14 +2800,6 @@ def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[E
     return memory.history.change("review", make, record)
 
 
-def _accept(document: Document, edit: EditRow) -> Document:
-    item = document.find(edit.before, edit.section)
-    others = document.remove(item) if item else document
-    if not edit.fact or others.has(edit.fact):
-        return others
-    return document.apply(item, edit.section, edit.fact)
-
-
 def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, list[EditRow]]]:
     older = f"state = 'applied' and before not in ('', '{FORGOTTEN}')"
     before = f"select before from edits join said on fact = said.text where {older}"
@@ -2837,8 +2807,8 @@ def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, l
     for (text,) in memory.db.execute(chain, [line]).fetchall():
         origin = None
         for since, _ in memory.history.periods(text):
-            version = memory.history.get(since)
-            if version and AUTHORS[version.author].lines != "back":
+            (version,) = memory.history.versions(1, "id = ?", since)
+            if AUTHORS[version.author].lines != "back":
                 origin = version
         receipts = edits_where(memory, "state = 'applied' and fact = ? order by id desc", text)
         yield text, origin, receipts
@@ -2945,7 +2915,7 @@ def clean_up(memory: Memory) -> None:
     with lock(memory.home, "profile", memory.history.patience):
         memory.history.adopt()
         _remove([*files_beside(memory.home), memory.home.worker_log])
-        # SQLite leaves pieces where it moves what was deleted (measured), and in the file of a WAL.
+        # SQLite leaves pieces of what was deleted (measured), and a WAL.
         memory.db.execute("vacuum")
         memory.db.execute("pragma journal_mode = delete")
         memory.db.execute("delete from state where key in ('unclean', 'call_failed', 'worker_failed')")
@@ -3043,7 +3013,6 @@ def nearest(memory: Memory, text: str) -> list[str]:
         known = memory.db.execute("select id from embeddings where collection_id = ?", [collection.id])
         new = facts.keys() - {id for (id,) in known}
         if new:
-            say(f"Embedding {counted(len(new), 'fact')}…")
             collection.embed_multi((id, mask_secrets(facts[id])) for id in new)
         near = collection.similar(mask_secrets(text), collection.count())
     except Exception as error:  # whatever a plugin raises
@@ -3076,7 +3045,7 @@ def search_chats(homes: Sequence[Home], query: str, limit: int | None = None) ->
 
 IDLE_EXIT = 60.0  # seconds without work after which the worker exits
 STAYS_FOR = 3_600  # seconds: it waits so long for a turn to be tried again
-NOT_STARTED = "The background process that learns ended as soon as it was started; to learn: llm memory update"
+NOT_STARTED = "The background process ended as soon as it was started; to learn: llm memory update"
 # Tells a worker the number of its lock's file.
 _HANDED_OVER = "LLM_MEMORY_WORKER_LOCK"
 # Starts llm with the modules that the running llm can import, whatever has found them.
@@ -3417,7 +3386,7 @@ class Call:
 
     def on_send(self, send: Any, conversation: Any, /, prompt: Any = None, **options: Any) -> Any:
         ours = self.conversation or conversation  # not a loader's or a tool's
-        # The commands always pass system fragments, even if there are none.
+        # The commands always pass system fragments.
         if conversation is ours and "system_fragments" in options:
             self.conversation = ours
             self.words = prompt or ""
@@ -3476,7 +3445,7 @@ class Call:
                 place = "fragments"
         elif refuses:
             sent = []
-        # After the user's own: a learned fact must not change what providers have cached of these.
+        # After the user's own, which providers have cached.
         options[place] += sent
 
     def _carried(self, history: Iterable[Any]) -> list[llm.Fragment] | None:
@@ -3507,7 +3476,7 @@ class Call:
             model = self.conversation.model.model_id
             self.homes[-1].create()
             append_line(self.homes[-1].no_system, model)
-            tell(f"{model} refused a system prompt; the next call sends the profile in the prompt")
+            tell(f"{model} refused a system prompt; the next prompt carries the profile itself")
 
     def on_name(self, name: Any, text: str) -> Any:
         return name(text.replace(profile_in(text), "").strip())
@@ -3587,7 +3556,7 @@ def tell(message: str) -> None:
     line = f"memory: {printable(message)}"
     if at_terminal(sys.stderr) and not plain():
         line = click.style(line, dim=True)
-    # Not through sys.stderr, which would try again at exit, and fail the call.
+    # sys.stderr would try again at exit, and fail the call.
     with contextlib.suppress(OSError, ValueError, AttributeError):
         os.write(sys.stderr.fileno(), f"{line}\n".encode())
 
@@ -3712,7 +3681,7 @@ class UserMemory(llm.Toolbox):
 
 
 # -- commands ----------------------------------------------------------------
-# Data goes to stdout, talk and errors to stderr. With --json, `write` is silent; what a command returns is printed.
+# Data goes to stdout, talk to stderr. With --json, `write` is silent; what a command returns is printed.
 
 GROUPS = {
     "Every day": "show why search add remove edit review status",
@@ -3735,12 +3704,11 @@ y  accept it
 n  drop it
 e  reword it
 a  accept it and the rest of its section
-d  drop it and the rest of its section
-q  quit; what is left keeps waiting
+d  drop these
+q  quit
 Enter  skip it"""
-RETRY = "To try again: llm memory update{0}; with another model: LLM_MEMORY_MODEL=NAME llm memory update{0}"
-Found = list[dict[str, Any]]
-LLM_KEEPS = "llm's own log, {}, keeps your conversations; continuing one (llm -c) can still send what you erased."
+RETRY = "To try again, with another model if you like: LLM_MEMORY_MODEL=NAME llm memory update{0}"
+LLM_KEEPS = "llm's own log, {}, keeps your conversations; llm -c can still send what you erased."
 
 
 def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None:
@@ -3823,21 +3791,12 @@ profile_option = click.Option(
     callback=lambda _, __, name: name and os.environ.update(LLM_MEMORY_PROFILE=name),
     help="Use this profile",
 )
-json_option = own_flag(
-    ["--json"],
-    callback=lambda ctx, _, given: ctx.meta.update(json=given),
-    help="Output as JSON",
-)
+json_option = own_flag(["--json"], callback=lambda ctx, _, given: ctx.meta.update(json=given), help="Output as JSON")
 yes_option = flag(["--yes", "-y"], help="Answer yes to any question")
 never_asks = own_flag(["--yes", "-y"], hidden=True)  # for scripts
 force_option = flag(["--force"], help="Also take what looks like a secret, or is not sent")
 part_option = flag(["--part"], help="Also match TEXT inside words")
-text_argument = click.Argument(
-    ["text"],
-    metavar="[TEXT]...",
-    nargs=-1,
-    callback=lambda _, __, words: " ".join(words),
-)
+text_argument = click.Argument(["text"], metavar="[TEXT]...", nargs=-1, callback=lambda _, __, words: " ".join(words))
 shell_option = click.Option(["--shell", "name"], metavar="NAME", help="bash, zsh, fish, nushell or powershell")
 
 
@@ -3926,16 +3885,11 @@ def verdict_here(home: Home, settings: Settings, *, sent: bool = True) -> tuple[
 @click.option("--ids", is_flag=True, help="Show the id of each line, for remove, forget and why")
 def memory_show(settings: Settings, ids: bool) -> Any:
     "Show the profile"
-    found: Found = []
+    found: Rows = []
     for home in each_in_use():
         document = Document(read_profile(home.profile))
         facts = [{"id": id, "section": item.section, "text": item.text} for id, item in document.ids.items()]
-        shown = {
-            "profile": home.name,
-            "path": str(home.profile),
-            "text": document.text,
-            "facts": facts,
-        }
+        shown = {"profile": home.name, "path": str(home.profile), "text": document.text, "facts": facts}
         found.append(shown)
         if says_nothing(document.text):
             _, _, sentence = verdict_here(home, settings)
@@ -3994,7 +3948,7 @@ def memory_path() -> None:
 @command("llm memory profiles", json_option)
 def memory_profiles() -> Any:
     "List profiles with their number of facts"
-    found: Found = []
+    found: Rows = []
     used = [home.name for home in Home.in_use()]
     for home in Home.all():
         facts = None
@@ -4040,7 +3994,7 @@ def origins_of(version: Version | None, receipts: Sequence[EditRow]) -> Iterator
 @click.option("--refused", is_flag=True, help="Show what was recently refused or dropped, and why")
 def memory_why(text: str, refused: bool) -> Any:
     "Show where lines came from: all, or those with TEXT"
-    found: Found = []
+    found: Rows = []
     show = show_refused if refused else show_origins
     for memory in each_memory():
         found += [{"profile": memory.home.name, **one} for one in show(memory, text)]
@@ -4051,7 +4005,7 @@ def memory_why(text: str, refused: bool) -> Any:
     return found
 
 
-def show_origins(memory: Memory, text: str) -> Found:
+def show_origins(memory: Memory, text: str) -> Rows:
     found = []
     above = ""
     document = Document(read_profile(memory.home.profile))
@@ -4064,13 +4018,13 @@ def show_origins(memory: Memory, text: str) -> Found:
     if text and not found:
         for hit in search_facts(memory, text, 1):
             if hit["until"]:
-                say(f"No longer in the profile: “{hit['fact']}” ({when_held(hit)}); see: llm memory history")
+                say(f"No longer there: “{hit['fact']}” ({when_held(hit)}); see: llm memory history")
     return found
 
 
-def show_wordings(memory: Memory, fact: str, above: str) -> tuple[Found, str]:
+def show_wordings(memory: Memory, fact: str, above: str) -> tuple[Rows, str]:
     """Show a line and what it said before; no source twice."""
-    found: Found = []
+    found: Rows = []
     for text, version, receipts in wordings(memory, fact):
         lead = "before that: " if found else ""
         write(text, lead, bold=not found)
@@ -4085,7 +4039,7 @@ def show_wordings(memory: Memory, fact: str, above: str) -> tuple[Found, str]:
     return found, above
 
 
-def show_refused(memory: Memory, text: str) -> Found:
+def show_refused(memory: Memory, text: str) -> Rows:
     found = []
     for edit in edits_where(memory, "state in ('refused', 'dropped') order by id desc limit 100"):
         if folded(text) in folded(edit.fact or edit.before):
@@ -4106,29 +4060,18 @@ def memory_search(query: tuple[str, ...], count: int, chats: bool, semantic: boo
     All words are wanted, in any form; put "or" between words to match either.
     """
     text = " ".join(query)
-    found = show_chats(text, count) if chats else show_facts(text, count, semantic)
-    if not found:
-        say("Nothing was found.")
-    return found
-
-
-def show_chats(text: str, count: int) -> Found:
-    found = []
-    for turn in search_chats(Home.in_use(), text, count or None):
-        found.append(turn._asdict())
-        day = local_date(turn.at)[:10]
+    found: Rows = []
+    for turn in search_chats(Home.in_use(), text, count or None) if chats else ():
         write(" ".join(turn.text.split()), bold=True)
-        detail(f"{day}; to continue: llm chat --cid {turn.thread_id}")
-    return found
-
-
-def show_facts(text: str, count: int, semantic: bool) -> Found:
-    found = []
-    for memory in each_memory():
+        detail(f"{local_date(turn.at)[:10]}; to continue: llm chat --cid {turn.thread_id}")
+        found.append(turn._asdict())
+    for memory in () if chats else each_memory():
         for hit in search_facts(memory, text, count, semantic=semantic):
             write(hit["fact"], bold=True)
             detail(when_held(hit))
             found.append(hit | {"profile": memory.home.name})
+    if not found:
+        say("Nothing was found.")
     return found
 
 
@@ -4149,7 +4092,7 @@ def warnings_about(text: str, budget: int) -> list[str]:
     mend = "To change it: llm memory edit; to erase it: llm memory forget WORDS of its line"
     found = [f"In the profile, {flaw}. {mend}" for flaw in flaws_in(text)]
     if len(text) > budget:
-        found.append(f"The profile is over its budget of {budget:,} characters; to shorten it: llm memory condense")
+        found.append(f"The profile is over {budget:,} characters; to shorten it: llm memory condense")
     return found
 
 
@@ -4159,7 +4102,7 @@ def flaws_in(text: str) -> Iterator[str]:
         yield f"line {number} looks like {kind}"
     for number, line in enumerate(split_lines(text), 1):
         if disarmed(line) != stripped(line):
-            yield f"line {number} has invisible characters, a user_profile tag or a chat-template mark"
+            yield f"line {number} has invisible characters, a user_profile tag or a chat mark"
 
 
 def check_text(text: str, force: bool) -> None:
@@ -4267,13 +4210,6 @@ def ask_about(edit: EditRow, section: Sequence[EditRow]) -> str:
     return str(letter)
 
 
-def ask_for_fact(fact: str) -> str:
-    typed = (click.edit(fact) or fact).strip()
-    if reason := why_unfit(typed):
-        raise Problem(f"This can't be a line of the profile: {reason}; see: llm memory review")
-    return typed
-
-
 def tell_waiting(memory: Memory) -> list[EditRow]:
     waiting = waiting_edits(memory)
     say(f"{counted(len(waiting), 'edit')} to review: llm memory review")
@@ -4290,7 +4226,10 @@ def review_each(memory: Memory, waiting: Iterable[EditRow]) -> None:
         if letter == "q":
             return
         if letter == "e":
-            fact = ask_for_fact(printable(edit.fact or edit.before))
+            fact = edit.fact or edit.before
+            fact = (click.edit(fact) or fact).strip()
+            if reason := why_unfit(fact):
+                raise Problem(f"This can't be a line of the profile: {reason}; see: llm memory review")
             chosen = [edit._replace(fact=fact)]
         if letter in "yae":
             report(memory, review(memory, chosen))
@@ -4421,7 +4360,7 @@ def confirm(question: str, yes: bool) -> None:
 
 def no_match(text: str, document: Document) -> Problem:
     facts = counted(len(document.said()), "fact")
-    return Problem(f"The profile has {facts}, none with {text!r}; try --part, or see: llm memory show --ids")
+    return Problem(f"The profile has {facts}, none with {text!r}; try --part, or: llm memory show --ids")
 
 
 @command(f"llm memory remove oven{BY_ID.format('remove')}", text_argument, yes_option, part_option)
@@ -4494,7 +4433,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
         return
     if not home.directory.is_dir():
         raise Problem(f"There is no profile “{home.name}”; see: llm memory profiles")
-    say(f"This removes all of profile {home.name}: {tilde(real_place(home))}, its history, and the rest.")
+    say(f"This removes profile {home.name}: {tilde(real_place(home))}, its history, and the rest.")
     say("Then llm memory learn may propose what you erased, hid or piped in.")
     confirm("Remove it for good?", yes)
     purge(home)
@@ -4582,7 +4521,7 @@ def memory_learn(settings: Settings, *, files: Any, again: bool, yes: bool, **wh
         size = counted(len(messages), "message")
         parts = counted(len(requests), "request")
         say(f"To learn from: {size} in {parts} to {model}, which will read about {length // 4:,} tokens")
-        say("To read less: --since DATE, or -n N; if it stops, run it again to go on")
+        say("To read less: --since DATE, or -n N; to go on after a stop, run it again")
         confirm("Learn from this?", yes)
         learn_in_batches(Learner(memory, settings), model, requests)
 
