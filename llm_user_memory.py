@@ -4768,7 +4768,8 @@ def learning_status(home: Home, settings: Settings) -> Told:
         failed = "from turns where why != '' and state in ('pending', 'aside')"
         is_good = "sum(outcome != 'failed' and look = "
         counts = f"{is_good}0) as requests, {is_good}1) as looks, sum(outcome = 'failed') as failed"
-        sql = f"select model, {counts}, sum(read) as read, sum(written) as written from requests"
+        tokens = "sum(ifnull(read, 0)) as read, sum(ifnull(written, 0)) as written"
+        sql = f"select model, {counts}, {tokens} from requests"
         yield {
             "pending": waiting_messages(memory),
             "to_review": len(waiting_edits(memory)),
