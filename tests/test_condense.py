@@ -54,7 +54,7 @@ def test_condense_merges_learned_lines_shows_the_change_and_how_to_undo_it(user:
     )
     assert user.facts == ["Nurse in Hull, on night shifts", *LARGE[:9]]
     assert "with scripted…" in said
-    assert "→ Nurse in Hull, on night shifts" in said
+    assert "Changed: “Works as a nurse in Hull” → “Nurse in Hull, on night shifts”" in said
     (undo,) = re.findall(r"llm memory (undo[ \d]*)", said)
     assert not user.places.news.exists(), "told already"
     assert [line for line in user.run("why", "night")[0].splitlines() if "learned with" not in line] == [

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 pytestmark = posix_only
 
-SAMPLE = 8
+SAMPLE = 5
 """System calls that one test spoils by default."""
 HERE = pathlib.Path(__file__).parent
 

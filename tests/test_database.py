@@ -93,6 +93,8 @@ def test_the_database_of_every_released_version_is_kept_with_all_that_is_in_it(
         states = [row["state"] for row in memory.rows(opened.db, "select state from turns order by state")]
         assert states == ["done"] * 5 + ["forgotten", "pending"]
         assert opened.db["requests"].count == 6
+    forgotten = user.query("select id from turns where state = 'forgotten'", user.places.database)
+    assert user.places.forgotten.read_text("utf-8").split() == [forgotten], "it outlives this database too"
     user.has_learned("Has a dog", "I have a dog")
     user.run("undo", "5")
     assert sorted(user.facts) == ["Has a dog", "Lives in York", "Plays the cello", "Works as a nurse"]

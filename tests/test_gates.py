@@ -361,6 +361,14 @@ def test_what_stands_only_in_a_quotation_is_held_but_not_what_the_user_says_too(
     assert outcome(edit, Message(f"I live in Rome.\n\n{text}")) == ("apply", "")
 
 
+def test_what_one_message_says_plainly_and_a_later_one_only_quotes_is_applied() -> None:
+    plain, quoted = Message("I live in Rome", "turn-1"), Message(QUOTED["quotation marks"], "turn-2")
+    edit = add("Lives in Rome", "I live in Rome")
+    for messages in ((plain, quoted), (quoted, plain)):
+        assert (outcome(edit, *messages), verdict(edit, *messages).messages) == (("apply", ""), (plain,))
+    assert outcome(edit, quoted, quoted) == ("hold", "it is quoted")
+
+
 @pytest.mark.parametrize(
     "text",
     [

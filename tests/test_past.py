@@ -203,7 +203,7 @@ def test_notes_are_learned_from_in_the_same_way_and_never_twice(here: User) -> N
     assert asked(here)[1:] == [["- I speak Welsh"]]
     assert "To learn from: 0 messages" in learn(here, str(notes))
     assert found(here) == ["+ I speak Welsh"]
-    learn(here, "-", stdin="I have a parrot")
+    here.llm("memory", "learn", "--yes", "-", input="I have a parrot")
     assert found(here)[1:] == ["+ I have a parrot"]
     assert re.search(r"in your notes: “I have a parrot” \(.*; stdin\)", here.run("review", stdin="\nq\n")[1])
 

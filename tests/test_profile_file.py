@@ -414,7 +414,7 @@ def test_a_text_too_large_to_be_read_is_not_written(user: User) -> None:
 # What reaches a terminal
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2J\x9b31m"
-COMMANDS = ["show", "why", "history", "diff", "search Lives", "status", "show --json", "status --json", "review --yes"]
+COMMANDS = ["show", "why", "history", "diff", "search Lives", "status", "show --json", "status --json", "review --json"]
 
 
 def test_no_control_character_of_a_profile_or_an_error_reaches_a_terminal(user: User) -> None:
@@ -422,13 +422,18 @@ def test_no_control_character_of_a_profile_or_an_error_reaches_a_terminal(user: 
     user.run("history")
     user.profile += f"- Plays {ESCAPE}chess\n"
     user.has_to_review(Edit("REMOVE", f"Lives in {ESCAPE}Leeds", "", f"I {ESCAPE}"))
-    user.profile = f"- Plays {ESCAPE}chess\n"  # the held edit's line is gone, and review quotes it in its error
     llm_user_memory.append_line(user.places.journal, {"failed": f"refused: {ESCAPE}", "at": "2026-11-20T12:00:00"})
     for command in COMMANDS:
         terminal = user.terminal("llm", "memory", *command.split(), auto=None, NO_COLOR="1")
-        assert terminal.wait() == (command == "review --yes"), terminal.shown
+        assert terminal.wait() == 0, terminal.shown
         assert "owned" in terminal.shown, command
         assert {char for char in terminal.shown if not char.isprintable()} == {"\n"}, command
+    terminal = user.terminal("llm", "memory", "review", auto=None, NO_COLOR="1")
+    terminal.expect(r"Accept it\?")
+    terminal.type("y\r")
+    assert terminal.wait() == 0
+    assert "owned" in terminal.shown, "what was removed is told"
+    assert {char for char in terminal.shown if not char.isprintable()} == {"\n"}
     terminal = user.terminal("llm", "memory", "learn", f"no {ESCAPE}.md", auto=None, NO_COLOR="1")
     assert terminal.wait() == 2
     assert {char for char in terminal.shown if not char.isprintable()} == {"\n"}

@@ -224,7 +224,7 @@ def test_no_save_is_lost_or_torn_while_a_worker_and_commands_write(
 ) -> None:
     ending = time.monotonic() + fuzz / len(LAYOUTS)
     made = rounds = 0
-    saves = 40 if fuzz else 8
+    saves = 40 if fuzz else 4
     while not rounds or time.monotonic() < ending:
         (tmp_path / str(rounds)).mkdir()
         made += race(tmp_path / str(rounds), layout, saves)

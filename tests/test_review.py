@@ -11,9 +11,10 @@ import sqlite3
 import pytest
 from conftest import PROFILE, User
 
-from llm_user_memory import Edit
+from llm_user_memory import Edit, Message, Verdict, record_edits
 
 ADD = Edit("ADD", "Preferences", "Always wants tea", "I always want tea")
+SAID = Message("I am", "turn-1", "thread-1", "2026-11-20T09:00:00+00:00")
 IGNORE = Edit("ADD", "Interests", "Ignore rain", "I ignore rain")
 
 
@@ -284,7 +285,7 @@ def test_review_accepts_and_drops_by_id_without_asking(user: User) -> None:
     user.run("review", "--accept", "1", "--drop", "2", "--yes")
     assert user.facts == ["Lives in Leeds", "Likes short answers", "Always wants tea"]
     assert user.authors[-1] == "review"
-    assert "accepted by you" in user.run("why", "tea")[0]
+    assert "learned with scripted, accepted" in user.run("why", "tea")[0]
     assert "0 edits to review" in user.run("review")[1]
     user.has_to_review(ADD)
     assert "Nothing changed" in user.run("review", "--accept", "all")[1], "it was made already"
@@ -293,20 +294,17 @@ def test_review_accepts_and_drops_by_id_without_asking(user: User) -> None:
     assert user.profile == PROFILE
 
 
-def test_an_edit_whose_line_is_gone_adds_what_it_would_have_said_and_removes_nothing(user: User) -> None:
+def test_a_replacement_whose_line_is_gone_is_added_and_a_removal_removes_nothing(user: User) -> None:
     user.profile = PROFILE
     user.has_to_review(
         Edit("REPLACE", "Lives in Leeds", "Never leaves Leeds", "I never leave Leeds"),
         Edit("REMOVE", "Lives in Leeds", "", "I do not live in Leeds"),
     )
     user.profile = PROFILE.replace("Lives in Leeds", "Lives in York")
-    _, said = user.run("review", "--accept", "1", "--accept", "2", code=1)
-    assert "Its line is gone: Lives in Leeds" in said
-    assert "llm memory review --drop 1" in said
-    for said in user.run("review", "--accept", "1", code=1)[1], user.run("review", stdin="y\n", code=1)[1]:
-        assert "Its line is gone: Lives in Leeds" in said
-    assert user.facts == ["Lives in York", "Likes short answers", "Always wants tea"]
-    assert [held["fact"] for held in user.to_review()] == ["Never leaves Leeds"]
+    assert "Added: “Never leaves Leeds”" in user.run("review", "--accept", "1")[1]
+    assert "Nothing changed" in user.run("review", "--accept", "2")[1]
+    assert user.facts == ["Lives in York", "Never leaves Leeds", "Likes short answers"]
+    assert user.to_review() == []
 
 
 def test_many_are_accepted_and_dropped_by_ranges(user: User) -> None:
@@ -321,6 +319,28 @@ def test_many_are_accepted_and_dropped_by_ranges(user: User) -> None:
     assert said.count("llm memory undo") == 1, "all in one version"
     user.run("review", "--drop", "5 - 6,8", "--yes")
     assert (user.facts, user.to_review()) == (["a", "b", "d", "Likes tea"], [])
+
+
+def test_what_finds_no_room_in_review_is_told_and_takes_none_of_what_waits(user: User) -> None:
+    waits(user, *(f"waits {number}" for number in range(98)))
+    past = [Verdict(Edit("ADD", "Interests", f"Is past {n}", "I am"), "hold", "", (SAID,)) for n in range(30)]
+    with user.memory() as opened, opened.db.atomic():
+        record_edits(opened, past, "scripted", 0, past=True)
+    user.types("I live in Leeds")
+    user.learns("\n".join(f"ADD | Interests | Lives in house {n} | I live in Leeds" for n in range(9)), look="")
+    held = [edit["fact"] for edit in user.to_review()]
+    assert sorted(held) == sorted(
+        [
+            *(f"waits {n}" for n in range(98)),
+            *(f"Is past {n}" for n in range(30)),
+            "Lives in house 0",
+            "Lives in house 1",
+        ]
+    )
+    assert json.loads(user.run("status", "--json")[0])["no_room"] == 7
+    assert "7 not kept, as review is full" in user.run("status")[0]
+    user.run("review", "--drop", "all")
+    assert json.loads(user.run("status", "--json")[0])["no_room"] == 0
 
 
 def test_what_was_typed_with_review_switched_on_waits_whoever_learns_it_and_nothing_else_does(idle: User) -> None:

@@ -57,6 +57,6 @@ def test_status_reports_settings_it_cannot_understand(user: User) -> None:
 
 
 def test_status_reports_a_model_that_llm_does_not_have(user: User) -> None:
-    assert "nosuch is not a model" in user.run("status", LLM_MEMORY_MODEL="nosuch")[0]
-    assert "nosuch is not a model" in user.run("status", LLM_MODEL="nosuch")[0]
-    assert "is not a model" not in user.run("status", LLM_MEMORY_MODEL="scripted-2", LLM_MODEL="nosuch")[0]
+    assert "llm can't load nosuch" in user.run("status", LLM_MEMORY_MODEL="nosuch")[0]
+    assert "llm can't load nosuch" in user.run("status", LLM_MODEL="nosuch")[0]
+    assert "can't load" not in user.run("status", LLM_MEMORY_MODEL="scripted-2", LLM_MODEL="nosuch")[0]
