@@ -2126,6 +2126,7 @@ MOST_ATTEMPTS = 5
 MODEL_TIMEOUT = 120.0
 ANOTHER_MODEL = "to learn with another model, set LLM_MEMORY_MODEL"
 CHANGED_MEANWHILE = "The profile changed meanwhile; try again"
+FAILED = "learning has failed; see: llm memory status"
 NOTES = "notes:"  # begins the ids of the user's own notes
 
 # Why a model gave no answer. The first three are no attempt.
@@ -2502,6 +2503,9 @@ class Learner(NamedTuple):
             return None
         except ModelFailed as failure:
             self._move(batch, "why = ?", str(failure))
+            is_told = FAILED in lines_in(memory.home.news)
+            if not is_told and (turns[0]["why"] or failure.kind == HOPELESS):  # a single one may pass
+                self._tell(FAILED)
             if failure.kind == HOPELESS:
                 self._move(batch, "attempts = ?, due = 0", MOST_ATTEMPTS)
             elif failure.kind != REFUSED:  # as long again as since it was typed, at most a day
@@ -2531,6 +2535,11 @@ class Learner(NamedTuple):
     def _leave_news(self, result: Result) -> None:
         memory = self.memory
         with lock(memory.home, "profile"):  # else a forget in between would be too early
+            news = lines_in(memory.home.news)
+            if FAILED in news:
+                _remove([memory.home.news])
+                for line in filter(FAILED.__ne__, news):
+                    append_line(memory.home.news, line)
             changes = memory.history.changes(result.version - 1, result.version)
             if changes:
                 self._tell(f"{as_news(changes)} (undo: llm memory undo {result.version})")
@@ -2859,7 +2868,6 @@ update turns set why = '{FORGOTTEN}' where why != ''
 
 
 def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Find what goes, and the prompts that say it, by turn."""
     memory.db.register_function(says, name="says", replace=True)
     memory.history.adopt()
     lines = f"select ifnull(fact, text) from lines where {_LINE_SAYS}"
@@ -3191,7 +3199,6 @@ def _is_noted(home: Home) -> bool:
 
 
 def _learn_due(memory: Memory, settings: Settings) -> bool:
-    """Learn from turns that have waited for others to share a request."""
     learner = Learner(memory, settings)
     lacking: ModelFailed | None = None
     ready = (memory.now() - dt.timedelta(seconds=settings.interval)).isoformat()
@@ -3464,8 +3471,7 @@ class Call:
 
     def _refuses_system(self) -> bool:
         model = self.conversation.model
-        is_completion = "Completion" in str(type(model).__mro__)  # OpenAI's don't say so
-        if is_completion or getattr(model, "allows_system_prompt", True) is False:
+        if getattr(model, "allows_system_prompt", True) is False:
             return True
         known = self.homes[-1].no_system
         return known.exists() and model.model_id in lines_in(known)
@@ -3683,12 +3689,6 @@ class UserMemory(llm.Toolbox):
 # -- commands ----------------------------------------------------------------
 # Data goes to stdout, talk to stderr. With --json, `write` is silent; what a command returns is printed.
 
-GROUPS = {
-    "Every day": "show why search add remove edit review status",
-    "Undo and privacy": "undo history diff rollback forget pause resume clear",
-    "Learning and files": "update learn condense load path",
-    "Setting up": "install-shell uninstall-shell profiles",
-}
 _MEANT = {
     "help": "--help",
     "list": "show",
@@ -3736,12 +3736,6 @@ def colour_of(change: object) -> str:
 
 
 class _Group(click.Group):
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, names in GROUPS.items():
-            with formatter.section(title):
-                made = [self.commands[name] for name in names.split()]
-                formatter.write_dl([(f"{one.name:<15}", one.get_short_help_str(80)) for one in made])
-
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if ctx.resilient_parsing:  # a shell completes
             return super().resolve_command(ctx, args)
@@ -3962,6 +3956,10 @@ def memory_profiles() -> Any:
     return found
 
 
+def edit_data(edit: EditRow) -> dict[str, Any]:
+    return edit._asdict() | {"at": edit.typed_at, "thread_id": edit.thread}
+
+
 def quoted_from(edit: EditRow) -> tuple[str, str]:
     turn = edit.turns[0]
     if turn.startswith(EXPORTED):
@@ -4018,12 +4016,11 @@ def show_origins(memory: Memory, text: str) -> Rows:
     if text and not found:
         for hit in search_facts(memory, text, 1):
             if hit["until"]:
-                say(f"No longer there: “{hit['fact']}” ({when_held(hit)}); see: llm memory history")
+                say(f"No longer in the profile: “{hit['fact']}” ({when_held(hit)}); see: llm memory history")
     return found
 
 
 def show_wordings(memory: Memory, fact: str, above: str) -> tuple[Rows, str]:
-    """Show a line and what it said before; no source twice."""
     found: Rows = []
     for text, version, receipts in wordings(memory, fact):
         lead = "before that: " if found else ""
@@ -4035,7 +4032,7 @@ def show_wordings(memory: Memory, fact: str, above: str) -> tuple[Rows, str]:
                 detail(line + source)
                 above = source
         by = version.author if version else None
-        found.append({"text": text, "by": by, "receipts": [edit._asdict() for edit in receipts]})
+        found.append({"text": text, "by": by, "receipts": list(map(edit_data, receipts))})
     return found, above
 
 
@@ -4045,7 +4042,7 @@ def show_refused(memory: Memory, text: str) -> Rows:
         if folded(text) in folded(edit.fact or edit.before):
             write(str(edit), fg=colour_of(edit))
             detail(f"{local_date(edit.at)}: {edit.reason}")
-            found.append(edit._asdict())
+            found.append(edit_data(edit))
     return found
 
 
@@ -4256,7 +4253,7 @@ def memory_review(accepted: Sequence[str], dropped: Sequence[str], yes: bool) ->
             report(memory, review(memory, accepts))
         if not (accepts or drops or click.get_current_context().meta["json"]):
             review_each(memory, waiting)
-        return [edit._asdict() for edit in tell_waiting(memory)]
+        return [edit_data(edit) for edit in tell_waiting(memory)]
 
 
 @command("llm memory undo", never_asks)
@@ -4580,13 +4577,17 @@ def setup_status(home: Home, settings: Settings) -> Told:
             yield f"This llm lacks llm.{owner}.{name}; try: llm install -U llm-user-memory"
     is_on = bool(settings.auto)
     yield {
-        "shell": {"installed": [str(shell.rc) for shell in installed], "active": is_on},
+        "shell": {"installed": [tilde(shell.rc) for shell in installed], "active": is_on},
+        "only_chats": is_on and not settings.line,
         "active": "this terminal" if is_on and not installed else "",
         "profile_in_prompt": (read_own(home.no_system) or "").splitlines(),
     }
 
 
 def profile_status(home: Home, settings: Settings) -> Told:
+    for path in home.own_files():
+        if os.path.lexists(path) and read_own(path, 1) is None:
+            yield foreign(path).message
     for path in files_beside(home):
         if re.search(KEPT, path.name):
             yield f"A damaged file is kept; to remove it: rm -r {for_shell(path)}"

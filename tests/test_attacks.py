@@ -129,11 +129,10 @@ class Obedient:
 
 def learn_all(user: User, model: Obedient) -> int:
     """Do the worker's work until there is nothing left to do; how many turns that were."""
-    turns = 0
+    before = user.pending()
     while result := user.learns(model, look=model):
         assert not result.failure
-        turns += result.turns
-    return turns
+    return before - user.pending()
 
 
 def keeps_secret(user: User, case: Case, model: Obedient) -> bool:

@@ -37,7 +37,7 @@ def changed(text: str, was: str, fact: str) -> str:
     document = Document(text)
     item = document.find(was)
     assert item
-    return document.replace(item, fact).text
+    return document.apply(item, item.section, fact).text
 
 
 # Items

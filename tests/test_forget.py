@@ -336,7 +336,7 @@ def test_what_is_typed_after_a_clear_is_learned_even_if_the_clock_was_ahead(user
     user.types("I have a dog")
     with user.memory() as opened:
         opened.now = lambda: memory.utc_now() + dt.timedelta(days=400)
-        opened.history.overwrite("clear", "", lambda _: memory.drop_waiting(opened))
+        opened.history.overwrite("clear", "", lambda _: memory.skip_noted(opened))
     assert user.pending() == 0
     user.types("I play the cello")
     user.learns("ADD | Interests | Has a dog | I have a dog\nADD | Interests | Plays the cello | I play the cello")

@@ -474,7 +474,7 @@ def test_the_worst_that_a_model_can_reply_is_judged_in_no_time(condensing: bool)
     ]
     began = time.process_time()  # not how long it took: that would tell how busy this machine is
     if condensing:
-        memory.judge_condensing(edits, document, document, budget=999)
+        condensed(document, *edits, budget=999)
     else:
         judge(edits, document, document, [Message(text, thread_id="t")], budget=999)
     assert time.process_time() - began < 5, "it was 45 s once, with the profile locked"
@@ -485,7 +485,8 @@ def test_the_worst_that_a_model_can_reply_is_judged_in_no_time(condensing: bool)
 
 def condensed(document: Document, *edits: Edit, **given: Any) -> Judgement:
     ordered = sorted(edits, key=lambda edit: edit.action == "REMOVE")
-    return Judgement(*memory.judge_condensing(ordered, document, document, **given))
+    lines = [Message(document.ids[edit.target].text) for edit in ordered if edit.target in document.ids]
+    return Judgement(*judge(ordered, document, document, lines, condensing=True, **given))
 
 
 def test_condensing_takes_as_many_edits_as_it_must_and_no_more() -> None:

@@ -272,8 +272,8 @@ class People(RuleBasedStateMachine):
             self.memory.history.overwrite("rollback", self.memory.history.text(version))
             assert self.text == self.known[version]
             return
-        made = self.memory.history.get(version)
-        is_final = made is not None and made.author in {"forget", "unknown"}
+        made = self.memory.history.versions(1, "id = ?", version)
+        is_final = any(one.author in {"forget", "unknown"} for one in made)
         before, refusal = self.text, ""
         try:
             self.memory.history.undo(version)

@@ -167,7 +167,6 @@ def test_what_may_pass_is_tried_again_ever_more_rarely_and_never_set_aside(user:
         assert waits[0] >= 5
         assert waits[-1] > 1_000
         assert in_state(learner, "pending") == 8
-        assert memory.is_failing(learner.memory)
         back = memory.Learner(learner.memory, memory.Settings(), answering("NO_UPDATE"))
         assert len(list(iter(back.learn, None))) == 1, "one request, as if nothing had been"
         assert in_state(learner, "done") == 8

@@ -208,22 +208,6 @@ def test_learning_that_keeps_failing_is_told_once(user: User) -> None:
     assert told(user) == "learned “Has a cat” (undo: llm memory undo 1)"
 
 
-def test_a_failure_that_is_mended_is_not_told(known: User) -> None:
-    def down(model: str, request: str) -> memory.Reply:
-        raise memory.ModelFailed("the service is down")
-
-    learns(known, "ADD | Interests | Plays chess")
-    known.types("I play go")
-    for _ in range(2):
-        known.learns(down)
-        with known.memory() as opened:
-            opened.db.execute("update turns set due = 0")
-    assert memory.FAILED in known.places.news.read_text("utf-8")
-    known.reply("ADD | Interests | Plays go | I play go")
-    assert known.run("update")[0] == "+ Plays go\n"
-    assert told(known) == "learned “Plays chess” (undo: llm memory undo 2)"
-
-
 def test_the_first_prompt_that_is_noted_says_so_once(idle: User) -> None:
     idle.run("add", "Plays chess")
     assert shown(idle, "llm", "-n", "I have a dog", LLM_MEMORY_UPDATES="true") == ""

@@ -172,7 +172,7 @@ def changed(document: Document, index: int, fact: str) -> Document:
     if not document.items:
         return document.add("Interests", fact) if fact else document
     item = document.items[index % len(document.items)]
-    return document.replace(item, fact) if fact and not document.has(fact) else document.remove(item)
+    return document.apply(item, item.section, "" if document.has(fact) else fact)
 
 
 def act(history: History, action: str, index: int, fact: str) -> None:

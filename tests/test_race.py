@@ -117,7 +117,9 @@ def work(home: Home, chance: random.Random, stop: Stop) -> int:
                 mine = [item for item in document.items if item.editable and item.text.startswith("Learned")]
                 if len(mine) > 3:
                     item = chance.choice(mine)
-                    return chance.choice([document.remove(item), document.replace(item, f"Learned {number}.")]).text
+                    return chance.choice(
+                        [document.remove(item), document.apply(item, item.section, f"Learned {number}.")]
+                    ).text
                 return document.add(chance.choice(DEFAULT_SECTIONS), f"Learned {number}.").text
 
             changes += opened.history.change("worker", make, model="scripted") > 0
