@@ -69,11 +69,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def has_room_in_memory(folder: str) -> bool:
+    """Tell whether tests can have their files here, and run programs."""
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return False
+    room = os.statvfs(folder)
+    return room.f_bavail * room.f_frsize > 1_000_000_000 and not room.f_flag & os.ST_NOEXEC
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # a start of llm takes twice as long where Python keeps no compiled code
         for module in (memory, llm_user_memory_shell, llm_scripted):
             compileall.compile_dir(os.path.dirname(inspect.getfile(module)), maxlevels=0, quiet=2)
         compileall.compile_dir(sysconfig.get_path("purelib"), quiet=2, workers=0)
+    if sys.platform == "linux" and has_room_in_memory("/dev/shm"):
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")  # thousands of small databases wait for no disk
     # Where pytest is started in the background, Ctrl-C would mean nothing to the shells that it starts either.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     fuzz = config.getoption("--fuzz")
