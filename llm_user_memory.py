@@ -2500,6 +2500,7 @@ class Learner(NamedTuple):
             result = self.learn_from(batch)
         except Busy:
             self._move(batch, "attempts = attempts - 1, due = 0")
+            set_state(memory.db, "condensed", "")
             return None
         except ModelFailed as failure:
             self._move(batch, "why = ?", str(failure))
@@ -4550,14 +4551,14 @@ Told = Iterator[str | dict[str, Any]]
 _SHOWN = {
     "active": "on only in {}; for all: llm memory install-shell",
     "profile_in_prompt": "{}",
-    "profile": "{path} ({facts} facts, {characters:,} of {budget:,} characters)",
+    "profile": "{path} (facts: {facts}; {characters:,} of {budget:,} characters)",
     "pending": "{} to learn from; now: llm memory update",
     "to_review": "{}: llm memory review",
     "no_room": "{} not kept, as review is full",
     "lost": "{} this week, damaged in typed.jsonl or llm's log",
     "failed": f"{{}} not learned yet. {RETRY.format(' --retry')}",
-    "costs": "{requests} requests, {looks} second looks and {failed} failures with {model} this month: "
-    "{read:,} tokens read, {written:,} written",
+    "costs": "requests: {requests}, second looks: {looks}, failed: {failed}, with {model} this month; "
+    "tokens: {read:,} read, {written:,} written",
     "not_learned_with": "{}, without conversations",
 }
 

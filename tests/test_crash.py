@@ -221,7 +221,7 @@ def output(user: User) -> str:
 
 def learners(user: User) -> set[str]:
     """The pids of all workers that have learned something."""
-    return set(re.findall(r" (\d+) scripted: [1-9]", user.worker_log))
+    return set(re.findall(r" (\d+) [1-9]\d* edits?$", user.worker_log, re.MULTILINE))
 
 
 @pytest.fixture

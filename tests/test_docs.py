@@ -27,7 +27,7 @@ def test_the_page_of_commands_is_what_their_help_says_and_the_readme_names_no_ot
     check = [sys.executable, "-m", "cogapp", "--check", ".github/docs/commands.md"]
     done = subprocess.run(check, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, "run: uv run cog -r .github/docs/commands.md"
-    assert re.findall("^## llm memory (.+)$", REFERENCE, re.MULTILINE) == COMMANDS
+    assert sorted(re.findall("^## llm memory (.+)$", REFERENCE, re.MULTILINE)) == COMMANDS
     assert set(re.findall(r"llm memory ([a-z][a-z-]+)", README)) <= set(COMMANDS)
 
 
@@ -62,7 +62,7 @@ def test_a_commands_help_has_an_example_and_it_takes_yes_if_it_changes_something
     assert ("--json" in shown) == (command in (READING | {"review"}) - {"path"})
 
 
-def test_the_help_groups_every_command() -> None:
+def test_the_help_lists_every_command() -> None:
     assert "..." not in HELP.replace("[ARGS]...", "")
     assert len(COMMANDS) == len(set(COMMANDS))
     every = memory.memory_group.list_commands(click.Context(memory.memory_group))

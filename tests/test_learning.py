@@ -239,7 +239,7 @@ def test_an_update_that_fails_exits_1_and_says_how_to_try_again(user: User) -> N
     out, said = user.run("update", code=1)
     assert out == ""
     assert "scripted-dead failed" in said
-    assert "with another model: LLM_MEMORY_MODEL=NAME llm memory update" in said
+    assert "To try again, with another model if you like: LLM_MEMORY_MODEL=NAME llm memory update\n" in said
 
 
 @pytest.mark.parametrize("killed", [False, True])
@@ -281,7 +281,12 @@ def test_status_says_what_learning_cost_this_month_for_each_model(user: User) ->
         {"model": "scripted-dead", "requests": 0, "looks": 0, "failed": 1, "read": 0, "written": 0},
         {"model": "two", "requests": 2, "looks": 0, "failed": 0, "read": 20, "written": 8},
     ]
-    assert "model: one, requests: 2, looks: 0, failed: 0, read: 2400, written: 4" in user.run("status")[0]
+    shown = user.run("status")[0]
+    for said in (
+        "requests: 2, second looks: 0, failed: 0, with one this month; tokens: 2,400 read, 4 written\n",
+        "requests: 0, second looks: 0, failed: 1, with scripted-dead this month; tokens: 0 read, 0 written\n",
+    ):
+        assert said in shown
 
 
 def test_second_looks_are_counted_apart(user: User) -> None:

@@ -88,7 +88,7 @@ def test_a_model_without_conversations_is_never_asked_to_learn_and_status_says_s
     idle.llm("-m", "scripted-single", SAID)
     assert not idle.places.journal.exists()
     shown = idle.run("status")[0]
-    assert re.search("Not learned with +scripted-single: without conversations", shown)
+    assert re.search("^Not learned with +scripted-single, without conversations$", shown, re.MULTILINE)
     assert "Problem" not in shown
     monkeypatch.setenv("LLM_MODEL", "scripted-single")
     said = "scripted-single has no conversations, so it can't learn"

@@ -25,8 +25,8 @@ def here(user: User, monkeypatch: pytest.MonkeyPatch) -> User:
     return user
 
 
-def logged(user: User, *texts: str, at: str = "") -> str:
-    """Log prompts as llm did before there was a memory; return the thread of the last one."""
+def logged(user: User, *texts: str, at: str = "") -> None:
+    """Log prompts as llm did before there was a memory."""
     log = make_log(user.places)
     for text in texts:
         response = Listener().prompt(text)
@@ -34,7 +34,6 @@ def logged(user: User, *texts: str, at: str = "") -> str:
         response.log_to_db(log)
         if at:
             log.table("turns").update(response.id, {"datetime_utc": at})
-    return str(next(log.query("select thread_id from turns order by id desc limit 1"))["thread_id"])
 
 
 def found(user: User) -> list[str]:
@@ -101,17 +100,15 @@ def test_turns_that_memory_knows_are_not_read_again(here: User) -> None:
 def test_what_was_typed_while_memory_was_off_or_in_another_profile_is_not_the_past(here: User) -> None:
     logged(here, "I live in Leeds. How are you?")
     here.types("I play the oboe")
-    spy = logged(here, "I am a spy. What now?")
+    logged(here, "I am a spy. What now?")
     passed_over = "1 kept out (not typed, hidden, too long, or sent with learning off)"
     assert passed_over in learn_nothing(here), "also where no learner has seen a message"
     here.learns("NO_UPDATE")
     assert passed_over in learn(here)
     assert [edit["fact"] for edit in here.to_review()] == ["I live in Leeds"]
     shown = learn(here, LLM_MEMORY_PROFILE="work")
-    assert "To learn from: 0 messages" in shown
+    assert "There is nothing new to learn from." in shown
     assert "2 already read" in shown
-    named = learn_nothing(here, "--conversation", spy, LLM_MEMORY_PROFILE="work")
-    assert "1 message in 1 request" in named, "what is named is read"
 
 
 def test_what_was_typed_while_paused_is_no_past_either_even_if_nothing_was_learned_before(here: User) -> None:
@@ -125,30 +122,25 @@ def test_what_was_typed_while_paused_is_no_past_either_even_if_nothing_was_learn
 
 
 def test_options_choose_what_is_read(here: User) -> None:
-    threads = [logged(here, f"I am on day {day} now", at=f"2026-01-0{day}T12:00:00+00:00") for day in range(1, 5)]
+    for day in range(1, 5):
+        logged(here, f"I am on day {day} now", at=f"2026-01-0{day}T12:00:00+00:00")
     for options, days in (
-        (["--since", "2026-01-02", "--until", "2026-01-03"], "23"),
+        (["--since", "2026-01-02"], "234"),
         (["-n", "1"], "4"),
-        (["--conversation", threads[0]], "1"),
-        (["--until", "2026-01-03", "-n", "2"], "23"),
+        (["--since", "2026-01-02", "-n", "2"], "34"),
+        (["--since", "2026-01-04", "-n", "2"], "4"),
     ):
-        assert f"{len(days)} message" in learn_nothing(here, *options)
+        assert f"To learn from: {len(days)} message" in learn_nothing(here, *options)
     assert here.calls() == []
-    assert "1 edit to review" in learn(here, "--until", "2026-01-03", "-n", "1")
-    assert asked(here) == [["I am on day 3 now"]]
+    assert "1 edit to review" in learn(here, "-n", "1")
+    learn(here, "--since", "2026-01-03")
+    assert asked(here) == [["I am on day 4 now"], ["I am on day 3 now"]]
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--conversation", "01nowhere"], "no conversation 01nowhere"),
-        (["--since", "soonish"], "'soonish' is not a time"),
-    ],
-)
-def test_what_does_not_exist_is_an_error_before_anything_is_counted(here: User, options: list[str], words: str) -> None:
+def test_what_is_no_time_is_an_error_before_anything_is_counted(here: User) -> None:
     logged(here, "I live in Leeds. What is the weather?")
-    said = learn(here, *options, code=1)
-    assert words in said
+    said = learn(here, "--since", "soonish", code=1)
+    assert "'soonish' is not a time" in said
     assert "message" not in said
 
 
@@ -201,7 +193,7 @@ def test_notes_are_learned_from_in_the_same_way_and_never_twice(here: User) -> N
     notes.write_text(f"{notes.read_text()}\n- I speak Welsh\n")
     assert "4 already read" in learn(here, str(notes))
     assert asked(here)[1:] == [["- I speak Welsh"]]
-    assert "To learn from: 0 messages" in learn(here, str(notes))
+    assert "There is nothing new to learn from." in learn(here, str(notes))
     assert found(here) == ["+ I speak Welsh"]
     here.llm("memory", "learn", "--yes", "-", input="I have a parrot")
     assert found(here)[1:] == ["+ I have a parrot"]
@@ -214,7 +206,7 @@ def test_a_long_paragraph_of_notes_is_read_from_its_beginning_to_its_end(here: U
     learn(here, str(notes))
     read = [message for request in asked(here) for message in request]
     assert " ".join(read) == notes.read_text()
-    assert "To learn from: 0 messages" in learn(here, str(notes))
+    assert "There is nothing new to learn from." in learn(here, str(notes))
 
 
 def test_marks_of_chat_templates_in_notes_do_not_reach_the_model(here: User) -> None:
@@ -231,12 +223,13 @@ def test_notes_that_can_not_be_read_are_an_error_in_words(here: User) -> None:
     notes.write_bytes(b"\xff\xfe")
     assert "not valid UTF-8" in learn(here, str(notes), code=1)
     notes.write_bytes(b" \n")
-    assert "To learn from: 0 messages" in learn(here, str(notes))
+    assert "There is nothing new to learn from." in learn(here, str(notes))
     notes.write_text("I live in Leeds")
     os.utime(notes, (1_700_000_000, 1_700_000_000))
-    assert "To learn from: 0 messages" in learn(here, str(notes), "--since", "2023-11-16"), "as old as the file"
+    assert "There is nothing new to learn from." in learn(here, str(notes), "--since", "2023-11-16"), (
+        "as old as the file"
+    )
     assert "1 message" in learn_nothing(here, str(notes), "--since", "2023-11-14")
-    assert "not from files" in learn(here, str(notes), "--conversation", "x", code=2)
 
 
 # What was found so far
@@ -326,7 +319,7 @@ def test_a_request_that_fails_is_left_for_the_next_run(here: User, monkeypatch: 
     with monkeypatch.context() as failing:
         failing.setattr(memory.Learner.__new__, "__defaults__", (ask, True))
         said = learn(here, code=1)
-    for words in ("2 edits to review", "run the same command again", "it failed"):
+    for words in ("2 edits to review", "to go on after a stop, run it again", "it failed"):
         assert words in said
     learn(here)
     assert found(here) == ["+ I live in Leeds", "+ I have a dog", "+ I am failing now"]
@@ -346,9 +339,9 @@ def test_ctrl_c_says_how_far_it_got_and_how_to_go_on(here: User) -> None:
     logged(here, *(f"I like number {number}, not so much" for number in range(40)))
     (here.script / "slow.txt").write_text("number 30 60")
     terminal = here.terminal("llm", "memory", "learn", auto=None)
-    terminal.expect(r"Learn from this\?.*: ")
+    terminal.expect(r"to go on after a\s+stop,\s+run\s+it\s+again\s.*Learn from this\?.*: ")
     terminal.type("y\r")
     eventually(lambda: len(here.calls(update=True)) == 2, "the second request")
     terminal.type("\x03")
-    terminal.expect(r"run the same\s+command again.*30 edits to review: llm memory review")
+    terminal.expect(r"30 edits to review: llm memory review")
     assert terminal.wait() == 1
