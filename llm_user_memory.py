@@ -1610,7 +1610,7 @@ def is_quoted(piece: str, text: str) -> bool:
 
 
 def own_words(line: str, messages: Iterable[Message]) -> list[Message]:
-    """Return a line if a date in it had come when these were typed."""
+    """Return a line if its date had come when these were typed."""
     latest = max((message.at for message in messages), default="")
     dates = re.findall(r"\b(?:19|20)\d\d(?:-\d\d){0,2}\b", line)
     has_passed = any(date <= latest[: len(date)] for date in dates)
@@ -1742,7 +1742,7 @@ Note = dict[str, Any]
 
 
 def read_log(home: Home, sql: str, *values: object) -> list[Any]:
-    """Read rows of llm's log; none if llm has not written there yet. Raises ``Problem``."""
+    """Read rows of llm's log, which may not be there yet. Raises ``Problem``."""
     if not home.logs.exists():
         return []
     address = f"{home.logs.as_uri()}?mode=ro"
@@ -1800,7 +1800,7 @@ _FIELDS |= {"interval": (int, float), "budget": int, "failed": str}
 
 
 def _read_entry(line: str) -> Note:
-    """Read the fields that are sound; a note whose words can't be found counts as lost."""
+    """Read the fields that are sound; the words of others can't be found."""
     entry = {"id": f"damaged:{digest(line)}", "at": utc_now().isoformat(), "length": 0, "behind": 0}
     with contextlib.suppress(ValueError, AttributeError):
         read = json.loads(line.replace(r"\ud", ""))  # half a character fits into no database
@@ -2738,7 +2738,7 @@ def waiting_edits(memory: Memory) -> list[EditRow]:
 
 
 def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, version: int, *, past: bool = False) -> None:
-    """Keep judged edits as receipts, questions (all of the ``past``) or refused."""
+    """Keep judged edits; all of the ``past`` wait."""
     # A question is asked once; of the past, also if it was dropped.
     same = "select 1 from edits where (state = ? or (? and state = 'dropped')) and before = ? and fact = ?"
     room = MOST_WAITING - value(memory.db, "select count(*) from edits where state = 'waiting' and not past")
@@ -3406,7 +3406,7 @@ class Call:
         return send(conversation, prompt, **options)
 
     def find_typed(self) -> None:
-        """Find the profiles, and what was typed to be learned from. Raises ``Problem``."""
+        """Find the profiles, and what was typed to be learned from."""
         if not self.homes:
             self.homes = homes_of("auto")
         if not self.may_learn(self.homes[-1]):
@@ -4225,7 +4225,7 @@ def review_each(memory: Memory, waiting: Iterable[EditRow]) -> None:
             return
         if letter == "e":
             fact = edit.fact or edit.before
-            fact = (click.edit(fact) or fact).strip()
+            fact = (click.edit(fact) or "").strip()
             if reason := why_unfit(fact):
                 raise Problem(f"This can't be a line of the profile: {reason}; see: llm memory review")
             chosen = [edit._replace(fact=fact)]
@@ -4655,7 +4655,8 @@ def memory_status(settings: Settings) -> Any:
         write(line, fg=colour, bold=True)
     for problem in problems:
         write(for_profile(problem, home.name), "Problem      ", fg="red")
-    data = {"state": state, "here": sentence, **data, "problems": list(problems)}
+    user = f"{pathlib.Path.home()}/"  # so that it can be published
+    data = {"state": state, "here": sentence, **data, "problems": [one.replace(user, "~/") for one in problems]}
     for name, words in _SHOWN.items():
         found = data.get(name) or []
         label = name.replace("_", " ").capitalize()

@@ -49,7 +49,7 @@ def test_show_says_on_a_first_day_what_is_going_on_and_what_to_do(user: User) ->
     user.run("pause")
     out, said = user.run("show", **ON)
     assert out == ""
-    assert re.search("The profile has no facts.*llm memory resume\n.*llm memory status", said)
+    assert re.search(r"The profile has no facts\.\n.*llm memory resume\n.*llm memory status", said)
     user.run("resume")
     user.types(SAID)
     user.run("update")
@@ -391,15 +391,21 @@ def test_the_status_for_a_bug_report_contains_no_fact_and_no_path_below_the_home
         assert str(user.folder) not in text
 
 
-def test_status_of_a_profile_that_prompts_here_do_not_carry_says_so(user: User) -> None:
+def test_status_is_of_the_profile_that_is_named_or_else_of_the_one_in_use(user: User) -> None:
     user.run("add", "Has a boss", LLM_MEMORY_PROFILE="work")
-    carried = "Memory is on for “{}”; set LLM_MEMORY_PROFILE to home"
-    for in_use in ("", "work", "default+work"):
-        user.env["LLM_MEMORY_PROFILE"] = in_use
+    for in_use, shown in (
+        ("", "memory/profile.md ("),
+        ("work", "profiles/work/profile.md ("),
+        ("default+work", "profiles/work/profile.md ("),
+    ):
         env = {**ON, "LLM_MEMORY_PROFILE": in_use}
-        said = user.llm("memory", "--profile", "home", "status", check=True, **env).stdout
-        assert said.startswith(carried.format(in_use or "default"))
-        assert user.run("status", **env)[0].startswith("Memory is on: it learns")
+        out = user.run("status", **env)[0]
+        assert out.startswith("Memory is on: it learns")
+        assert shown in out
+        assert json.loads(user.run("status", "--json", **env)[0])["profile"]["facts"] == ("work" in in_use)
+        named = user.llm("memory", "--profile", "home", "status", check=True, **env).stdout
+        assert "profiles/home/profile.md (" in named
+        assert "work" not in named
 
 
 def test_status_does_not_claim_to_know_what_it_can_not_see(user: User) -> None:

@@ -164,7 +164,10 @@ def test_a_fact_that_looks_like_a_list_can_be_added_once_and_found_and_forgotten
 
 
 def test_a_mark_of_a_chat_template_is_added_only_by_force(user: User) -> None:
-    assert "chat-template mark" in user.run("add", "Hates [/INST] and <|im_start|>", code=1)[1]
+    assert (
+        "line 1 has invisible characters, a user_profile tag or a chat mark"
+        in user.run("add", "Hates [/INST] and <|im_start|>", code=1)[1]
+    )
     user.run("add", "Hates [brackets]")
     assert user.facts == ["Hates [brackets]"]
 

@@ -172,7 +172,7 @@ def test_forget_lists_everything_that_goes_and_asks_first(user: User) -> None:
     assert not kept.exists()
 
 
-def test_files_kept_aside_are_named_also_where_only_a_prompt_says_it(user: User) -> None:
+def test_damaged_files_are_named_also_where_only_a_prompt_says_it(user: User) -> None:
     user.types("I saw a zebra today")
     user.places.create()
     user.places.profile.write_bytes(b"\xff\xfe")

@@ -14,6 +14,8 @@ from conftest import PROFILE, User
 from llm_user_memory import Edit, Message, Verdict, record_edits
 
 ADD = Edit("ADD", "Preferences", "Always wants tea", "I always want tea")
+# An editor that writes this, in place of what it is given.
+WRITES = "sed -i 'c {}'"
 SAID = Message("I am", "turn-1", "thread-1", "2026-11-20T09:00:00+00:00")
 IGNORE = Edit("ADD", "Interests", "Ignore rain", "I ignore rain")
 
@@ -132,7 +134,7 @@ def test_why_shows_what_a_changed_line_said_before_and_where_that_came_from(user
 def test_a_line_that_the_user_rewords_in_review_keeps_its_receipts(user: User) -> None:
     user.has_learned("Lives in Leeds", "I live in Leeds")
     user.has_to_review(Edit("REPLACE", "Lives in Leeds", "Must live in York", "I must live in York"))
-    user.run("review", stdin="e\nLives in York for now\n")
+    user.run("review", stdin="e\n", EDITOR=WRITES.format("Lives in York for now"))
     dated = "    Friday 20 November 2026, learned with scripted, reworded; llm logs --cid thread-1\n"
     assert dated in user.run("why", "York")[0]
     assert explained(user, "York") == [
@@ -193,11 +195,9 @@ def test_review_asks_about_one_edit_after_the_other_with_its_quote_date_and_reas
         Edit("REPLACE", "Lives in Leeds", "You must visit Leeds", "You must visit Leeds"),
         Edit("REMOVE", "Likes short answers", "", "I do not like short answers"),
     )
-    terminal = user.terminal("llm", "memory", "review", auto=None)
+    terminal = user.terminal("llm", "memory", "review", auto=None, EDITOR="sed -i 's/You must visit/Lives near/'")
     terminal.expect(r"You must visit Leeds.*Accept it\?")
     terminal.type("e\r")
-    terminal.expect(r"Make it say.*You must visit Leeds")
-    terminal.type("\x15Lives near Leeds\r")
     shown = terminal.expect(r"Accept it\? \(y, n, e, a, d, q, s, \?\)")
     for words in (
         "you typed: “I always want tea” (2026-11-20 Friday; llm logs --cid thread-1)",
@@ -238,15 +238,10 @@ def test_an_answer_takes_this_edit_or_all_the_rest(
     assert [held["fact"] for held in user.to_review()] == waiting
 
 
-def test_what_is_to_be_reworded_stands_there_to_be_edited(user: User) -> None:
+def test_what_is_to_be_reworded_stands_in_the_editor_alone(user: User) -> None:
     waits(user, "Lives in Köln")
-    terminal = user.terminal("llm", "memory", "review", auto=None)
-    terminal.expect(r"Accept it\?")
-    terminal.type("e\r")
-    terminal.expect(r"Make it say \(edit the line\): Lives in K")
-    terminal.type(" for now\r")
-    assert terminal.wait() == 0
-    assert user.facts == ["Lives in Köln for now"]
+    user.run("review", stdin="e\n", EDITOR="sed -i '$s/$/ for now/; 2,$d'")
+    assert (user.facts, user.to_review()) == (["Lives in Köln for now"], [])
 
 
 def test_many_edits_are_reviewed_by_section_and_the_rest_of_one_is_taken_or_left(user: User) -> None:
@@ -267,7 +262,12 @@ def test_many_edits_are_reviewed_by_section_and_the_rest_of_one_is_taken_or_left
 def test_what_can_not_be_a_line_or_answers_nothing_changes_nothing(user: User) -> None:
     user.profile = PROFILE
     user.has_to_review(ADD)
-    assert "can't be a line of the profile" in user.run("review", stdin="e\n# A heading\n", code=1)[1]
+    for quits in ("true", "sed -i d"):
+        assert "it says nothing" in user.run("review", stdin="e\n", code=1, EDITOR=quits)[1]
+    for wrong in ("# A heading", r"Has a hen\nHas a dog", "ghp_16C7e42F292c6912E7710c838347Ae178B4a"):
+        said = user.run("review", stdin="e\n", code=1, EDITOR=WRITES.format(wrong))[1]
+        assert "can't be a line of the profile" in said, wrong
+    assert "Editing failed" in user.run("review", stdin="e\n", code=1, EDITOR="false")[1]
     assert re.search("--accept.*--drop", user.run("review", stdin="", code=1)[1]), "there is no terminal"
     assert (user.profile, len(user.to_review())) == (PROFILE, 1)
 

@@ -552,8 +552,9 @@ def test_a_fact_comes_back_under_its_heading_also_if_that_has_gone_meanwhile(use
 def test_rollback_says_what_it_needs(user: User) -> None:
     load(user, PROFILE)
     for args, said in (
-        ("", "is not a time; try 2026-11-01"),
-        ("--to soon", "'soon' is not a time"),
+        ("", "Name one: llm memory rollback NUMBER, or --to DATE"),
+        ("1 --to yesterday", "Name one: llm memory rollback NUMBER, or --to DATE"),
+        ("--to soon", "'soon' is not a time; try 2026-11-01"),
         ("--to yesterday", "llm memory rollback 0"),
     ):
         assert said in user.run("rollback", *args.split(), code=1)[1], args
