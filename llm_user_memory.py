@@ -364,7 +364,7 @@ def normalised(text: str) -> str:
 
 
 def folded(text: str) -> str:
-    """Return words as they are compared: "Müller" is "Mueller"."""
+    """Return words as compared: "Müller" is "Mueller"."""
     apart = unicodedata.normalize("NFKD", text.translate(_STRAIGHT)).casefold()
     bare = "".join(char for char in apart if unicodedata.category(char)[0] != "M")
     whole = unicodedata.normalize("NFC", bare).translate(_LETTERS)
@@ -472,7 +472,7 @@ def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") ->
 
 
 def is_random(token: str) -> bool:
-    """Tell whether letter pairs of languages are rare in a token."""
+    """Tell whether pairs of letters are unusual."""
     pieces = re.split(r"[^\w ]|_", token)
     piece = max(pieces, key=len).replace(" ", "")
     if len(piece) < 10 or len(set(piece)) < 6:
@@ -1036,7 +1036,7 @@ def read_profile(path: pathlib.Path) -> str:
 
 
 def read_settled(path: pathlib.Path, known: str, settling: float) -> str:
-    """Read a profile, a changed one a little later: editors write in pieces."""
+    """Read a profile, a changed one later: editors write in pieces."""
     text = read_profile(path)
     changed = time.time()
     with contextlib.suppress(FileNotFoundError):
@@ -1171,7 +1171,7 @@ class History(NamedTuple):
             return self.change(author, lambda _: text, record)
 
     def adopt(self, author: str = "outside", base: str | None = None) -> str:
-        """Record what others made of ``base``; return the text."""
+        """Record what others made of ``base``."""
         with lock(self.home, "profile", self.patience):
             _remove([place_aside(self.home)])  # half written before a crash
             latest = self.latest()
@@ -1601,7 +1601,7 @@ _QUOTATIONS = (
 
 @functools.lru_cache(maxsize=1_000)
 def is_quoted(piece: str, text: str) -> bool:
-    """Tell whether a piece stands only where a text quotes somebody."""
+    """Tell whether a text only quotes a piece."""
     for shape in _QUOTATIONS:
         for quotation in re.finditer(shape, text, re.MULTILINE):
             if stands_in(piece, quotation[0]):
@@ -3472,7 +3472,8 @@ class Call:
 
     def _refuses_system(self) -> bool:
         model = self.conversation.model
-        if getattr(model, "allows_system_prompt", True) is False:
+        # OpenAI's completion models don't say so.
+        if not getattr(model, "allows_system_prompt", True) or ".Completion'" in str(type(model).__mro__):
             return True
         known = self.homes[-1].no_system
         return known.exists() and model.model_id in lines_in(known)

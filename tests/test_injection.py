@@ -7,9 +7,12 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import click
+import llm
 import pytest
 from conftest import PATIENCE, posix_only
 
+import llm_user_memory as memory
 from llm_user_memory import FRAME, disarmed, profile_in
 
 if TYPE_CHECKING:
@@ -381,3 +384,11 @@ def test_calls_in_one_process_each_send_it_once_and_leave_llm_as_it_was(known: U
     env = known.env | {"LLM_MEMORY_AUTO": "1"}
     subprocess.run([sys.executable, "-c", TWO_CALLS], env=env, cwd=known.folder, timeout=PATIENCE, check=True)
     assert [places(call) for call in known.calls()] == [["system"]] * 2
+
+
+def test_a_completion_model_of_openai_gets_the_profile_in_the_prompt_from_its_first_call_on(user: User) -> None:
+    call = memory.Call(click.Context(click.Command("prompt")), memory.Settings())
+    call.homes = [user.places]
+    for model, refuses in (("gpt-3.5-turbo-instruct", True), ("gpt-4o-mini", False)):
+        call.conversation = llm.get_model(model).conversation()
+        assert call._refuses_system() is refuses
