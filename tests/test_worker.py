@@ -284,6 +284,7 @@ def make_log_folder(user: User) -> None:
 
 
 BROKEN: dict[str, Callable[[User], object]] = {
+    "an error that quotes the request": lambda user: fail(user, f"400: {TYPED!r}; no quokka"),
     "an error that quotes the request and a key": lambda user: fail(user, f"401: {TYPED!r}; no quokka; key: {KEY}."),
     "a reply out of form": lambda user: user.reply(TYPED),
     "a reply that is refused": lambda user: user.reply(f"ADD | {TYPED} | {TYPED} | {SECRET}\nREMOVE | {TYPED} | x"),
