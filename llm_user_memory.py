@@ -3709,17 +3709,34 @@ a  accept it and the rest of its section
 d  drop these
 q  quit
 Enter  skip it"""
-RETRY = "To try again, with another model if you like: LLM_MEMORY_MODEL=NAME llm memory update{0}"
+RETRY = "To try again, with another model if you like: LLM_MEMORY_MODEL=NAME llm memory update --retry"
 LLM_KEEPS = "llm's own log, {}, keeps your conversations; llm -c can still send what you erased."
 
 
 def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None:
     """Print a line; where JSON is wanted, only to stderr."""
     text = lead + line
-    if err or at_terminal(sys.stdout):
+    if at_terminal(sys.stderr if err else sys.stdout):
+        text = _wrapped(printable(text))
+    elif err:
         text = printable(text)
     if err or not click.get_current_context().meta.get("json"):
         click.secho(text, err=err, reset=bool(style), **style)
+
+
+def _wrapped(text: str) -> str:
+    """Break a line between words, but not within a command of llm's, which is to be copied."""
+    whole = re.sub(r"\bllm [a-z][^;,()“]*", lambda command: command[0].replace(" ", "\0"), text)
+    indent = " " * (len(text) - len(text.lstrip()))
+    lines = textwrap.wrap(
+        whole,
+        shutil.get_terminal_size().columns,
+        subsequent_indent=indent,
+        replace_whitespace=False,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(lines).replace("\0", " ")
 
 
 detail = functools.partial(write, lead="    ", dim=True)
@@ -3770,7 +3787,9 @@ class _Group(click.Group):
             message = "Can't ask: stdin is not a terminal; add --yes (review: --accept, --drop)"
         except Problem as error:
             message = str(error)
-        except (sqlite3.Error, OSError, UnicodeError, RuntimeError) as error:  # stdin is closed
+        except RuntimeError:  # of click's
+            message = "Can't ask: stdin is closed; see: llm memory --help"
+        except (sqlite3.Error, OSError, UnicodeError) as error:
             message = f"{in_words(error)}; see: llm memory status"
         say(f"Error: {message}")
         ctx.exit(1)
@@ -4195,9 +4214,9 @@ def parse_ids(texts: Sequence[str], waiting: Sequence[EditRow]) -> list[EditRow]
     return named
 
 
-def ask_about(edit: EditRow, section: Sequence[EditRow]) -> str:
+def ask_about(edit: EditRow, section: Sequence[EditRow], number: str) -> str:
     write(f"\n{edit}", err=True, fg=colour_of(edit))
-    detail(f"in {edit.section}; proposed by {edit.model}; it waits because: {edit.reason}", err=True)
+    detail(f"{number}, in {edit.section}; proposed by {edit.model}; it waits because: {edit.reason}", err=True)
     if edit.turns:  # else the quote is a line of the profile, or empty
         quoted, source = quoted_from(edit)
         day = local_date(edit.typed_at)
@@ -4209,18 +4228,19 @@ def ask_about(edit: EditRow, section: Sequence[EditRow]) -> str:
     return str(letter)
 
 
-def tell_waiting(memory: Memory) -> list[EditRow]:
+def tell_waiting(memory: Memory, otherwise: str = "") -> list[EditRow]:
     waiting = waiting_edits(memory)
-    say(f"{counted(len(waiting), 'edit')} to review: llm memory review")
+    say(f"{counted(len(waiting), 'edit')} to review: llm memory review" if waiting else otherwise)
     return waiting
 
 
 def review_each(memory: Memory, waiting: Iterable[EditRow]) -> None:
     left = sorted(waiting, key=lambda edit: edit.section)
+    total = len(left)
     while left:
         edit = left[0]
         section = [one for one in left if one.section == edit.section]
-        letter = ask_about(edit, section)
+        letter = ask_about(edit, section, f"{total - len(left) + 1} of {total}")
         chosen = section if letter in "ad" else [edit]
         if letter == "q":
             return
@@ -4228,7 +4248,8 @@ def review_each(memory: Memory, waiting: Iterable[EditRow]) -> None:
             fact = edit.fact or edit.before
             fact = (click.edit(fact) or "").strip()
             if reason := why_unfit(fact):
-                raise Problem(f"This can't be a line of the profile: {reason}; see: llm memory review")
+                say(f"This can't be a line of the profile: {reason}")
+                continue
             chosen = [edit._replace(fact=fact)]
         if letter in "yae":
             report(memory, review(memory, chosen))
@@ -4243,7 +4264,7 @@ def review_each(memory: Memory, waiting: Iterable[EditRow]) -> None:
 @click.option("--drop", "dropped", multiple=True, metavar="IDS", help="Drop these edits")
 def memory_review(accepted: Sequence[str], dropped: Sequence[str], yes: bool) -> Any:
     "Accept, drop or reword the edits that wait for you"
-    if yes and not accepted:
+    if yes and not (accepted or dropped):
         accepted = ["all"]
     with open_memory(create=False) as memory:
         waiting = waiting_edits(memory)
@@ -4255,7 +4276,7 @@ def memory_review(accepted: Sequence[str], dropped: Sequence[str], yes: bool) ->
             report(memory, review(memory, accepts))
         if not (accepts or drops or click.get_current_context().meta["json"]):
             review_each(memory, waiting)
-        return [edit_data(edit) for edit in tell_waiting(memory)]
+        return [edit_data(edit) for edit in tell_waiting(memory, "Nothing waits for review.")]
 
 
 @command("llm memory undo", never_asks)
@@ -4317,7 +4338,10 @@ def memory_history(count: int) -> Any:
         for change in version.changes or ["no fact changed"]:
             colour = None if version.undone else colour_of(change)  # a dim colour can't be read
             write(str(change), "      ", fg=colour, dim=version.undone)
-    say(f"{counted(len(versions), 'change')}; for all: llm memory history -n 0")
+    if not versions:
+        say("There are no changes yet.")
+    elif len(versions) == count:
+        say(f"These are the newest {count}; for all: llm memory history -n 0")
     return [version._asdict() | {"changes": as_data(version.changes)} for version in versions]
 
 
@@ -4469,10 +4493,10 @@ def memory_update(settings: Settings, retry: bool) -> None:
             for change in version.changes:
                 write(str(change), fg=colour_of(change))
             say(f"To undo this: llm memory undo {version.id}")
-        tell_waiting(memory)
-    failures = {str(result.failure) for result in results if result.failure}
+        failures = {str(result.failure) for result in results if result.failure}
+        tell_waiting(memory, "" if learned or failures else "Nothing was learned.")
     if failures:
-        raise Problem(f"{'; '.join(sorted(failures))}. {RETRY.format('')}")
+        raise Problem(f"{'; '.join(sorted(failures))}. {RETRY}")
 
 
 @command("LLM_MEMORY_MODEL=gpt-6-luna llm memory condense", never_asks, settings=True)
@@ -4513,6 +4537,7 @@ def memory_learn(settings: Settings, *, files: Any, again: bool, yes: bool, **wh
                 say(f"Skipped: {count:,} {reason}")
         if not messages:
             say("There is nothing new to learn from.")
+            tell_waiting(memory)
             return
         requests = batches(messages)
         profile = Document(read_profile(memory.home.profile))
@@ -4557,7 +4582,7 @@ _SHOWN = {
     "to_review": "{}: llm memory review",
     "no_room": "{} not kept, as review is full",
     "lost": "{} this week, damaged in typed.jsonl or llm's log",
-    "failed": f"{{}} not learned yet. {RETRY.format(' --retry')}",
+    "failed": f"{{}} not learned yet. {RETRY}",
     "costs": "requests: {requests}, second looks: {looks}, failed: {failed}, with {model} this month; "
     "tokens: {read:,} read, {written:,} written",
     "not_learned_with": "{}, without conversations",

@@ -302,10 +302,23 @@ def test_a_number_that_is_none_is_an_error_in_words(user: User) -> None:
 # Learning
 
 
+def test_long_lines_break_between_words_but_a_command_stays_whole(user: User) -> None:
+    terminal = user.terminal("llm", "memory", "show", auto=None, COLUMNS="55", NO_COLOR="1")
+    terminal.wait()
+    assert terminal.shown.splitlines() == [
+        "The profile has no facts.",
+        "Memory is off; to send the profile with every prompt:",
+        "llm memory install-shell",
+        "See: llm memory status; or:",
+        "llm memory add 'Lives in Leeds'",
+    ]
+
+
 def test_history_says_how_to_see_the_rest_of_it(user: User) -> None:
     user.run("add", "Plays chess")
     user.run("add", "Plays go")
-    assert user.run("history", "-n", "1")[1] == "1 change; for all: llm memory history -n 0\n"
+    assert user.run("history", "-n", "1")[1] == "These are the newest 1; for all: llm memory history -n 0\n"
+    assert user.run("history")[1] == ""
 
 
 def test_pause_and_resume_persist_and_show_in_status(user: User) -> None:

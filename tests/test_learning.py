@@ -231,7 +231,7 @@ def test_update_learns_all_that_waits_in_the_foreground_and_says_what_changed(us
     assert user.facts == []
     (cost,) = json.loads(user.run("status", "--json")[0])["costs"]
     assert cost["read"] > len(memory.INSTRUCTIONS) // 4, "estimated, as this model counts no tokens"
-    assert user.run("update") == ("", "Learning from 0 messages…\n0 edits to review: llm memory review\n")
+    assert user.run("update") == ("", "Learning from 0 messages…\nNothing was learned.\n")
 
 
 def test_an_update_that_fails_exits_1_and_says_how_to_try_again(user: User) -> None:
@@ -239,7 +239,7 @@ def test_an_update_that_fails_exits_1_and_says_how_to_try_again(user: User) -> N
     out, said = user.run("update", code=1)
     assert out == ""
     assert "scripted-dead failed" in said
-    assert "To try again, with another model if you like: LLM_MEMORY_MODEL=NAME llm memory update\n" in said
+    assert "LLM_MEMORY_MODEL=NAME llm memory update --retry\n" in said
 
 
 @pytest.mark.parametrize("killed", [False, True])

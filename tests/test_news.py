@@ -184,7 +184,7 @@ def test_a_model_that_is_not_there_is_one_problem(user: User, *, has_failed: boo
     user.types("I have a dog")
     if has_failed:
         said = user.run("update", code=1, LLM_MEMORY_MODEL="nowhere")[1]
-        assert "To try again, with another model if you like: LLM_MEMORY_MODEL=NAME llm memory update\n" in said
+        assert "LLM_MEMORY_MODEL=NAME llm memory update --retry\n" in said
     (problem,) = json.loads(user.run("status", "--json", LLM_MEMORY_MODEL="nowhere")[0])["problems"]
     assert "llm can't load nowhere" in problem
 

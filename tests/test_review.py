@@ -200,6 +200,7 @@ def test_review_asks_about_one_edit_after_the_other_with_its_quote_date_and_reas
     terminal.type("e\r")
     shown = terminal.expect(r"Accept it\? \(y, n, e, a, d, q, s, \?\)")
     for words in (
+        "2 of 4",
         "you typed: “I always want tea” (2026-11-20 Friday; llm logs --cid thread-1)",
         "proposed by scripted",
         "you did not type “Rome”",
@@ -286,7 +287,7 @@ def test_review_accepts_and_drops_by_id_without_asking(user: User) -> None:
     assert user.facts == ["Lives in Leeds", "Likes short answers", "Always wants tea"]
     assert user.authors[-1] == "review"
     assert "learned with scripted, accepted" in user.run("why", "tea")[0]
-    assert "0 edits to review" in user.run("review")[1]
+    assert "Nothing waits for review" in user.run("review")[1]
     user.has_to_review(ADD)
     assert "Nothing changed" in user.run("review", "--accept", "all")[1], "it was made already"
     assert (user.facts.count("Always wants tea"), user.to_review()) == (1, [])
@@ -318,7 +319,7 @@ def test_many_are_accepted_and_dropped_by_ranges(user: User) -> None:
     assert user.facts == ["a", "b", "d"]
     assert said.count("llm memory undo") == 1, "all in one version"
     user.run("review", "--drop", "5 - 6,8", "--yes")
-    assert (user.facts, user.to_review()) == (["a", "b", "d", "Likes tea"], [])
+    assert (user.facts, [held["fact"] for held in user.to_review()]) == (["a", "b", "d"], ["Likes tea"])
 
 
 def test_what_finds_no_room_in_review_is_told_and_takes_none_of_what_waits(user: User) -> None:
