@@ -2783,64 +2783,84 @@ def _row_of(verdict: Verdict) -> dict[str, Any]:
 
 
 def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[EditRow] = ()) -> int:
+    """Make some edits in one version, and drop others; return the version, or 0."""
+
     def make(text: str) -> str:
         document = Document(text)
         waiting = {edit.id for edit in waiting_edits(memory)}
         for edit in accepted:
-            item = document.find(edit.before, edit.section)
-            others = document.remove(item) if item else document
-            if edit.id in waiting and edit.fact and not others.has(edit.fact):
-                document = document.apply(item, edit.section, edit.fact)
-            elif edit.id in waiting:
-                document = others
+            if edit.id in waiting:  # it may have been forgotten meanwhile
+                document = _with_edit(document, edit)
         return document.text
 
     def record(version: int) -> None:
+        before = version - 1 if version else memory.history.latest()
+        document = Document(memory.history.text(before))
         waits = "where id = ? and state = 'waiting'"
         reason = "reason = iif(fact = ?, 'accepted', 'reworded')"
         accept = f"update edits set state = 'applied', version = ?, {reason}, fact = ? {waits}"
-        for edit in accepted:
-            memory.db.execute(accept, [version, edit.fact, edit.fact, edit.id])
-        drop = f"update edits set state = 'dropped', reason = 'you dropped it' {waits}"
+        drop = f"update edits set state = 'dropped', reason = ? {waits}"
         for edit in dropped:
-            memory.db.execute(drop, [edit.id])
+            memory.db.execute(drop, ["you dropped it", edit.id])
+        for edit in accepted:
+            if edit.fact or document.find(edit.before, edit.section):
+                memory.db.execute(accept, [version, edit.fact, edit.fact, edit.id])
+            else:
+                memory.db.execute(drop, ["its line was gone", edit.id])
         if not waiting_edits(memory):
             set_state(memory.db, "no_room", 0)
 
     return memory.history.change("review", make, record)
 
 
+def _with_edit(document: Document, edit: EditRow) -> Document:
+    item = document.find(edit.before, edit.section)
+    others = document.remove(item) if item else document
+    if not edit.fact or others.has(edit.fact):
+        return others
+    return document.apply(item, edit.section, edit.fact)
+
+
 def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, list[EditRow]]]:
+    """Yield what a line says, then what it said before each edit that changed it.
+
+    Each comes with the version that brought it last, and with its receipts, the newest first.
+    """
     older = f"state = 'applied' and before not in ('', '{FORGOTTEN}')"
     before = f"select before from edits join said on fact = said.text where {older}"
     chain = f"with recursive said (text) as (select ? union {before}) select text from said"
     for (text,) in memory.db.execute(chain, [line]).fetchall():
         origin = None
-        for since, _ in memory.history.periods(text):
-            (version,) = memory.history.versions(1, "id = ?", since)
-            if AUTHORS[version.author].lines != "back":
+        for came, _ in memory.history.periods(text):
+            (version,) = memory.history.versions(1, "id = ?", came)
+            if AUTHORS[version.author].lines != "back":  # an undo writes nothing of its own
                 origin = version
         receipts = edits_where(memory, "state = 'applied' and fact = ? order by id desc", text)
         yield text, origin, receipts
 
 
 def matcher(text: str, ids: Mapping[str, Item], *, part: bool = False) -> Says:
-    """Make a test for words, ``part`` of words, or an id that no line says."""
+    """Make a test whether a line says ``text``, in any case: as whole words, or as ``part`` of some.
+
+    A line's id means this line alone, unless a line says the id as a word.
+    """
     if not text.strip():
         raise Problem("Give a word or an id; see: llm memory show --ids")
-    texts = [normalised(one.text) for one in ids.values()]
+    lines = [item.text for item in ids.values()]
     said = normalised(fact_of(f"- {text}"))
-    if not any(said in one for one in texts):
+    if not any(said in normalised(line) for line in lines):
         said = normalised(fact_of(text))  # a number may be that of a list
     whole = folded(said)
 
     def says(line: str) -> bool:
-        return said in normalised(line) and (part or stands_in(whole, folded(line)))
+        if part or stands_in(whole, folded(line)):
+            return said in normalised(line)
+        return False
 
-    item = ids.get(text.strip(" []"))
-    if not item or any(map(says, texts)):
+    named = ids.get(text.strip(" []"))
+    if not named or any(map(says, lines)):
         return says
-    same = normalised(item.text)
+    same = normalised(named.text)
     return lambda line: normalised(line) == same
 
 
@@ -2849,31 +2869,52 @@ def without_lines(text: str, says: Says) -> str:
     return without_empty(text, "".join(kept))
 
 
-_LINE_SAYS = "says(ifnull(fact, text)) and (fact is not null or until is not null)"  # or a former heading
-_EDIT_SAYS = "says(fact) or says(before) or says(quote)"
-_GONE = f"fact = '{FORGOTTEN}'"
-_FORGET = f"""
-update lines set text = '', {_GONE}, section = '' where {_LINE_SAYS};
-update lines set section = '' where says(section) and until is not null;
--- else the index keeps deleted words
-delete from lines_fts where rowid in (select id from lines where {_GONE});
-insert into lines_fts (lines_fts) values ('rebuild');
-delete from edits where says(iif(fact = '', before, fact)) or (state != 'applied' and ({_EDIT_SAYS}));
-update edits set section = '' where says(section);
-update edits set before = '{FORGOTTEN}' where says(before);
-update edits set quote = '{FORGOTTEN}' where says(quote);
-update edits set thread = '{FORGOTTEN}' where says(thread);
--- 1.0 kept the text of errors
-update turns set why = '{FORGOTTEN}' where why != ''
-"""
+class Place(NamedTuple):
+    """A column that ``forget`` searches, and what becomes of the rows that say it there."""
+
+    table: str
+    words: str
+    rows: str  # those that it searches
+    erase: str
+
+    @property
+    def said(self) -> str:
+        return f"says({self.words}) and ({self.rows})"
+
+
+_CLEAR_LINE = f"update lines set text = '', fact = '{FORGOTTEN}', section = ''"
+# Both what is listed before the question and what is erased after it. Rows go first, then parts of those that stay.
+PLACES = (
+    Place("lines", "fact", "true", _CLEAR_LINE),
+    # A heading that is still there stays.
+    Place("lines", "text", "fact is null and until is not null", _CLEAR_LINE),
+    Place("lines", "section", "until is not null", "update lines set section = ''"),
+    Place("edits", "fact", "true", "delete from edits"),
+    Place("edits", "before", "fact = '' or state != 'applied'", "delete from edits"),
+    Place("edits", "quote", "state != 'applied'", "delete from edits"),
+    # Of the receipts of lines that stay.
+    Place("edits", "before", "true", f"update edits set before = '{FORGOTTEN}'"),
+    Place("edits", "quote", "true", f"update edits set quote = '{FORGOTTEN}'"),
+    Place("edits", "thread", "true", f"update edits set thread = '{FORGOTTEN}'"),
+    Place("edits", "section", "true", "update edits set section = ''"),
+)
+
+
+def _let_sql_ask(memory: Memory, says: Says) -> None:
+    def says_it(text: Any) -> bool:
+        if text in {None, FORGOTTEN}:  # our mark is nobody's words
+            return False
+        return says(text)
+
+    memory.db.register_function(says_it, name="says", replace=True)
 
 
 def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[str, str]]:
-    memory.db.register_function(says, name="says", replace=True)
+    """Find what ``forget`` would erase, by place, and the prompts that it would keep from being learned."""
+    _let_sql_ask(memory, says)
     memory.history.adopt()
-    lines = f"select ifnull(fact, text) from lines where {_LINE_SAYS}"
-    edits = [f"select {column} from edits where says({column})" for column in ("fact", "quote", "thread")]
-    found = memory.db.execute(" union ".join([lines, *edits]))
+    listed = [f"select {place.words} from {place.table} where {place.said}" for place in PLACES]
+    found = memory.db.execute(" union ".join(listed))
     texts = [stripped(text) for (text,) in found]
     prompts = _said_prompts(memory, says)
     files = _said_backups(memory.home, says)
@@ -2894,24 +2935,21 @@ def _said_prompts(memory: Memory, says: Says) -> dict[str, str]:
 def forget(memory: Memory, says: Says) -> None:
     """Remove what ``find_said`` finds, and never learn from its messages again."""
     db = memory.db
-    db.register_function(says, name="says", replace=True)
+    _let_sql_ask(memory, says)
 
     def make(text: str) -> str:
         return without_lines(text, says)
 
     def record(_: int) -> None:
-        turns = set(_said_prompts(memory, says))
-        for edit in edits_where(memory, _EDIT_SAYS):
-            turns.update(edit.turns)
-        append_line(memory.home.forgotten, "\n".join(turns))
-        never = "insert into turns (id, state) values (?, 'forgotten') on conflict do update set state = 'forgotten'"
-        for turn in turns:
-            db.execute(never, [turn])
-        for sql in _FORGET.split(";"):
-            db.execute(sql)
+        _forget_turns(memory, says)  # which edits name, so first
+        for place in PLACES:
+            db.execute(f"{place.erase} where {place.said}")
+        db.execute(f"update turns set why = '{FORGOTTEN}' where why != ''")  # 1.0 kept the text of errors
+        gone = f"select id from lines where fact = '{FORGOTTEN}'"
+        db.execute(f"delete from lines_fts where rowid in ({gone})")
+        db.execute("insert into lines_fts (lines_fts) values ('rebuild')")  # else it keeps deleted words
         if db["embeddings"].exists():
-            lines = f"select cast(id as text) from lines where {_GONE}"
-            db.execute(f"delete from embeddings where id in ({lines})")
+            db.execute(f"delete from embeddings where cast(id as integer) in ({gone})")
         set_state(db, "forgot", memory.now().isoformat())
         set_state(db, "unclean", 1)
 
@@ -2920,7 +2958,18 @@ def forget(memory: Memory, says: Says) -> None:
     clean_up(memory)
 
 
+def _forget_turns(memory: Memory, says: Says) -> None:
+    turns = set(_said_prompts(memory, says))
+    for edit in edits_where(memory, "says(fact) or says(before) or says(quote)"):
+        turns.update(edit.turns)
+    append_line(memory.home.forgotten, "\n".join(turns))
+    never = "insert into turns (id, state) values (?, 'forgotten') on conflict do update set state = 'forgotten'"
+    for turn in turns:
+        memory.db.execute(never, [turn])
+
+
 def clean_up(memory: Memory) -> None:
+    """Remove what may still hold erased words; after a kill, the next ``Memory`` does."""
     with lock(memory.home, "profile", memory.history.patience):
         memory.history.adopt()
         _remove([*files_beside(memory.home), memory.home.worker_log])

@@ -141,6 +141,25 @@ def test_a_heading_is_the_users_to_rename_and_then_goes_out_of_history(user: Use
     assert user.text_of(user.versions()[-1][0]) == user.profile == "\ufeff# Anna's profile\n"
 
 
+def test_our_own_mark_of_what_was_forgotten_is_not_a_word_of_the_user(user: User) -> None:
+    user.has_learned("Has a cat", "I have a cat")
+    user.types("Please forget that I have a cat")
+    user.learns(f"REMOVE | {user.id_of('Has a cat')} | forget that I have a cat")
+    user.has_learned("Plays chess", "I play chess like a cat")
+    user.run("forget", "like a cat", "--yes")
+    assert "[forgotten]" in [receipt["quote"] for receipt in user.receipts()]
+    before = user.receipts()
+    assert "none with 'forgotten'" in user.run("forget", "forgotten", "--yes", code=1)[1]
+    assert user.receipts() == before
+
+
+def test_a_section_that_only_a_waiting_edit_names_is_shown_and_goes(user: User) -> None:
+    user.has_to_review(Edit("ADD", "Project Bluebird", "Writes Go", "I write Go"))
+    assert "\n  Project Bluebird\n" in user.run("forget", "Bluebird", stdin="n\n", code=1)[1]
+    user.run("forget", "Bluebird", "--yes")
+    assert user.files_with("Bluebird") == []
+
+
 # Naming it
 
 
