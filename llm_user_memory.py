@@ -3321,6 +3321,16 @@ def profile_in(text: str) -> str:
     return framed[0] if framed else ""
 
 
+def profile_sent(history: Iterable[Any]) -> tuple[str, str]:
+    """Find the profile that a conversation carries, and the role of its message."""
+    for message in history:
+        texts = [str(getattr(part, "text", "")) for part in message.parts]
+        profile = profile_in("".join(texts))
+        if profile and message.role in {"system", "user"}:
+            return profile, message.role
+    return "", ""
+
+
 def fragments_of(homes: Iterable[Home]) -> list[llm.Fragment]:
     profiles = {home.name: read_profile(home.profile) for home in homes}
     sent = {name: text for name, text in profiles.items() if not says_nothing(text)}
@@ -3404,10 +3414,12 @@ class Call:
         self.settings = settings
         self.homes: list[Home] = []  # asked for by hand, else in use; the last one learns
         self.conversation: Any = None
-        self.words = ""  # the message that is being sent
-        self.bare = ""  # what templates were given for it
-        self.before = ""  # what others have put before it
-        self.typed: Message | None = None  # until noted
+        # As with "Hi" typed below templates of "Greet", then "Say: $input".
+        self.prefix = ""  # "Greet\n": what templates put before the words
+        self.given = ""  # "Hi": the words that the first $input stands for
+        self.sent = ""  # "Say: Greet\nHi": the whole message
+        self.words = ""  # "Hi": what was typed of it
+        self.typed: Message | None = None  # these, if to be learned from, until noted
         self.has_noted = False
         self.failures: list[str] = []
 
@@ -3435,10 +3447,10 @@ class Call:
 
     def on_template(self, evaluate: Any, template: Any, given: str, *others: Any, **options: Any) -> Any:
         made = evaluate(template, given, *others, **options)
-        if given and not self.bare:
-            self.bare = given[len(self.before) :]
+        if given and not self.given:
+            self.given = given[len(self.prefix) :]
         elif template.prompt and not given:
-            self.before += f"{made[0]}\n"
+            self.prefix += f"{made[0]}\n"
         return made
 
     def on_send(self, send: Any, conversation: Any, /, prompt: Any = None, **options: Any) -> Any:
@@ -3446,29 +3458,36 @@ class Call:
         # The commands always pass system fragments.
         if conversation is ours and "system_fragments" in options:
             self.conversation = ours
-            self.words = prompt or ""
-            self.typed = None
-            if self.settings.auto or self.homes:
-                self._guarded("the profile was not sent", self._add_profile, options)
-            self.bare = ""
-            self.before = ""
+            self._guarded("the profile was not sent", self._prepare, prompt or "", options)
         return send(conversation, prompt, **options)
+
+    def _prepare(self, sent: str, options: dict[str, Any]) -> None:
+        self.sent = sent
+        self.words = self._typed_words()
+        self.typed = None
+        self.prefix = ""
+        self.given = ""
+        if self.settings.auto or self.homes:
+            self.find_typed()
+            self._add_profile(options)
+
+    def _typed_words(self) -> str:
+        words = self.ctx.params.get("prompt")
+        if words is not None:
+            is_typed = words in sys.argv and is_written_in(words, self.settings.line)
+            return words if is_typed else ""
+        if not at_terminal(sys.stdin):  # piped
+            return ""
+        # Typed into a chat or a bare `llm`. A prefix alone is sent without its line end.
+        return self.given or self.sent[len(self.prefix) :]
 
     def find_typed(self) -> None:
         """Find the profiles, and what was typed to be learned from."""
         if not self.homes:
             self.homes = homes_of("auto")
-        if not self.may_learn(self.homes[-1]):
-            return
-        typed = self.ctx.params.get("prompt")
-        if typed is None:  # typed into a chat or a bare `llm`; or nothing but piped text
-            typed = self.bare or self.words[len(self.before) :]
-            if not at_terminal(sys.stdin):
-                return
-        elif typed not in sys.argv or not is_written_in(typed, self.settings.line):
-            return
-        if typed and typed in self.words:  # not only in a template's system prompt
-            self.typed = Message(typed, thread_id=self.conversation.id, at=utc_now().isoformat())
+        # Words that are not sent stand in a template's system prompt.
+        if self.words and self.words in self.sent and self.may_learn(self.homes[-1]):
+            self.typed = Message(self.words, thread_id=self.conversation.id, at=utc_now().isoformat())
 
     def may_learn(self, home: Home) -> bool:
         settings = self.settings
@@ -3482,42 +3501,35 @@ class Call:
         return bool(is_logged) and not paused_since(home)
 
     def _add_profile(self, options: dict[str, Any]) -> None:
-        self.find_typed()
         talk = self.conversation
         history = talk.loaded_messages
         if talk.responses:
             history = talk.responses[-1].prompt.messages
-        sent = self._carried(history or ())
-        if sent is None and not self.settings.auto:  # it stays where the user has put it
+        profile, role = profile_sent(history or ())
+        if not (profile or self.settings.auto):  # it stays where the user has put it
             return
         for name in ("fragments", "system_fragments"):
             given = options.get(name) or ()
             options[name] = [part for part in given if getattr(part, "source", "") != _SOURCE]
         refuses = self._refuses_system()
-        place = "system_fragments"
-        if sent is None:
-            sent = fragments_of(self.homes)
-            # llm ignores a system prompt in a conversation that began without one.
-            if refuses or history or self.settings.auto == "prompt":
-                place = "fragments"
-        elif refuses:
-            sent = []
+        if profile:
+            self._compare_names(profile)
+            # llm sends all of it again, but some plugins send only the system prompt of this turn.
+            if role == "system" and not refuses:
+                options["system_fragments"].append(llm.Fragment(profile, _SOURCE))
+            return
         # After the user's own, which providers have cached.
-        options[place] += sent
+        place = "system_fragments"
+        # llm ignores a system prompt in a conversation that began without one.
+        if refuses or history or self.settings.auto == "prompt":
+            place = "fragments"
+        options[place] += fragments_of(self.homes)
 
-    def _carried(self, history: Iterable[Any]) -> list[llm.Fragment] | None:
-        for message in history:
-            texts = [str(getattr(part, "text", "")) for part in message.parts]
-            profile = profile_in("".join(texts))
-            if not profile or message.role not in {"system", "user"}:
-                continue
-            head = profile.partition(_BEGINS)[0]
-            names = head.partition(_PROFILES)[2] or DEFAULT_PROFILE
-            if set(names.split("+")) - {home.name for home in self.homes}:
-                self.failures.append(f"this conversation goes on sending the profile {names}")
-            # Some plugins send only the system prompt of this turn.
-            return [llm.Fragment(profile, _SOURCE)] if message.role == "system" else []
-        return None
+    def _compare_names(self, profile: str) -> None:
+        head = profile.partition(_BEGINS)[0]
+        names = head.partition(_PROFILES)[2] or DEFAULT_PROFILE
+        if set(names.split("+")) - {home.name for home in self.homes}:
+            self.failures.append(f"this conversation goes on sending the profile {names}")
 
     def _refuses_system(self) -> bool:
         model = self.conversation.model
@@ -3557,7 +3569,7 @@ class Call:
             "at": typed.at,
             "length": len(typed.text),
             "sha256": digest(typed.text),
-            "behind": len(self.words.rpartition(typed.text)[2]),
+            "behind": len(self.sent.rpartition(typed.text)[2]),
             "model": settings.model,
             "review": settings.review_all,
             "interval": settings.interval,
