@@ -3100,6 +3100,12 @@ def search_chats(homes: Sequence[Home], query: str, limit: int | None = None) ->
 # -- worker ------------------------------------------------------------------
 # The poller: one per home, started by a call that has noted something, gone after an idle minute. It keeps that call's
 # environment: where it lacks a key or a plugin that later calls have, it makes way.
+#
+# `worker.lock`, which a call takes and hands over as an open file, so that of many calls at once one starts a worker:
+#   held, with a text            being started
+#   held, empty                  it runs
+#   free, empty (or no file)     it has ended, or there was none
+#   free, with a text            it ended before it ran: NOT_STARTED is told
 
 IDLE_EXIT = 60.0  # seconds without work after which the worker exits
 STAYS_FOR = 3_600  # seconds: it waits so long for a turn to be tried again
@@ -3120,8 +3126,9 @@ cli()
 
 
 def take_worker_lock(home: Home, flags: int = os.O_CREAT) -> int:
+    """Take the lock, or raise ``Busy``. Not with filelock, which a call would import for 46 ms."""
     file = open_own(home.lock_file("worker"), os.O_RDWR | flags)
-    try:  # not with filelock, which a call would import for 46 ms
+    try:
         if os.name == "posix":
             import fcntl
 
@@ -3138,20 +3145,20 @@ def take_worker_lock(home: Home, flags: int = os.O_CREAT) -> int:
 
 def worker_runs(home: Home) -> bool:
     try:
-        os.close(take_worker_lock(home, 0))
-    except (OSError, Problem) as error:
-        return isinstance(error, Busy)
+        file = take_worker_lock(home, 0)
+    except Busy:
+        return True
+    except (OSError, Unreadable):  # there is none, or it is not ours
+        return False
+    os.close(file)
     return False
 
 
 def spawn_worker(home: Home) -> str:
-    """Start a worker that outlives us; return why the one before did not start. Raises ``Busy``.
-
-    Its lock is taken here and handed over, so that of many calls at once one starts it. It empties the file.
-    """
+    """Start a worker that outlives us; return why the one before did not start. Raises ``Busy``."""
     file = take_worker_lock(home)
-    before = os.read(file, 1)
-    if not before:
+    never_ran = os.read(file, 1)
+    if not never_ran:
         os.write(file, b"starting")
     environ = dict(os.environ, LLM_MEMORY_PROFILE=home.name)
     if home.isolated:  # made absolute: the worker's folder is another
@@ -3169,7 +3176,7 @@ def spawn_worker(home: Home) -> str:
         subprocess.Popen(command, env=environ, cwd=home.user_dir.anchor, **options)
     finally:
         os.close(file)
-    return NOT_STARTED if before else ""
+    return NOT_STARTED if never_ran else ""
 
 
 def run_worker(home: Home, settings: Settings) -> None:
@@ -3179,9 +3186,9 @@ def run_worker(home: Home, settings: Settings) -> None:
     # Each call notes its own.
     settings.model = ""
     settings.review_all = False
-    given = os.environ.pop(_HANDED_OVER, "")
+    handed_over = os.environ.pop(_HANDED_OVER, "")
     try:
-        held = int(given) if given else take_worker_lock(home)
+        held = int(handed_over) if handed_over else take_worker_lock(home)
     except (Problem, OSError):  # another has it, or it can't be opened, which status says
         return
     os.set_inheritable(held, False)
@@ -3192,7 +3199,7 @@ def run_worker(home: Home, settings: Settings) -> None:
     except ModelFailed as failure:
         failed = failure.kind
     os.close(held)
-    # A call during this exit has found the lock held, and started no worker.
+    # Looked for only now: a call that noted something before has found the lock held, and started none.
     overlooked = not failed and _is_noted(home) and not paused_since(home)
     if failed == HUNG or overlooked:
         with contextlib.suppress(Problem, OSError):
