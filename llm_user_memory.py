@@ -2737,25 +2737,29 @@ def waiting_edits(memory: Memory) -> list[EditRow]:
     return edits_where(memory, "state = 'waiting' order by id")
 
 
+_STATES = {"apply": "applied", "hold": "waiting", "reject": "refused"}
+
+
 def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, version: int, *, past: bool = False) -> None:
     """Keep judged edits; all of the ``past`` wait."""
+    db = memory.db
     # A question is asked once; of the past, also if it was dropped.
-    same = "select 1 from edits where (state = ? or (? and state = 'dropped')) and before = ? and fact = ?"
-    room = MOST_WAITING - value(memory.db, "select count(*) from edits where state = 'waiting' and not past")
+    asked = "select 1 from edits where (state = ? or (? and state = 'dropped')) and before = ? and fact = ?"
+    waiting = "select count(*) from edits where state = 'waiting' and not past"
     for verdict in verdicts:
         row = _row_of(verdict)
         row |= {"at": memory.now().isoformat(), "model": model, "past": int(past)}
-        row["reason"] = row["reason"] or ("it was found in the past" if past else "")
-        if verdict.outcome == "apply" and not past:
-            row |= {"state": "applied", "version": version}
-        elif value(memory.db, same, row["state"], past, row["before"], row["fact"]):
+        if past and verdict.outcome != "reject":
+            row["state"] = "waiting"
+            row["reason"] = verdict.reason or "it was found in the past"
+        if row["state"] == "applied":
+            row["version"] = version
+        elif value(db, asked, row["state"], past, row["before"], row["fact"]):
             continue
-        elif row["state"] == "waiting" and not past:
-            room -= 1
-            if room < 0:  # `status` tells
-                set_state(memory.db, "no_room", int(get_state(memory.db, "no_room") or 0) + 1)
-                continue
-        memory.db["edits"].insert(row)
+        elif row["state"] == "waiting" and not past and value(db, waiting) >= MOST_WAITING:
+            set_state(db, "no_room", int(get_state(db, "no_room") or 0) + 1)  # `status` tells
+            continue
+        db["edits"].insert(row)
 
 
 def _row_of(verdict: Verdict) -> dict[str, Any]:
@@ -2763,7 +2767,7 @@ def _row_of(verdict: Verdict) -> dict[str, Any]:
     first = (*messages, Message(""))[0]
     turns = [message.turn_id for message in messages if message.turn_id]
     row = {
-        "state": "waiting",
+        "state": _STATES[outcome],
         "action": edit.action,
         "section": item.section if item else edit.target,
         "before": item.text if item else "",
@@ -2775,7 +2779,7 @@ def _row_of(verdict: Verdict) -> dict[str, Any]:
         "typed_at": first.at,
     }
     if outcome == "reject":
-        row |= {"state": "refused", "section": "", "fact": edit.fact[:LONGEST_FACT], "quote": ""}
+        row |= {"section": "", "fact": edit.fact[:LONGEST_FACT], "quote": ""}
         # The fact may be a part of what is quoted.
         if reason == HOLDS_SECRET or why_secret(edit.fact) or why_secret(edit.quote):
             row["fact"] = "[secret]"
@@ -2786,45 +2790,45 @@ def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[E
     """Make some edits in one version, and drop others; return the version, or 0."""
 
     def make(text: str) -> str:
-        document = Document(text)
-        waiting = {edit.id for edit in waiting_edits(memory)}
-        for edit in accepted:
-            if edit.id in waiting:  # it may have been forgotten meanwhile
-                document = _with_edit(document, edit)
-        return document.text
+        waiting = {edit.id for edit in waiting_edits(memory)}  # others were forgotten meanwhile
+        return _with_edits(text, [edit for edit in accepted if edit.id in waiting])
 
     def record(version: int) -> None:
         before = version - 1 if version else memory.history.latest()
         document = Document(memory.history.text(before))
+        drops = {edit.id: "you dropped it" for edit in dropped}
+        for edit in accepted:
+            if not edit.fact and not document.find(edit.before):
+                drops[edit.id] = "its line was gone"
         waits = "where id = ? and state = 'waiting'"
+        for id, reason in drops.items():
+            memory.db.execute(f"update edits set state = 'dropped', reason = ? {waits}", [reason, id])
         reason = "reason = iif(fact = ?, 'accepted', 'reworded')"
         accept = f"update edits set state = 'applied', version = ?, {reason}, fact = ? {waits}"
-        drop = f"update edits set state = 'dropped', reason = ? {waits}"
-        for edit in dropped:
-            memory.db.execute(drop, ["you dropped it", edit.id])
         for edit in accepted:
-            if edit.fact or document.find(edit.before, edit.section):
-                memory.db.execute(accept, [version, edit.fact, edit.fact, edit.id])
-            else:
-                memory.db.execute(drop, ["its line was gone", edit.id])
+            memory.db.execute(accept, [version, edit.fact, edit.fact, edit.id])
         if not waiting_edits(memory):
             set_state(memory.db, "no_room", 0)
 
     return memory.history.change("review", make, record)
 
 
-def _with_edit(document: Document, edit: EditRow) -> Document:
-    item = document.find(edit.before, edit.section)
-    others = document.remove(item) if item else document
-    if not edit.fact or others.has(edit.fact):
-        return others
-    return document.apply(item, edit.section, edit.fact)
+def _with_edits(text: str, edits: Iterable[EditRow]) -> str:
+    document = Document(text)
+    for edit in edits:
+        item = document.find(edit.before, edit.section)
+        others = document.remove(item) if item else document
+        if edit.fact and not others.has(edit.fact):
+            document = document.apply(item, edit.section, edit.fact)
+        else:
+            document = others
+    return document.text
 
 
 def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, list[EditRow]]]:
-    """Yield what a line says, then what it said before each edit that changed it.
+    """Yield a line, then what it said before each edit that changed it.
 
-    Each comes with the version that brought it last, and with its receipts, the newest first.
+    With each come the version that brought it last, and its receipts, the newest first.
     """
     older = f"state = 'applied' and before not in ('', '{FORGOTTEN}')"
     before = f"select before from edits join said on fact = said.text where {older}"
@@ -2833,16 +2837,15 @@ def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, l
         origin = None
         for came, _ in memory.history.periods(text):
             (version,) = memory.history.versions(1, "id = ?", came)
-            if AUTHORS[version.author].lines != "back":  # an undo writes nothing of its own
+            if AUTHORS[version.author].lines != "back":  # an undo writes nothing
                 origin = version
-        receipts = edits_where(memory, "state = 'applied' and fact = ? order by id desc", text)
-        yield text, origin, receipts
+        yield text, origin, edits_where(memory, "state = 'applied' and fact = ? order by id desc", text)
 
 
 def matcher(text: str, ids: Mapping[str, Item], *, part: bool = False) -> Says:
-    """Make a test whether a line says ``text``, in any case: as whole words, or as ``part`` of some.
+    """Make a test whether a line says ``text`` in any case, as whole words or as ``part`` of some.
 
-    A line's id means this line alone, unless a line says the id as a word.
+    The id of a line means this line alone, unless a line says the id as a word.
     """
     if not text.strip():
         raise Problem("Give a word or an id; see: llm memory show --ids")
@@ -2853,9 +2856,7 @@ def matcher(text: str, ids: Mapping[str, Item], *, part: bool = False) -> Says:
     whole = folded(said)
 
     def says(line: str) -> bool:
-        if part or stands_in(whole, folded(line)):
-            return said in normalised(line)
-        return False
+        return said in normalised(line) and (part or stands_in(whole, folded(line)))
 
     named = ids.get(text.strip(" []"))
     if not named or any(map(says, lines)):
@@ -2869,54 +2870,42 @@ def without_lines(text: str, says: Says) -> str:
     return without_empty(text, "".join(kept))
 
 
-class Place(NamedTuple):
-    """A column that ``forget`` searches, and what becomes of the rows that say it there."""
-
-    table: str
-    words: str
-    rows: str  # those that it searches
-    erase: str
-
-    @property
-    def said(self) -> str:
-        return f"says({self.words}) and ({self.rows})"
-
-
-_CLEAR_LINE = f"update lines set text = '', fact = '{FORGOTTEN}', section = ''"
-# Both what is listed before the question and what is erased after it. Rows go first, then parts of those that stay.
+# Where the database may say it: table, column, of which rows; and what is put there, or None if the whole row goes.
+# `find_said` lists all of it before the question, and `forget` erases it in this order.
 PLACES = (
-    Place("lines", "fact", "true", _CLEAR_LINE),
-    # A heading that is still there stays.
-    Place("lines", "text", "fact is null and until is not null", _CLEAR_LINE),
-    Place("lines", "section", "until is not null", "update lines set section = ''"),
-    Place("edits", "fact", "true", "delete from edits"),
-    Place("edits", "before", "fact = '' or state != 'applied'", "delete from edits"),
-    Place("edits", "quote", "state != 'applied'", "delete from edits"),
-    # Of the receipts of lines that stay.
-    Place("edits", "before", "true", f"update edits set before = '{FORGOTTEN}'"),
-    Place("edits", "quote", "true", f"update edits set quote = '{FORGOTTEN}'"),
-    Place("edits", "thread", "true", f"update edits set thread = '{FORGOTTEN}'"),
-    Place("edits", "section", "true", "update edits set section = ''"),
+    ("lines", "fact", "true", None),
+    ("lines", "text", "fact is null and until is not null", None),  # a former heading
+    ("lines", "section", "until is not null", ""),
+    ("edits", "fact", "true", None),
+    ("edits", "before", "fact = '' or state != 'applied'", None),
+    ("edits", "quote", "state != 'applied'", None),
+    ("edits", "before", "true", FORGOTTEN),
+    ("edits", "quote", "true", FORGOTTEN),
+    ("edits", "thread", "true", FORGOTTEN),
+    ("edits", "section", "true", ""),
 )
+_ROW_GOES = {
+    "edits": "delete from edits",
+    "lines": f"update lines set text = '', fact = '{FORGOTTEN}', section = ''",  # versions count on it
+}
 
 
-def _let_sql_ask(memory: Memory, says: Says) -> None:
+def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Find what ``forget`` would erase, by place, and the prompts that are not to be learned from, by id."""
+
     def says_it(text: Any) -> bool:
         if text in {None, FORGOTTEN}:  # our mark is nobody's words
             return False
         return says(text)
 
     memory.db.register_function(says_it, name="says", replace=True)
-
-
-def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Find what ``forget`` would erase, by place, and the prompts that it would keep from being learned."""
-    _let_sql_ask(memory, says)
     memory.history.adopt()
-    listed = [f"select {place.words} from {place.table} where {place.said}" for place in PLACES]
+    listed = []
+    for table, column, which, _ in PLACES:
+        listed.append(f"select {column} from {table} where says({column}) and ({which})")
     found = memory.db.execute(" union ".join(listed))
     texts = [stripped(text) for (text,) in found]
-    prompts = _said_prompts(memory, says)
+    prompts = {turn.turn_id: turn.text for turn in past_prompts(memory.home) if says(turn.text)}
     files = _said_backups(memory.home, says)
     if texts or files or prompts:  # nobody can tell what these say
         files += files_beside(memory.home)
@@ -2928,22 +2917,25 @@ def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[st
     return places, prompts
 
 
-def _said_prompts(memory: Memory, says: Says) -> dict[str, str]:
-    return {turn.turn_id: turn.text for turn in past_prompts(memory.home) if says(turn.text)}
-
-
 def forget(memory: Memory, says: Says) -> None:
     """Remove what ``find_said`` finds, and never learn from its messages again."""
     db = memory.db
-    _let_sql_ask(memory, says)
-
-    def make(text: str) -> str:
-        return without_lines(text, says)
+    _, prompts = find_said(memory, says)  # from then on SQL knows `says`
 
     def record(_: int) -> None:
-        _forget_turns(memory, says)  # which edits name, so first
-        for place in PLACES:
-            db.execute(f"{place.erase} where {place.said}")
+        turns = set(prompts)
+        for edit in edits_where(memory, "says(fact) or says(before) or says(quote)"):
+            turns.update(edit.turns)
+        append_line(memory.home.forgotten, "\n".join(turns))
+        never = "insert into turns (id, state) values (?, 'forgotten') on conflict do update set state = 'forgotten'"
+        for turn in turns:
+            db.execute(never, [turn])
+        for table, column, which, mark in PLACES:
+            where = f"where says({column}) and ({which})"
+            if mark is None:
+                db.execute(f"{_ROW_GOES[table]} {where}")
+            else:
+                db.execute(f"update {table} set {column} = ? {where}", [mark])
         db.execute(f"update turns set why = '{FORGOTTEN}' where why != ''")  # 1.0 kept the text of errors
         gone = f"select id from lines where fact = '{FORGOTTEN}'"
         db.execute(f"delete from lines_fts where rowid in ({gone})")
@@ -2954,18 +2946,8 @@ def forget(memory: Memory, says: Says) -> None:
         set_state(db, "unclean", 1)
 
     _remove(_said_backups(memory.home, says))
-    memory.history.change("forget", make, record)
+    memory.history.change("forget", lambda text: without_lines(text, says), record)
     clean_up(memory)
-
-
-def _forget_turns(memory: Memory, says: Says) -> None:
-    turns = set(_said_prompts(memory, says))
-    for edit in edits_where(memory, "says(fact) or says(before) or says(quote)"):
-        turns.update(edit.turns)
-    append_line(memory.home.forgotten, "\n".join(turns))
-    never = "insert into turns (id, state) values (?, 'forgotten') on conflict do update set state = 'forgotten'"
-    for turn in turns:
-        memory.db.execute(never, [turn])
 
 
 def clean_up(memory: Memory) -> None:
@@ -3040,21 +3022,19 @@ def search_terms(query: str, form: Callable[[str], str] = str) -> str:
 
 
 def search_facts(memory: Memory, text: str, limit: int, *, semantic: bool = False) -> list[dict[str, str]]:
-    sql = "select fact from lines_fts join lines on id = lines_fts.rowid where lines_fts match ? order by rank"
-    matches = memory.db.execute(sql, [search_terms(text, indexed)])
-    found = [fact for (fact,) in matches]
+    db = memory.db
+    matching = "select fact from lines_fts join lines on id = lines_fts.rowid where lines_fts match ? order by rank"
+    found = [fact for (fact,) in db.execute(matching, [search_terms(text, indexed)])]
     if semantic:
         found += nearest(memory, text)
     hits = []
     for fact in list(dict.fromkeys(found))[: limit or None]:
-        since, until = memory.history.periods(fact)[-1]
-        dates = dict(memory.db.execute("select id, at from versions where id in (?, ?)", [since, until]))
-        hit = {
-            "fact": fact,
-            "section": value(memory.db, "select section from lines where fact = ? order by id desc", fact),
-            "since": local_date(dates[since])[:10],
-            "until": local_date(dates[until])[:10] if until else "",
-        }
+        hit = {"fact": fact}
+        hit["section"] = value(db, "select section from lines where fact = ? order by id desc", fact)
+        came_and_left = memory.history.periods(fact)[-1]
+        for name, version in zip(("since", "until"), came_and_left, strict=True):
+            at = value(db, "select at from versions where id = ?", version)
+            hit[name] = local_date(at)[:10] if at else ""
         hits.append(hit)
     return hits
 
@@ -3064,8 +3044,8 @@ def nearest(memory: Memory, text: str) -> list[str]:
     other = "Try: llm embed-models default MODEL"
     if not model:
         raise Problem(f"No embedding model is set. {other}")
-    first = "select cast(min(id) as text), fact from lines where fact != ? group by fact"
-    facts = dict(memory.db.execute(first, [FORGOTTEN]))
+    first = f"select cast(min(id) as text), fact from lines where fact != '{FORGOTTEN}' group by fact"
+    facts = dict(memory.db.execute(first))
     try:
         collection = llm.Collection(model, memory.db, model_id=model)
         known = memory.db.execute("select id from embeddings where collection_id = ?", [collection.id])
@@ -3101,11 +3081,9 @@ def search_chats(homes: Sequence[Home], query: str, limit: int | None = None) ->
 # The poller: one per home, started by a call that has noted something, gone after an idle minute. It keeps that call's
 # environment: where it lacks a key or a plugin that later calls have, it makes way.
 #
-# `worker.lock`, which a call takes and hands over as an open file, so that of many calls at once one starts a worker:
-#   held, with a text            being started
-#   held, empty                  it runs
-#   free, empty (or no file)     it has ended, or there was none
-#   free, with a text            it ended before it ran: NOT_STARTED is told
+# A call takes worker.lock and hands it over as an open file, so that of many calls at once one starts a worker. It is
+#   held, with a text: one is being started · held, empty: it runs
+#   free, with a text: it ended before it ran (NOT_STARTED) · free, empty, or no file: it has ended, or there was none
 
 IDLE_EXIT = 60.0  # seconds without work after which the worker exits
 STAYS_FOR = 3_600  # seconds: it waits so long for a turn to be tried again
@@ -3163,13 +3141,13 @@ def spawn_worker(home: Home) -> str:
     environ = dict(os.environ, LLM_MEMORY_PROFILE=home.name)
     if home.isolated:  # made absolute: the worker's folder is another
         environ["LLM_USER_PATH"] = str(home.user_dir)
-    options: dict[str, Any] = {"start_new_session": True, "umask": 0o077, "pass_fds": [file]}
-    environ[_HANDED_OVER] = str(file)
-    if sys.platform == "win32":
-        options = {"creationflags": subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP}
-        del environ[_HANDED_OVER]  # a lock belongs to its process there
     # An inherited pipe would make $(llm …) and ssh wait for the worker.
-    options |= dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    options: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    if sys.platform == "win32":  # where a lock belongs to its process
+        options["creationflags"] = subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP
+    else:
+        options |= {"start_new_session": True, "umask": 0o077, "pass_fds": [file]}
+        environ[_HANDED_OVER] = str(file)
     importable = "\n".join(filter(os.path.isabs, sys.path))
     command = [sys.executable, "-c", _START, importable, "memory", "worker"]
     try:
@@ -3199,7 +3177,7 @@ def run_worker(home: Home, settings: Settings) -> None:
     except ModelFailed as failure:
         failed = failure.kind
     os.close(held)
-    # Looked for only now: a call that noted something before has found the lock held, and started none.
+    # Only now: a call that noted something before has found the lock held, and started none.
     overlooked = not failed and _is_noted(home) and not paused_since(home)
     if failed == HUNG or overlooked:
         with contextlib.suppress(Problem, OSError):
@@ -3393,7 +3371,7 @@ def is_written_in(words: str, line: str) -> bool:
 
 
 def _unquoted(text: str) -> str:
-    return "".join(char for char in text if char > " " and char not in "\"'`\\\x7f")
+    return re.sub(r"[\0- \"'`\\\x7f]", "", text)
 
 
 # As in $'…' of bash and zsh, and in fish. Several bytes may be one character.
@@ -3421,12 +3399,12 @@ class Call:
         self.settings = settings
         self.homes: list[Home] = []  # asked for by hand, else in use; the last one learns
         self.conversation: Any = None
-        # As with "Hi" typed below templates of "Greet", then "Say: $input".
-        self.prefix = ""  # "Greet\n": what templates put before the words
-        self.given = ""  # "Hi": the words that the first $input stands for
-        self.sent = ""  # "Say: Greet\nHi": the whole message
-        self.words = ""  # "Hi": what was typed of it
-        self.typed: Message | None = None  # these, if to be learned from, until noted
+        # As "Hi" is typed, with templates of "Greet" and "Say: $input".
+        self.prefix = ""  # "Greet\n", which a template puts before it
+        self.given = ""  # "Hi", for the first $input
+        self.sent = ""  # "Say: Greet\nHi"
+        self.words = ""  # "Hi", what was typed of it
+        self.typed: Message | None = None  # this, if to be learned from, until noted
         self.has_noted = False
         self.failures: list[str] = []
 
@@ -3520,7 +3498,9 @@ class Call:
             options[name] = [part for part in given if getattr(part, "source", "") != _SOURCE]
         refuses = self._refuses_system()
         if profile:
-            self._compare_names(profile)
+            names = profile.partition(_BEGINS)[0].partition(_PROFILES)[2] or DEFAULT_PROFILE
+            if set(names.split("+")) - {home.name for home in self.homes}:
+                self.failures.append(f"this conversation goes on sending the profile {names}")
             # llm sends all of it again, but some plugins send only the system prompt of this turn.
             if role == "system" and not refuses:
                 options["system_fragments"].append(llm.Fragment(profile, _SOURCE))
@@ -3532,19 +3512,12 @@ class Call:
             place = "fragments"
         options[place] += fragments_of(self.homes)
 
-    def _compare_names(self, profile: str) -> None:
-        head = profile.partition(_BEGINS)[0]
-        names = head.partition(_PROFILES)[2] or DEFAULT_PROFILE
-        if set(names.split("+")) - {home.name for home in self.homes}:
-            self.failures.append(f"this conversation goes on sending the profile {names}")
-
     def _refuses_system(self) -> bool:
         model = self.conversation.model
         # OpenAI's completion models don't say so.
         if not getattr(model, "allows_system_prompt", True) or ".Completion'" in str(type(model).__mro__):
             return True
-        known = self.homes[-1].no_system
-        return known.exists() and model.model_id in lines_in(known)
+        return model.model_id in lines_in(self.homes[-1].no_system)
 
     def _note_refusal(self, error: Exception) -> None:
         about_it = r"(?i)(system|developer)[ _-]?(role|message|prompt|instruction)"
@@ -3644,11 +3617,10 @@ def as_news(changes: Sequence[Change]) -> str:
     parts = []
     for kind, did in _DID.items():
         facts = [change.quoted for change in changes if change.kind == kind]
-        quoted = ", ".join(facts)
-        if len(facts) > 1:
-            parts.append(f"{did} {len(facts)} facts: {quoted}")
-        elif facts:
-            parts.append(f"{did} {quoted}")
+        count = f" {len(facts)} facts:" if len(facts) > 1 else ""
+        if facts:
+            quoted = ", ".join(facts)
+            parts.append(f"{did}{count} {quoted}")
     return "; ".join(parts)
 
 
