@@ -2748,7 +2748,9 @@ def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, versio
     waiting = "select count(*) from edits where state = 'waiting' and not past"
     for verdict in verdicts:
         row = _row_of(verdict)
-        row |= {"at": memory.now().isoformat(), "model": model, "past": int(past)}
+        row["at"] = memory.now().isoformat()
+        row["model"] = model
+        row["past"] = int(past)
         if past and verdict.outcome != "reject":
             row["state"] = "waiting"
             row["reason"] = verdict.reason or "it was found in the past"
@@ -2794,19 +2796,18 @@ def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[E
         return _with_edits(text, [edit for edit in accepted if edit.id in waiting])
 
     def record(version: int) -> None:
-        before = version - 1 if version else memory.history.latest()
-        document = Document(memory.history.text(before))
-        drops = {edit.id: "you dropped it" for edit in dropped}
-        for edit in accepted:
-            if not edit.fact and not document.find(edit.before):
-                drops[edit.id] = "its line was gone"
         waits = "where id = ? and state = 'waiting'"
-        for id, reason in drops.items():
-            memory.db.execute(f"update edits set state = 'dropped', reason = ? {waits}", [reason, id])
         reason = "reason = iif(fact = ?, 'accepted', 'reworded')"
         accept = f"update edits set state = 'applied', version = ?, {reason}, fact = ? {waits}"
         for edit in accepted:
             memory.db.execute(accept, [version, edit.fact, edit.fact, edit.id])
+        drop = "update edits set state = 'dropped', reason = ?"
+        for edit in dropped:
+            memory.db.execute(f"{drop} {waits}", ["you dropped it", edit.id])
+        # A line that was removed ends with this version.
+        removals = "state = 'applied' and fact = '' and version = ?"
+        removed = "select 1 from lines where fact = before and until = version"
+        memory.db.execute(f"{drop} where {removals} and not exists ({removed})", ["its line was gone", version])
         if not waiting_edits(memory):
             set_state(memory.db, "no_room", 0)
 
@@ -2900,18 +2901,17 @@ def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[st
 
     memory.db.register_function(says_it, name="says", replace=True)
     memory.history.adopt()
-    listed = []
+    texts: set[str] = set()
     for table, column, which, _ in PLACES:
-        listed.append(f"select {column} from {table} where says({column}) and ({which})")
-    found = memory.db.execute(" union ".join(listed))
-    texts = [stripped(text) for (text,) in found]
+        found = memory.db.execute(f"select {column} from {table} where says({column}) and ({which})")
+        texts.update(stripped(text) for (text,) in found)
     prompts = {turn.turn_id: turn.text for turn in past_prompts(memory.home) if says(turn.text)}
     files = _said_backups(memory.home, says)
     if texts or files or prompts:  # nobody can tell what these say
         files += files_beside(memory.home)
     places = {}
     if texts:
-        places["In the profile, its history and receipts"] = texts
+        places["In the profile, its history and receipts"] = sorted(texts)
     if files:
         places["In files"] = list(map(tilde, files))
     return places, prompts
@@ -3214,6 +3214,7 @@ def _poll_until_idle(home: Home, settings: Settings) -> None:
 
 
 def _poll(home: Home, settings: Settings) -> bool:
+    """Learn what is due; tell whether anything waited for it."""
     with lock(home, "learn", 0), Memory(home) as memory:
         memory.history.adopt()
         if paused_since(home):
@@ -3222,27 +3223,25 @@ def _poll(home: Home, settings: Settings) -> bool:
         settings.interval = float(latest.get("interval", settings.interval))
         settings.budget = int(latest.get("budget", settings.budget))
         memory.db.execute("delete from state where key = 'worker_failed'")
-        has_learned = _learn_due(memory, settings)
         # What is due later is left to the worker of a next call.
         soon = memory.now().timestamp() + STAYS_FOR
         waits = value(memory.db, "select 1 from turns where state = 'pending' and due < ?", soon)
-    return bool(latest or has_learned or waits)
+        _learn_due(memory, settings)
+    return bool(waits)
 
 
 def _is_noted(home: Home) -> bool:
     return home.journal.exists() or home.old_journal.exists()
 
 
-def _learn_due(memory: Memory, settings: Settings) -> bool:
+def _learn_due(memory: Memory, settings: Settings) -> None:
     learner = Learner(memory, settings)
     lacking: ModelFailed | None = None
     ready = (memory.now() - dt.timedelta(seconds=settings.interval)).isoformat()
-    has_learned = False
     while any(turn["at"] <= ready for turn in due_turns(memory)):
         result = learner.learn()
         if not result:
             break
-        has_learned = True
         failure = result.failure
         _write_log(memory.home, str(failure or counted(len(result.verdicts), "edit")))
         if failure and failure.kind == HUNG:
@@ -3251,7 +3250,6 @@ def _learn_due(memory: Memory, settings: Settings) -> bool:
             lacking = failure
     if lacking and not value(memory.db, "select 1 from turns where state = 'pending' and why = ''"):
         raise lacking  # the worker of a next call has what that call has
-    return has_learned
 
 
 def _write_log(home: Home, message: str) -> None:
@@ -3298,11 +3296,11 @@ _STAND_INS = (
 def disarmed(text: str) -> str:
     """Take out what could break out of the frame."""
     text = without_chat_marks(stripped(printable(text)))
-    return re.sub(r"(?i)<(?=[\s/]*user_(?:profile|facts))", "&lt;", text) if "<" in text else text
+    return re.sub(r"(?i)<(?=[\s/]*user_(?:profile|facts))", "&lt;", text)
 
 
 def profile_in(text: str) -> str:
-    framed = re.search(_FRAMED, text, re.DOTALL) if "</user_profile>" in text else None
+    framed = re.search(_FRAMED, text, re.DOTALL)
     return framed[0] if framed else ""
 
 
@@ -3458,13 +3456,11 @@ class Call:
 
     def _typed_words(self) -> str:
         words = self.ctx.params.get("prompt")
-        if words is not None:
-            is_typed = words in sys.argv and is_written_in(words, self.settings.line)
-            return words if is_typed else ""
-        if not at_terminal(sys.stdin):  # piped
-            return ""
-        # Typed into a chat or a bare `llm`. A prefix alone is sent without its line end.
-        return self.given or self.sent[len(self.prefix) :]
+        is_typed = words in sys.argv and is_written_in(words, self.settings.line)
+        if words is None:  # typed into a chat or a bare `llm`, or piped
+            words = self.given or self.sent[len(self.prefix) :]
+            is_typed = at_terminal(sys.stdin)
+        return words if is_typed else ""
 
     def find_typed(self) -> None:
         """Find the profiles, and what was typed to be learned from."""
@@ -3482,8 +3478,9 @@ class Call:
         params = self.ctx.params
         if params.get("no_log") or params.get("database"):
             return False
-        is_logged = params.get("log") or not home.logs_off.exists()
-        return bool(is_logged) and not paused_since(home)
+        if home.logs_off.exists() and not params.get("log"):
+            return False
+        return not paused_since(home)
 
     def _add_profile(self, options: dict[str, Any]) -> None:
         talk = self.conversation
@@ -3517,7 +3514,8 @@ class Call:
         # OpenAI's completion models don't say so.
         if not getattr(model, "allows_system_prompt", True) or ".Completion'" in str(type(model).__mro__):
             return True
-        return model.model_id in lines_in(self.homes[-1].no_system)
+        known = self.homes[-1].no_system
+        return known.exists() and model.model_id in lines_in(known)
 
     def _note_refusal(self, error: Exception) -> None:
         about_it = r"(?i)(system|developer)[ _-]?(role|message|prompt|instruction)"
@@ -3617,10 +3615,11 @@ def as_news(changes: Sequence[Change]) -> str:
     parts = []
     for kind, did in _DID.items():
         facts = [change.quoted for change in changes if change.kind == kind]
-        count = f" {len(facts)} facts:" if len(facts) > 1 else ""
-        if facts:
-            quoted = ", ".join(facts)
-            parts.append(f"{did}{count} {quoted}")
+        quoted = ", ".join(facts)
+        if len(facts) > 1:
+            parts.append(f"{did} {len(facts)} facts: {quoted}")
+        elif facts:
+            parts.append(f"{did} {quoted}")
     return "; ".join(parts)
 
 
@@ -3636,13 +3635,17 @@ def take_news(home: Home) -> list[str]:
         os.replace(home.news, taken)
     news = lines_in(taken)
     taken.unlink(missing_ok=True)
-    changes = [line for line in news if " (undo: " in line]
-    # Of the lines that name one command the last is true.
-    others = {line.split()[-1]: line for line in news if line not in changes}
+    changes = []
+    others = {}
+    for line in news:
+        if " (undo: " in line:
+            changes.append(line)
+        else:  # of those that name one command the last is true
+            command = line.split()[-1]
+            others[command] = line
     if len(changes) > 2:
         changes = [f"{len(changes)} changes since the last prompt; see: llm memory history"]
-    lines = changes + list(others.values())
-    return [_fitted(line, home) for line in lines]
+    return [_fitted(line, home) for line in (*changes, *others.values())]
 
 
 def columns_of(text: str) -> int:
@@ -3677,11 +3680,9 @@ def propose_edits(home: Home, fact: str, items: Iterable[Item | None]) -> str:
         # The model has answered it with this tool call, so it has an id.
         asked = [response for response in call.conversation.responses if not response.prompt.tool_results]
         typed = call.typed._replace(text=text, turn_id=asked[-1].id)
-    verdicts = []
-    for item in items:
-        action = "REMOVE" if item else "ADD"
-        edit = Edit(action, OTHER_SECTION, fact, typed.text)
-        verdicts.append(Verdict(edit, "hold", ASKED_BY_MODEL, (typed,), item))
+    action = "ADD" if fact else "REMOVE"
+    edit = Edit(action, OTHER_SECTION, fact, typed.text)
+    verdicts = [Verdict(edit, "hold", ASKED_BY_MODEL, (typed,), item) for item in items]
     with Memory(home, patience=2) as memory, memory.db.atomic():
         record_edits(memory, verdicts, call.conversation.model.model_id, 0)
     return for_profile("It waits until the user accepts it: llm memory review", home.name)
@@ -3695,7 +3696,9 @@ class UserMemory(llm.Toolbox):
         if Settings(os.environ).disabled:
             raise Problem("The user has disabled memory")
         call = Call.running
-        return call.homes if call and call.homes else homes_of("auto")
+        if call and call.homes:
+            return call.homes
+        return homes_of("auto")
 
     def show(self) -> str:
         "Show everything that is known about the user now."
@@ -3709,7 +3712,9 @@ class UserMemory(llm.Toolbox):
         "Search what the user wrote in past conversations, newest first. query: words, or words OR words."
         found = ""
         for turn in search_chats(self._homes, query, limit=20):
-            found += f"- {local_date(turn.at)}: {mask_secrets(turn.text)} (llm --cid {turn.thread_id})\n"
+            day = local_date(turn.at)
+            said = mask_secrets(turn.text)
+            found += f"- {day}: {said} (llm --cid {turn.thread_id})\n"
         return disarmed(found) or "Nothing found."
 
     def remember(self, fact: str) -> str:

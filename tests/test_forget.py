@@ -191,6 +191,20 @@ def test_forget_lists_everything_that_goes_and_asks_first(user: User) -> None:
     assert not kept.exists()
 
 
+@pytest.mark.parametrize("state", ["waiting", "applied", "dropped", "refused"])
+@pytest.mark.parametrize("column", ["section", "before", "fact", "quote", "thread"])
+def test_what_is_listed_and_what_is_erased_are_the_same(user: User, state: str, column: str) -> None:
+    edit = {"state": state, "fact": "Plays chess", "turns": "[]", "at": "2026-11-20T09:00:00+00:00"}
+    edit |= {name: "" for name in ("section", "before", "quote", "reason", "thread") if name not in edit}
+    with user.memory() as opened:
+        opened.db["edits"].insert(edit | {column: "In Zanzibar"})
+    said = user.run("forget", "Zanzibar", stdin="n\n", code=1)[1]
+    assert "its history and receipts:\n  In Zanzibar\n" in said
+    user.run("forget", "Zanzibar", "--yes")
+    assert user.files_with("Zanzibar") == []
+    assert "none with 'Zanzibar'" in user.run("forget", "Zanzibar", "--yes", code=1)[1]
+
+
 def test_damaged_files_are_named_also_where_only_a_prompt_says_it(user: User) -> None:
     user.types("I saw a zebra today")
     user.places.create()
