@@ -2759,7 +2759,8 @@ def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, versio
         elif value(db, asked, row["state"], past, row["before"], row["fact"]):
             continue
         elif row["state"] == "waiting" and not past and value(db, waiting) >= MOST_WAITING:
-            set_state(db, "no_room", int(get_state(db, "no_room") or 0) + 1)  # `status` tells
+            left_out = int(get_state(db, "no_room") or 0)
+            set_state(db, "no_room", left_out + 1)  # `status` tells
             continue
         db["edits"].insert(row)
 
@@ -2871,23 +2872,24 @@ def without_lines(text: str, says: Says) -> str:
     return without_empty(text, "".join(kept))
 
 
-# Where the database may say it: table, column, of which rows; and what is put there, or None if the whole row goes.
+# Where the database may say it: table, column, which rows; and what is put there, or None if the whole row goes.
 # `find_said` lists all of it before the question, and `forget` erases it in this order.
 PLACES = (
-    ("lines", "fact", "true", None),
-    ("lines", "text", "fact is null and until is not null", None),  # a former heading
-    ("lines", "section", "until is not null", ""),
-    ("edits", "fact", "true", None),
-    ("edits", "before", "fact = '' or state != 'applied'", None),
-    ("edits", "quote", "state != 'applied'", None),
-    ("edits", "before", "true", FORGOTTEN),
-    ("edits", "quote", "true", FORGOTTEN),
-    ("edits", "thread", "true", FORGOTTEN),
-    ("edits", "section", "true", ""),
+    ("lines", "fact", "says(fact)", None),
+    ("lines", "text", "says(text) and fact is null and until is not null", None),  # a former heading
+    ("lines", "section", "says(section) and until is not null", ""),
+    ("edits", "fact", "says(fact)", None),
+    ("edits", "before", "says(before) and (fact = '' or state != 'applied')", None),
+    ("edits", "quote", "says(quote) and state != 'applied'", None),
+    # Of receipts that stay, as their lines do.
+    ("edits", "before", "says(before)", FORGOTTEN),
+    ("edits", "quote", "says(quote)", FORGOTTEN),
+    ("edits", "thread", "says(thread)", FORGOTTEN),
+    ("edits", "section", "says(section)", ""),
 )
 _ROW_GOES = {
     "edits": "delete from edits",
-    "lines": f"update lines set text = '', fact = '{FORGOTTEN}', section = ''",  # versions count on it
+    "lines": f"update lines set text = '', fact = '{FORGOTTEN}', section = ''",  # versions name its id
 }
 
 
@@ -2903,7 +2905,7 @@ def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[st
     memory.history.adopt()
     texts: set[str] = set()
     for table, column, which, _ in PLACES:
-        found = memory.db.execute(f"select {column} from {table} where says({column}) and ({which})")
+        found = memory.db.execute(f"select {column} from {table} where {which}")
         texts.update(stripped(text) for (text,) in found)
     prompts = {turn.turn_id: turn.text for turn in past_prompts(memory.home) if says(turn.text)}
     files = _said_backups(memory.home, says)
@@ -2931,11 +2933,10 @@ def forget(memory: Memory, says: Says) -> None:
         for turn in turns:
             db.execute(never, [turn])
         for table, column, which, mark in PLACES:
-            where = f"where says({column}) and ({which})"
             if mark is None:
-                db.execute(f"{_ROW_GOES[table]} {where}")
+                db.execute(f"{_ROW_GOES[table]} where {which}")
             else:
-                db.execute(f"update {table} set {column} = ? {where}", [mark])
+                db.execute(f"update {table} set {column} = '{mark}' where {which}")
         db.execute(f"update turns set why = '{FORGOTTEN}' where why != ''")  # 1.0 kept the text of errors
         gone = f"select id from lines where fact = '{FORGOTTEN}'"
         db.execute(f"delete from lines_fts where rowid in ({gone})")
@@ -3005,8 +3006,11 @@ def purge(home: Home) -> None:
 
 
 def when_held(hit: Mapping[str, str]) -> str:
-    until = f" until {hit['until']}" if hit["until"] else ""
-    return f"in {hit['section'] or 'no section'}, from {hit['since']}{until}"
+    section = hit["section"] or "no section"
+    held = f"in {section}, from {hit['since']}"
+    if hit["until"]:
+        held += f" until {hit['until']}"
+    return held
 
 
 def search_terms(query: str, form: Callable[[str], str] = str) -> str:
@@ -3014,8 +3018,9 @@ def search_terms(query: str, form: Callable[[str], str] = str) -> str:
     sides = []
     for side in re.split(r"(?i)\bor\b", printable(query)):
         words = re.findall(r'[^\s"]*[^\W_][^\s"]*', side)
-        if words:
-            sides.append(" ".join(f'"{form(word)}"*' for word in words))
+        begins = [f'"{form(word)}"*' for word in words]
+        if begins:
+            sides.append(" ".join(begins))
     if not sides:
         raise Problem("Give a word, as in: llm memory search dog")
     return " OR ".join(sides)
@@ -3065,8 +3070,8 @@ def search_chats(homes: Sequence[Home], query: str, limit: int | None = None) ->
     for table, id in (("responses", "id"), ("turn_search", "turn_id")):  # of llm before 0.32, and now
         index = f"{table}_fts"
         part = f"select {id}, snippet({index}, 0, '', '', '…', 24) from {index}"
-        join = f"join {table} on {table}.rowid = {index}.rowid"
-        found.update(read_log(homes[-1], f"{part} {join} where {index} match ?", terms))
+        sql = f"{part} join {table} on {table}.rowid = {index}.rowid where {index} match ?"
+        found.update(read_log(homes[-1], sql, terms))
     names = {home.name for home in homes}
     for home in Home.all():
         for turn in known_turns(home):
