@@ -2737,25 +2737,32 @@ def waiting_edits(memory: Memory) -> list[EditRow]:
     return edits_where(memory, "state = 'waiting' order by id")
 
 
+_STATES = {"apply": "applied", "hold": "waiting", "reject": "refused"}
+
+
 def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, version: int, *, past: bool = False) -> None:
     """Keep judged edits; all of the ``past`` wait."""
+    db = memory.db
     # A question is asked once; of the past, also if it was dropped.
-    same = "select 1 from edits where (state = ? or (? and state = 'dropped')) and before = ? and fact = ?"
-    room = MOST_WAITING - value(memory.db, "select count(*) from edits where state = 'waiting' and not past")
+    asked = "select 1 from edits where (state = ? or (? and state = 'dropped')) and before = ? and fact = ?"
+    waiting = "select count(*) from edits where state = 'waiting' and not past"
     for verdict in verdicts:
         row = _row_of(verdict)
-        row |= {"at": memory.now().isoformat(), "model": model, "past": int(past)}
-        row["reason"] = row["reason"] or ("it was found in the past" if past else "")
-        if verdict.outcome == "apply" and not past:
-            row |= {"state": "applied", "version": version}
-        elif value(memory.db, same, row["state"], past, row["before"], row["fact"]):
+        row["at"] = memory.now().isoformat()
+        row["model"] = model
+        row["past"] = int(past)
+        if past and verdict.outcome != "reject":
+            row["state"] = "waiting"
+            row["reason"] = verdict.reason or "it was found in the past"
+        if row["state"] == "applied":
+            row["version"] = version
+        elif value(db, asked, row["state"], past, row["before"], row["fact"]):
             continue
-        elif row["state"] == "waiting" and not past:
-            room -= 1
-            if room < 0:  # `status` tells
-                set_state(memory.db, "no_room", int(get_state(memory.db, "no_room") or 0) + 1)
-                continue
-        memory.db["edits"].insert(row)
+        elif row["state"] == "waiting" and not past and value(db, waiting) >= MOST_WAITING:
+            left_out = int(get_state(db, "no_room") or 0)
+            set_state(db, "no_room", left_out + 1)  # `status` tells
+            continue
+        db["edits"].insert(row)
 
 
 def _row_of(verdict: Verdict) -> dict[str, Any]:
@@ -2763,7 +2770,7 @@ def _row_of(verdict: Verdict) -> dict[str, Any]:
     first = (*messages, Message(""))[0]
     turns = [message.turn_id for message in messages if message.turn_id]
     row = {
-        "state": "waiting",
+        "state": _STATES[outcome],
         "action": edit.action,
         "section": item.section if item else edit.target,
         "before": item.text if item else "",
@@ -2775,7 +2782,7 @@ def _row_of(verdict: Verdict) -> dict[str, Any]:
         "typed_at": first.at,
     }
     if outcome == "reject":
-        row |= {"state": "refused", "section": "", "fact": edit.fact[:LONGEST_FACT], "quote": ""}
+        row |= {"section": "", "fact": edit.fact[:LONGEST_FACT], "quote": ""}
         # The fact may be a part of what is quoted.
         if reason == HOLDS_SECRET or why_secret(edit.fact) or why_secret(edit.quote):
             row["fact"] = "[secret]"
@@ -2783,17 +2790,11 @@ def _row_of(verdict: Verdict) -> dict[str, Any]:
 
 
 def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[EditRow] = ()) -> int:
+    """Make some edits in one version, and drop others; return the version, or 0."""
+
     def make(text: str) -> str:
-        document = Document(text)
-        waiting = {edit.id for edit in waiting_edits(memory)}
-        for edit in accepted:
-            item = document.find(edit.before, edit.section)
-            others = document.remove(item) if item else document
-            if edit.id in waiting and edit.fact and not others.has(edit.fact):
-                document = document.apply(item, edit.section, edit.fact)
-            elif edit.id in waiting:
-                document = others
-        return document.text
+        waiting = {edit.id for edit in waiting_edits(memory)}  # others were forgotten meanwhile
+        return _with_edits(text, [edit for edit in accepted if edit.id in waiting])
 
     def record(version: int) -> None:
         waits = "where id = ? and state = 'waiting'"
@@ -2801,46 +2802,68 @@ def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[E
         accept = f"update edits set state = 'applied', version = ?, {reason}, fact = ? {waits}"
         for edit in accepted:
             memory.db.execute(accept, [version, edit.fact, edit.fact, edit.id])
-        drop = f"update edits set state = 'dropped', reason = 'you dropped it' {waits}"
+        drop = "update edits set state = 'dropped', reason = ?"
         for edit in dropped:
-            memory.db.execute(drop, [edit.id])
+            memory.db.execute(f"{drop} {waits}", ["you dropped it", edit.id])
+        # A line that was removed ends with this version.
+        removals = "state = 'applied' and fact = '' and version = ?"
+        removed = "select 1 from lines where fact = before and until = version"
+        memory.db.execute(f"{drop} where {removals} and not exists ({removed})", ["its line was gone", version])
         if not waiting_edits(memory):
             set_state(memory.db, "no_room", 0)
 
     return memory.history.change("review", make, record)
 
 
+def _with_edits(text: str, edits: Iterable[EditRow]) -> str:
+    document = Document(text)
+    for edit in edits:
+        item = document.find(edit.before, edit.section)
+        others = document.remove(item) if item else document
+        if edit.fact and not others.has(edit.fact):
+            document = document.apply(item, edit.section, edit.fact)
+        else:
+            document = others
+    return document.text
+
+
 def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, list[EditRow]]]:
+    """Yield a line, then what it said before each edit that changed it.
+
+    With each come the version that brought it last, and its receipts, the newest first.
+    """
     older = f"state = 'applied' and before not in ('', '{FORGOTTEN}')"
     before = f"select before from edits join said on fact = said.text where {older}"
     chain = f"with recursive said (text) as (select ? union {before}) select text from said"
     for (text,) in memory.db.execute(chain, [line]).fetchall():
         origin = None
-        for since, _ in memory.history.periods(text):
-            (version,) = memory.history.versions(1, "id = ?", since)
-            if AUTHORS[version.author].lines != "back":
+        for came, _ in memory.history.periods(text):
+            (version,) = memory.history.versions(1, "id = ?", came)
+            if AUTHORS[version.author].lines != "back":  # an undo writes nothing
                 origin = version
-        receipts = edits_where(memory, "state = 'applied' and fact = ? order by id desc", text)
-        yield text, origin, receipts
+        yield text, origin, edits_where(memory, "state = 'applied' and fact = ? order by id desc", text)
 
 
 def matcher(text: str, ids: Mapping[str, Item], *, part: bool = False) -> Says:
-    """Make a test for words, ``part`` of words, or an id that no line says."""
+    """Make a test whether a line says ``text`` in any case, as whole words or as ``part`` of some.
+
+    The id of a line means this line alone, unless a line says the id as a word.
+    """
     if not text.strip():
         raise Problem("Give a word or an id; see: llm memory show --ids")
-    texts = [normalised(one.text) for one in ids.values()]
+    lines = [item.text for item in ids.values()]
     said = normalised(fact_of(f"- {text}"))
-    if not any(said in one for one in texts):
+    if not any(said in normalised(line) for line in lines):
         said = normalised(fact_of(text))  # a number may be that of a list
     whole = folded(said)
 
     def says(line: str) -> bool:
         return said in normalised(line) and (part or stands_in(whole, folded(line)))
 
-    item = ids.get(text.strip(" []"))
-    if not item or any(map(says, texts)):
+    named = ids.get(text.strip(" []"))
+    if not named or any(map(says, lines)):
         return says
-    same = normalised(item.text)
+    same = normalised(named.text)
     return lambda line: normalised(line) == same
 
 
@@ -2849,78 +2872,87 @@ def without_lines(text: str, says: Says) -> str:
     return without_empty(text, "".join(kept))
 
 
-_LINE_SAYS = "says(ifnull(fact, text)) and (fact is not null or until is not null)"  # or a former heading
-_EDIT_SAYS = "says(fact) or says(before) or says(quote)"
-_GONE = f"fact = '{FORGOTTEN}'"
-_FORGET = f"""
-update lines set text = '', {_GONE}, section = '' where {_LINE_SAYS};
-update lines set section = '' where says(section) and until is not null;
--- else the index keeps deleted words
-delete from lines_fts where rowid in (select id from lines where {_GONE});
-insert into lines_fts (lines_fts) values ('rebuild');
-delete from edits where says(iif(fact = '', before, fact)) or (state != 'applied' and ({_EDIT_SAYS}));
-update edits set section = '' where says(section);
-update edits set before = '{FORGOTTEN}' where says(before);
-update edits set quote = '{FORGOTTEN}' where says(quote);
-update edits set thread = '{FORGOTTEN}' where says(thread);
--- 1.0 kept the text of errors
-update turns set why = '{FORGOTTEN}' where why != ''
-"""
+# Where the database may say it: table, column, which rows; and what is put there, or None if the whole row goes.
+# `find_said` lists all of it before the question, and `forget` erases it in this order.
+PLACES = (
+    ("lines", "fact", "says(fact)", None),
+    ("lines", "text", "says(text) and fact is null and until is not null", None),  # a former heading
+    ("lines", "section", "says(section) and until is not null", ""),
+    ("edits", "fact", "says(fact)", None),
+    ("edits", "before", "says(before) and (fact = '' or state != 'applied')", None),
+    ("edits", "quote", "says(quote) and state != 'applied'", None),
+    # Of receipts that stay, as their lines do.
+    ("edits", "before", "says(before)", FORGOTTEN),
+    ("edits", "quote", "says(quote)", FORGOTTEN),
+    ("edits", "thread", "says(thread)", FORGOTTEN),
+    ("edits", "section", "says(section)", ""),
+)
+_ROW_GOES = {
+    "edits": "delete from edits",
+    "lines": f"update lines set text = '', fact = '{FORGOTTEN}', section = ''",  # versions name its id
+}
 
 
 def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[str, str]]:
-    memory.db.register_function(says, name="says", replace=True)
+    """Find what ``forget`` would erase, by place, and the prompts that are not to be learned from, by id."""
+
+    def says_it(text: Any) -> bool:
+        if text in {None, FORGOTTEN}:  # our mark is nobody's words
+            return False
+        return says(text)
+
+    memory.db.register_function(says_it, name="says", replace=True)
     memory.history.adopt()
-    lines = f"select ifnull(fact, text) from lines where {_LINE_SAYS}"
-    edits = [f"select {column} from edits where says({column})" for column in ("fact", "quote", "thread")]
-    found = memory.db.execute(" union ".join([lines, *edits]))
-    texts = [stripped(text) for (text,) in found]
-    prompts = _said_prompts(memory, says)
+    texts: set[str] = set()
+    for table, column, which, _ in PLACES:
+        found = memory.db.execute(f"select {column} from {table} where {which}")
+        texts.update(stripped(text) for (text,) in found)
+    prompts = {turn.turn_id: turn.text for turn in past_prompts(memory.home) if says(turn.text)}
     files = _said_backups(memory.home, says)
     if texts or files or prompts:  # nobody can tell what these say
         files += files_beside(memory.home)
     places = {}
     if texts:
-        places["In the profile, its history and receipts"] = texts
+        places["In the profile, its history and receipts"] = sorted(texts)
     if files:
         places["In files"] = list(map(tilde, files))
     return places, prompts
 
 
-def _said_prompts(memory: Memory, says: Says) -> dict[str, str]:
-    return {turn.turn_id: turn.text for turn in past_prompts(memory.home) if says(turn.text)}
-
-
 def forget(memory: Memory, says: Says) -> None:
     """Remove what ``find_said`` finds, and never learn from its messages again."""
     db = memory.db
-    db.register_function(says, name="says", replace=True)
-
-    def make(text: str) -> str:
-        return without_lines(text, says)
+    _, prompts = find_said(memory, says)  # from then on SQL knows `says`
 
     def record(_: int) -> None:
-        turns = set(_said_prompts(memory, says))
-        for edit in edits_where(memory, _EDIT_SAYS):
+        turns = set(prompts)
+        for edit in edits_where(memory, "says(fact) or says(before) or says(quote)"):
             turns.update(edit.turns)
         append_line(memory.home.forgotten, "\n".join(turns))
         never = "insert into turns (id, state) values (?, 'forgotten') on conflict do update set state = 'forgotten'"
         for turn in turns:
             db.execute(never, [turn])
-        for sql in _FORGET.split(";"):
-            db.execute(sql)
+        for table, column, which, mark in PLACES:
+            if mark is None:
+                db.execute(f"{_ROW_GOES[table]} where {which}")
+            else:
+                db.execute(f"update {table} set {column} = '{mark}' where {which}")
+        db.execute(f"update turns set why = '{FORGOTTEN}' where why != ''")  # 1.0 kept the text of errors
+        gone = f"select id from lines where fact = '{FORGOTTEN}'"
+        db.execute(f"delete from lines_fts where rowid in ({gone})")
+        db.execute("insert into lines_fts (lines_fts) values ('rebuild')")  # else it keeps deleted words
         if db["embeddings"].exists():
-            lines = f"select cast(id as text) from lines where {_GONE}"
-            db.execute(f"delete from embeddings where id in ({lines})")
+            db.execute(f"delete from embeddings where cast(id as integer) in ({gone})")
         set_state(db, "forgot", memory.now().isoformat())
         set_state(db, "unclean", 1)
 
     _remove(_said_backups(memory.home, says))
-    memory.history.change("forget", make, record)
+    memory.history.change("forget", lambda text: without_lines(text, says), record)
     clean_up(memory)
 
 
 def clean_up(memory: Memory) -> None:
+    """Remove what may still hold erased words; after a kill, the next ``Memory`` does."""
     with lock(memory.home, "profile", memory.history.patience):
         memory.history.adopt()
         _remove([*files_beside(memory.home), memory.home.worker_log])
@@ -2974,8 +3006,11 @@ def purge(home: Home) -> None:
 
 
 def when_held(hit: Mapping[str, str]) -> str:
-    until = f" until {hit['until']}" if hit["until"] else ""
-    return f"in {hit['section'] or 'no section'}, from {hit['since']}{until}"
+    section = hit["section"] or "no section"
+    held = f"in {section}, from {hit['since']}"
+    if hit["until"]:
+        held += f" until {hit['until']}"
+    return held
 
 
 def search_terms(query: str, form: Callable[[str], str] = str) -> str:
@@ -2983,29 +3018,28 @@ def search_terms(query: str, form: Callable[[str], str] = str) -> str:
     sides = []
     for side in re.split(r"(?i)\bor\b", printable(query)):
         words = re.findall(r'[^\s"]*[^\W_][^\s"]*', side)
-        if words:
-            sides.append(" ".join(f'"{form(word)}"*' for word in words))
+        begins = [f'"{form(word)}"*' for word in words]
+        if begins:
+            sides.append(" ".join(begins))
     if not sides:
         raise Problem("Give a word, as in: llm memory search dog")
     return " OR ".join(sides)
 
 
 def search_facts(memory: Memory, text: str, limit: int, *, semantic: bool = False) -> list[dict[str, str]]:
-    sql = "select fact from lines_fts join lines on id = lines_fts.rowid where lines_fts match ? order by rank"
-    matches = memory.db.execute(sql, [search_terms(text, indexed)])
-    found = [fact for (fact,) in matches]
+    db = memory.db
+    matching = "select fact from lines_fts join lines on id = lines_fts.rowid where lines_fts match ? order by rank"
+    found = [fact for (fact,) in db.execute(matching, [search_terms(text, indexed)])]
     if semantic:
         found += nearest(memory, text)
     hits = []
     for fact in list(dict.fromkeys(found))[: limit or None]:
-        since, until = memory.history.periods(fact)[-1]
-        dates = dict(memory.db.execute("select id, at from versions where id in (?, ?)", [since, until]))
-        hit = {
-            "fact": fact,
-            "section": value(memory.db, "select section from lines where fact = ? order by id desc", fact),
-            "since": local_date(dates[since])[:10],
-            "until": local_date(dates[until])[:10] if until else "",
-        }
+        hit = {"fact": fact}
+        hit["section"] = value(db, "select section from lines where fact = ? order by id desc", fact)
+        came_and_left = memory.history.periods(fact)[-1]
+        for name, version in zip(("since", "until"), came_and_left, strict=True):
+            at = value(db, "select at from versions where id = ?", version)
+            hit[name] = local_date(at)[:10] if at else ""
         hits.append(hit)
     return hits
 
@@ -3015,8 +3049,8 @@ def nearest(memory: Memory, text: str) -> list[str]:
     other = "Try: llm embed-models default MODEL"
     if not model:
         raise Problem(f"No embedding model is set. {other}")
-    first = "select cast(min(id) as text), fact from lines where fact != ? group by fact"
-    facts = dict(memory.db.execute(first, [FORGOTTEN]))
+    first = f"select cast(min(id) as text), fact from lines where fact != '{FORGOTTEN}' group by fact"
+    facts = dict(memory.db.execute(first))
     try:
         collection = llm.Collection(model, memory.db, model_id=model)
         known = memory.db.execute("select id from embeddings where collection_id = ?", [collection.id])
@@ -3036,8 +3070,8 @@ def search_chats(homes: Sequence[Home], query: str, limit: int | None = None) ->
     for table, id in (("responses", "id"), ("turn_search", "turn_id")):  # of llm before 0.32, and now
         index = f"{table}_fts"
         part = f"select {id}, snippet({index}, 0, '', '', '…', 24) from {index}"
-        join = f"join {table} on {table}.rowid = {index}.rowid"
-        found.update(read_log(homes[-1], f"{part} {join} where {index} match ?", terms))
+        sql = f"{part} join {table} on {table}.rowid = {index}.rowid where {index} match ?"
+        found.update(read_log(homes[-1], sql, terms))
     names = {home.name for home in homes}
     for home in Home.all():
         for turn in known_turns(home):
@@ -3051,6 +3085,10 @@ def search_chats(homes: Sequence[Home], query: str, limit: int | None = None) ->
 # -- worker ------------------------------------------------------------------
 # The poller: one per home, started by a call that has noted something, gone after an idle minute. It keeps that call's
 # environment: where it lacks a key or a plugin that later calls have, it makes way.
+#
+# A call takes worker.lock and hands it over as an open file, so that of many calls at once one starts a worker. It is
+#   held, with a text: one is being started · held, empty: it runs
+#   free, with a text: it ended before it ran (NOT_STARTED) · free, empty, or no file: it has ended, or there was none
 
 IDLE_EXIT = 60.0  # seconds without work after which the worker exits
 STAYS_FOR = 3_600  # seconds: it waits so long for a turn to be tried again
@@ -3071,8 +3109,9 @@ cli()
 
 
 def take_worker_lock(home: Home, flags: int = os.O_CREAT) -> int:
+    """Take the lock, or raise ``Busy``. Not with filelock, which a call would import for 46 ms."""
     file = open_own(home.lock_file("worker"), os.O_RDWR | flags)
-    try:  # not with filelock, which a call would import for 46 ms
+    try:
         if os.name == "posix":
             import fcntl
 
@@ -3089,38 +3128,38 @@ def take_worker_lock(home: Home, flags: int = os.O_CREAT) -> int:
 
 def worker_runs(home: Home) -> bool:
     try:
-        os.close(take_worker_lock(home, 0))
-    except (OSError, Problem) as error:
-        return isinstance(error, Busy)
+        file = take_worker_lock(home, 0)
+    except Busy:
+        return True
+    except (OSError, Unreadable):  # there is none, or it is not ours
+        return False
+    os.close(file)
     return False
 
 
 def spawn_worker(home: Home) -> str:
-    """Start a worker that outlives us; return why the one before did not start. Raises ``Busy``.
-
-    Its lock is taken here and handed over, so that of many calls at once one starts it. It empties the file.
-    """
+    """Start a worker that outlives us; return why the one before did not start. Raises ``Busy``."""
     file = take_worker_lock(home)
-    before = os.read(file, 1)
-    if not before:
+    never_ran = os.read(file, 1)
+    if not never_ran:
         os.write(file, b"starting")
     environ = dict(os.environ, LLM_MEMORY_PROFILE=home.name)
     if home.isolated:  # made absolute: the worker's folder is another
         environ["LLM_USER_PATH"] = str(home.user_dir)
-    options: dict[str, Any] = {"start_new_session": True, "umask": 0o077, "pass_fds": [file]}
-    environ[_HANDED_OVER] = str(file)
-    if sys.platform == "win32":
-        options = {"creationflags": subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP}
-        del environ[_HANDED_OVER]  # a lock belongs to its process there
     # An inherited pipe would make $(llm …) and ssh wait for the worker.
-    options |= dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    options: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    if sys.platform == "win32":  # where a lock belongs to its process
+        options["creationflags"] = subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP
+    else:
+        options |= {"start_new_session": True, "umask": 0o077, "pass_fds": [file]}
+        environ[_HANDED_OVER] = str(file)
     importable = "\n".join(filter(os.path.isabs, sys.path))
     command = [sys.executable, "-c", _START, importable, "memory", "worker"]
     try:
         subprocess.Popen(command, env=environ, cwd=home.user_dir.anchor, **options)
     finally:
         os.close(file)
-    return NOT_STARTED if before else ""
+    return NOT_STARTED if never_ran else ""
 
 
 def run_worker(home: Home, settings: Settings) -> None:
@@ -3130,9 +3169,9 @@ def run_worker(home: Home, settings: Settings) -> None:
     # Each call notes its own.
     settings.model = ""
     settings.review_all = False
-    given = os.environ.pop(_HANDED_OVER, "")
+    handed_over = os.environ.pop(_HANDED_OVER, "")
     try:
-        held = int(given) if given else take_worker_lock(home)
+        held = int(handed_over) if handed_over else take_worker_lock(home)
     except (Problem, OSError):  # another has it, or it can't be opened, which status says
         return
     os.set_inheritable(held, False)
@@ -3143,7 +3182,7 @@ def run_worker(home: Home, settings: Settings) -> None:
     except ModelFailed as failure:
         failed = failure.kind
     os.close(held)
-    # A call during this exit has found the lock held, and started no worker.
+    # Only now: a call that noted something before has found the lock held, and started none.
     overlooked = not failed and _is_noted(home) and not paused_since(home)
     if failed == HUNG or overlooked:
         with contextlib.suppress(Problem, OSError):
@@ -3180,6 +3219,7 @@ def _poll_until_idle(home: Home, settings: Settings) -> None:
 
 
 def _poll(home: Home, settings: Settings) -> bool:
+    """Learn what is due; tell whether anything waited for it."""
     with lock(home, "learn", 0), Memory(home) as memory:
         memory.history.adopt()
         if paused_since(home):
@@ -3188,27 +3228,25 @@ def _poll(home: Home, settings: Settings) -> bool:
         settings.interval = float(latest.get("interval", settings.interval))
         settings.budget = int(latest.get("budget", settings.budget))
         memory.db.execute("delete from state where key = 'worker_failed'")
-        has_learned = _learn_due(memory, settings)
         # What is due later is left to the worker of a next call.
         soon = memory.now().timestamp() + STAYS_FOR
         waits = value(memory.db, "select 1 from turns where state = 'pending' and due < ?", soon)
-    return bool(latest or has_learned or waits)
+        _learn_due(memory, settings)
+    return bool(waits)
 
 
 def _is_noted(home: Home) -> bool:
     return home.journal.exists() or home.old_journal.exists()
 
 
-def _learn_due(memory: Memory, settings: Settings) -> bool:
+def _learn_due(memory: Memory, settings: Settings) -> None:
     learner = Learner(memory, settings)
     lacking: ModelFailed | None = None
     ready = (memory.now() - dt.timedelta(seconds=settings.interval)).isoformat()
-    has_learned = False
     while any(turn["at"] <= ready for turn in due_turns(memory)):
         result = learner.learn()
         if not result:
             break
-        has_learned = True
         failure = result.failure
         _write_log(memory.home, str(failure or counted(len(result.verdicts), "edit")))
         if failure and failure.kind == HUNG:
@@ -3217,7 +3255,6 @@ def _learn_due(memory: Memory, settings: Settings) -> bool:
             lacking = failure
     if lacking and not value(memory.db, "select 1 from turns where state = 'pending' and why = ''"):
         raise lacking  # the worker of a next call has what that call has
-    return has_learned
 
 
 def _write_log(home: Home, message: str) -> None:
@@ -3264,12 +3301,22 @@ _STAND_INS = (
 def disarmed(text: str) -> str:
     """Take out what could break out of the frame."""
     text = without_chat_marks(stripped(printable(text)))
-    return re.sub(r"(?i)<(?=[\s/]*user_(?:profile|facts))", "&lt;", text) if "<" in text else text
+    return re.sub(r"(?i)<(?=[\s/]*user_(?:profile|facts))", "&lt;", text)
 
 
 def profile_in(text: str) -> str:
-    framed = re.search(_FRAMED, text, re.DOTALL) if "</user_profile>" in text else None
+    framed = re.search(_FRAMED, text, re.DOTALL)
     return framed[0] if framed else ""
+
+
+def profile_sent(history: Iterable[Any]) -> tuple[str, str]:
+    """Find the profile that a conversation carries, and the role of its message."""
+    for message in history:
+        texts = [str(getattr(part, "text", "")) for part in message.parts]
+        profile = profile_in("".join(texts))
+        if profile and message.role in {"system", "user"}:
+            return profile, message.role
+    return "", ""
 
 
 def fragments_of(homes: Iterable[Home]) -> list[llm.Fragment]:
@@ -3327,7 +3374,7 @@ def is_written_in(words: str, line: str) -> bool:
 
 
 def _unquoted(text: str) -> str:
-    return "".join(char for char in text if char > " " and char not in "\"'`\\\x7f")
+    return re.sub(r"[\0- \"'`\\\x7f]", "", text)
 
 
 # As in $'…' of bash and zsh, and in fish. Several bytes may be one character.
@@ -3355,10 +3402,12 @@ class Call:
         self.settings = settings
         self.homes: list[Home] = []  # asked for by hand, else in use; the last one learns
         self.conversation: Any = None
-        self.words = ""  # the message that is being sent
-        self.bare = ""  # what templates were given for it
-        self.before = ""  # what others have put before it
-        self.typed: Message | None = None  # until noted
+        # As "Hi" is typed, with templates of "Greet" and "Say: $input".
+        self.prefix = ""  # "Greet\n", which a template puts before it
+        self.given = ""  # "Hi", for the first $input
+        self.sent = ""  # "Say: Greet\nHi"
+        self.words = ""  # "Hi", what was typed of it
+        self.typed: Message | None = None  # this, if to be learned from, until noted
         self.has_noted = False
         self.failures: list[str] = []
 
@@ -3386,10 +3435,10 @@ class Call:
 
     def on_template(self, evaluate: Any, template: Any, given: str, *others: Any, **options: Any) -> Any:
         made = evaluate(template, given, *others, **options)
-        if given and not self.bare:
-            self.bare = given[len(self.before) :]
+        if given and not self.given:
+            self.given = given[len(self.prefix) :]
         elif template.prompt and not given:
-            self.before += f"{made[0]}\n"
+            self.prefix += f"{made[0]}\n"
         return made
 
     def on_send(self, send: Any, conversation: Any, /, prompt: Any = None, **options: Any) -> Any:
@@ -3397,29 +3446,34 @@ class Call:
         # The commands always pass system fragments.
         if conversation is ours and "system_fragments" in options:
             self.conversation = ours
-            self.words = prompt or ""
-            self.typed = None
-            if self.settings.auto or self.homes:
-                self._guarded("the profile was not sent", self._add_profile, options)
-            self.bare = ""
-            self.before = ""
+            self._guarded("the profile was not sent", self._prepare, prompt or "", options)
         return send(conversation, prompt, **options)
+
+    def _prepare(self, sent: str, options: dict[str, Any]) -> None:
+        self.sent = sent
+        self.words = self._typed_words()
+        self.typed = None
+        self.prefix = ""
+        self.given = ""
+        if self.settings.auto or self.homes:
+            self.find_typed()
+            self._add_profile(options)
+
+    def _typed_words(self) -> str:
+        words = self.ctx.params.get("prompt")
+        is_typed = words in sys.argv and is_written_in(words, self.settings.line)
+        if words is None:  # typed into a chat or a bare `llm`, or piped
+            words = self.given or self.sent[len(self.prefix) :]
+            is_typed = at_terminal(sys.stdin)
+        return words if is_typed else ""
 
     def find_typed(self) -> None:
         """Find the profiles, and what was typed to be learned from."""
         if not self.homes:
             self.homes = homes_of("auto")
-        if not self.may_learn(self.homes[-1]):
-            return
-        typed = self.ctx.params.get("prompt")
-        if typed is None:  # typed into a chat or a bare `llm`; or nothing but piped text
-            typed = self.bare or self.words[len(self.before) :]
-            if not at_terminal(sys.stdin):
-                return
-        elif typed not in sys.argv or not is_written_in(typed, self.settings.line):
-            return
-        if typed and typed in self.words:  # not only in a template's system prompt
-            self.typed = Message(typed, thread_id=self.conversation.id, at=utc_now().isoformat())
+        # Words that are not sent stand in a template's system prompt.
+        if self.words and self.words in self.sent and self.may_learn(self.homes[-1]):
+            self.typed = Message(self.words, thread_id=self.conversation.id, at=utc_now().isoformat())
 
     def may_learn(self, home: Home) -> bool:
         settings = self.settings
@@ -3429,46 +3483,36 @@ class Call:
         params = self.ctx.params
         if params.get("no_log") or params.get("database"):
             return False
-        is_logged = params.get("log") or not home.logs_off.exists()
-        return bool(is_logged) and not paused_since(home)
+        if home.logs_off.exists() and not params.get("log"):
+            return False
+        return not paused_since(home)
 
     def _add_profile(self, options: dict[str, Any]) -> None:
-        self.find_typed()
         talk = self.conversation
         history = talk.loaded_messages
         if talk.responses:
             history = talk.responses[-1].prompt.messages
-        sent = self._carried(history or ())
-        if sent is None and not self.settings.auto:  # it stays where the user has put it
+        profile, role = profile_sent(history or ())
+        if not (profile or self.settings.auto):  # it stays where the user has put it
             return
         for name in ("fragments", "system_fragments"):
             given = options.get(name) or ()
             options[name] = [part for part in given if getattr(part, "source", "") != _SOURCE]
         refuses = self._refuses_system()
-        place = "system_fragments"
-        if sent is None:
-            sent = fragments_of(self.homes)
-            # llm ignores a system prompt in a conversation that began without one.
-            if refuses or history or self.settings.auto == "prompt":
-                place = "fragments"
-        elif refuses:
-            sent = []
-        # After the user's own, which providers have cached.
-        options[place] += sent
-
-    def _carried(self, history: Iterable[Any]) -> list[llm.Fragment] | None:
-        for message in history:
-            texts = [str(getattr(part, "text", "")) for part in message.parts]
-            profile = profile_in("".join(texts))
-            if not profile or message.role not in {"system", "user"}:
-                continue
-            head = profile.partition(_BEGINS)[0]
-            names = head.partition(_PROFILES)[2] or DEFAULT_PROFILE
+        if profile:
+            names = profile.partition(_BEGINS)[0].partition(_PROFILES)[2] or DEFAULT_PROFILE
             if set(names.split("+")) - {home.name for home in self.homes}:
                 self.failures.append(f"this conversation goes on sending the profile {names}")
-            # Some plugins send only the system prompt of this turn.
-            return [llm.Fragment(profile, _SOURCE)] if message.role == "system" else []
-        return None
+            # llm sends all of it again, but some plugins send only the system prompt of this turn.
+            if role == "system" and not refuses:
+                options["system_fragments"].append(llm.Fragment(profile, _SOURCE))
+            return
+        # After the user's own, which providers have cached.
+        place = "system_fragments"
+        # llm ignores a system prompt in a conversation that began without one.
+        if refuses or history or self.settings.auto == "prompt":
+            place = "fragments"
+        options[place] += fragments_of(self.homes)
 
     def _refuses_system(self) -> bool:
         model = self.conversation.model
@@ -3508,7 +3552,7 @@ class Call:
             "at": typed.at,
             "length": len(typed.text),
             "sha256": digest(typed.text),
-            "behind": len(self.words.rpartition(typed.text)[2]),
+            "behind": len(self.sent.rpartition(typed.text)[2]),
             "model": settings.model,
             "review": settings.review_all,
             "interval": settings.interval,
@@ -3596,13 +3640,17 @@ def take_news(home: Home) -> list[str]:
         os.replace(home.news, taken)
     news = lines_in(taken)
     taken.unlink(missing_ok=True)
-    changes = [line for line in news if " (undo: " in line]
-    # Of the lines that name one command the last is true.
-    others = {line.split()[-1]: line for line in news if line not in changes}
+    changes = []
+    others = {}
+    for line in news:
+        if " (undo: " in line:
+            changes.append(line)
+        else:  # of those that name one command the last is true
+            command = line.split()[-1]
+            others[command] = line
     if len(changes) > 2:
         changes = [f"{len(changes)} changes since the last prompt; see: llm memory history"]
-    lines = changes + list(others.values())
-    return [_fitted(line, home) for line in lines]
+    return [_fitted(line, home) for line in (*changes, *others.values())]
 
 
 def columns_of(text: str) -> int:
@@ -3637,11 +3685,9 @@ def propose_edits(home: Home, fact: str, items: Iterable[Item | None]) -> str:
         # The model has answered it with this tool call, so it has an id.
         asked = [response for response in call.conversation.responses if not response.prompt.tool_results]
         typed = call.typed._replace(text=text, turn_id=asked[-1].id)
-    verdicts = []
-    for item in items:
-        action = "REMOVE" if item else "ADD"
-        edit = Edit(action, OTHER_SECTION, fact, typed.text)
-        verdicts.append(Verdict(edit, "hold", ASKED_BY_MODEL, (typed,), item))
+    action = "ADD" if fact else "REMOVE"
+    edit = Edit(action, OTHER_SECTION, fact, typed.text)
+    verdicts = [Verdict(edit, "hold", ASKED_BY_MODEL, (typed,), item) for item in items]
     with Memory(home, patience=2) as memory, memory.db.atomic():
         record_edits(memory, verdicts, call.conversation.model.model_id, 0)
     return for_profile("It waits until the user accepts it: llm memory review", home.name)
@@ -3655,7 +3701,9 @@ class UserMemory(llm.Toolbox):
         if Settings(os.environ).disabled:
             raise Problem("The user has disabled memory")
         call = Call.running
-        return call.homes if call and call.homes else homes_of("auto")
+        if call and call.homes:
+            return call.homes
+        return homes_of("auto")
 
     def show(self) -> str:
         "Show everything that is known about the user now."
@@ -3669,7 +3717,9 @@ class UserMemory(llm.Toolbox):
         "Search what the user wrote in past conversations, newest first. query: words, or words OR words."
         found = ""
         for turn in search_chats(self._homes, query, limit=20):
-            found += f"- {local_date(turn.at)}: {mask_secrets(turn.text)} (llm --cid {turn.thread_id})\n"
+            day = local_date(turn.at)
+            said = mask_secrets(turn.text)
+            found += f"- {day}: {said} (llm --cid {turn.thread_id})\n"
         return disarmed(found) or "Nothing found."
 
     def remember(self, fact: str) -> str:

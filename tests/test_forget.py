@@ -141,6 +141,25 @@ def test_a_heading_is_the_users_to_rename_and_then_goes_out_of_history(user: Use
     assert user.text_of(user.versions()[-1][0]) == user.profile == "\ufeff# Anna's profile\n"
 
 
+def test_our_own_mark_of_what_was_forgotten_is_not_a_word_of_the_user(user: User) -> None:
+    user.has_learned("Has a cat", "I have a cat")
+    user.types("Please forget that I have a cat")
+    user.learns(f"REMOVE | {user.id_of('Has a cat')} | forget that I have a cat")
+    user.has_learned("Plays chess", "I play chess like a cat")
+    user.run("forget", "like a cat", "--yes")
+    assert "[forgotten]" in [receipt["quote"] for receipt in user.receipts()]
+    before = user.receipts()
+    assert "none with 'forgotten'" in user.run("forget", "forgotten", "--yes", code=1)[1]
+    assert user.receipts() == before
+
+
+def test_a_section_that_only_a_waiting_edit_names_is_shown_and_goes(user: User) -> None:
+    user.has_to_review(Edit("ADD", "Project Bluebird", "Writes Go", "I write Go"))
+    assert "\n  Project Bluebird\n" in user.run("forget", "Bluebird", stdin="n\n", code=1)[1]
+    user.run("forget", "Bluebird", "--yes")
+    assert user.files_with("Bluebird") == []
+
+
 # Naming it
 
 
@@ -170,6 +189,20 @@ def test_forget_lists_everything_that_goes_and_asks_first(user: User) -> None:
     user.run("forget", "Leeds", stdin="y\n")
     assert user.files_with("Leeds") == []
     assert not kept.exists()
+
+
+@pytest.mark.parametrize("state", ["waiting", "applied", "dropped", "refused"])
+@pytest.mark.parametrize("column", ["section", "before", "fact", "quote", "thread"])
+def test_what_is_listed_and_what_is_erased_are_the_same(user: User, state: str, column: str) -> None:
+    edit = {"state": state, "fact": "Plays chess", "turns": "[]", "at": "2026-11-20T09:00:00+00:00"}
+    edit |= {name: "" for name in ("section", "before", "quote", "reason", "thread") if name not in edit}
+    with user.memory() as opened:
+        opened.db["edits"].insert(edit | {column: "In Zanzibar"})
+    said = user.run("forget", "Zanzibar", stdin="n\n", code=1)[1]
+    assert "its history and receipts:\n  In Zanzibar\n" in said
+    user.run("forget", "Zanzibar", "--yes")
+    assert user.files_with("Zanzibar") == []
+    assert "none with 'Zanzibar'" in user.run("forget", "Zanzibar", "--yes", code=1)[1]
 
 
 def test_damaged_files_are_named_also_where_only_a_prompt_says_it(user: User) -> None:

@@ -346,6 +346,22 @@ def test_of_a_prompt_in_a_template_what_was_typed_is_learned_from(idle: User, te
     assert take_in(idle) == ([] if templates == "hides" else expected)
 
 
+def test_a_template_is_not_typed_where_a_model_asks_to_remember_something(idle: User) -> None:
+    folder = idle.user_dir / "templates"
+    folder.mkdir()
+    (folder / "begins.yaml").write_text(f"prompt: {SPY}\n")
+    call = {"name": "UserMemory_remember", "arguments": {"fact": "Is a nurse"}}
+    (idle.script / "tool.json").write_text(json.dumps(call))
+    chat = idle.terminal("llm", "chat", "-t", "begins", "-T", "UserMemory")
+    chat.expect("> ")
+    chat.type(f"{SAID}\n")
+    chat.expect("It waits until")
+    chat.type("quit\n")
+    assert chat.wait() == 0
+    assert [held["quote"] for held in idle.to_review()] == [SAID]
+    assert take_in(idle) == [SAID]
+
+
 def test_a_template_with_no_words_of_the_users_is_not_typed_whoever_else_fills_one_in(idle: User) -> None:
     folder = idle.user_dir / "templates"
     folder.mkdir()
