@@ -379,7 +379,7 @@ def indexed(text: str) -> str:
 
 _JOINERS = r"\u034f\u061c\u115f\u1160\u180e\u200b-\u200f"
 _SELECTORS = r"\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef"
-# With controls, formats, private use, fillers and tags.
+# And controls, formats, private use, fillers, tags.
 _UNSEEN = (
     rf"{_JOINERS}{_SELECTORS}\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u17b4\u17b5\u2028-\u202e\u2060-\u206f"
     r"\u2800\u3164\ud800-\uf8ff\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
@@ -396,7 +396,6 @@ _SPELLINGS = (
     r"|\U0001f3f4[\U000e0030-\U000e007a]{3,6}\U000e007f"  # Scotland's flag
     rf"|[\u202a\u202b\u2066-\u2068][^\n{_UNSEEN}]*[\u202c\u2069]"  # a name in its own direction
 )
-_INVISIBLE = rf"({_SPELLINGS})|[{_UNSEEN}]"
 
 
 def printable(text: str) -> str:
@@ -404,13 +403,14 @@ def printable(text: str) -> str:
     is_plain = text.isascii() and text.replace("\n", "").isprintable()
     if is_plain or not re.search(f"[{_UNSEEN}]", text):
         return text  # the pattern costs 5 ms
-    return re.sub(_INVISIBLE, lambda found: found[1] or " ", text.replace("\r\n", "\n"))
+    pattern = rf"({_SPELLINGS})|[{_UNSEEN}]"
+    return re.sub(pattern, lambda found: found[1] or " ", text.replace("\r\n", "\n"))
 
 
 def why_hidden(text: str) -> str:
-    for found in re.finditer(rf"{_INVISIBLE}|[\t\n]", text):
-        if not found[1]:
-            return f"it contains an invisible or control character (U+{ord(found[0]):04X})"
+    for char, shown in zip(text, printable(text), strict=False):
+        if char != shown or char in "\t\n":
+            return f"it contains an invisible or control character (U+{ord(char):04X})"
     return ""
 
 
@@ -497,13 +497,13 @@ def is_iban(number: str) -> bool:
     return int("".join(digits)) % 97 == 1
 
 
-# Patterns are for text in lower case, with (?ax): a space is "\ ", and {VALUE} stands for that atom.
-# Bound repetitions: no text must take minutes. Samples are in tests/eval.
+# For text in lower case, with (?ax): a space is "\ ", {VALUE} that atom.
+# Bound repetitions, so that no text takes minutes. Samples are in tests/eval.
 _ATOMS = {
     "QUOTE": r"""["'`“”„«»「」]""",
     # hunter2-porto, not <key>
     "VALUE": r"""(?!{PLACEHOLDER})[^\s"'`,;\x80-\xbf\u2000-\U0010ffff]{4,100}(?<![.:?)\]}])""",
-    # Where no sign shows a value: hunter2, not "there" or 2024
+    # Where no sign shows it: hunter2, not "there"
     "CODED": r"(?=\S{0,40}\d)(?=\S{0,40}[a-zà-ӿ]){VALUE}",
     "PLACEHOLDER": r"""(?:
         [<{\[(*%^+] | [?-]\w*\}  # <key>, ****, ${KEY:-none}
@@ -590,23 +590,24 @@ def find_secrets(text: str) -> list[tuple[int, int, str]]:
                 start, end = match.span(1)
                 if check(text[start:end]):
                     found.append((start, end, kind))
-    # What is no plain word is secret where it stands again. Longer patterns take seconds.
-    for start, end, kind in found[:50]:
-        secret = text[start:end]
-        if len(secret) in range(6, 1_000) and not secret.isalpha():
-            again = re.finditer(re.escape(secret), text)
-            found += [(*match.span(), kind) for match in again]
-    return sorted(set(found))
+    return sorted(found)
 
 
 def mask_secrets(text: str) -> str:
     masked = ""
     at = 0
+    masks: dict[str, str] = {}
     for start, end, kind in find_secrets(text):
+        mask = f"[{kind[2:]}]"
+        masks[text[start:end]] = mask
         if start >= at:
-            masked += f"{text[at:start]}[{kind[2:]}]"
+            masked += text[at:start] + mask
         at = max(at, end)
-    return masked + text[at:]
+    masked += text[at:]
+    for secret in sorted(masks, key=len, reverse=True)[:50]:
+        if len(secret) > 5 and not secret.isalpha():  # a plain word is none where it stands again
+            masked = masked.replace(secret, masks[secret])
+    return masked
 
 
 def has_mask(text: str) -> bool:

@@ -25,7 +25,7 @@ HARMLESS = (
     "it says the password is incorrect even though caps lock is off",
     '<input id="pw" type="password" autocomplete="current-password" minlength="8">',
     "def reset_password(user, new_password):\n    if not tokens.verify(token, max_age=3600):",
-    "/x/outside/tent Xq9zKv2LwT7b",  # no sid
+    "/x/outside/tent Xq9zKv2LwT7b",
     *("LoadCredential=passphrase:/etc/credstore/borg", "路由器的密码忘记了,型号是 TL-XDR5480,要按复位键几秒?"),
     "ping fe80::1ff:fe23:4567:890a%eth0 works, 2001:db8:85a3::8a2e:370:7334 doesn't",
     *("OPENAI_API_KEY=sk-your-key-here", "Schlüsselnummer HSN 0603, passt da CT1139K1?"),
