@@ -365,7 +365,7 @@ def normalised(text: str) -> str:
 
 
 def folded(text: str) -> str:
-    """Return what a user's search is compared by: "Müller" is "Mueller"."""
+    """Return what `why`, `forget` and `search` compare: "Müller" is "Mueller"."""
     apart = unicodedata.normalize("NFKD", text.translate(_STRAIGHT)).casefold()
     bare = "".join(char for char in apart if unicodedata.category(char)[0] != "M")
     whole = unicodedata.normalize("NFC", bare).translate(_LETTERS)
@@ -386,7 +386,7 @@ _UNSEEN = (
     r"\U000e0000-\U0010ffff"
 )
 # Signs, and letters from Hebrew on; Latin, Greek and Cyrillic need no joiner.
-_HOST = rf"(?![{_UNSEEN}])[^\x00-\xa8\xaa-\xad\xaf-\u058f\u1d00-\u202f]"
+_HOST = rf"(?![{_UNSEEN}])[\xa9\xae\u0590-\u1cff\u2030-\U0010ffff]"
 # Where something unseen belongs; anywhere else it hides.
 _SPELLINGS = (
     rf"[{_JOINERS}](?={_HOST})"  # Persian, Khmer, a family of emoji
@@ -501,7 +501,7 @@ def is_iban(number: str) -> bool:
 # Bound repetitions, so that no text takes minutes. Samples are in tests/eval.
 _ATOMS = {
     "QUOTE": r"""["'`“”„«»「」]""",
-    # hunter2-porto, not <key>
+    # hunter2-porto, not <key>; in Latin, Greek or Cyrillic
     "VALUE": r"""(?!{PLACEHOLDER})[^\s"'`,;\x80-\xbf\u2000-\U0010ffff]{4,100}(?<![.:?)\]}])""",
     # Where no sign shows it: hunter2, not "there"
     "CODED": r"(?=\S{0,40}\d)(?=\S{0,40}[a-zà-ӿ]){VALUE}",
@@ -531,7 +531,7 @@ _PUBLIC = r"""
     | [?&](?![\w-]{0,30}(?:sig|pass|code|{KEY}))\w{1,30}=[^&\s;]{1,300}
 """
 # By kind and check. The one group of a pattern is masked.
-SECRETS: Mapping[tuple[str, Callable[[str], bool]], Sequence[str]] = {
+SECRETS: Mapping[tuple[str, Any], Sequence[str]] = {
     ("a private key", bool): [
         r"""(-----begin\ [a-z ]{0,30}private\ key[^-]{0,9}-----
         (?:[^-]|-(?!----))+(?:-----end[^-]{0,40}-----)?)""",

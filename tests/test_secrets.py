@@ -117,6 +117,27 @@ def test_no_text_takes_minutes(piece: str) -> None:
     assert time.process_time() - began < 3
 
 
+# What an atom of the table matches, and what it must not.
+ATOMS = {
+    "QUOTE": ("„", "-"),
+    "VALUE": ("hunter2-porto", "<key>"),
+    "CODED": ("hunter2", "marmalade"),
+    "PLACEHOLDER": ("$(", "hunter2"),
+    "IS": ('": "', " - "),
+    "PASSWORD": ("contraseña", "passport"),
+    "KEY": ("key_id", "inside"),
+    "CODE": ("4f8a1-9b2c7", "north-south"),
+}
+
+
+@pytest.mark.parametrize("name", memory._ATOMS)
+def test_an_atom_of_the_table_matches_its_example_and_no_other(name: str) -> None:
+    shape = memory._spelled(memory._ATOMS[name])
+    example, other = ATOMS[name]
+    assert re.fullmatch(shape, example)
+    assert not re.search(shape, other)
+
+
 def test_every_row_of_the_table_masks_what_no_other_does(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [around.replace("{}", secret) for around, secret in SECRETS.values()]
     for path in secret_sets.HERE.glob("*.jsonl"):
