@@ -359,36 +359,42 @@ def digest(text: str) -> str:
 
 
 def normalised(text: str) -> str:
+    """Return what quotes and facts are compared by: not spaces, case or typography."""
     straight = unicodedata.normalize("NFC", text).translate(_STRAIGHT)
     return " ".join(straight.split()).casefold()
 
 
 def folded(text: str) -> str:
-    """Return words as compared: "Müller" is "Mueller"."""
+    """Return what `why`, `forget` and `search` compare: "Müller" is "Mueller"."""
     apart = unicodedata.normalize("NFKD", text.translate(_STRAIGHT)).casefold()
     bare = "".join(char for char in apart if unicodedata.category(char)[0] != "M")
     whole = unicodedata.normalize("NFC", bare).translate(_LETTERS)
     return re.sub(r"(?<=[aou])e(?=[^\Ws])", "", whole)
 
 
-# Controls, formats, private use, fillers, selectors and tags.
+def indexed(text: str) -> str:
+    """Fold for the full-text index, which needs spaces between words."""
+    return re.sub(UNSPACED, r" \g<0> ", folded(text))
+
+
+_JOINERS = r"\u034f\u061c\u115f\u1160\u180e\u200b-\u200f"
+_SELECTORS = r"\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef"
+# And controls, formats, private use, fillers, tags.
 _UNSEEN = (
-    r"\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
-    r"\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\uf8ff"
-    r"\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U0010ffff"
+    rf"{_JOINERS}{_SELECTORS}\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u17b4\u17b5\u2028-\u202e\u2060-\u206f"
+    r"\u2800\u3164\ud800-\uf8ff\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    r"\U000e0000-\U0010ffff"
 )
-# Signs, and letters from Hebrew on; group 1 below is how they are spelled.
-_BESIDE = rf"(?![{_UNSEEN}])[^\x00-\xa8\xaa-\xad\xaf-\u058f\u1d00-\u202f]"
-_JOINER = r"[\u034f\u061c\u115f\u1160\u180e\u200b-\u200f]"
-_INVISIBLE = (
-    rf"(?=[{_UNSEEN}\U0001f3f4])(?:("
-    rf"{_JOINER}(?={_BESIDE})|(?<={_BESIDE}){_JOINER}"  # in Persian, emoji and Khmer
-    rf"|(?<![\w{_UNSEEN}])[\u200e\u200f](?![{_UNSEEN}])"  # by C++ in Hebrew
-    rf"|(?<={_BESIDE})[\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]"  # of emoji and Japanese names
-    r"|\ufe0f(?=\u20e3)"  # of keycaps
-    r"|\U0001f3f4[\U000e0030-\U000e007a]{3,6}\U000e007f"  # a flag
-    rf"|[\u202a\u202b\u2066-\u2068][^\n{_UNSEEN}]*[\u202c\u2069]"  # around a name
-    rf")|[{_UNSEEN}])"
+# Signs, and letters from Hebrew on; Latin, Greek and Cyrillic need no joiner.
+_HOST = rf"(?![{_UNSEEN}])[\xa9\xae\u0590-\u1cff\u2030-\U0010ffff]"
+# Where something unseen belongs; anywhere else it hides.
+_SPELLINGS = (
+    rf"[{_JOINERS}](?={_HOST})"  # Persian, Khmer, a family of emoji
+    rf"|(?<={_HOST})[{_JOINERS}{_SELECTORS}]"  # a red heart, Japanese names
+    rf"|(?<![\w{_UNSEEN}])[\u200e\u200f](?![{_UNSEEN}])"  # C++ in Hebrew
+    r"|\ufe0f(?=\u20e3)"  # a keycap
+    r"|\U0001f3f4[\U000e0030-\U000e007a]{3,6}\U000e007f"  # Scotland's flag
+    rf"|[\u202a\u202b\u2066-\u2068][^\n{_UNSEEN}]*[\u202c\u2069]"  # a name in its own direction
 )
 
 
@@ -397,13 +403,14 @@ def printable(text: str) -> str:
     is_plain = text.isascii() and text.replace("\n", "").isprintable()
     if is_plain or not re.search(f"[{_UNSEEN}]", text):
         return text  # the pattern costs 5 ms
-    return re.sub(_INVISIBLE, lambda found: found[1] or " ", text.replace("\r\n", "\n"))
+    pattern = rf"({_SPELLINGS})|[{_UNSEEN}]"
+    return re.sub(pattern, lambda found: found[1] or " ", text.replace("\r\n", "\n"))
 
 
 def why_hidden(text: str) -> str:
-    for found in re.finditer(rf"{_INVISIBLE}|[\t\n]", text):
-        if not found[1]:
-            return f"it contains an invisible or control character (U+{ord(found[0]):04X})"
+    for char, shown in zip(text, printable(text), strict=False):
+        if char != shown or char in "\t\n":
+            return f"it contains an invisible or control character (U+{ord(char):04X})"
     return ""
 
 
@@ -418,10 +425,6 @@ _CHAT_MARKS = (
 
 def without_chat_marks(text: str) -> str:
     return re.sub(_CHAT_MARKS, " ", text) if "<" in text or "[" in text else text
-
-
-def indexed(text: str) -> str:
-    return re.sub(UNSPACED, r" \g<0> ", folded(text))
 
 
 def local_date(at: str, form: str = "%Y-%m-%d %A") -> str:
@@ -467,19 +470,18 @@ def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") ->
 
 
 # -- secrets -----------------------------------------------------------------
-# tests/eval has samples of every row. Libraries cost 0.3–5 s of import and found no more.
-# Repetitions are bounded: no text must take minutes.
+# Libraries cost 0.3–5 s of import and found no more.
 
 
 def is_random(token: str) -> bool:
     """Tell whether pairs of letters are unusual."""
-    pieces = re.split(r"[^\w ]|_", token)
-    piece = max(pieces, key=len).replace(" ", "")
+    pieces = re.split(r"[\W_]", token)
+    piece = max(pieces, key=len)
     if len(piece) < 10 or len(set(piece)) < 6:
         return False
     usual = "th he in er an re on at en nd ti es or te ed is it al ar st nt ng se as om le ve co me de ri ro ne ra li"
-    pairs = re.findall("(?=([A-Za-z][a-z]|[A-Z][A-Z]))", piece)
-    common = [pair for pair in pairs if pair.lower() in usual]
+    pairs = re.findall("(?=([a-z]{2}))", piece.lower())
+    common = [pair for pair in pairs if pair in usual]
     return len(common) < 0.18 * len(piece)
 
 
@@ -495,102 +497,121 @@ def is_iban(number: str) -> bool:
     return int("".join(digits)) % 97 == 1
 
 
+# For text in lower case, with (?ax): a space is "\ ", {VALUE} that atom.
+# Bound repetitions, so that no text takes minutes. Samples are in tests/eval.
+_ATOMS = {
+    "QUOTE": r"""["'`“”„«»「」]""",
+    # hunter2-porto, not <key>; in Latin, Greek or Cyrillic
+    "VALUE": r"""(?!{PLACEHOLDER})[^\s"'`,;\x80-\xbf\u2000-\U0010ffff]{4,100}(?<![.:?)\]}])""",
+    # Where no sign shows it: hunter2, not "there"
+    "CODED": r"(?=\S{0,40}\d)(?=\S{0,40}[a-zà-ӿ]){VALUE}",
+    "PLACEHOLDER": r"""(?:
+        [<{\[(*%^+] | [?-]\w*\}  # <key>, ****, ${KEY:-none}
+        | \$[({] | \$\w+(?![^\s"'])  # $(cat key), $KEY
+        | [~.]?/\w+[/.] | [\w.)]{1,40}[(\[<]  # /run/key, getenv("KEY")
+        | [\w.]+[._](?:key|token|secret|password)\b  # settings.token
+        | (?:changeme|case|wrong|[a-z]{0,12}(?:ed|en|ing|ble|ive|ory|ly))(?![\w!@\#+=-])  # is stored
+    )""",
+    # pw=…, "pw": "…", cfg["pw"] = …
+    "IS": r"""["'\])]{0,2}\s?[:=：]{1,2}>?\s{0,3}{QUOTE}?""",
+    # wifi_password, not passport
+    "PASSWORD": r"""(?:pass(?:word|wd|code|phrase|wort)s?|\b(?:pwd|psk|pw)|kennwort|mot\ de\ passe
+        |contrase[ñn]a|senha|clave|парол[а-я]|密[码碼]|パスワード)""",
+    # api_key_id and connect.sid, not inside
+    "KEY": r"(?:key|token|secret|auth|basic|session|(?:\b|_)(?:php)?(?:ses)?sid\b)(?:_?id)?s?",
+    # 4f8a1-9b2c7, not north-south
+    "CODE": r"\b(?=[a-z-]{0,10}\d)[a-z\d]{4,5}-[a-z\d]{4,5}\b",
+}
 # Random, but public.
 _PUBLIC = r"""
     (?: \baaaa[bce] | ;base64, | \b(?:sha\d+|h1)[:-] | public[ _-]?key\W{1,5}(?!-) )[\w/+=-]{10,}
     | -----begin\ (?:cert|public)[^-]+-----[^-]+
-    | \b(?:pk|pi|req)[._-][\w.-]{14,} | \b[a-z]{1,6}-[0-9a-f]{17}\b | --recv-keys?\ \w+
+    | \b(?:pk|pi|req)_[\w.-]{14,} | \b[a-z]{1,6}-[0-9a-f]{17}\b | --recv-keys?\ \w+
     | \b0x[0-9a-f]{40}\b | \btx\ 0x\w{64}\b | \b\w{9,30}example\b
-    | [?&](?![\w-]{0,30}(?:sig|token|key|secret|auth|pass|code|session))\w{1,30}=[^&\s;]{1,300}
+    | [?&](?![\w-]{0,30}(?:sig|pass|code|{KEY}))\w{1,30}=[^&\s;]{1,300}
 """
-_PLACEHOLDER = r"""
-    (?: [<{%^\[(*+] | [?-]\w*\} | \$[({] | \$\w+(?![^\s"']) | [~.]?/\w+[/.] | [\w.]{0,40}[\w)][(\[<]
-      | [\w.]+[._](?:key|token|secret|password)(?![\w!@\#-])
-      | (?: changeme | case | wrong | [a-z]{0,12}(?:ed|en|ing|ble|ive|ory|ly) )(?![\w!@\#+=-]) )
-"""
-_VALUE = rf"(?!{_PLACEHOLDER})[!\#-&(-+\--:<-_a-~à-ӿ]{{4,100}}(?<![.:?)\]}}])"
-_CODED = rf"""
-    (?= \S{{0,40}}(?: \d | [a-z][!\#$%&*+^][a-z\d] ) ) (?= \S{{0,40}}[a-zà-ӿ] )
-    {_VALUE}
-"""
-_QUOTED = rf"""["'`“„«「](?!{_PLACEHOLDER})([^\n"'`”“»」]{{4,100}})["'`”“»」]"""
-_GROUPS = r"\b(?=[a-z-]{0,10}\d)[a-z\d]{4,5}-[a-z\d]{4,5}\b"
-_NAMES = r"""(?:pass(?:word|wd|code|phrase|wort)s?|\b(?:pwd|psk|pw)|kennwort|mot\ de\ passe
-    |contrase[ñn]a|senha|clave|парол[а-я]|密[码碼]|パスワード)"""
-_KEYS = r"(?:key|token|secret|auth|basic|session|\w{0,9}s(?:es)?id)(?:_?id)?s?"
-_EQUALS = r"""["'\])]{0,2}\s?[:=：]{1,2}>?\s{0,3}["'`“]?"""
-_TOKEN = ("a key or token", is_random)
-_RECOVERY = ("a recovery code", bool)
-_PASSWORD = ("a password", bool)
-# Kind and check, by pattern.
-SECRETS: Mapping[str, tuple[str, Any]] = {
-    r"-----begin\ [a-z ]{0,30}private\ key[^-]{0,9}-----[^-]+(?:-(?!----)[^-]*)*(?:-----end[^-]{0,40}-----)?": (
-        "a private key",
-        bool,
-    ),
-    # ghp_…, sk-…, xoxb-…, GOCSPX-…, SG.…
-    r"""\b(?:[a-z]\w{0,14}_|(?:[spr]k|x[a-z]{3,6}|gocspx|key|gl[a-z]{2,5})[.-]|(?:ya29|hv[sb]|s[gl])\.|1//0)
-    (?=[\w.+/~$-]{0,99}\d|[a-z]{30})[\w.+/~$-]{16,}""": _TOKEN,
-    # A long run, but no hash or path.
-    r"""(?<![\w/+.~-])(?:\d{8,10}:)?(?! /?\w{1,10}/ )
-    (?= [\w+/~.:-]{0,40}\d )(?= [\w+/~.:-]{0,40}[g-z] )(?= [\w+/~.:-]{0,40}[^\W_]{12} )
-    (?:[\w-]{11,20}[.:])?[\w+/~-]{20,}(?:[.:][\w-]{4,}){0,4}={0,2}""": _TOKEN,
-    r"hooks?[./][\w.-]{1,40}/((?:[\w-]{1,20}/){0,4}[\w-]{20,})": _TOKEN,
-    rf"{_KEYS}[^\n:=.]{{0,40}}?[ ][\"'`]?({_CODED})": _TOKEN,
-    rf"{_KEYS}{_EQUALS}({_CODED})": ("a key or token", bool),
-    rf"://(?:[^\s/:@]{{0,200}}:(?!{_PLACEHOLDER}|pass(?:word)?@)([^\s/@]{{1,200}})|([^\s/:@]{{20,200}}))@": (
-        "a login in an address",
-        bool,
-    ),
-    r"(?<![\w.+-])(?:[2-6]\d{3}(?:[ .-]?\d{4}){3}|3[47]\d\d[ .-]?\d{6}[ .-]?\d{5})(?![\w-])": (
-        "a card number",
-        is_card,
-    ),
-    r"\b[a-z]{2}\d{2}(?:[ ]?[a-z0-9]{4}){2,7}(?:[ ]?[a-z0-9]{1,3})?\b": ("a bank account number", is_iban),
-    r"\b\d{6}(?:-\d{6}){7}\b": _RECOVERY,
-    rf"(?:recovery|backup)[ -](?:key|code)[^\n.]{{0,40}}?\s({_GROUPS}(?:[\s,;]{{1,2}}{_GROUPS}){{0,20}})": _RECOVERY,
-    r"(?:recovery|seed|mnemonic|wallet)(?:\ \w+)?(?:\ is|:)\s((?:[a-z]{3,8},?\s){5,23}[a-z]{3,8})": _RECOVERY,
-    rf"(?:{_NAMES}|(?:\b|_)pass){_EQUALS}({_VALUE})": _PASSWORD,
-    rf"{_NAMES}\ is\ ({_VALUE}(?:\ \w{{2,12}}){{0,5}}?)(?=[.,!;\n]|\s*\Z|\ (?:and|but)\b)": _PASSWORD,
-    rf"{_NAMES}[ :][^\n\"'`“„«「.;]{{0,40}}{_QUOTED}": _PASSWORD,
-    rf"{_NAMES}(?:[ ][^\n.,，;:=]{{0,40}}?)??\s?[\s:：は是为]\s?[\"'`“„]?({_CODED})": _PASSWORD,
-    rf"\ -u\ ?[\"']?[\w.@-]{{1,40}}:[\"']?({_VALUE})": _PASSWORD,
-    rf"(?:mysql|mongo|sshpass|redis)\w*\b[^\n|;]{{0,60}}?\ -[ap]\ ?[\"']?({_VALUE})": _PASSWORD,
+# By kind and check. The one group of a pattern is masked.
+SECRETS: Mapping[tuple[str, Any], Sequence[str]] = {
+    ("a private key", bool): [
+        r"""(-----begin\ [a-z ]{0,30}private\ key[^-]{0,9}-----
+        (?:[^-]|-(?!----))+(?:-----end[^-]{0,40}-----)?)""",
+    ],
+    ("a key or token", is_random): [
+        # ghp_…, sk-…
+        r"\b((?:[a-z]\w{0,14}_|(?<![./-])[a-z]{2,6}-|sg\.|1//0)(?=[\w.+/~$-]{0,99}\d|[a-z]{30})[\w.+/~$-]{16,})",
+        # A long run, but no hash or path.
+        r"""(?<![\w/+.~-])((?:\d{8,10}:)?(?!/?\w{1,10}/)
+        (?=[\w+/~.:-]{0,40}\d)(?=[\w+/~.:-]{0,40}[g-z])(?=[\w+/~.:-]{0,40}[^\W_]{12})
+        (?:[\w-]{11,20}[.:])?[\w+/~-]{20,}(?:[.:][\w-]{4,}){0,4}={0,2})""",
+        r"hooks?[./][\w.-]{1,40}/((?:[\w-]{1,20}/){0,4}[\w-]{20,})",
+        r"{KEY}[^\n:=.]{0,40}?\ {QUOTE}?({CODED})",
+    ],
+    ("a key or token", bool): [r"{KEY}{IS}({CODED})"],
+    ("a login in an address", bool): [
+        r"://[^\s/:@]{0,200}:(?!{PLACEHOLDER}|pass(?:word)?@)([^\s/@]{1,200})@",
+        r"://([^\s/:@]{20,200})@",
+    ],
+    ("a card number", is_card): [
+        r"(?<![\w.+-])([2-6]\d{3}(?:[ .-]?\d{4}){3}|3[47]\d\d[ .-]?\d{6}[ .-]?\d{5})(?![\w-])",
+    ],
+    ("a bank account number", is_iban): [
+        r"\b([a-z]{2}\d{2}(?:\ ?[a-z\d]{4}){2,7}(?:\ ?[a-z\d]{1,3})?)\b",
+    ],
+    ("a recovery code", bool): [
+        r"\b(\d{6}(?:-\d{6}){7})\b",
+        r"(?:recovery|backup)[ -](?:key|code)[^\n.]{0,40}?\s({CODE}(?:[\s,;]{1,2}{CODE}){0,20})",
+        r"(?:recovery|seed|mnemonic|wallet)(?:\ \w+)?(?:\ is|:)\s((?:[a-z]{3,8},?\s){5,23}[a-z]{3,8})",
+    ],
+    ("a password", bool): [
+        r"(?:{PASSWORD}|(?:\b|_)pass){IS}({VALUE})",
+        r"{PASSWORD}\ is\ ({VALUE}(?:\ \w{2,12}){0,5}?)(?=[.,!;\n]|\s*\Z|\ (?:and|but)\b)",
+        r"""{PASSWORD}[ :][^\n"'`“„«「.;]{0,40}{QUOTE}(?!{PLACEHOLDER})([^\n"'`”“»」]{4,100}){QUOTE}""",
+        r"{PASSWORD}(?:\ [^\n.,，;:=]{0,40}?)??[\s:：は是为]\s?{QUOTE}?({CODED})",
+        r"(?:\ -u\ ?{QUOTE}?[\w.@-]{1,40}:|(?:mysql|mongo|sshpass|redis)[^\n|;]{0,60}?\ -[ap]\ ?){QUOTE}?({VALUE})",
+    ],
 }
+
+
+@functools.cache
+def _spelled(pattern: str) -> str:
+    whole = re.sub("{([A-Z]+)}", lambda found: _spelled(_ATOMS[found[1]]), pattern)
+    return f"(?ax:{whole})"
 
 
 def find_secrets(text: str) -> list[tuple[int, int, str]]:
     """Return start, end and kind of each; they may overlap."""
     # Lower case changes their length or letter.
     text = text.replace("İ", "I").replace("\u212a", "K")
-    low = re.sub(f"(?ax){_PUBLIC}", lambda found: "\n" * len(found[0]), text.lower())
+    low = re.sub(_spelled(_PUBLIC), lambda found: "\n" * len(found[0]), text.lower())
     found: list[tuple[int, int, str]] = []
-    for pattern, (kind, check) in SECRETS.items():
-        for match in re.finditer(f"(?ax){pattern}", low):
-            start, end = match.span(match.lastindex or 0)
-            if check(text[start:end]):
-                found.append((start, end, kind))
-    # What is no plain word is secret where it stands again.
-    for start, end, kind in found[:50]:
-        secret = text[start:end]
-        if len(secret) > 5 and not secret.isalpha():
-            again = re.finditer(re.escape(secret), text)
-            found += [(*match.span(), kind) for match in again]
-    return sorted(set(found))
+    for (kind, check), patterns in SECRETS.items():
+        for pattern in patterns:
+            for match in re.finditer(_spelled(pattern), low):
+                start, end = match.span(1)
+                if check(text[start:end]):
+                    found.append((start, end, kind))
+    return sorted(found)
 
 
 def mask_secrets(text: str) -> str:
     masked = ""
     at = 0
+    masks: dict[str, str] = {}
     for start, end, kind in find_secrets(text):
+        mask = f"[{kind[2:]}]"
+        masks[text[start:end]] = mask
         if start >= at:
-            masked += f"{text[at:start]}[{kind[2:]}]"
+            masked += text[at:start] + mask
         at = max(at, end)
-    return masked + text[at:]
+    masked += text[at:]
+    for secret in sorted(masks, key=len, reverse=True)[:50]:
+        if len(secret) > 5 and not secret.isalpha():  # a plain word is none where it stands again
+            masked = masked.replace(secret, masks[secret])
+    return masked
 
 
 def has_mask(text: str) -> bool:
-    return any(f"[{kind[2:]}]" in normalised(text) for kind, _ in SECRETS.values())
+    return any(f"[{kind[2:]}]" in normalised(text) for kind, _ in SECRETS)
 
 
 def why_secret(text: str) -> str:

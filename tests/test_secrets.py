@@ -25,6 +25,7 @@ HARMLESS = (
     "it says the password is incorrect even though caps lock is off",
     '<input id="pw" type="password" autocomplete="current-password" minlength="8">',
     "def reset_password(user, new_password):\n    if not tokens.verify(token, max_age=3600):",
+    "/x/outside/tent Xq9zKv2LwT7b",
     *("LoadCredential=passphrase:/etc/credstore/borg", "路由器的密码忘记了,型号是 TL-XDR5480,要按复位键几秒?"),
     "ping fe80::1ff:fe23:4567:890a%eth0 works, 2001:db8:85a3::8a2e:370:7334 doesn't",
     *("OPENAI_API_KEY=sk-your-key-here", "Schlüsselnummer HSN 0603, passt da CT1139K1?"),
@@ -116,13 +117,36 @@ def test_no_text_takes_minutes(piece: str) -> None:
     assert time.process_time() - began < 3
 
 
+# What an atom of the table matches, and what it must not.
+ATOMS = {
+    "QUOTE": ("„", "-"),
+    "VALUE": ("hunter2-porto", "<hunter2>"),
+    "CODED": ("hunter2", "marmalade"),
+    "PLACEHOLDER": ("$(", "hunter2"),
+    "IS": ('": "', " - "),
+    "PASSWORD": ("contraseña", "passport"),
+    "KEY": ("key_id", "sidecar"),
+    "CODE": ("4f8a1-9b2c7", "north-south"),
+}
+
+
+@pytest.mark.parametrize("name", memory._ATOMS)
+def test_an_atom_of_the_table_matches_its_example_and_no_other(name: str) -> None:
+    shape = memory._spelled(memory._ATOMS[name])
+    example, other = ATOMS[name]
+    assert re.fullmatch(shape, example)
+    assert not re.match(shape, other)
+
+
 def test_every_row_of_the_table_masks_what_no_other_does(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [around.replace("{}", secret) for around, secret in SECRETS.values()]
     for path in secret_sets.HERE.glob("*.jsonl"):
         samples = (json.loads(line) for line in path.read_text("utf-8").splitlines())
         texts += [one["text"].replace("{}", "".join(one["secret"]), 1) for one in samples if "secret" in one]
     masked = [mask_secrets(text) for text in texts]
-    rows = memory.SECRETS
-    for row in rows:
-        monkeypatch.setattr(memory, "SECRETS", {other: rows[other] for other in rows if other != row})
-        assert masked != [mask_secrets(text) for text in texts], row
+    for group, rows in memory.SECRETS.items():
+        for row in rows:
+            others = [other for other in rows if other != row]
+            monkeypatch.setitem(memory.SECRETS, group, others)
+            assert masked != [mask_secrets(text) for text in texts], row
+        monkeypatch.setitem(memory.SECRETS, group, rows)
