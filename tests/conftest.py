@@ -245,15 +245,24 @@ def learn(
 class Judgement(NamedTuple):
     """The verdicts on some edits, and the document with the good ones."""
 
-    verdicts: tuple[memory.Verdict, ...]
+    verdicts: list[memory.Verdict]
     document: memory.Document
 
     def of(self, outcome: str) -> list[memory.Verdict]:
         return [verdict for verdict in self.verdicts if verdict.outcome == outcome]
 
 
-def judge(*what: Any, **options: Any) -> Judgement:
-    return Judgement(*memory.judge(*what, **options))
+def judge(
+    edits: Sequence[memory.Edit],
+    seen: memory.Document,
+    now: memory.Document,
+    messages: Sequence[memory.Message],
+    doubts: Sequence[str] = (),
+    **rules: Any,
+) -> Judgement:
+    """Judge edits; a doubt of the second look stands in the place of its edit."""
+    of_edits = dict(zip(edits, doubts, strict=False))
+    return Judgement(*memory.judge(edits, seen, now, memory.Rules(messages, **rules), of_edits))
 
 
 def can_fork(environ: dict[str, str]) -> bool:

@@ -82,7 +82,6 @@ def test_an_edit_is_read_in_whatever_formatting_it_comes(reply: str) -> None:
         ("REPLACE | [aBc] | Likes jazz | I like jazz", Edit("REPLACE", "abc", "Likes jazz", "I like jazz")),
         ("remove | `ABC` | “I hate jazz”", Edit("REMOVE", "abc", "", "I hate jazz")),
         ("REMOVE | abc", Edit("REMOVE", "abc", "", "")),
-        ("REPLACE | abc | Interests | Likes jazz | I like jazz", Edit("REPLACE", "abc", "Likes jazz", "I like jazz")),
         ("ADD|Tools|Likes sh|I like sh", Edit("ADD", "Tools", "Likes sh", "I like sh")),
         ("REMOVE | abc | x | y", Edit("REMOVE", "abc", "", "x | y")),
         ("ADD | Interests | Likes jazz", Edit("ADD", "Interests", "Likes jazz", "")),
@@ -93,6 +92,15 @@ def test_an_edit_is_read_in_whatever_formatting_it_comes(reply: str) -> None:
 )
 def test_each_action_has_its_fields_and_a_quote_may_contain_bars(line: str, edit: Edit) -> None:
     assert parse_reply(f"{line}\nADD | Interests | Likes opera | I like opera") == [edit, add("Likes opera")]
+
+
+@pytest.mark.parametrize("heading", ["Interests", "Music of mine"])
+def test_a_heading_in_a_replacement_is_no_part_of_its_fact(heading: str) -> None:
+    now = Document("# Me\n\n## Music of mine\n- Plays the oboe\n")
+    (id_,) = now.ids
+    (edit,) = parse_reply(f"REPLACE | {id_} | {heading} | - Plays the harp | I play the harp") or []
+    judgement = judge([edit], now, now, [Message("I play the harp")])
+    assert judgement.document.text == now.text.replace("oboe", "harp")
 
 
 @pytest.mark.parametrize(
@@ -327,7 +335,7 @@ def test_a_line_whose_date_has_passed_may_be_changed_or_removed_by_its_own_words
 )
 def test_a_date_has_passed_once_it_has_come(line: str, has_passed: bool) -> None:
     typed = [Message("hello", at="2026-11-20T12:00"), Message("hello", at="2026-11-19T12:00")]
-    assert bool(memory.own_words(line, typed)) is has_passed
+    assert memory.has_passed(line, typed) is has_passed
 
 
 def test_a_quote_with_an_ellipsis_that_was_typed_so_is_one_piece() -> None:
