@@ -1519,7 +1519,6 @@ def _bare_quote(fields: Iterable[str]) -> str:
 
 def _as_meant(edit: Edit, now: Document, messages: Sequence[Message]) -> Edit:
     """File a new line under a known heading; divide fact and quote, which may have bars."""
-    sections = [*_OWN_SECTIONS, *(title for _, _, title in now.headings)]
     if edit.action == "ADD":
         section = now.section(edit.target)
         edit = edit._replace(target=section)
@@ -1528,7 +1527,7 @@ def _as_meant(edit: Edit, now: Document, messages: Sequence[Message]) -> Edit:
         quote = _bare_quote(fields[at:])
         if edit.fact and find_pieces(quote, messages):
             fact = " | ".join(fields[:at])
-            if at > 1 and edit.action == "REPLACE" and edit.fact in sections:
+            if at > 1 and edit.action == "REPLACE" and now.section(edit.fact) == edit.fact:
                 fact = without_bullet(" | ".join(fields[1:at]))  # a line stays below its heading
             return edit._replace(fact=fact, quote=quote)
     return edit
@@ -1621,22 +1620,20 @@ def has_passed(line: str, messages: Iterable[Message]) -> bool:
     return any(date <= latest[: len(date)] for date in dates)
 
 
-_Applied = tuple[str, str, str]  # action, line before, fact
+_Applied = tuple[str, str]  # a line before, and after
 
 
 def _takes_too_much(document: Document, earlier: Sequence[_Applied], change: _Applied) -> bool:
     """Tell whether a day's learning would take away more than half, and more than five."""
-    actions = [action for action, *_ in earlier]
-    lines_a_day_ago = len(document.items) - actions.count("ADD") + actions.count("REMOVE")
-    most = max(5, lines_a_day_ago / 2)
+    added = [after for before, after in earlier if not before]
+    removed = [before for before, after in earlier if not after]
+    most = max(5, (len(document.items) - len(added) + len(removed)) / 2)
     taken = list(filter(_takes_away, [*earlier, change]))
     return len(taken) > most and _takes_away(change)
 
 
 def _takes_away(change: _Applied) -> bool:
-    _, before, fact = change
-    old = set(_spaced(before).split())
-    new = set(_spaced(fact).split())
+    old, new = [set(_spaced(line).split()) for line in change]
     return 2 * len(old & new) < len(old)
 
 
@@ -1650,42 +1647,42 @@ def _flood(edits: Sequence[Edit], messages: Sequence[Message]) -> list[Edit]:
     return added if len(added) > room else []
 
 
-class Rules(NamedTuple):
-    """What all edits of a batch are judged by."""
-
-    messages: Sequence[Message]  # that may be quoted; in condensing, the lines
-    lately: Sequence[_Applied] = ()  # what learning applied within a day
-    budget: int = 8_000
-    review_all: bool = False
-    condensing: bool = False
-
-
 def judge(
-    edits: Sequence[Edit], seen: Document, now: Document, rules: Rules, doubts: Mapping[Edit, str] = {}
+    edits: Sequence[Edit],
+    seen: Document,
+    now: Document,
+    batch: Batch,
+    *,
+    doubts: Mapping[Edit, str] = {},
+    lately: Sequence[_Applied] = (),
+    budget: int = 8_000,
 ) -> tuple[list[Verdict], Document]:
     """Judge edits of the profile as the model has ``seen`` it; return also ``now`` with the good ones.
 
-    Each is judged by the document that those before it have made. ``doubts``: what the second look holds against them.
+    ``doubts``: what the second look holds against them. ``lately``: what learning applied within a day.
     """
-    messages = rules.messages
+    messages = batch.messages
+    is_condensing = not messages
+    enough = -1
+    if is_condensing:
+        messages = [Message(seen.ids[edit.target].text) for edit in edits]  # these are quoted
+        enough = int(min(budget, len(seen.text)) * 0.75)
     meant = [_as_meant(edit, now, messages) for edit in edits]
     flood = _flood(meant, messages)
     unmerged: list[Edit] = []
-    enough = int(rules.budget * 0.75) if rules.condensing else -1
-    applied = list(rules.lately)
-    document = now
+    applied = list(lately)
+    document = now  # with the good edits: each counts for those behind it
     verdicts = []
     for proposed, edit in zip(edits, meant, strict=True):
         is_new = edit.action == "ADD"
         item = None if is_new else seen.ids.get(edit.target)
         before = item.text if item else ""
         here = document.find(before, item.section) if item else None
-        sources = list(messages)
-        if has_passed(before, messages):  # then its own words may prove a change
-            sources.insert(0, Message(before))
+        # Once its own date has passed, a line's words may prove a change.
+        sources = [Message(before), *messages] if has_passed(before, messages) else messages
         pieces = find_pieces(edit.quote, sources)
         typed = tuple(message for message in messages if message in pieces.values())
-        change = (edit.action, before, edit.fact)
+        change = (before, edit.fact)
         doubt = doubts.get(proposed, "")
         secret = why_secret(edit.quote)
         fault = "" if edit.action == "REMOVE" else _why_no_line(edit.fact, document, here)
@@ -1704,11 +1701,11 @@ def judge(
         holds: dict[str, object] = {
             "it is quoted": any(is_quoted(piece, source.text) for piece, source in pieces.items()),
             "too many at once": edit in flood,
-            "the profile is full": is_new and size > rules.budget,
+            "the profile is full": is_new and size > budget,
             "a line that was to be merged with it was not changed": edit in unmerged,
             "it would take away too much": _takes_too_much(document, applied, change),
             doubt: doubt,
-            "review of everything was on": rules.review_all,
+            "review of everything was on": batch.review_all,
         }
         outcome, reason = _outcome(rejects, holds)
         if outcome == "apply":
@@ -1716,7 +1713,7 @@ def judge(
                 reason = PASSED
             applied.append(change)
             document = document.apply(here, edit.target, edit.fact)
-        elif edit.fact and rules.condensing:  # it may have been to take the words of lines that go
+        elif edit.fact and is_condensing:  # it may have been to take the words of lines that go
             unmerged = [other for other in meant if other.action == "REMOVE"]
         verdicts.append(Verdict(edit, outcome, reason, typed, item))
     return verdicts, document
@@ -2129,7 +2126,6 @@ CHARACTERS_AT_ONCE = 12_000
 LONGEST_MESSAGE = 6_000
 LONGEST_PAST = 2_000
 BACK_OFF = (5, 30, 120, 600)  # seconds after each attempt; after one more, a turn is set aside
-LONGEST_WAIT = 86_400
 MODEL_TIMEOUT = 120.0
 ANOTHER_MODEL = "to learn with another model, set LLM_MEMORY_MODEL"
 CHANGED_MEANWHILE = "The profile changed meanwhile; try again"
@@ -2492,14 +2488,13 @@ class Learner(NamedTuple):
     def learn(self) -> Result | None:
         """Learn from the oldest due turns; ``None`` if there are none, if paused or busy."""
         memory = self.memory
-        aside = "state = 'aside', why = iif(why = '', 'it was interrupted again and again', why)"
-        memory.db.execute(f"update turns set {aside} where state = 'pending' and attempts > ?", [len(BACK_OFF)])
         turns = due_turns(memory)
         if not turns or paused_since(memory.home):
             return None
         batch = next_batch(memory, self.settings, turns)
         if not any(message.text for message in batch.messages):  # gone from llm's log
-            self._move(batch, "state = 'gone'")
+            for turn in batch.turns:
+                self._set(turn["id"], "state = 'gone'")
             return Result()
         check_writable(memory.home)
         started = memory.now().timestamp()
@@ -2512,8 +2507,7 @@ class Learner(NamedTuple):
             self._put_off(batch, started, BUSY)
             return None
         except ModelFailed as failure:
-            self._move(batch, "why = ?", str(failure))
-            self._put_off(batch, started, failure.kind)
+            self._put_off(batch, started, failure.kind, str(failure))
             is_told = FAILED in lines_in(memory.home.news)
             if not is_told and (turns[0]["why"] or failure.kind == HOPELESS):  # a single one may pass
                 self._tell(FAILED)
@@ -2521,28 +2515,29 @@ class Learner(NamedTuple):
         self._leave_news(result)
         return result
 
-    def _put_off(self, batch: Batch, started: float, kind: str) -> None:
-        """Decide when turns that were not learned from are due again. After too many attempts they are set aside."""
+    def _put_off(self, batch: Batch, started: float, kind: str, why: str = "") -> None:
+        """Decide when turns that were not learned from are due again, or set them aside."""
         for turn in batch.turns:
             attempts = turn["attempts"]
             due = started + BACK_OFF[: attempts + 1][-1]
-            state = "pending"
             if kind == BUSY:
                 due = 0
-            elif kind == HOPELESS:
-                state = "aside"
             elif kind == REFUSED:
                 attempts += 1
-            else:  # after as long again as since it was typed
+            elif kind != HOPELESS:  # after as long again as since it was typed, at most a day
                 age = started - turn["typed"]
-                due = max(due, started + min(age, LONGEST_WAIT))
-            change = "state = ?, attempts = ?, due = ? where state = 'pending' and id = ?"
-            self.memory.db.execute(f"update turns set {change}", [state, attempts, due, turn["id"]])
+                due = max(due, started + min(age, 86_400))
+            reason = why or turn["why"]
+            state = "pending"
+            if kind == HOPELESS or attempts > len(BACK_OFF):
+                state = "aside"
+                reason = reason or "it was interrupted again and again"
+            self._set(turn["id"], "state = ?, attempts = ?, due = ?, why = ?", state, attempts, due, reason)
 
-    def _move(self, batch: Batch, change: str, *values: object) -> None:
-        for message in batch.messages:
-            sql = f"update turns set {change} where state = 'pending' and id = ?"
-            self.memory.db.execute(sql, [*values, message.turn_id])
+    def _set(self, turn_id: str, change: str, *values: object) -> None:
+        """Change a turn, unless it was forgotten or cleared meanwhile."""
+        sql = f"update turns set {change} where state in ('pending', 'aside') and id = ?"
+        self.memory.db.execute(sql, [*values, turn_id])
 
     def _condense_first(self, batch: Batch) -> None:
         """Make a profile above the budget shorter, once for each text: ``condensed`` is the last that was tried."""
@@ -2592,25 +2587,26 @@ class Learner(NamedTuple):
             for edit in edits_where(memory, "state = 'waiting' and past and action = 'ADD' order by id desc limit 200"):
                 seen = seen.add(edit.section, edit.fact)
         edits = self._ask_for_edits(batch, seen)
-        rules = self._rules(batch, edits, seen)
+        lately = self._learned_lately(batch)
+        budget = self.settings.budget
         doubts: dict[Edit, str] = {}
         if not batch.review_all and not batch.past:  # else all of it waits anyway
-            verdicts, _ = judge(edits, seen, seen, rules)
+            verdicts, _ = judge(edits, seen, seen, batch, lately=lately, budget=budget)
             if mark_of_removals(memory) != mark:
                 raise Busy(CHANGED_MEANWHILE)
             doubts = self._look_again(batch, seen, dict(zip(edits, verdicts, strict=True)))
 
         def record(version: int) -> None:
             record_edits(memory, verdicts, batch.model, version, past=batch.past)
-            self._move(batch, "state = 'done', why = ''")
             for message in batch.messages:
+                self._set(message.turn_id, "state = 'done', why = ''")
                 read = {"id": message.turn_id, "at": message.at, "state": "done"}
                 memory.db["turns"].insert(read, ignore=True)
 
         with lock(memory.home, "profile", memory.history.patience):
             text = memory.history.adopt()
             now = seen if batch.past else Document(text)
-            verdicts, after = judge(edits, seen, now, rules, doubts)
+            verdicts, after = judge(edits, seen, now, batch, lately=lately, budget=budget, doubts=doubts)
             # What the user has reworded has to be shown first.
             is_reworded = any(one.item and not now.find(one.item.text) for one in verdicts)
             if is_reworded or mark_of_removals(memory) != mark:
@@ -2649,17 +2645,13 @@ class Learner(NamedTuple):
                 return answer
         return None
 
-    def _rules(self, batch: Batch, edits: list[Edit], seen: Document) -> Rules:
-        budget = self.settings.budget
+    def _learned_lately(self, batch: Batch) -> list[_Applied]:
         if not batch.messages:
-            lines = [Message(seen.ids[edit.target].text) for edit in edits]  # quoted in place of messages
-            budget = min(budget, len(seen.text))
-            return Rules(lines, budget=budget, review_all=batch.review_all, condensing=True)
+            return []
         day_ago = (self.memory.now() - dt.timedelta(days=1)).isoformat()
         learned = "state = 'applied' and author = 'worker' and versions.at > ? order by edits.id"
-        sql = f"select action, before, fact from edits join versions on version = versions.id where {learned}"
-        lately = list(self.memory.db.execute(sql, [day_ago]))
-        return Rules(batch.messages, lately, budget, batch.review_all)
+        sql = f"select before, fact from edits join versions on version = versions.id where {learned}"
+        return list(self.memory.db.execute(sql, [day_ago]))
 
     def _look_again(self, batch: Batch, seen: Document, judged: Mapping[Edit, Verdict]) -> dict[Edit, str]:
         """Ask about edits that would be made; return what is held against each of all edits."""

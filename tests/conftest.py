@@ -258,11 +258,14 @@ def judge(
     now: memory.Document,
     messages: Sequence[memory.Message],
     doubts: Sequence[str] = (),
-    **rules: Any,
+    *,
+    review_all: bool = False,
+    **given: Any,
 ) -> Judgement:
     """Judge edits; a doubt of the second look stands in the place of its edit."""
-    of_edits = dict(zip(edits, doubts, strict=False))
-    return Judgement(*memory.judge(edits, seen, now, memory.Rules(messages, **rules), of_edits))
+    batch = memory.Batch("", messages or [memory.Message("")], review_all=review_all)
+    given["doubts"] = dict(zip(edits, doubts, strict=False))
+    return Judgement(*memory.judge(edits, seen, now, batch, **given))
 
 
 def can_fork(environ: dict[str, str]) -> bool:

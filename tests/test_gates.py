@@ -221,7 +221,7 @@ def test_a_message_of_6_000_characters_is_shown_whole_and_both_ends_of_a_longer_
 # The gates, in their order
 
 A_PASSWORD = "my wifi password is " + "hunter2-Porto"
-GONE = [("REMOVE", f"Line {n}", "") for n in range(5)]
+GONE = [(f"Line {n}", "") for n in range(5)]
 STOPPED: list[tuple[str, str, Edit, dict[str, Any]]] = [
     (
         *("reject", "it names no line that is there"),
@@ -431,7 +431,7 @@ def removed(document: Document, texts: list[str], quote: str, **given: Any) -> l
 def test_within_a_day_half_of_the_lines_may_be_removed_and_five_at_least() -> None:
     lines = [item.text for item in FORTY.items]
     assert removed(FORTY, lines, "that is all over") == lines[:20]
-    some = [("REMOVE", f"Likes the opera number {n} of very many, once", "") for n in range(4)]
+    some = [(f"Likes the opera number {n} of very many, once", "") for n in range(4)]
     assert len(removed(FORTY, lines, "that is all over", lately=some)) == 22 - 4
     assert removed(NOW, [*ID], "forget everything about me") == [*ID], "four of four"
 
@@ -493,8 +493,9 @@ def test_the_worst_that_a_model_can_reply_is_judged_in_no_time(condensing: bool)
 
 def condensed(document: Document, *edits: Edit, **given: Any) -> Judgement:
     ordered = sorted(edits, key=lambda edit: edit.action == "REMOVE")
-    lines = [Message(document.ids[edit.target].text) for edit in ordered if edit.target in document.ids]
-    return Judgement(*judge(ordered, document, document, lines, condensing=True, **given))
+    given["doubts"] = dict(zip(ordered, given.get("doubts", []), strict=False))
+    batch = memory.Batch("", review_all=given.pop("review_all", False))
+    return Judgement(*memory.judge(ordered, document, document, batch, **given))
 
 
 def test_condensing_takes_as_many_edits_as_it_must_and_no_more() -> None:

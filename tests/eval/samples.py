@@ -31,7 +31,7 @@ def judged(sample: dict[str, Any]) -> memory.Verdict:
     at = f"{sample['date']}T12:00:00+00:00"
     typed = [memory.Message(memory.as_shown(text), f"turn {n}", "", at) for n, text in enumerate(sample["messages"])]
     doubts = {edit: {"y": "", "n": memory.NOT_YOURS, "s": memory.HOLDS_SECRET}[sample["letter"]]}
-    (verdict,), _ = memory.judge([edit], profile, profile, memory.Rules(typed), doubts)
+    (verdict,), _ = memory.judge([edit], profile, profile, memory.Batch("", typed), doubts=doubts)
     return verdict
 
 
