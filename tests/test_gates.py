@@ -241,7 +241,8 @@ STOPPED: list[tuple[str, str, Edit, dict[str, Any]]] = [
     ("reject", "it was copied from an example", add("Prefers answers without rhymes"), {}),
     ("hold", memory.NOT_YOURS, add("Likes opera"), {"doubts": [memory.NOT_YOURS]}),
     ("reject", memory.HOLDS_SECRET, add("Likes opera"), {"doubts": [memory.HOLDS_SECRET]}),
-    ("reject", memory.HOLDS_SECRET, add("Likes opera"), {"doubts": [memory.HOLDS_SECRET], "budget": 999}),
+    # above the budget too: what waits can be accepted
+    ("reject", memory.HOLDS_SECRET, add("Likes opera"), {"doubts": [memory.HOLDS_SECRET], "budget": 99}),
 ]
 
 
