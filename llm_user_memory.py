@@ -1627,9 +1627,9 @@ def _takes_too_much(document: Document, earlier: Sequence[_Applied], change: _Ap
     """Tell whether a day's learning would take away more than half, and more than five."""
     added = [after for before, after in earlier if not before]
     removed = [before for before, after in earlier if not after]
-    most = max(5, (len(document.items) - len(added) + len(removed)) / 2)
+    lines_a_day_ago = len(document.items) - len(added) + len(removed)
     taken = list(filter(_takes_away, [*earlier, change]))
-    return len(taken) > most and _takes_away(change)
+    return len(taken) > max(5, lines_a_day_ago / 2) and _takes_away(change)
 
 
 def _takes_away(change: _Applied) -> bool:
@@ -1844,7 +1844,8 @@ def take_in(memory: Memory) -> Note:
         for id, note in notes.items():
             turn = turns.get(id, Message(""))
             row = {"id": id, "at": note["at"], "state": "gone"}
-            end = len(turn.text) - note["behind"]  # llm logs no fragments, which come first
+            # Counted from the end: fragments came first, and are not logged.
+            end = len(turn.text) - note["behind"]
             start = end - note["length"]
             if digest(turn.text[start:end]) == note.get("sha256"):
                 row |= {
@@ -2454,11 +2455,15 @@ def read_messages(home: Home, turns: Rows, longest: int = LONGEST_MESSAGE) -> li
     return found
 
 
-def mark_of_removals(memory: Memory) -> object:
-    """Return what each forget or clear changes. Raises ``Busy`` if paused or purged."""
-    if paused_since(memory.home) or not memory.is_in_place():
+def mark_of_removals(memory: Memory) -> str:
+    """Return what each forget or clear changes."""
+    return str(value(memory.db, "select group_concat(value) from state where key in ('cleared', 'forgot')"))
+
+
+def check_unchanged(memory: Memory, mark: str) -> None:
+    """Raise ``Busy`` if the user has forgotten, cleared, purged or paused since."""
+    if paused_since(memory.home) or not memory.is_in_place() or mark_of_removals(memory) != mark:
         raise Busy(CHANGED_MEANWHILE)
-    return value(memory.db, "select group_concat(value) from state where key in ('cleared', 'forgot')")
 
 
 def next_batch(memory: Memory, settings: Settings, turns: Rows) -> Batch:
@@ -2592,8 +2597,7 @@ class Learner(NamedTuple):
         doubts: dict[Edit, str] = {}
         if not batch.review_all and not batch.past:  # else all of it waits anyway
             verdicts, _ = judge(edits, seen, seen, batch, lately=lately, budget=budget)
-            if mark_of_removals(memory) != mark:
-                raise Busy(CHANGED_MEANWHILE)
+            check_unchanged(memory, mark)
             doubts = self._look_again(batch, seen, dict(zip(edits, verdicts, strict=True)))
 
         def record(version: int) -> None:
@@ -2607,9 +2611,9 @@ class Learner(NamedTuple):
             text = memory.history.adopt()
             now = seen if batch.past else Document(text)
             verdicts, after = judge(edits, seen, now, batch, lately=lately, budget=budget, doubts=doubts)
+            check_unchanged(memory, mark)
             # What the user has reworded has to be shown first.
-            is_reworded = any(one.item and not now.find(one.item.text) for one in verdicts)
-            if is_reworded or mark_of_removals(memory) != mark:
+            if any(one.item and not now.find(one.item.text) for one in verdicts):
                 raise Busy(CHANGED_MEANWHILE)
             new = text if batch.past else after.text
             make = functools.partial(merge, text, new)  # an editor waits for no lock
@@ -2649,7 +2653,7 @@ class Learner(NamedTuple):
         if not batch.messages:
             return []
         day_ago = (self.memory.now() - dt.timedelta(days=1)).isoformat()
-        learned = "state = 'applied' and author = 'worker' and versions.at > ? order by edits.id"
+        learned = "state = 'applied' and author = 'worker' and versions.at > ?"
         sql = f"select before, fact from edits join versions on version = versions.id where {learned}"
         return list(self.memory.db.execute(sql, [day_ago]))
 
@@ -2662,8 +2666,7 @@ class Learner(NamedTuple):
             request = build_second_look([*asked.values()], batch, seen)
             answers = self._ask(batch.model, request, parse, look=1)
             meanings = {"y": "", "n": NOT_YOURS if batch.messages else NOT_THE_SAME, "s": HOLDS_SECRET}
-            for edit, answer in zip(asked, answers or [], strict=False):
-                doubts[edit] = meanings[answer]
+            doubts |= {edit: meanings[answer] for edit, answer in zip(asked, answers or [], strict=False)}
         return doubts
 
 
