@@ -2442,7 +2442,8 @@ def batches(messages: Iterable[Message]) -> list[list[Message]]:
 def due_turns(memory: Memory) -> Rows:
     now = memory.now().timestamp()
     typed = "coalesce(strftime('%s', at), 0) + 0 as typed"
-    return rows(memory.db, f"select *, {typed} from turns where state = 'pending' and due <= ? order by rowid", now)
+    sql = f"select *, {typed} from turns where state = 'pending' and due <= ? order by rowid"
+    return rows(memory.db, sql, now)
 
 
 def read_messages(home: Home, turns: Rows, longest: int = LONGEST_MESSAGE) -> list[Message]:
@@ -2532,11 +2533,14 @@ class Learner(NamedTuple):
             elif kind != HOPELESS:  # after as long again as since it was typed, at most a day
                 age = started - turn["typed"]
                 due = max(due, started + min(age, 86_400))
-            reason = why or turn["why"]
+            reason = turn["why"]
+            if why:
+                reason = why
             state = "pending"
             if kind == HOPELESS or attempts > len(BACK_OFF):
                 state = "aside"
-                reason = reason or "it was interrupted again and again"
+                if not reason:
+                    reason = "it was interrupted again and again"
             self._set(turn["id"], "state = ?, attempts = ?, due = ?, why = ?", state, attempts, due, reason)
 
     def _set(self, turn_id: str, change: str, *values: object) -> None:
@@ -2550,7 +2554,7 @@ class Learner(NamedTuple):
         profile = read_profile(memory.home.profile)
         if len(profile) <= self.settings.budget or get_state(memory.db, "condensed") == digest(profile):
             return
-        set_state(memory.db, "condensed", digest(profile))  # first: what hangs or dies must not be tried again
+        set_state(memory.db, "condensed", digest(profile))  # first: what hangs or dies is not tried again
         try:
             self._leave_news(self.learn_from(Batch(batch.model, review_all=batch.review_all)))
         except Busy:
@@ -2665,8 +2669,11 @@ class Learner(NamedTuple):
             parse = functools.partial(parse_answers, count=len(asked))
             request = build_second_look([*asked.values()], batch, seen)
             answers = self._ask(batch.model, request, parse, look=1)
-            meanings = {"y": "", "n": NOT_YOURS if batch.messages else NOT_THE_SAME, "s": HOLDS_SECRET}
-            doubts |= {edit: meanings[answer] for edit, answer in zip(asked, answers or [], strict=False)}
+            denied = NOT_YOURS if batch.messages else NOT_THE_SAME
+            meanings = {"y": "", "n": denied, "s": HOLDS_SECRET}
+            if answers:  # else they stay unchecked
+                for edit, answer in zip(asked, answers, strict=True):
+                    doubts[edit] = meanings[answer]
         return doubts
 
 
