@@ -1523,8 +1523,6 @@ def _parse_edit(line: str) -> Edit | None:
     action, *fields = re.split(separator, line)
     action = action.strip("*_ ").upper()
     fields = [field.strip() for field in fields]
-    if action == "REPLACE" and len(fields) > 3 and fields[1] in _OWN_SECTIONS:
-        del fields[1]  # a line stays below its heading
     count = _BEFORE_QUOTE.get(action, sys.maxsize)
     if len(fields) < count:
         return None
@@ -1540,7 +1538,7 @@ def _bare_quote(fields: Iterable[str]) -> str:
     return " | ".join(fields).strip(" \"'`“”„‘’«»")
 
 
-def _as_meant(edit: Edit, now: Document, sources: Sequence[Message]) -> Edit:
+def _as_meant(edit: Edit, now: Document, messages: Sequence[Message]) -> Edit:
     """File a new line under a known heading; divide fact and quote, which may have bars."""
     if edit.action == "ADD":
         section = now.section(edit.target)
@@ -1548,8 +1546,10 @@ def _as_meant(edit: Edit, now: Document, sources: Sequence[Message]) -> Edit:
     fields = [edit.fact, *edit.quote.split(" | ", 10)]
     for at in range(1, len(fields)):
         quote = _bare_quote(fields[at:])
-        if edit.fact and find_pieces(quote, sources):
+        if edit.fact and find_pieces(quote, messages):
             fact = " | ".join(fields[:at])
+            if at > 1 and edit.action == "REPLACE" and now.section(edit.fact) == edit.fact:
+                fact = without_bullet(" | ".join(fields[1:at]))  # a line stays below its heading
             return edit._replace(fact=fact, quote=quote)
     return edit
 
@@ -1589,20 +1589,23 @@ _WORD = rf"(?!{UNSPACED})[^\W_]|[^\W_].*[^\W_]"
 
 
 def find_pieces(quote: str, sources: Sequence[Message]) -> dict[str, Message]:
-    """Find the source of each piece of a quote; nothing if a piece has none."""
+    """Find the latest source of each piece of a quote, if possible one of the user's own words.
+
+    Empty if one piece has none, as it then proves nothing.
+    """
     whole = normalised(quote)
     if has_mask(whole) or normalised(CUT) in whole:  # the user typed neither
         return {}
     pieces = [whole]
-    if not any(stands_in(whole, source.text) for source in sources):
+    if not any(stands_in(whole, source.text) for source in sources):  # else the dots were typed
         pieces = re.split(r"[\"' ]*(?:…|\.{3})[\"' ]*", whole)
     found: dict[str, Message] = {}
     for piece in filter(None, pieces):
         saying = [source for source in sources if stands_in(piece, source.text)]
-        saying.sort(key=lambda source: not is_quoted(piece, source.text))  # one that quotes it is no proof
         if not saying or not re.search(_WORD, piece):
             return {}
-        found[piece] = saying[-1]
+        own = [source for source in saying if not is_quoted(piece, source.text)]
+        found[piece] = [*saying, *own][-1]
     return found
 
 
@@ -1622,137 +1625,138 @@ _QUOTATIONS = (
 
 @functools.lru_cache(maxsize=1_000)
 def is_quoted(piece: str, text: str) -> bool:
-    """Tell whether a text only quotes a piece."""
+    """Tell whether a text without its quotations lacks a piece."""
+    rest = text
     for shape in _QUOTATIONS:
-        for quotation in re.finditer(shape, text, re.MULTILINE):
+        for quotation in re.finditer(shape, rest, re.MULTILINE):
             if stands_in(piece, quotation[0]):
-                text = text.replace(quotation[0], "\n")
-    return not stands_in(piece, text)
+                rest = rest.replace(quotation[0], "\n")
+    return not stands_in(piece, rest)
 
 
-def own_words(line: str, messages: Iterable[Message]) -> list[Message]:
-    """Return a line if its date had come when these were typed."""
+def has_passed(line: str, messages: Iterable[Message]) -> bool:
+    """Tell whether a line's own date had come when these were typed."""
     latest = max((message.at for message in messages), default="")
     dates = re.findall(r"\b(?:19|20)\d\d(?:-\d\d){0,2}\b", line)
-    has_passed = any(date <= latest[: len(date)] for date in dates)
-    return [Message(line)] if has_passed else []
+    return any(date <= latest[: len(date)] for date in dates)
 
 
-_Applied = tuple[str, str, str]  # action, line before, fact
+_Applied = tuple[str, str]  # a line before, and after
 
 
 def _takes_too_much(document: Document, earlier: Sequence[_Applied], change: _Applied) -> bool:
     """Tell whether a day's learning would take away more than half, and more than five."""
-    actions = [action for action, *_ in earlier]
-    lines_a_day_ago = len(document.items) - actions.count("ADD") + actions.count("REMOVE")
-    most = max(5, lines_a_day_ago / 2)
+    added = [after for before, after in earlier if not before]
+    removed = [before for before, after in earlier if not after]
+    lines_a_day_ago = len(document.items) - len(added) + len(removed)
     taken = list(filter(_takes_away, [*earlier, change]))
-    return len(taken) > most and _takes_away(change)
+    return len(taken) > max(5, lines_a_day_ago / 2) and _takes_away(change)
 
 
 def _takes_away(change: _Applied) -> bool:
-    _, before, fact = change
-    old = set(_spaced(before).split())
-    new = set(_spaced(fact).split())
+    old, new = [set(_spaced(line).split()) for line in change]
     return 2 * len(old & new) < len(old)
 
 
-def _is_flood(edits: Sequence[Edit], messages: Sequence[Message]) -> bool:
+def _flood(edits: Sequence[Edit], messages: Sequence[Message]) -> list[Edit]:
+    """Return the new facts if they are too many for what was typed."""
     room = 3
     for message in messages:
         data = message.text.encode("utf-8", "replace")
         room += 2 + len(data) // 400 * 2
     added = [edit for edit in edits if edit.action == "ADD" and find_pieces(edit.quote, messages)]
-    return len(added) > room
-
-
-# An outcome, its reason, and what decides so, if true; it stands in place of {}.
-Gate = tuple[str, str, object]
-Judged = tuple[tuple[Verdict, ...], Document]  # with the good edits
+    return added if len(added) > room else []
 
 
 def judge(
     edits: Sequence[Edit],
     seen: Document,
     now: Document,
-    messages: Sequence[Message],
+    batch: Batch,
     *,
-    doubts: Sequence[str] = (),
+    doubts: Mapping[Edit, str] = {},
     lately: Sequence[_Applied] = (),
-    review_all: bool = False,
     budget: int = 8_000,
-    condensing: bool = False,
-) -> Judged:
-    """Judge edits of the profile as the model has ``seen`` it.
+) -> tuple[list[Verdict], Document]:
+    """Judge edits of the profile as the model has ``seen`` it; return also ``now`` with the good ones.
 
-    ``doubts``: what the second look holds against each. ``lately``: what learning applied within a day.
+    ``doubts``: what the second look holds against them. ``lately``: what learning applied within a day.
     """
+    messages = batch.messages
+    is_condensing = not messages
+    enough = -1
+    if is_condensing:
+        messages = [Message(seen.ids[edit.target].text) for edit in edits]  # these are quoted
+        enough = int(min(budget, len(seen.text)) * 0.75)
     meant = [_as_meant(edit, now, messages) for edit in edits]
-    is_flood = _is_flood(meant, messages)
-    is_unmerged = False
-    document = now
+    flood = _flood(meant, messages)
+    unmerged: list[Edit] = []
     applied = list(lately)
-    verdicts: list[Verdict] = []
-    for edit, doubt in zip(meant, doubts or [""] * len(edits), strict=True):
+    document = now  # with the good edits: each counts for those behind it
+    verdicts = []
+    for proposed, edit in zip(edits, meant, strict=True):
         is_new = edit.action == "ADD"
         item = None if is_new else seen.ids.get(edit.target)
         before = item.text if item else ""
         here = document.find(before, item.section) if item else None
-        sources = [*own_words(before, messages), *messages]
+        # Once its own date has passed, a line's words may prove a change.
+        sources = [Message(before), *messages] if has_passed(before, messages) else messages
         pieces = find_pieces(edit.quote, sources)
         typed = tuple(message for message in messages if message in pieces.values())
-        change = (edit.action, before, edit.fact)
+        change = (before, edit.fact)
+        doubt = doubts.get(proposed, "")
+        secret = why_secret(edit.quote)
+        fault = "" if edit.action == "REMOVE" else _why_no_line(edit.fact, document, here)
         size = len(document.text)
-        gates = _faults(edit, document, here, pieces)
-        if condensing:
-            gates.insert(0, ("reject", "the profile is short enough", 4 * size <= 3 * budget))
-        if is_new:
-            gates.append(("hold", "too many at once", is_flood))
-            gates.append(("hold", "the profile is full", size > budget))
-        elif edit.action == "REMOVE":  # a change that was not made may have been to take its words
-            gates.append(("hold", "a line that was to be merged with it was not changed", is_unmerged))
-        gates += [
-            ("hold", "it would take away too much", _takes_too_much(document, applied, change)),
-            ("reject", HOLDS_SECRET, doubt == HOLDS_SECRET),
-            ("hold", "{}", doubt),
-            ("hold", "review of everything was on", review_all),
-            ("apply", PASSED, not typed),
-        ]
-        outcome, reason = _first(gates)
-        verdicts.append(Verdict(edit, outcome, reason, typed, item))
+
+        # The first reason counts. What rejects comes before what holds: the user may accept what waits.
+        rejects: dict[str, object] = {
+            "the profile is short enough": size <= enough,
+            "it names no line that is there": not is_new and not here,
+            "you did not type its quote": not pieces,
+            f"its quote contains {secret}": secret,
+            fault: fault,
+            HOLDS_SECRET: doubt == HOLDS_SECRET,
+        }
+        # What code knows, then what the second look doubts, and last a setting, which tells the user least.
+        holds: dict[str, object] = {
+            "it is quoted": any(is_quoted(piece, source.text) for piece, source in pieces.items()),
+            "too many at once": edit in flood,
+            "the profile is full": is_new and size > budget,
+            "a line that was to be merged with it was not changed": edit in unmerged,
+            "it would take away too much": _takes_too_much(document, applied, change),
+            doubt: doubt,
+            "review of everything was on": batch.review_all,
+        }
+        outcome, reason = _outcome(rejects, holds)
         if outcome == "apply":
+            if not typed:
+                reason = PASSED
             applied.append(change)
             document = document.apply(here, edit.target, edit.fact)
-        elif edit.fact:
-            is_unmerged = condensing
-    return tuple(verdicts), document
+        elif edit.fact and is_condensing:  # it may have been to take the words of lines that go
+            unmerged = [other for other in meant if other.action == "REMOVE"]
+        verdicts.append(Verdict(edit, outcome, reason, typed, item))
+    return verdicts, document
 
 
-def _first(gates: Iterable[Gate]) -> tuple[str, str]:
-    for outcome, reason, found in gates:
-        if found:
-            return outcome, reason.format(found)
+def _outcome(rejects: Mapping[str, object], holds: Mapping[str, object]) -> tuple[str, str]:
+    for outcome, reasons in (("reject", rejects), ("hold", holds)):
+        for reason, is_so in reasons.items():
+            if is_so:
+                return outcome, reason
     return "apply", ""
 
 
-def _faults(edit: Edit, document: Document, here: Item | None, pieces: Mapping[str, Message]) -> list[Gate]:
-    gates: list[Gate] = [
-        ("reject", "you did not type its quote", not pieces),
-        ("reject", "its quote contains {}", why_secret(edit.quote)),
-    ]
-    if edit.action != "ADD":
-        gates.insert(0, ("reject", "it names no line that is there", not here))
-    if edit.action != "REMOVE":
-        others = document
-        if here and edit.fact != here.text:
-            others = document.remove(here)
-        gates += [
-            ("reject", "{}", why_unfit(edit.fact)),
-            ("reject", "it was copied from an example", f"| {edit.fact} |" in INSTRUCTIONS),
-            ("reject", "it is known already", others.has(edit.fact)),
-        ]
-    quoted = [piece for piece, source in pieces.items() if is_quoted(piece, source.text)]
-    return [*gates, ("hold", "it is quoted", quoted)]
+def _why_no_line(fact: str, document: Document, here: Item | None) -> str:
+    if unfit := why_unfit(fact):
+        return unfit
+    if f"| {fact} |" in INSTRUCTIONS:
+        return "it was copied from an example"
+    others = document
+    if here and fact != here.text:  # only its capitals may differ
+        others = document.remove(here)
+    return "it is known already" if others.has(fact) else ""
 
 
 # -- journal and log ---------------------------------------------------------
@@ -1861,7 +1865,8 @@ def take_in(memory: Memory) -> Note:
         for id, note in notes.items():
             turn = turns.get(id, Message(""))
             row = {"id": id, "at": note["at"], "state": "gone"}
-            end = len(turn.text) - note["behind"]  # llm logs no fragments, which come first
+            # Counted from the end: fragments came first, and are not logged.
+            end = len(turn.text) - note["behind"]
             start = end - note["length"]
             if digest(turn.text[start:end]) == note.get("sha256"):
                 row |= {
@@ -2142,20 +2147,20 @@ PAST_AT_ONCE = 30
 CHARACTERS_AT_ONCE = 12_000
 LONGEST_MESSAGE = 6_000
 LONGEST_PAST = 2_000
-BACK_OFF = (5, 30, 120, 600, 3_600)  # seconds
-MOST_ATTEMPTS = 5
+BACK_OFF = (5, 30, 120, 600)  # seconds after each attempt; after one more, a turn is set aside
 MODEL_TIMEOUT = 120.0
 ANOTHER_MODEL = "to learn with another model, set LLM_MEMORY_MODEL"
 CHANGED_MEANWHILE = "The profile changed meanwhile; try again"
 FAILED = "learning has failed; see: llm memory status"
 NOTES = "notes:"  # begins the ids of the user's own notes
 
-# Why a model gave no answer. The first three are no attempt.
+# Why a model gave no answer. What that means for its turns: `Learner._put_off`.
 PASSING = "passing"
 HERE = "here"  # this process lacks a key or a plugin
 HUNG = "hung"
-REFUSED = "refused"  # set aside after five attempts
-HOPELESS = "hopeless"  # set aside at once
+REFUSED = "refused"
+HOPELESS = "hopeless"
+BUSY = "busy"  # no failure: something changed meanwhile
 
 # Stable text first, for prompt caches. At most 650 tokens, and 300 for the second request.
 INSTRUCTIONS = """\
@@ -2282,13 +2287,14 @@ class Batch(NamedTuple):
     earlier: Sequence[Message] = ()
     review_all: bool = False
     past: bool = False  # all that is found waits
+    turns: Sequence[dict[str, Any]] = ()  # rows of the messages
 
     def in_order(self) -> list[Message]:
         return sorted([*self.earlier, *self.messages], key=lambda message: message.at)
 
 
 class Result(NamedTuple):
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: Sequence[Verdict] = ()
     version: int = 0
     failure: ModelFailed | None = None
 
@@ -2456,7 +2462,9 @@ def batches(messages: Iterable[Message]) -> list[list[Message]]:
 
 def due_turns(memory: Memory) -> Rows:
     now = memory.now().timestamp()
-    return rows(memory.db, "select * from turns where state = 'pending' and due <= ? order by rowid", now)
+    typed = "coalesce(strftime('%s', at), 0) + 0 as typed"
+    sql = f"select *, {typed} from turns where state = 'pending' and due <= ? order by rowid"
+    return rows(memory.db, sql, now)
 
 
 def read_messages(home: Home, turns: Rows, longest: int = LONGEST_MESSAGE) -> list[Message]:
@@ -2469,11 +2477,15 @@ def read_messages(home: Home, turns: Rows, longest: int = LONGEST_MESSAGE) -> li
     return found
 
 
-def taken_back(memory: Memory) -> object:
-    """Return what a forget or clear changes. Raises ``Busy`` if paused or purged."""
-    if paused_since(memory.home) or not memory.is_in_place():
+def mark_of_removals(memory: Memory) -> str:
+    """Return what each forget or clear changes."""
+    return str(value(memory.db, "select group_concat(value) from state where key in ('cleared', 'forgot')"))
+
+
+def check_unchanged(memory: Memory, mark: str) -> None:
+    """Raise ``Busy`` if the user has forgotten, cleared, purged or paused since."""
+    if paused_since(memory.home) or not memory.is_in_place() or mark_of_removals(memory) != mark:
         raise Busy(CHANGED_MEANWHILE)
-    return value(memory.db, "select group_concat(value) from state where key in ('cleared', 'forgot')")
 
 
 def next_batch(memory: Memory, settings: Settings, turns: Rows) -> Batch:
@@ -2482,7 +2494,8 @@ def next_batch(memory: Memory, settings: Settings, turns: Rows) -> Batch:
     # What failed must not hold up others.
     most = 1 if first["attempts"] else MESSAGES_AT_ONCE
     messages = batches(read_messages(memory.home, alike[:most]))[0]
-    begins = {turn["thread"]: turn["id"] for turn in reversed(alike[: len(messages)])}
+    taken = alike[: len(messages)]
+    begins = {turn["thread"]: turn["id"] for turn in reversed(taken)}
     where = "thread = nullif(?, '') and model = ? and id < ? and start is not null and state != 'forgotten'"
     before = f"select * from turns where {where} order by id desc limit 2"
     earlier = []
@@ -2490,7 +2503,7 @@ def next_batch(memory: Memory, settings: Settings, turns: Rows) -> Batch:
         earlier += rows(memory.db, before, thread, first["model"], id)
     explaining = read_messages(memory.home, earlier, longest=1_000)
     review_all = settings.review_all or bool(first["review"])
-    return Batch(settings.model or first["model"], messages, explaining, review_all)
+    return Batch(settings.model or first["model"], messages, explaining, review_all, turns=taken)
 
 
 class Learner(NamedTuple):
@@ -2502,57 +2515,76 @@ class Learner(NamedTuple):
     def learn(self) -> Result | None:
         """Learn from the oldest due turns; ``None`` if there are none, if paused or busy."""
         memory = self.memory
-        aside = "state = 'aside', why = iif(why = '', 'it was interrupted again and again', why)"
-        memory.db.execute(f"update turns set {aside} where state = 'pending' and attempts >= ?", [MOST_ATTEMPTS])
         turns = due_turns(memory)
         if not turns or paused_since(memory.home):
             return None
         batch = next_batch(memory, self.settings, turns)
         if not any(message.text for message in batch.messages):  # gone from llm's log
-            self._move(batch, "state = 'gone'")
+            for turn in batch.turns:
+                self._set(turn["id"], "state = 'gone'")
             return Result()
         check_writable(memory.home)
-        now = memory.now().timestamp()
+        started = memory.now().timestamp()
         # Counted first: a kill or a full disk must not make the attempt free.
-        due = now + BACK_OFF[: turns[0]["attempts"] + 1][-1]
-        self._move(batch, "attempts = attempts + 1, due = ?", due)
+        self._put_off(batch, started, REFUSED)
         try:
             self._condense_first(batch)
             result = self.learn_from(batch)
         except Busy:
-            self._move(batch, "attempts = attempts - 1, due = 0")
-            set_state(memory.db, "condensed", "")
+            self._put_off(batch, started, BUSY)
             return None
         except ModelFailed as failure:
-            self._move(batch, "why = ?", str(failure))
+            self._put_off(batch, started, failure.kind, str(failure))
             is_told = FAILED in lines_in(memory.home.news)
             if not is_told and (turns[0]["why"] or failure.kind == HOPELESS):  # a single one may pass
                 self._tell(FAILED)
-            if failure.kind == HOPELESS:
-                self._move(batch, "attempts = ?, due = 0", MOST_ATTEMPTS)
-            elif failure.kind != REFUSED:  # as long again as since it was typed, at most a day
-                later = f"max(due, min(2 * {now} - strftime('%s', at), {now} + 86400))"
-                self._move(batch, f"attempts = attempts - 1, due = {later}")
             return Result(failure=failure)
         self._leave_news(result)
         return result
 
-    def _move(self, batch: Batch, change: str, *values: object) -> None:
-        for message in batch.messages:
-            sql = f"update turns set {change} where state = 'pending' and id = ?"
-            self.memory.db.execute(sql, [*values, message.turn_id])
+    def _put_off(self, batch: Batch, started: float, kind: str, why: str = "") -> None:
+        """Decide when turns that were not learned from are due again, or set them aside."""
+        for turn in batch.turns:
+            attempts = turn["attempts"]
+            due = started + BACK_OFF[: attempts + 1][-1]
+            if kind == BUSY:
+                due = 0
+            elif kind == REFUSED:
+                attempts += 1
+            elif kind != HOPELESS:  # after as long again as since it was typed, at most a day
+                age = started - turn["typed"]
+                due = max(due, started + min(age, 86_400))
+            reason = turn["why"]
+            if why:
+                reason = why
+            state = "pending"
+            if kind == HOPELESS or attempts > len(BACK_OFF):
+                state = "aside"
+                if not reason:
+                    reason = "it was interrupted again and again"
+            self._set(turn["id"], "state = ?, attempts = ?, due = ?, why = ?", state, attempts, due, reason)
+
+    def _set(self, turn_id: str, change: str, *values: object) -> None:
+        """Change a turn, unless it was forgotten or cleared meanwhile."""
+        sql = f"update turns set {change} where state in ('pending', 'aside') and id = ?"
+        self.memory.db.execute(sql, [*values, turn_id])
 
     def _condense_first(self, batch: Batch) -> None:
+        """Make a profile above the budget shorter, once for each text: ``condensed`` is the last that was tried."""
         memory = self.memory
         profile = read_profile(memory.home.profile)
-        if len(profile) > self.settings.budget and get_state(memory.db, "condensed") != digest(profile):
-            set_state(memory.db, "condensed", digest(profile))  # also if it fails
-            try:
-                self._leave_news(self.learn_from(Batch(batch.model, review_all=batch.review_all)))
-            except ModelFailed as failure:
-                if failure.kind == HUNG:
-                    raise
-            set_state(memory.db, "condensed", digest(read_profile(memory.home.profile)))
+        if len(profile) <= self.settings.budget or get_state(memory.db, "condensed") == digest(profile):
+            return
+        set_state(memory.db, "condensed", digest(profile))  # first: what hangs or dies is not tried again
+        try:
+            self._leave_news(self.learn_from(Batch(batch.model, review_all=batch.review_all)))
+        except Busy:
+            set_state(memory.db, "condensed", "")
+            raise
+        except ModelFailed as failure:
+            if failure.kind == HUNG:
+                raise
+        set_state(memory.db, "condensed", digest(read_profile(memory.home.profile)))
 
     def _leave_news(self, result: Result) -> None:
         memory = self.memory
@@ -2573,36 +2605,45 @@ class Learner(NamedTuple):
             append_line(self.memory.home.news, line)
 
     def learn_from(self, batch: Batch) -> Result:
-        """Have edits proposed, and make or hold them. Raises ``ModelFailed``, ``Problem``."""
+        """Have edits proposed, and make or hold them. Raises ``ModelFailed``, ``Problem``.
+
+        They are judged by the profile that the model has seen; what would be made is looked at again; then all are
+        judged under the lock by the profile as it is, which its user may have changed.
+        """
         memory = self.memory
-        before = taken_back(memory)
+        mark = mark_of_removals(memory)
         seen = Document(read_profile(memory.home.profile))
         if batch.past:  # else what waits already would be proposed again
             for edit in edits_where(memory, "state = 'waiting' and past and action = 'ADD' order by id desc limit 200"):
                 seen = seen.add(edit.section, edit.fact)
         edits = self._ask_for_edits(batch, seen)
-        doubts = self._look_again(batch, edits, seen, before)
-        verdicts: tuple[Verdict, ...] = ()
-
-        def make(text: str) -> str:
-            nonlocal verdicts
-            now = seen if batch.past else Document(text)
-            verdicts, after = self._judge(batch, edits, seen, now, doubts)
-            # What the user has reworded has to be shown first.
-            is_reworded = any(one.item and not now.find(one.item.text, one.item.section) for one in verdicts)
-            if is_reworded or taken_back(memory) != before:
-                raise Busy(CHANGED_MEANWHILE)
-            return text if batch.past else after.text
+        lately = self._learned_lately(batch)
+        budget = self.settings.budget
+        doubts: dict[Edit, str] = {}
+        if not batch.review_all and not batch.past:  # else all of it waits anyway
+            verdicts, _ = judge(edits, seen, seen, batch, lately=lately, budget=budget)
+            check_unchanged(memory, mark)
+            doubts = self._look_again(batch, seen, dict(zip(edits, verdicts, strict=True)))
 
         def record(version: int) -> None:
             record_edits(memory, verdicts, batch.model, version, past=batch.past)
-            self._move(batch, "state = 'done', why = ''")
             for message in batch.messages:
+                self._set(message.turn_id, "state = 'done', why = ''")
                 read = {"id": message.turn_id, "at": message.at, "state": "done"}
                 memory.db["turns"].insert(read, ignore=True)
 
-        author = "worker" if batch.messages else "condense"
-        version = memory.history.change(author, make, record, model=batch.model)
+        with lock(memory.home, "profile", memory.history.patience):
+            text = memory.history.adopt()
+            now = seen if batch.past else Document(text)
+            verdicts, after = judge(edits, seen, now, batch, lately=lately, budget=budget, doubts=doubts)
+            check_unchanged(memory, mark)
+            # What the user has reworded has to be shown first.
+            if any(one.item and not now.find(one.item.text) for one in verdicts):
+                raise Busy(CHANGED_MEANWHILE)
+            new = text if batch.past else after.text
+            make = functools.partial(merge, text, new)  # an editor waits for no lock
+            author = "worker" if batch.messages else "condense"
+            version = memory.history.change(author, make, record, model=batch.model)
         return Result(verdicts, version)
 
     def _ask_for_edits(self, batch: Batch, seen: Document) -> list[Edit]:
@@ -2633,38 +2674,32 @@ class Learner(NamedTuple):
                 return answer
         return None
 
-    def _judge(self, batch: Batch, edits: list[Edit], seen: Document, now: Document, doubts: list[str]) -> Judged:
-        budget = self.settings.budget
-        options: Any = {"doubts": doubts, "review_all": batch.review_all}
+    def _learned_lately(self, batch: Batch) -> list[_Applied]:
         if not batch.messages:
-            named = [edit.target for edit in edits if edit.target in seen.ids]
-            lines = [Message(seen.ids[id].text) for id in named]  # a quote is words of the line that it names
-            budget = min(budget, len(seen.text))
-            return judge(edits, seen, now, lines, budget=budget, condensing=True, **options)
-        day_ago = (self.memory.now() - dt.timedelta(days=1)).isoformat()
-        learned = "state = 'applied' and author = 'worker' and versions.at > ? order by edits.id"
-        sql = f"select action, before, fact from edits join versions on version = versions.id where {learned}"
-        lately = list(self.memory.db.execute(sql, [day_ago]))
-        return judge(edits, seen, now, batch.messages, lately=lately, budget=budget, **options)
-
-    def _look_again(self, batch: Batch, edits: list[Edit], seen: Document, before: object) -> list[str]:
-        if batch.review_all or batch.past:  # all of it waits anyway
             return []
-        verdicts, _ = self._judge(batch, edits, seen, seen, [])
-        asked = [verdict for verdict in verdicts if verdict.outcome == "apply"]
-        if not asked:
-            return [UNCHECKED] * len(verdicts)
-        if taken_back(self.memory) != before:
-            raise Busy(CHANGED_MEANWHILE)
-        parse = functools.partial(parse_answers, count=len(asked))
-        answers = self._ask(batch.model, build_second_look(asked, batch, seen), parse, look=1)
-        meanings = {"y": "", "n": NOT_YOURS if batch.messages else NOT_THE_SAME, "s": HOLDS_SECRET}
-        doubts = {verdict: meanings[answer] for verdict, answer in zip(asked, answers or [], strict=False)}
-        return [doubts.get(verdict, UNCHECKED) for verdict in verdicts]
+        day_ago = (self.memory.now() - dt.timedelta(days=1)).isoformat()
+        learned = "state = 'applied' and author = 'worker' and versions.at > ?"
+        sql = f"select before, fact from edits join versions on version = versions.id where {learned}"
+        return list(self.memory.db.execute(sql, [day_ago]))
+
+    def _look_again(self, batch: Batch, seen: Document, judged: Mapping[Edit, Verdict]) -> dict[Edit, str]:
+        """Ask about edits that would be made; return what is held against each of all edits."""
+        asked = {edit: verdict for edit, verdict in judged.items() if verdict.outcome == "apply"}
+        doubts = dict.fromkeys(judged, UNCHECKED)
+        if asked:
+            parse = functools.partial(parse_answers, count=len(asked))
+            request = build_second_look([*asked.values()], batch, seen)
+            answers = self._ask(batch.model, request, parse, look=1)
+            denied = NOT_YOURS if batch.messages else NOT_THE_SAME
+            meanings = {"y": "", "n": denied, "s": HOLDS_SECRET}
+            if answers:  # else they stay unchecked
+                for edit, answer in zip(asked, answers, strict=True):
+                    doubts[edit] = meanings[answer]
+        return doubts
 
 
 def known_turns(home: Home) -> Rows:
-    with Memory(home, create=False) as memory:
+    with Memory(home, patience=2, create=False) as memory:  # a call may wait for it
         new = [{"state": "", **note} for note in new_notes(memory).values()]
         return [*rows(memory.db, "select id, state, at, length from turns"), *new]
 

@@ -245,15 +245,27 @@ def learn(
 class Judgement(NamedTuple):
     """The verdicts on some edits, and the document with the good ones."""
 
-    verdicts: tuple[memory.Verdict, ...]
+    verdicts: list[memory.Verdict]
     document: memory.Document
 
     def of(self, outcome: str) -> list[memory.Verdict]:
         return [verdict for verdict in self.verdicts if verdict.outcome == outcome]
 
 
-def judge(*what: Any, **options: Any) -> Judgement:
-    return Judgement(*memory.judge(*what, **options))
+def judge(
+    edits: Sequence[memory.Edit],
+    seen: memory.Document,
+    now: memory.Document,
+    messages: Sequence[memory.Message],
+    doubts: Sequence[str] = (),
+    *,
+    review_all: bool = False,
+    **given: Any,
+) -> Judgement:
+    """Judge edits; a doubt of the second look stands in the place of its edit."""
+    batch = memory.Batch("", messages or [memory.Message("")], review_all=review_all)
+    given["doubts"] = dict(zip(edits, doubts, strict=False))
+    return Judgement(*memory.judge(edits, seen, now, batch, **given))
 
 
 def can_fork(environ: dict[str, str]) -> bool:

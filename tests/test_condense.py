@@ -211,3 +211,21 @@ def test_a_failure_to_condense_hinders_no_learning_and_is_not_repeated_for_the_s
     user.run("add", "Plays the harp")
     assert learn() == ["condense", "update"], "another text is worth another try"
     assert user.facts[0] == "Fact about me and Hull"
+
+
+def test_what_is_condensed_is_not_condensed_again_because_learning_was_broken_off(user: User) -> None:
+    asked: list[str] = []
+
+    def ask(model: str, request: str) -> str:
+        asked.append("update" if "ADD |" in request else "condense")
+        if asked == ["condense", "update"]:
+            user.run("pause")
+        first = user.facts[0]
+        return "NO_UPDATE" if asked[-1] == "update" else f"REPLACE | {user.id_of(first)} | Fact number 0 | {first}"
+
+    has_learned(user, *LARGE)
+    user.types(SAID)
+    assert user.learns(ask) is None
+    user.run("resume")
+    assert user.learns(ask)
+    assert asked == ["condense", "update", "update"]

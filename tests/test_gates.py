@@ -82,7 +82,6 @@ def test_an_edit_is_read_in_whatever_formatting_it_comes(reply: str) -> None:
         ("REPLACE | [aBc] | Likes jazz | I like jazz", Edit("REPLACE", "abc", "Likes jazz", "I like jazz")),
         ("remove | `ABC` | “I hate jazz”", Edit("REMOVE", "abc", "", "I hate jazz")),
         ("REMOVE | abc", Edit("REMOVE", "abc", "", "")),
-        ("REPLACE | abc | Interests | Likes jazz | I like jazz", Edit("REPLACE", "abc", "Likes jazz", "I like jazz")),
         ("ADD|Tools|Likes sh|I like sh", Edit("ADD", "Tools", "Likes sh", "I like sh")),
         ("REMOVE | abc | x | y", Edit("REMOVE", "abc", "", "x | y")),
         ("ADD | Interests | Likes jazz", Edit("ADD", "Interests", "Likes jazz", "")),
@@ -93,6 +92,15 @@ def test_an_edit_is_read_in_whatever_formatting_it_comes(reply: str) -> None:
 )
 def test_each_action_has_its_fields_and_a_quote_may_contain_bars(line: str, edit: Edit) -> None:
     assert parse_reply(f"{line}\nADD | Interests | Likes opera | I like opera") == [edit, add("Likes opera")]
+
+
+@pytest.mark.parametrize("heading", ["Interests", "Music of mine"])
+def test_a_heading_in_a_replacement_is_no_part_of_its_fact(heading: str) -> None:
+    now = Document("# Me\n\n## Music of mine\n- Plays the oboe\n")
+    (id_,) = now.ids
+    (edit,) = parse_reply(f"REPLACE | {id_} | {heading} | - Plays the harp | I play the harp") or []
+    judgement = judge([edit], now, now, [Message("I play the harp")])
+    assert judgement.document.text == now.text.replace("oboe", "harp")
 
 
 @pytest.mark.parametrize(
@@ -213,7 +221,7 @@ def test_a_message_of_6_000_characters_is_shown_whole_and_both_ends_of_a_longer_
 # The gates, in their order
 
 A_PASSWORD = "my wifi password is " + "hunter2-Porto"
-GONE = [("REMOVE", f"Line {n}", "") for n in range(5)]
+GONE = [(f"Line {n}", "") for n in range(5)]
 STOPPED: list[tuple[str, str, Edit, dict[str, Any]]] = [
     (
         *("reject", "it names no line that is there"),
@@ -233,7 +241,8 @@ STOPPED: list[tuple[str, str, Edit, dict[str, Any]]] = [
     ("reject", "it was copied from an example", add("Prefers answers without rhymes"), {}),
     ("hold", memory.NOT_YOURS, add("Likes opera"), {"doubts": [memory.NOT_YOURS]}),
     ("reject", memory.HOLDS_SECRET, add("Likes opera"), {"doubts": [memory.HOLDS_SECRET]}),
-    ("reject", memory.HOLDS_SECRET, add("Likes opera"), {"doubts": [memory.HOLDS_SECRET], "budget": 999}),
+    # above the budget too: what waits can be accepted
+    ("reject", memory.HOLDS_SECRET, add("Likes opera"), {"doubts": [memory.HOLDS_SECRET], "budget": 99}),
 ]
 
 
@@ -327,7 +336,7 @@ def test_a_line_whose_date_has_passed_may_be_changed_or_removed_by_its_own_words
 )
 def test_a_date_has_passed_once_it_has_come(line: str, has_passed: bool) -> None:
     typed = [Message("hello", at="2026-11-20T12:00"), Message("hello", at="2026-11-19T12:00")]
-    assert bool(memory.own_words(line, typed)) is has_passed
+    assert memory.has_passed(line, typed) is has_passed
 
 
 def test_a_quote_with_an_ellipsis_that_was_typed_so_is_one_piece() -> None:
@@ -423,7 +432,7 @@ def removed(document: Document, texts: list[str], quote: str, **given: Any) -> l
 def test_within_a_day_half_of_the_lines_may_be_removed_and_five_at_least() -> None:
     lines = [item.text for item in FORTY.items]
     assert removed(FORTY, lines, "that is all over") == lines[:20]
-    some = [("REMOVE", f"Likes the opera number {n} of very many, once", "") for n in range(4)]
+    some = [(f"Likes the opera number {n} of very many, once", "") for n in range(4)]
     assert len(removed(FORTY, lines, "that is all over", lately=some)) == 22 - 4
     assert removed(NOW, [*ID], "forget everything about me") == [*ID], "four of four"
 
@@ -485,8 +494,9 @@ def test_the_worst_that_a_model_can_reply_is_judged_in_no_time(condensing: bool)
 
 def condensed(document: Document, *edits: Edit, **given: Any) -> Judgement:
     ordered = sorted(edits, key=lambda edit: edit.action == "REMOVE")
-    lines = [Message(document.ids[edit.target].text) for edit in ordered if edit.target in document.ids]
-    return Judgement(*judge(ordered, document, document, lines, condensing=True, **given))
+    given["doubts"] = dict(zip(ordered, given.get("doubts", []), strict=False))
+    batch = memory.Batch("", review_all=given.pop("review_all", False))
+    return Judgement(*memory.judge(ordered, document, document, batch, **given))
 
 
 def test_condensing_takes_as_many_edits_as_it_must_and_no_more() -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
+import time
 from typing import TYPE_CHECKING
 
 import filelock
 import pytest
+
+import llm_user_memory as memory
 
 if TYPE_CHECKING:
     from conftest import User
@@ -94,6 +99,16 @@ def test_a_model_can_see_and_search_what_is_known(user: User) -> None:
     found = asks(user, "search", query="lives")
     assert "Lives in York" in found
     assert "Lives in Leeds" in found, "also what was known before"
+
+
+def test_a_model_that_recalls_waits_for_a_locked_database_only_as_long_as_a_call_may(user: User) -> None:
+    user.run("history")
+    with contextlib.closing(sqlite3.connect(user.places.database, isolation_level=None)) as locked:
+        locked.execute("begin exclusive")
+        began = time.monotonic()
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            memory.known_turns(user.places)
+        assert time.monotonic() - began < 8, "it was ten seconds, and is two"
 
 
 def test_a_model_can_recall_past_conversations_but_not_forgotten_ones(user: User) -> None:

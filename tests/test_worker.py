@@ -35,7 +35,7 @@ import os, sys
 import llm.cli
 import llm_user_memory as memory
 memory.IDLE_EXIT, memory.MODEL_TIMEOUT = map(float, sys.argv[1:3])
-memory.BACK_OFF = (0.1,)
+memory.BACK_OFF = (0.1,) * 4
 memory.run_worker(memory.Home.in_use()[-1], memory.Settings(os.environ))
 """
 

@@ -42,7 +42,7 @@ def by_edits(updates: int, chance: random.Random) -> memory.Document:
         reply = [f"REPLACE | {current[0]} | Is working on project {number} | {said}"] if current else []
         reply = reply or [f"ADD | Current Projects | Is working on project {number} | {said}"]
         edits = memory.parse_reply("\n".join(carelessly(reply, chance))) or []
-        _, document = memory.judge(edits, document, document, [message])
+        _, document = memory.judge(edits, document, document, memory.Batch("", [message]))
     return document
 
 

@@ -69,7 +69,7 @@ def costs(count: Callable[[str], int], turns: int) -> dict[str, tuple[int, int]]
     document = memory.Document(text)
     said = [memory.Message(message, at="2026-11-20T12:00:00+00:00") for message in TURNS[:turns]]
     reply = "\n".join(REPLY.splitlines()[:turns])
-    verdicts, after = memory.judge(memory.parse_reply(reply) or [], document, document, said)
+    verdicts, after = memory.judge(memory.parse_reply(reply) or [], document, document, memory.Batch("", said))
     assert [verdict.outcome for verdict in verdicts] == ["apply"] * turns
     ours = count(memory.build_request(document, memory.Batch("", said))), count(reply)
     rewrite = count(REWRITE.format(text, "\n\n".join(TURNS[:turns]))), count(after.text)

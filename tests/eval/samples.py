@@ -30,8 +30,8 @@ def judged(sample: dict[str, Any]) -> memory.Verdict:
     edit = memory.Edit(sample["action"], target, sample["fact"], sample["quote"])
     at = f"{sample['date']}T12:00:00+00:00"
     typed = [memory.Message(memory.as_shown(text), f"turn {n}", "", at) for n, text in enumerate(sample["messages"])]
-    doubts = [{"y": "", "n": memory.NOT_YOURS, "s": memory.HOLDS_SECRET}[sample["letter"]]]
-    (verdict,), _ = memory.judge([edit], profile, profile, typed, doubts=doubts)
+    doubts = {edit: {"y": "", "n": memory.NOT_YOURS, "s": memory.HOLDS_SECRET}[sample["letter"]]}
+    (verdict,), _ = memory.judge([edit], profile, profile, memory.Batch("", typed), doubts=doubts)
     return verdict
 
 
