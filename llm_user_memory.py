@@ -1157,41 +1157,41 @@ class History(NamedTuple):
     def change(self, author: str, make: Callable[[str], str], record: Record = None, model: str = "") -> int:
         """Change the text, and ``record`` more; return the version, or 0."""
         with lock(self.home, "profile", self.patience):
-            text = self.adopt()
-            return self._write(author, text, make(text), record, model)
+            there = self.adopt()
+            return self._save(author, there, make(there), record, model)
 
     def overwrite(self, author: str, text: str, record: Record = None) -> int:
+        """Change the text whatever it is; keep a file that can't be read."""
         with lock(self.home, "profile", self.patience):
             try:
-                read_profile(self.home.profile)
+                there = self.adopt()
             except Unreadable:
                 write_aside(self.home, text)  # it may be too large
                 keep_as(real_place(self.home), "unreadable")
-                return self._write(author, "", text, record)
-            return self.change(author, lambda _: text, record)
+                there = ""
+            return self._save(author, there, text, record)
 
     def adopt(self, author: str = "outside", base: str | None = None) -> str:
-        """Record what others made of ``base``."""
+        """Record what others made of ``base``, and finish what a crash cut short; return the text."""
         with lock(self.home, "profile", self.patience):
-            _remove([place_aside(self.home)])  # half written before a crash
+            _remove([place_aside(self.home)])  # left by a crash
             latest = self.latest()
             known = self.text(latest)
-            is_cut_short = value(self.db, "select not written from versions where id = ?", latest)
             settling = 0 if author == "edit" else self.settling  # the editor has ended
-            text = read_settled(self.home.profile, known, settling)
-            if text == known and not is_cut_short:
-                return text
+            there = read_settled(self.home.profile, known, settling)
+            written = value(self.db, "select max(id) from versions where written") or 0
+            if there == known and written == latest:
+                return known
             if base is None:
-                # A crash before the exchange left the text of the version before.
-                base = self.text(latest - 1) if is_cut_short else known
+                base = self.text(written)  # others have not seen what a crash kept from the file
             is_first = latest == 0 and author == "outside"
-            self._write("unknown" if is_first else author, text, merge(base, known, text))
-            return self.adopt()  # an editor may have saved meanwhile
+            self._save("unknown" if is_first else author, there, merge(base, known, there))
+            return self.text(self.latest())
 
-    def _write(self, author: str, text: str, new: str, record: Record = None, model: str = "") -> int:
-        aside = place_aside(self.home)
-        if new != text:
-            write_aside(self.home, new)
+    def _save(self, author: str, there: str, new: str, record: Record = None, model: str = "") -> int:
+        """Record a version, then put it in the place of ``there``."""
+        if new != there:
+            write_aside(self.home, new)  # a full disk must leave nothing recorded
         version = 0
         with self.db.atomic():
             self.db.execute(WRITE_FIRST)
@@ -1201,23 +1201,32 @@ class History(NamedTuple):
                 record(version)
         if not model and author not in {"outside", "unknown"}:
             _remove([self.home.news])  # the user has seen to the profile since
-
-        if new != text:
-            exchange(real_place(self.home), aside)
-        self.db.execute("update versions set written = 1 where id = (select max(id) from versions)")
-        if new == text:
-            return version
-        try:  # what was saved between the last look and the exchange
-            displaced = read_settled(aside, text, self.settling)
-        except Unreadable:
-            keep_as(aside, "unreadable")
-            return version
-        merged = merge(text, new, displaced)
-        if merged != new:
-            with self.db.atomic():  # before the file goes
-                self._add("outside", merged)
-        self.adopt()
+        self._put(there, new)
         return version
+
+    def _put(self, there: str, new: str) -> None:
+        """Exchange the file for the newest version, which is aside, until no editor was faster."""
+        aside = place_aside(self.home)
+        while new != there:
+            exchange(real_place(self.home), aside)
+            self._note_written()  # at once: from now on others change this version
+            try:
+                displaced = read_settled(aside, there, self.settling)
+            except Unreadable:
+                keep_as(aside, "unreadable")
+                displaced = there
+            merged = merge(there, new, displaced)
+            if merged != new:
+                with self.db.atomic():
+                    self._add("outside", merged)
+                write_aside(self.home, merged)  # only now: it removes the displaced file
+            there = new
+            new = merged
+        self._note_written()
+        _remove([aside])
+
+    def _note_written(self) -> None:
+        self.db.execute("update versions set written = 1 where id = (select max(id) from versions)")
 
     def undo(self, number: int) -> int:
         """Revert a change; return the new version, or 0."""
