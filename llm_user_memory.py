@@ -705,22 +705,23 @@ def _newline(text: str) -> str:
 
 
 def _foreign_lines(text: str) -> set[int]:
+    """Return where metadata, rules, heads of tables, and blocks with their ends are."""
     found: set[int] = set()
     head = re.match(_METADATA, text, re.MULTILINE)
     if head:
         size = head[0].count("\n") + 1
         found.update(range(size))
-    start = 0
+    opening = 0
     closing = ""  # of the block that is open; one that nothing closes is none
     for at, line in enumerate(split_lines(text)):
         if re.match(_RULE, line):
             found.add(at)
         if not closing:
-            start = at
-            closings = [end for opening, end in _BLOCKS if re.match(opening, line)]
+            opening = at
+            closings = [end for begin, end in _BLOCKS if re.match(begin, line)]
             closing = "".join(closings)
         elif re.match(closing, line):
-            found.update(range(start, at))
+            found.update(range(opening, at + 1))
             closing = ""
     return found
 
@@ -734,46 +735,38 @@ class Document:
         self.headings: list[tuple[int, int, str]] = []  # line, level and title
         self.items: list[Item] = []
         self.sayings: list[tuple[str, str, str]] = []  # each line, what it says, and its section
-        self._prose = sys.maxsize  # how deep prose is that stands above
         foreign = _foreign_lines(text)
         section = ""
+        prose = sys.maxsize  # how far in prose stands since the last item; entries that far in belong to it
         for at, line in enumerate(self.lines):
             fact = stripped(line)
-            heading = re.match(HEADING, line)
-            if at in foreign:
+            depth = _indent(line) // 2
+            if at in foreign or not fact:
                 pass
-            elif heading:
+            elif heading := re.match(HEADING, line):
                 fact = ""
                 marks, title = heading.groups(default="")
                 section = re.sub(r"(?:^|[ \t])#+$", "", title).rstrip()
                 self.headings.append((at, len(marks), section))
-                self._prose = sys.maxsize
-            elif fact:
-                fact = self._read(at, line, section)
+                prose = sys.maxsize
+            elif entry := re.match(_ENTRY, line):
+                fact = entry[2]
+                if depth == 0 or depth < prose:
+                    item = Item(at, section, entry[1], fact, self._is_one_line(at))
+                    self.items.append(item)
+                    prose = sys.maxsize
+            else:
+                prose = min(prose, depth)
             self.sayings.append((line, fact, section))
 
-    def _read(self, at: int, line: str, section: str) -> str:
-        depth = _indent(line) // 2
-        entry = re.match(_ENTRY, line)
-        if entry and depth <= self._prose:
-            self._prose = sys.maxsize
-            below = self._line_below(at)
-            is_all = _indent(below) <= _indent(line)
-            item = Item(at, section, entry[1], entry[2], is_all)
-            self.items.append(item)
-        elif not entry:
-            beside = max(depth - 1, 0)  # an entry beside it is below it
-            self._prose = min(self._prose, beside)
-            if self.items and self.items[-1].line == at - 1:  # its text goes on
-                last = self.items.pop()
-                self.items.append(last._replace(editable=False))
-        return fact_of(line)
-
-    def _line_below(self, at: int) -> str:
+    def _is_one_line(self, at: int) -> bool:
+        """Tell whether an entry's text does not go on, and nothing stands below it further in."""
         for below in range(at + 1, len(self.lines)):
-            if self.lines[below].strip():
-                return self.lines[below]
-        return ""
+            line = self.lines[below]
+            if stripped(line):
+                goes_on = below == at + 1 and not re.match(f"{_RULE}|{HEADING}|{_ENTRY}", line)
+                return not goes_on and _indent(line) <= _indent(self.lines[at])
+        return True
 
     @functools.cached_property
     def ids(self) -> dict[str, Item]:

@@ -61,6 +61,7 @@ def test_a_list_entry_of_any_style_is_an_item_and_keeps_its_bullet(bullet: str) 
         "~~~ markdown\n- In a fence\n```\n- Still\n~~~",
         "<!--\n- In a comment\n-->",
         "<!-- - In a comment -->",
+        "<!--\n- In a comment\n- that ends here -->\n",
         "```\n" + "- In a fence\n" * 500 + "```\n",
         "<!--\n" + "- In a comment\n" * 500 + "-->\n",
         "Name | Age\n- | -\nEva | 5\n",
