@@ -783,8 +783,7 @@ class Document:
 
     def find(self, text: str, section: str = "") -> Item | None:
         same = [item for item in self.items if item.editable and item.text == text]
-        same.sort(key=lambda item: item.section != section)
-        return same[0] if same else None
+        return min(same, key=lambda item: item.section != section, default=None)
 
     def said(self) -> set[str]:
         return {fact for _, fact, _ in self.sayings if fact}
@@ -849,71 +848,70 @@ class Document:
         return self._with_lines(end, end, *new)
 
 
-def _compare(before: Sequence[str], after: Sequence[str]) -> tuple[set[int], dict[int, Sequence[str]]]:
+def _compare(base: Sequence[str], other: Sequence[str]) -> tuple[dict[int, str], dict[int, Sequence[str]]]:
+    """Return how the lines stand in the other that it kept, and what it has new before a line."""
     import difflib
 
-    kept: set[int] = set()
-    written: dict[int, Sequence[str]] = {}
-    comparison = difflib.SequenceMatcher(None, before, after)
+    kept: dict[int, str] = {}
+    new: dict[int, Sequence[str]] = {}
+    comparison = difflib.SequenceMatcher(None, _ended(base), _ended(other))
     for tag, start, end, first, last in comparison.get_opcodes():
         if tag == "equal":
-            kept.update(range(start, end))
+            kept.update(zip(range(start, end), other[first:last], strict=True))
         else:
-            written[start] = after[first:last]
-    return kept, written
+            new[start] = other[first:last]
+    return kept, new
 
 
 def merge(base: str, ours: str, theirs: str) -> str:
-    """Merge two descendants of a text; of lines that both changed, both stay."""
+    """Merge two descendants of a text; of lines that both changed, both stay. Line ends are ours."""
     if theirs in {base, ours}:
         return ours
     if ours == base:
         return theirs
-    lines = _without_ends(base)
-    kept, written = _compare(lines, _without_ends(ours))
-    also_kept, also_written = _compare(lines, _without_ends(theirs))
-    both_kept = kept & also_kept
-    # An entry or heading that both have added or moved stands once.
-    added = set(filter(re.compile(f"{_ENTRY}|{HEADING}").match, itertools.chain(*written.values())))
-    merged: list[str] = []
-    for at, line in enumerate([*lines, ""]):
-        mine = written.get(at, ())
-        other = also_written.get(at, ())
-        merged += mine
-        merged += [new for new in other if new not in mine and new not in added]
-        if at in both_kept:
-            merged.append(line)
     newline = _newline(ours)
-    return "".join(line + newline for line in merged)
+    lines = split_lines(base)
+    kept, new = _compare(lines, split_lines(ours))
+    also_kept, also_new = _compare(lines, _ended(split_lines(theirs), newline))
+    # An entry or heading that both have added or moved stands once.
+    added = _ended(itertools.chain(*new.values()), newline)
+    once = set(filter(re.compile(f"{_ENTRY}|{HEADING}").match, added))
+    merged: list[str] = []
+    for at in range(len(lines) + 1):
+        here = new.get(at, ())
+        merged += here
+        known = _ended(here, newline)
+        merged += [line for line in also_new.get(at, ()) if line not in known and line not in once]
+        if at in kept and at in also_kept:
+            merged.append(kept[at])
+    return "".join(line if line.endswith("\n") else line + newline for line in merged)
 
 
-def _without_ends(text: str) -> list[str]:
-    return [line.rstrip("\r\n") for line in split_lines(text)]
+def _ended(lines: Iterable[str], newline: str = "") -> list[str]:
+    return [line.rstrip("\r\n") + newline for line in lines]
 
 
 def revert(old: str, new: str, now: str) -> str:
-    """Take a change out of what is there now."""
+    """Take a change out of what is there now: a merge finds the places of lines, facts decide which stay."""
     if now == new:
         return old
     before = Document(old)
     after = Document(new)
     here = Document(now)
-    came = after.said() - before.said()
-    back = before.said() - after.said() - here.said()
-    # Headings that came stay until it is known what is below them.
+    brought = after.said() - before.said()
+    taken = before.said() - after.said()
+    facts = (here.said() - brought) | taken
+    again = taken & here.said()  # others have brought these back
+    # Kept from the merge is a heading that the change brought: others may have put lines below it.
     titles = {title for _, _, title in before.headings}
     opened = {at: title for at, _, title in after.headings if title not in titles}
     base = [line for at, line in enumerate(after.lines) if at not in opened]
-    wanted = before.only((before.said() & after.said()) | back)
-    merged = merge("".join(base), now, wanted.text)
-    # A merge goes by the order of lines, which others may have changed.
-    stay = here.said() - came
-    document = Document(merged).only(stay | back)
+    theirs = before.only(before.said() - again)
+    document = Document(merge("".join(base), now, theirs.text)).only(facts)
     for item in before.items:
-        found = document.find(item.text)
-        if found and item.text in back and found.section != item.section:
-            document = document.remove(found)
-            document = document.add(item.section, item.text)
+        found = document.find(item.text, item.section)
+        if found and found.section != item.section and item.text in taken - again:
+            document = document.remove(found).add(item.section, item.text)
     return without_empty(now, document.text, opened.values())
 
 
@@ -1176,13 +1174,14 @@ class History(NamedTuple):
             if there == known and written == latest:
                 return known
             if base is None:
-                base = self.text(written)  # others have not seen what a crash kept from the file
+                base = self.text(written)  # all that others have seen
             is_first = latest == 0 and author == "outside"
             self._save("unknown" if is_first else author, there, merge(base, known, there))
             return self.text(self.latest())
 
     def _save(self, author: str, there: str, new: str, record: Record = None, model: str = "") -> int:
-        """Record a version, then put it in the place of ``there``."""
+        """Record a version, and exchange the file, which said ``there``, until no editor was faster."""
+        aside = place_aside(self.home)
         if new != there:
             write_aside(self.home, new)  # a full disk must leave nothing recorded
         version = 0
@@ -1194,15 +1193,11 @@ class History(NamedTuple):
                 record(version)
         if not model and author not in {"outside", "unknown"}:
             _remove([self.home.news])  # the user has seen to the profile since
-        self._put(there, new)
-        return version
 
-    def _put(self, there: str, new: str) -> None:
-        """Exchange the file for the newest version, which is aside, until no editor was faster."""
-        aside = place_aside(self.home)
+        latest_is_written = "update versions set written = 1 where id = (select max(id) from versions)"
         while new != there:
             exchange(real_place(self.home), aside)
-            self._note_written()  # at once: from now on others change this version
+            self.db.execute(latest_is_written)  # at once: what others save now is made of it
             try:
                 displaced = read_settled(aside, there, self.settling)
             except Unreadable:
@@ -1212,14 +1207,12 @@ class History(NamedTuple):
             if merged != new:
                 with self.db.atomic():
                     self._add("outside", merged)
-                write_aside(self.home, merged)  # only now: it removes the displaced file
+                write_aside(self.home, merged)  # only now: it removes what was displaced
             there = new
             new = merged
-        self._note_written()
+        self.db.execute(latest_is_written)
         _remove([aside])
-
-    def _note_written(self) -> None:
-        self.db.execute("update versions set written = 1 where id = (select max(id) from versions)")
+        return version
 
     def undo(self, number: int) -> int:
         """Revert a change; return the new version, or 0."""

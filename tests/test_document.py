@@ -234,14 +234,15 @@ def test_a_fact_counts_as_there_whatever_its_case_spacing_quotes_and_full_stop()
         ("- A\n- B\n", "- A\n- Mine\n", "- A\n- Theirs\n", "- A\n- Mine\n- Theirs\n"),
         ("- A\r\n- B", "- A\r\n", "- A\r\n- B\r\n- C", "- A\r\n- C\r\n"),
         ("- A\r\n- B\r\n", "- A\r\n- B", "- A2\r\n- B\r\n", "- A2\r\n- B\r\n"),
-        ("- A\r\n- B", "- A\r\n- B\n- C\n", "- A\r\n", "- A\r\n- C\r\n"),
+        ("- A\r\n- B", "- A\r\n- B\n- C\n", "- A\r\n", "- A\r\n- C\n"),
+        ("- A\r\n- B\n- C\r\n", "- A\r\n- B\n- C\r\n- D\n", "- A2\n- B\n- C\r\n", "- A2\r\n- B\n- C\r\n- D\n"),
         ("- A\n- B\n- C\n", "- A\r\n- B\r\n- C\r\n", "- A\n- C\n- D\n", "- A\r\n- C\r\n- D\r\n"),
         ("- A\n- B\n", "- A\n- X\n- B\n", "- A\n- B\n- X\n", "- A\n- X\n- B\n"),
         ("- A\n", "- A\n## X\n- B\n", "## X\n- C\n- A\n", "- C\n- A\n## X\n- B\n"),
     ],
     ids=[
         *("both", "removed", "neighbours", "beside", "same", "no newline", "newline cut", "emptied", "same line"),
-        *("CRLF, removed", "CRLF, newline cut", "another end, removed", "LF to CRLF, removed"),
+        *("CRLF, removed", "CRLF, newline cut", "another end, removed", "mixed ends", "LF to CRLF, removed"),
         *("added in two places", "a heading in two places"),
     ],
 )
