@@ -704,24 +704,32 @@ def _newline(text: str) -> str:
     return "\r\n" if re.match(r".*\r\n", text) else "\n"
 
 
+def _closed(text: str, newline: str) -> str:
+    return text if text.endswith("\n") or not text else text + newline
+
+
+def _ended(lines: Iterable[str], newline: str = "") -> list[str]:
+    return [line.rstrip("\r\n") + newline for line in lines]
+
+
 def _foreign_lines(text: str) -> set[int]:
-    """Return where metadata, rules, heads of tables, and blocks with their ends are."""
+    """Return the lines of metadata, rules, tables' heads and closed blocks."""
     found: set[int] = set()
     head = re.match(_METADATA, text, re.MULTILINE)
     if head:
         size = head[0].count("\n") + 1
         found.update(range(size))
-    opening = 0
-    closing = ""  # of the block that is open; one that nothing closes is none
+    start = 0
+    closing = ""  # of the block that is open
     for at, line in enumerate(split_lines(text)):
         if re.match(_RULE, line):
             found.add(at)
         if not closing:
-            opening = at
-            closings = [end for begin, end in _BLOCKS if re.match(begin, line)]
+            start = at
+            closings = [end for opening, end in _BLOCKS if re.match(opening, line)]
             closing = "".join(closings)
         elif re.match(closing, line):
-            found.update(range(opening, at + 1))
+            found.update(range(start, at + 1))
             closing = ""
     return found
 
@@ -737,35 +745,39 @@ class Document:
         self.sayings: list[tuple[str, str, str]] = []  # each line, what it says, and its section
         foreign = _foreign_lines(text)
         section = ""
-        prose = sys.maxsize  # how far in prose stands since the last item; entries that far in belong to it
+        prose = sys.maxsize  # how far in it stands since the last item; entries as far in belong to it
         for at, line in enumerate(self.lines):
             fact = stripped(line)
             depth = _indent(line) // 2
+            heading = re.match(HEADING, line)
+            entry = re.match(_ENTRY, line)
             if at in foreign or not fact:
                 pass
-            elif heading := re.match(HEADING, line):
+            elif heading:
                 fact = ""
                 marks, title = heading.groups(default="")
                 section = re.sub(r"(?:^|[ \t])#+$", "", title).rstrip()
                 self.headings.append((at, len(marks), section))
                 prose = sys.maxsize
-            elif entry := re.match(_ENTRY, line):
+            elif not entry:
+                prose = min(prose, depth)
+            else:
                 fact = entry[2]
                 if depth == 0 or depth < prose:
                     item = Item(at, section, entry[1], fact, self._is_one_line(at))
                     self.items.append(item)
                     prose = sys.maxsize
-            else:
-                prose = min(prose, depth)
             self.sayings.append((line, fact, section))
 
     def _is_one_line(self, at: int) -> bool:
-        """Tell whether an entry's text does not go on, and nothing stands below it further in."""
+        """Tell whether nothing below an entry is part of it: no prose in the next line, nothing further in."""
         for below in range(at + 1, len(self.lines)):
             line = self.lines[below]
             if stripped(line):
-                goes_on = below == at + 1 and not re.match(f"{_RULE}|{HEADING}|{_ENTRY}", line)
-                return not goes_on and _indent(line) <= _indent(self.lines[at])
+                is_prose = not re.match(f"{_RULE}|{HEADING}|{_ENTRY}", line)
+                if is_prose and below == at + 1:
+                    return False
+                return _indent(line) <= _indent(self.lines[at])
         return True
 
     @functools.cached_property
@@ -808,10 +820,7 @@ class Document:
     def _with_lines(self, at: int, end: int, *new: str) -> Document:
         newline = _newline(self.text)
         above = "".join(self.lines[:at])
-        if above and not above.endswith("\n"):
-            above += newline
-        ended = [line + newline for line in new]
-        lines = [above, *ended, *self.lines[end:]]
+        lines = [_closed(above, newline), *_ended(new, newline), *self.lines[end:]]
         return Document("".join(lines))
 
     def only(self, facts: Container[str]) -> Document:
@@ -871,7 +880,7 @@ def merge(base: str, ours: str, theirs: str) -> str:
         return theirs
     newline = _newline(ours)
     lines = split_lines(base)
-    kept, new = _compare(lines, split_lines(ours))
+    kept, new = _compare(lines, split_lines(_closed(ours, newline)))
     also_kept, also_new = _compare(lines, _ended(split_lines(theirs), newline))
     # An entry or heading that both have added or moved stands once.
     added = _ended(itertools.chain(*new.values()), newline)
@@ -884,11 +893,7 @@ def merge(base: str, ours: str, theirs: str) -> str:
         merged += [line for line in also_new.get(at, ()) if line not in known and line not in once]
         if at in kept and at in also_kept:
             merged.append(kept[at])
-    return "".join(line if line.endswith("\n") else line + newline for line in merged)
-
-
-def _ended(lines: Iterable[str], newline: str = "") -> list[str]:
-    return [line.rstrip("\r\n") + newline for line in lines]
+    return "".join(merged)
 
 
 def revert(old: str, new: str, now: str) -> str:
@@ -1059,8 +1064,7 @@ def check_writable(home: Home) -> None:
         # None is opened: to close it would end SQLite's locks.
         with contextlib.suppress(FileNotFoundError):
             status = path.lstat()
-            is_ours = stat.S_ISREG(status.st_mode) and _is_own(status)
-            if not is_ours and path not in theirs:
+            if path not in theirs and not _is_own(status):
                 raise foreign(path)
             is_read_only = not status.st_mode & 0o222  # also for root
             if is_read_only or (not os.access(path, os.W_OK) and path.exists()):
@@ -1104,7 +1108,7 @@ def exchange(target: pathlib.Path, aside: pathlib.Path) -> None:
 
 class Author(NamedTuple):
     told: str
-    lines: str = "own"  # the user's; "learned": with receipts; "back": from before
+    origin: str = "own"  # of its lines: the user; "learned" ones have receipts; "back" ones are older
     can_be_undone: bool = True
 
 
@@ -1227,13 +1231,14 @@ class History(NamedTuple):
         return self.change("undo", make, lambda new: self.db.execute(record, [new]))
 
     def _without(self, number: int, text: str) -> str:
+        """Revert a change, if no later one has touched its lines."""
         for change in self.changes(number - 1, number):
             if change.after in {"", FORGOTTEN}:
                 continue
             came, left = self.periods(change.after)[-1]
             later = left or came
             author = value(self.db, "select author from versions where id = ?", later)
-            if later > number and AUTHORS[author].lines != "back":
+            if later > number and AUTHORS[author].origin != "back":
                 raise Problem(f"Change {later} has since changed the same lines; first: llm memory undo {later}")
         return revert(self.text(number - 1), self.text(number), text)
 
@@ -1288,26 +1293,27 @@ class History(NamedTuple):
         return found
 
     def changes(self, older: int, newer: int) -> tuple[Change, ...]:
+        """Return what came, with what it replaced, and what went; a fact that moved did neither."""
         before = self._lines(older)
         after = self._lines(newer)
         gone = _by_place(before, after)
         new = _by_place(after, before)
-        old_of: dict[str, str] = {}
+        replaced: dict[str, str] = {}
         author = value(self.db, "select author from versions where id = ?", newer)
         for place, facts in new.items():
-            replaced = gone.get(place, [])
+            olds = gone.get(place, [])
             # As many lines in the same place: the user reworded them.
-            if len(replaced) == len(facts) and AUTHORS[author].lines != "learned":
-                old_of.update(zip(facts, replaced, strict=True))
+            if len(olds) == len(facts) and AUTHORS[author].origin != "learned":
+                replaced.update(zip(facts, olds, strict=True))
         both = [json.dumps(list(places.values())) for places in (new, gone)]
         said = "in (select atom from json_tree(?))"
         edits = f"select fact, before from edits where state = 'applied' and fact {said} and before {said}"
-        old_of.update(self.db.execute(f"{edits} order by id", both))
+        replaced.update(self.db.execute(f"{edits} order by id", both))
         changes = []
         for (section, _), facts in new.items():
-            changes += [Change(section, old_of.get(fact, ""), fact) for fact in facts]
+            changes += [Change(section, replaced.get(fact, ""), fact) for fact in facts]
         for (section, _), facts in gone.items():
-            changes += [Change(section, fact, "") for fact in facts if fact not in old_of.values()]
+            changes += [Change(section, fact, "") for fact in facts if fact not in replaced.values()]
         return tuple(changes)
 
     def check(self, number: int, first: int = 0) -> int:
@@ -1330,21 +1336,21 @@ class History(NamedTuple):
         return found
 
     def periods(self, fact: str) -> Sequence[tuple[int, int | None]]:
-        """Return the versions with which a fact came and left, oldest first."""
-        found: list[tuple[int, int]] = []
+        """Return the versions with which a fact came and left, oldest first; ``None`` if it is there."""
+        periods: dict[int, int] = {}
         now = sys.maxsize
+        came = left = 0
         lines = f"select since, ifnull(until, {now}) from lines where fact = ? order by since"
         for since, until in self.db.execute(lines, [fact]):
-            came, left = found.pop() if found else (since, since)
-            if since <= left:
-                found.append((came, max(left, until)))
-            else:
-                found += [(came, left), (since, until)]
-        return [(came, None if left == now else left) for came, left in found]
+            if since > left:  # else it stayed, and its line was rewritten
+                came = since
+            left = max(left, until)
+            periods[came] = left
+        return [(came, None if left == now else left) for came, left in periods.items()]
 
 
-def _by_place(lines: Rows, others: Rows) -> dict[Any, list[str]]:
-    """Group the facts that others lack by section and the fact above that is there."""
+def _by_place(lines: Rows, others: Rows) -> dict[tuple[str, str], list[str]]:
+    """Return the facts that others lack, by section and the fact above that they have."""
     there = {line["fact"] for line in others}
     places: dict[Any, list[str]] = {}
     above = ""
@@ -2813,7 +2819,7 @@ def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, l
         origin = None
         for since, _ in memory.history.periods(text):
             (version,) = memory.history.versions(1, "id = ?", since)
-            if AUTHORS[version.author].lines != "back":
+            if AUTHORS[version.author].origin != "back":
                 origin = version
         receipts = edits_where(memory, "state = 'applied' and fact = ? order by id desc", text)
         yield text, origin, receipts
@@ -3968,7 +3974,7 @@ def quoted_from(edit: EditRow) -> tuple[str, str]:
 
 
 def origins_of(version: Version | None, receipts: Sequence[EditRow]) -> Iterator[tuple[str, str]]:
-    if version and AUTHORS[version.author].lines == "own":
+    if version and AUTHORS[version.author].origin == "own":
         by = AUTHORS[version.author].told
         yield f"you wrote this yourself ({by}), {full_date(version.at)}", ""
     elif not receipts:
