@@ -632,6 +632,7 @@ _UNFIT = {  # reason and pattern
     ),
     "it begins like a heading, a list, a quotation or code": rf"\A(?:(?:#+|>|{_BULLET}|{_BOX})(?:\s|$)|```|~~~)",
 }
+Lines = Sequence[str]
 
 
 class Item(NamedTuple):
@@ -705,7 +706,9 @@ def _newline(text: str) -> str:
 
 
 def _closed(text: str, newline: str) -> str:
-    return text if text.endswith("\n") or not text else text + newline
+    if text and not text.endswith("\n"):
+        return text + newline
+    return text
 
 
 def _ended(lines: Iterable[str], newline: str = "") -> list[str]:
@@ -770,7 +773,7 @@ class Document:
             self.sayings.append((line, fact, section))
 
     def _is_one_line(self, at: int) -> bool:
-        """Tell whether nothing below an entry is part of it: no prose in the next line, nothing further in."""
+        """Tell whether no prose follows an entry at once, and nothing further in stands below it."""
         for below in range(at + 1, len(self.lines)):
             line = self.lines[below]
             if stripped(line):
@@ -857,12 +860,12 @@ class Document:
         return self._with_lines(end, end, *new)
 
 
-def _compare(base: Sequence[str], other: Sequence[str]) -> tuple[dict[int, str], dict[int, Sequence[str]]]:
-    """Return how the lines stand in the other that it kept, and what it has new before a line."""
+def _compare(base: Lines, other: Lines) -> tuple[dict[int, str], dict[int, Lines]]:
+    """Return, by lines of the base, what the other has kept of them, and what is new before them."""
     import difflib
 
     kept: dict[int, str] = {}
-    new: dict[int, Sequence[str]] = {}
+    new: dict[int, Lines] = {}
     comparison = difflib.SequenceMatcher(None, _ended(base), _ended(other))
     for tag, start, end, first, last in comparison.get_opcodes():
         if tag == "equal":
@@ -880,17 +883,21 @@ def merge(base: str, ours: str, theirs: str) -> str:
         return theirs
     newline = _newline(ours)
     lines = split_lines(base)
-    kept, new = _compare(lines, split_lines(_closed(ours, newline)))
-    also_kept, also_new = _compare(lines, _ended(split_lines(theirs), newline))
+    mine = split_lines(_closed(ours, newline))
+    others = _ended(split_lines(theirs), newline)
+    kept, new = _compare(lines, mine)
+    also_kept, also_new = _compare(lines, others)
     # An entry or heading that both have added or moved stands once.
     added = _ended(itertools.chain(*new.values()), newline)
     once = set(filter(re.compile(f"{_ENTRY}|{HEADING}").match, added))
     merged: list[str] = []
     for at in range(len(lines) + 1):
         here = new.get(at, ())
+        same = _ended(here, newline)
         merged += here
-        known = _ended(here, newline)
-        merged += [line for line in also_new.get(at, ()) if line not in known and line not in once]
+        for line in also_new.get(at, ()):
+            if line not in same and line not in once:
+                merged.append(line)
         if at in kept and at in also_kept:
             merged.append(kept[at])
     return "".join(merged)
@@ -906,8 +913,8 @@ def revert(old: str, new: str, now: str) -> str:
     brought = after.said() - before.said()
     taken = before.said() - after.said()
     facts = (here.said() - brought) | taken
-    again = taken & here.said()  # others have brought these back
-    # Kept from the merge is a heading that the change brought: others may have put lines below it.
+    again = taken & here.said()  # brought back by others
+    # The merge does not see headings that came, and leaves them to those who have put lines below.
     titles = {title for _, _, title in before.headings}
     opened = {at: title for at, _, title in after.headings if title not in titles}
     base = [line for at, line in enumerate(after.lines) if at not in opened]
@@ -1108,7 +1115,7 @@ def exchange(target: pathlib.Path, aside: pathlib.Path) -> None:
 
 class Author(NamedTuple):
     told: str
-    origin: str = "own"  # of its lines: the user; "learned" ones have receipts; "back" ones are older
+    origin: str = "own"  # what its lines are: the user's; "learned", with receipts; "back" from before
     can_be_undone: bool = True
 
 
@@ -1178,7 +1185,7 @@ class History(NamedTuple):
             if there == known and written == latest:
                 return known
             if base is None:
-                base = self.text(written)  # all that others have seen
+                base = self.text(written)  # the last that others can have seen
             is_first = latest == 0 and author == "outside"
             self._save("unknown" if is_first else author, there, merge(base, known, there))
             return self.text(self.latest())
@@ -1269,18 +1276,18 @@ class History(NamedTuple):
         known = {tuple(said): id for id, *said in current}
         ids = []
         for line, fact, section in Document(text).sayings:
-            said = (line, fact or None, section)
+            row: dict[str, Any] = {"text": line, "fact": fact or None, "section": section}
+            said = tuple(row.values())
             if said not in known:
-                row = {"text": line, "fact": fact or None, "section": section, "since": version}
-                known[said] = self.db["lines"].insert(row).last_pk
+                known[said] = self.db["lines"].insert(row | {"since": version}).last_pk
                 if fact:
                     self.db["lines_fts"].insert({"rowid": known[said], "words": indexed(fact)})
             ids.append(known[said])
         lines = json.dumps(ids)
         gone = "until is null and id not in (select value from json_each(?))"
         self.db.execute(f"update lines set until = ? where {gone}", [version, lines])
-        row = {"at": self.now().isoformat(), "author": author, "model": model, "undoes": "[]", "written": 0}
-        self.db["versions"].insert(row | {"id": version, "lines": lines})
+        made = {"at": self.now().isoformat(), "author": author, "model": model, "undoes": "[]", "written": 0}
+        self.db["versions"].insert(made | {"id": version, "lines": lines})
         return version
 
     def versions(self, limit: int = -1, where: str = "true", *values: object) -> Sequence[Version]:
