@@ -653,6 +653,7 @@ _UNFIT = {  # reason and pattern
     ),
     "it begins like a heading, a list, a quotation or code": rf"\A(?:(?:#+|>|{_BULLET}|{_BOX})(?:\s|$)|```|~~~)",
 }
+Lines = Sequence[str]
 
 
 class Item(NamedTuple):
@@ -725,14 +726,25 @@ def _newline(text: str) -> str:
     return "\r\n" if re.match(r".*\r\n", text) else "\n"
 
 
+def _closed(text: str, newline: str) -> str:
+    if text and not text.endswith("\n"):
+        return text + newline
+    return text
+
+
+def _ended(lines: Iterable[str], newline: str = "") -> list[str]:
+    return [line.rstrip("\r\n") + newline for line in lines]
+
+
 def _foreign_lines(text: str) -> set[int]:
+    """Return the lines of metadata, rules, tables' heads and closed blocks."""
     found: set[int] = set()
     head = re.match(_METADATA, text, re.MULTILINE)
     if head:
         size = head[0].count("\n") + 1
         found.update(range(size))
     start = 0
-    closing = ""  # of the block that is open; one that nothing closes is none
+    closing = ""  # of the block that is open
     for at, line in enumerate(split_lines(text)):
         if re.match(_RULE, line):
             found.add(at)
@@ -741,7 +753,7 @@ def _foreign_lines(text: str) -> set[int]:
             closings = [end for opening, end in _BLOCKS if re.match(opening, line)]
             closing = "".join(closings)
         elif re.match(closing, line):
-            found.update(range(start, at))
+            found.update(range(start, at + 1))
             closing = ""
     return found
 
@@ -755,46 +767,42 @@ class Document:
         self.headings: list[tuple[int, int, str]] = []  # line, level and title
         self.items: list[Item] = []
         self.sayings: list[tuple[str, str, str]] = []  # each line, what it says, and its section
-        self._prose = sys.maxsize  # how deep prose is that stands above
         foreign = _foreign_lines(text)
         section = ""
+        prose = sys.maxsize  # how far in it stands since the last item; entries as far in belong to it
         for at, line in enumerate(self.lines):
             fact = stripped(line)
+            depth = _indent(line) // 2
             heading = re.match(HEADING, line)
-            if at in foreign:
+            entry = re.match(_ENTRY, line)
+            if at in foreign or not fact:
                 pass
             elif heading:
                 fact = ""
                 marks, title = heading.groups(default="")
                 section = re.sub(r"(?:^|[ \t])#+$", "", title).rstrip()
                 self.headings.append((at, len(marks), section))
-                self._prose = sys.maxsize
-            elif fact:
-                fact = self._read(at, line, section)
+                prose = sys.maxsize
+            elif not entry:
+                prose = min(prose, depth)
+            else:
+                fact = entry[2]
+                if depth == 0 or depth < prose:
+                    item = Item(at, section, entry[1], fact, self._is_one_line(at))
+                    self.items.append(item)
+                    prose = sys.maxsize
             self.sayings.append((line, fact, section))
 
-    def _read(self, at: int, line: str, section: str) -> str:
-        depth = _indent(line) // 2
-        entry = re.match(_ENTRY, line)
-        if entry and depth <= self._prose:
-            self._prose = sys.maxsize
-            below = self._line_below(at)
-            is_all = _indent(below) <= _indent(line)
-            item = Item(at, section, entry[1], entry[2], is_all)
-            self.items.append(item)
-        elif not entry:
-            beside = max(depth - 1, 0)  # an entry beside it is below it
-            self._prose = min(self._prose, beside)
-            if self.items and self.items[-1].line == at - 1:  # its text goes on
-                last = self.items.pop()
-                self.items.append(last._replace(editable=False))
-        return fact_of(line)
-
-    def _line_below(self, at: int) -> str:
+    def _is_one_line(self, at: int) -> bool:
+        """Tell whether no prose follows an entry at once, and nothing further in stands below it."""
         for below in range(at + 1, len(self.lines)):
-            if self.lines[below].strip():
-                return self.lines[below]
-        return ""
+            line = self.lines[below]
+            if stripped(line):
+                is_prose = not re.match(f"{_RULE}|{HEADING}|{_ENTRY}", line)
+                if is_prose and below == at + 1:
+                    return False
+                return _indent(line) <= _indent(self.lines[at])
+        return True
 
     @functools.cached_property
     def ids(self) -> dict[str, Item]:
@@ -811,8 +819,7 @@ class Document:
 
     def find(self, text: str, section: str = "") -> Item | None:
         same = [item for item in self.items if item.editable and item.text == text]
-        same.sort(key=lambda item: item.section != section)
-        return same[0] if same else None
+        return min(same, key=lambda item: item.section != section, default=None)
 
     def said(self) -> set[str]:
         return {fact for _, fact, _ in self.sayings if fact}
@@ -837,10 +844,7 @@ class Document:
     def _with_lines(self, at: int, end: int, *new: str) -> Document:
         newline = _newline(self.text)
         above = "".join(self.lines[:at])
-        if above and not above.endswith("\n"):
-            above += newline
-        ended = [line + newline for line in new]
-        lines = [above, *ended, *self.lines[end:]]
+        lines = [_closed(above, newline), *_ended(new, newline), *self.lines[end:]]
         return Document("".join(lines))
 
     def only(self, facts: Container[str]) -> Document:
@@ -877,71 +881,70 @@ class Document:
         return self._with_lines(end, end, *new)
 
 
-def _compare(before: Sequence[str], after: Sequence[str]) -> tuple[set[int], dict[int, Sequence[str]]]:
+def _compare(base: Lines, other: Lines) -> tuple[dict[int, str], dict[int, Lines]]:
+    """Return, by lines of the base, what the other has kept of them, and what is new before them."""
     import difflib
 
-    kept: set[int] = set()
-    written: dict[int, Sequence[str]] = {}
-    comparison = difflib.SequenceMatcher(None, before, after)
+    kept: dict[int, str] = {}
+    new: dict[int, Lines] = {}
+    comparison = difflib.SequenceMatcher(None, _ended(base), _ended(other))
     for tag, start, end, first, last in comparison.get_opcodes():
         if tag == "equal":
-            kept.update(range(start, end))
+            kept.update(zip(range(start, end), other[first:last], strict=True))
         else:
-            written[start] = after[first:last]
-    return kept, written
+            new[start] = other[first:last]
+    return kept, new
 
 
 def merge(base: str, ours: str, theirs: str) -> str:
-    """Merge two descendants of a text; of lines that both changed, both stay."""
+    """Merge two descendants of a text; of lines that both changed, both stay. Line ends are ours."""
     if theirs in {base, ours}:
         return ours
     if ours == base:
         return theirs
-    lines = _without_ends(base)
-    kept, written = _compare(lines, _without_ends(ours))
-    also_kept, also_written = _compare(lines, _without_ends(theirs))
-    both_kept = kept & also_kept
-    # An entry or heading that both have added or moved stands once.
-    added = set(filter(re.compile(f"{_ENTRY}|{HEADING}").match, itertools.chain(*written.values())))
-    merged: list[str] = []
-    for at, line in enumerate([*lines, ""]):
-        mine = written.get(at, ())
-        other = also_written.get(at, ())
-        merged += mine
-        merged += [new for new in other if new not in mine and new not in added]
-        if at in both_kept:
-            merged.append(line)
     newline = _newline(ours)
-    return "".join(line + newline for line in merged)
-
-
-def _without_ends(text: str) -> list[str]:
-    return [line.rstrip("\r\n") for line in split_lines(text)]
+    lines = split_lines(base)
+    mine = split_lines(_closed(ours, newline))
+    others = _ended(split_lines(theirs), newline)
+    kept, new = _compare(lines, mine)
+    also_kept, also_new = _compare(lines, others)
+    # An entry or heading that both have added or moved stands once.
+    added = _ended(itertools.chain(*new.values()), newline)
+    once = set(filter(re.compile(f"{_ENTRY}|{HEADING}").match, added))
+    merged: list[str] = []
+    for at in range(len(lines) + 1):
+        here = new.get(at, ())
+        same = _ended(here, newline)
+        merged += here
+        for line in also_new.get(at, ()):
+            if line not in same and line not in once:
+                merged.append(line)
+        if at in kept and at in also_kept:
+            merged.append(kept[at])
+    return "".join(merged)
 
 
 def revert(old: str, new: str, now: str) -> str:
-    """Take a change out of what is there now."""
+    """Take a change out of what is there now: a merge finds the places of lines, facts decide which stay."""
     if now == new:
         return old
     before = Document(old)
     after = Document(new)
     here = Document(now)
-    came = after.said() - before.said()
-    back = before.said() - after.said() - here.said()
-    # Headings that came stay until it is known what is below them.
+    brought = after.said() - before.said()
+    taken = before.said() - after.said()
+    facts = (here.said() - brought) | taken
+    again = taken & here.said()  # brought back by others
+    # The merge does not see headings that came, and leaves them to those who have put lines below.
     titles = {title for _, _, title in before.headings}
     opened = {at: title for at, _, title in after.headings if title not in titles}
     base = [line for at, line in enumerate(after.lines) if at not in opened]
-    wanted = before.only((before.said() & after.said()) | back)
-    merged = merge("".join(base), now, wanted.text)
-    # A merge goes by the order of lines, which others may have changed.
-    stay = here.said() - came
-    document = Document(merged).only(stay | back)
+    theirs = before.only(before.said() - again)
+    document = Document(merge("".join(base), now, theirs.text)).only(facts)
     for item in before.items:
-        found = document.find(item.text)
-        if found and item.text in back and found.section != item.section:
-            document = document.remove(found)
-            document = document.add(item.section, item.text)
+        found = document.find(item.text, item.section)
+        if found and found.section != item.section and item.text in taken - again:
+            document = document.remove(found).add(item.section, item.text)
     return without_empty(now, document.text, opened.values())
 
 
@@ -1089,8 +1092,7 @@ def check_writable(home: Home) -> None:
         # None is opened: to close it would end SQLite's locks.
         with contextlib.suppress(FileNotFoundError):
             status = path.lstat()
-            is_ours = stat.S_ISREG(status.st_mode) and _is_own(status)
-            if not is_ours and path not in theirs:
+            if path not in theirs and not _is_own(status):
                 raise foreign(path)
             is_read_only = not status.st_mode & 0o222  # also for root
             if is_read_only or (not os.access(path, os.W_OK) and path.exists()):
@@ -1134,7 +1136,7 @@ def exchange(target: pathlib.Path, aside: pathlib.Path) -> None:
 
 class Author(NamedTuple):
     told: str
-    lines: str = "own"  # the user's; "learned": with receipts; "back": from before
+    origin: str = "own"  # what its lines are: the user's; "learned", with receipts; "back" from before
     can_be_undone: bool = True
 
 
@@ -1178,41 +1180,42 @@ class History(NamedTuple):
     def change(self, author: str, make: Callable[[str], str], record: Record = None, model: str = "") -> int:
         """Change the text, and ``record`` more; return the version, or 0."""
         with lock(self.home, "profile", self.patience):
-            text = self.adopt()
-            return self._write(author, text, make(text), record, model)
+            there = self.adopt()
+            return self._save(author, there, make(there), record, model)
 
     def overwrite(self, author: str, text: str, record: Record = None) -> int:
+        """Change the text whatever it is; keep a file that can't be read."""
         with lock(self.home, "profile", self.patience):
             try:
-                read_profile(self.home.profile)
+                there = self.adopt()
             except Unreadable:
                 write_aside(self.home, text)  # it may be too large
                 keep_as(real_place(self.home), "unreadable")
-                return self._write(author, "", text, record)
-            return self.change(author, lambda _: text, record)
+                there = ""
+            return self._save(author, there, text, record)
 
     def adopt(self, author: str = "outside", base: str | None = None) -> str:
-        """Record what others made of ``base``."""
+        """Record what others made of ``base``, and finish what a crash cut short; return the text."""
         with lock(self.home, "profile", self.patience):
-            _remove([place_aside(self.home)])  # half written before a crash
+            _remove([place_aside(self.home)])  # left by a crash
             latest = self.latest()
             known = self.text(latest)
-            is_cut_short = value(self.db, "select not written from versions where id = ?", latest)
             settling = 0 if author == "edit" else self.settling  # the editor has ended
-            text = read_settled(self.home.profile, known, settling)
-            if text == known and not is_cut_short:
-                return text
+            there = read_settled(self.home.profile, known, settling)
+            written = value(self.db, "select max(id) from versions where written") or 0
+            if there == known and written == latest:
+                return known
             if base is None:
-                # A crash before the exchange left the text of the version before.
-                base = self.text(latest - 1) if is_cut_short else known
+                base = self.text(written)  # the last that others can have seen
             is_first = latest == 0 and author == "outside"
-            self._write("unknown" if is_first else author, text, merge(base, known, text))
-            return self.adopt()  # an editor may have saved meanwhile
+            self._save("unknown" if is_first else author, there, merge(base, known, there))
+            return self.text(self.latest())
 
-    def _write(self, author: str, text: str, new: str, record: Record = None, model: str = "") -> int:
+    def _save(self, author: str, there: str, new: str, record: Record = None, model: str = "") -> int:
+        """Record a version, and exchange the file, which said ``there``, until no editor was faster."""
         aside = place_aside(self.home)
-        if new != text:
-            write_aside(self.home, new)
+        if new != there:
+            write_aside(self.home, new)  # a full disk must leave nothing recorded
         version = 0
         with self.db.atomic():
             self.db.execute(WRITE_FIRST)
@@ -1223,21 +1226,24 @@ class History(NamedTuple):
         if not model and author not in {"outside", "unknown"}:
             _remove([self.home.news])  # the user has seen to the profile since
 
-        if new != text:
+        latest_is_written = "update versions set written = 1 where id = (select max(id) from versions)"
+        while new != there:
             exchange(real_place(self.home), aside)
-        self.db.execute("update versions set written = 1 where id = (select max(id) from versions)")
-        if new == text:
-            return version
-        try:  # what was saved between the last look and the exchange
-            displaced = read_settled(aside, text, self.settling)
-        except Unreadable:
-            keep_as(aside, "unreadable")
-            return version
-        merged = merge(text, new, displaced)
-        if merged != new:
-            with self.db.atomic():  # before the file goes
-                self._add("outside", merged)
-        self.adopt()
+            self.db.execute(latest_is_written)  # at once: what others save now is made of it
+            try:
+                displaced = read_settled(aside, there, self.settling)
+            except Unreadable:
+                keep_as(aside, "unreadable")
+                displaced = there
+            merged = merge(there, new, displaced)
+            if merged != new:
+                with self.db.atomic():
+                    self._add("outside", merged)
+                write_aside(self.home, merged)  # only now: it removes what was displaced
+            there = new
+            new = merged
+        self.db.execute(latest_is_written)
+        _remove([aside])
         return version
 
     def undo(self, number: int) -> int:
@@ -1253,13 +1259,14 @@ class History(NamedTuple):
         return self.change("undo", make, lambda new: self.db.execute(record, [new]))
 
     def _without(self, number: int, text: str) -> str:
+        """Revert a change, if no later one has touched its lines."""
         for change in self.changes(number - 1, number):
             if change.after in {"", FORGOTTEN}:
                 continue
             came, left = self.periods(change.after)[-1]
             later = left or came
             author = value(self.db, "select author from versions where id = ?", later)
-            if later > number and AUTHORS[author].lines != "back":
+            if later > number and AUTHORS[author].origin != "back":
                 raise Problem(f"Change {later} has since changed the same lines; first: llm memory undo {later}")
         return revert(self.text(number - 1), self.text(number), text)
 
@@ -1290,18 +1297,18 @@ class History(NamedTuple):
         known = {tuple(said): id for id, *said in current}
         ids = []
         for line, fact, section in Document(text).sayings:
-            said = (line, fact or None, section)
+            row: dict[str, Any] = {"text": line, "fact": fact or None, "section": section}
+            said = tuple(row.values())
             if said not in known:
-                row = {"text": line, "fact": fact or None, "section": section, "since": version}
-                known[said] = self.db["lines"].insert(row).last_pk
+                known[said] = self.db["lines"].insert(row | {"since": version}).last_pk
                 if fact:
                     self.db["lines_fts"].insert({"rowid": known[said], "words": indexed(fact)})
             ids.append(known[said])
         lines = json.dumps(ids)
         gone = "until is null and id not in (select value from json_each(?))"
         self.db.execute(f"update lines set until = ? where {gone}", [version, lines])
-        row = {"at": self.now().isoformat(), "author": author, "model": model, "undoes": "[]", "written": 0}
-        self.db["versions"].insert(row | {"id": version, "lines": lines})
+        made = {"at": self.now().isoformat(), "author": author, "model": model, "undoes": "[]", "written": 0}
+        self.db["versions"].insert(made | {"id": version, "lines": lines})
         return version
 
     def versions(self, limit: int = -1, where: str = "true", *values: object) -> Sequence[Version]:
@@ -1314,26 +1321,27 @@ class History(NamedTuple):
         return found
 
     def changes(self, older: int, newer: int) -> tuple[Change, ...]:
+        """Return what came, with what it replaced, and what went; a fact that moved did neither."""
         before = self._lines(older)
         after = self._lines(newer)
         gone = _by_place(before, after)
         new = _by_place(after, before)
-        old_of: dict[str, str] = {}
+        replaced: dict[str, str] = {}
         author = value(self.db, "select author from versions where id = ?", newer)
         for place, facts in new.items():
-            replaced = gone.get(place, [])
+            olds = gone.get(place, [])
             # As many lines in the same place: the user reworded them.
-            if len(replaced) == len(facts) and AUTHORS[author].lines != "learned":
-                old_of.update(zip(facts, replaced, strict=True))
+            if len(olds) == len(facts) and AUTHORS[author].origin != "learned":
+                replaced.update(zip(facts, olds, strict=True))
         both = [json.dumps(list(places.values())) for places in (new, gone)]
         said = "in (select atom from json_tree(?))"
         edits = f"select fact, before from edits where state = 'applied' and fact {said} and before {said}"
-        old_of.update(self.db.execute(f"{edits} order by id", both))
+        replaced.update(self.db.execute(f"{edits} order by id", both))
         changes = []
         for (section, _), facts in new.items():
-            changes += [Change(section, old_of.get(fact, ""), fact) for fact in facts]
+            changes += [Change(section, replaced.get(fact, ""), fact) for fact in facts]
         for (section, _), facts in gone.items():
-            changes += [Change(section, fact, "") for fact in facts if fact not in old_of.values()]
+            changes += [Change(section, fact, "") for fact in facts if fact not in replaced.values()]
         return tuple(changes)
 
     def check(self, number: int, first: int = 0) -> int:
@@ -1356,21 +1364,21 @@ class History(NamedTuple):
         return found
 
     def periods(self, fact: str) -> Sequence[tuple[int, int | None]]:
-        """Return the versions with which a fact came and left, oldest first."""
-        found: list[tuple[int, int]] = []
+        """Return the versions with which a fact came and left, oldest first; ``None`` if it is there."""
+        periods: dict[int, int] = {}
         now = sys.maxsize
+        came = left = 0
         lines = f"select since, ifnull(until, {now}) from lines where fact = ? order by since"
         for since, until in self.db.execute(lines, [fact]):
-            came, left = found.pop() if found else (since, since)
-            if since <= left:
-                found.append((came, max(left, until)))
-            else:
-                found += [(came, left), (since, until)]
-        return [(came, None if left == now else left) for came, left in found]
+            if since > left:  # else it stayed, and its line was rewritten
+                came = since
+            left = max(left, until)
+            periods[came] = left
+        return [(came, None if left == now else left) for came, left in periods.items()]
 
 
-def _by_place(lines: Rows, others: Rows) -> dict[Any, list[str]]:
-    """Group the facts that others lack by section and the fact above that is there."""
+def _by_place(lines: Rows, others: Rows) -> dict[tuple[str, str], list[str]]:
+    """Return the facts that others lack, by section and the fact above that they have."""
     there = {line["fact"] for line in others}
     places: dict[Any, list[str]] = {}
     above = ""
@@ -2895,7 +2903,7 @@ def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, l
         origin = None
         for came, _ in memory.history.periods(text):
             (version,) = memory.history.versions(1, "id = ?", came)
-            if AUTHORS[version.author].lines != "back":  # an undo writes nothing
+            if AUTHORS[version.author].origin != "back":  # an undo writes nothing
                 origin = version
         yield text, origin, edits_where(memory, "state = 'applied' and fact = ? order by id desc", text)
 
@@ -4098,7 +4106,7 @@ def quoted_from(edit: EditRow) -> tuple[str, str]:
 
 
 def origins_of(version: Version | None, receipts: Sequence[EditRow]) -> Iterator[tuple[str, str]]:
-    if version and AUTHORS[version.author].lines == "own":
+    if version and AUTHORS[version.author].origin == "own":
         by = AUTHORS[version.author].told
         yield f"you wrote this yourself ({by}), {full_date(version.at)}", ""
     elif not receipts:

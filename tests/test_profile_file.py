@@ -193,6 +193,19 @@ def test_a_write_cut_off_by_a_crash_is_completed_and_brings_nothing_back_later(
     assert beside(user) == []
 
 
+def test_a_second_crash_loses_nothing_of_what_the_first_kept_from_the_file(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun(user)
+    with monkeypatch.context() as crash:
+        cannot_exchange(crash, KeyboardInterrupt)
+        user.run("add", "Plays chess", code=1)
+        user.profile = user.profile.replace("Leeds", "York")
+        user.run("add", "Has a dog", code=1)
+    look(user)
+    assert user.facts == ["Lives in York", "Plays chess", "Likes short answers"]
+
+
 def test_files_of_other_programs_are_left_alone(user: User) -> None:
     foreign = [".profile.md.kate.swap", ".profile.md.0a1b2c3d.tmp", ".profile.md", "my profile.md~"]
     user.places.create()
