@@ -3813,17 +3813,27 @@ _MEANT = {
     "log": "history",
     "redo": "undo NUMBER",
     "unforget": "add TEXT",
+    "accept": "review --accept NUMBER",
+    "purge": "clear --purge",
+    "off": "pause",
+    "on": "resume",
 }
 BY_ID = "\n  llm memory show --ids; llm memory {} qav"
+GROUPS = {
+    "Every day": "show why search add remove edit review status",
+    "Go back": "undo history diff rollback forget pause resume clear",
+    "Learn": "update learn condense load",
+    "Set up": "install-shell uninstall-shell profiles path",
+}
 REVIEW_HELP = """\
 y  accept it
 n  drop it
 e  reword it
 a  accept it and the rest of its section
-d  drop these
+d  drop it and the rest of its section
 q  quit
-Enter  skip it"""
-RETRY = "To try again, with another model if you like: LLM_MEMORY_MODEL=NAME llm memory update --retry"
+s  skip it, as Enter does"""
+RETRY = "To try again: llm memory update --retry; with another model: LLM_MEMORY_MODEL=NAME llm memory update --retry"
 LLM_KEEPS = "llm's own log, {}, keeps your conversations; llm -c can still send what you erased."
 
 
@@ -3831,21 +3841,22 @@ def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None
     """Print a line; where JSON is wanted, only to stderr."""
     text = lead + line
     if at_terminal(sys.stderr if err else sys.stdout):
-        text = _wrapped(printable(text))
+        text = _wrapped(printable(text), len(lead))
     elif err:
         text = printable(text)
     if err or not click.get_current_context().meta.get("json"):
         click.secho(text, err=err, reset=bool(style), **style)
 
 
-def _wrapped(text: str) -> str:
-    """Break a line between words, but not within a command of llm's, which is to be copied."""
-    whole = re.sub(r"\bllm [a-z][^;,()“]*", lambda command: command[0].replace(" ", "\0"), text)
-    indent = " " * (len(text) - len(text.lstrip()))
+def _wrapped(text: str, indent: int) -> str:
+    """Break a line between words, but not within a command, which is to be copied."""
+    commands = r"(?:\b[A-Z_]+=\S+ )?\b(?:llm [a-z]|source |unset |ls -|rm -)[^;,()“]*"
+    whole = re.sub(commands, lambda command: command[0].replace(" ", "\0"), text)
     lines = textwrap.wrap(
         whole,
         shutil.get_terminal_size().columns,
-        subsequent_indent=indent,
+        subsequent_indent=" " * indent,
+        expand_tabs=False,
         replace_whitespace=False,
         break_long_words=False,
         break_on_hyphens=False,
@@ -3857,8 +3868,8 @@ detail = functools.partial(write, lead="    ", dim=True)
 
 
 def say(message: str, **style: Any) -> None:
-    # The profile's name is not valid: that is the message.
-    with contextlib.suppress(Problem):
+    # The name or the place of the profile may be what the message is about.
+    with contextlib.suppress(Problem, OSError):
         message = for_profile(message, Home.in_use()[-1].name)
     for line in message.splitlines():
         write(line, err=True, **style)
@@ -3869,6 +3880,12 @@ def colour_of(change: object) -> str:
 
 
 class _Group(click.Group):
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                group = [self.commands[name] for name in names.split()]
+                formatter.write_dl([(f"{one.name:<15}", one.get_short_help_str(80)) for one in group])
+
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if ctx.resilient_parsing:  # a shell completes
             return super().resolve_command(ctx, args)
@@ -3888,7 +3905,8 @@ class _Group(click.Group):
         try:
             data = super().invoke(ctx)
             if ctx.meta.pop("json", False):
-                write(json.dumps(data, indent=2, ensure_ascii=False))
+                text = json.dumps(data, indent=2, ensure_ascii=False)
+                click.echo(printable(text) if at_terminal(sys.stdout) else text)
             ctx.exit()
         except (BrokenPipeError, click.exceptions.Exit):
             raise
@@ -3910,6 +3928,7 @@ class _Group(click.Group):
 
 
 version_number = click.IntRange(0, 999_999_999)
+version_number.name = "number of a change"
 # Shared by the commands: each new option costs every call of llm 75,000 instructions.
 flag = functools.partial(click.Option, is_flag=True)
 own_flag = functools.partial(flag, expose_value=False)  # which the function is not given
@@ -4059,11 +4078,12 @@ def show_profile(home: Home, document: Document, *, ids: bool) -> None:
 
 
 def ages_of(home: Home) -> dict[str, str]:
-    came = "select fact, min(at) from lines join versions on versions.id = since where fact != '' group by fact"
-    known = f"{came} having not max(author = 'unknown')"  # older than the history
+    written = json.dumps([name for name, author in AUTHORS.items() if author.origin != "back"])
+    came = "select fact, max(at) from lines join versions on versions.id = since"
+    sql = f"{came} where fact != '' and author in (select value from json_each(?)) group by fact"
     try:
         with Memory(home, patience=1, create=False) as memory:
-            return {fact: age_of(at, memory.now()) for fact, at in memory.db.execute(known)}
+            return {fact: age_of(at, memory.now()) for fact, at in memory.db.execute(sql, [written])}
     except (Problem, OSError, sqlite3.Error):
         return {}  # `status` tells what is wrong
 
@@ -4132,7 +4152,7 @@ def memory_why(text: str, refused: bool) -> Any:
     for memory in each_memory():
         found += [{"profile": memory.home.name, **one} for one in show(memory, text)]
     if text and not (found or refused):
-        raise Problem(f"No line contains {text!r}. To see refused edits: llm memory why --refused")
+        raise Problem(f"No line contains {text!r} now. To see refused edits: llm memory why --refused")
     if not found:
         say("Nothing was found.")
     return found
@@ -4275,7 +4295,7 @@ def memory_edit() -> None:
 
 
 @command("llm memory load profile.md", yes_option, force_option)
-@click.argument("file", type=click.Path(allow_dash=True))
+@click.argument("file", type=click.Path(exists=True, allow_dash=True))
 def memory_load(file: str, force: bool, yes: bool) -> None:
     "Replace the profile with FILE (- for stdin)"
     text = text_of(click.open_file(file, "rb"))
@@ -4321,20 +4341,21 @@ def parse_ids(texts: Sequence[str], waiting: Sequence[EditRow]) -> list[EditRow]
     if "all" in texts:
         return list(waiting)
     spans = re.findall(r"(\d{1,9})(?:\s*-\s*(\d{1,9}))?", ",".join(texts))
-    numbers = [range(int(first), int(last or first) + 1) for first, last in spans]
-    named = [edit for edit in waiting if any(edit.id in span for span in numbers)]
+    ranges = [range(int(first), int(last or first) + 1) for first, last in spans]
+    named = [edit for edit in waiting if any(edit.id in span for span in ranges)]
     if texts and not named:
-        raise Problem("No such edit is waiting; try 3, 1-5,8 or all; see: llm memory review")
+        numbers = [str(edit.id) for edit in waiting] or ["none"]
+        raise Problem(f"No such edit is waiting; there are: {', '.join(numbers[:20])}")
     return named
 
 
 def ask_about(edit: EditRow, section: Sequence[EditRow], number: str) -> str:
     write(f"\n{edit}", err=True, fg=colour_of(edit))
-    detail(f"{number}, in {edit.section}; proposed by {edit.model}; it waits because: {edit.reason}", err=True)
+    detail(f"edit {edit.id}, {number}, in {edit.section}; proposed by {edit.model}", err=True)
+    detail(f"it waits because: {edit.reason}", err=True)
     if edit.turns:  # else the quote is a line of the profile, or empty
         quoted, source = quoted_from(edit)
-        day = local_date(edit.typed_at)
-        detail(f"{quoted} ({day}{source})", err=True)
+        detail(f"{quoted} ({full_date(edit.typed_at)}{source})", err=True)
     letters = click.Choice([*"yneadqs?"], case_sensitive=False)
     letter = click.prompt("Accept it?", default="s", type=letters, err=True)
     if letter == "?":
@@ -4348,6 +4369,11 @@ def tell_waiting(memory: Memory, otherwise: str = "") -> list[EditRow]:
     return waiting
 
 
+def drop(memory: Memory, edits: Sequence[EditRow]) -> None:
+    review(memory, dropped=edits)
+    say(f"Dropped: {counted(len(edits), 'edit')}")
+
+
 def review_each(memory: Memory, waiting: Iterable[EditRow]) -> None:
     left = sorted(waiting, key=lambda edit: edit.section)
     total = len(left)
@@ -4359,16 +4385,17 @@ def review_each(memory: Memory, waiting: Iterable[EditRow]) -> None:
         if letter == "q":
             return
         if letter == "e":
-            fact = edit.fact or edit.before
-            fact = (click.edit(fact) or "").strip()
-            if reason := why_unfit(fact):
-                say(f"This can't be a line of the profile: {reason}")
+            saved = click.edit(edit.fact or edit.before)
+            fact = (saved or "").strip()
+            reason = "it was not saved" if saved is None else why_unfit(fact)
+            if reason:
+                say(f"Not reworded: {reason}")
                 continue
             chosen = [edit._replace(fact=fact)]
         if letter in "yae":
             report(memory, review(memory, chosen))
         elif letter in "nd":
-            review(memory, dropped=chosen)
+            drop(memory, chosen)
         if letter != "?":
             left = left[len(chosen) :]
 
@@ -4385,7 +4412,7 @@ def memory_review(accepted: Sequence[str], dropped: Sequence[str], yes: bool) ->
         drops = parse_ids(dropped, waiting)
         accepts = [edit for edit in parse_ids(accepted, waiting) if edit not in drops]
         if drops:
-            review(memory, dropped=drops)
+            drop(memory, drops)
         if accepts:
             report(memory, review(memory, accepts))
         if not (accepts or drops or click.get_current_context().meta["json"]):
@@ -4409,7 +4436,7 @@ def memory_undo(number: int | None) -> None:
             (change,) = history.versions(1, "id = ?", number)
             ago = age_of(change.at, memory.now())
             say(f"Undid change {number} ({AUTHORS[change.author].told}, {ago} ago)")
-            report(memory, made, "redo")
+            report(memory, made, "undo this" if change.author == "undo" else "redo")
             return
         redo = value(memory.db, "select max(id) from versions where undoes = ?", f"[{number}]")
         hint = f". To redo it: llm memory undo {redo}" if redo else ""
@@ -4454,8 +4481,8 @@ def memory_history(count: int) -> Any:
             write(str(change), "      ", fg=colour, dim=version.undone)
     if not versions:
         say("There are no changes yet.")
-    elif len(versions) == count:
-        say(f"These are the newest {count}; for all: llm memory history -n 0")
+    elif len(versions) == count and at_terminal(sys.stdout):
+        say(f"Only the newest {count}; for all: llm memory history -n 0")
     return [version._asdict() | {"changes": as_data(version.changes)} for version in versions]
 
 
@@ -4531,8 +4558,8 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
         for place, lines in places.items():
             if lines:
                 list_lines(f"{place}:", lines)
-        say(f"All else goes for good, also from the history. {LLM_KEEPS.format(tilde(memory.home.logs))}")
-        confirm("Forget it?", yes)
+        say(LLM_KEEPS.format(tilde(memory.home.logs)))
+        confirm("Erase this for good?", yes)
         forget(memory, says)
     say("Forgotten. If you say it again, it may be learned.")
 
@@ -4553,8 +4580,9 @@ def memory_resume() -> None:
     home = Home.in_use()[-1]
     with open_memory() as memory:  # what is logged from then on without a note is no past
         set_state(memory.db, "paused", get_state(memory.db, "paused") or paused_since(home))
+        state = "Resumed" if paused_since(home) else "It was not paused"
     home.paused.unlink(missing_ok=True)
-    say("Not paused. What you typed during a pause is not learned.")
+    say(f"{state}. What you typed during a pause is not learned.")
 
 
 @command("llm memory clear", yes_option)
@@ -4596,8 +4624,10 @@ def memory_update(settings: Settings, retry: bool) -> None:
         with learn_lock(memory.home):
             check_learning(memory.home, settings)
             if retry:
-                db.execute("update turns set state = 'pending', attempts = 0 where state in ('pending', 'aside')")
-            say(f"Learning from {counted(waiting_messages(memory), 'message')}…")
+                retry_failed(memory)
+            waiting = waiting_messages(memory)
+            if waiting:
+                say(f"Learning from {counted(waiting, 'message')}…")
             take_in(memory)
             # What fails is put off again.
             db.execute("update turns set due = 0 where state = 'pending'")
@@ -4611,6 +4641,15 @@ def memory_update(settings: Settings, retry: bool) -> None:
         tell_waiting(memory, "" if learned or failures else "Nothing was learned.")
     if failures:
         raise Problem(f"{'; '.join(sorted(failures))}. {RETRY}")
+
+
+def retry_failed(memory: Memory) -> None:
+    """Make what failed due again, with the model that answered it: the one it was to be learned with may be wrong."""
+    failed = "state = 'aside' or (state = 'pending' and why != '')"
+    ids = [row["id"] for row in rows(memory.db, f"select id from turns where {failed}")]
+    for id, turn in logged(memory.home, ids).items():
+        sql = "update turns set state = 'pending', attempts = 0, model = ? where id = ?"
+        memory.db.execute(sql, [turn.model, id])
 
 
 @command("LLM_MEMORY_MODEL=gpt-6-luna llm memory condense", never_asks, settings=True)
@@ -4645,7 +4684,7 @@ def memory_learn(settings: Settings, *, files: Any, again: bool, yes: bool, **wh
         if again:
             memory.db.execute("update edits set state = 'waiting' where state = 'dropped'")
         dropped = value(memory.db, "select count(*) from edits where state = 'dropped'")
-        skipped["edits that you dropped; to review them again: --again"] = dropped
+        skipped["that you dropped in review; to review them again: --again"] = dropped
         for reason, count in skipped.items():
             if count:
                 say(f"Skipped: {count:,} {reason}")
@@ -4679,7 +4718,7 @@ def learn_in_batches(learner: Learner, model: str, requests: Sequence[Sequence[M
                     if len(failures) == 3:
                         break
     finally:
-        tell_waiting(memory)
+        tell_waiting(memory, "Nothing was found.")
     if failures:
         raise failures[-1]
 
@@ -4689,7 +4728,7 @@ Told = Iterator[str | dict[str, Any]]
 
 # What ``status`` says of the data.
 _SHOWN = {
-    "active": "on only in {}; for all: llm memory install-shell",
+    "active": "only in {}; for all: llm memory install-shell",
     "profile_in_prompt": "{}",
     "profile": "{path} (facts: {facts}; {characters:,} of {budget:,} characters)",
     "pending": "{} to learn from; now: llm memory update",
@@ -4821,9 +4860,10 @@ def memory_install_shell(name: str | None, print_: bool) -> None:
     for line in install(shell, was_named=bool(name)):
         say(line)
     with contextlib.suppress(Problem):
-        older = len(logged_ids(Home.in_use()[-1]))
-        if older:
-            say(f"llm's log has {counted(older, 'older prompt')}; to learn from them: llm memory learn")
+        home = Home.in_use()[-1]
+        unread = logged_ids(home) - {turn["id"] for turn in known_turns(home)}
+        if unread:
+            say(f"llm's log has {counted(len(unread), 'older prompt')}; to learn from them: llm memory learn")
 
 
 @command("llm memory uninstall-shell", shell_option, never_asks)

@@ -173,7 +173,7 @@ def test_loaded_secrets_stay_and_load_and_status_name_their_lines_without_showin
 def test_input_that_is_not_text_or_not_there_is_an_error_in_words_and_changes_nothing(user: User) -> None:
     user.profile = PROFILE
     path = user.folder / "new.md"
-    assert re.match(r"Error: .*new\.md: No such file", user.run("load", str(path), code=1)[1])
+    assert re.search(r"Error: .*new\.md' does not exist", user.run("load", str(path), code=2)[1])
     path.write_bytes(b"\xff\xfe- \x00N\x00")
     for command in ("load", "learn"):
         assert "is not valid UTF-8" in user.run(command, str(path), code=1)[1]
@@ -314,11 +314,38 @@ def test_long_lines_break_between_words_but_a_command_stays_whole(user: User) ->
     ]
 
 
+def test_json_at_a_terminal_is_as_it_is_piped(user: User) -> None:
+    user.run("add", "Collects words that are long enough for a second line of this terminal")
+    terminal = user.terminal("llm", "memory", "history", "--json", auto=None, COLUMNS="40")
+    terminal.wait()
+    assert terminal.shown == user.run("history", "--json")[0]
+
+
+def test_a_place_that_can_not_be_is_an_error_in_words(user: User) -> None:
+    said = user.run("add", "Plays chess", code=1, LLM_USER_PATH="/dev/null/nowhere")[1]
+    assert "Traceback" not in said
+    assert "Not a directory" in said
+
+
+def test_a_line_that_comes_again_is_as_old_as_it_was_last_written(user: User) -> None:
+    for command in (("add", "Plays chess"), ("add", "Plays go"), ("remove", "chess"), ("remove", "go"), ("undo",)):
+        user.run(*command)
+    with user.memory() as opened:
+        opened.db.execute("update versions set at = '2020-01-01T00:00:00+00:00' where author = 'add'")
+    user.run("add", "Plays chess")
+    terminal = user.terminal("llm", "memory", "show", auto=None, NO_COLOR="1")
+    terminal.wait()
+    assert re.search(r"Plays chess +a moment", terminal.shown)
+    assert re.search(r"Plays go +\d years", terminal.shown), "an undo writes nothing"
+
+
 def test_history_says_how_to_see_the_rest_of_it(user: User) -> None:
     user.run("add", "Plays chess")
     user.run("add", "Plays go")
-    assert user.run("history", "-n", "1")[1] == "These are the newest 1; for all: llm memory history -n 0\n"
-    assert user.run("history")[1] == ""
+    assert user.run("history", "-n", "1")[1] == "", "which may go into a pipe"
+    terminal = user.terminal("llm", "memory", "history", "-n", "1", auto=None, NO_COLOR="1")
+    terminal.wait()
+    assert terminal.shown.splitlines()[-1] == "Only the newest 1; for all: llm memory history -n 0"
 
 
 def test_pause_and_resume_persist_and_show_in_status(user: User) -> None:
@@ -331,7 +358,8 @@ def test_pause_and_resume_persist_and_show_in_status(user: User) -> None:
     assert status_of(user, **ON) == status, "since then"
     assert re.search("paused.*llm memory resume", user.run("status", **ON)[0], re.DOTALL)
     assert "llm memory status" in user.run("update", code=1)[1]
-    user.run("resume")
+    assert user.run("resume")[1].startswith("Resumed.")
+    assert user.run("resume")[1].startswith("It was not paused.")
     assert status_of(user, **ON)["state"] == "on"
     (user.user_dir / "logs-off").touch()
     assert "llm logs on" in user.run("status", **ON)[0], "nothing can be learned then"

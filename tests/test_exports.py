@@ -294,7 +294,7 @@ def test_what_is_found_waits_for_review_and_why_names_the_conversation(here: Use
     (held,) = here.to_review()
     assert (held["fact"], held["at"][:10]) == ("I live in York", "2024-05-01")
     assert here.facts == []
-    assert "in your ChatGPT conversation “Trip to “Rome””: “I live in York” (2024-05-01 Wednesday)" in " ".join(
+    assert "in your ChatGPT conversation “Trip to “Rome””: “I live in York” (Wednesday 1 May 2024)" in " ".join(
         here.run("review", stdin="y\n")[1].split()
     )
     shown = here.run("why")[0]
@@ -503,7 +503,7 @@ def test_what_was_dropped_by_mistake_can_be_taken_up_again(here: User) -> None:
     path.write_text(json.dumps([chatgpt("Trip", "I live in York.", "I like rain, you know")]))
     learn(here, str(path))
     here.run("review", "--drop", "all")
-    assert "2 edits that you dropped; to review them again: --again" in learn(here, str(path))
+    assert "2 that you dropped in review; to review them again: --again" in learn(here, str(path))
     assert facts(here) == []
     learn(here, str(path), "--again")
     assert facts(here) == ["I live in York", "I like rain, you know"]

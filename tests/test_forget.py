@@ -176,14 +176,14 @@ def test_forget_lists_everything_that_goes_and_asks_first(user: User) -> None:
     (kept,) = user.places.directory.glob("profile.md.unreadable-*")
     before = user.profile, user.versions()
     said = user.run("forget", "Leeds", stdin="n\n", code=1)[1]
-    listed = said.partition("All else goes")[0].splitlines()
+    listed = said.partition("llm's own log")[0].splitlines()
     for line in (
         *("  Lives in Leeds", "  Leeds United fan", "  Recommend Leeds", "  Likes Leeds"),
         *("  I walk to work in Leeds", "  I walk to work in Leeds, you know"),
     ):
         assert line in listed
     assert kept.name in said
-    assert "Forget it? [y/N]" in said
+    assert "Erase this for good? [y/N]" in said
     assert (user.profile, user.versions()) == before
     assert "In files" not in user.run("forget", "golf", "--yes", code=1)[1]
     user.run("forget", "Leeds", stdin="y\n")

@@ -201,7 +201,7 @@ def test_review_asks_about_one_edit_after_the_other_with_its_quote_date_and_reas
     shown = terminal.expect(r"Accept it\? \(y, n, e, a, d, q, s, \?\)")
     for words in (
         "2 of 4",
-        "you typed: “I always want tea” (2026-11-20 Friday; llm logs --cid thread-1)",
+        "you typed: “I always want tea” (Friday 20 November 2026; llm logs --cid thread-1)",
         "proposed by scripted",
         "you did not type “Rome”",
     ):
@@ -263,11 +263,11 @@ def test_many_edits_are_reviewed_by_section_and_the_rest_of_one_is_taken_or_left
 def test_what_can_not_be_a_line_or_answers_nothing_changes_nothing(user: User) -> None:
     user.profile = PROFILE
     user.has_to_review(ADD)
-    for quits in ("true", "sed -i d"):
-        assert "it says nothing" in user.run("review", stdin="e\n", code=1, EDITOR=quits)[1]
+    for quits, reason in (("true", "it was not saved"), ("sed -i d", "it says nothing")):
+        assert f"Not reworded: {reason}" in user.run("review", stdin="e\n", code=1, EDITOR=quits)[1]
     for wrong in ("# A heading", r"Has a hen\nHas a dog", "ghp_16C7e42F292c6912E7710c838347Ae178B4a"):
         said = user.run("review", stdin="e\n", code=1, EDITOR=WRITES.format(wrong))[1]
-        assert "can't be a line of the profile" in said, wrong
+        assert "Not reworded: it" in said, wrong
     assert "Editing failed" in user.run("review", stdin="e\n", code=1, EDITOR="false")[1]
     assert re.search("--accept.*--drop", user.run("review", stdin="", code=1)[1]), "there is no terminal"
     assert (user.profile, len(user.to_review())) == (PROFILE, 1)
@@ -327,7 +327,7 @@ def test_many_are_accepted_and_dropped_by_ranges(user: User) -> None:
     waits(user, "Likes tea", section="Preferences")
     waits(user, "ghost")
     for wrong in ("9", "2-1", "99", "x"):
-        assert "try 3, 1-5,8 or all" in user.run("review", "--accept", wrong, code=1)[1]
+        assert "there are: 1, 2, 3, 4, 5, 6, 7, 8\n" in user.run("review", "--accept", wrong, code=1)[1]
     assert len(user.to_review()) == 8
     _, said = user.run("review", "--accept", "1-4", "--drop", "3", "--yes")
     assert user.facts == ["a", "b", "d"]
