@@ -11,7 +11,7 @@ One readable Markdown file about the user, sent with every prompt and kept true 
                  └── history: lock, version <── gates
 
 An *edit* is one line of a model's reply with a *quote*, which must appear word for word in something the user typed.
-The model never writes the file: code judges every edit. First comes what can be done to a profile, then who does it.
+The model never writes the file: code judges every edit. First the profile as a value, then everything that changes it.
 """
 
 from __future__ import annotations
@@ -409,7 +409,7 @@ def printable(text: str) -> str:
 
 def why_hidden(text: str) -> str:
     for char, shown in zip(text, printable(text), strict=False):
-        if char != shown or char in "\t\n":
+        if char != shown or char == "\t":
             return f"it contains an invisible or control character (U+{ord(char):04X})"
     return ""
 
@@ -643,6 +643,7 @@ _BLOCKS = (
 _RULE = r"[ \t]*(?:([-*_])(?:[ \t]*\1){2,}\s*$|```|~~~|<!--)|(?=.*\|)[\s|:-]+$"
 LONGEST_FACT = 200
 _UNFIT = {  # reason and pattern
+    "it has more than one line": r"\n",
     "it says nothing": r"\A[\W_]*\Z",
     "it is a question": r"[?？]\s*\Z",
     f"it is longer than {LONGEST_FACT} characters": rf".{{{LONGEST_FACT + 1}}}",
@@ -924,6 +925,10 @@ def merge(base: str, ours: str, theirs: str) -> str:
     return "".join(merged)
 
 
+def _has_title(text: str) -> bool:
+    return TITLE in map(stripped, split_lines(text))
+
+
 def revert(old: str, new: str, now: str) -> str:
     """Take a change out of what is there now: a merge finds the places of lines, facts decide which stay."""
     if now == new:
@@ -933,6 +938,12 @@ def revert(old: str, new: str, now: str) -> str:
     here = Document(now)
     brought = after.said() - before.said()
     taken = before.said() - after.said()
+    if _has_title(old) and not _has_title(now):
+        title = TITLE + _newline(now)
+        with_title = new if _has_title(new) else title + new
+        came_without = taken and not stripped(now)
+        if with_title != new or came_without:  # else the user has removed it
+            return revert(old, with_title, title + now)  # it stands first; a merge would put it last
     facts = (here.said() - brought) | taken
     again = taken & here.said()  # brought back by others
     # The merge does not see headings that came, and leaves them to those who have put lines below.
