@@ -385,14 +385,14 @@ def test_no_title_comes_back_without_a_fact(user: User) -> None:
 def test_a_title_comes_back_above_what_came_without_one(user: User) -> None:
     add(user, "Nurse", section="Work")
     user.run("undo")
-    user.profile = "- Sails\r\n"
+    user.profile = "- Sails\n"
     user.run("undo", "2")
-    assert user.profile == "# User Profile\r\n- Sails\r\n\r\n## Work\r\n- Nurse\r\n"
+    assert user.profile == "# User Profile\n- Sails\n\n## Work\n- Nurse\n"
     add(user, "Plays chess")
-    without = user.profile.replace("# User Profile\r\n", "")
+    without = user.profile.replace("# User Profile\n", "")
     user.profile = without
     user.run("undo", "5")
-    assert user.profile == without.partition("\r\n\r\n## Interests")[0] + "\r\n", "who has removed it gets no other"
+    assert user.profile == without.partition("\n\n## Interests")[0] + "\n", "who has removed it gets no other"
 
 
 def test_a_heading_of_the_users_own_stays(user: User) -> None:
