@@ -156,7 +156,8 @@ class Home:
                 raise Problem(f"{name!r} is not a valid profile name; use up to 32 of a-z, 0-9, - and _")
             profiles = self.base / "profiles"
             self.folders += [profiles, profiles / name]
-        self.directory = folder = self.folders[-1]
+        folder = self.folders[-1]
+        self.directory = folder
         self.profile = folder / "profile.md"
         self.database = folder / "memory.db"
         self.side_files = [folder / f"memory.db-{kind}" for kind in ("journal", "wal", "shm")]
@@ -206,8 +207,9 @@ class Home:
 
     def check_own(self) -> None:
         for folder in self.folders:
-            is_own = os.path.isdir(folder) and _is_own(folder.stat(), stat.S_ISDIR)
-            if not is_own and os.path.lexists(folder):
+            if os.path.isdir(folder) and _is_own(folder.stat(), stat.S_ISDIR):
+                continue
+            if os.path.lexists(folder):
                 raise foreign(folder, "folder")
 
     def create(self) -> None:
@@ -346,8 +348,9 @@ def stripped(line: str) -> str:
 
 def derive_letters(data: bytes) -> str:
     """Derive letters: digits cost tokens, and "pin" or "key" would name a secret."""
-    encoded = base64.b32encode(hashlib.sha256(data).digest())
-    return re.sub("[^ad-jlmoqrt-vx-z]", "", encoded.decode().lower())
+    sha = hashlib.sha256(data).digest()
+    encoded = base64.b32encode(sha).decode()
+    return re.sub("[^ad-jlmoqrt-vx-z]", "", encoded.lower())
 
 
 def digest(text: str) -> str:
@@ -747,7 +750,9 @@ def _foreign_lines(text: str) -> set[int]:
             closing = ""
         elif not closing:
             start = at
-            closing = "".join(end for opening, end in _BLOCKS if re.match(opening, line))
+            for opening, end in _BLOCKS:
+                if re.match(opening, line):
+                    closing = end
     return found
 
 
@@ -772,7 +777,8 @@ class Document:
                 pass
             elif heading:
                 fact = ""
-                section = re.sub(r"(?:^|[ \t])#+$", "", heading[1] or "").rstrip()
+                (title,) = heading.groups("")
+                section = re.sub(r"(?:^|[ \t])#+$", "", title).rstrip()
                 self.headings[at] = section
                 prose = sys.maxsize
             elif not entry:
@@ -798,7 +804,7 @@ class Document:
 
     @functools.cached_property
     def ids(self) -> dict[str, Item]:
-        """The editable items by ids that are derived from their texts."""
+        """The editable items by ids derived from their texts."""
         ids: dict[str, Item] = {}
         for item in self.items:
             if item.editable:
@@ -920,9 +926,10 @@ def revert(old: str, new: str, now: str) -> str:
     taken = before.said() - after.said() - here.said()
     title = TITLE + _newline(now)
     if title in before.lines and title not in here.lines:
-        titled = new if title in after.lines else title + new
-        if titled != new or (taken and not stripped(now)):  # the user has not removed it
-            return revert(old, titled, title + now)  # a merge would put it last
+        if title not in after.lines:
+            return revert(old, title + new, title + now)  # a merge would put it last
+        if taken and not stripped(now):
+            return revert(old, new, title)
     # The merge does not see headings that came, and leaves them to those who have put lines below.
     known = before.headings.values()
     opened = {at: name for at, name in after.headings.items() if name not in known}
