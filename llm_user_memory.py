@@ -11,7 +11,7 @@ One readable Markdown file about the user, sent with every prompt and kept true 
                  └── history: lock, version <── gates
 
 An *edit* is one line of a model's reply with a *quote*, which must appear word for word in something the user typed.
-The model never writes the file: code judges every edit. First comes what can be done to a profile, then who does it.
+The model never writes the file: code judges every edit. First the profile as a value, then everything that changes it.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Settings:
         self.debug: bool = self._read("DEBUG", False, False)
         self.interval: float = self._read("UPDATE_INTERVAL", 5, 5, click.FloatRange(0.001, 86_400))
         self.budget: int = self._read("BUDGET", 8_000, 8_000, click.IntRange(100, 9_999_999))
-        self.review_all: bool = self._read("REVIEW", "", "all", click.Choice(["all"], case_sensitive=False)) != ""
+        self.review_all = bool(self._read("REVIEW", "", "all", click.Choice(["all"])))
         self.auto = self._text("AUTO").lower()
         if self.auto != "prompt":
             self.auto = "system" if self._read("AUTO", False, False) else ""
@@ -150,13 +150,13 @@ class Home:
         self.logs = user_dir / "logs.db"
         self.logs_off = user_dir / "logs-off"
         self.base = user_dir / "memory"
-        folder = self.base
-        self.folders = [folder]
+        self.folders = [self.base]
         if name != DEFAULT_PROFILE:
             if not re.fullmatch(PROFILE_NAME, name):
                 raise Problem(f"{name!r} is not a valid profile name; use up to 32 of a-z, 0-9, - and _")
-            folder = self.base / "profiles" / name
-            self.folders += [folder.parent, folder]
+            profiles = self.base / "profiles"
+            self.folders += [profiles, profiles / name]
+        folder = self.folders[-1]
         self.directory = folder
         self.profile = folder / "profile.md"
         self.database = folder / "memory.db"
@@ -207,10 +207,9 @@ class Home:
 
     def check_own(self) -> None:
         for folder in self.folders:
-            is_own = False
-            with contextlib.suppress(OSError):
-                is_own = _is_own(folder.stat(), stat.S_ISDIR)
-            if not is_own and os.path.lexists(folder):
+            if os.path.isdir(folder) and _is_own(folder.stat(), stat.S_ISDIR):
+                continue
+            if os.path.lexists(folder):
                 raise foreign(folder, "folder")
 
     def create(self) -> None:
@@ -377,8 +376,8 @@ def indexed(text: str) -> str:
     return re.sub(UNSPACED, r" \g<0> ", folded(text))
 
 
-_JOINERS = r"\u034f\u061c\u115f\u1160\u180e\u200b-\u200f"
-_SELECTORS = r"\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef"
+_JOINERS = r"\u034f\u061c\u115f\u1160\u200b-\u200f"
+_SELECTORS = r"\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef"
 # And controls, formats, private use, fillers, tags.
 _UNSEEN = (
     rf"{_JOINERS}{_SELECTORS}\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u17b4\u17b5\u2028-\u202e\u2060-\u206f"
@@ -400,16 +399,15 @@ _SPELLINGS = (
 
 def printable(text: str) -> str:
     """Put spaces for what nobody sees, but line ends and tabs."""
-    is_plain = text.isascii() and text.replace("\n", "").isprintable()
-    if is_plain or not re.search(f"[{_UNSEEN}]", text):
-        return text  # the pattern costs 5 ms
+    if not re.search(f"[{_UNSEEN}]", text):
+        return text  # the next pattern costs 5 ms
     pattern = rf"({_SPELLINGS})|[{_UNSEEN}]"
     return re.sub(pattern, lambda found: found[1] or " ", text.replace("\r\n", "\n"))
 
 
 def why_hidden(text: str) -> str:
     for char, shown in zip(text, printable(text), strict=False):
-        if char != shown or char in "\t\n":
+        if char != shown or char == "\t":
             return f"it contains an invisible or control character (U+{ord(char):04X})"
     return ""
 
@@ -424,7 +422,7 @@ _CHAT_MARKS = (
 
 
 def without_chat_marks(text: str) -> str:
-    return re.sub(_CHAT_MARKS, " ", text) if "<" in text or "[" in text else text
+    return re.sub(_CHAT_MARKS, " ", text)
 
 
 def local_date(at: str, form: str = "%Y-%m-%d %A") -> str:
@@ -479,9 +477,8 @@ def is_random(token: str) -> bool:
     piece = max(pieces, key=len)
     if len(piece) < 10 or len(set(piece)) < 6:
         return False
-    usual = "th he in er an re on at en nd ti es or te ed is it al ar st nt ng se as om le ve co me de ri ro ne ra li"
-    pairs = re.findall("(?=([a-z]{2}))", piece.lower())
-    common = [pair for pair in pairs if pair in usual]
+    usual = "th|he|in|er|an|re|on|at|en|nd|ti|es|or|te|ed|is|it|al|ar|st|nt|ng|se|as|om|le|ve|co|me|de|ri|ro|ne|ra|li"
+    common = re.findall(f"(?={usual})", piece.lower())
     return len(common) < 0.18 * len(piece)
 
 
@@ -628,7 +625,7 @@ OTHER_SECTION = "Notes"
 _OWN_SECTIONS = (*DEFAULT_SECTIONS, OTHER_SECTION)
 TITLE = "# User Profile"
 
-HEADING = r"\ufeff? {0,3}(#{1,6})(?:[ \t]+(\S(?:.*\S)?))?\s*$"
+HEADING = r"\ufeff? {0,3}#{1,6}(?:[ \t]+(\S(?:.*\S)?))?\s*$"
 _BULLET = "[-*+•]"
 _BOX = r"\[[ xX]\]"
 _ENTRY = rf"(\ufeff?[ \t]*(?:{_BULLET}|\d{{1,9}}[.)])[ \t]+(?:{_BOX}[ \t]+)?)(\S(?:.*\S)?)\s*$"
@@ -643,6 +640,7 @@ _BLOCKS = (
 _RULE = r"[ \t]*(?:([-*_])(?:[ \t]*\1){2,}\s*$|```|~~~|<!--)|(?=.*\|)[\s|:-]+$"
 LONGEST_FACT = 200
 _UNFIT = {  # reason and pattern
+    "it has more than one line": r"\n",
     "it says nothing": r"\A[\W_]*\Z",
     "it is a question": r"[?？]\s*\Z",
     f"it is longer than {LONGEST_FACT} characters": rf".{{{LONGEST_FACT + 1}}}",
@@ -651,6 +649,7 @@ _UNFIT = {  # reason and pattern
         r"<[!/?]|<[a-z][\w:-]*[\s/][^<>]*=|(?<![\w>])<[a-z]|&#\w|&[a-z]{2,8};"
         r"|\]\(|!\[|(?<![\w\]])\[[^\]]*\]\s?\[|^\[[^\]]*\]:"
     ),
+    "it contains a mark of a chat template": f"(?-i:{_CHAT_MARKS})",
     "it begins like a heading, a list, a quotation or code": rf"\A(?:(?:#+|>|{_BULLET}|{_BOX})(?:\s|$)|```|~~~)",
 }
 Lines = Sequence[str]
@@ -681,7 +680,7 @@ class Change(NamedTuple):
         return " → ".join(said)
 
     def __str__(self) -> str:
-        if self.before and self.after:
+        if self.kind == "Changed":
             return f"{self.before} → {self.after}"
         return f"+ {self.after}" if self.after else f"- {self.before}"
 
@@ -708,8 +707,6 @@ def why_unfit(fact: str) -> str:
         return f"it contains {secret}"
     if has_mask(fact):
         return "it contains a masked secret"
-    if without_chat_marks(fact) != fact:
-        return "it contains a mark of a chat template"
     return why_hidden(fact)
 
 
@@ -726,9 +723,9 @@ def _newline(text: str) -> str:
     return "\r\n" if re.match(r".*\r\n", text) else "\n"
 
 
-def _closed(text: str, newline: str) -> str:
+def _closed(text: str) -> str:
     if text and not text.endswith("\n"):
-        return text + newline
+        return text + _newline(text)
     return text
 
 
@@ -743,18 +740,19 @@ def _foreign_lines(text: str) -> set[int]:
     if head:
         size = head[0].count("\n") + 1
         found.update(range(size))
-    start = 0
     closing = ""  # of the block that is open
+    start = 0
     for at, line in enumerate(split_lines(text)):
         if re.match(_RULE, line):
             found.add(at)
-        if not closing:
-            start = at
-            closings = [end for opening, end in _BLOCKS if re.match(opening, line)]
-            closing = "".join(closings)
-        elif re.match(closing, line):
+        if closing and re.match(closing, line):
             found.update(range(start, at + 1))
             closing = ""
+        elif not closing:
+            start = at
+            for opening, end in _BLOCKS:
+                if re.match(opening, line):
+                    closing = end
     return found
 
 
@@ -764,7 +762,7 @@ class Document:
     def __init__(self, text: str) -> None:
         self.text = text
         self.lines = split_lines(text)
-        self.headings: list[tuple[int, int, str]] = []  # line, level and title
+        self.headings: dict[int, str] = {}  # by line
         self.items: list[Item] = []
         self.sayings: list[tuple[str, str, str]] = []  # each line, what it says, and its section
         foreign = _foreign_lines(text)
@@ -779,9 +777,9 @@ class Document:
                 pass
             elif heading:
                 fact = ""
-                marks, title = heading.groups(default="")
+                (title,) = heading.groups("")
                 section = re.sub(r"(?:^|[ \t])#+$", "", title).rstrip()
-                self.headings.append((at, len(marks), section))
+                self.headings[at] = section
                 prose = sys.maxsize
             elif not entry:
                 prose = min(prose, depth)
@@ -806,7 +804,7 @@ class Document:
 
     @functools.cached_property
     def ids(self) -> dict[str, Item]:
-        """The editable items by ids that are derived from their texts."""
+        """The editable items by ids derived from their texts."""
         ids: dict[str, Item] = {}
         for item in self.items:
             if item.editable:
@@ -824,12 +822,11 @@ class Document:
     def said(self) -> set[str]:
         return {fact for _, fact, _ in self.sayings if fact}
 
-    @functools.cached_property
-    def _bare_facts(self) -> set[str]:
-        return set(map(_bare, self.said()))
+    def filled(self) -> set[str]:
+        return {section for _, fact, section in self.sayings if fact}
 
     def has(self, fact: str) -> bool:
-        return _bare(fact) in self._bare_facts
+        return _bare(fact) in map(_bare, self.said())
 
     def apply(self, item: Item | None, section: str, fact: str) -> Document:
         """Replace an item, add a fact, or with ``""`` for it remove the item."""
@@ -842,9 +839,8 @@ class Document:
         return self.apply(item, "", "")
 
     def _with_lines(self, at: int, end: int, *new: str) -> Document:
-        newline = _newline(self.text)
-        above = "".join(self.lines[:at])
-        lines = [_closed(above, newline), *_ended(new, newline), *self.lines[end:]]
+        above = _closed("".join(self.lines[:at]))
+        lines = [above, *_ended(new, _newline(self.text)), *self.lines[end:]]
         return Document("".join(lines))
 
     def only(self, facts: Container[str]) -> Document:
@@ -854,18 +850,18 @@ class Document:
 
     def section(self, wanted: str, *, new: bool = False) -> str:
         """Return the heading of this name; an unknown one is Notes unless it may be ``new``."""
-        titles = [title for _, _, title in self.headings]
         sought = normalised(wanted.strip(" #*:[]"))
-        for name in (*titles, *_OWN_SECTIONS):
+        for name in (*self.headings.values(), *_OWN_SECTIONS):
             if name and normalised(name) == sought:
                 return name
         return wanted if new and wanted else OTHER_SECTION
 
     def add(self, section: str, fact: str) -> Document:
         name = self.section(section, new=True)
-        bullets = [item.bullet for item in self.items if item.section == name]
-        plain = [bullet for bullet in bullets if re.fullmatch(f"{_BULLET} +", bullet)]
-        bullet = ["- ", *plain][-1]
+        bullet = "- "
+        for item in self.items:
+            if item.section == name and re.fullmatch(f"{_BULLET} +", item.bullet):
+                bullet = item.bullet
         new = [bullet + fact]
         end = 0
         for at, (line, _, its) in enumerate(self.sayings):
@@ -881,16 +877,16 @@ class Document:
         return self._with_lines(end, end, *new)
 
 
-def _compare(base: Lines, other: Lines) -> tuple[dict[int, str], dict[int, Lines]]:
+def _compare(base: Lines, other: Lines) -> tuple[list[str], list[Lines]]:
     """Return, by lines of the base, what the other has kept of them, and what is new before them."""
     import difflib
 
-    kept: dict[int, str] = {}
-    new: dict[int, Lines] = {}
+    kept = [""] * (len(base) + 1)
+    new: list[Lines] = [()] * len(kept)
     comparison = difflib.SequenceMatcher(None, _ended(base), _ended(other))
     for tag, start, end, first, last in comparison.get_opcodes():
         if tag == "equal":
-            kept.update(zip(range(start, end), other[first:last], strict=True))
+            kept[start:end] = other[first:last]
         else:
             new[start] = other[first:last]
     return kept, new
@@ -904,22 +900,17 @@ def merge(base: str, ours: str, theirs: str) -> str:
         return theirs
     newline = _newline(ours)
     lines = split_lines(base)
-    mine = split_lines(_closed(ours, newline))
-    others = _ended(split_lines(theirs), newline)
-    kept, new = _compare(lines, mine)
-    also_kept, also_new = _compare(lines, others)
+    kept, new = _compare(lines, split_lines(_closed(ours)))
+    also_kept, also_new = _compare(lines, _ended(split_lines(theirs), newline))
     # An entry or heading that both have added or moved stands once.
-    added = _ended(itertools.chain(*new.values()), newline)
+    added = _ended(itertools.chain(*new), newline)
     once = set(filter(re.compile(f"{_ENTRY}|{HEADING}").match, added))
     merged: list[str] = []
-    for at in range(len(lines) + 1):
-        here = new.get(at, ())
-        same = _ended(here, newline)
+    for at, here in enumerate(new):
+        doubled = once.union(_ended(here, newline))
         merged += here
-        for line in also_new.get(at, ()):
-            if line not in same and line not in once:
-                merged.append(line)
-        if at in kept and at in also_kept:
+        merged += [line for line in also_new[at] if line not in doubled]
+        if also_kept[at]:
             merged.append(kept[at])
     return "".join(merged)
 
@@ -932,29 +923,33 @@ def revert(old: str, new: str, now: str) -> str:
     after = Document(new)
     here = Document(now)
     brought = after.said() - before.said()
-    taken = before.said() - after.said()
-    facts = (here.said() - brought) | taken
-    again = taken & here.said()  # brought back by others
+    taken = before.said() - after.said() - here.said()
+    title = TITLE + _newline(now)
+    if title in before.lines and title not in here.lines:
+        if title not in after.lines:
+            return revert(old, title + new, title + now)  # a merge would put it last
+        if taken and not stripped(now):
+            return revert(old, new, title)
     # The merge does not see headings that came, and leaves them to those who have put lines below.
-    titles = {title for _, _, title in before.headings}
-    opened = {at: title for at, _, title in after.headings if title not in titles}
+    known = before.headings.values()
+    opened = {at: name for at, name in after.headings.items() if name not in known}
     base = [line for at, line in enumerate(after.lines) if at not in opened]
-    theirs = before.only(before.said() - again)
-    document = Document(merge("".join(base), now, theirs.text)).only(facts)
+    theirs = before.only(after.said() | taken)
+    merged = Document(merge("".join(base), now, theirs.text))
+    document = merged.only((here.said() - brought) | taken)
     for item in before.items:
         found = document.find(item.text, item.section)
-        if found and found.section != item.section and item.text in taken - again:
+        if found and found.section != item.section and item.text in taken:
             document = document.remove(found).add(item.section, item.text)
     return without_empty(now, document.text, opened.values())
 
 
 def without_empty(before: str, text: str, made: Iterable[str] = ()) -> str:
     """Remove headings, of ours or ``made``, that had lines before and have none now."""
-    used = {section for _, fact, section in Document(before).sayings if fact}
-    ours = used.intersection([*_OWN_SECTIONS, *made])
-    sayings = Document(text).sayings
-    empty = ours - {section for _, fact, section in sayings if fact}
-    return "".join(line for line, _, section in sayings if section not in empty)
+    document = Document(text)
+    ours = {*_OWN_SECTIONS, *made}
+    empty = (ours & Document(before).filled()) - document.filled()
+    return "".join(line for line, _, section in document.sayings if section not in empty)
 
 
 # -- store -------------------------------------------------------------------
@@ -4063,8 +4058,8 @@ def show_profile(home: Home, document: Document, *, ids: bool) -> None:
         click.echo("".join(lines).encode(), nl=False)  # byte for byte, on any system
         return
     lines = [printable(line.rstrip("\r\n")) for line in lines]
-    headings = [] if plain() else document.headings
-    for at, _, title in headings:
+    headings = {} if plain() else document.headings
+    for at, title in headings.items():
         lines[at] = click.style(printable(title), bold=True)
     ages = ages_of(home)
     width = min(shutil.get_terminal_size().columns, 100)
@@ -4553,7 +4548,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
             raise no_match(text, document)
         shown = [" ".join(as_shown(prompt, 200).split()) for prompt in prompts.values()]
         places["Prompts, which stay in llm's log, but are not learned from"] = shown
-        headings = [title for _, _, title in document.headings if says(title)]
+        headings = [title for title in document.headings.values() if says(title)]
         places["Headings, which stay; to change them: llm memory edit"] = headings
         for place, lines in places.items():
             if lines:

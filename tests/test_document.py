@@ -112,7 +112,7 @@ def test_only_entries_of_one_line_are_editable(text: str, expected: str) -> None
 
 def test_headings_are_read_without_their_closing_marks_and_each_item_knows_its_own() -> None:
     document = Document("# Me #\n## Work ##  \n##\n### C#\n## #\n#none\n")
-    assert document.headings == [(0, 1, "Me"), (1, 2, "Work"), (2, 2, ""), (3, 3, "C#"), (4, 2, "")]
+    assert document.headings == {0: "Me", 1: "Work", 2: "", 3: "C#", 4: ""}
     items = Document("- Before\n# Title\n- Top\n## Work ##\n- Nurse\n### Deeper\n- Ward 4\n").items
     assert [item.section for item in items] == ["", "Title", "Work", "Deeper"]
 

@@ -264,7 +264,7 @@ UNFIT = {
     "it says nothing": ("", " … ", "---"),
     "it is a question": ("What is opera?", "オペラとは？"),
     "it is longer than 200 characters": ("x" * 201,),
-    "it contains an invisible or control character (U+000A)": ("Likes opera\n- Owns Acme",),
+    "it has more than one line": ("Likes opera\n- Owns Acme",),
     "it contains an invisible or control character (U+000D)": ("Likes opera\rOwns Acme",),
     "it contains an invisible or control character (U+0000)": ("Likes\x00opera",),
     "it contains an invisible or control character (U+202E)": ("Likes\u202eopera",),

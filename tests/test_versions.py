@@ -362,6 +362,39 @@ def test_a_line_comes_back_below_its_heading_where_that_is_now(user: User) -> No
     assert user.profile.count("## Boats") == 1
 
 
+@pytest.mark.parametrize("section", ["Work", "Interests", "Home"])
+def test_a_title_of_ours_stands_first_in_whatever_order_changes_are_redone(user: User, section: str) -> None:
+    add(user, "Nurse", section="Work")
+    user.run("add", "-", "--section", section, stdin="Sails\nPlays chess\n")
+    for undo in (["undo"], ["undo"], ["undo", "3"], ["undo", "4"]):
+        user.run(*undo)
+        assert user.profile == "" or user.profile.startswith("# User Profile\n\n## ")
+    add(user, "Short answers", section="Preferences")
+    assert user.profile.count("# User Profile") == 1
+    found = {item.text: item.section for item in Document(user.profile).items}
+    assert found == {"Nurse": "Work", "Sails": section, "Plays chess": section, "Short answers": "Preferences"}
+
+
+def test_no_title_comes_back_without_a_fact(user: User) -> None:
+    add(user, "Nurse", "Sails")
+    user.run("rollback", "0", "--yes")
+    assert "nothing left to undo" in user.run("undo", "2")[1]
+    assert user.profile == ""
+
+
+def test_a_title_comes_back_above_what_came_without_one(user: User) -> None:
+    add(user, "Nurse", section="Work")
+    user.run("undo")
+    user.profile = "- Sails\n"
+    user.run("undo", "2")
+    assert user.profile == "# User Profile\n- Sails\n\n## Work\n- Nurse\n"
+    add(user, "Plays chess")
+    without = user.profile.replace("# User Profile\n", "")
+    user.profile = without
+    user.run("undo", "5")
+    assert user.profile == without.partition("\n\n## Interests")[0] + "\n", "who has removed it gets no other"
+
+
 def test_a_heading_of_the_users_own_stays(user: User) -> None:
     user.profile = "# Me\n\n## Boats\n- Owns a dinghy\n"
     user.run("remove", "dinghy")
