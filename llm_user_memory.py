@@ -997,6 +997,8 @@ def in_words(error: BaseException) -> str:
         text = f"the database can't be used now ({name}); try again"
     elif isinstance(error, OSError) and error.strerror:
         text = f"{error.filename or 'a file'}: {error.strerror}"
+    elif isinstance(error, UnicodeError):
+        text = "this is not UTF-8"
     return text.encode("utf-8", "backslashreplace").decode()  # a name may be no UTF-8
 
 
@@ -1602,7 +1604,7 @@ def find_pieces(quote: str, sources: Sequence[Message]) -> dict[str, Message]:
     Empty if one piece has none, as it then proves nothing.
     """
     whole = normalised(quote)
-    if has_mask(whole) or normalised(CUT) in whole:  # the user typed neither
+    if normalised(CUT) in whole:
         return {}
     pieces = [whole]
     if not any(stands_in(whole, source.text) for source in sources):  # else the dots were typed
@@ -1721,6 +1723,7 @@ def judge(
         rejects: dict[str, object] = {
             "the profile is short enough": size <= enough,
             "it names no line that is there": not is_new and not here,
+            "it contains a masked secret": has_mask(edit.quote),
             "you did not type its quote": not pieces,
             f"its quote contains {secret}": secret,
             fault: fault,
