@@ -958,8 +958,8 @@ def without_empty(before: str, text: str, made: Iterable[str] = ()) -> str:
 
 
 # -- store -------------------------------------------------------------------
-# `memory.db`, and `profile.md`, which only `History` writes. It records a version, then exchanges the file; after a
-# crash in between, the next one to take the lock finishes the write.
+# `memory.db`, and `profile.md`, which only `History` writes: it records a version, then exchanges the file. After a
+# crash in between, the next to take the lock finishes that.
 
 TABLES = """
 create table versions (
@@ -978,7 +978,7 @@ create index lines_fact on lines (fact); create index edits_fact on edits (fact)
 """
 LARGEST_PROFILE = 100_000  # bytes
 FORGOTTEN = "[forgotten]"
-# As `keep_as` names files, also beside the profile.
+# As `keep_as` names files.
 KEPT = r"(?:\.new|\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"
 WRITE_FIRST = "update state set value = value where 0"  # a writer waits for others; a reader would not
 _BROKEN = r"malformed|not a database|encrypted|corrupt|unsupported"
@@ -988,7 +988,7 @@ Rows = list[dict[str, Any]]
 
 
 def in_words(error: BaseException) -> str:
-    """Say what an error is in words of ours: its own may quote what was typed."""
+    """Say what an error is: its own words may quote what was typed."""
     text = type(error).__name__
     if isinstance(error, click.ClickException):
         text = error.message
@@ -1005,11 +1005,11 @@ def in_words(error: BaseException) -> str:
 def keep_as(path: pathlib.Path, kind: str) -> None:
     moment = f"{utc_now():%Y%m%dT%H%M%S}-{os.urandom(2).hex()}"
     kept = path.with_name(f"{path.name}.{kind}-{moment}")
-    os.replace(path, kept)
+    path.replace(kept)
     tell(f"{path.name} could not be read, and is kept as {tilde(kept)}")
 
 
-# The tables of 1.0, and every step since: none is ever changed.
+# No step is ever changed; the first is 1.0.
 migrations = Migrations("llm-user-memory-11")
 
 
@@ -1022,9 +1022,6 @@ def m001_tables(db: Any) -> None:
 @migrations()
 def m002_second_looks(db: Any) -> None:
     db.execute("alter table requests add look integer default 0")
-
-
-SCHEMA = 12  # goes up by one with each step; 11 was 1.0
 
 
 def rows(db: Any, sql: str, *values: object) -> Rows:
@@ -1045,7 +1042,7 @@ def set_state(db: Any, key: str, kept: object) -> None:
 
 
 def read_profile(path: pathlib.Path) -> str:
-    """Read the profile, which needs no lock. Raises ``Unreadable``."""
+    """Read the profile; this needs no lock. Raises ``Unreadable``."""
     try:
         with open(open_own(path, os.O_RDONLY, follow=True), "rb") as file:
             data = file.read(LARGEST_PROFILE + 1)
@@ -1062,12 +1059,11 @@ def read_profile(path: pathlib.Path) -> str:
 
 
 def read_settled(path: pathlib.Path, known: str, settling: float) -> str:
-    """Read a profile, a changed one later: editors write in pieces."""
+    """Read a profile; if changed, once it is left alone: editors write in pieces."""
     text = read_profile(path)
-    changed = time.time()
+    age = 0.0
     with contextlib.suppress(FileNotFoundError):
-        changed = path.stat().st_mtime
-    age = abs(time.time() - changed)
+        age = abs(time.time() - path.stat().st_mtime)
     if text == known or age >= settling:
         return text
     time.sleep(settling - age)
@@ -1089,12 +1085,12 @@ def check_writable(home: Home) -> None:
     target = real_place(home)
     if shutil.disk_usage(target.parent).free < 50_000:
         raise Problem(f"There is no room left on the disk of {tilde(target)}; see: df -h")
-    theirs = {target, target.parent, home.directory}
-    for path in (*theirs, place_aside(home), *home.own_files()):
+    ours = [place_aside(home), *home.own_files()]
+    for path in (target, target.parent, home.directory, *ours):
         # None is opened: to close it would end SQLite's locks.
         with contextlib.suppress(FileNotFoundError):
             status = path.lstat()
-            if path not in theirs and not _is_own(status):
+            if path in ours and not _is_own(status):
                 raise foreign(path)
             is_read_only = not status.st_mode & 0o222  # also for root
             if is_read_only or (not os.access(path, os.W_OK) and path.exists()):
@@ -1119,14 +1115,14 @@ def write_aside(home: Home, text: str) -> None:
 def exchange(target: pathlib.Path, aside: pathlib.Path) -> None:
     new = os.fsencode(aside)
     old = os.fsencode(target)
-    swapped = False
+    failed = True
     with contextlib.suppress(OSError, TypeError, AttributeError):
         library = ctypes.CDLL(None)
         if sys.platform == "darwin":
-            swapped = library.renamex_np(new, old, 2) == 0  # RENAME_SWAP
+            failed = library.renamex_np(new, old, 2)  # RENAME_SWAP
         else:
-            swapped = library.renameat2(-100, new, -100, old, 2) == 0  # AT_FDCWD, RENAME_EXCHANGE
-    if not swapped:  # what is saved between these steps is lost
+            failed = library.renameat2(-100, new, -100, old, 2)  # AT_FDCWD, RENAME_EXCHANGE
+    if failed:  # what is saved between these steps is lost
         displaced = target.read_bytes() if target.exists() else b""
         os.replace(aside, target)
         write_private(aside, displaced)
@@ -1204,7 +1200,7 @@ class History(NamedTuple):
             known = self.text(latest)
             settling = 0 if author == "edit" else self.settling  # the editor has ended
             there = read_settled(self.home.profile, known, settling)
-            written = value(self.db, "select max(id) from versions where written") or 0
+            written = self.latest("written")
             if there == known and written == latest:
                 return known
             if base is None:
@@ -1250,11 +1246,10 @@ class History(NamedTuple):
 
     def undo(self, number: int) -> int:
         """Revert a change; return the new version, or 0."""
-        (version,) = self.versions(1, "id = ?", self.check(number, 1))
-        author = AUTHORS[version.author]
+        author = self._author(self.check(number, 1))
         if not author.can_be_undone:
             raise Problem(f"Change {number} ({author.told}) can't be undone; see: llm memory history")
-        if version.undone:
+        if number in self.undone():
             return 0
         record = f"update versions set undoes = '[{number}]' where id = ?"
         make = functools.partial(self._without, number)
@@ -1267,8 +1262,7 @@ class History(NamedTuple):
                 continue
             came, left = self.periods(change.after)[-1]
             later = left or came
-            author = value(self.db, "select author from versions where id = ?", later)
-            if later > number and AUTHORS[author].origin != "back":
+            if later > number and self._author(later).origin != "back":
                 raise Problem(f"Change {later} has since changed the same lines; first: llm memory undo {later}")
         return revert(self.text(number - 1), self.text(number), text)
 
@@ -1283,33 +1277,36 @@ class History(NamedTuple):
                 return int(number)
         raise Problem("There is nothing left to undo; see: llm memory history")
 
-    def latest(self) -> int:
-        return int(value(self.db, "select max(id) from versions") or 0)
+    def latest(self, where: str = "true", *values: object) -> int:
+        return int(value(self.db, f"select max(id) from versions where {where}", *values) or 0)
+
+    def _author(self, version: int) -> Author:
+        return AUTHORS[value(self.db, "select author from versions where id = ?", version)]
 
     def _lines(self, version: int) -> Rows:
-        lines = "select lines.* from versions, json_each(lines) as line join lines on lines.id = line.value"
-        return rows(self.db, f"{lines} where versions.id = ? order by line.key", version)
+        lines = "versions, json_each(lines) join lines on lines.id = value"
+        return rows(self.db, f"select lines.* from {lines} where versions.id = ? order by key", version)
 
     def text(self, version: int) -> str:
         return "".join(line["text"] for line in self._lines(version))
 
     def _add(self, author: str, text: str, model: str = "") -> int:
         version = self.latest() + 1
-        current = self.db.execute("select id, text, fact, section from lines where until is null")
+        current = self.db.execute("select id, text, ifnull(fact, ''), section from lines where until is null")
         known = {tuple(said): id for id, *said in current}
         ids = []
-        for line, fact, section in Document(text).sayings:
-            row: dict[str, Any] = {"text": line, "fact": fact or None, "section": section}
-            said = tuple(row.values())
+        for said in Document(text).sayings:
             if said not in known:
-                known[said] = self.db["lines"].insert(row | {"since": version}).last_pk
+                line, fact, section = said
+                row = {"text": line, "fact": fact or None, "section": section, "since": version}
+                known[said] = self.db["lines"].insert(row).last_pk
                 if fact:
                     self.db["lines_fts"].insert({"rowid": known[said], "words": indexed(fact)})
             ids.append(known[said])
         lines = json.dumps(ids)
         gone = "until is null and id not in (select value from json_each(?))"
         self.db.execute(f"update lines set until = ? where {gone}", [version, lines])
-        made = {"at": self.now().isoformat(), "author": author, "model": model, "undoes": "[]", "written": 0}
+        made = {"at": self.now().isoformat(), "author": author, "model": model, "undoes": "[]"}
         self.db["versions"].insert(made | {"id": version, "lines": lines})
         return version
 
@@ -1329,16 +1326,15 @@ class History(NamedTuple):
         gone = _by_place(before, after)
         new = _by_place(after, before)
         replaced: dict[str, str] = {}
-        author = value(self.db, "select author from versions where id = ?", newer)
         for place, facts in new.items():
             olds = gone.get(place, [])
             # As many lines in the same place: the user reworded them.
-            if len(olds) == len(facts) and AUTHORS[author].origin != "learned":
+            if len(olds) == len(facts) and self._author(newer).origin != "learned":
                 replaced.update(zip(facts, olds, strict=True))
-        both = [json.dumps(list(places.values())) for places in (new, gone)]
+        both = [json.dumps([*places.values()]) for places in (new, gone)]
         said = "in (select atom from json_tree(?))"
-        edits = f"select fact, before from edits where state = 'applied' and fact {said} and before {said}"
-        replaced.update(self.db.execute(f"{edits} order by id", both))
+        edits = f"select fact, before from edits where state = 'applied' and fact {said} and before {said} order by id"
+        replaced.update(self.db.execute(edits, both))
         changes = []
         for (section, _), facts in new.items():
             changes += [Change(section, replaced.get(fact, ""), fact) for fact in facts]
@@ -1352,11 +1348,10 @@ class History(NamedTuple):
         return number
 
     def at_time(self, to: str) -> int:
-        moment = parse_moment(to, self.now())
-        found = value(self.db, "select max(id) from versions where at <= ?", moment)
+        found = self.latest("at <= ?", parse_moment(to, self.now()))
         if not found:
             raise Problem(f"There was no profile yet (as of: {to}); to empty it: llm memory rollback 0")
-        return int(found)
+        return found
 
     def undone(self) -> set[int]:
         found: set[int] = set()
@@ -1405,10 +1400,9 @@ def migrate(db: Any, home: Home) -> None:
     kept = lines_in(home.forgotten)
     for id in kept:
         db.execute("insert or ignore into turns (id, state) values (?, 'forgotten')", [id])
-    for (id,) in db.execute("select id from turns where state = 'forgotten'").fetchall():
+    for (id,) in db.execute("select id from turns where state = 'forgotten'"):
         if id not in kept:
             append_line(home.forgotten, id)
-    db.execute(f"pragma user_version = {SCHEMA}")
     db.execute("commit")
 
 
@@ -1448,7 +1442,7 @@ class Memory(contextlib.AbstractContextManager["Memory"]):
         self.history = History(home, self.db, now, patience, settling)
         try:
             self.db.execute("pragma secure_delete = on")
-            if value(self.db, "pragma user_version") != SCHEMA:
+            if migrations.pending(self.db):
                 migrate(self.db, home)
             if create and get_state(self.db, "unclean"):
                 clean_up(self)
@@ -1511,7 +1505,6 @@ class Verdict(NamedTuple):
 
 _BEFORE_QUOTE = {"ADD": 2, "REPLACE": 2, "REMOVE": 1}  # so many fields
 _MARKS = rf"^\s*(?:(?:{_BULLET}|>|\d{{1,3}}[.)])\s+)*"
-_DECLINED = r"[*_. \"']*NO[_ ]UPDATE[*_. \"']*"
 
 
 def parse_reply(reply: str) -> list[Edit] | None:
@@ -1523,16 +1516,15 @@ def parse_reply(reply: str) -> list[Edit] | None:
         edit = _parse_edit(bare)
         if edit and edit not in edits and len(edits) < 200:
             edits.append(edit)
-        elif re.fullmatch(_DECLINED, bare, re.IGNORECASE):
+        elif bare.strip("*_. \"'").upper() in {"NO_UPDATE", "NO UPDATE"}:
             has_declined = True
     return edits if edits or has_declined else None
 
 
 def _parse_edit(line: str) -> Edit | None:
     separator = r"\s+\|\s+" if " | " in line else r"\|"  # a fact may have "a|b" in it
-    action, *fields = re.split(separator, line)
+    action, *fields = map(str.strip, re.split(separator, line))
     action = action.strip("*_ ").upper()
-    fields = [field.strip() for field in fields]
     count = _BEFORE_QUOTE.get(action, sys.maxsize)
     if len(fields) < count:
         return None
@@ -1551,8 +1543,7 @@ def _bare_quote(fields: Iterable[str]) -> str:
 def _as_meant(edit: Edit, now: Document, messages: Sequence[Message]) -> Edit:
     """File a new line under a known heading; divide fact and quote, which may have bars."""
     if edit.action == "ADD":
-        section = now.section(edit.target)
-        edit = edit._replace(target=section)
+        edit = edit._replace(target=now.section(edit.target))
     fields = [edit.fact, *edit.quote.split(" | ", 10)]
     for at in range(1, len(fields)):
         quote = _bare_quote(fields[at:])
@@ -1571,8 +1562,7 @@ def parse_answers(reply: str, count: int) -> list[str] | None:
     for number, answer in re.findall(form, without_thoughts(reply).lower(), re.MULTILINE):
         if answers.setdefault(int(number), answer) != answer:
             return None
-    numbers = range(1, count + 1)
-    found = [answers.get(number, "") for number in numbers]
+    found = [answers.get(number, "") for number in range(1, count + 1)]
     return found if all(found) else None
 
 
@@ -1599,10 +1589,7 @@ _WORD = rf"(?!{UNSPACED})[^\W_]|[^\W_].*[^\W_]"
 
 
 def find_pieces(quote: str, sources: Sequence[Message]) -> dict[str, Message]:
-    """Find the latest source of each piece of a quote, if possible one of the user's own words.
-
-    Empty if one piece has none, as it then proves nothing.
-    """
+    """Find the latest source of each piece of a quote, if possible of the user's own words; none if one lacks it."""
     whole = normalised(quote)
     if normalised(CUT) in whole:
         return {}
@@ -1656,9 +1643,9 @@ _Applied = tuple[str, str]  # a line before, and after
 
 def _takes_too_much(document: Document, earlier: Sequence[_Applied], change: _Applied) -> bool:
     """Tell whether a day's learning would take away more than half, and more than five."""
-    added = [after for before, after in earlier if not before]
-    removed = [before for before, after in earlier if not after]
-    lines_a_day_ago = len(document.items) - len(added) + len(removed)
+    added = [before for before, _ in earlier].count("")
+    removed = [after for _, after in earlier].count("")
+    lines_a_day_ago = len(document.items) - added + removed
     taken = list(filter(_takes_away, [*earlier, change]))
     return len(taken) > max(5, lines_a_day_ago / 2) and _takes_away(change)
 
@@ -1668,14 +1655,14 @@ def _takes_away(change: _Applied) -> bool:
     return 2 * len(old & new) < len(old)
 
 
-def _flood(edits: Sequence[Edit], messages: Sequence[Message]) -> list[Edit]:
-    """Return the new facts if they are too many for what was typed."""
+def _is_flood(edits: Sequence[Edit], messages: Sequence[Message]) -> bool:
+    """Tell whether the new facts are too many for what was typed."""
     room = 3
     for message in messages:
         data = message.text.encode("utf-8", "replace")
         room += 2 + len(data) // 400 * 2
     added = [edit for edit in edits if edit.action == "ADD" and find_pieces(edit.quote, messages)]
-    return added if len(added) > room else []
+    return len(added) > room
 
 
 def judge(
@@ -1699,8 +1686,8 @@ def judge(
         messages = [Message(seen.ids[edit.target].text) for edit in edits]  # these are quoted
         enough = int(min(budget, len(seen.text)) * 0.75)
     meant = [_as_meant(edit, now, messages) for edit in edits]
-    flood = _flood(meant, messages)
-    unmerged: list[Edit] = []
+    is_flood = _is_flood(meant, messages)
+    is_unmerged = False  # a line that was to take the words of others
     applied = list(lately)
     document = now  # with the good edits: each counts for those behind it
     verdicts = []
@@ -1719,7 +1706,7 @@ def judge(
         fault = "" if edit.action == "REMOVE" else _why_no_line(edit.fact, document, here)
         size = len(document.text)
 
-        # The first reason counts. What rejects comes before what holds: the user may accept what waits.
+        # The first reason counts; what rejects comes first, as the user may accept what waits.
         rejects: dict[str, object] = {
             "the profile is short enough": size <= enough,
             "it names no line that is there": not is_new and not here,
@@ -1729,12 +1716,12 @@ def judge(
             fault: fault,
             HOLDS_SECRET: doubt == HOLDS_SECRET,
         }
-        # What code knows, then what the second look doubts, and last a setting, which tells the user least.
+        # What code knows, what the second look doubts, and last a setting, which tells the user least.
         holds: dict[str, object] = {
             "it is quoted": any(is_quoted(piece, source.text) for piece, source in pieces.items()),
-            "too many at once": edit in flood,
+            "too many at once": is_flood and is_new,
             "the profile is full": is_new and size > budget,
-            "a line that was to be merged with it was not changed": edit in unmerged,
+            "a line that was to be merged with it was not changed": is_unmerged and not edit.fact,
             "it would take away too much": _takes_too_much(document, applied, change),
             doubt: doubt,
             "review of everything was on": batch.review_all,
@@ -1745,8 +1732,8 @@ def judge(
                 reason = PASSED
             applied.append(change)
             document = document.apply(here, edit.target, edit.fact)
-        elif edit.fact and is_condensing:  # it may have been to take the words of lines that go
-            unmerged = [other for other in meant if other.action == "REMOVE"]
+        elif edit.fact and is_condensing:
+            is_unmerged = True
         verdicts.append(Verdict(edit, outcome, reason, typed, item))
     return verdicts, document
 
