@@ -1139,11 +1139,7 @@ class Author(NamedTuple):
 
 
 AUTHORS = {
-    "add": Author("add"),
-    "remove": Author("remove"),
-    "edit": Author("edit"),
-    "load": Author("load"),
-    "clear": Author("clear"),
+    **{name: Author(name) for name in ("add", "remove", "edit", "load", "clear")},
     "outside": Author("another program"),
     "forget": Author("forget", can_be_undone=False),
     "worker": Author("learned", "learned"),
@@ -1362,7 +1358,7 @@ class History(NamedTuple):
 
     def periods(self, fact: str) -> Sequence[tuple[int, int | None]]:
         """Return the versions with which a fact came and left, oldest first; ``None`` if it is there."""
-        periods: dict[int, int] = {}
+        periods = {}
         now = sys.maxsize
         came = left = 0
         lines = f"select since, ifnull(until, {now}) from lines where fact = ? order by since"
@@ -1398,8 +1394,7 @@ def migrate(db: Any, home: Home) -> None:
     migrations.apply(db)
     # What was forgotten outlives the database; 1.0 had no file for it.
     kept = lines_in(home.forgotten)
-    for id in kept:
-        db.execute("insert or ignore into turns (id, state) values (?, 'forgotten')", [id])
+    db["turns"].insert_all([{"id": id, "state": "forgotten"} for id in kept], ignore=True)
     for (id,) in db.execute("select id from turns where state = 'forgotten'"):
         if id not in kept:
             append_line(home.forgotten, id)
@@ -1459,7 +1454,6 @@ class Memory(contextlib.AbstractContextManager["Memory"]):
             with lock(self.home, "profile"):
                 if self.is_in_place():
                     keep_as(self.home.database, "damaged")
-                    _remove(self.home.side_files)
 
 
 def paused_since(home: Home) -> str:
@@ -1596,7 +1590,7 @@ def find_pieces(quote: str, sources: Sequence[Message]) -> dict[str, Message]:
     pieces = [whole]
     if not any(stands_in(whole, source.text) for source in sources):  # else the dots were typed
         pieces = re.split(r"[\"' ]*(?:…|\.{3})[\"' ]*", whole)
-    found: dict[str, Message] = {}
+    found = {}
     for piece in filter(None, pieces):
         saying = [source for source in sources if stands_in(piece, source.text)]
         if not saying or not re.search(_WORD, piece):
@@ -1707,7 +1701,7 @@ def judge(
         size = len(document.text)
 
         # The first reason counts; what rejects comes first, as the user may accept what waits.
-        rejects: dict[str, object] = {
+        rejects = {
             "the profile is short enough": size <= enough,
             "it names no line that is there": not is_new and not here,
             "it contains a masked secret": has_mask(edit.quote),
@@ -1717,7 +1711,7 @@ def judge(
             HOLDS_SECRET: doubt == HOLDS_SECRET,
         }
         # What code knows, what the second look doubts, and last a setting, which tells the user least.
-        holds: dict[str, object] = {
+        holds = {
             "it is quoted": any(is_quoted(piece, source.text) for piece, source in pieces.items()),
             "too many at once": is_flood and is_new,
             "the profile is full": is_new and size > budget,
