@@ -978,10 +978,9 @@ create index lines_fact on lines (fact); create index edits_fact on edits (fact)
 """
 LARGEST_PROFILE = 100_000  # bytes
 FORGOTTEN = "[forgotten]"
-# As `keep_as` names files.
-KEPT = r"(?:\.new|\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"
+KEPT = r"(?:\.new|\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"  # by `keep_as`
 WRITE_FIRST = "update state set value = value where 0"  # a writer waits for others; a reader would not
-_BROKEN = r"malformed|not a database|encrypted|corrupt|unsupported"
+_BROKEN = r"malformed|not a database|corrupt|unsupported"
 Clock = Callable[[], dt.datetime]
 Record = Callable[[int], object] | None
 Rows = list[dict[str, Any]]
@@ -1570,7 +1569,7 @@ def without_thoughts(reply: str) -> str:
 @functools.lru_cache(maxsize=1_000)
 def _spaced(text: str) -> str:
     """Put a space around each word: "like tea" does not stand in "I dislike tea"."""
-    signs = re.findall(rf"{UNSPACED}|(?:(?!{UNSPACED})[^\W_])+|[^\w\s]|_", normalised(text))
+    signs = re.findall(rf"{UNSPACED}|(?:(?!{UNSPACED})[^\W_])+|\S", normalised(text))
     return f" {' '.join(signs)} "
 
 
@@ -1745,10 +1744,9 @@ def _why_no_line(fact: str, document: Document, here: Item | None) -> str:
         return unfit
     if f"| {fact} |" in INSTRUCTIONS:
         return "it was copied from an example"
-    others = document
     if here and fact != here.text:  # only its capitals may differ
-        others = document.remove(here)
-    return "it is known already" if others.has(fact) else ""
+        document = document.remove(here)
+    return "it is known already" if document.has(fact) else ""
 
 
 # -- journal and log ---------------------------------------------------------
