@@ -1744,9 +1744,10 @@ def _why_no_line(fact: str, document: Document, here: Item | None) -> str:
         return unfit
     if f"| {fact} |" in INSTRUCTIONS:
         return "it was copied from an example"
+    others = document
     if here and fact != here.text:  # only its capitals may differ
-        document = document.remove(here)
-    return "it is known already" if document.has(fact) else ""
+        others = document.remove(here)
+    return "it is known already" if others.has(fact) else ""
 
 
 # -- journal and log ---------------------------------------------------------
