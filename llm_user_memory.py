@@ -953,8 +953,8 @@ def without_empty(before: str, text: str, made: Iterable[str] = ()) -> str:
 
 
 # -- store -------------------------------------------------------------------
-# `memory.db`, and `profile.md`, which only `History` writes. It records a version, then exchanges the file; after a
-# crash in between, the next one to take the lock finishes the write.
+# `memory.db`, and `profile.md`, which only `History` writes: it records a version, then exchanges the file. After a
+# crash in between, the next to take the lock finishes that.
 
 TABLES = """
 create table versions (
@@ -973,17 +973,16 @@ create index lines_fact on lines (fact); create index edits_fact on edits (fact)
 """
 LARGEST_PROFILE = 100_000  # bytes
 FORGOTTEN = "[forgotten]"
-# As `keep_as` names files, also beside the profile.
-KEPT = r"(?:\.new|\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"
+KEPT = r"(?:\.new|\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"  # by `keep_as`
 WRITE_FIRST = "update state set value = value where 0"  # a writer waits for others; a reader would not
-_BROKEN = r"malformed|not a database|encrypted|corrupt|unsupported"
+_BROKEN = r"malformed|not a database|corrupt|unsupported"
 Clock = Callable[[], dt.datetime]
 Record = Callable[[int], object] | None
 Rows = list[dict[str, Any]]
 
 
 def in_words(error: BaseException) -> str:
-    """Say what an error is in words of ours: its own may quote what was typed."""
+    """Say what an error is: its own words may quote what was typed."""
     text = type(error).__name__
     if isinstance(error, click.ClickException):
         text = error.message
@@ -992,17 +991,19 @@ def in_words(error: BaseException) -> str:
         text = f"the database can't be used now ({name}); try again"
     elif isinstance(error, OSError) and error.strerror:
         text = f"{error.filename or 'a file'}: {error.strerror}"
+    elif isinstance(error, UnicodeError):
+        text = "this is not UTF-8"
     return text.encode("utf-8", "backslashreplace").decode()  # a name may be no UTF-8
 
 
 def keep_as(path: pathlib.Path, kind: str) -> None:
     moment = f"{utc_now():%Y%m%dT%H%M%S}-{os.urandom(2).hex()}"
     kept = path.with_name(f"{path.name}.{kind}-{moment}")
-    os.replace(path, kept)
+    path.replace(kept)
     tell(f"{path.name} could not be read, and is kept as {tilde(kept)}")
 
 
-# The tables of 1.0, and every step since: none is ever changed.
+# No step is ever changed; the first is 1.0.
 migrations = Migrations("llm-user-memory-11")
 
 
@@ -1015,9 +1016,6 @@ def m001_tables(db: Any) -> None:
 @migrations()
 def m002_second_looks(db: Any) -> None:
     db.execute("alter table requests add look integer default 0")
-
-
-SCHEMA = 12  # goes up by one with each step; 11 was 1.0
 
 
 def rows(db: Any, sql: str, *values: object) -> Rows:
@@ -1038,7 +1036,7 @@ def set_state(db: Any, key: str, kept: object) -> None:
 
 
 def read_profile(path: pathlib.Path) -> str:
-    """Read the profile, which needs no lock. Raises ``Unreadable``."""
+    """Read the profile; this needs no lock. Raises ``Unreadable``."""
     try:
         with open(open_own(path, os.O_RDONLY, follow=True), "rb") as file:
             data = file.read(LARGEST_PROFILE + 1)
@@ -1055,12 +1053,11 @@ def read_profile(path: pathlib.Path) -> str:
 
 
 def read_settled(path: pathlib.Path, known: str, settling: float) -> str:
-    """Read a profile, a changed one later: editors write in pieces."""
+    """Read a profile; if changed, once it is left alone: editors write in pieces."""
     text = read_profile(path)
-    changed = time.time()
+    age = 0.0
     with contextlib.suppress(FileNotFoundError):
-        changed = path.stat().st_mtime
-    age = abs(time.time() - changed)
+        age = abs(time.time() - path.stat().st_mtime)
     if text == known or age >= settling:
         return text
     time.sleep(settling - age)
@@ -1082,12 +1079,12 @@ def check_writable(home: Home) -> None:
     target = real_place(home)
     if shutil.disk_usage(target.parent).free < 50_000:
         raise Problem(f"There is no room left on the disk of {tilde(target)}; see: df -h")
-    theirs = {target, target.parent, home.directory}
-    for path in (*theirs, place_aside(home), *home.own_files()):
+    ours = [place_aside(home), *home.own_files()]
+    for path in (target, target.parent, home.directory, *ours):
         # None is opened: to close it would end SQLite's locks.
         with contextlib.suppress(FileNotFoundError):
             status = path.lstat()
-            if path not in theirs and not _is_own(status):
+            if path in ours and not _is_own(status):
                 raise foreign(path)
             is_read_only = not status.st_mode & 0o222  # also for root
             if is_read_only or (not os.access(path, os.W_OK) and path.exists()):
@@ -1112,14 +1109,14 @@ def write_aside(home: Home, text: str) -> None:
 def exchange(target: pathlib.Path, aside: pathlib.Path) -> None:
     new = os.fsencode(aside)
     old = os.fsencode(target)
-    swapped = False
+    failed = True
     with contextlib.suppress(OSError, TypeError, AttributeError):
         library = ctypes.CDLL(None)
         if sys.platform == "darwin":
-            swapped = library.renamex_np(new, old, 2) == 0  # RENAME_SWAP
+            failed = library.renamex_np(new, old, 2)  # RENAME_SWAP
         else:
-            swapped = library.renameat2(-100, new, -100, old, 2) == 0  # AT_FDCWD, RENAME_EXCHANGE
-    if not swapped:  # what is saved between these steps is lost
+            failed = library.renameat2(-100, new, -100, old, 2)  # AT_FDCWD, RENAME_EXCHANGE
+    if failed:  # what is saved between these steps is lost
         displaced = target.read_bytes() if target.exists() else b""
         os.replace(aside, target)
         write_private(aside, displaced)
@@ -1136,11 +1133,7 @@ class Author(NamedTuple):
 
 
 AUTHORS = {
-    "add": Author("add"),
-    "remove": Author("remove"),
-    "edit": Author("edit"),
-    "load": Author("load"),
-    "clear": Author("clear"),
+    **{name: Author(name) for name in ("add", "remove", "edit", "load", "clear")},
     "outside": Author("another program"),
     "forget": Author("forget", can_be_undone=False),
     "worker": Author("learned", "learned"),
@@ -1197,7 +1190,7 @@ class History(NamedTuple):
             known = self.text(latest)
             settling = 0 if author == "edit" else self.settling  # the editor has ended
             there = read_settled(self.home.profile, known, settling)
-            written = value(self.db, "select max(id) from versions where written") or 0
+            written = self.latest("written")
             if there == known and written == latest:
                 return known
             if base is None:
@@ -1243,11 +1236,10 @@ class History(NamedTuple):
 
     def undo(self, number: int) -> int:
         """Revert a change; return the new version, or 0."""
-        (version,) = self.versions(1, "id = ?", self.check(number, 1))
-        author = AUTHORS[version.author]
+        author = self._author(self.check(number, 1))
         if not author.can_be_undone:
             raise Problem(f"Change {number} ({author.told}) can't be undone; see: llm memory history")
-        if version.undone:
+        if number in self.undone():
             return 0
         record = f"update versions set undoes = '[{number}]' where id = ?"
         make = functools.partial(self._without, number)
@@ -1260,8 +1252,7 @@ class History(NamedTuple):
                 continue
             came, left = self.periods(change.after)[-1]
             later = left or came
-            author = value(self.db, "select author from versions where id = ?", later)
-            if later > number and AUTHORS[author].origin != "back":
+            if later > number and self._author(later).origin != "back":
                 raise Problem(f"Change {later} has since changed the same lines; first: llm memory undo {later}")
         return revert(self.text(number - 1), self.text(number), text)
 
@@ -1276,33 +1267,36 @@ class History(NamedTuple):
                 return int(number)
         raise Problem("There is nothing left to undo; see: llm memory history")
 
-    def latest(self) -> int:
-        return int(value(self.db, "select max(id) from versions") or 0)
+    def latest(self, where: str = "true", *values: object) -> int:
+        return int(value(self.db, f"select max(id) from versions where {where}", *values) or 0)
+
+    def _author(self, version: int) -> Author:
+        return AUTHORS[value(self.db, "select author from versions where id = ?", version)]
 
     def _lines(self, version: int) -> Rows:
-        lines = "select lines.* from versions, json_each(lines) as line join lines on lines.id = line.value"
-        return rows(self.db, f"{lines} where versions.id = ? order by line.key", version)
+        lines = "versions, json_each(lines) join lines on lines.id = value"
+        return rows(self.db, f"select lines.* from {lines} where versions.id = ? order by key", version)
 
     def text(self, version: int) -> str:
         return "".join(line["text"] for line in self._lines(version))
 
     def _add(self, author: str, text: str, model: str = "") -> int:
         version = self.latest() + 1
-        current = self.db.execute("select id, text, fact, section from lines where until is null")
+        current = self.db.execute("select id, text, ifnull(fact, ''), section from lines where until is null")
         known = {tuple(said): id for id, *said in current}
         ids = []
-        for line, fact, section in Document(text).sayings:
-            row: dict[str, Any] = {"text": line, "fact": fact or None, "section": section}
-            said = tuple(row.values())
+        for said in Document(text).sayings:
             if said not in known:
-                known[said] = self.db["lines"].insert(row | {"since": version}).last_pk
+                line, fact, section = said
+                row = {"text": line, "fact": fact or None, "section": section, "since": version}
+                known[said] = self.db["lines"].insert(row).last_pk
                 if fact:
                     self.db["lines_fts"].insert({"rowid": known[said], "words": indexed(fact)})
             ids.append(known[said])
         lines = json.dumps(ids)
         gone = "until is null and id not in (select value from json_each(?))"
         self.db.execute(f"update lines set until = ? where {gone}", [version, lines])
-        made = {"at": self.now().isoformat(), "author": author, "model": model, "undoes": "[]", "written": 0}
+        made = {"at": self.now().isoformat(), "author": author, "model": model, "undoes": "[]"}
         self.db["versions"].insert(made | {"id": version, "lines": lines})
         return version
 
@@ -1322,16 +1316,15 @@ class History(NamedTuple):
         gone = _by_place(before, after)
         new = _by_place(after, before)
         replaced: dict[str, str] = {}
-        author = value(self.db, "select author from versions where id = ?", newer)
         for place, facts in new.items():
             olds = gone.get(place, [])
             # As many lines in the same place: the user reworded them.
-            if len(olds) == len(facts) and AUTHORS[author].origin != "learned":
+            if len(olds) == len(facts) and self._author(newer).origin != "learned":
                 replaced.update(zip(facts, olds, strict=True))
-        both = [json.dumps(list(places.values())) for places in (new, gone)]
+        both = [json.dumps([*places.values()]) for places in (new, gone)]
         said = "in (select atom from json_tree(?))"
-        edits = f"select fact, before from edits where state = 'applied' and fact {said} and before {said}"
-        replaced.update(self.db.execute(f"{edits} order by id", both))
+        edits = f"select fact, before from edits where state = 'applied' and fact {said} and before {said} order by id"
+        replaced.update(self.db.execute(edits, both))
         changes = []
         for (section, _), facts in new.items():
             changes += [Change(section, replaced.get(fact, ""), fact) for fact in facts]
@@ -1345,11 +1338,10 @@ class History(NamedTuple):
         return number
 
     def at_time(self, to: str) -> int:
-        moment = parse_moment(to, self.now())
-        found = value(self.db, "select max(id) from versions where at <= ?", moment)
+        found = self.latest("at <= ?", parse_moment(to, self.now()))
         if not found:
             raise Problem(f"There was no profile yet (as of: {to}); to empty it: llm memory rollback 0")
-        return int(found)
+        return found
 
     def undone(self) -> set[int]:
         found: set[int] = set()
@@ -1360,7 +1352,7 @@ class History(NamedTuple):
 
     def periods(self, fact: str) -> Sequence[tuple[int, int | None]]:
         """Return the versions with which a fact came and left, oldest first; ``None`` if it is there."""
-        periods: dict[int, int] = {}
+        periods = {}
         now = sys.maxsize
         came = left = 0
         lines = f"select since, ifnull(until, {now}) from lines where fact = ? order by since"
@@ -1396,12 +1388,10 @@ def migrate(db: Any, home: Home) -> None:
     migrations.apply(db)
     # What was forgotten outlives the database; 1.0 had no file for it.
     kept = lines_in(home.forgotten)
-    for id in kept:
-        db.execute("insert or ignore into turns (id, state) values (?, 'forgotten')", [id])
-    for (id,) in db.execute("select id from turns where state = 'forgotten'").fetchall():
+    db["turns"].insert_all([{"id": id, "state": "forgotten"} for id in kept], ignore=True)
+    for (id,) in db.execute("select id from turns where state = 'forgotten'"):
         if id not in kept:
             append_line(home.forgotten, id)
-    db.execute(f"pragma user_version = {SCHEMA}")
     db.execute("commit")
 
 
@@ -1441,7 +1431,7 @@ class Memory(contextlib.AbstractContextManager["Memory"]):
         self.history = History(home, self.db, now, patience, settling)
         try:
             self.db.execute("pragma secure_delete = on")
-            if value(self.db, "pragma user_version") != SCHEMA:
+            if migrations.pending(self.db):
                 migrate(self.db, home)
             if create and get_state(self.db, "unclean"):
                 clean_up(self)
@@ -1458,7 +1448,6 @@ class Memory(contextlib.AbstractContextManager["Memory"]):
             with lock(self.home, "profile"):
                 if self.is_in_place():
                     keep_as(self.home.database, "damaged")
-                    _remove(self.home.side_files)
 
 
 def paused_since(home: Home) -> str:
@@ -1504,7 +1493,6 @@ class Verdict(NamedTuple):
 
 _BEFORE_QUOTE = {"ADD": 2, "REPLACE": 2, "REMOVE": 1}  # so many fields
 _MARKS = rf"^\s*(?:(?:{_BULLET}|>|\d{{1,3}}[.)])\s+)*"
-_DECLINED = r"[*_. \"']*NO[_ ]UPDATE[*_. \"']*"
 
 
 def parse_reply(reply: str) -> list[Edit] | None:
@@ -1516,16 +1504,15 @@ def parse_reply(reply: str) -> list[Edit] | None:
         edit = _parse_edit(bare)
         if edit and edit not in edits and len(edits) < 200:
             edits.append(edit)
-        elif re.fullmatch(_DECLINED, bare, re.IGNORECASE):
+        elif bare.strip("*_. \"'").upper() in {"NO_UPDATE", "NO UPDATE"}:
             has_declined = True
     return edits if edits or has_declined else None
 
 
 def _parse_edit(line: str) -> Edit | None:
     separator = r"\s+\|\s+" if " | " in line else r"\|"  # a fact may have "a|b" in it
-    action, *fields = re.split(separator, line)
+    action, *fields = map(str.strip, re.split(separator, line))
     action = action.strip("*_ ").upper()
-    fields = [field.strip() for field in fields]
     count = _BEFORE_QUOTE.get(action, sys.maxsize)
     if len(fields) < count:
         return None
@@ -1544,8 +1531,7 @@ def _bare_quote(fields: Iterable[str]) -> str:
 def _as_meant(edit: Edit, now: Document, messages: Sequence[Message]) -> Edit:
     """File a new line under a known heading; divide fact and quote, which may have bars."""
     if edit.action == "ADD":
-        section = now.section(edit.target)
-        edit = edit._replace(target=section)
+        edit = edit._replace(target=now.section(edit.target))
     fields = [edit.fact, *edit.quote.split(" | ", 10)]
     for at in range(1, len(fields)):
         quote = _bare_quote(fields[at:])
@@ -1564,8 +1550,7 @@ def parse_answers(reply: str, count: int) -> list[str] | None:
     for number, answer in re.findall(form, without_thoughts(reply).lower(), re.MULTILINE):
         if answers.setdefault(int(number), answer) != answer:
             return None
-    numbers = range(1, count + 1)
-    found = [answers.get(number, "") for number in numbers]
+    found = [answers.get(number, "") for number in range(1, count + 1)]
     return found if all(found) else None
 
 
@@ -1579,7 +1564,7 @@ def without_thoughts(reply: str) -> str:
 @functools.lru_cache(maxsize=1_000)
 def _spaced(text: str) -> str:
     """Put a space around each word: "like tea" does not stand in "I dislike tea"."""
-    signs = re.findall(rf"{UNSPACED}|(?:(?!{UNSPACED})[^\W_])+|[^\w\s]|_", normalised(text))
+    signs = re.findall(rf"{UNSPACED}|(?:(?!{UNSPACED})[^\W_])+|\S", normalised(text))
     return f" {' '.join(signs)} "
 
 
@@ -1592,17 +1577,14 @@ _WORD = rf"(?!{UNSPACED})[^\W_]|[^\W_].*[^\W_]"
 
 
 def find_pieces(quote: str, sources: Sequence[Message]) -> dict[str, Message]:
-    """Find the latest source of each piece of a quote, if possible one of the user's own words.
-
-    Empty if one piece has none, as it then proves nothing.
-    """
+    """Find the latest source of each piece of a quote, if possible of the user's own words; none if one lacks it."""
     whole = normalised(quote)
-    if has_mask(whole) or normalised(CUT) in whole:  # the user typed neither
+    if normalised(CUT) in whole:
         return {}
     pieces = [whole]
     if not any(stands_in(whole, source.text) for source in sources):  # else the dots were typed
         pieces = re.split(r"[\"' ]*(?:…|\.{3})[\"' ]*", whole)
-    found: dict[str, Message] = {}
+    found = {}
     for piece in filter(None, pieces):
         saying = [source for source in sources if stands_in(piece, source.text)]
         if not saying or not re.search(_WORD, piece):
@@ -1649,9 +1631,9 @@ _Applied = tuple[str, str]  # a line before, and after
 
 def _takes_too_much(document: Document, earlier: Sequence[_Applied], change: _Applied) -> bool:
     """Tell whether a day's learning would take away more than half, and more than five."""
-    added = [after for before, after in earlier if not before]
-    removed = [before for before, after in earlier if not after]
-    lines_a_day_ago = len(document.items) - len(added) + len(removed)
+    added = [before for before, _ in earlier].count("")
+    removed = [after for _, after in earlier].count("")
+    lines_a_day_ago = len(document.items) - added + removed
     taken = list(filter(_takes_away, [*earlier, change]))
     return len(taken) > max(5, lines_a_day_ago / 2) and _takes_away(change)
 
@@ -1661,14 +1643,14 @@ def _takes_away(change: _Applied) -> bool:
     return 2 * len(old & new) < len(old)
 
 
-def _flood(edits: Sequence[Edit], messages: Sequence[Message]) -> list[Edit]:
-    """Return the new facts if they are too many for what was typed."""
+def _is_flood(edits: Sequence[Edit], messages: Sequence[Message]) -> bool:
+    """Tell whether the new facts are too many for what was typed."""
     room = 3
     for message in messages:
         data = message.text.encode("utf-8", "replace")
         room += 2 + len(data) // 400 * 2
     added = [edit for edit in edits if edit.action == "ADD" and find_pieces(edit.quote, messages)]
-    return added if len(added) > room else []
+    return len(added) > room
 
 
 def judge(
@@ -1692,8 +1674,8 @@ def judge(
         messages = [Message(seen.ids[edit.target].text) for edit in edits]  # these are quoted
         enough = int(min(budget, len(seen.text)) * 0.75)
     meant = [_as_meant(edit, now, messages) for edit in edits]
-    flood = _flood(meant, messages)
-    unmerged: list[Edit] = []
+    is_flood = _is_flood(meant, messages)
+    is_unmerged = False  # a line that was to take the words of others
     applied = list(lately)
     document = now  # with the good edits: each counts for those behind it
     verdicts = []
@@ -1712,21 +1694,22 @@ def judge(
         fault = "" if edit.action == "REMOVE" else _why_no_line(edit.fact, document, here)
         size = len(document.text)
 
-        # The first reason counts. What rejects comes before what holds: the user may accept what waits.
-        rejects: dict[str, object] = {
+        # The first reason counts; what rejects comes first, as the user may accept what waits.
+        rejects = {
             "the profile is short enough": size <= enough,
             "it names no line that is there": not is_new and not here,
+            "it contains a masked secret": has_mask(edit.quote),
             "you did not type its quote": not pieces,
             f"its quote contains {secret}": secret,
             fault: fault,
             HOLDS_SECRET: doubt == HOLDS_SECRET,
         }
-        # What code knows, then what the second look doubts, and last a setting, which tells the user least.
-        holds: dict[str, object] = {
+        # What code knows, what the second look doubts, and last a setting, which tells the user least.
+        holds = {
             "it is quoted": any(is_quoted(piece, source.text) for piece, source in pieces.items()),
-            "too many at once": edit in flood,
+            "too many at once": is_flood and is_new,
             "the profile is full": is_new and size > budget,
-            "a line that was to be merged with it was not changed": edit in unmerged,
+            "a line that was to be merged with it was not changed": is_unmerged and not edit.fact,
             "it would take away too much": _takes_too_much(document, applied, change),
             doubt: doubt,
             "review of everything was on": batch.review_all,
@@ -1737,8 +1720,8 @@ def judge(
                 reason = PASSED
             applied.append(change)
             document = document.apply(here, edit.target, edit.fact)
-        elif edit.fact and is_condensing:  # it may have been to take the words of lines that go
-            unmerged = [other for other in meant if other.action == "REMOVE"]
+        elif edit.fact and is_condensing:
+            is_unmerged = True
         verdicts.append(Verdict(edit, outcome, reason, typed, item))
     return verdicts, document
 
@@ -3907,15 +3890,13 @@ class _Group(click.Group):
             raise
         except click.UsageError as error:
             raise click.UsageError(printable(error.format_message()), error.ctx) from error
-        except click.Abort:
+        except (click.Abort, RuntimeError):  # stdin has ended, or is closed
             click.echo(err=True)  # ends the line of the question
             if at_terminal(sys.stdin):
                 raise
             message = "Can't ask: stdin is not a terminal; add --yes (review: --accept, --drop)"
         except Problem as error:
             message = str(error)
-        except RuntimeError:  # of click's
-            message = "Can't ask: stdin is closed; see: llm memory --help"
         except (sqlite3.Error, OSError, UnicodeError) as error:
             message = f"{in_words(error)}; see: llm memory status"
         say(f"Error: {message}")
@@ -4000,7 +3981,7 @@ def each_memory() -> Iterator[Memory]:
             yield memory
 
 
-def verdict_here(home: Home, settings: Settings, *, sent: bool = True) -> tuple[str, str, str]:
+def verdict_here(home: Home, settings: Settings) -> tuple[str, str, str]:
     off = ""
     if not settings.auto:
         from llm_user_memory_shell import how_to_activate, survey
@@ -4012,7 +3993,6 @@ def verdict_here(home: Home, settings: Settings, *, sent: bool = True) -> tuple[
         ("disabled", settings.disabled, "disabled; unset LLM_MEMORY_DISABLED"),
         ("off here", settings.auto_off, "off here; unset LLM_MEMORY_AUTO"),
         ("off here", off, off),
-        ("not sent", not sent, "on, but your profile can't be sent"),
         ("paused", paused, "on, but paused; to learn again: llm memory resume"),
         ("not learning", not settings.updates, "on, but learns nothing; unset LLM_MEMORY_UPDATES"),
         ("not learning", unlogged, "on, but learns nothing without llm's log; see: llm logs on"),
@@ -4753,7 +4733,6 @@ def setup_status(home: Home, settings: Settings) -> Told:
     is_on = bool(settings.auto)
     yield {
         "shell": {"installed": [tilde(shell.rc) for shell in installed], "active": is_on},
-        "only_chats": is_on and not settings.line,
         "active": "this terminal" if is_on and not installed else "",
         "profile_in_prompt": (read_own(home.no_system) or "").splitlines(),
     }
@@ -4817,14 +4796,11 @@ def memory_status(settings: Settings) -> Any:
                 data |= told
             else:
                 problems[told] = None
-    state, colour, sentence = verdict_here(home, settings, sent="profile" in data)
-    if state == "on" and "shell" not in data:
-        state = "not learning"
+    state, colour, sentence = verdict_here(home, settings)
+    if state == "on" and problems:
+        state = "hindered"
         colour = "red"
-        sentence = "Memory is on, but nothing can be learned"
-    elif state == "on" and problems:
-        colour = "yellow"
-        sentence = "Memory is on, but something is wrong"
+        sentence = "Memory is on, but something is in its way"
     for line in for_profile(sentence, home.name).splitlines():
         write(line, fg=colour, bold=True)
     for problem in problems:

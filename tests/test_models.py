@@ -284,9 +284,10 @@ def test_the_http_status_of_an_error_is_told(monkeypatch: pytest.MonkeyPatch) ->
         (OSError(28, "No space left on device"), "a file: No space left on device"),
         (OSError(13, "Permission denied", "/srv/\udcff/x"), "/srv/\\udcff/x: Permission denied"),
         (ValueError("hunter2"), "ValueError"),
+        (UnicodeDecodeError("utf-8", b"hunter2 \xe9", 8, 9, "invalid"), "this is not UTF-8"),
         (memory.Problem("\udcff can't be read"), "\\udcff can't be read"),
     ],
-    ids=range(5),
+    ids=range(6),
 )
 def test_any_error_becomes_words_that_can_be_kept_and_shown(error: Exception, words: str) -> None:
     assert memory.in_words(error).startswith(words)

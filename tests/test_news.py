@@ -114,7 +114,7 @@ def test_it_stays_one_line_and_keeps_its_command(known: User, fact: str) -> None
 def test_a_prompt_says_when_the_profile_can_not_be_read(user: User) -> None:
     user.places.create()
     user.places.profile.write_bytes(b"\xff\xfe")
-    assert json.loads(user.run("status", "--json", LLM_MEMORY_AUTO="1")[0])["state"] == "not sent"
+    assert json.loads(user.run("status", "--json", LLM_MEMORY_AUTO="1")[0])["state"] == "hindered"
     assert re.fullmatch(r"the profile was not sent: .*not valid UTF-8.*llm memory rollback.*", told(user, 999))
     user.profile = PROFILE
     assert told(user) == ""

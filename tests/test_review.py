@@ -268,6 +268,7 @@ def test_what_can_not_be_a_line_or_answers_nothing_changes_nothing(user: User) -
     for wrong in ("# A heading", r"Has a hen\nHas a dog", "ghp_16C7e42F292c6912E7710c838347Ae178B4a"):
         said = user.run("review", stdin="e\n", code=1, EDITOR=WRITES.format(wrong))[1]
         assert "Not reworded: it" in said, wrong
+    assert "this is not UTF-8" in user.run("review", stdin="e\n", code=1, EDITOR=WRITES.format(r"Caf\xe9"))[1]
     assert "Editing failed" in user.run("review", stdin="e\n", code=1, EDITOR="false")[1]
     assert re.search("--accept.*--drop", user.run("review", stdin="", code=1)[1]), "there is no terminal"
     assert (user.profile, len(user.to_review())) == (PROFILE, 1)
