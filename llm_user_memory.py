@@ -2342,6 +2342,9 @@ def has_conversations(model: Any) -> bool:
 def find_model(name: str) -> Any:
     try:
         model = llm.get_model(name)
+        model.get_key()
+    except llm.NeedsKeyException as error:
+        raise why_failed(name, error) from error
     except Exception as error:
         raise ModelFailed(f"llm can't load {name} ({type(error).__name__}); see: llm models", HERE) from error
     if not has_conversations(model):
@@ -2543,8 +2546,7 @@ class Learner(NamedTuple):
             return None
         except ModelFailed as failure:
             self._put_off(batch, started, failure.kind, str(failure))
-            is_told = FAILED in lines_in(memory.home.news)
-            if not is_told and (turns[0]["why"] or failure.kind == HOPELESS):  # a single one may pass
+            if turns[0]["why"] or failure.kind in {HERE, HOPELESS}:  # another one may pass
                 self._tell(FAILED)
             return Result(failure=failure)
         self._leave_news(result)

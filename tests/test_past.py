@@ -152,7 +152,7 @@ def test_the_model_is_that_of_memory_or_that_of_llms_own_variable(here: User) ->
 
     assert asks() == "scripted"
     assert asks(LLM_MODEL="scripted-2") == "scripted-2"
-    assert asks(LLM_MODEL="scripted-2", LLM_MEMORY_MODEL="scripted-key") == "scripted-key"
+    assert asks(LLM_MODEL="scripted-2", LLM_MEMORY_MODEL="scripted-dead") == "scripted-dead"
 
 
 def test_a_log_of_an_older_llm_is_read_whether_it_was_migrated_or_not(here: User) -> None:
