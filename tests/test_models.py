@@ -8,7 +8,7 @@ import itertools
 import json
 import re
 import sqlite3
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import llm
 import pytest
@@ -301,7 +301,7 @@ def test_any_error_becomes_words_that_can_be_kept_and_shown(error: Exception, wo
 
 
 def test_a_model_that_lacks_its_key_is_named_before_it_is_asked(here: User) -> None:
-    chosen = {"LLM_MEMORY_MODEL": "scripted-key"}
+    chosen: dict[str, Any] = {"LLM_MEMORY_MODEL": "scripted-key"}
     words = "scripted-key has no key, or a wrong one; see: llm keys"
     assert words in here.run("status", **chosen)[0]
     for command in ("condense", "learn"):

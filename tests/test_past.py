@@ -223,7 +223,7 @@ def test_notes_that_can_not_be_read_are_an_error_in_words(here: User) -> None:
     notes.write_bytes(b"\xff\xfe")
     assert "not valid UTF-8" in learn(here, str(notes), code=1)
     notes.write_bytes(b" \n")
-    assert "There is nothing new to learn from." in learn(here, str(notes))
+    assert "notes.md holds no messages of yours" in learn(here, str(notes), code=1)
     notes.write_text("I live in Leeds")
     os.utime(notes, (1_700_000_000, 1_700_000_000))
     assert "There is nothing new to learn from." in learn(here, str(notes), "--since", "2023-11-16"), (
