@@ -1850,9 +1850,10 @@ def call_failure(memory: Memory) -> str:
 
 
 def new_notes(memory: Memory) -> dict[str, Note]:
-    known = {row["id"] for row in rows(memory.db, "select id from turns")}
-    notes = [entry for entry in journal_entries(memory.home) if "failed" not in entry]
-    return {note["id"]: note for note in notes if note["id"] not in known}
+    notes = {entry["id"]: entry for entry in journal_entries(memory.home) if "failed" not in entry}
+    for (id,) in memory.db.execute("select id from turns"):
+        notes.pop(id, None)
+    return notes
 
 
 def take_in(memory: Memory) -> Note:
@@ -2078,20 +2079,17 @@ def _items(text: Any, buffer: str) -> Iterator[Any]:
             yield item
 
 
-def is_json(name: str) -> bool:
-    return name.lower().endswith((".json", ".jsonl"))
-
-
 def read_zip(file: Any, name: str) -> list[Message]:
+    import fnmatch
     import zipfile
     import zlib
 
     found = []
     try:
         with zipfile.ZipFile(file) as archive:
-            for part in filter(is_json, archive.namelist()):
+            for part in fnmatch.filter(archive.namelist(), "*.json*"):
                 with archive.open(part) as unpacked:
-                    found += read_export(unpacked, f"{part} in {name}")
+                    found += read_export(unpacked, part)
     except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError) as error:
         raise Problem(f"{name} is damaged, or locked with a password; download or unpack it again") from error
     return found
@@ -2113,8 +2111,7 @@ def read_past(path: str) -> list[Message]:
     if os.path.isdir(path):
         found = []
         for part in sorted(pathlib.Path(path).rglob("*.json*")):
-            with open(part, "rb") as opened:
-                found += read_export(opened, part.name)
+            found += read_past(str(part))
         return found
     name = "stdin" if path == "-" else printable(os.path.basename(path))
     with click.open_file(path, "rb") as given, tempfile.TemporaryFile() as copy:
@@ -2127,7 +2124,7 @@ def read_past(path: str) -> list[Message]:
         file.seek(0)
         if head.startswith(b"PK"):
             return read_zip(file, name)
-        if is_json(name) or re.match(_NO_NOTES, head):
+        if ".json" in name or re.match(_NO_NOTES, head):
             return read_export(file, name)
         return read_notes(file, name)
 
@@ -2453,7 +2450,7 @@ def batches(messages: Iterable[Message]) -> list[list[Message]]:
     found: list[list[Message]] = [[]]
     for message in messages:
         size = sum(len(one.text) for one in [*found[-1], message])
-        if found[-1] and (size > CHARACTERS_AT_ONCE or len(found[-1]) == PAST_AT_ONCE):
+        if size > CHARACTERS_AT_ONCE or len(found[-1]) == PAST_AT_ONCE:
             found.append([])
         found[-1].append(message)
     return found
@@ -2547,7 +2544,9 @@ class Learner(NamedTuple):
             elif kind != HOPELESS:  # after as long again as since it was typed, at most a day
                 age = now - turn["typed"]
                 due = max(due, now + min(age, 86_400))
-            reason = why if why else turn["why"]
+            reason = turn["why"]
+            if why:
+                reason = why
             state = "pending"
             if kind == HOPELESS or attempts > len(BACK_OFF):
                 state = "aside"
@@ -2596,7 +2595,7 @@ class Learner(NamedTuple):
         """Have edits proposed, and make or hold them. Raises ``ModelFailed``, ``Problem``.
 
         They are judged by the profile that the model has seen; what would be made is looked at again; then all are
-        judged under the lock by the profile as it is, which its user may have changed.
+        judged under the lock by the profile as it is.
         """
         memory = self.memory
         mark = mark_of_removals(memory)
