@@ -1850,7 +1850,8 @@ def call_failure(memory: Memory) -> str:
 
 
 def new_notes(memory: Memory) -> dict[str, Note]:
-    notes = {entry["id"]: entry for entry in journal_entries(memory.home) if "failed" not in entry}
+    entries = journal_entries(memory.home)
+    notes = {entry["id"]: entry for entry in entries if "failed" not in entry}
     for (id,) in memory.db.execute("select id from turns"):
         notes.pop(id, None)
     return notes
@@ -1910,7 +1911,7 @@ class Export(NamedTuple):
     text: tuple[str, ...]  # the first that has any
     user: str = "user"  # pattern of the author that is the user
     at: str = "timestamp"
-    title: str = ""  # of an entry
+    title: str = ""  # of an entry; "": it has none
     messages: str = ""  # in an entry; "": it is one
     unless: tuple[str, ...] = ()  # true of what a program wrote
     typed: Callable[[str], str] = str  # without what a program put in
@@ -2006,9 +2007,8 @@ def as_utc(at: Any) -> str:
 
 
 def messages_in(entry: Any, export: Export) -> Iterator[Message]:
-    title = at_path(entry, export.title) if export.title else ""
-    shown = " ".join(printable(str(title or "")).split())[:100]
-    where = f"{export.source} “{shown}”" if shown else export.source
+    title = " ".join(printable(text_at(entry, export.title)).split())[:100]
+    where = f"{export.source} “{title}”" if title else export.source
     messages = at_path(entry, export.messages) if export.messages else [entry]
     if isinstance(messages, dict):
         messages = list(messages.values())
@@ -2552,12 +2552,10 @@ class Learner(NamedTuple):
                 state = "aside"
                 if not reason:
                     reason = "it was interrupted again and again"
-            self._set(turn["id"], "state = ?, attempts = ?, due = ?, why = ?", state, attempts, due, reason)
-
-    def _set(self, turn_id: str, change: str, *values: object) -> None:
-        """Change a turn, unless it was forgotten or cleared meanwhile."""
-        sql = f"update turns set {change} where state in ('pending', 'aside') and id = ?"
-        self.memory.db.execute(sql, [*values, turn_id])
+            change = "set state = ?, attempts = ?, due = ?, why = ?"
+            # Unless it was forgotten or cleared meanwhile.
+            sql = f"update turns {change} where state in ('pending', 'aside') and id = ?"
+            self.memory.db.execute(sql, [state, attempts, due, reason, turn["id"]])
 
     def _condense_first(self, batch: Batch) -> None:
         """Make a profile above the budget shorter, once for each text: ``condensed`` is the last that was tried."""
@@ -2614,10 +2612,10 @@ class Learner(NamedTuple):
 
         def record(version: int) -> None:
             record_edits(memory, verdicts, batch.model, version, past=batch.past)
+            change = "update set state = 'done', why = '' where state != 'forgotten'"
+            sql = f"insert into turns (id, at, state) values (?, ?, 'done') on conflict do {change}"
             for message in batch.messages:
-                self._set(message.turn_id, "state = 'done', why = ''")
-                read = {"id": message.turn_id, "at": message.at, "state": "done"}
-                memory.db["turns"].insert(read, ignore=True)
+                memory.db.execute(sql, [message.turn_id, message.at])
 
         with lock(memory.home, "profile", memory.history.patience):
             text = memory.history.adopt()
@@ -2709,7 +2707,7 @@ def messages_of_files(memory: Memory, paths: Sequence[str]) -> Iterator[tuple[Me
     found = {path: read_past(path) for path in paths}
     for path, messages in found.items():
         if not messages:
-            readable = "notes, exports of ChatGPT, Claude and Gemini (JSON), sessions of Claude Code and Codex"
+            readable = "exports of ChatGPT, Claude and Gemini (JSON), sessions of Claude Code and Codex"
             unread = f"{printable(path)} holds no messages of yours; what can be read: {readable}"
             if not any(found.values()):
                 raise Problem(unread)

@@ -274,7 +274,7 @@ def test_half_a_character_and_hidden_ones_in_an_export_stop_nothing(here: User) 
     path.write_text(json.dumps([chatgpt("\x1b[31mTrip\ud83d\nto Rome", "I live in York \ud83d now")]))
     learn(here, str(path))
     (held,) = here.to_review()
-    assert held["thread_id"] == "ChatGPT conversation “[31mTrip to Rome”"
+    assert held["thread_id"] == "ChatGPT conversation “[31mTrip? to Rome”"
 
 
 # The command
