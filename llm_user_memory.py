@@ -1762,7 +1762,7 @@ def read_log(home: Home, sql: str, *values: object) -> list[Any]:
             log.text_factory = lambda data: data.decode("utf-8", "replace")
             found = log.execute(sql, values)
             return found.fetchall()  # an open SELECT would make the user's next call fail
-    except (sqlite3.Error, OSError) as error:
+    except sqlite3.Error as error:
         if "no such table" in str(error):
             return []
         raise Problem("llm's log can't be read now; see: llm logs status") from error
@@ -1796,14 +1796,13 @@ def past_prompts(home: Home) -> list[Message]:
 
 
 def journal_entries(home: Home) -> list[Note]:
-    """Return the lines that no learner has taken in for good, oldest first."""
+    """Return the lines that no learner has taken in for good."""
     text = ""
     for path in (home.old_journal, home.journal):
         text += read_own(path) or ""
     # Where a full disk has cut a line short, the next one follows it.
     lines = re.split(r'\n|(?=\{")', text)
-    entries = [_read_entry(line) for line in lines if line.strip()]
-    return sorted(entries, key=lambda entry: entry["at"])
+    return [_read_entry(line) for line in lines if line.strip()]
 
 
 _FIELDS: Note = {"id": str, "at": str, "length": int, "sha256": str, "behind": int, "model": str, "review": bool}
@@ -1829,11 +1828,10 @@ def call_failure(memory: Memory) -> str:
 
 
 def new_notes(memory: Memory) -> dict[str, Note]:
-    known = {row["id"] for row in rows(memory.db, "select id from turns")}
-    notes = {}
-    for entry in journal_entries(memory.home):
-        if "failed" not in entry and entry["id"] not in known:
-            notes[entry["id"]] = entry
+    entries = journal_entries(memory.home)
+    notes = {entry["id"]: entry for entry in entries if "failed" not in entry}
+    for (id,) in memory.db.execute("select id from turns"):
+        notes.pop(id, None)
     return notes
 
 
@@ -1888,10 +1886,10 @@ class Export(NamedTuple):
 
     source: str
     author: str
-    user: str  # pattern of the author that is the user
     text: tuple[str, ...]  # the first that has any
-    at: str
-    title: str = ""  # of an entry
+    user: str = "user"  # pattern of the author that is the user
+    at: str = "timestamp"
+    title: str = ""  # of an entry; "": it has none
     messages: str = ""  # in an entry; "": it is one
     unless: tuple[str, ...] = ()  # true of what a program wrote
     typed: Callable[[str], str] = str  # without what a program put in
@@ -1914,7 +1912,6 @@ EXPORTS = (
         "ChatGPT conversation",
         messages="mapping",
         author="message author role",
-        user="user",
         text=("message content parts",),
         at="message create_time",
         title="title",
@@ -1940,9 +1937,7 @@ EXPORTS = (
     Export(
         "Claude Code session",
         author="message role",
-        user="user",
         text=("message content",),
-        at="timestamp",
         unless=("isMeta", "isSidechain", "isCompactSummary", "toolUseResult"),
         typed=_typed_to_agent,
     ),
@@ -1951,11 +1946,10 @@ EXPORTS = (
         author="payload type",
         user="user_message",
         text=("payload message",),
-        at="timestamp",
         typed=_typed_to_agent,
     ),
 )
-_TEXT_BLOCKS = ("text", "input_text", "audio_transcription")
+_TEXT_BLOCKS = ("text", "audio_transcription")
 # JSON or a page, whatever its name.
 _NO_NOTES = rb"(?i)(?:\xef\xbb\xbf)?\s*(?:\[\s*\{|\{\s*\"|<!doctype html|<html)"
 
@@ -1984,28 +1978,23 @@ def as_utc(at: Any) -> str:
     try:
         if isinstance(at, (int, float)):
             return dt.datetime.fromtimestamp(at, dt.timezone.utc).isoformat()
-        # As Python 3.10 can read it.
-        moment = dt.datetime.fromisoformat(re.sub(r"\.\d+", "", str(at)).replace("Z", "+00:00"))
-        zone = moment.tzinfo or dt.timezone.utc
-        return moment.replace(tzinfo=zone).astimezone(dt.timezone.utc).isoformat()
+        text = re.sub(r"\.\d+", "", str(at)).replace("Z", "+00:00")  # as Python 3.10 can read it
+        return dt.datetime.fromisoformat(text).astimezone(dt.timezone.utc).isoformat()
     except (ValueError, OverflowError, OSError):
         return ""
 
 
 def messages_in(entry: Any, export: Export) -> Iterator[Message]:
-    title = at_path(entry, export.title) if export.title else ""
-    shown = " ".join(printable(str(title or "")).split())[:100]
-    where = f"{export.source} “{shown}”" if shown else export.source
+    title = " ".join(printable(text_at(entry, export.title)).split())[:100]
+    where = f"{export.source} “{title}”" if title else export.source
     messages = at_path(entry, export.messages) if export.messages else [entry]
     if isinstance(messages, dict):
         messages = list(messages.values())
-    seen = {""}
     for message in messages if isinstance(messages, list) else ():
         text = typed_in(message, export)
-        at = as_utc(at_path(message, export.at)) or as_utc(at_path(entry, export.at.split()[-1]))
-        if text not in seen:
+        at = as_utc(at_path(message, export.at))
+        if text:
             yield Message(text, f"{EXPORTED}{digest(at + text)}", where, at)
-        seen.add(text)
 
 
 def typed_in(message: Any, export: Export) -> str:
@@ -2017,40 +2006,38 @@ def typed_in(message: Any, export: Export) -> str:
 
 
 def read_export(file: Any, name: str) -> list[Message]:
-    found: dict[Export, list[Message]] = {export: [] for export in EXPORTS}
+    found: list[Message] = []
     try:
         for entry in entries(file):
             started_by = at_path(entry, "entrypoint") or at_path(entry, "payload source")
             if re.match(r"exec|mcp|sdk|\{", str(started_by)):  # a program's session, or another agent's
                 break
-            for export, messages in found.items():
-                messages.extend(messages_in(entry, export))
+            for export in EXPORTS:
+                found += messages_in(entry, export)
     except (ValueError, RecursionError) as error:
-        if any(found.values()):
-            why = f"{name} is damaged, or holds a conversation of more than {LARGEST_ENTRY:,} characters"
-            raise Problem(f"{why}; download it again") from error
-    return max(found.values(), key=bool)
+        if found:  # else it is no export
+            raise Problem(f"{name} is damaged, or too large; download it again") from error
+    return found
 
 
 def entries(file: Any) -> Iterator[Any]:
     import io
 
     text = io.TextIOWrapper(file, "utf-8-sig", "replace")
-    begun = text.read(1_000_000)
-    if begun.lstrip().startswith("["):
-        yield from _items(text, begun.lstrip()[1:])
+    begun = text.read(1_000).lstrip()
+    if begun.startswith("["):
+        yield from _items(text, begun[1:])
         return
     text.seek(0)
     while line := text.readline(LARGEST_ENTRY):
-        with contextlib.suppress(ValueError, RecursionError):  # as a killed session leaves it
+        with contextlib.suppress(ValueError):  # as a killed session leaves it
             yield json.loads(line)
 
 
-def _items(text: Any, begun: str) -> Iterator[Any]:
+def _items(text: Any, buffer: str) -> Iterator[Any]:
     """Yield the items of a list, and keep no more of it than the next one."""
     decoder = json.JSONDecoder()
     between = re.compile(r"[\s,]+")
-    buffer = begun
     at = 0
     while True:
         gap = between.match(buffer, at)
@@ -2070,45 +2057,40 @@ def _items(text: Any, begun: str) -> Iterator[Any]:
             yield item
 
 
-def is_json(name: str) -> bool:
-    return name.lower().endswith((".json", ".jsonl"))
-
-
 def read_zip(file: Any, name: str) -> list[Message]:
+    import fnmatch
     import zipfile
     import zlib
 
     found = []
     try:
         with zipfile.ZipFile(file) as archive:
-            for part in filter(is_json, archive.namelist()):
+            for part in fnmatch.filter(archive.namelist(), "*.json*"):
                 with archive.open(part) as unpacked:
-                    found += read_export(unpacked, f"{part} in {name}")
+                    found += read_export(unpacked, part)
     except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError) as error:
         raise Problem(f"{name} is damaged, or locked with a password; download or unpack it again") from error
     return found
 
 
 def read_notes(file: Any, name: str) -> list[Message]:
-    text = text_of(file, name).removeprefix("\ufeff").replace("\r\n", "\n")
-    changed = dt.datetime.fromtimestamp(os.fstat(file.fileno()).st_mtime, dt.timezone.utc)
+    text = text_of(file, name)
+    changed = as_utc(os.fstat(file.fileno()).st_mtime)
     found = []
     for piece in re.split(r"\n\s*\n|\n(?=[ \t]*(?:[-*+•]|\d+[.)])[ \t])", text):
-        parts = textwrap.wrap(piece.strip(), LONGEST_PAST, replace_whitespace=False, expand_tabs=False)
-        found += [Message(part, f"{NOTES}{digest(part)}", name, changed.isoformat()) for part in parts]
+        parts = textwrap.wrap(stripped(piece), LONGEST_PAST, replace_whitespace=False, expand_tabs=False)
+        found += [Message(part, f"{NOTES}{digest(part)}", name, changed) for part in parts]
     return found
 
 
-def read_past(path: str) -> list[Message] | None:
-    """Read what the user wrote; ``None`` if it is JSON without any."""
+def read_past(path: str) -> list[Message]:
     import tempfile
 
     if os.path.isdir(path):
         found = []
         for part in sorted(pathlib.Path(path).rglob("*.json*")):
-            with open(part, "rb") as opened:
-                found += read_export(opened, part.name)
-        return found or None
+            found += read_past(str(part))
+        return found
     name = "stdin" if path == "-" else printable(os.path.basename(path))
     with click.open_file(path, "rb") as given, tempfile.TemporaryFile() as copy:
         file: Any = given
@@ -2118,10 +2100,10 @@ def read_past(path: str) -> list[Message] | None:
             file = copy
         head = file.read(1_000)
         file.seek(0)
-        if head.startswith(b"PK") or name.endswith(".zip"):
-            return read_zip(file, name) or None
-        if re.match(_NO_NOTES, head) or (is_json(name) and head.strip()):
-            return read_export(file, name) or None
+        if head.startswith(b"PK"):
+            return read_zip(file, name)
+        if ".json" in name or re.match(_NO_NOTES, head):
+            return read_export(file, name)
         return read_notes(file, name)
 
 
@@ -2289,7 +2271,7 @@ def ask_model(model: str, request: str) -> Reply:
     """Ask one of llm's models without logging it. Raises ``ModelFailed``."""
     from llm.cli import get_model_options
 
-    done: list[Reply | Exception] = []
+    done: list[Reply | ModelFailed] = []
 
     def ask() -> None:
         try:
@@ -2299,7 +2281,7 @@ def ask_model(model: str, request: str) -> Reply:
             usage = response.usage()
             done.append((text, usage.input or len(request) // 4, usage.output or len(text) // 4))
         except Exception as error:  # noqa: BLE001
-            done.append(error)
+            done.append(why_failed(model, error))
 
     # A call that hangs can't be stopped, only left behind.
     thread = threading.Thread(target=ask, daemon=True)
@@ -2308,8 +2290,8 @@ def ask_model(model: str, request: str) -> Reply:
     if not done:
         raise ModelFailed(f"{model} did not answer within {MODEL_TIMEOUT:g} s", HUNG)
     reply = done[0]
-    if isinstance(reply, Exception):
-        raise why_failed(model, reply)
+    if isinstance(reply, ModelFailed):
+        raise reply
     return reply
 
 
@@ -2320,6 +2302,9 @@ def has_conversations(model: Any) -> bool:
 def find_model(name: str) -> Any:
     try:
         model = llm.get_model(name)
+        model.get_key()
+    except llm.NeedsKeyException as error:
+        raise why_failed(name, error) from error
     except Exception as error:
         raise ModelFailed(f"llm can't load {name} ({type(error).__name__}); see: llm models", HERE) from error
     if not has_conversations(model):
@@ -2327,13 +2312,21 @@ def find_model(name: str) -> Any:
     return model
 
 
-_TOO_SMALL = r"context (?:window|length|size)|too many tokens|prompt is too long"
-_NO_KEY = r"no key|authentication|api.?key|\b40[13]\b"
 _NOT_NOW = (
-    r"(?:connect\w*|protocol|read|url|ssl)error|connection ?(?:refused|reset|error|aborted)|connect to|unreachable"
-    r"|name resolution|not known|getaddrinfo|timeout|timed out"
-    r"|rate.?limit|overloaded|unavailable|server ?error|credit|quota|billing"
-    r"|\b(?:402|408|429|50[0-4]|52\d)\b"
+    r"connect|unreachable|name resolution|not known|getaddrinfo|timeout|timed out|(?:protocol|read|url|ssl)error"
+    r"|rate.?limit|overloaded|unavailable|server ?error|credit|quota|billing|\b(?:402|408|429|50[0-4]|52\d)\b"
+)
+# What an error's class, HTTP status and text say: the first that is found counts.
+_FAILURES = (
+    (
+        r"context (?:window|length|size)|too many tokens|prompt is too long",
+        HOPELESS,
+        f"the context of {{}} is too small for learning; {ANOTHER_MODEL}",
+    ),
+    (r"no key|authentication|api.?key|\b40[13]\b", HERE, "{} has no key, or a wrong one; see: llm keys"),
+    (r"^\w+ (?:400|404|413|422)\b", REFUSED, "{} failed"),  # whatever words it quotes
+    (_NOT_NOW, PASSING, "{} is busy, out of credit or can't be reached"),
+    ("", REFUSED, "{} failed"),
 )
 
 
@@ -2341,21 +2334,16 @@ def why_failed(model: str, error: Exception) -> ModelFailed:
     """Say what an error means. Its text may quote what was typed: it is not kept."""
     if isinstance(error, ModelFailed):
         return error
-    status = getattr(error, "status_code", "") or getattr(getattr(error, "response", None), "status_code", "")
+    status = getattr(getattr(error, "response", error), "status_code", "")
     name = f"{type(error).__name__} {status}".strip()
     said = f"{name} {error}".lower()
-    if re.search(_TOO_SMALL, said):
-        return ModelFailed(f"the context of {model} is too small for learning; {ANOTHER_MODEL} ({name})", HOPELESS)
-    if re.search(_NO_KEY, said):
-        return ModelFailed(f"{model} has no key, or a wrong one; see: llm keys ({name})", HERE)
-    is_refused = status in {400, 404, 413, 422}  # whatever words it quotes
-    if re.search(_NOT_NOW, said) and not is_refused:
-        return ModelFailed(f"{model} is busy, out of credit or can't be reached ({name})", PASSING)
-    return ModelFailed(f"{model} failed ({name})")
+    meanings = [meaning for pattern, *meaning in _FAILURES if re.search(pattern, said)]
+    kind, words = meanings[0]
+    return ModelFailed(f"{words.format(model)} ({name})", kind)
 
 
-def chosen_model(settings: Settings, named: str = "") -> str:
-    name = named or settings.model or os.environ.get("LLM_MODEL") or llm.get_default_model()
+def chosen_model(settings: Settings) -> str:
+    name = settings.model or os.environ.get("LLM_MODEL") or llm.get_default_model()
     return str(find_model(name).model_id)
 
 
@@ -2440,17 +2428,16 @@ def batches(messages: Iterable[Message]) -> list[list[Message]]:
     found: list[list[Message]] = [[]]
     for message in messages:
         size = sum(len(one.text) for one in [*found[-1], message])
-        if found[-1] and (size > CHARACTERS_AT_ONCE or len(found[-1]) == PAST_AT_ONCE):
+        if size > CHARACTERS_AT_ONCE or len(found[-1]) == PAST_AT_ONCE:
             found.append([])
         found[-1].append(message)
     return found
 
 
 def due_turns(memory: Memory) -> Rows:
-    now = memory.now().timestamp()
     typed = "coalesce(strftime('%s', at), 0) + 0 as typed"
     sql = f"select *, {typed} from turns where state = 'pending' and due <= ? order by rowid"
-    return rows(memory.db, sql, now)
+    return rows(memory.db, sql, memory.now().timestamp())
 
 
 def read_messages(home: Home, turns: Rows, longest: int = LONGEST_MESSAGE) -> list[Message]:
@@ -2505,41 +2492,36 @@ class Learner(NamedTuple):
         if not turns or paused_since(memory.home):
             return None
         batch = next_batch(memory, self.settings, turns)
-        if not any(message.text for message in batch.messages):  # gone from llm's log
-            for turn in batch.turns:
-                self._set(turn["id"], "state = 'gone'")
-            return Result()
         check_writable(memory.home)
-        started = memory.now().timestamp()
         # Counted first: a kill or a full disk must not make the attempt free.
-        self._put_off(batch, started, REFUSED)
+        self._put_off(batch, REFUSED)
         try:
             self._condense_first(batch)
             result = self.learn_from(batch)
         except Busy:
-            self._put_off(batch, started, BUSY)
+            self._put_off(batch, BUSY)
             return None
         except ModelFailed as failure:
-            self._put_off(batch, started, failure.kind, str(failure))
-            is_told = FAILED in lines_in(memory.home.news)
-            if not is_told and (turns[0]["why"] or failure.kind == HOPELESS):  # a single one may pass
+            self._put_off(batch, failure.kind, str(failure))
+            if turns[0]["why"] or failure.kind in {HERE, HOPELESS}:  # another one may pass
                 self._tell(FAILED)
             return Result(failure=failure)
         self._leave_news(result)
         return result
 
-    def _put_off(self, batch: Batch, started: float, kind: str, why: str = "") -> None:
+    def _put_off(self, batch: Batch, kind: str, why: str = "") -> None:
         """Decide when turns that were not learned from are due again, or set them aside."""
+        now = self.memory.now().timestamp()
         for turn in batch.turns:
             attempts = turn["attempts"]
-            due = started + BACK_OFF[: attempts + 1][-1]
+            due = now + BACK_OFF[: attempts + 1][-1]
             if kind == BUSY:
                 due = 0
             elif kind == REFUSED:
                 attempts += 1
             elif kind != HOPELESS:  # after as long again as since it was typed, at most a day
-                age = started - turn["typed"]
-                due = max(due, started + min(age, 86_400))
+                age = now - turn["typed"]
+                due = max(due, now + min(age, 86_400))
             reason = turn["why"]
             if why:
                 reason = why
@@ -2548,12 +2530,10 @@ class Learner(NamedTuple):
                 state = "aside"
                 if not reason:
                     reason = "it was interrupted again and again"
-            self._set(turn["id"], "state = ?, attempts = ?, due = ?, why = ?", state, attempts, due, reason)
-
-    def _set(self, turn_id: str, change: str, *values: object) -> None:
-        """Change a turn, unless it was forgotten or cleared meanwhile."""
-        sql = f"update turns set {change} where state in ('pending', 'aside') and id = ?"
-        self.memory.db.execute(sql, [*values, turn_id])
+            change = "set state = ?, attempts = ?, due = ?, why = ?"
+            # Unless it was forgotten or cleared meanwhile.
+            sql = f"update turns {change} where state in ('pending', 'aside') and id = ?"
+            self.memory.db.execute(sql, [state, attempts, due, reason, turn["id"]])
 
     def _condense_first(self, batch: Batch) -> None:
         """Make a profile above the budget shorter, once for each text: ``condensed`` is the last that was tried."""
@@ -2564,9 +2544,6 @@ class Learner(NamedTuple):
         set_state(memory.db, "condensed", digest(profile))  # first: what hangs or dies is not tried again
         try:
             self._leave_news(self.learn_from(Batch(batch.model, review_all=batch.review_all)))
-        except Busy:
-            set_state(memory.db, "condensed", "")
-            raise
         except ModelFailed as failure:
             if failure.kind == HUNG:
                 raise
@@ -2594,7 +2571,7 @@ class Learner(NamedTuple):
         """Have edits proposed, and make or hold them. Raises ``ModelFailed``, ``Problem``.
 
         They are judged by the profile that the model has seen; what would be made is looked at again; then all are
-        judged under the lock by the profile as it is, which its user may have changed.
+        judged under the lock by the profile as it is.
         """
         memory = self.memory
         mark = mark_of_removals(memory)
@@ -2603,25 +2580,25 @@ class Learner(NamedTuple):
             for edit in edits_where(memory, "state = 'waiting' and past and action = 'ADD' order by id desc limit 200"):
                 seen = seen.add(edit.section, edit.fact)
         edits = self._ask_for_edits(batch, seen)
-        lately = self._learned_lately(batch)
-        budget = self.settings.budget
+        lately = self._learned_lately() if batch.messages else ()
+        judged = functools.partial(judge, edits, seen, batch=batch, lately=lately, budget=self.settings.budget)
         doubts: dict[Edit, str] = {}
         if not batch.review_all and not batch.past:  # else all of it waits anyway
-            verdicts, _ = judge(edits, seen, seen, batch, lately=lately, budget=budget)
+            verdicts, _ = judged(seen)
             check_unchanged(memory, mark)
             doubts = self._look_again(batch, seen, dict(zip(edits, verdicts, strict=True)))
 
         def record(version: int) -> None:
             record_edits(memory, verdicts, batch.model, version, past=batch.past)
+            change = "update set state = 'done', why = '' where state != 'forgotten'"
+            sql = f"insert into turns (id, at, state) values (?, ?, 'done') on conflict do {change}"
             for message in batch.messages:
-                self._set(message.turn_id, "state = 'done', why = ''")
-                read = {"id": message.turn_id, "at": message.at, "state": "done"}
-                memory.db["turns"].insert(read, ignore=True)
+                memory.db.execute(sql, [message.turn_id, message.at])
 
         with lock(memory.home, "profile", memory.history.patience):
             text = memory.history.adopt()
             now = seen if batch.past else Document(text)
-            verdicts, after = judge(edits, seen, now, batch, lately=lately, budget=budget, doubts=doubts)
+            verdicts, after = judged(now, doubts=doubts)
             check_unchanged(memory, mark)
             # What the user has reworded has to be shown first.
             if any(one.item and not now.find(one.item.text) for one in verdicts):
@@ -2660,9 +2637,7 @@ class Learner(NamedTuple):
                 return answer
         return None
 
-    def _learned_lately(self, batch: Batch) -> list[_Applied]:
-        if not batch.messages:
-            return []
+    def _learned_lately(self) -> list[_Applied]:
         day_ago = (self.memory.now() - dt.timedelta(days=1)).isoformat()
         learned = "state = 'applied' and author = 'worker' and versions.at > ?"
         sql = f"select before, fact from edits join versions on version = versions.id where {learned}"
@@ -2673,9 +2648,8 @@ class Learner(NamedTuple):
         asked = {edit: verdict for edit, verdict in judged.items() if verdict.outcome == "apply"}
         doubts = dict.fromkeys(judged, UNCHECKED)
         if asked:
-            parse = functools.partial(parse_answers, count=len(asked))
             request = build_second_look([*asked.values()], batch, seen)
-            answers = self._ask(batch.model, request, parse, look=1)
+            answers = self._ask(batch.model, request, lambda reply: parse_answers(reply, len(asked)), look=1)
             denied = NOT_YOURS if batch.messages else NOT_THE_SAME
             meanings = {"y": "", "n": denied, "s": HOLDS_SECRET}
             if answers:  # else they stay unchecked
@@ -2698,26 +2672,25 @@ def past_messages(memory: Memory) -> Iterator[tuple[Message, str]]:
     moments += filter(None, [get_state(memory.db, "paused"), *map(paused_since, Home.all())])
     end = min(moments, default="9999")  # without a note, later ones were not typed
     for prompt in past_prompts(memory.home):
-        text = prompt.text.strip()
         reason = ""
-        if prompt.at > end or len(text) not in range(1, 1_001):
+        if prompt.at > end or len(prompt.text.strip()) not in range(1, 1_001):
             reason = "kept out (not typed, hidden, too long, or sent with learning off)"
         if prompt.turn_id in known:
             reason = "already read"
-        yield prompt._replace(text=text, model=""), reason
+        yield prompt, reason
 
 
 def messages_of_files(memory: Memory, paths: Sequence[str]) -> Iterator[tuple[Message, str]]:
     known = {turn["id"] for turn in known_turns(memory.home)}
     found = {path: read_past(path) for path in paths}
     for path, messages in found.items():
-        if messages is None:
+        if not messages:
             readable = "exports of ChatGPT, Claude and Gemini (JSON), sessions of Claude Code and Codex"
             unread = f"{printable(path)} holds no messages of yours; what can be read: {readable}"
             if not any(found.values()):
                 raise Problem(unread)
             say(f"Skipped: {unread}")
-        for message in messages or ():
+        for message in messages:
             yield message, "already read" if message.turn_id in known else ""
 
 

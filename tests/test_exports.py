@@ -209,7 +209,8 @@ def test_a_prompt_to_chatgpt_is_read_once_with_its_pictures_and_spoken_words(her
     message = again["mapping"]["Trip-2"]["message"] | {"metadata": {}, "id": "seen"}
     mixed = {"content_type": "multimodal_text", "parts": [picture, "I like this:", spoken]}
     again["mapping"]["mixed"] = {"message": message | {"content": mixed}}
-    assert texts(read([again])) == ["I live in York.", "I moved to Leeds, in fact", "I like this:\nI speak Welsh"]
+    by_id = {message.turn_id: message.text for message in read([again])}
+    assert [*by_id.values()] == ["I live in York.", "I moved to Leeds, in fact", "I like this:\nI speak Welsh"]
 
 
 def test_prompts_to_gemini_are_told_from_other_activities_by_the_word_prompt() -> None:
@@ -273,7 +274,7 @@ def test_half_a_character_and_hidden_ones_in_an_export_stop_nothing(here: User) 
     path.write_text(json.dumps([chatgpt("\x1b[31mTrip\ud83d\nto Rome", "I live in York \ud83d now")]))
     learn(here, str(path))
     (held,) = here.to_review()
-    assert held["thread_id"] == "ChatGPT conversation “[31mTrip to Rome”"
+    assert held["thread_id"] == "ChatGPT conversation “[31mTrip? to Rome”"
 
 
 # The command
@@ -429,7 +430,7 @@ def test_an_export_is_never_in_memory_as_a_whole(tmp_path: pathlib.Path, monkeyp
     assert most < 12_000_000
     monkeypatch.setattr(memory, "LARGEST_ENTRY", 1_000_000)
     path.write_text(json.dumps([chatgpt("Trip", "I live in York."), chatgpt("Long", "x" * 3_000_000), 1]))
-    with pytest.raises(memory.Problem, match="a conversation of more than 1,000,000 characters"):
+    with pytest.raises(memory.Problem, match="is damaged, or too large"):
         memory.read_past(str(path))
 
 

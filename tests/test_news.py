@@ -208,6 +208,17 @@ def test_learning_that_keeps_failing_is_told_once(user: User) -> None:
     assert told(user) == "learned “Has a cat” (undo: llm memory undo 1)"
 
 
+@pytest.mark.parametrize("kind", [memory.HERE, memory.HOPELESS])
+def test_learning_that_can_not_succeed_here_is_told_after_its_first_failure(user: User, kind: str) -> None:
+    def fails(*_: str) -> memory.Reply:
+        raise memory.ModelFailed("scripted-key has no key", kind)
+
+    user.types("I have a dog")
+    user.learns(fails)
+    assert told(user) == "learning has failed; see: llm memory status"
+    assert told(user) == ""
+
+
 def test_the_first_prompt_that_is_noted_says_so_once(idle: User) -> None:
     idle.run("add", "Plays chess")
     assert shown(idle, "llm", "-n", "I have a dog", LLM_MEMORY_UPDATES="true") == ""

@@ -152,7 +152,7 @@ def test_the_model_is_that_of_memory_or_that_of_llms_own_variable(here: User) ->
 
     assert asks() == "scripted"
     assert asks(LLM_MODEL="scripted-2") == "scripted-2"
-    assert asks(LLM_MODEL="scripted-2", LLM_MEMORY_MODEL="scripted-key") == "scripted-key"
+    assert asks(LLM_MODEL="scripted-2", LLM_MEMORY_MODEL="scripted-dead") == "scripted-dead"
 
 
 def test_a_log_of_an_older_llm_is_read_whether_it_was_migrated_or_not(here: User) -> None:
@@ -223,7 +223,7 @@ def test_notes_that_can_not_be_read_are_an_error_in_words(here: User) -> None:
     notes.write_bytes(b"\xff\xfe")
     assert "not valid UTF-8" in learn(here, str(notes), code=1)
     notes.write_bytes(b" \n")
-    assert "There is nothing new to learn from." in learn(here, str(notes))
+    assert "notes.md holds no messages of yours" in learn(here, str(notes), code=1)
     notes.write_text("I live in Leeds")
     os.utime(notes, (1_700_000_000, 1_700_000_000))
     assert "There is nothing new to learn from." in learn(here, str(notes), "--since", "2023-11-16"), (
