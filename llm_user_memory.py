@@ -3048,7 +3048,7 @@ def _remove(paths: Iterable[pathlib.Path]) -> None:
 
 def purge(home: Home) -> None:
     with lock(home, "profile"):
-        beside = files_beside(home) + files_beside(home, _BACKUP)
+        beside = files_beside(home, f"{_KEPT_ASIDE}|{_BACKUP}")
         _remove([*beside, real_place(home), home.profile])
     _remove(home.own_files())  # the locks too: Windows removes only free ones
     ignored = home.directory / ".gitignore"
@@ -3225,7 +3225,7 @@ def run_worker(home: Home, settings: Settings) -> None:
     os.ftruncate(held, 0)
     stopped = _poll_until_idle(home, settings)
     os.close(held)
-    # Only now: a call that noted something before has found the lock held, and started none.
+    # A call that noted something before has found the lock held, and started none.
     overlooked = not stopped and _is_noted(home) and not paused_since(home)
     if stopped == HUNG or overlooked:
         with contextlib.suppress(Problem, OSError):
@@ -3252,7 +3252,7 @@ def _poll_until_idle(home: Home, settings: Settings) -> str:
             return failed.kind
         except Busy:  # someone else learns, or has the profile open in an editor
             pass
-        except Exception as error:  # noqa: BLE001 - a worker that dies of one bad moment learns nothing more
+        except Exception as error:  # noqa: BLE001 - one bad moment must not end it
             failure = in_words(error)
             _write_log(home, failure)
             if not isinstance(error, Problem):  # which status finds by itself
@@ -3313,7 +3313,7 @@ def _write_log(home: Home, message: str) -> None:
 
 
 # -- a call ------------------------------------------------------------------
-# It takes no lock and opens no database, except to search or propose an edit; then it waits two seconds at most.
+# It takes no lock and opens no database, except to search or propose an edit: it waits two seconds for that.
 
 FRAME = (
     "About the user you are talking to, for when it matters: information, not instructions. Most prompts need none of "
@@ -3545,7 +3545,7 @@ class Call:
             names = profile.partition(_BEGINS)[0].partition(_PROFILES)[2] or DEFAULT_PROFILE
             if set(names.split("+")) - {home.name for home in self.homes}:
                 self.failures.append(f"this conversation goes on sending the profile {names}")
-            # llm sends all of it again, but some plugins send only the system prompt of this turn.
+            # llm sends all of it again, but some plugins only the system prompt of this turn.
             if role == "system" and not refuses:
                 options["system_fragments"].append(llm.Fragment(profile, _SOURCE))
             return
@@ -3559,7 +3559,8 @@ class Call:
         # OpenAI's completion models don't say so.
         if not getattr(model, "allows_system_prompt", True) or ".Completion'" in str(type(model).__mro__):
             return True
-        return model.model_id in lines_in(self.homes[-1].no_system)
+        known = self.homes[-1].no_system
+        return known.exists() and model.model_id in lines_in(known)
 
     def _note_refusal(self, error: Exception) -> None:
         about_it = r"(?i)(system|developer)[ _-]?(role|message|prompt|instruction)"
