@@ -3585,7 +3585,8 @@ class Call:
         if not settings.model and not has_conversations(response.model):
             return
         home = self.homes[-1]
-        home.create()
+        if not home.directory.exists():
+            home.create()
         note = {
             "id": response.id,
             "at": typed.at,
