@@ -3213,6 +3213,8 @@ def spawn_worker(home: Home) -> str:
 
 def run_worker(home: Home, settings: Settings) -> None:
     """Be the one worker, then end the process, even if a model's thread hangs."""
+    if settings.disabled or not settings.updates:
+        return
     # Each call notes its own.
     settings.model = ""
     settings.review_all = False
@@ -3274,8 +3276,8 @@ def _poll(home: Home, settings: Settings) -> bool:
         settings.budget = latest.get("budget", settings.budget)
         memory.db.execute("delete from state where key = 'worker_failed'")
         # What is due later is left to the worker of a next call.
-        later = memory.now().timestamp() + STAYS_FOR
-        waits = value(memory.db, "select 1 from turns where state = 'pending' and due < ?", later)
+        soon = memory.now().timestamp() + STAYS_FOR
+        waits = value(memory.db, "select 1 from turns where state = 'pending' and due < ?", soon)
         _learn_due(memory, settings)
     return bool(waits)
 
