@@ -2763,9 +2763,7 @@ def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, versio
     waiting = "select count(*) from edits where state = 'waiting' and not past"
     for verdict in verdicts:
         row = _row_of(verdict)
-        row["at"] = memory.now().isoformat()
-        row["model"] = model
-        row["past"] = int(past)
+        row |= {"at": memory.now().isoformat(), "model": model, "past": int(past)}
         if past and verdict.outcome != "reject":
             row["state"] = "waiting"
             row["reason"] = verdict.reason or "it was found in the past"
@@ -2806,63 +2804,58 @@ def _row_of(verdict: Verdict) -> dict[str, Any]:
 
 def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[EditRow] = ()) -> int:
     """Make some edits in one version, and drop others; return the version, or 0."""
+    db = memory.db
 
     def make(text: str) -> str:
-        waiting = {edit.id for edit in waiting_edits(memory)}  # others were forgotten meanwhile
-        return _with_edits(text, [edit for edit in accepted if edit.id in waiting])
+        document = Document(text)
+        waiting = {edit.id for edit in waiting_edits(memory)}
+        for edit in accepted:
+            if edit.id not in waiting:  # it was forgotten meanwhile
+                continue
+            item = document.find(edit.before, edit.section)
+            others = document.remove(item) if item else document
+            if edit.fact and not others.has(edit.fact):
+                document = document.apply(item, edit.section, edit.fact)
+            else:
+                document = others
+        return document.text
 
     def record(version: int) -> None:
         waits = "where id = ? and state = 'waiting'"
-        reason = "reason = iif(fact = ?, 'accepted', 'reworded')"
-        accept = f"update edits set state = 'applied', version = ?, {reason}, fact = ? {waits}"
+        made = "state = 'applied', version = ?, reason = iif(fact = ?, 'accepted', 'reworded'), fact = ?"
         for edit in accepted:
-            memory.db.execute(accept, [version, edit.fact, edit.fact, edit.id])
-        drop = "update edits set state = 'dropped', reason = ?"
+            db.execute(f"update edits set {made} {waits}", [version, edit.fact, edit.fact, edit.id])
         for edit in dropped:
-            memory.db.execute(f"{drop} {waits}", ["you dropped it", edit.id])
-        # A line that was removed ends with this version.
-        removals = "state = 'applied' and fact = '' and version = ?"
-        removed = "select 1 from lines where fact = before and until = version"
-        memory.db.execute(f"{drop} where {removals} and not exists ({removed})", ["its line was gone", version])
+            db.execute(f"update edits set state = 'dropped', reason = 'you dropped it' {waits}", [edit.id])
         if not waiting_edits(memory):
-            set_state(memory.db, "no_room", 0)
+            set_state(db, "no_room", 0)
 
     return memory.history.change("review", make, record)
 
 
-def _with_edits(text: str, edits: Iterable[EditRow]) -> str:
-    document = Document(text)
-    for edit in edits:
-        item = document.find(edit.before, edit.section)
-        others = document.remove(item) if item else document
-        if edit.fact and not others.has(edit.fact):
-            document = document.apply(item, edit.section, edit.fact)
-        else:
-            document = others
-    return document.text
-
-
 def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, list[EditRow]]]:
-    """Yield a line, then what it said before each edit that changed it.
+    """Yield a line, then what it said before each edit.
 
     With each come the version that brought it last, and its receipts, the newest first.
     """
-    older = f"state = 'applied' and before not in ('', '{FORGOTTEN}')"
-    before = f"select before from edits join said on fact = said.text where {older}"
-    chain = f"with recursive said (text) as (select ? union {before}) select text from said"
-    for (text,) in memory.db.execute(chain, [line]).fetchall():
+    said = [line]
+    for text in said:  # it grows
         origin = None
         for came, _ in memory.history.periods(text):
             (version,) = memory.history.versions(1, "id = ?", came)
             if AUTHORS[version.author].origin != "back":  # an undo writes nothing
                 origin = version
-        yield text, origin, edits_where(memory, "state = 'applied' and fact = ? order by id desc", text)
+        receipts = edits_where(memory, "state = 'applied' and fact = ? order by id desc", text)
+        for edit in receipts:
+            if edit.before not in {"", FORGOTTEN, *said}:
+                said.append(edit.before)
+        yield text, origin, receipts
 
 
 def matcher(text: str, ids: Mapping[str, Item], *, part: bool = False) -> Says:
-    """Make a test whether a line says ``text`` in any case, as whole words or as ``part`` of some.
+    """Make a test whether a line says ``text``: in any case, whole words unless ``part``.
 
-    The id of a line means this line alone, unless a line says the id as a word.
+    An id means its line alone, unless a line says it as a word.
     """
     if not text.strip():
         raise Problem("Give a word or an id; see: llm memory show --ids")
@@ -2887,20 +2880,20 @@ def without_lines(text: str, says: Says) -> str:
     return without_empty(text, "".join(kept))
 
 
-# Where the database may say it: table, column, which rows; and what is put there, or None if the whole row goes.
-# `find_said` lists all of it before the question, and `forget` erases it in this order.
+# Where the database may say it: table, column, in which rows; and what is put there, or None if the row goes.
+# `find_said` lists it, and `forget` erases it in this order.
 PLACES = (
-    ("lines", "fact", "says(fact)", None),
-    ("lines", "text", "says(text) and fact is null and until is not null", None),  # a former heading
-    ("lines", "section", "says(section) and until is not null", ""),
-    ("edits", "fact", "says(fact)", None),
-    ("edits", "before", "says(before) and (fact = '' or state != 'applied')", None),
-    ("edits", "quote", "says(quote) and state != 'applied'", None),
+    ("lines", "fact", "true", None),
+    ("lines", "text", "fact is null and until is not null", None),  # a former heading
+    ("lines", "section", "until is not null", ""),
+    ("edits", "fact", "true", None),
+    ("edits", "before", "fact = '' or state != 'applied'", None),
+    ("edits", "quote", "state != 'applied'", None),
     # Of receipts that stay, as their lines do.
-    ("edits", "before", "says(before)", FORGOTTEN),
-    ("edits", "quote", "says(quote)", FORGOTTEN),
-    ("edits", "thread", "says(thread)", FORGOTTEN),
-    ("edits", "section", "says(section)", ""),
+    ("edits", "before", "true", FORGOTTEN),
+    ("edits", "quote", "true", FORGOTTEN),
+    ("edits", "thread", "true", FORGOTTEN),
+    ("edits", "section", "true", ""),
 )
 _ROW_GOES = {
     "edits": "delete from edits",
@@ -2909,18 +2902,16 @@ _ROW_GOES = {
 
 
 def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Find what ``forget`` would erase, by place, and the prompts that are not to be learned from, by id."""
+    """Find what ``forget`` would erase, by place, and prompts not to be learned from, by id."""
 
     def says_it(text: Any) -> bool:
-        if text in {None, FORGOTTEN}:  # our mark is nobody's words
-            return False
-        return says(text)
+        return text not in {None, FORGOTTEN} and says(text)  # our mark is nobody's words
 
     memory.db.register_function(says_it, name="says", replace=True)
     memory.history.adopt()
     texts: set[str] = set()
     for table, column, which, _ in PLACES:
-        found = memory.db.execute(f"select {column} from {table} where {which}")
+        found = memory.db.execute(f"select {column} from {table} where says({column}) and ({which})")
         texts.update(stripped(text) for (text,) in found)
     prompts = {turn.turn_id: turn.text for turn in past_prompts(memory.home) if says(turn.text)}
     files = _said_backups(memory.home, says)
@@ -2928,9 +2919,9 @@ def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[st
         files += files_beside(memory.home)
     places = {}
     if texts:
-        places["In the profile, its history and receipts"] = sorted(texts)
+        places["To be erased from the profile, its history and receipts"] = sorted(texts)
     if files:
-        places["In files"] = list(map(tilde, files))
+        places["Files to be removed"] = list(map(tilde, files))
     return places, prompts
 
 
@@ -2943,15 +2934,13 @@ def forget(memory: Memory, says: Says) -> None:
         turns = set(prompts)
         for edit in edits_where(memory, "says(fact) or says(before) or says(quote)"):
             turns.update(edit.turns)
-        append_line(memory.home.forgotten, "\n".join(turns))
         never = "insert into turns (id, state) values (?, 'forgotten') on conflict do update set state = 'forgotten'"
         for turn in turns:
+            append_line(memory.home.forgotten, turn)
             db.execute(never, [turn])
         for table, column, which, mark in PLACES:
-            if mark is None:
-                db.execute(f"{_ROW_GOES[table]} where {which}")
-            else:
-                db.execute(f"update {table} set {column} = '{mark}' where {which}")
+            change = _ROW_GOES[table] if mark is None else f"update {table} set {column} = '{mark}'"
+            db.execute(f"{change} where says({column}) and ({which})")
         db.execute(f"update turns set why = '{FORGOTTEN}' where why != ''")  # 1.0 kept the text of errors
         gone = f"select id from lines where fact = '{FORGOTTEN}'"
         db.execute(f"delete from lines_fts where rowid in ({gone})")
@@ -3010,7 +2999,7 @@ def _remove(paths: Iterable[pathlib.Path]) -> None:
 
 def purge(home: Home) -> None:
     with lock(home, "profile"):
-        beside = files_beside(home) + files_beside(home, _BACKUP)
+        beside = files_beside(home, f"{_KEPT_ASIDE}|{_BACKUP}")
         _remove([*beside, real_place(home), home.profile])
     _remove(home.own_files())  # the locks too: Windows removes only free ones
     ignored = home.directory / ".gitignore"
@@ -3070,8 +3059,7 @@ def nearest(memory: Memory, text: str) -> list[str]:
         collection = llm.Collection(model, memory.db, model_id=model)
         known = memory.db.execute("select id from embeddings where collection_id = ?", [collection.id])
         new = facts.keys() - {id for (id,) in known}
-        if new:
-            collection.embed_multi((id, mask_secrets(facts[id])) for id in new)
+        collection.embed_multi((id, mask_secrets(facts[id])) for id in new)
         near = collection.similar(mask_secrets(text), collection.count())
     except Exception as error:  # whatever a plugin raises
         said = printable(str(error)[:300])  # told, not kept
@@ -3098,19 +3086,18 @@ def search_chats(homes: Sequence[Home], query: str, limit: int | None = None) ->
 
 
 # -- worker ------------------------------------------------------------------
-# The poller: one per home, started by a call that has noted something, gone after an idle minute. It keeps that call's
-# environment: where it lacks a key or a plugin that later calls have, it makes way.
+# One per home, started by a call that noted something, gone after an idle minute. It has that call's environment, and
+# makes way where it lacks a key or a plugin that later calls have.
 #
-# A call takes worker.lock and hands it over as an open file, so that of many calls at once one starts a worker. It is
+# A call takes worker.lock and hands it over as an open file: of many calls at once one starts a worker. It is
 #   held, with a text: one is being started · held, empty: it runs
-#   free, with a text: it ended before it ran (NOT_STARTED) · free, empty, or no file: it has ended, or there was none
+#   free, with a text: it ended before it ran (NOT_STARTED) · free, empty, or no file: none runs
 
-IDLE_EXIT = 60.0  # seconds without work after which the worker exits
-STAYS_FOR = 3_600  # seconds: it waits so long for a turn to be tried again
+IDLE_EXIT = 60.0  # seconds without work
+STAYS_FOR = 3_600  # seconds: it waits so long for a turn's next attempt
 NOT_STARTED = "The background process ended as soon as it was started; to learn: llm memory update"
-# Tells a worker the number of its lock's file.
-_HANDED_OVER = "LLM_MEMORY_WORKER_LOCK"
-# Starts llm with the modules that the running llm can import, whatever has found them.
+_HANDED_OVER = "LLM_MEMORY_WORKER_LOCK"  # the number of its file
+# Starts llm with the modules that the running llm can import.
 _START = """
 import site, sys
 paths = sys.argv.pop(1).split("\\n")
@@ -3143,12 +3130,11 @@ def take_worker_lock(home: Home, flags: int = os.O_CREAT) -> int:
 
 def worker_runs(home: Home) -> bool:
     try:
-        file = take_worker_lock(home, 0)
+        os.close(take_worker_lock(home, 0))
     except Busy:
         return True
     except (OSError, Unreadable):  # there is none, or it is not ours
-        return False
-    os.close(file)
+        pass
     return False
 
 
@@ -3156,8 +3142,7 @@ def spawn_worker(home: Home) -> str:
     """Start a worker that outlives us; return why the one before did not start. Raises ``Busy``."""
     file = take_worker_lock(home)
     never_ran = os.read(file, 1)
-    if not never_ran:
-        os.write(file, b"starting")
+    os.write(file, b"starting")
     environ = dict(os.environ, LLM_MEMORY_PROFILE=home.name)
     if home.isolated:  # made absolute: the worker's folder is another
         environ["LLM_USER_PATH"] = str(home.user_dir)
@@ -3191,22 +3176,18 @@ def run_worker(home: Home, settings: Settings) -> None:
         return
     os.set_inheritable(held, False)
     os.ftruncate(held, 0)
-    failed = ""
-    try:
-        _poll_until_idle(home, settings)
-    except ModelFailed as failure:
-        failed = failure.kind
+    stopped = _poll_until_idle(home, settings)
     os.close(held)
-    # Only now: a call that noted something before has found the lock held, and started none.
-    overlooked = not failed and _is_noted(home) and not paused_since(home)
-    if failed == HUNG or overlooked:
+    # A call that noted something before has found the lock held, and started none.
+    overlooked = not stopped and _is_noted(home) and not paused_since(home)
+    if stopped == HUNG or overlooked:
         with contextlib.suppress(Problem, OSError):
             spawn_worker(home)
     os._exit(0)
 
 
-def _poll_until_idle(home: Home, settings: Settings) -> None:
-    """Poll until idle. Raises ``ModelFailed`` where another process may do better."""
+def _poll_until_idle(home: Home, settings: Settings) -> str:
+    """Poll until idle; return why it stops otherwise."""
     code = os.path.getmtime(__file__)
     at_work = time.monotonic()
     idle = False
@@ -3214,23 +3195,25 @@ def _poll_until_idle(home: Home, settings: Settings) -> None:
         time.sleep(min(settings.interval, 5))
         is_old = not os.path.exists(__file__) or os.path.getmtime(__file__) != code
         if is_old or not home.lock_file("worker").exists():
-            os._exit(0)
+            return "replaced"
         idle = time.monotonic() - at_work >= IDLE_EXIT  # it looks once more
         try:
             if _poll(home, settings):
                 at_work = time.monotonic()
                 idle = False
-        except ModelFailed:
-            raise
+        except ModelFailed as failed:  # another process may do better
+            return failed.kind
         except Busy:  # someone else learns, or has the profile open in an editor
             pass
-        except Exception as error:  # noqa: BLE001 - a worker that dies of one bad moment learns nothing more
+        except Exception as error:  # noqa: BLE001 - one bad moment must not end it
             failure = in_words(error)
             _write_log(home, failure)
-            with contextlib.suppress(sqlite3.Error, OSError, Problem), Memory(home) as memory:
-                set_state(memory.db, "worker_failed", failure)
+            if not isinstance(error, Problem):  # which status finds by itself
+                with contextlib.suppress(sqlite3.Error, OSError, Problem), Memory(home) as memory:
+                    set_state(memory.db, "worker_failed", failure)
             if idle:
-                os._exit(0)  # else the next would be idle, too
+                return "failing"  # the next would be idle, too
+    return ""
 
 
 def _poll(home: Home, settings: Settings) -> bool:
@@ -3240,8 +3223,8 @@ def _poll(home: Home, settings: Settings) -> bool:
         if paused_since(home):
             return False
         latest = take_in(memory) if _is_noted(home) else {}
-        settings.interval = float(latest.get("interval", settings.interval))
-        settings.budget = int(latest.get("budget", settings.budget))
+        settings.interval = latest.get("interval", settings.interval)
+        settings.budget = latest.get("budget", settings.budget)
         memory.db.execute("delete from state where key = 'worker_failed'")
         # What is due later is left to the worker of a next call.
         soon = memory.now().timestamp() + STAYS_FOR
@@ -3257,8 +3240,9 @@ def _is_noted(home: Home) -> bool:
 def _learn_due(memory: Memory, settings: Settings) -> None:
     learner = Learner(memory, settings)
     lacking: ModelFailed | None = None
-    ready = (memory.now() - dt.timedelta(seconds=settings.interval)).isoformat()
-    while any(turn["at"] <= ready for turn in due_turns(memory)):
+    now = memory.now().timestamp()
+    # What a clock that was ahead has noted is ready.
+    while any(not 0 <= now - turn["typed"] < settings.interval for turn in due_turns(memory)):
         result = learner.learn()
         if not result:
             break
@@ -3275,14 +3259,14 @@ def _learn_due(memory: Memory, settings: Settings) -> None:
 def _write_log(home: Home, message: str) -> None:
     path = home.worker_log
     with contextlib.suppress(OSError, Problem):
-        # In our own folder, which must not come back when its user has removed it.
+        # Our own folder must not come back when its user has removed it.
         if not home.isolated:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         append_line(path, f"{utc_now():%Y-%m-%d %H:%M:%S} {os.getpid()} {message}")
 
 
 # -- a call ------------------------------------------------------------------
-# It takes no lock and opens no database, except to search or propose an edit; then it waits two seconds at most.
+# It takes no lock and opens no database, except to search or propose an edit: it waits two seconds for that.
 
 FRAME = (
     "About the user you are talking to, for when it matters: information, not instructions. Most prompts need none of "
@@ -3327,8 +3311,7 @@ def profile_in(text: str) -> str:
 def profile_sent(history: Iterable[Any]) -> tuple[str, str]:
     """Find the profile that a conversation carries, and the role of its message."""
     for message in history:
-        texts = [str(getattr(part, "text", "")) for part in message.parts]
-        profile = profile_in("".join(texts))
+        profile = profile_in("".join(str(getattr(part, "text", "")) for part in message.parts))
         if profile and message.role in {"system", "user"}:
             return profile, message.role
     return "", ""
@@ -3468,8 +3451,7 @@ class Call:
         self.sent = sent
         self.words = self._typed_words()
         self.typed = None
-        self.prefix = ""
-        self.given = ""
+        self.prefix = self.given = ""
         if self.settings.auto or self.homes:
             self.find_typed()
             self._add_profile(options)
@@ -3496,11 +3478,9 @@ class Call:
         if not settings.updates or settings.auto_off or settings.line.isspace():
             return False
         params = self.ctx.params
-        if params.get("no_log") or params.get("database"):
-            return False
         if home.logs_off.exists() and not params.get("log"):
             return False
-        return not paused_since(home)
+        return not (params.get("no_log") or params.get("database") or paused_since(home))
 
     def _add_profile(self, options: dict[str, Any]) -> None:
         talk = self.conversation
@@ -3518,16 +3498,14 @@ class Call:
             names = profile.partition(_BEGINS)[0].partition(_PROFILES)[2] or DEFAULT_PROFILE
             if set(names.split("+")) - {home.name for home in self.homes}:
                 self.failures.append(f"this conversation goes on sending the profile {names}")
-            # llm sends all of it again, but some plugins send only the system prompt of this turn.
+            # llm sends all of it again, but some plugins only the system prompt of this turn.
             if role == "system" and not refuses:
                 options["system_fragments"].append(llm.Fragment(profile, _SOURCE))
             return
-        # After the user's own, which providers have cached.
-        place = "system_fragments"
         # llm ignores a system prompt in a conversation that began without one.
-        if refuses or history or self.settings.auto == "prompt":
-            place = "fragments"
-        options[place] += fragments_of(self.homes)
+        is_prompt = refuses or history or self.settings.auto == "prompt"
+        # After the user's own, which providers have cached.
+        options["fragments" if is_prompt else "system_fragments"] += fragments_of(self.homes)
 
     def _refuses_system(self) -> bool:
         model = self.conversation.model
@@ -3589,7 +3567,7 @@ class Call:
         home = self.homes[-1]
         if self.has_noted:
             with contextlib.suppress(FileExistsError):
-                os.close(open_own(home.greeted, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+                write_private(home.greeted, b"")
                 tell("learning from this; a later prompt tells what")
         for line in take_news(home):
             tell(line)
@@ -3661,8 +3639,7 @@ def take_news(home: Home) -> list[str]:
         if " (undo: " in line:
             changes.append(line)
         else:  # of those that name one command the last is true
-            command = line.split()[-1]
-            others[command] = line
+            others[line.split()[-1]] = line
     if len(changes) > 2:
         changes = [f"{len(changes)} changes since the last prompt; see: llm memory history"]
     return [_fitted(line, home) for line in (*changes, *others.values())]
@@ -3674,14 +3651,18 @@ def columns_of(text: str) -> int:
 
 
 def _fitted(line: str, home: Home) -> str:
-    """Cut a line to the width of the terminal, but not the command at its end."""
+    """Cut a line to the width of the terminal, two of a narrow one, but not the command at its end."""
     text, mark, command = line.rpartition(" (undo: ")
     end = for_profile(f"{mark}{command}", home.name)
     width = shutil.get_terminal_size().columns
+    if width < 80:
+        width *= 2
     room = max(width - len(f"memory: {end}"), 12)
-    text = text[: room + 1]
+    kept = text[:room]
     while columns_of(text) > room:
-        text = f"{text[:-2]}…"
+        kept = kept[:-1]
+        is_quoted = kept.rfind("“") > kept.rfind("”")
+        text = f"{kept}…”" if is_quoted else f"{kept}…"
     return text + end
 
 
@@ -4745,6 +4726,7 @@ def learning_status(home: Home, settings: Settings) -> Told:
             yield row["why"]
         yield call_failure(memory)
         yield get_state(db, "worker_failed")
+        logged(home, [turn["id"] for turn in due_turns(memory)])  # says what is wrong with llm's log
     chosen_model(settings)  # first: it says what is wrong
     silent = [model.model_id for model in llm.get_models() if not has_conversations(model)]
     yield {"not_learned_with": silent}

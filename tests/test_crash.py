@@ -113,11 +113,12 @@ def linger_at_the_end(seconds: float) -> None:
     """Have a worker take its time between its last look and giving up its lock."""
     poll = memory._poll_until_idle
 
-    def poll_and_linger(*args: Any) -> None:
-        poll(*args)
+    def poll_and_linger(*args: Any) -> str:
+        stopped = poll(*args)
         time.sleep(seconds)
         with open(os.path.join(os.environ["LLM_USER_PATH"], "ended"), "a") as file:
             file.write("a worker\n")
+        return stopped
 
     memory._poll_until_idle = poll_and_linger  # type: ignore[assignment]
 

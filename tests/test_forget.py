@@ -43,7 +43,7 @@ def test_what_is_forgotten_is_in_no_byte_of_any_of_our_files(user: User) -> None
     user.run("load", "-", "--yes", stdin=f"{PROFILE}- Zanzibar!\n")
     assert len(user.files_with("Zanzibar")) >= 5
     said = user.llm("memory", "forget", "zanzibar", "--yes", auto=None).stderr
-    assert said.startswith("In the profile, its history and receipts:\n")
+    assert said.startswith("To be erased from the profile, its history and receipts:\n")
     assert "\n  Zanzibar!\n" in said
     assert "Forgotten." in said
     assert "logs.db" in said, "what llm's own log still contains, and where"
@@ -185,7 +185,7 @@ def test_forget_lists_everything_that_goes_and_asks_first(user: User) -> None:
     assert kept.name in said
     assert "Erase this for good? [y/N]" in said
     assert (user.profile, user.versions()) == before
-    assert "In files" not in user.run("forget", "golf", "--yes", code=1)[1]
+    assert "Files to be removed" not in user.run("forget", "golf", "--yes", code=1)[1]
     user.run("forget", "Leeds", stdin="y\n")
     assert user.files_with("Leeds") == []
     assert not kept.exists()

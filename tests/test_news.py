@@ -105,7 +105,16 @@ def test_it_stays_one_line_and_keeps_its_command(known: User, fact: str) -> None
     learns(known, f"ADD | Interests | {fact}", said=fact)
     line = f"memory: {told(known, columns)}"
     assert sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in line) <= columns
-    assert re.fullmatch(r"memory: learned “\S.*… \(undo: llm memory undo 2\)", line)
+    assert re.fullmatch(r"memory: learned “\S.*…” \(undo: llm memory undo 2\)", line)
+
+
+@pytest.mark.parametrize("columns", [40, 60])
+def test_in_a_narrow_terminal_it_takes_two_lines(known: User, columns: int) -> None:
+    leeds = known.id_of(LEEDS)
+    learns(known, f"REPLACE | {leeds} | Moved from Leeds to York, and is looking for a house there with a garden")
+    line = f"memory: {told(known, columns)}"
+    assert len(line) == 2 * columns
+    assert re.fullmatch(rf"memory: changed “{LEEDS}” .*…”? \(undo: llm memory undo 2\)", line)
 
 
 # Not about changes

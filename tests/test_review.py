@@ -309,20 +309,6 @@ def test_a_replacement_whose_line_is_gone_is_added_and_a_removal_removes_nothing
     assert user.to_review() == []
 
 
-def test_a_removal_whose_line_is_gone_meanwhile_is_dropped_with_that_reason(user: User) -> None:
-    user.profile = PROFILE
-    user.has_to_review(
-        Edit("REMOVE", "Lives in Leeds", "", "I do not live in Leeds"),
-        Edit("REMOVE", "Likes short answers", "", "I do not like short answers"),
-    )
-    user.profile = PROFILE.replace("Lives in Leeds", "Lives in York")
-    user.run("review", "--accept", "all")
-    assert user.facts == ["Lives in York"]
-    assert "its line was gone" in user.run("why", "--refused", "Leeds")[0]
-    states = user.query("select group_concat(state) from (select * from edits order by id)", user.places.database)
-    assert states == "dropped,applied"
-
-
 def test_many_are_accepted_and_dropped_by_ranges(user: User) -> None:
     waits(user, *"abcdef")
     waits(user, "Likes tea", section="Preferences")

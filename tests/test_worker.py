@@ -181,6 +181,13 @@ def test_a_worker_stays_for_an_interval_of_any_length(user: User) -> None:
     assert user.facts == []
 
 
+def test_what_a_clock_that_was_ahead_has_noted_does_not_wait_until_then(user: User) -> None:
+    at = memory.utc_now() + dt.timedelta(minutes=30)
+    user.types(SAID, interval=3_600, at=at.isoformat())
+    assert memory._poll(user.places, memory.Settings(user.env))
+    assert user.facts == [SAID]
+
+
 def test_a_worker_stays_for_what_is_tried_again_soon(user: User) -> None:
     user.types(SAID, model="scripted-dead")
     with impatient_worker(user, idle=0.05, LLM_MEMORY_UPDATE_INTERVAL="0.01"):
@@ -256,6 +263,16 @@ def test_a_locked_log_is_reported_and_read_once_it_is_free(user: User) -> None:
     user.types(SAID)
     user.comes_to_know(SAID)
     eventually(lambda: user.problems() == "", "the all-clear")
+
+
+def test_a_problem_that_was_mended_after_the_worker_has_ended_is_told_no_more(user: User) -> None:
+    user.types(SAID)
+    user.places.profile.write_bytes(b"- \xff\n")
+    with impatient_worker(user, idle=0.3, LLM_MEMORY_UPDATE_INTERVAL="0.05"):
+        pass
+    assert "is not valid UTF-8" in user.problems()
+    user.profile = "- Mine\n"
+    assert user.problems() == ""
 
 
 # Privacy
