@@ -3838,7 +3838,8 @@ class _Group(click.Group):
         if args[0] in _MEANT:
             raise Problem(f"No such command {args[0]!r}. Did you mean: llm memory {_MEANT[args[0]]}")
         if re.search("[\ud800-\udfff]", " ".join(args)):
-            raise Problem("This is not in your locale's encoding; for UTF-8: export LC_ALL=C.UTF-8 PYTHONUTF8=1")
+            utf8 = "export LC_ALL=C.UTF-8 PYTHONUTF8=1"
+            raise Problem(f"This is not in your locale's encoding; for UTF-8: {utf8}")
         # Else click would take the bullet of a copied line for an option.
         args = [re.sub(rf"\A{_BULLET} (?:{_BOX} )?", "", arg) for arg in args]
         return super().resolve_command(ctx, args)
@@ -3979,7 +3980,8 @@ def memory_show(settings: Settings, ids: bool) -> Any:
         found.append({"profile": home.name, "path": str(home.profile), "text": document.text, "facts": facts})
         if says_nothing(document.text):
             _, _, sentence = verdict_here(home, settings)
-            say(f"The profile has no facts.\n{sentence}\nSee: llm memory status; or: llm memory add 'Lives in Leeds'")
+            say(f"The profile has no facts.\n{sentence}")
+            say("See: llm memory status; or: llm memory add 'Lives in Leeds'")
         elif not click.get_current_context().meta["json"]:
             show_profile(home, document, ids=ids)
     return found[-1] | {"also_sent": found[:-1]}
@@ -4010,12 +4012,15 @@ def show_profile(home: Home, document: Document, *, ids: bool) -> None:
 
 def ages_of(home: Home) -> dict[str, str]:
     sql = "select fact, author, at from lines join versions on versions.id = since order by since"
+    ages = {}
     try:
         with Memory(home, patience=1, create=False) as memory:
-            came = memory.db.execute(sql)
-            return {fact: age_of(at, memory.now()) for fact, author, at in came if AUTHORS[author].origin != "back"}
+            for fact, author, at in memory.db.execute(sql):
+                if AUTHORS[author].origin != "back":
+                    ages[fact] = age_of(at, memory.now())
     except (Problem, OSError, sqlite3.Error):
         return {}  # `status` tells what is wrong
+    return ages
 
 
 @command('cat "$(llm memory path)"')
@@ -4159,7 +4164,7 @@ def report(memory: Memory, version: int, back: str = "undo this") -> None:
 
 def warnings_about(text: str, budget: int) -> Iterator[str]:
     for flaw in flaws_in(text):
-        yield f"In the profile, {flaw}. To change it: llm memory edit; to erase it: llm memory forget WORDS"
+        yield f"In the profile, {flaw}; see: llm memory edit; to erase it: llm memory forget WORDS"
     if len(text) > budget:
         yield f"The profile is over {budget:,} characters; to shorten it: llm memory condense"
 
@@ -4267,7 +4272,7 @@ def ask_about(edit: EditRow, section: Sequence[EditRow], number: str) -> str:
     write(f"\n{edit}", err=True, fg=colour_of(edit))
     detail(f"edit {edit.id}, {number}, in {edit.section}; proposed by {edit.model}", err=True)
     detail(f"it waits because: {edit.reason}", err=True)
-    if edit.turns:  # else the quote is a line of the profile, or empty
+    if edit.turns:  # else the quote is the profile's, or empty
         quoted, source = quoted_from(edit)
         detail(f"{quoted} ({full_date(edit.typed_at)}{source})", err=True)
     letters = click.Choice([*"yneadqs?"], case_sensitive=False)
@@ -4326,7 +4331,7 @@ def memory_review(accepted: Sequence[str], dropped: Sequence[str], yes: bool) ->
             report(memory, review(memory, accepts))
         if not (accepts or drops or click.get_current_context().meta["json"]):
             review_each(memory, waiting)
-        return [edit_data(edit) for edit in tell_waiting(memory, "Nothing waits for review.")]
+        return list(map(edit_data, tell_waiting(memory, "Nothing waits for review.")))
 
 
 @command("llm memory undo", never_asks)
