@@ -3735,18 +3735,14 @@ class UserMemory(llm.Toolbox):
 
 
 # -- commands ----------------------------------------------------------------
-# Data goes to stdout, talk to stderr. With --json, `write` is silent; what a command returns is printed.
+# Data goes to stdout, talk to stderr. With --json, what a command returns is printed.
 
 _MEANT = {
-    "help": "--help",
     "list": "show",
     "rm": "remove",
     "delete": "remove",
     "log": "history",
     "redo": "undo NUMBER",
-    "unforget": "add TEXT",
-    "accept": "review --accept NUMBER",
-    "purge": "clear --purge",
     "off": "pause",
     "on": "resume",
 }
@@ -3764,7 +3760,7 @@ e  reword it
 a  accept it and the rest of its section
 d  drop it and the rest of its section
 q  quit
-s  skip it, as Enter does"""
+s  skip it"""
 RETRY = "To try again: llm memory update --retry; with another model: LLM_MEMORY_MODEL=NAME llm memory update --retry"
 LLM_KEEPS = "llm's own log, {}, keeps your conversations; llm -c can still send what you erased."
 
@@ -3784,16 +3780,15 @@ def _wrapped(text: str, indent: int) -> str:
     """Break a line between words, but not within a command, which is to be copied."""
     commands = r"(?:\b[A-Z_]+=\S+ )?\b(?:llm [a-z]|source |unset |ls -|rm -)[^;,()“]*"
     whole = re.sub(commands, lambda command: command[0].replace(" ", "\0"), text)
-    lines = textwrap.wrap(
+    filled = textwrap.fill(
         whole,
         shutil.get_terminal_size().columns,
         subsequent_indent=" " * indent,
-        expand_tabs=False,
         replace_whitespace=False,
         break_long_words=False,
         break_on_hyphens=False,
     )
-    return "\n".join(lines).replace("\0", " ")
+    return filled.replace("\0", " ")
 
 
 detail = functools.partial(write, lead="    ", dim=True)
@@ -3824,8 +3819,8 @@ class _Group(click.Group):
         if args[0] in _MEANT:
             raise Problem(f"No such command {args[0]!r}. Did you mean: llm memory {_MEANT[args[0]]}")
         if re.search("[\ud800-\udfff]", " ".join(args)):
-            wrong = f"Your locale's encoding is {sys.getfilesystemencoding()}"
-            raise Problem(f"{wrong}; for UTF-8: export LC_ALL=C.UTF-8 PYTHONUTF8=1")
+            utf8 = "export LC_ALL=C.UTF-8 PYTHONUTF8=1"
+            raise Problem(f"This is not in your locale's encoding; for UTF-8: {utf8}")
         # Else click would take the bullet of a copied line for an option.
         args = [re.sub(rf"\A{_BULLET} (?:{_BOX} )?", "", arg) for arg in args]
         return super().resolve_command(ctx, args)
@@ -3844,7 +3839,7 @@ class _Group(click.Group):
             raise
         except click.UsageError as error:
             raise click.UsageError(printable(error.format_message()), error.ctx) from error
-        except (click.Abort, RuntimeError):  # stdin has ended, or is closed
+        except RuntimeError:  # as click.Abort is: stdin has ended, or is closed
             click.echo(err=True)  # ends the line of the question
             if at_terminal(sys.stdin):
                 raise
@@ -3858,7 +3853,6 @@ class _Group(click.Group):
 
 
 version_number = click.IntRange(0, 999_999_999)
-version_number.name = "number of a change"
 # Shared by the commands: each new option costs every call of llm 75,000 instructions.
 flag = functools.partial(click.Option, is_flag=True)
 own_flag = functools.partial(flag, expose_value=False)  # which the function is not given
@@ -3941,15 +3935,13 @@ def verdict_here(home: Home, settings: Settings) -> tuple[str, str, str]:
         from llm_user_memory_shell import how_to_activate, survey
 
         off = how_to_activate(survey(os.environ)[0])
-    paused = paused_since(home)
-    unlogged = home.logs_off.exists()
     states = [
         ("disabled", settings.disabled, "disabled; unset LLM_MEMORY_DISABLED"),
         ("off here", settings.auto_off, "off here; unset LLM_MEMORY_AUTO"),
         ("off here", off, off),
-        ("paused", paused, "on, but paused; to learn again: llm memory resume"),
+        ("paused", paused_since(home), "on, but paused; to learn again: llm memory resume"),
         ("not learning", not settings.updates, "on, but learns nothing; unset LLM_MEMORY_UPDATES"),
-        ("not learning", unlogged, "on, but learns nothing without llm's log; see: llm logs on"),
+        ("not learning", home.logs_off.exists(), "on, but learns nothing without llm's log; see: llm logs on"),
     ]
     for word, applies, sentence in states:
         if applies:
@@ -3966,18 +3958,11 @@ def memory_show(settings: Settings, ids: bool) -> Any:
     for home in each_in_use():
         document = Document(read_profile(home.profile))
         facts = [{"id": id, "section": item.section, "text": item.text} for id, item in document.ids.items()]
-        shown = {"profile": home.name, "path": str(home.profile), "text": document.text, "facts": facts}
-        found.append(shown)
+        found.append({"profile": home.name, "path": str(home.profile), "text": document.text, "facts": facts})
         if says_nothing(document.text):
             _, _, sentence = verdict_here(home, settings)
-            say("The profile has no facts.")
-            say(sentence)
-            with open_memory(home, create=False) as memory:
-                waiting = waiting_messages(memory)
-            if waiting:
-                say(f"{counted(waiting, 'message')} to learn from; now: llm memory update")
-            else:
-                say("See: llm memory status; or: llm memory add 'Lives in Leeds'")
+            say(f"The profile has no facts.\n{sentence}")
+            say("See: llm memory status; or: llm memory add 'Lives in Leeds'")
         elif not click.get_current_context().meta["json"]:
             show_profile(home, document, ids=ids)
     return found[-1] | {"also_sent": found[:-1]}
@@ -4007,14 +3992,16 @@ def show_profile(home: Home, document: Document, *, ids: bool) -> None:
 
 
 def ages_of(home: Home) -> dict[str, str]:
-    written = json.dumps([name for name, author in AUTHORS.items() if author.origin != "back"])
-    came = "select fact, max(at) from lines join versions on versions.id = since"
-    sql = f"{came} where fact != '' and author in (select value from json_each(?)) group by fact"
+    sql = "select fact, author, at from lines join versions on versions.id = since order by since"
+    ages = {}
     try:
         with Memory(home, patience=1, create=False) as memory:
-            return {fact: age_of(at, memory.now()) for fact, at in memory.db.execute(sql, [written])}
+            for fact, author, at in memory.db.execute(sql):
+                if AUTHORS[author].origin != "back":
+                    ages[fact] = age_of(at, memory.now())
     except (Problem, OSError, sqlite3.Error):
         return {}  # `status` tells what is wrong
+    return ages
 
 
 @command('cat "$(llm memory path)"')
@@ -4054,22 +4041,21 @@ def quoted_from(edit: EditRow) -> tuple[str, str]:
     return f"{where}: “{edit.quote}”", f"; llm logs --cid {edit.thread}"
 
 
-def origins_of(version: Version | None, receipts: Sequence[EditRow]) -> Iterator[tuple[str, str]]:
+def origins_of(version: Version | None, receipts: Sequence[EditRow]) -> Iterator[str]:
     if version and AUTHORS[version.author].origin == "own":
-        by = AUTHORS[version.author].told
-        yield f"you wrote this yourself ({by}), {full_date(version.at)}", ""
+        yield f"you wrote this yourself ({AUTHORS[version.author].told}), {full_date(version.at)}"
     elif not receipts:
-        yield "there is no receipt for this line: it is older than the history", ""
+        yield "there is no receipt for this line: it is older than the history"
     for edit in receipts:
         by = f"with {edit.model}"
         if edit.reason:
             by += f", {edit.reason}"
         if edit.turns:
             quoted, source = quoted_from(edit)
-            yield quoted, ""
-            yield f"{full_date(edit.typed_at)}, learned {by}", source
+            yield quoted
+            yield f"{full_date(edit.typed_at)}, learned {by}{source}"
         else:
-            yield f"made from lines of the profile {by}", ""
+            yield f"made from lines of the profile {by}"
 
 
 @command("llm memory why nurse", text_argument, json_option)
@@ -4081,7 +4067,7 @@ def memory_why(text: str, refused: bool) -> Any:
     for memory in each_memory():
         found += [{"profile": memory.home.name, **one} for one in show(memory, text)]
     if text and not (found or refused):
-        raise Problem(f"No line contains {text!r} now. To see refused edits: llm memory why --refused")
+        raise Problem(f"No line contains {text!r} now; try: llm memory search, or llm memory why --refused")
     if not found:
         say("Nothing was found.")
     return found
@@ -4089,35 +4075,26 @@ def memory_why(text: str, refused: bool) -> Any:
 
 def show_origins(memory: Memory, text: str) -> Rows:
     found = []
-    above = ""
     document = Document(read_profile(memory.home.profile))
     named = document.ids.get(text.strip(" []"))
     for fact in dict.fromkeys(fact for _, fact, _ in document.sayings):
         is_named = named and named.text == fact
         if re.search(r"\w", fact) and (is_named or folded(text) in folded(fact)):
-            said, above = show_wordings(memory, fact, above)
+            said = show_wordings(memory, fact)
             found.append(said[0] | {"before": said[1:]})
-    if text and not found:
-        for hit in search_facts(memory, text, 1):
-            if hit["until"]:
-                say(f"No longer in the profile: “{hit['fact']}” ({when_held(hit)}); see: llm memory history")
     return found
 
 
-def show_wordings(memory: Memory, fact: str, above: str) -> tuple[Rows, str]:
+def show_wordings(memory: Memory, fact: str) -> Rows:
     found: Rows = []
     for text, version, receipts in wordings(memory, fact):
         lead = "before that: " if found else ""
         write(text, lead, bold=not found)
-        for line, source in origins_of(version, receipts):
-            if source in {"", above}:
-                detail(line)
-            else:
-                detail(line + source)
-                above = source
+        for origin in origins_of(version, receipts):
+            detail(origin)
         by = version.author if version else None
         found.append({"text": text, "by": by, "receipts": list(map(edit_data, receipts))})
-    return found, above
+    return found
 
 
 def show_refused(memory: Memory, text: str) -> Rows:
@@ -4130,17 +4107,15 @@ def show_refused(memory: Memory, text: str) -> Rows:
     return found
 
 
-@command("llm memory search dog", json_option)
-@click.argument("query", metavar="QUERY...", nargs=-1, required=True)
+@command("llm memory search dog", text_argument, json_option)
 @click.option("-n", "--count", metavar="N", type=click.IntRange(0, 9999), default=10, help="N at most (10); 0 for all")
 @click.option("--chats", is_flag=True, help="Search your prompts in llm's log instead")
 @click.option("--semantic", is_flag=True, help="Also search by meaning, with llm's default embedding model")
-def memory_search(query: tuple[str, ...], count: int, chats: bool, semantic: bool) -> Any:
+def memory_search(text: str, count: int, chats: bool, semantic: bool) -> Any:
     """Search present and former facts
 
     All words are wanted, in any form; put "or" between words to match either.
     """
-    text = " ".join(query)
     found: Rows = []
     for turn in search_chats(Home.in_use(), text, count or None) if chats else ():
         write(" ".join(turn.text.split()), bold=True)
@@ -4158,23 +4133,21 @@ def memory_search(query: tuple[str, ...], count: int, chats: bool, semantic: boo
 
 def report(memory: Memory, version: int, back: str = "undo this") -> None:
     for change in memory.history.changes(version - 1, version):
-        said = mask_secrets(change.quoted)
-        write(f"{change.kind}: {said}", err=True, fg=colour_of(change))
+        write(f"{change.kind}: {mask_secrets(change.quoted)}", err=True, fg=colour_of(change))
     if not version:
         say("Nothing changed.")
         return
     say(f"To {back}: llm memory undo {version}")
-    settings = click.get_current_context().obj
-    for warning in warnings_about(memory.history.text(version), settings.budget):
+    budget = click.get_current_context().obj.budget
+    for warning in warnings_about(memory.history.text(version), budget):
         say(warning, fg="yellow")
 
 
-def warnings_about(text: str, budget: int) -> list[str]:
-    mend = "To change it: llm memory edit; to erase it: llm memory forget WORDS of its line"
-    found = [f"In the profile, {flaw}. {mend}" for flaw in flaws_in(text)]
+def warnings_about(text: str, budget: int) -> Iterator[str]:
+    for flaw in flaws_in(text):
+        yield f"In the profile, {flaw}; see: llm memory edit; to erase it: llm memory forget WORDS"
     if len(text) > budget:
-        found.append(f"The profile is over {budget:,} characters; to shorten it: llm memory condense")
-    return found
+        yield f"The profile is over {budget:,} characters; to shorten it: llm memory condense"
 
 
 def flaws_in(text: str) -> Iterator[str]:
@@ -4203,7 +4176,6 @@ def text_of(file: Any, name: str = "") -> str:
 def memory_edit() -> None:
     "Edit the profile in your editor"
     with open_memory() as memory, contextlib.ExitStack() as stack:
-        profile = memory.home.profile
         history = memory.history
         check_writable(memory.home)
         with contextlib.suppress(Busy):  # a model is being asked
@@ -4211,11 +4183,11 @@ def memory_edit() -> None:
         base = history.latest()
         text = history.text(base)
         with contextlib.suppress(FileExistsError):
-            write_private(profile, b"")
+            write_private(memory.home.profile, b"")
         try:
-            click.edit(filename=str(profile))
+            click.edit(filename=str(memory.home.profile))
         except (click.ClickException, ValueError) as error:
-            raise Problem(f"{error}; to use another editor: VISUAL=nano llm memory edit") from error
+            raise Problem(f"{error}; try: VISUAL=nano llm memory edit") from error
         finally:
             history.adopt("edit", text)
         made = range(base + 1, history.latest() + 1)
@@ -4273,8 +4245,7 @@ def parse_ids(texts: Sequence[str], waiting: Sequence[EditRow]) -> list[EditRow]
     ranges = [range(int(first), int(last or first) + 1) for first, last in spans]
     named = [edit for edit in waiting if any(edit.id in span for span in ranges)]
     if texts and not named:
-        numbers = [str(edit.id) for edit in waiting] or ["none"]
-        raise Problem(f"No such edit is waiting; there are: {', '.join(numbers[:20])}")
+        raise Problem("No such edit is waiting; see: llm memory review --json")
     return named
 
 
@@ -4282,7 +4253,7 @@ def ask_about(edit: EditRow, section: Sequence[EditRow], number: str) -> str:
     write(f"\n{edit}", err=True, fg=colour_of(edit))
     detail(f"edit {edit.id}, {number}, in {edit.section}; proposed by {edit.model}", err=True)
     detail(f"it waits because: {edit.reason}", err=True)
-    if edit.turns:  # else the quote is a line of the profile, or empty
+    if edit.turns:  # else the quote is the profile's, or empty
         quoted, source = quoted_from(edit)
         detail(f"{quoted} ({full_date(edit.typed_at)}{source})", err=True)
     letters = click.Choice([*"yneadqs?"], case_sensitive=False)
@@ -4296,11 +4267,6 @@ def tell_waiting(memory: Memory, otherwise: str = "") -> list[EditRow]:
     waiting = waiting_edits(memory)
     say(f"{counted(len(waiting), 'edit')} to review: llm memory review" if waiting else otherwise)
     return waiting
-
-
-def drop(memory: Memory, edits: Sequence[EditRow]) -> None:
-    review(memory, dropped=edits)
-    say(f"Dropped: {counted(len(edits), 'edit')}")
 
 
 def review_each(memory: Memory, waiting: Iterable[EditRow]) -> None:
@@ -4324,7 +4290,7 @@ def review_each(memory: Memory, waiting: Iterable[EditRow]) -> None:
         if letter in "yae":
             report(memory, review(memory, chosen))
         elif letter in "nd":
-            drop(memory, chosen)
+            review(memory, dropped=chosen)
         if letter != "?":
             left = left[len(chosen) :]
 
@@ -4341,12 +4307,12 @@ def memory_review(accepted: Sequence[str], dropped: Sequence[str], yes: bool) ->
         drops = parse_ids(dropped, waiting)
         accepts = [edit for edit in parse_ids(accepted, waiting) if edit not in drops]
         if drops:
-            drop(memory, drops)
+            review(memory, dropped=drops)
         if accepts:
             report(memory, review(memory, accepts))
         if not (accepts or drops or click.get_current_context().meta["json"]):
             review_each(memory, waiting)
-        return [edit_data(edit) for edit in tell_waiting(memory, "Nothing waits for review.")]
+        return list(map(edit_data, tell_waiting(memory, "Nothing waits for review.")))
 
 
 @command("llm memory undo", never_asks)

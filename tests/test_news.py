@@ -205,7 +205,7 @@ def test_learning_that_keeps_failing_is_told_once(user: User) -> None:
     user.types("I have a dog")
     user.learns(down)
     assert told(user) == "", "it may pass"
-    assert "1 message to learn from" in user.run("show", LLM_MEMORY_AUTO="1")[1]
+    assert "1 to learn from" in user.run("status", LLM_MEMORY_AUTO="1")[0]
     for _ in range(2):
         with user.memory() as opened:
             opened.db.execute("update turns set due = 0")

@@ -102,15 +102,15 @@ def explained(user: User, text: str) -> list[str]:
     return [line for line in user.run("why", text)[0].splitlines() if "learned with" not in line]
 
 
-def test_why_gives_a_conversation_once_in_a_row(user: User) -> None:
+def test_why_names_the_conversation_of_each_fact(user: User) -> None:
     user.types_on("I have a dog and a cat", "I have a hen")
     user.learns(
         "ADD | Interests | Has a dog | a dog\nADD | Interests | Has a cat | a cat\nADD | Interests | Has a hen | a hen"
     )
     user.has_learned("Has a boat", "I have a boat")
     out = user.run("why")[0]
-    assert out.count(f"learned with scripted; llm logs --cid {user.thread.id}\n") == 1
-    assert out.count("llm logs --cid ") == 2
+    assert out.count(f"learned with scripted; llm logs --cid {user.thread.id}\n") == 3
+    assert out.count("llm logs --cid ") == 4
 
 
 def test_why_shows_what_a_changed_line_said_before_and_where_that_came_from(user: User) -> None:
@@ -314,7 +314,8 @@ def test_many_are_accepted_and_dropped_by_ranges(user: User) -> None:
     waits(user, "Likes tea", section="Preferences")
     waits(user, "ghost")
     for wrong in ("9", "2-1", "99", "x"):
-        assert "there are: 1, 2, 3, 4, 5, 6, 7, 8\n" in user.run("review", "--accept", wrong, code=1)[1]
+        said = user.run("review", "--accept", wrong, code=1)[1]
+        assert said == "Error: No such edit is waiting; see: llm memory review --json\n"
     assert len(user.to_review()) == 8
     _, said = user.run("review", "--accept", "1-4", "--drop", "3", "--yes")
     assert user.facts == ["a", "b", "d"]

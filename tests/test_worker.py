@@ -140,7 +140,7 @@ def test_a_worker_is_started_with_the_modules_that_its_llm_has_found(user: User)
     user.comes_to_know(SAID)
 
 
-def test_a_worker_that_ends_as_soon_as_it_is_started_is_told_by_the_next_call_show_and_status(user: User) -> None:
+def test_a_worker_that_ends_as_soon_as_it_is_started_is_told_by_the_next_call_and_status(user: User) -> None:
     command = bare_llm(user, "sys.executable = '/bin/false'")
     for said, told in ((SAID, ""), (ALSO, "memory: The background process ended as soon as it was started")):
         terminal = user.terminal(*command, said, LLM_MEMORY_LINE=f" llm '{said}'")
@@ -150,7 +150,7 @@ def test_a_worker_that_ends_as_soon_as_it_is_started_is_told_by_the_next_call_sh
         assert bool(told) == ("background process" in terminal.shown)
         eventually(lambda: not user.worker_runs(), "its end")
     assert "ended as soon as it was started" in user.problems()
-    assert "2 messages to learn from; now: llm memory update" in user.run("show")[1]
+    assert "2 to learn from; now: llm memory update" in user.run("status")[0]
     user.llm("I play the cello")
     user.comes_to_know(SAID, ALSO, "I play the cello")
     assert user.problems() == ""
