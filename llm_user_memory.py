@@ -1786,12 +1786,9 @@ def logged(home: Home, ids: Iterable[str]) -> dict[str, Message]:
     return found
 
 
-def logged_ids(home: Home) -> set[str]:
-    return {id for table in ("responses", "turns") for (id,) in read_log(home, f"select id from {table}")}
-
-
 def past_prompts(home: Home) -> list[Message]:
-    turns = logged(home, logged_ids(home))
+    ids = {id for table in ("responses", "turns") for (id,) in read_log(home, f"select id from {table}")}
+    turns = logged(home, ids)
     return [turns[id] for id in sorted(turns)]
 
 
@@ -2345,11 +2342,6 @@ def why_failed(model: str, error: Exception) -> ModelFailed:
 def chosen_model(settings: Settings) -> str:
     name = settings.model or os.environ.get("LLM_MODEL") or llm.get_default_model()
     return str(find_model(name).model_id)
-
-
-def check_learning(home: Home, settings: Settings) -> None:
-    if settings.disabled or not settings.updates or paused_since(home):
-        raise Problem("Learning is off or paused here; see: llm memory status")
 
 
 def shortened(text: str, longest: int) -> str:
@@ -3932,7 +3924,9 @@ def open_memory(home: Home | None = None, *, create: bool = True) -> Iterator[Me
         yield memory
 
 
-def learn_lock(home: Home) -> contextlib.AbstractContextManager[Any]:
+def learn_lock(home: Home, settings: Settings) -> contextlib.AbstractContextManager[Any]:
+    if settings.disabled or not settings.updates or paused_since(home):
+        raise Problem("Learning is off or paused here; see: llm memory status")
     try:
         return lock(home, "learn", 0.5)
     except Busy:
@@ -4175,14 +4169,14 @@ def memory_search(query: tuple[str, ...], count: int, chats: bool, semantic: boo
     return found
 
 
-def report(memory: Memory, version: int, back: str = "undo this") -> None:
+def report(memory: Memory, version: int) -> None:
     for change in memory.history.changes(version - 1, version):
         said = mask_secrets(change.quoted)
         write(f"{change.kind}: {said}", err=True, fg=colour_of(change))
     if not version:
         say("Nothing changed.")
         return
-    say(f"To {back}: llm memory undo {version}")
+    say(f"To undo this: llm memory undo {version}")
     settings = click.get_current_context().obj
     for warning in warnings_about(memory.history.text(version), settings.budget):
         say(warning, fg="yellow")
@@ -4368,8 +4362,11 @@ def memory_review(accepted: Sequence[str], dropped: Sequence[str], yes: bool) ->
         return [edit_data(edit) for edit in tell_waiting(memory, "Nothing waits for review.")]
 
 
+change_argument = functools.partial(click.argument, type=version_number, required=False)
+
+
 @command("llm memory undo", never_asks)
-@click.argument("number", type=version_number, required=False, metavar="[NUMBER]")
+@change_argument("number")
 def memory_undo(number: int | None) -> None:
     """Take back the newest change, or the one with this NUMBER
 
@@ -4380,34 +4377,39 @@ def memory_undo(number: int | None) -> None:
         if number is None:
             number = history.next_undo()
         made = history.undo(number)
-        if made:
-            (change,) = history.versions(1, "id = ?", number)
-            ago = age_of(change.at, memory.now())
-            say(f"Undid change {number} ({AUTHORS[change.author].told}, {ago} ago)")
-            report(memory, made, "undo this" if change.author == "undo" else "redo")
+        if not made:
+            redo = history.latest("undoes = ?", f"[{number}]")
+            hint = f". To redo it: llm memory undo {redo}" if redo else ""
+            say(f"Change {number} has nothing left to undo{hint}")
             return
-        redo = value(memory.db, "select max(id) from versions where undoes = ?", f"[{number}]")
-        hint = f". To redo it: llm memory undo {redo}" if redo else ""
-        say(f"Change {number} has nothing left to undo{hint}")
+        (change,) = history.versions(1, "id = ?", number)
+        ago = age_of(change.at, memory.now())
+        say(f"Undid change {number} ({AUTHORS[change.author].told}, {ago} ago)")
+        report(memory, made)
 
 
 @command("llm memory rollback --to yesterday", never_asks)
-@click.argument("version", type=version_number, required=False, metavar="[NUMBER]")
+@change_argument("number")
 @click.option("--to", metavar="DATE-OR-AGE", help="As of: 2026-11-01, yesterday, 2h, '3 days ago'")
-def memory_rollback(version: int | None, to: str | None) -> None:
+def memory_rollback(number: int | None, to: str | None) -> None:
     "Restore the profile as it was after change NUMBER"
     with open_memory(create=False) as memory:
         history = memory.history
-        if (version is None) == (to is None):
+        if (number is None) == (to is None):
             raise Problem("Name one: llm memory rollback NUMBER, or --to DATE; see: llm memory history")
-        if version is None:
-            version = history.at_time(str(to))
-        text = history.text(history.check(version))
+        if number is None:
+            number = history.at_time(str(to))
+        text = history.text(history.check(number))
         report(memory, history.overwrite("rollback", text))
 
 
-def as_data(changes: Iterable[Change]) -> list[dict[str, str]]:
-    return [change._asdict() for change in changes]
+def show_changes(changes: Iterable[Change], lead: str = "", *, undone: bool = False) -> Rows:
+    found = []
+    for change in changes:
+        style: dict[str, Any] = {"dim": True} if undone else {"fg": colour_of(change)}
+        write(str(change), lead, **style)
+        found.append(change._asdict())
+    return found
 
 
 @command("llm memory history -n 5", json_option)
@@ -4416,6 +4418,7 @@ def memory_history(count: int) -> Any:
     "Show changes to the profile, newest first"
     with open_memory(create=False) as memory:
         versions = memory.history.versions(count or -1)
+    found: Rows = []
     for version in versions:
         by = AUTHORS[version.author].told
         if version.undoes:
@@ -4424,19 +4427,20 @@ def memory_history(count: int) -> Any:
             by += ", undone"
         day = local_date(version.at, TO_THE_MINUTE)
         write(by, f"{version.id:>4}  {day}  ", bold=True)
-        for change in version.changes or ["no fact changed"]:
-            colour = None if version.undone else colour_of(change)  # a dim colour can't be read
-            write(str(change), "      ", fg=colour, dim=version.undone)
+        if not version.changes:
+            detail("  no fact changed")
+        changes = show_changes(version.changes, "      ", undone=version.undone)
+        found.append(version._asdict() | {"changes": changes})
     if not versions:
         say("There are no changes yet.")
     elif len(versions) == count and at_terminal(sys.stdout):
         say(f"Only the newest {count}; for all: llm memory history -n 0")
-    return [version._asdict() | {"changes": as_data(version.changes)} for version in versions]
+    return found
 
 
 @command("llm memory diff 12", json_option)
-@click.argument("a", type=version_number, required=False)
-@click.argument("b", type=version_number, required=False)
+@change_argument("a")
+@change_argument("b")
 def memory_diff(a: int | None, b: int | None) -> Any:
     "Show the last change, or all since A, or from A to B"
     with open_memory(create=False) as memory:
@@ -4447,9 +4451,7 @@ def memory_diff(a: int | None, b: int | None) -> Any:
             a = max(b - 1, 0)
         changes = history.changes(history.check(a), history.check(b))
     say(f"From change {a} to {b}: {counted(len(changes), 'fact')} changed")
-    for change in changes:
-        write(str(change), fg=colour_of(change))
-    return {"from": a, "to": b, "changes": as_data(changes)}
+    return {"from": a, "to": b, "changes": show_changes(changes)}
 
 
 def only_profile() -> Home:
@@ -4501,8 +4503,8 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
             raise no_match(text, document)
         shown = [" ".join(as_shown(prompt, 200).split()) for prompt in prompts.values()]
         places["Prompts, which stay in llm's log, but are not learned from"] = shown
-        headings = [title for title in document.headings.values() if says(title)]
-        places["Headings, which stay; to change them: llm memory edit"] = headings
+        headings = filter(says, document.headings.values())
+        places["Headings, which stay; to change them: llm memory edit"] = list(headings)
         for place, lines in places.items():
             if lines:
                 list_lines(f"{place}:", lines)
@@ -4526,10 +4528,11 @@ def memory_pause() -> None:
 def memory_resume() -> None:
     "Learn again after `llm memory pause`"
     home = Home.in_use()[-1]
+    since = paused_since(home)
     with open_memory() as memory:  # what is logged from then on without a note is no past
-        set_state(memory.db, "paused", get_state(memory.db, "paused") or paused_since(home))
-        state = "Resumed" if paused_since(home) else "It was not paused"
+        set_state(memory.db, "paused", get_state(memory.db, "paused") or since)
     home.paused.unlink(missing_ok=True)
+    state = "Resumed" if since else "It was not paused"
     say(f"{state}. What you typed during a pause is not learned.")
 
 
@@ -4540,9 +4543,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
     home = only_profile()
     if not for_good:
         with open_memory() as memory:
-            check_writable(home)
-            version = memory.history.overwrite("clear", "", lambda _: skip_noted(memory))
-            report(memory, version)
+            report(memory, memory.history.overwrite("clear", "", lambda _: skip_noted(memory)))
         return
     if not home.directory.is_dir():
         raise Problem(f"There is no profile “{home.name}”; see: llm memory profiles")
@@ -4557,9 +4558,12 @@ def skip_noted(memory: Memory) -> None:
     """Learn nothing noted until now; no clock decides, as it may be wrong."""
     for id, note in new_notes(memory).items():
         sql = "insert or ignore into turns (id, at, length, state) values (?, ?, ?, 'done')"
-        memory.db.execute(sql, [id, note.get("at"), note.get("length")])
+        memory.db.execute(sql, [id, note["at"], note["length"]])
     memory.db.execute("update turns set state = 'done' where state in ('pending', 'aside')")
     set_state(memory.db, "cleared", memory.now().isoformat())
+
+
+_FAILED = "from turns where state = 'aside' or (state = 'pending' and why != '')"
 
 
 @command("llm memory update --retry", never_asks, settings=True)
@@ -4567,44 +4571,35 @@ def skip_noted(memory: Memory) -> None:
 def memory_update(settings: Settings, retry: bool) -> None:
     "Learn now from what is waiting, and show what changed"
     with open_memory() as memory:
-        db = memory.db
         before = memory.history.latest()  # a worker that is waited for may learn something
-        with learn_lock(memory.home):
-            check_learning(memory.home, settings)
+        with learn_lock(memory.home, settings):
             if retry:
-                retry_failed(memory)
+                failed = [id for (id,) in memory.db.execute(f"select id {_FAILED}")]
+                # With the model that answered: the one noted may be wrong.
+                again = "update turns set state = 'pending', attempts = 0, model = ? where id = ?"
+                for id, turn in logged(memory.home, failed).items():
+                    memory.db.execute(again, [turn.model, id])
             waiting = waiting_messages(memory)
             if waiting:
                 say(f"Learning from {counted(waiting, 'message')}…")
             take_in(memory)
             # What fails is put off again.
-            db.execute("update turns set due = 0 where state = 'pending'")
-            results = list(iter(Learner(memory, settings, leaves_news=False).learn, None))
+            memory.db.execute("update turns set due = 0 where state = 'pending'")
+            learner = Learner(memory, settings, leaves_news=False)
+            failures = {str(result.failure) for result in iter(learner.learn, None) if result.failure}
         learned = memory.history.versions(-1, "id > ? and model != ''", before)
         for version in reversed(learned):
-            for change in version.changes:
-                write(str(change), fg=colour_of(change))
+            show_changes(version.changes)
             say(f"To undo this: llm memory undo {version.id}")
-        failures = {str(result.failure) for result in results if result.failure}
         tell_waiting(memory, "" if learned or failures else "Nothing was learned.")
     if failures:
         raise Problem(f"{'; '.join(sorted(failures))}. {RETRY}")
 
 
-def retry_failed(memory: Memory) -> None:
-    """Make what failed due again, with the model that answered it: the one it was to be learned with may be wrong."""
-    failed = "state = 'aside' or (state = 'pending' and why != '')"
-    ids = [row["id"] for row in rows(memory.db, f"select id from turns where {failed}")]
-    for id, turn in logged(memory.home, ids).items():
-        sql = "update turns set state = 'pending', attempts = 0, model = ? where id = ?"
-        memory.db.execute(sql, [turn.model, id])
-
-
 @command("LLM_MEMORY_MODEL=gpt-6-luna llm memory condense", never_asks, settings=True)
 def memory_condense(settings: Settings) -> None:
     "Have a model shorten what was learned, not your own lines"
-    with open_memory() as memory, learn_lock(memory.home):
-        check_learning(memory.home, settings)
+    with open_memory() as memory, learn_lock(memory.home, settings):
         check_writable(memory.home)
         model = chosen_model(settings)
         say(f"Condensing what was learned, with {model}…")
@@ -4640,154 +4635,122 @@ def memory_learn(settings: Settings, *, files: Any, again: bool, yes: bool, **wh
             say("There is nothing new to learn from.")
             tell_waiting(memory)
             return
-        requests = batches(messages)
+        requests = [Batch(model, batch, past=True) for batch in batches(messages)]
         profile = Document(read_profile(memory.home.profile))
-        length = sum(len(build_request(profile, Batch(model, batch))) for batch in requests)
+        length = sum(len(build_request(profile, batch)) for batch in requests)
         size = counted(len(messages), "message")
         parts = counted(len(requests), "request")
         say(f"To learn from: {size} in {parts} to {model}, which will read about {length // 4:,} tokens")
         say("To read less: --since DATE, or -n N; to go on after a stop, run it again")
         confirm("Learn from this?", yes)
-        learn_in_batches(Learner(memory, settings), model, requests)
+        learn_in_batches(Learner(memory, settings), requests)
 
 
-def learn_in_batches(learner: Learner, model: str, requests: Sequence[Sequence[Message]]) -> None:
+def learn_in_batches(learner: Learner, requests: Sequence[Batch]) -> None:
     memory = learner.memory
     failures: list[ModelFailed] = []
     try:
         with click.progressbar(requests, label="Learning", file=sys.stderr) as bar:
             for batch in bar:
-                check_learning(memory.home, learner.settings)
-                try:
-                    with learn_lock(memory.home):
-                        learner.learn_from(Batch(model, batch, past=True))
-                except ModelFailed as failure:  # the next batch may do
-                    failures.append(failure)
-                    if len(failures) == 3:
-                        break
+                with learn_lock(memory.home, learner.settings):
+                    try:
+                        learner.learn_from(batch)
+                    except ModelFailed as failure:  # the next batch may do
+                        failures.append(failure)
+                if len(failures) == 3:
+                    break
     finally:
         tell_waiting(memory, "Nothing was found.")
     if failures:
         raise failures[-1]
 
 
-# What is wrong, in words, or data by its names.
-Told = Iterator[str | dict[str, Any]]
-
-# What ``status`` says of the data.
-_SHOWN = {
-    "active": "only in {}; for all: llm memory install-shell",
-    "profile_in_prompt": "{}",
-    "profile": "{path} (facts: {facts}; {characters:,} of {budget:,} characters)",
-    "pending": "{} to learn from; now: llm memory update",
-    "to_review": "{}: llm memory review",
-    "no_room": "{} not kept, as review is full",
-    "lost": "{} this week, damaged in typed.jsonl or llm's log",
-    "failed": f"{{}} not learned yet. {RETRY}",
-    "costs": "requests: {requests}, second looks: {looks}, failed: {failed}, with {model} this month; "
-    "tokens: {read:,} read, {written:,} written",
-    "not_learned_with": "{}, without conversations",
-}
+# What is wrong, in words; or data, by its name, and how to say it. What keeps memory from working ends it.
+Told = Iterator[str | tuple[str, Any, str]]
+_COSTS = """
+select model, sum(outcome = 'ok' and not look) as requests, sum(outcome = 'ok' and look) as looks,
+    sum(outcome = 'failed') as failed, ifnull(sum(read), 0) as read, ifnull(sum(written), 0) as written
+from requests where at >= date(?, 'start of month') group by model
+"""
 
 
-def setup_status(home: Home, settings: Settings) -> Told:
+def home_status(home: Home, settings: Settings) -> Told:
     from llm_user_memory_shell import survey
 
+    installed, damaged = survey(os.environ)
+    yield "shell", {"installed": [tilde(shell.rc) for shell in installed], "active": bool(settings.auto)}, ""
+    yield "profile_in_prompt", lines_in(home.no_system), "{}"
     home.check_own()
     if home.directory.is_dir():
         check_writable(home)
-    installed, damaged = survey(os.environ)
     yield from (*damaged, *settings.complaints)
     if not worker_runs(home) and read_own(home.lock_file("worker"), 1):
         yield NOT_STARTED
     for owner, name, _ in _STAND_INS:
         if not hasattr(getattr(llm, owner, None), name):
             yield f"This llm lacks llm.{owner}.{name}; try: llm install -U llm-user-memory"
-    is_on = bool(settings.auto)
-    yield {
-        "shell": {"installed": [tilde(shell.rc) for shell in installed], "active": is_on},
-        "active": "this terminal" if is_on and not installed else "",
-        "profile_in_prompt": (read_own(home.no_system) or "").splitlines(),
-    }
-
-
-def profile_status(home: Home, settings: Settings) -> Told:
     for path in home.own_files():
         if os.path.lexists(path) and read_own(path, 1) is None:
             yield foreign(path).message
-    for path in files_beside(home):
-        if re.search(KEPT, path.name):
-            yield f"A damaged file is kept; to remove it: rm -r {for_shell(path)}"
+    for path in files_beside(home, f".*{KEPT}"):
+        yield f"A damaged file is kept; to remove it: rm -r {for_shell(path)}"
     text = read_profile(home.profile)
     facts = len(Document(text).items)
-    sizes = {"facts": facts, "characters": len(text), "budget": settings.budget}
-    yield {"profile": {"path": tilde(home.profile), **sizes}}
+    found = {"path": tilde(home.profile), "facts": facts, "characters": len(text), "budget": settings.budget}
+    yield "profile", found, "{0[path]} (facts: {0[facts]}; {0[characters]:,} of {0[budget]:,} characters)"
     yield from warnings_about(text, settings.budget)
+    yield from learning_status(home, settings)
 
 
 def learning_status(home: Home, settings: Settings) -> Told:
     with open_memory(home, create=False) as memory:
         db = memory.db
-        last_week = (memory.now() - dt.timedelta(days=7)).isoformat()
-        failed = "from turns where why != '' and state in ('pending', 'aside')"
-        is_good = "sum(outcome != 'failed' and look = "
-        counts = f"{is_good}0) as requests, {is_good}1) as looks, sum(outcome = 'failed') as failed"
-        sql = f"select model, {counts}, ifnull(sum(read), 0) as read, ifnull(sum(written), 0) as written from requests"
-        yield {
-            "pending": waiting_messages(memory),
-            "to_review": len(waiting_edits(memory)),
-            "no_room": int(get_state(db, "no_room") or 0),
-            "lost": value(db, "select count(*) from turns where state = 'gone' and at > ?", last_week),
-            "failed": value(db, f"select count(*) {failed}"),
-            "costs": rows(db, f"{sql} where at >= ? group by model", f"{memory.now():%Y-%m}"),
-        }
-        for row in rows(db, f"select why {failed}"):
-            yield row["why"]
-        yield call_failure(memory)
-        yield get_state(db, "worker_failed")
+        now = memory.now().isoformat()
+        gone = "select count(*) from turns where state = 'gone' and at > date(?, '-7 days')"
+        reasons = [why for (why,) in db.execute(f"select why {_FAILED}")]
+        costs = "requests: {0[requests]}, second looks: {0[looks]}, failed: {0[failed]}, with {0[model]} this month"
+        costs += "; tokens: {0[read]:,} read, {0[written]:,} written"
+        yield "pending", waiting_messages(memory), "{} to learn from; now: llm memory update"
+        yield "to_review", len(waiting_edits(memory)), "{}: llm memory review"
+        yield "no_room", int(get_state(db, "no_room") or 0), "{} not kept, as review is full"
+        yield "lost", value(db, gone, now), "{} this week, damaged in typed.jsonl or llm's log"
+        yield "failed", len(reasons), f"{{}} not learned yet. {RETRY}"
+        yield "costs", rows(db, _COSTS, now), costs
+        yield from filter(None, (*reasons, call_failure(memory), get_state(db, "worker_failed")))
     chosen_model(settings)  # first: it says what is wrong
     silent = [model.model_id for model in llm.get_models() if not has_conversations(model)]
-    yield {"not_learned_with": silent}
-
-
-def until_error(told: Told) -> Told:
-    try:
-        yield from filter(None, told)
-    except (sqlite3.Error, OSError, UnicodeError, Problem) as error:
-        yield in_words(error)
+    yield "not_learned_with", silent, "{}, without conversations"
 
 
 @command("llm memory status", json_option, settings=True)
 def memory_status(settings: Settings) -> Any:
     "Show whether memory is on here, and what is wrong"
     home = Home.in_use()[-1]
-    data: dict[str, Any] = {}
+    shown: list[tuple[str, Any, str]] = []
     problems: dict[str, None] = {}
-    for look in (setup_status, profile_status, learning_status):
-        for told in until_error(look(home, settings)):
-            if isinstance(told, dict):
-                data |= told
+    try:
+        for told in home_status(home, settings):
+            if isinstance(told, tuple):
+                shown.append(told)
             else:
                 problems[told] = None
+    except (sqlite3.Error, OSError, UnicodeError, Problem) as error:
+        problems[in_words(error)] = None
     state, colour, sentence = verdict_here(home, settings)
     if state == "on" and problems:
-        state = "hindered"
-        colour = "red"
-        sentence = "Memory is on, but something is in its way"
+        state, colour, sentence = "hindered", "red", "Memory is on, but something is in its way"
     for line in for_profile(sentence, home.name).splitlines():
         write(line, fg=colour, bold=True)
     for problem in problems:
         write(for_profile(problem, home.name), "Problem      ", fg="red")
-    user = f"{pathlib.Path.home()}/"  # so that it can be published
-    data = {"state": state, "here": sentence, **data, "problems": [one.replace(user, "~/") for one in problems]}
-    for name, words in _SHOWN.items():
-        found = data.get(name) or []
+    for name, found, words in shown:
         label = name.replace("_", " ").capitalize()
         for one in found if isinstance(found, list) else [found]:
-            named = one if isinstance(one, dict) else {}
-            text = for_profile(words, home.name).format(one, **named)
-            write(text, f"{label:<12} ")
-    return data
+            if one and words:
+                write(for_profile(words, home.name).format(one), f"{label:<12} ")
+    data = {name: found for name, found, _ in shown}
+    user = f"{pathlib.Path.home()}/"  # so that it can be published
+    return {"state": state, "here": sentence, **data, "problems": [one.replace(user, "~/") for one in problems]}
 
 
 @command("llm memory install-shell --shell fish", shell_option, never_asks)
@@ -4803,11 +4766,7 @@ def memory_install_shell(name: str | None, print_: bool) -> None:
         return
     for line in install(shell, was_named=bool(name)):
         say(line)
-    with contextlib.suppress(Problem):
-        home = Home.in_use()[-1]
-        unread = logged_ids(home) - {turn["id"] for turn in known_turns(home)}
-        if unread:
-            say(f"llm's log has {counted(len(unread), 'older prompt')}; to learn from them: llm memory learn")
+    say("To learn from older prompts too: llm memory learn")
 
 
 @command("llm memory uninstall-shell", shell_option, never_asks)
