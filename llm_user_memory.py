@@ -4555,7 +4555,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
 
 
 def skip_noted(memory: Memory) -> None:
-    """Learn nothing noted until now; no clock decides, as it may be wrong."""
+    """Learn nothing noted until now, whatever a clock says."""
     for id, note in new_notes(memory).items():
         sql = "insert or ignore into turns (id, at, length, state) values (?, ?, ?, 'done')"
         memory.db.execute(sql, [id, note["at"], note["length"]])
@@ -4641,18 +4641,17 @@ def memory_learn(settings: Settings, *, files: Any, again: bool, yes: bool, **wh
         size = counted(len(messages), "message")
         parts = counted(len(requests), "request")
         say(f"To learn from: {size} in {parts} to {model}, which will read about {length // 4:,} tokens")
-        say("To read less: --since DATE, or -n N; to go on after a stop, run it again")
+        say("To read less: --since DATE, or -n N; after a stop, run it again")
         confirm("Learn from this?", yes)
         learn_in_batches(Learner(memory, settings), requests)
 
 
 def learn_in_batches(learner: Learner, requests: Sequence[Batch]) -> None:
-    memory = learner.memory
     failures: list[ModelFailed] = []
     try:
         with click.progressbar(requests, label="Learning", file=sys.stderr) as bar:
             for batch in bar:
-                with learn_lock(memory.home, learner.settings):
+                with learn_lock(learner.memory.home, learner.settings):
                     try:
                         learner.learn_from(batch)
                     except ModelFailed as failure:  # the next batch may do
@@ -4660,7 +4659,7 @@ def learn_in_batches(learner: Learner, requests: Sequence[Batch]) -> None:
                 if len(failures) == 3:
                     break
     finally:
-        tell_waiting(memory, "Nothing was found.")
+        tell_waiting(learner.memory, "Nothing was found.")
     if failures:
         raise failures[-1]
 
@@ -4678,7 +4677,8 @@ def home_status(home: Home, settings: Settings) -> Told:
     from llm_user_memory_shell import survey
 
     installed, damaged = survey(os.environ)
-    yield "shell", {"installed": [tilde(shell.rc) for shell in installed], "active": bool(settings.auto)}, ""
+    places = [tilde(shell.rc) for shell in installed]
+    yield "shell", {"installed": places, "active": bool(settings.auto), "only_chats": not settings.line}, ""
     yield "profile_in_prompt", lines_in(home.no_system), "{}"
     home.check_own()
     if home.directory.is_dir():

@@ -175,7 +175,7 @@ def test_install_and_uninstall_leave_no_trace_where_there_was_nothing(bare_home:
     said = bare_home.install(shell=shell)
     text = (bare_home.folder / FILES[shell]).read_text()
     assert f"~/{FILES[shell]}" in said
-    assert len(said.splitlines()) == 2
+    assert len(said.splitlines()) == 3
     assert [line for line in text.splitlines() if line and line in said] == [], (
         "one sentence and the file, not the code"
     )
