@@ -4396,7 +4396,7 @@ def memory_rollback(number: int | None, to: str | None) -> None:
     with open_memory(create=False) as memory:
         history = memory.history
         if (number is None) == (to is None):
-            raise Problem("Name one: llm memory rollback NUMBER, or --to DATE; see: llm memory history")
+            raise Problem("Name one: llm memory rollback NUMBER, or --to DATE")
         if number is None:
             number = history.at_time(str(to))
         text = history.text(history.check(number))
@@ -4641,7 +4641,7 @@ def memory_learn(settings: Settings, *, files: Any, again: bool, yes: bool, **wh
         size = counted(len(messages), "message")
         parts = counted(len(requests), "request")
         say(f"To learn from: {size} in {parts} to {model}, which will read about {length // 4:,} tokens")
-        say("To read less: --since DATE, or -n N; after a stop, run it again")
+        say("To read less: --since DATE, or -n N; to go on after a stop, run it again")
         confirm("Learn from this?", yes)
         learn_in_batches(Learner(memory, settings), requests)
 
