@@ -27,7 +27,6 @@ import hashlib
 import itertools
 import json
 import os
-import pathlib
 import re
 import shutil
 import sqlite3
@@ -40,6 +39,8 @@ import time
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
@@ -143,7 +144,7 @@ class Settings:
 class Home:
     """The files of one profile."""
 
-    def __init__(self, user_dir: pathlib.Path, name: str = DEFAULT_PROFILE, *, isolated: bool = False) -> None:
+    def __init__(self, user_dir: Path, name: str = DEFAULT_PROFILE, *, isolated: bool = False) -> None:
         self.user_dir = user_dir
         self.name = name
         self.isolated = isolated  # keeps nothing elsewhere
@@ -190,17 +191,17 @@ class Home:
         return cls.named("+".join([DEFAULT_PROFILE, *valid]))
 
     @property
-    def worker_log(self) -> pathlib.Path:
+    def worker_log(self) -> Path:
         if self.isolated:
             return self.directory / "worker.log"
         import platformdirs
 
         return platformdirs.user_log_path("llm-user-memory", appauthor=False) / f"worker-{self.name}.log"
 
-    def lock_file(self, name: str) -> pathlib.Path:
+    def lock_file(self, name: str) -> Path:
         return self.directory / f"{name}.lock"
 
-    def own_files(self) -> list[pathlib.Path]:
+    def own_files(self) -> list[Path]:
         locks = map(self.lock_file, ("profile", "learn", "worker"))
         calls = [self.journal, self.old_journal, self.news, self.greeted, self.paused, self.no_system]
         return [self.database, *self.side_files, *calls, self.forgotten, self.worker_log, *locks]
@@ -220,7 +221,7 @@ class Home:
             if folder.stat().st_mode & 0o077:
                 folder.chmod(0o700)
         if is_new:  # many publish such folders
-            with contextlib.suppress(FileExistsError):
+            with suppress(FileExistsError):
                 write_private(self.base / ".gitignore", b"*\n")
 
 
@@ -233,9 +234,9 @@ def for_profile(text: str, name: str) -> str:
     return re.sub(rf"({quoted})|\bllm memory (?=[a-z])", lambda found: found[1] or command, text)
 
 
-def tilde(path: pathlib.Path) -> str:
-    with contextlib.suppress(ValueError, RuntimeError):
-        return f"~/{path.relative_to(pathlib.Path.home())}"
+def tilde(path: Path) -> str:
+    with suppress(ValueError, RuntimeError):
+        return f"~/{path.relative_to(Path.home())}"
     return str(path)
 
 
@@ -263,11 +264,11 @@ def _is_own(status: os.stat_result, is_kind: Callable[[int], bool] = stat.S_ISRE
     return is_kind(status.st_mode)
 
 
-def foreign(path: pathlib.Path, kind: str = "regular file") -> Unreadable:
+def foreign(path: Path, kind: str = "regular file") -> Unreadable:
     return Unreadable(f"{tilde(path)} is not a {kind} that you own; see: ls -ld {for_shell(path)}")
 
 
-def open_own(path: pathlib.Path, flags: int, *, follow: bool = False) -> int:
+def open_own(path: Path, flags: int, *, follow: bool = False) -> int:
     """Open a regular file of the user's own."""
     flags |= getattr(os, "O_BINARY", 0)
     flags |= getattr(os, "O_NONBLOCK", 0)  # a FIFO or a lease must not hang a call
@@ -285,7 +286,7 @@ def open_own(path: pathlib.Path, flags: int, *, follow: bool = False) -> int:
     return file
 
 
-def read_own(path: pathlib.Path, most: int = -1) -> str | None:
+def read_own(path: Path, most: int = -1) -> str | None:
     try:
         with open(open_own(path, os.O_RDONLY), "rb") as file:
             return file.read(most).decode("utf-8", "replace")
@@ -293,7 +294,7 @@ def read_own(path: pathlib.Path, most: int = -1) -> str | None:
         return None
 
 
-def append_line(path: pathlib.Path, line: str | Mapping[str, object]) -> None:
+def append_line(path: Path, line: str | Mapping[str, object]) -> None:
     """Append in one write: calls may do so at once."""
     text = line if isinstance(line, str) else json.dumps(line)
     file = open_own(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
@@ -301,7 +302,7 @@ def append_line(path: pathlib.Path, line: str | Mapping[str, object]) -> None:
         opened.write(f"{text}\n".encode())
 
 
-def write_private(path: pathlib.Path, content: bytes) -> None:
+def write_private(path: Path, content: bytes) -> None:
     file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     with open(file, "wb") as opened:
         opened.write(content)
@@ -399,8 +400,9 @@ _SPELLINGS = (
 
 def printable(text: str) -> str:
     """Put spaces for what nobody sees, but line ends and tabs."""
-    if not re.search(f"[{_UNSEEN}]", text):
-        return text  # the next pattern costs 5 ms
+    is_plain = text.isascii() and text.replace("\n", "").isprintable()
+    if is_plain or not re.search(f"[{_UNSEEN}]", text):
+        return text  # a call has no time for the pattern
     pattern = rf"({_SPELLINGS})|[{_UNSEEN}]"
     return re.sub(pattern, lambda found: found[1] or " ", text.replace("\r\n", "\n"))
 
@@ -422,7 +424,7 @@ _CHAT_MARKS = (
 
 
 def without_chat_marks(text: str) -> str:
-    return re.sub(_CHAT_MARKS, " ", text)
+    return re.sub(_CHAT_MARKS, " ", text) if "<" in text or "[" in text else text
 
 
 def local_date(at: str, form: str = "%Y-%m-%d %A") -> str:
@@ -996,7 +998,7 @@ def in_words(error: BaseException) -> str:
     return text.encode("utf-8", "backslashreplace").decode()  # a name may be no UTF-8
 
 
-def keep_as(path: pathlib.Path, kind: str) -> None:
+def keep_as(path: Path, kind: str) -> None:
     moment = f"{utc_now():%Y%m%dT%H%M%S}-{os.urandom(2).hex()}"
     kept = path.with_name(f"{path.name}.{kind}-{moment}")
     path.replace(kept)
@@ -1035,7 +1037,7 @@ def set_state(db: Any, key: str, kept: object) -> None:
     db.execute("replace into state values (?, ?)", [key, str(kept)])
 
 
-def read_profile(path: pathlib.Path) -> str:
+def read_profile(path: Path) -> str:
     """Read the profile; this needs no lock. Raises ``Unreadable``."""
     try:
         with open(open_own(path, os.O_RDONLY, follow=True), "rb") as file:
@@ -1052,11 +1054,11 @@ def read_profile(path: pathlib.Path) -> str:
     raise Unreadable(f"{tilde(path)} {wrong}; mend it, or go back: llm memory rollback NUMBER")
 
 
-def read_settled(path: pathlib.Path, known: str, settling: float) -> str:
+def read_settled(path: Path, known: str, settling: float) -> str:
     """Read a profile; if changed, once it is left alone: editors write in pieces."""
     text = read_profile(path)
     age = 0.0
-    with contextlib.suppress(FileNotFoundError):
+    with suppress(FileNotFoundError):
         age = abs(time.time() - path.stat().st_mtime)
     if text == known or age >= settling:
         return text
@@ -1064,11 +1066,11 @@ def read_settled(path: pathlib.Path, known: str, settling: float) -> str:
     return read_profile(path)
 
 
-def real_place(home: Home) -> pathlib.Path:
-    return pathlib.Path(os.path.realpath(home.profile))  # a symlink stays one
+def real_place(home: Home) -> Path:
+    return Path(os.path.realpath(home.profile))  # a symlink stays one
 
 
-def place_aside(home: Home) -> pathlib.Path:
+def place_aside(home: Home) -> Path:
     target = real_place(home)
     return target.with_name(f".{target.name}.new")
 
@@ -1082,7 +1084,7 @@ def check_writable(home: Home) -> None:
     ours = [place_aside(home), *home.own_files()]
     for path in (target, target.parent, home.directory, *ours):
         # None is opened: to close it would end SQLite's locks.
-        with contextlib.suppress(FileNotFoundError):
+        with suppress(FileNotFoundError):
             status = path.lstat()
             if path in ours and not _is_own(status):
                 raise foreign(path)
@@ -1100,17 +1102,17 @@ def write_aside(home: Home, text: str) -> None:
     aside.unlink(missing_ok=True)
     write_private(aside, data)
     # There may be no profile yet; its group may not be ours.
-    with contextlib.suppress(OSError, AttributeError):
+    with suppress(OSError, AttributeError):
         status = real_place(home).stat()
         os.chmod(aside, stat.S_IMODE(status.st_mode))
         os.chown(aside, -1, status.st_gid)
 
 
-def exchange(target: pathlib.Path, aside: pathlib.Path) -> None:
+def exchange(target: Path, aside: Path) -> None:
     new = os.fsencode(aside)
     old = os.fsencode(target)
     failed = True
-    with contextlib.suppress(OSError, TypeError, AttributeError):
+    with suppress(OSError, TypeError, AttributeError):
         library = ctypes.CDLL(None)
         if sys.platform == "darwin":
             failed = library.renamex_np(new, old, 2)  # RENAME_SWAP
@@ -1422,7 +1424,7 @@ class Memory(contextlib.AbstractContextManager["Memory"]):
             home.create()
             place = home.database
             for path in (place, *home.side_files):
-                with contextlib.suppress(FileNotFoundError):
+                with suppress(FileNotFoundError):
                     os.close(open_own(path, os.O_RDONLY))  # SQLite would wait for a FIFO
             if not read_own(place, 1):
                 begin_database(home, patience)
@@ -1786,12 +1788,9 @@ def logged(home: Home, ids: Iterable[str]) -> dict[str, Message]:
     return found
 
 
-def logged_ids(home: Home) -> set[str]:
-    return {id for table in ("responses", "turns") for (id,) in read_log(home, f"select id from {table}")}
-
-
 def past_prompts(home: Home) -> list[Message]:
-    turns = logged(home, logged_ids(home))
+    ids = {id for table in ("responses", "turns") for (id,) in read_log(home, f"select id from {table}")}
+    turns = logged(home, ids)
     return [turns[id] for id in sorted(turns)]
 
 
@@ -1812,7 +1811,7 @@ _FIELDS |= {"interval": (int, float), "budget": int, "failed": str}
 def _read_entry(line: str) -> Note:
     """Read the fields that are sound; the words of others can't be found."""
     entry = {"id": f"damaged:{digest(line)}", "at": utc_now().isoformat(), "length": 0, "behind": 0}
-    with contextlib.suppress(ValueError, AttributeError):
+    with suppress(ValueError, AttributeError):
         read = json.loads(line.replace(r"\ud", ""))  # half a character fits into no database
         for name, kind in _FIELDS.items():
             if isinstance(read.get(name), kind):
@@ -2030,7 +2029,7 @@ def entries(file: Any) -> Iterator[Any]:
         return
     text.seek(0)
     while line := text.readline(LARGEST_ENTRY):
-        with contextlib.suppress(ValueError):  # as a killed session leaves it
+        with suppress(ValueError):  # as a killed session leaves it
             yield json.loads(line)
 
 
@@ -2088,7 +2087,7 @@ def read_past(path: str) -> list[Message]:
 
     if os.path.isdir(path):
         found = []
-        for part in sorted(pathlib.Path(path).rglob("*.json*")):
+        for part in sorted(Path(path).rglob("*.json*")):
             found += read_past(str(part))
         return found
     name = "stdin" if path == "-" else printable(os.path.basename(path))
@@ -2345,11 +2344,6 @@ def why_failed(model: str, error: Exception) -> ModelFailed:
 def chosen_model(settings: Settings) -> str:
     name = settings.model or os.environ.get("LLM_MODEL") or llm.get_default_model()
     return str(find_model(name).model_id)
-
-
-def check_learning(home: Home, settings: Settings) -> None:
-    if settings.disabled or not settings.updates or paused_since(home):
-        raise Problem("Learning is off or paused here; see: llm memory status")
 
 
 def shortened(text: str, longest: int) -> str:
@@ -2973,7 +2967,7 @@ _BACKUP = (
 )
 
 
-def files_beside(home: Home, form: str = _KEPT_ASIDE) -> list[pathlib.Path]:
+def files_beside(home: Home, form: str = _KEPT_ASIDE) -> list[Path]:
     """List the files named in a form; NAME is the profile's name."""
     places = (real_place(home), home.profile)
     names = "|".join(re.escape(place.name) for place in places)
@@ -2982,7 +2976,7 @@ def files_beside(home: Home, form: str = _KEPT_ASIDE) -> list[pathlib.Path]:
     return sorted(path for path in found if re.fullmatch(pattern, path.name))
 
 
-def _said_backups(home: Home, says: Says) -> list[pathlib.Path]:
+def _said_backups(home: Home, says: Says) -> list[Path]:
     found = []
     for path in files_beside(home, _BACKUP):
         lines = re.split(r"[\0\r\n]+", read_own(path) or "")  # Vim ends them with NUL
@@ -2991,7 +2985,7 @@ def _said_backups(home: Home, says: Says) -> list[pathlib.Path]:
     return found
 
 
-def _remove(paths: Iterable[pathlib.Path]) -> None:
+def _remove(paths: Iterable[Path]) -> None:
     for path in paths:
         if not path.is_dir():
             path.unlink(missing_ok=True)
@@ -3005,7 +2999,7 @@ def purge(home: Home) -> None:
     ignored = home.directory / ".gitignore"
     if [*home.directory.iterdir()] == [ignored]:
         ignored.unlink()
-    with contextlib.suppress(OSError):  # it has other profiles, or foreign files
+    with suppress(OSError):  # it has other profiles, or foreign files
         home.directory.rmdir()
 
 
@@ -3181,7 +3175,7 @@ def run_worker(home: Home, settings: Settings) -> None:
     # A call that noted something before has found the lock held, and started none.
     overlooked = not stopped and _is_noted(home) and not paused_since(home)
     if stopped == HUNG or overlooked:
-        with contextlib.suppress(Problem, OSError):
+        with suppress(Problem, OSError):
             spawn_worker(home)
     os._exit(0)
 
@@ -3209,7 +3203,7 @@ def _poll_until_idle(home: Home, settings: Settings) -> str:
             failure = in_words(error)
             _write_log(home, failure)
             if not isinstance(error, Problem):  # which status finds by itself
-                with contextlib.suppress(sqlite3.Error, OSError, Problem), Memory(home) as memory:
+                with suppress(sqlite3.Error, OSError, Problem), Memory(home) as memory:
                     set_state(memory.db, "worker_failed", failure)
             if idle:
                 return "failing"  # the next would be idle, too
@@ -3258,7 +3252,7 @@ def _learn_due(memory: Memory, settings: Settings) -> None:
 
 def _write_log(home: Home, message: str) -> None:
     path = home.worker_log
-    with contextlib.suppress(OSError, Problem):
+    with suppress(OSError, Problem):
         # Our own folder must not come back when its user has removed it.
         if not home.isolated:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -3304,7 +3298,7 @@ def disarmed(text: str) -> str:
 
 
 def profile_in(text: str) -> str:
-    framed = re.search(_FRAMED, text, re.DOTALL)
+    framed = re.search(_FRAMED, text, re.DOTALL) if "</user_profile>" in text else None
     return framed[0] if framed else ""
 
 
@@ -3382,7 +3376,7 @@ _ESCAPE = r"(?:\\x[0-9a-fA-F]{2}|\\[0-7]{3})+|\\u[0-9a-fA-F]{4}|\\U000[0-9a-fA-F
 def _unescaped(line: str) -> str:
     def meaning(escape: re.Match[str]) -> str:
         text = escape[0].encode().decode("unicode_escape")
-        with contextlib.suppress(UnicodeError):
+        with suppress(UnicodeError):
             text = text.encode("latin-1").decode()
         return text
 
@@ -3554,7 +3548,7 @@ class Call:
         append_line(home.journal, note)
         self.typed = None
         self.has_noted = True
-        with contextlib.suppress(Busy):  # one runs
+        with suppress(Busy):  # one runs
             self.failures.append(spawn_worker(home))
 
     def _tell(self) -> None:
@@ -3566,7 +3560,7 @@ class Call:
             return
         home = self.homes[-1]
         if self.has_noted:
-            with contextlib.suppress(FileExistsError):
+            with suppress(FileExistsError):
                 write_private(home.greeted, b"")
                 tell("learning from this; a later prompt tells what")
         for line in take_news(home):
@@ -3583,7 +3577,7 @@ class Call:
             self.failures.append(failure)
             if isinstance(error, Problem):  # which status finds by itself
                 return
-            with contextlib.suppress(Exception):  # the disk may be full
+            with suppress(Exception):  # the disk may be full
                 append_line(self.homes[-1].journal, {"failed": failure, "at": utc_now().isoformat()})
 
 
@@ -3602,7 +3596,7 @@ def tell(message: str) -> None:
     if at_terminal(sys.stderr) and not plain():
         line = click.style(line, dim=True)
     # sys.stderr would try again at exit, and fail the call.
-    with contextlib.suppress(OSError, ValueError, AttributeError):
+    with suppress(OSError, ValueError, AttributeError):
         os.write(sys.stderr.fileno(), f"{line}\n".encode())
 
 
@@ -3621,7 +3615,7 @@ def as_news(changes: Sequence[Change]) -> str:
     return "; ".join(parts)
 
 
-def lines_in(path: pathlib.Path) -> list[str]:
+def lines_in(path: Path) -> list[str]:
     return (read_own(path) or "").splitlines()
 
 
@@ -3629,7 +3623,7 @@ def take_news(home: Home) -> list[str]:
     if read_own(home.news, 1) is None:  # not a file of ours
         return []
     taken = home.news.with_name(f".news.{os.getpid()}")
-    with contextlib.suppress(FileNotFoundError):  # another call was faster
+    with suppress(FileNotFoundError):  # another call was faster
         os.replace(home.news, taken)
     news = lines_in(taken)
     taken.unlink(missing_ok=True)
@@ -3796,7 +3790,7 @@ detail = functools.partial(write, lead="    ", dim=True)
 
 def say(message: str, **style: Any) -> None:
     # The name or the place of the profile may be what the message is about.
-    with contextlib.suppress(Problem, OSError):
+    with suppress(Problem, OSError):
         message = for_profile(message, Home.in_use()[-1].name)
     for line in message.splitlines():
         write(line, err=True, **style)
@@ -3827,7 +3821,7 @@ class _Group(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         ctx.color = False if plain() else None
-        with contextlib.suppress(AttributeError):  # of a stream that is closed
+        with suppress(AttributeError):  # of a stream that is closed
             sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]
         try:
             data = super().invoke(ctx)
@@ -3907,7 +3901,9 @@ def open_memory(home: Home | None = None, *, create: bool = True) -> Iterator[Me
         yield memory
 
 
-def learn_lock(home: Home) -> contextlib.AbstractContextManager[Any]:
+def learn_lock(home: Home, settings: Settings) -> contextlib.AbstractContextManager[Any]:
+    if settings.disabled or not settings.updates or paused_since(home):
+        raise Problem("Learning is off or paused here; see: llm memory status")
     try:
         return lock(home, "learn", 0.5)
     except Busy:
@@ -4017,7 +4013,7 @@ def memory_profiles() -> Any:
     used = [home.name for home in Home.in_use()]
     for home in Home.all():
         facts = None
-        with contextlib.suppress(Unreadable):
+        with suppress(Unreadable):
             facts = len(Document(read_profile(home.profile)).items)
         is_used = home.name in used
         mark = "*" if is_used else " "
@@ -4178,11 +4174,11 @@ def memory_edit() -> None:
     with open_memory() as memory, contextlib.ExitStack() as stack:
         history = memory.history
         check_writable(memory.home)
-        with contextlib.suppress(Busy):  # a model is being asked
+        with suppress(Busy):  # a model is being asked
             stack.enter_context(lock(memory.home, "learn", 0))
         base = history.latest()
         text = history.text(base)
-        with contextlib.suppress(FileExistsError):
+        with suppress(FileExistsError):
             write_private(memory.home.profile, b"")
         try:
             click.edit(filename=str(memory.home.profile))
@@ -4245,7 +4241,7 @@ def parse_ids(texts: Sequence[str], waiting: Sequence[EditRow]) -> list[EditRow]
     ranges = [range(int(first), int(last or first) + 1) for first, last in spans]
     named = [edit for edit in waiting if any(edit.id in span for span in ranges)]
     if texts and not named:
-        raise Problem("No such edit is waiting; see: llm memory review --json")
+        raise Problem("No such edit is waiting; see: llm memory review")
     return named
 
 
@@ -4308,6 +4304,7 @@ def memory_review(accepted: Sequence[str], dropped: Sequence[str], yes: bool) ->
         accepts = [edit for edit in parse_ids(accepted, waiting) if edit not in drops]
         if drops:
             review(memory, dropped=drops)
+            say(f"Dropped: {counted(len(drops), 'edit')}")
         if accepts:
             report(memory, review(memory, accepts))
         if not (accepts or drops or click.get_current_context().meta["json"]):
@@ -4315,8 +4312,11 @@ def memory_review(accepted: Sequence[str], dropped: Sequence[str], yes: bool) ->
         return list(map(edit_data, tell_waiting(memory, "Nothing waits for review.")))
 
 
+change_argument = functools.partial(click.argument, type=version_number, required=False)
+
+
 @command("llm memory undo", never_asks)
-@click.argument("number", type=version_number, required=False, metavar="[NUMBER]")
+@change_argument("number")
 def memory_undo(number: int | None) -> None:
     """Take back the newest change, or the one with this NUMBER
 
@@ -4327,34 +4327,39 @@ def memory_undo(number: int | None) -> None:
         if number is None:
             number = history.next_undo()
         made = history.undo(number)
-        if made:
-            (change,) = history.versions(1, "id = ?", number)
-            ago = age_of(change.at, memory.now())
-            say(f"Undid change {number} ({AUTHORS[change.author].told}, {ago} ago)")
-            report(memory, made, "undo this" if change.author == "undo" else "redo")
+        if not made:
+            redo = history.latest("undoes = ?", f"[{number}]")
+            hint = f". To redo it: llm memory undo {redo}" if redo else ""
+            say(f"Change {number} has nothing left to undo{hint}")
             return
-        redo = value(memory.db, "select max(id) from versions where undoes = ?", f"[{number}]")
-        hint = f". To redo it: llm memory undo {redo}" if redo else ""
-        say(f"Change {number} has nothing left to undo{hint}")
+        (change,) = history.versions(1, "id = ?", number)
+        ago = age_of(change.at, memory.now())
+        say(f"Undid change {number} ({AUTHORS[change.author].told}, {ago} ago)")
+        report(memory, made, "undo this" if change.author == "undo" else "redo")
 
 
 @command("llm memory rollback --to yesterday", never_asks)
-@click.argument("version", type=version_number, required=False, metavar="[NUMBER]")
+@change_argument("number")
 @click.option("--to", metavar="DATE-OR-AGE", help="As of: 2026-11-01, yesterday, 2h, '3 days ago'")
-def memory_rollback(version: int | None, to: str | None) -> None:
+def memory_rollback(number: int | None, to: str | None) -> None:
     "Restore the profile as it was after change NUMBER"
     with open_memory(create=False) as memory:
         history = memory.history
-        if (version is None) == (to is None):
-            raise Problem("Name one: llm memory rollback NUMBER, or --to DATE; see: llm memory history")
-        if version is None:
-            version = history.at_time(str(to))
-        text = history.text(history.check(version))
+        if (number is None) == (to is None):
+            raise Problem("Name one: llm memory rollback NUMBER, or --to DATE")
+        if number is None:
+            number = history.at_time(str(to))
+        text = history.text(history.check(number))
         report(memory, history.overwrite("rollback", text))
 
 
-def as_data(changes: Iterable[Change]) -> list[dict[str, str]]:
-    return [change._asdict() for change in changes]
+def show_changes(changes: Iterable[Change], lead: str = "", *, undone: bool = False) -> Rows:
+    found = []
+    for change in changes:
+        style: dict[str, Any] = {"dim": True} if undone else {"fg": colour_of(change)}
+        write(str(change), lead, **style)
+        found.append(change._asdict())
+    return found
 
 
 @command("llm memory history -n 5", json_option)
@@ -4363,6 +4368,7 @@ def memory_history(count: int) -> Any:
     "Show changes to the profile, newest first"
     with open_memory(create=False) as memory:
         versions = memory.history.versions(count or -1)
+    found: Rows = []
     for version in versions:
         by = AUTHORS[version.author].told
         if version.undoes:
@@ -4371,19 +4377,20 @@ def memory_history(count: int) -> Any:
             by += ", undone"
         day = local_date(version.at, TO_THE_MINUTE)
         write(by, f"{version.id:>4}  {day}  ", bold=True)
-        for change in version.changes or ["no fact changed"]:
-            colour = None if version.undone else colour_of(change)  # a dim colour can't be read
-            write(str(change), "      ", fg=colour, dim=version.undone)
+        if not version.changes:
+            detail("  no fact changed")
+        changes = show_changes(version.changes, "      ", undone=version.undone)
+        found.append(version._asdict() | {"changes": changes})
     if not versions:
         say("There are no changes yet.")
     elif len(versions) == count and at_terminal(sys.stdout):
         say(f"Only the newest {count}; for all: llm memory history -n 0")
-    return [version._asdict() | {"changes": as_data(version.changes)} for version in versions]
+    return found
 
 
 @command("llm memory diff 12", json_option)
-@click.argument("a", type=version_number, required=False)
-@click.argument("b", type=version_number, required=False)
+@change_argument("a")
+@change_argument("b")
 def memory_diff(a: int | None, b: int | None) -> Any:
     "Show the last change, or all since A, or from A to B"
     with open_memory(create=False) as memory:
@@ -4394,9 +4401,7 @@ def memory_diff(a: int | None, b: int | None) -> Any:
             a = max(b - 1, 0)
         changes = history.changes(history.check(a), history.check(b))
     say(f"From change {a} to {b}: {counted(len(changes), 'fact')} changed")
-    for change in changes:
-        write(str(change), fg=colour_of(change))
-    return {"from": a, "to": b, "changes": as_data(changes)}
+    return {"from": a, "to": b, "changes": show_changes(changes)}
 
 
 def only_profile() -> Home:
@@ -4448,8 +4453,8 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
             raise no_match(text, document)
         shown = [" ".join(as_shown(prompt, 200).split()) for prompt in prompts.values()]
         places["Prompts, which stay in llm's log, but are not learned from"] = shown
-        headings = [title for title in document.headings.values() if says(title)]
-        places["Headings, which stay; to change them: llm memory edit"] = headings
+        headings = filter(says, document.headings.values())
+        places["Headings, which stay; to change them: llm memory edit"] = list(headings)
         for place, lines in places.items():
             if lines:
                 list_lines(f"{place}:", lines)
@@ -4473,10 +4478,11 @@ def memory_pause() -> None:
 def memory_resume() -> None:
     "Learn again after `llm memory pause`"
     home = Home.in_use()[-1]
+    since = paused_since(home)
     with open_memory() as memory:  # what is logged from then on without a note is no past
-        set_state(memory.db, "paused", get_state(memory.db, "paused") or paused_since(home))
-        state = "Resumed" if paused_since(home) else "It was not paused"
+        set_state(memory.db, "paused", get_state(memory.db, "paused") or since)
     home.paused.unlink(missing_ok=True)
+    state = "Resumed" if since else "It was not paused"
     say(f"{state}. What you typed during a pause is not learned.")
 
 
@@ -4487,9 +4493,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
     home = only_profile()
     if not for_good:
         with open_memory() as memory:
-            check_writable(home)
-            version = memory.history.overwrite("clear", "", lambda _: skip_noted(memory))
-            report(memory, version)
+            report(memory, memory.history.overwrite("clear", "", lambda _: skip_noted(memory)))
         return
     if not home.directory.is_dir():
         raise Problem(f"There is no profile “{home.name}”; see: llm memory profiles")
@@ -4501,12 +4505,15 @@ def memory_clear(for_good: bool, yes: bool) -> None:
 
 
 def skip_noted(memory: Memory) -> None:
-    """Learn nothing noted until now; no clock decides, as it may be wrong."""
+    """Learn nothing noted until now, whatever a clock says."""
     for id, note in new_notes(memory).items():
         sql = "insert or ignore into turns (id, at, length, state) values (?, ?, ?, 'done')"
-        memory.db.execute(sql, [id, note.get("at"), note.get("length")])
+        memory.db.execute(sql, [id, note["at"], note["length"]])
     memory.db.execute("update turns set state = 'done' where state in ('pending', 'aside')")
     set_state(memory.db, "cleared", memory.now().isoformat())
+
+
+_FAILED = "from turns where state = 'aside' or (state = 'pending' and why != '')"
 
 
 @command("llm memory update --retry", never_asks, settings=True)
@@ -4514,44 +4521,35 @@ def skip_noted(memory: Memory) -> None:
 def memory_update(settings: Settings, retry: bool) -> None:
     "Learn now from what is waiting, and show what changed"
     with open_memory() as memory:
-        db = memory.db
         before = memory.history.latest()  # a worker that is waited for may learn something
-        with learn_lock(memory.home):
-            check_learning(memory.home, settings)
+        with learn_lock(memory.home, settings):
             if retry:
-                retry_failed(memory)
+                failed = [id for (id,) in memory.db.execute(f"select id {_FAILED}")]
+                # With the model that answered: the one noted may be wrong.
+                again = "update turns set state = 'pending', attempts = 0, model = ? where id = ?"
+                for id, turn in logged(memory.home, failed).items():
+                    memory.db.execute(again, [turn.model, id])
             waiting = waiting_messages(memory)
             if waiting:
                 say(f"Learning from {counted(waiting, 'message')}…")
             take_in(memory)
             # What fails is put off again.
-            db.execute("update turns set due = 0 where state = 'pending'")
-            results = list(iter(Learner(memory, settings, leaves_news=False).learn, None))
+            memory.db.execute("update turns set due = 0 where state = 'pending'")
+            learner = Learner(memory, settings, leaves_news=False)
+            failures = {str(result.failure) for result in iter(learner.learn, None) if result.failure}
         learned = memory.history.versions(-1, "id > ? and model != ''", before)
         for version in reversed(learned):
-            for change in version.changes:
-                write(str(change), fg=colour_of(change))
+            show_changes(version.changes)
             say(f"To undo this: llm memory undo {version.id}")
-        failures = {str(result.failure) for result in results if result.failure}
         tell_waiting(memory, "" if learned or failures else "Nothing was learned.")
     if failures:
         raise Problem(f"{'; '.join(sorted(failures))}. {RETRY}")
 
 
-def retry_failed(memory: Memory) -> None:
-    """Make what failed due again, with the model that answered it: the one it was to be learned with may be wrong."""
-    failed = "state = 'aside' or (state = 'pending' and why != '')"
-    ids = [row["id"] for row in rows(memory.db, f"select id from turns where {failed}")]
-    for id, turn in logged(memory.home, ids).items():
-        sql = "update turns set state = 'pending', attempts = 0, model = ? where id = ?"
-        memory.db.execute(sql, [turn.model, id])
-
-
 @command("LLM_MEMORY_MODEL=gpt-6-luna llm memory condense", never_asks, settings=True)
 def memory_condense(settings: Settings) -> None:
     "Have a model shorten what was learned, not your own lines"
-    with open_memory() as memory, learn_lock(memory.home):
-        check_learning(memory.home, settings)
+    with open_memory() as memory, learn_lock(memory.home, settings):
         check_writable(memory.home)
         model = chosen_model(settings)
         say(f"Condensing what was learned, with {model}…")
@@ -4587,120 +4585,99 @@ def memory_learn(settings: Settings, *, files: Any, again: bool, yes: bool, **wh
             say("There is nothing new to learn from.")
             tell_waiting(memory)
             return
-        requests = batches(messages)
+        requests = [Batch(model, batch, past=True) for batch in batches(messages)]
         profile = Document(read_profile(memory.home.profile))
-        length = sum(len(build_request(profile, Batch(model, batch))) for batch in requests)
+        length = sum(len(build_request(profile, batch)) for batch in requests)
         size = counted(len(messages), "message")
         parts = counted(len(requests), "request")
         say(f"To learn from: {size} in {parts} to {model}, which will read about {length // 4:,} tokens")
         say("To read less: --since DATE, or -n N; to go on after a stop, run it again")
         confirm("Learn from this?", yes)
-        learn_in_batches(Learner(memory, settings), model, requests)
+        learn_in_batches(Learner(memory, settings), requests)
 
 
-def learn_in_batches(learner: Learner, model: str, requests: Sequence[Sequence[Message]]) -> None:
-    memory = learner.memory
+def learn_in_batches(learner: Learner, requests: Sequence[Batch]) -> None:
     failures: list[ModelFailed] = []
     try:
         with click.progressbar(requests, label="Learning", file=sys.stderr) as bar:
             for batch in bar:
-                check_learning(memory.home, learner.settings)
-                try:
-                    with learn_lock(memory.home):
-                        learner.learn_from(Batch(model, batch, past=True))
-                except ModelFailed as failure:  # the next batch may do
-                    failures.append(failure)
-                    if len(failures) == 3:
-                        break
+                with learn_lock(learner.memory.home, learner.settings):
+                    try:
+                        learner.learn_from(batch)
+                    except ModelFailed as failure:  # the next batch may do
+                        failures.append(failure)
+                if len(failures) == 3:
+                    break
     finally:
-        tell_waiting(memory, "Nothing was found.")
+        tell_waiting(learner.memory, "Nothing was found.")
     if failures:
         raise failures[-1]
 
 
-# What is wrong, in words, or data by its names.
-Told = Iterator[str | dict[str, Any]]
-
-# What ``status`` says of the data.
-_SHOWN = {
-    "active": "only in {}; for all: llm memory install-shell",
-    "profile_in_prompt": "{}",
-    "profile": "{path} (facts: {facts}; {characters:,} of {budget:,} characters)",
-    "pending": "{} to learn from; now: llm memory update",
-    "to_review": "{}: llm memory review",
-    "no_room": "{} not kept, as review is full",
-    "lost": "{} this week, damaged in typed.jsonl or llm's log",
-    "failed": f"{{}} not learned yet. {RETRY}",
-    "costs": "requests: {requests}, second looks: {looks}, failed: {failed}, with {model} this month; "
-    "tokens: {read:,} read, {written:,} written",
-    "not_learned_with": "{}, without conversations",
-}
+# What is wrong, in words; or data, by its name, and how to say it.
+Told = Iterator[str | tuple[str, Any, str]]
+_COSTS = """
+select model, sum(outcome = 'ok' and not look) as requests, sum(outcome = 'ok' and look) as looks,
+    sum(outcome = 'failed') as failed, ifnull(sum(read), 0) as read, ifnull(sum(written), 0) as written
+from requests where at >= date(?, 'start of month') group by model
+"""
 
 
-def setup_status(home: Home, settings: Settings) -> Told:
+def home_status(home: Home, settings: Settings) -> Told:
     from llm_user_memory_shell import survey
 
+    installed, damaged = survey(os.environ)
+    places = [tilde(shell.rc) for shell in installed]
+    yield "shell", {"installed": places, "active": bool(settings.auto), "only_chats": not settings.line}, ""
+    if settings.auto and not installed:
+        yield "active", "this terminal", "only in {}; for all: llm memory install-shell"
+    yield "profile_in_prompt", lines_in(home.no_system), "{}"
     home.check_own()
     if home.directory.is_dir():
         check_writable(home)
-    installed, damaged = survey(os.environ)
     yield from (*damaged, *settings.complaints)
     if not worker_runs(home) and read_own(home.lock_file("worker"), 1):
         yield NOT_STARTED
     for owner, name, _ in _STAND_INS:
         if not hasattr(getattr(llm, owner, None), name):
             yield f"This llm lacks llm.{owner}.{name}; try: llm install -U llm-user-memory"
-    is_on = bool(settings.auto)
-    yield {
-        "shell": {"installed": [tilde(shell.rc) for shell in installed], "active": is_on},
-        "active": "this terminal" if is_on and not installed else "",
-        "profile_in_prompt": (read_own(home.no_system) or "").splitlines(),
-    }
-
-
-def profile_status(home: Home, settings: Settings) -> Told:
     for path in home.own_files():
         if os.path.lexists(path) and read_own(path, 1) is None:
             yield foreign(path).message
-    for path in files_beside(home):
-        if re.search(KEPT, path.name):
-            yield f"A damaged file is kept; to remove it: rm -r {for_shell(path)}"
+    for path in files_beside(home, f".*{KEPT}"):
+        yield f"A damaged file is kept; to remove it: rm -r {for_shell(path)}"
     text = read_profile(home.profile)
     facts = len(Document(text).items)
-    sizes = {"facts": facts, "characters": len(text), "budget": settings.budget}
-    yield {"profile": {"path": tilde(home.profile), **sizes}}
+    found = {"path": tilde(home.profile), "facts": facts, "characters": len(text), "budget": settings.budget}
+    yield "profile", found, "{0[path]} (facts: {0[facts]}; {0[characters]:,} of {0[budget]:,} characters)"
     yield from warnings_about(text, settings.budget)
 
 
 def learning_status(home: Home, settings: Settings) -> Told:
     with open_memory(home, create=False) as memory:
         db = memory.db
-        last_week = (memory.now() - dt.timedelta(days=7)).isoformat()
-        failed = "from turns where why != '' and state in ('pending', 'aside')"
-        is_good = "sum(outcome != 'failed' and look = "
-        counts = f"{is_good}0) as requests, {is_good}1) as looks, sum(outcome = 'failed') as failed"
-        sql = f"select model, {counts}, ifnull(sum(read), 0) as read, ifnull(sum(written), 0) as written from requests"
-        yield {
-            "pending": waiting_messages(memory),
-            "to_review": len(waiting_edits(memory)),
-            "no_room": int(get_state(db, "no_room") or 0),
-            "lost": value(db, "select count(*) from turns where state = 'gone' and at > ?", last_week),
-            "failed": value(db, f"select count(*) {failed}"),
-            "costs": rows(db, f"{sql} where at >= ? group by model", f"{memory.now():%Y-%m}"),
-        }
-        for row in rows(db, f"select why {failed}"):
-            yield row["why"]
-        yield call_failure(memory)
-        yield get_state(db, "worker_failed")
+        now = memory.now().isoformat()
+        gone = "select count(*) from turns where state = 'gone' and at > date(?, '-7 days')"
+        reasons = [why for (why,) in db.execute(f"select why {_FAILED}")]
+        costs = "requests: {0[requests]}, second looks: {0[looks]}, failed: {0[failed]}, with {0[model]} this month"
+        costs += "; tokens: {0[read]:,} read, {0[written]:,} written"
+        yield "pending", waiting_messages(memory), "{} to learn from; now: llm memory update"
+        yield "to_review", len(waiting_edits(memory)), "{}: llm memory review"
+        yield "no_room", int(get_state(db, "no_room") or 0), "{} not kept, as review is full"
+        yield "lost", value(db, gone, now), "{} this week, damaged in typed.jsonl or llm's log"
+        yield "failed", len(reasons), f"{{}} not learned yet. {RETRY}"
+        yield "costs", rows(db, _COSTS, now), costs
+        yield from filter(None, (*reasons, call_failure(memory), get_state(db, "worker_failed")))
         logged(home, [turn["id"] for turn in due_turns(memory)])  # says what is wrong with llm's log
-    chosen_model(settings)  # first: it says what is wrong
+    if settings.model:
+        find_model(settings.model)  # says what is wrong
     silent = [model.model_id for model in llm.get_models() if not has_conversations(model)]
-    yield {"not_learned_with": silent}
+    yield "not_learned_with", silent, "{}, without conversations"
 
 
 def until_error(told: Told) -> Told:
     try:
-        yield from filter(None, told)
+        yield from told
     except (sqlite3.Error, OSError, UnicodeError, Problem) as error:
         yield in_words(error)
 
@@ -4709,14 +4686,13 @@ def until_error(told: Told) -> Told:
 def memory_status(settings: Settings) -> Any:
     "Show whether memory is on here, and what is wrong"
     home = Home.in_use()[-1]
-    data: dict[str, Any] = {}
+    shown: list[tuple[str, Any, str]] = []
     problems: dict[str, None] = {}
-    for look in (setup_status, profile_status, learning_status):
-        for told in until_error(look(home, settings)):
-            if isinstance(told, dict):
-                data |= told
-            else:
-                problems[told] = None
+    for told in (*until_error(home_status(home, settings)), *until_error(learning_status(home, settings))):
+        if isinstance(told, tuple):
+            shown.append(told)
+        else:
+            problems[told] = None
     state, colour, sentence = verdict_here(home, settings)
     if state == "on" and problems:
         state = "hindered"
@@ -4726,16 +4702,14 @@ def memory_status(settings: Settings) -> Any:
         write(line, fg=colour, bold=True)
     for problem in problems:
         write(for_profile(problem, home.name), "Problem      ", fg="red")
-    user = f"{pathlib.Path.home()}/"  # so that it can be published
-    data = {"state": state, "here": sentence, **data, "problems": [one.replace(user, "~/") for one in problems]}
-    for name, words in _SHOWN.items():
-        found = data.get(name) or []
+    for name, found, words in shown:
         label = name.replace("_", " ").capitalize()
         for one in found if isinstance(found, list) else [found]:
-            named = one if isinstance(one, dict) else {}
-            text = for_profile(words, home.name).format(one, **named)
-            write(text, f"{label:<12} ")
-    return data
+            if one and words:
+                write(for_profile(words, home.name).format(one), f"{label:<12} ")
+    data = {name: found for name, found, _ in shown}
+    user = f"{Path.home()}/"  # so that it can be published
+    return {"state": state, "here": sentence, **data, "problems": [one.replace(user, "~/") for one in problems]}
 
 
 @command("llm memory install-shell --shell fish", shell_option, never_asks)
@@ -4751,9 +4725,9 @@ def memory_install_shell(name: str | None, print_: bool) -> None:
         return
     for line in install(shell, was_named=bool(name)):
         say(line)
-    with contextlib.suppress(Problem):
+    with suppress(Problem):
         home = Home.in_use()[-1]
-        unread = logged_ids(home) - {turn["id"] for turn in known_turns(home)}
+        unread = {prompt.turn_id for prompt in past_prompts(home)} - {turn["id"] for turn in known_turns(home)}
         if unread:
             say(f"llm's log has {counted(len(unread), 'older prompt')}; to learn from them: llm memory learn")
 

@@ -205,7 +205,9 @@ def test_remove_takes_one_line_out_by_its_words_or_its_id_and_undo_brings_it_bac
     assert (out, said) == ("", "Removed: “Learns Polish”\nTo undo this: llm memory undo 2\n")
     assert user.authors == ["unknown", "remove"]
     said = user.run("undo")[1]
-    assert said.startswith("Undid change 2 (remove, a moment ago)\nAdded: “Learns Polish”\nTo redo: llm memory undo 3")
+    assert said.startswith(
+        "Undid change 2 (remove, a moment ago)\nAdded: “Learns Polish”\nTo undo this: llm memory undo 3"
+    )
     assert user.profile == LINES
 
 

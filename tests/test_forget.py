@@ -397,6 +397,7 @@ def test_a_clear_that_fails_leaves_what_waits(user: User) -> None:
     user.types("I play the cello")
     user.places.profile.chmod(0o400)
     assert "can't be written to" in user.run("clear", code=1)[1]
+    user.places.profile.chmod(0o600)
     assert "Pending      1 to learn" in user.run("status")[0]
 
 

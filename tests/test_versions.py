@@ -81,7 +81,7 @@ def test_looking_at_history_notices_what_an_editor_changed(user: User) -> None:
 
 
 def test_history_is_newest_first_with_each_change_as_diff_shows_it(user: User) -> None:
-    assert "0 changes" in user.run("history")[1]
+    assert user.run("history")[1] == "There are no changes yet.\n"
     load(user, PROFILE)
     user.run("add", "-", stdin="Plays chess\nPlays go\nPlays darts\n")
     user.profile = user.profile.replace("Leeds", "York").replace("- Plays go\n", "")
@@ -184,7 +184,7 @@ def test_undo_says_what_it_changed_and_the_command_it_names_brings_that_back(use
         assert "Keeps bees" in said
         assert [fact for fact in user.facts if fact in PROFILE] == ["Lives in Leeds", "Likes short answers"]
         assert sorted(fact for fact in user.facts if fact not in PROFILE) == facts
-        (undo,) = re.findall(r"To redo: llm memory (undo[ \d]*)", said)
+        (undo,) = re.findall(r"To undo this: llm memory (undo[ \d]*)", said)
         said = user.run(*undo.split())[1]
 
 
