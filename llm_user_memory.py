@@ -325,7 +325,6 @@ def lock(home: Home, name: str, patience: float = 60.0) -> contextlib.AbstractCo
 
 # -- text --------------------------------------------------------------------
 
-TO_THE_MINUTE = "%Y-%m-%d %H:%M"
 _UNITS = {"minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800, "month": 2_592_000, "year": 31_536_000}
 # Scripts without spaces; and Korean, which attaches particles.
 UNSPACED = r"[\u0e00-\u0eff\u1000-\u11ff\u1780-\u17ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff]"
@@ -1801,7 +1800,8 @@ def journal_entries(home: Home) -> list[Note]:
         text += read_own(path) or ""
     # Where a full disk has cut a line short, the next one follows it.
     lines = re.split(r'\n|(?=\{")', text)
-    return [_read_entry(line) for line in lines if line.strip()]
+    entries = [_read_entry(line) for line in lines if line.strip()]
+    return sorted(entries, key=lambda entry: entry["at"])
 
 
 _FIELDS: Note = {"id": str, "at": str, "length": int, "sha256": str, "behind": int, "model": str, "review": bool}
@@ -2301,9 +2301,6 @@ def has_conversations(model: Any) -> bool:
 def find_model(name: str) -> Any:
     try:
         model = llm.get_model(name)
-        model.get_key()
-    except llm.NeedsKeyException as error:
-        raise why_failed(name, error) from error
     except Exception as error:
         raise ModelFailed(f"llm can't load {name} ({type(error).__name__}); see: llm models", HERE) from error
     if not has_conversations(model):
@@ -3859,7 +3856,6 @@ profile_option = click.Option(
 )
 json_option = own_flag(["--json"], callback=lambda ctx, _, given: ctx.meta.update(json=given), help="Output as JSON")
 yes_option = flag(["--yes", "-y"], help="Answer yes to any question")
-never_asks = own_flag(["--yes", "-y"], hidden=True)  # for scripts
 force_option = flag(["--force"], help="Also take what looks like a secret, or is not sent")
 part_option = flag(["--part"], help="Also match TEXT inside words")
 text_argument = click.Argument(["text"], metavar="[TEXT]...", nargs=-1, callback=lambda _, __, words: " ".join(words))
@@ -4168,7 +4164,7 @@ def text_of(file: Any, name: str = "") -> str:
         raise Problem(f"{name or file.name} is not valid UTF-8; save it as UTF-8") from error
 
 
-@command("EDITOR=nano llm memory edit", never_asks)
+@command("EDITOR=nano llm memory edit")
 def memory_edit() -> None:
     "Edit the profile in your editor"
     with open_memory() as memory, contextlib.ExitStack() as stack:
@@ -4206,7 +4202,7 @@ def memory_load(file: str, force: bool, yes: bool) -> None:
         report(memory, history.overwrite("load", text))
 
 
-@command("llm memory add 'Prefers metric units'", text_argument, never_asks, force_option)
+@command("llm memory add 'Prefers metric units'", text_argument, force_option)
 @click.option("--section", default=DEFAULT_SECTIONS[0], show_default=True, help="The heading to put it under")
 def memory_add(text: str, section: str, force: bool) -> None:
     "Add TEXT to the profile, word for word (- for stdin)"
@@ -4315,7 +4311,7 @@ def memory_review(accepted: Sequence[str], dropped: Sequence[str], yes: bool) ->
 change_argument = functools.partial(click.argument, type=version_number, required=False)
 
 
-@command("llm memory undo", never_asks)
+@command("llm memory undo")
 @change_argument("number")
 def memory_undo(number: int | None) -> None:
     """Take back the newest change, or the one with this NUMBER
@@ -4338,7 +4334,7 @@ def memory_undo(number: int | None) -> None:
         report(memory, made, "undo this" if change.author == "undo" else "redo")
 
 
-@command("llm memory rollback --to yesterday", never_asks)
+@command("llm memory rollback --to yesterday")
 @change_argument("number")
 @click.option("--to", metavar="DATE-OR-AGE", help="As of: 2026-11-01, yesterday, 2h, '3 days ago'")
 def memory_rollback(number: int | None, to: str | None) -> None:
@@ -4375,7 +4371,7 @@ def memory_history(count: int) -> Any:
             by += f" of {', '.join(map(str, version.undoes))}"
         if version.undone:
             by += ", undone"
-        day = local_date(version.at, TO_THE_MINUTE)
+        day = local_date(version.at, "%Y-%m-%d %H:%M")
         write(by, f"{version.id:>4}  {day}  ", bold=True)
         if not version.changes:
             detail("  no fact changed")
@@ -4464,7 +4460,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
     say("Forgotten. If you say it again, it may be learned.")
 
 
-@command("llm memory pause", never_asks)
+@command("llm memory pause")
 def memory_pause() -> None:
     "Learn nothing from what you type until you resume"
     home = Home.in_use()[-1]
@@ -4474,7 +4470,7 @@ def memory_pause() -> None:
     say("Paused. Your profile is sent as before. To learn again: llm memory resume")
 
 
-@command("llm memory resume", never_asks)
+@command("llm memory resume")
 def memory_resume() -> None:
     "Learn again after `llm memory pause`"
     home = Home.in_use()[-1]
@@ -4516,7 +4512,7 @@ def skip_noted(memory: Memory) -> None:
 _FAILED = "from turns where state = 'aside' or (state = 'pending' and why != '')"
 
 
-@command("llm memory update --retry", never_asks, settings=True)
+@command("llm memory update --retry", settings=True)
 @click.option("--retry", is_flag=True, help="Also retry what was set aside")
 def memory_update(settings: Settings, retry: bool) -> None:
     "Learn now from what is waiting, and show what changed"
@@ -4546,7 +4542,7 @@ def memory_update(settings: Settings, retry: bool) -> None:
         raise Problem(f"{'; '.join(sorted(failures))}. {RETRY}")
 
 
-@command("LLM_MEMORY_MODEL=gpt-6-luna llm memory condense", never_asks, settings=True)
+@command("LLM_MEMORY_MODEL=gpt-6-luna llm memory condense", settings=True)
 def memory_condense(settings: Settings) -> None:
     "Have a model shorten what was learned, not your own lines"
     with open_memory() as memory, learn_lock(memory.home, settings):
@@ -4669,8 +4665,7 @@ def learning_status(home: Home, settings: Settings) -> Told:
         yield "costs", rows(db, _COSTS, now), costs
         yield from filter(None, (*reasons, call_failure(memory), get_state(db, "worker_failed")))
         logged(home, [turn["id"] for turn in due_turns(memory)])  # says what is wrong with llm's log
-    if settings.model:
-        find_model(settings.model)  # says what is wrong
+    chosen_model(settings)  # says what is wrong
     silent = [model.model_id for model in llm.get_models() if not has_conversations(model)]
     yield "not_learned_with", silent, "{}, without conversations"
 
@@ -4712,7 +4707,7 @@ def memory_status(settings: Settings) -> Any:
     return {"state": state, "here": sentence, **data, "problems": [one.replace(user, "~/") for one in problems]}
 
 
-@command("llm memory install-shell --shell fish", shell_option, never_asks)
+@command("llm memory install-shell --shell fish", shell_option)
 @click.option("--print", "print_", is_flag=True, help="Print the lines instead of adding them")
 def memory_install_shell(name: str | None, print_: bool) -> None:
     "Turn memory on for all prompts you type in your shell"
@@ -4732,7 +4727,7 @@ def memory_install_shell(name: str | None, print_: bool) -> None:
             say(f"llm's log has {counted(len(unread), 'older prompt')}; to learn from them: llm memory learn")
 
 
-@command("llm memory uninstall-shell", shell_option, never_asks)
+@command("llm memory uninstall-shell", shell_option)
 def memory_uninstall_shell(name: str | None) -> None:
     "Remove what install-shell added, from all shells or one"
     from llm_user_memory_shell import KINDS, find_shell, uninstall

@@ -57,7 +57,7 @@ def test_a_commands_help_has_an_example_and_it_takes_yes_if_it_changes_something
     shown = CliRunner().invoke(memory.memory_group, [command, "--help"]).output
     assert re.search(rf"Example:\n  .*llm memory {command}", shown)
     options = [option for made in memory.memory_group.commands[command].params for option in made.opts]
-    assert ("--yes" in options) == (command not in READING)
+    assert ("--yes" in options) == (command in ASKING)
     assert ("--yes" in shown) == (command in ASKING), "those that ask"
     assert ("--json" in shown) == (command in (READING | {"review"}) - {"path"})
 

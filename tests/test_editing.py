@@ -124,7 +124,7 @@ def test_a_load_while_the_model_thinks_is_what_its_edits_are_made_in(user: User)
 def test_add_writes_at_once_under_its_heading_from_an_argument_or_from_stdin(user: User) -> None:
     user.profile = PROFILE
     user.run("add", "Plays chess", "--section", "preferences")
-    user.llm("memory", "add", "--yes", input="- Has two cats\n\n  Works in York  \n", auto=None)
+    user.llm("memory", "add", input="- Has two cats\n\n  Works in York  \n", auto=None)
     user.run("add", "-", "--section", "## Boats", stdin="* Owns a dinghy")
     assert user.profile == (
         f"{TITLE}\n\n## Personal Information\n- Lives in Leeds\n- Has two cats\n- Works in York\n\n"
@@ -205,9 +205,7 @@ def test_remove_takes_one_line_out_by_its_words_or_its_id_and_undo_brings_it_bac
     assert (out, said) == ("", "Removed: “Learns Polish”\nTo undo this: llm memory undo 2\n")
     assert user.authors == ["unknown", "remove"]
     said = user.run("undo")[1]
-    assert said.startswith(
-        "Undid change 2 (remove, a moment ago)\nAdded: “Learns Polish”\nTo undo this: llm memory undo 3"
-    )
+    assert said.startswith("Undid change 2 (remove, a moment ago)\nAdded: “Learns Polish”\nTo redo: llm memory undo 3")
     assert user.profile == LINES
 
 

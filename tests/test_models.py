@@ -8,7 +8,7 @@ import itertools
 import json
 import re
 import sqlite3
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import llm
 import pytest
@@ -244,9 +244,6 @@ class Service:
     def __init__(self, words: str) -> None:
         self.error = RuntimeError(words)
 
-    def get_key(self) -> None:
-        return None
-
     def prompt(self, request: str, **_: object) -> None:
         raise self.error
 
@@ -299,17 +296,6 @@ def test_any_error_becomes_words_that_can_be_kept_and_shown(error: Exception, wo
 
 
 # llm itself
-
-
-def test_a_model_that_lacks_its_key_is_named_before_it_is_asked(here: User) -> None:
-    chosen: dict[str, Any] = {"LLM_MEMORY_MODEL": "scripted-key"}
-    words = "scripted-key has no key, or a wrong one; see: llm keys"
-    assert words in here.run("status", **chosen)[0]
-    for command in ("condense", "learn"):
-        said = here.run(command, code=1, **chosen)[1]
-        assert words in said
-        assert "Condensing" not in said
-    assert words not in here.run("status", **chosen, SCRIPTED_KEY="k")[0]
 
 
 def test_status_tells_in_one_line_what_is_broken_in_llm(here: User) -> None:

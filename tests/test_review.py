@@ -315,7 +315,7 @@ def test_many_are_accepted_and_dropped_by_ranges(user: User) -> None:
     waits(user, "ghost")
     for wrong in ("9", "2-1", "99", "x"):
         said = user.run("review", "--accept", wrong, code=1)[1]
-        assert said == "Error: No such edit is waiting; see: llm memory review --json\n"
+        assert said == "Error: No such edit is waiting; see: llm memory review\n"
     assert len(user.to_review()) == 8
     _, said = user.run("review", "--accept", "1-4", "--drop", "3", "--yes")
     assert user.facts == ["a", "b", "d"]

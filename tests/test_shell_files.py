@@ -15,11 +15,13 @@ import click.testing
 import llm.cli
 import llm_user_memory_shell
 import pytest
-from conftest import BIN, PATIENCE, User, eventually, posix_only, state
+from conftest import BIN, PATIENCE, User, eventually, posix_only, state, typed
 from hypothesis import given
 from hypothesis import strategies as st
 from llm_user_memory_shell import END, KINDS, OWN, START, find_shell, with_block, without_block
 from shells import find
+
+import llm_user_memory as memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -175,7 +177,7 @@ def test_install_and_uninstall_leave_no_trace_where_there_was_nothing(bare_home:
     said = bare_home.install(shell=shell)
     text = (bare_home.folder / FILES[shell]).read_text()
     assert f"~/{FILES[shell]}" in said
-    assert len(said.splitlines()) == 3
+    assert len(said.splitlines()) == 2
     assert [line for line in text.splitlines() if line and line in said] == [], (
         "one sentence and the file, not the code"
     )
@@ -214,14 +216,14 @@ def test_install_status_and_uninstall_as_a_person_runs_them(user: User) -> None:
     bashrc.write_text("mine\n")
     said = user.llm("memory", "install-shell", auto=None)
     assert said.stdout == ""
-    added, checked, past = said.stderr.splitlines()
+    added, checked = said.stderr.splitlines()
     assert "~/.bashrc" in added
     assert "source ~/.bashrc" in added
     assert ACTIVE in checked
-    assert past.endswith("llm memory learn")
     assert "llm memory uninstall-shell" in said.stderr
     status = user.run("status")[0]
     assert "Memory is off for this call" in status
+    assert "only in this terminal" not in user.run("status", LLM_MEMORY_AUTO="1")[0]
     assert "installed in ~/.bashrc. Open a new bash, or run" in status
     assert status.splitlines()[0].endswith("or run: source ~/.bashrc")
     bashrc.write_text(f"{bashrc.read_text()}function llm {{ command llm -m x; }}\n")
@@ -229,6 +231,7 @@ def test_install_status_and_uninstall_as_a_person_runs_them(user: User) -> None:
     bashrc.write_text(bashrc.read_text().rpartition("function")[0])
     assert user.llm("memory", "status").stdout.startswith("Memory is on")
     assert "Removed lines from ~/.bashrc." in user.llm("memory", "uninstall-shell", auto=None).stderr
+    assert "only in this terminal" in user.run("status", LLM_MEMORY_AUTO="1")[0]
     assert (bashrc.read_text(), list(user.home.iterdir())) == ("mine\n", [bashrc])
     assert "llm memory install-shell" in user.run("status")[0]
 
@@ -526,9 +529,11 @@ def test_a_new_shell_is_asked_if_memory_is_active_in_it(
 
 
 def test_install_shell_says_what_will_happen_and_what_else_could_be_learned_from(home: Home) -> None:
+    places = memory.Home(home.folder.parent / "llm", isolated=True)
+    typed(places, "I have a dog", "I have a cat")
     said = home.install()
     assert "memory is on in a new bash: it sends your profile with every prompt and learns from what you type" in said
-    assert "To learn from older prompts too: llm memory learn\n" in said
+    assert "llm's log has 2 older prompts; to learn from them: llm memory learn\n" in said
     home.bashrc.write_text(f"set +o history\n{home.bashrc.read_text()}")
     said = home.install()
     assert "learns only from chats, because this shell keeps no history of lines" in said

@@ -184,7 +184,7 @@ def test_undo_says_what_it_changed_and_the_command_it_names_brings_that_back(use
         assert "Keeps bees" in said
         assert [fact for fact in user.facts if fact in PROFILE] == ["Lives in Leeds", "Likes short answers"]
         assert sorted(fact for fact in user.facts if fact not in PROFILE) == facts
-        (undo,) = re.findall(r"To undo this: llm memory (undo[ \d]*)", said)
+        (undo,) = re.findall(r"To (?:redo|undo this): llm memory (undo[ \d]*)", said)
         said = user.run(*undo.split())[1]
 
 
@@ -377,7 +377,7 @@ def test_a_title_of_ours_stands_first_in_whatever_order_changes_are_redone(user:
 
 def test_no_title_comes_back_without_a_fact(user: User) -> None:
     add(user, "Nurse", "Sails")
-    user.run("rollback", "0", "--yes")
+    user.run("rollback", "0")
     assert "nothing left to undo" in user.run("undo", "2")[1]
     assert user.profile == ""
 
@@ -449,7 +449,7 @@ def test_every_text_the_user_ever_saw_comes_back_byte_for_byte(user: User, back:
 
 def test_a_rollback_is_a_version_itself_and_is_undone_like_any_other(user: User) -> None:
     load(user, "- A\n", "- B\n")
-    said = user.run("rollback", "1", "--yes")[1]
+    said = user.run("rollback", "1")[1]
     assert user.profile == "- A\n"
     assert user.versions()[-1] == (3, "rollback")
     assert "To undo this: llm memory undo 3\n" in said
