@@ -2743,9 +2743,6 @@ def waiting_edits(memory: Memory) -> list[EditRow]:
     return edits_where(memory, "state = 'waiting' order by id")
 
 
-_STATES = {"apply": "applied", "hold": "waiting", "reject": "refused"}
-
-
 def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, version: int, *, past: bool = False) -> None:
     """Keep judged edits; all of the ``past`` wait."""
     db = memory.db
@@ -2774,7 +2771,7 @@ def _row_of(verdict: Verdict) -> dict[str, Any]:
     first = (*messages, Message(""))[0]
     turns = [message.turn_id for message in messages if message.turn_id]
     row = {
-        "state": _STATES[outcome],
+        "state": {"apply": "applied", "hold": "waiting", "reject": "refused"}[outcome],
         "action": edit.action,
         "section": item.section if item else edit.target,
         "before": item.text if item else "",
@@ -3086,7 +3083,7 @@ def search_chats(homes: Sequence[Home], query: str, limit: int | None = None) ->
 
 IDLE_EXIT = 60.0  # seconds without work
 STAYS_FOR = 3_600  # seconds: it waits so long for a turn's next attempt
-NOT_STARTED = "The background process ended as soon as it was started; to learn: llm memory update"
+NOT_STARTED = "The background process could not start; to learn: llm memory update"
 _HANDED_OVER = "LLM_MEMORY_WORKER_LOCK"  # the number of its file
 # Starts llm with the modules that the running llm can import.
 _START = """
@@ -3115,7 +3112,7 @@ def take_worker_lock(home: Home, flags: int = os.O_CREAT) -> int:
             msvcrt.locking(file, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
     except (BlockingIOError, PermissionError) as error:
         os.close(file)
-        raise Busy("A worker runs already; see: llm memory status") from error
+        raise Busy("A worker runs already") from error
     return file
 
 
@@ -3604,11 +3601,9 @@ def as_news(changes: Sequence[Change]) -> str:
     parts = []
     for kind, did in _DID.items():
         facts = [change.quoted for change in changes if change.kind == kind]
-        quoted = ", ".join(facts)
-        if len(facts) > 1:
-            parts.append(f"{did} {len(facts)} facts: {quoted}")
-        elif facts:
-            parts.append(f"{did} {quoted}")
+        size = f" {len(facts)} facts:" if len(facts) > 1 else ""
+        if facts:
+            parts.append(f"{did}{size} {', '.join(facts)}")
     return "; ".join(parts)
 
 
@@ -3688,9 +3683,7 @@ class UserMemory(llm.Toolbox):
         if Settings(os.environ).disabled:
             raise Problem("The user has disabled memory")
         call = Call.running
-        if call and call.homes:
-            return call.homes
-        return homes_of("auto")
+        return call.homes if call and call.homes else homes_of("auto")
 
     def show(self) -> str:
         "Show everything that is known about the user now."
@@ -3704,9 +3697,7 @@ class UserMemory(llm.Toolbox):
         "Search what the user wrote in past conversations, newest first. query: words, or words OR words."
         found = ""
         for turn in search_chats(self._homes, query, limit=20):
-            day = local_date(turn.at)
-            said = mask_secrets(turn.text)
-            found += f"- {day}: {said} (llm --cid {turn.thread_id})\n"
+            found += f"- {local_date(turn.at)}: {mask_secrets(turn.text)} (llm --cid {turn.thread_id})\n"
         return disarmed(found) or "Nothing found."
 
     def remember(self, fact: str) -> str:
@@ -3738,12 +3729,6 @@ _MEANT = {
     "on": "resume",
 }
 BY_ID = "\n  llm memory show --ids; llm memory {} qav"
-GROUPS = {
-    "Every day": "show why search add remove edit review status",
-    "Go back": "undo history diff rollback forget pause resume clear",
-    "Learn": "update learn condense load",
-    "Set up": "install-shell uninstall-shell profiles path",
-}
 REVIEW_HELP = """\
 y  accept it
 n  drop it
@@ -3798,12 +3783,6 @@ def colour_of(change: object) -> str:
 
 
 class _Group(click.Group):
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, names in GROUPS.items():
-            with formatter.section(title):
-                group = [self.commands[name] for name in names.split()]
-                formatter.write_dl([(f"{one.name:<15}", one.get_short_help_str(80)) for one in group])
-
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if ctx.resilient_parsing:  # a shell completes
             return super().resolve_command(ctx, args)
@@ -3846,7 +3825,6 @@ class _Group(click.Group):
 version_number = click.IntRange(0, 999_999_999)
 # Shared by the commands: each new option costs every call of llm 75,000 instructions.
 flag = functools.partial(click.Option, is_flag=True)
-own_flag = functools.partial(flag, expose_value=False)  # which the function is not given
 profile_option = click.Option(
     ["--profile"],
     metavar="NAME",
@@ -3854,7 +3832,9 @@ profile_option = click.Option(
     callback=lambda _, __, name: name and os.environ.update(LLM_MEMORY_PROFILE=name),
     help="Use this profile",
 )
-json_option = own_flag(["--json"], callback=lambda ctx, _, given: ctx.meta.update(json=given), help="Output as JSON")
+json_option = flag(
+    ["--json"], expose_value=False, callback=lambda ctx, _, given: ctx.meta.update(json=given), help="Output as JSON"
+)
 yes_option = flag(["--yes", "-y"], help="Answer yes to any question")
 force_option = flag(["--force"], help="Also take what looks like a secret, or is not sent")
 part_option = flag(["--part"], help="Also match TEXT inside words")
@@ -3871,12 +3851,15 @@ def memory_group() -> None:
     """
 
 
-def command(example: str, *shared: click.Parameter, settings: bool = False, hidden: bool = False) -> Callable[..., Any]:
+def command(
+    *shared: click.Parameter, example: str = "", settings: bool = False, hidden: bool = False
+) -> Callable[..., Any]:
 
     def make(function: Any) -> click.Command:
         name = function.__name__.removeprefix("memory_").replace("_", "-")
         called = click.pass_obj(function) if settings else function
-        made = memory_group.command(name, epilog=f"\b\nExample:\n  {example}", hidden=hidden)(called)
+        epilog = f"\b\nExample:\n  {example}" if example else None
+        made = memory_group.command(name, epilog=epilog, hidden=hidden)(called)
         made.params += [*shared, profile_option]
         return made
 
@@ -3942,7 +3925,7 @@ def verdict_here(home: Home, settings: Settings) -> tuple[str, str, str]:
     return "on", "green", f"Memory is on: it learns from {typed}, and tells models what it knows"
 
 
-@command("llm memory show --ids", json_option, settings=True)
+@command(json_option, settings=True)
 @click.option("--ids", is_flag=True, help="Show the id of each line, for remove, forget and why")
 def memory_show(settings: Settings, ids: bool) -> Any:
     "Show the profile"
@@ -3996,13 +3979,13 @@ def ages_of(home: Home) -> dict[str, str]:
     return ages
 
 
-@command('cat "$(llm memory path)"')
+@command(example='cat "$(llm memory path)"')
 def memory_path() -> None:
     "Show where the profile is"
     write(str(Home.in_use()[-1].profile))
 
 
-@command("llm memory profiles", json_option)
+@command(json_option)
 def memory_profiles() -> Any:
     "List profiles with their number of facts"
     found: Rows = []
@@ -4037,7 +4020,7 @@ def origins_of(version: Version | None, receipts: Sequence[EditRow]) -> Iterator
     if version and AUTHORS[version.author].origin == "own":
         yield f"you wrote this yourself ({AUTHORS[version.author].told}), {full_date(version.at)}"
     elif not receipts:
-        yield "there is no receipt for this line: it is older than the history"
+        yield "no receipt: this line is older than the history"
     for edit in receipts:
         by = f"with {edit.model}"
         if edit.reason:
@@ -4050,7 +4033,7 @@ def origins_of(version: Version | None, receipts: Sequence[EditRow]) -> Iterator
             yield f"made from lines of the profile {by}"
 
 
-@command("llm memory why nurse", text_argument, json_option)
+@command(text_argument, json_option)
 @click.option("--refused", is_flag=True, help="Show what was recently refused or dropped, and why")
 def memory_why(text: str, refused: bool) -> Any:
     "Show where lines came from: all, or those with TEXT"
@@ -4099,7 +4082,7 @@ def show_refused(memory: Memory, text: str) -> Rows:
     return found
 
 
-@command("llm memory search dog", text_argument, json_option)
+@command(text_argument, json_option)
 @click.option("-n", "--count", metavar="N", type=click.IntRange(0, 9999), default=10, help="N at most (10); 0 for all")
 @click.option("--chats", is_flag=True, help="Search your prompts in llm's log instead")
 @click.option("--semantic", is_flag=True, help="Also search by meaning, with llm's default embedding model")
@@ -4164,7 +4147,7 @@ def text_of(file: Any, name: str = "") -> str:
         raise Problem(f"{name or file.name} is not valid UTF-8; save it as UTF-8") from error
 
 
-@command("EDITOR=nano llm memory edit")
+@command(example="EDITOR=nano llm memory edit")
 def memory_edit() -> None:
     "Edit the profile in your editor"
     with open_memory() as memory, contextlib.ExitStack() as stack:
@@ -4187,7 +4170,7 @@ def memory_edit() -> None:
             report(memory, version)
 
 
-@command("llm memory load profile.md", yes_option, force_option)
+@command(yes_option, force_option)
 @click.argument("file", type=click.Path(exists=True, allow_dash=True))
 def memory_load(file: str, force: bool, yes: bool) -> None:
     "Replace the profile with FILE (- for stdin)"
@@ -4202,7 +4185,7 @@ def memory_load(file: str, force: bool, yes: bool) -> None:
         report(memory, history.overwrite("load", text))
 
 
-@command("llm memory add 'Prefers metric units'", text_argument, force_option)
+@command(text_argument, force_option, example="llm memory add 'Prefers metric units'")
 @click.option("--section", default=DEFAULT_SECTIONS[0], show_default=True, help="The heading to put it under")
 def memory_add(text: str, section: str, force: bool) -> None:
     "Add TEXT to the profile, word for word (- for stdin)"
@@ -4287,7 +4270,7 @@ def review_each(memory: Memory, waiting: Iterable[EditRow]) -> None:
             left = left[len(chosen) :]
 
 
-@command("llm memory review --accept 3 --drop 4", yes_option, json_option)
+@command(yes_option, json_option, example="llm memory review --accept 3 --drop 4")
 @click.option("--accept", "accepted", multiple=True, metavar="IDS", help="Accept these edits: 3, 1-80,95 or all")
 @click.option("--drop", "dropped", multiple=True, metavar="IDS", help="Drop these edits")
 def memory_review(accepted: Sequence[str], dropped: Sequence[str], yes: bool) -> Any:
@@ -4311,7 +4294,7 @@ def memory_review(accepted: Sequence[str], dropped: Sequence[str], yes: bool) ->
 change_argument = functools.partial(click.argument, type=version_number, required=False)
 
 
-@command("llm memory undo")
+@command()
 @change_argument("number")
 def memory_undo(number: int | None) -> None:
     """Take back the newest change, or the one with this NUMBER
@@ -4334,7 +4317,7 @@ def memory_undo(number: int | None) -> None:
         report(memory, made, "undo this" if change.author == "undo" else "redo")
 
 
-@command("llm memory rollback --to yesterday")
+@command(example="llm memory rollback --to yesterday")
 @change_argument("number")
 @click.option("--to", metavar="DATE-OR-AGE", help="As of: 2026-11-01, yesterday, 2h, '3 days ago'")
 def memory_rollback(number: int | None, to: str | None) -> None:
@@ -4358,7 +4341,7 @@ def show_changes(changes: Iterable[Change], lead: str = "", *, undone: bool = Fa
     return found
 
 
-@command("llm memory history -n 5", json_option)
+@command(json_option)
 @click.option("-n", "--count", metavar="N", type=click.IntRange(0, 9999), default=20, help="N at most (20); 0 for all")
 def memory_history(count: int) -> Any:
     "Show changes to the profile, newest first"
@@ -4384,7 +4367,7 @@ def memory_history(count: int) -> Any:
     return found
 
 
-@command("llm memory diff 12", json_option)
+@command(json_option, example="llm memory diff 12")
 @change_argument("a")
 @change_argument("b")
 def memory_diff(a: int | None, b: int | None) -> Any:
@@ -4423,9 +4406,9 @@ def no_match(text: str, document: Document) -> Problem:
     return Problem(f"The profile has {facts}, none with {text!r}; try --part, or: llm memory show --ids")
 
 
-@command(f"llm memory remove oven{BY_ID.format('remove')}", text_argument, yes_option, part_option)
+@command(text_argument, yes_option, part_option, example=f"llm memory remove oven{BY_ID.format('remove')}")
 def memory_remove(text: str, part: bool, yes: bool) -> None:
-    "Take out the line with TEXT, or an id; undo brings it back"
+    "Take out lines with TEXT, or an id; undo brings them back"
     with open_memory(only_profile(), create=False) as memory:
         document = Document(read_profile(memory.home.profile))
         says = matcher(text, document.ids, part=part)
@@ -4438,7 +4421,7 @@ def memory_remove(text: str, part: bool, yes: bool) -> None:
         report(memory, memory.history.change("remove", lambda now: without_lines(now, says)))
 
 
-@command(f"llm memory forget my old job{BY_ID.format('forget')}", text_argument, yes_option, part_option)
+@command(text_argument, yes_option, part_option, example=f"llm memory forget my old job{BY_ID.format('forget')}")
 def memory_forget(text: str, part: bool, yes: bool) -> None:
     "Erase lines with TEXT, or an id (show --ids), for good"
     with open_memory(only_profile()) as memory:
@@ -4460,7 +4443,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
     say("Forgotten. If you say it again, it may be learned.")
 
 
-@command("llm memory pause")
+@command()
 def memory_pause() -> None:
     "Learn nothing from what you type until you resume"
     home = Home.in_use()[-1]
@@ -4470,7 +4453,7 @@ def memory_pause() -> None:
     say("Paused. Your profile is sent as before. To learn again: llm memory resume")
 
 
-@command("llm memory resume")
+@command()
 def memory_resume() -> None:
     "Learn again after `llm memory pause`"
     home = Home.in_use()[-1]
@@ -4482,7 +4465,7 @@ def memory_resume() -> None:
     say(f"{state}. What you typed during a pause is not learned.")
 
 
-@command("llm memory clear", yes_option)
+@command(yes_option)
 @click.option("--purge", "for_good", is_flag=True, help="Also remove its history, and all its files, for good")
 def memory_clear(for_good: bool, yes: bool) -> None:
     "Empty the profile; its text stays in the history"
@@ -4494,7 +4477,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
     if not home.directory.is_dir():
         raise Problem(f"There is no profile “{home.name}”; see: llm memory profiles")
     say(f"This removes profile {home.name}: {tilde(real_place(home))}, its history, and the rest.")
-    say("Then llm memory learn may propose what you erased, hid or piped in.")
+    say("llm memory learn may then find again what you erased.")
     confirm("Remove it for good?", yes)
     purge(home)
     say(f"Removed. {LLM_KEEPS.format(tilde(home.logs))}")
@@ -4512,7 +4495,7 @@ def skip_noted(memory: Memory) -> None:
 _FAILED = "from turns where state = 'aside' or (state = 'pending' and why != '')"
 
 
-@command("llm memory update --retry", settings=True)
+@command(settings=True)
 @click.option("--retry", is_flag=True, help="Also retry what was set aside")
 def memory_update(settings: Settings, retry: bool) -> None:
     "Learn now from what is waiting, and show what changed"
@@ -4542,7 +4525,7 @@ def memory_update(settings: Settings, retry: bool) -> None:
         raise Problem(f"{'; '.join(sorted(failures))}. {RETRY}")
 
 
-@command("LLM_MEMORY_MODEL=gpt-6-luna llm memory condense", settings=True)
+@command(example="LLM_MEMORY_MODEL=gpt-6-luna llm memory condense", settings=True)
 def memory_condense(settings: Settings) -> None:
     "Have a model shorten what was learned, not your own lines"
     with open_memory() as memory, learn_lock(memory.home, settings):
@@ -4554,7 +4537,7 @@ def memory_condense(settings: Settings) -> None:
         tell_waiting(memory)
 
 
-@command("llm memory learn chatgpt-export.zip --since 2026-01-01", yes_option, settings=True)
+@command(yes_option, example="llm memory learn chatgpt-export.zip --since 2026-01-01", settings=True)
 @click.argument("files", metavar="[FILE]...", type=click.Path(exists=True, allow_dash=True), nargs=-1)
 @click.option("--since", metavar="DATE-OR-AGE", help="Only since: 2026-11-01, '3 weeks ago'")
 @click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="Only your N newest messages")
@@ -4640,8 +4623,6 @@ def home_status(home: Home, settings: Settings) -> Told:
     for path in home.own_files():
         if os.path.lexists(path) and read_own(path, 1) is None:
             yield foreign(path).message
-    for path in files_beside(home, f".*{KEPT}"):
-        yield f"A damaged file is kept; to remove it: rm -r {for_shell(path)}"
     text = read_profile(home.profile)
     facts = len(Document(text).items)
     found = {"path": tilde(home.profile), "facts": facts, "characters": len(text), "budget": settings.budget}
@@ -4677,7 +4658,7 @@ def until_error(told: Told) -> Told:
         yield in_words(error)
 
 
-@command("llm memory status", json_option, settings=True)
+@command(json_option, settings=True)
 def memory_status(settings: Settings) -> Any:
     "Show whether memory is on here, and what is wrong"
     home = Home.in_use()[-1]
@@ -4707,7 +4688,7 @@ def memory_status(settings: Settings) -> Any:
     return {"state": state, "here": sentence, **data, "problems": [one.replace(user, "~/") for one in problems]}
 
 
-@command("llm memory install-shell --shell fish", shell_option)
+@command(shell_option, example="llm memory install-shell --shell fish")
 @click.option("--print", "print_", is_flag=True, help="Print the lines instead of adding them")
 def memory_install_shell(name: str | None, print_: bool) -> None:
     "Turn memory on for all prompts you type in your shell"
@@ -4720,14 +4701,13 @@ def memory_install_shell(name: str | None, print_: bool) -> None:
         return
     for line in install(shell, was_named=bool(name)):
         say(line)
-    with suppress(Problem):
-        home = Home.in_use()[-1]
-        unread = {prompt.turn_id for prompt in past_prompts(home)} - {turn["id"] for turn in known_turns(home)}
+    with suppress(Problem), open_memory(create=False) as memory:
+        unread = [message for message, reason in past_messages(memory) if not reason]
         if unread:
             say(f"llm's log has {counted(len(unread), 'older prompt')}; to learn from them: llm memory learn")
 
 
-@command("llm memory uninstall-shell", shell_option)
+@command(shell_option)
 def memory_uninstall_shell(name: str | None) -> None:
     "Remove what install-shell added, from all shells or one"
     from llm_user_memory_shell import KINDS, find_shell, uninstall
@@ -4737,7 +4717,7 @@ def memory_uninstall_shell(name: str | None) -> None:
         say(line)
 
 
-@command("llm memory worker", settings=True, hidden=True)
+@command(settings=True, hidden=True)
 def memory_worker(settings: Settings) -> None:
     "Learn in the background until there is nothing to do"
     run_worker(Home.in_use()[-1], settings)

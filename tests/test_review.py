@@ -80,7 +80,7 @@ def test_why_says_that_a_line_is_the_users_own_if_they_wrote_it_after_undoing_wh
 def test_why_claims_nothing_about_lines_whose_history_is_gone(user: User) -> None:
     user.has_learned("Has a dog", "I have a dog")
     user.places.database.unlink()
-    assert "there is no receipt for this line: it is older than the history" in user.run("why")[0]
+    assert "no receipt: this line is older than the history" in user.run("why")[0]
     assert json.loads(user.run("why", "--json")[0])[0]["by"] is None
     user.profile += "- Written later\n"
     assert "you wrote this yourself (another program)" in user.run("why", "later")[0]

@@ -531,6 +531,8 @@ def test_a_new_shell_is_asked_if_memory_is_active_in_it(
 def test_install_shell_says_what_will_happen_and_what_else_could_be_learned_from(home: Home) -> None:
     places = memory.Home(home.folder.parent / "llm", isolated=True)
     typed(places, "I have a dog", "I have a cat")
+    places.journal.unlink()
+    typed(places, "I have a hen")  # which is learned from by itself
     said = home.install()
     assert "memory is on in a new bash: it sends your profile with every prompt and learns from what you type" in said
     assert "llm's log has 2 older prompts; to learn from them: llm memory learn\n" in said

@@ -142,14 +142,14 @@ def test_a_worker_is_started_with_the_modules_that_its_llm_has_found(user: User)
 
 def test_a_worker_that_ends_as_soon_as_it_is_started_is_told_by_the_next_call_and_status(user: User) -> None:
     command = bare_llm(user, "sys.executable = '/bin/false'")
-    for said, told in ((SAID, ""), (ALSO, "memory: The background process ended as soon as it was started")):
+    for said, told in ((SAID, ""), (ALSO, "memory: The background process could not start")):
         terminal = user.terminal(*command, said, LLM_MEMORY_LINE=f" llm '{said}'")
         terminal.expect(f"You said: {said}\n")
         assert terminal.wait() == 0
         assert told in terminal.shown
         assert bool(told) == ("background process" in terminal.shown)
         eventually(lambda: not user.worker_runs(), "its end")
-    assert "ended as soon as it was started" in user.problems()
+    assert "could not start" in user.problems()
     assert "2 to learn from; now: llm memory update" in user.run("status")[0]
     user.llm("I play the cello")
     user.comes_to_know(SAID, ALSO, "I play the cello")
