@@ -4147,7 +4147,7 @@ def text_of(file: Any, name: str = "") -> str:
         raise Problem(f"{name or file.name} is not valid UTF-8; save it as UTF-8") from error
 
 
-@command(example="EDITOR=nano llm memory edit")
+@command()
 def memory_edit() -> None:
     "Edit the profile in your editor"
     with open_memory() as memory, contextlib.ExitStack() as stack:
@@ -4367,7 +4367,7 @@ def memory_history(count: int) -> Any:
     return found
 
 
-@command(json_option, example="llm memory diff 12")
+@command(json_option)
 @change_argument("a")
 @change_argument("b")
 def memory_diff(a: int | None, b: int | None) -> Any:
@@ -4620,6 +4620,8 @@ def home_status(home: Home, settings: Settings) -> Told:
     for owner, name, _ in _STAND_INS:
         if not hasattr(getattr(llm, owner, None), name):
             yield f"This llm lacks llm.{owner}.{name}; try: llm install -U llm-user-memory"
+    for path in files_beside(home, f".*{KEPT}"):
+        yield f"A damaged file is kept; to remove it: rm -r {for_shell(path)}"
     for path in home.own_files():
         if os.path.lexists(path) and read_own(path, 1) is None:
             yield foreign(path).message
@@ -4688,7 +4690,7 @@ def memory_status(settings: Settings) -> Any:
     return {"state": state, "here": sentence, **data, "problems": [one.replace(user, "~/") for one in problems]}
 
 
-@command(shell_option, example="llm memory install-shell --shell fish")
+@command(shell_option)
 @click.option("--print", "print_", is_flag=True, help="Print the lines instead of adding them")
 def memory_install_shell(name: str | None, print_: bool) -> None:
     "Turn memory on for all prompts you type in your shell"

@@ -392,6 +392,7 @@ def test_something_else_in_place_of_the_profile_is_named_kept_and_replaced_only_
     (kept,) = [name for name in beside(user) if name != ".profile.md.previous"]
     assert user.places.directory.joinpath(kept).stat().st_mode == kind
     assert kept in told
+    assert kept in user.problems()
 
 
 def test_a_profile_that_cannot_be_read_is_cleared_and_its_last_readable_text_comes_back(user: User) -> None:
