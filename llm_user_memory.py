@@ -2319,7 +2319,11 @@ _FAILURES = (
         HOPELESS,
         f"the context of {{}} is too small for learning; {ANOTHER_MODEL}",
     ),
-    (r"no key|authentication|api.?key|\b40[13]\b", HERE, "{} has no key, or a wrong one; see: llm keys"),
+    (
+        r"\b40[13]\b|no key|authentication|(?:invalid|incorrect|missing|wrong) api.?key|api.?key not",
+        HERE,
+        "{} has no key, or a wrong one; see: llm keys",
+    ),
     (r"^\w+ (?:400|404|413|422)\b", REFUSED, "{} failed"),  # whatever words it quotes
     (_NOT_NOW, PASSING, "{} is busy, out of credit or can't be reached"),
     ("", REFUSED, "{} failed"),
@@ -2508,16 +2512,17 @@ class Learner(NamedTuple):
             due = now + BACK_OFF[: attempts + 1][-1]
             if kind == BUSY:
                 due = 0
-            elif kind == REFUSED:
+            elif kind in {REFUSED, HOPELESS}:
                 attempts += 1
-            elif kind != HOPELESS:  # after as long again as since it was typed, at most a day
+            else:  # after as long again as since it was typed, at most a day
                 age = now - turn["typed"]
                 due = max(due, now + min(age, 86_400))
             reason = turn["why"]
             if why:
                 reason = why
             state = "pending"
-            if kind == HOPELESS or attempts > len(BACK_OFF):
+            is_alone = len(batch.turns) == 1  # else each may be learned from alone
+            if (kind == HOPELESS and is_alone) or attempts > len(BACK_OFF):
                 state = "aside"
                 if not reason:
                     reason = "it was interrupted again and again"
@@ -2549,7 +2554,7 @@ class Learner(NamedTuple):
                 for line in filter(FAILED.__ne__, news):
                     append_line(memory.home.news, line)
             changes = memory.history.changes(result.version - 1, result.version)
-            if changes:
+            if changes and FORGOTTEN not in as_news(changes):
                 self._tell(f"{as_news(changes)} (undo: llm memory undo {result.version})")
             if any(verdict.outcome == "hold" for verdict in result.verdicts):
                 self._tell(f"{counted(len(waiting_edits(memory)), 'edit')} to review: llm memory review")
@@ -3356,7 +3361,8 @@ def load_fragment(argument: str) -> list[llm.Fragment]:
 def is_written_in(words: str, line: str) -> bool:
     """Tell whether a command line has these words, however quoted and escaped."""
     bare = _unquoted(words)
-    return bare in _unquoted(line) or bare in _unquoted(_unescaped(line))
+    lines = (_unquoted(line), _unquoted(_unescaped(line)))
+    return bool(bare) and any(bare in typed for typed in lines)
 
 
 def _unquoted(text: str) -> str:
@@ -3880,9 +3886,13 @@ def open_memory(home: Home | None = None, *, create: bool = True) -> Iterator[Me
         yield memory
 
 
-def learn_lock(home: Home, settings: Settings) -> contextlib.AbstractContextManager[Any]:
+def check_learning(home: Home, settings: Settings) -> None:
     if settings.disabled or not settings.updates or paused_since(home):
         raise Problem("Learning is off or paused here; see: llm memory status")
+
+
+def learn_lock(home: Home, settings: Settings) -> contextlib.AbstractContextManager[Any]:
+    check_learning(home, settings)
     try:
         return lock(home, "learn", 0.5)
     except Busy:
@@ -4521,8 +4531,11 @@ def memory_update(settings: Settings, retry: bool) -> None:
             show_changes(version.changes)
             say(f"To undo this: llm memory undo {version.id}")
         tell_waiting(memory, "" if learned or failures else "Nothing was learned.")
+        left = waiting_messages(memory)
     if failures:
         raise Problem(f"{'; '.join(sorted(failures))}. {RETRY}")
+    if left:
+        raise Problem(CHANGED_MEANWHILE)
 
 
 @command(example="LLM_MEMORY_MODEL=gpt-6-luna llm memory condense", settings=True)
@@ -4545,12 +4558,13 @@ def memory_condense(settings: Settings) -> None:
 def memory_learn(settings: Settings, *, files: Any, again: bool, yes: bool, **which: Any) -> None:
     """Learn from llm's log, your notes or other assistants
 
-    FILE holds your notes, an export of ChatGPT, Claude or Gemini, or
-    sessions of Claude Code or Codex, also in a folder or .zip (- for
-    stdin). Only what you wrote is read; what is found waits for review.
+    FILE (- for stdin) holds your notes; or, also in a folder or .zip, an
+    export of ChatGPT, Claude or Gemini, or sessions of Claude Code or
+    Codex. Only what you wrote is read; what is found waits for review.
     """
     model = chosen_model(settings)
     with open_memory() as memory:
+        check_learning(memory.home, settings)
         candidates = messages_of_files(memory, files) if files else past_messages(memory)
         messages, skipped = choose(candidates, memory.now(), **which)
         if again:
@@ -4588,7 +4602,7 @@ def learn_in_batches(learner: Learner, requests: Sequence[Batch]) -> None:
                 if len(failures) == 3:
                     break
     finally:
-        tell_waiting(learner.memory, "Nothing was found.")
+        tell_waiting(learner.memory, "" if failures else "Nothing was found.")
     if failures:
         raise failures[-1]
 
@@ -4686,7 +4700,7 @@ def memory_status(settings: Settings) -> Any:
             if one and words:
                 write(for_profile(words, home.name).format(one), f"{label:<12} ")
     data = {name: found for name, found, _ in shown}
-    user = f"{Path.home()}/"  # so that it can be published
+    user = os.path.expanduser("~/")  # whose name is nobody's business in a report
     return {"state": state, "here": sentence, **data, "problems": [one.replace(user, "~/") for one in problems]}
 
 

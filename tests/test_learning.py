@@ -6,8 +6,9 @@ import datetime as dt
 import json
 import re
 
+import llm_scripted
 import pytest
-from conftest import Clock, User, eventually, make_log
+from conftest import Clock, User, answering, eventually, make_log
 
 import llm_user_memory as memory
 
@@ -303,3 +304,41 @@ def test_second_looks_are_counted_apart(user: User) -> None:
     user.learns("ADD | Interests | Keeps bees | I keep bees", look="what?")
     (cost,) = json.loads(user.run("status", "--json")[0])["costs"]
     assert (cost["requests"], cost["looks"]) == (2, 3), "one that is out of form is asked once more"
+
+
+def test_messages_that_are_too_much_together_are_learned_from_one_by_one(user: User) -> None:
+    def small(_: str, request: str) -> str:
+        if request.count("</message-") > 1:
+            raise memory.ModelFailed("the context is too small", memory.HOPELESS)
+        return llm_scripted.update_reply(request)
+
+    user.types("I like tea, you know", "I like rain, you know")
+    for _ in range(3):
+        user.learns(small)
+        with user.memory() as opened:
+            opened.db.execute("update turns set due = 0")
+    assert user.facts == ["I like tea, you know", "I like rain, you know"]
+
+
+def test_news_of_what_was_forgotten_meanwhile_is_not_told(user: User) -> None:
+    user.types(SAID)
+    with user.memory() as opened:
+        memory.take_in(opened)
+        learner = memory.Learner(opened, memory.Settings(), answering(f"ADD | Interests | Plays chess | {SAID}"))
+        batch = memory.next_batch(opened, memory.Settings(), memory.due_turns(opened))
+        result = learner.learn_from(batch)
+        user.run("forget", "chess", "--yes")
+        learner._leave_news(result)
+    assert memory.lines_in(user.places.news) == []
+
+
+def test_update_says_that_it_gave_up_because_the_profile_changed(user: User) -> None:
+    user.profile = "- Lives in Leeds\n"
+    (id,) = memory.Document(user.profile).ids
+    user.types("I live in York, you know")
+    user.reply(f"REPLACE | {id} | Lives in York | I live in York")
+    (user.script / "slow.txt").write_text("NO_UPDATE 3")
+    update = user.start("memory", "update")
+    eventually(lambda: user.calls(update=True), "the model is asked")
+    user.profile = "- Lived in Leeds\n"
+    assert update.wait(60) == 1

@@ -257,6 +257,7 @@ class Service:
         ("Your credit balance is too low for leukaemia", "out of credit"),
         ("leukaemia: incorrect API key provided: sk-leukaemia", "llm keys"),
         ("this model's maximum context length is 8192: leukaemia", "is too small"),
+        ("400: leukaemia, and where is my API key?", "scripted failed"),
         ("leukaemia timed out", "can't be reached"),
     ],
 )

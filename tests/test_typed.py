@@ -266,6 +266,12 @@ def test_words_that_a_plugin_passes_to_llm_in_its_process_are_not_typed(idle: Us
     assert learned(idle) == [False]
 
 
+@pytest.mark.parametrize("words", ['"', "   ", "\\\\"])
+def test_words_of_blanks_and_quotes_alone_are_not_typed(idle: User, words: str) -> None:
+    idle.llm(words, auto=None, LLM_MEMORY_AUTO="1", check=False)
+    assert not idle.places.journal.exists()
+
+
 def test_without_a_line_from_the_shell_function_no_words_count_as_typed(idle: User) -> None:
     for env in ({}, {"LLM_MEMORY_AUTO": "1"}, {"LLM_MEMORY_AUTO": "1", "LLM_MEMORY_LINE": ""}):
         for command in (("llm", SPY), ("llm", "--sf", "memory:auto", SPY), ("llm", "-f", "memory:auto", SPY)):
