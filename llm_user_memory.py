@@ -18,7 +18,6 @@ from __future__ import annotations
 
 # What llm has not loaded anyway is imported where it is used: every llm call loads this.
 import base64
-import contextlib
 import ctypes
 import datetime as dt
 import errno
@@ -39,7 +38,8 @@ import time
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,7 +69,7 @@ def register_commands(cli: click.Group) -> None:
     memory_group.context_settings["obj"] = settings
     cli.add_command(memory_group)
 
-    # Else llm's default command takes any word.
+    # While a shell completes, llm would take any word for a prompt.
     if "_LLM_COMPLETE" in os.environ and "-" not in os.environ.get("COMP_WORDS", "-"):
         cli.default_if_no_args = False  # type: ignore[attr-defined]
 
@@ -81,7 +81,7 @@ def register_commands(cli: click.Group) -> None:
     if not settings.disabled:
         for name in ("prompt", "chat"):
             command = cli.commands[name]
-            command.invoke = functools.partial(invoke_with_memory, command.invoke)  # type: ignore[method-assign]
+            command.invoke = partial(invoke_with_memory, command.invoke)  # type: ignore[method-assign]
 
 
 def __dir__() -> list[str]:
@@ -310,7 +310,7 @@ def write_private(path: Path, content: bytes) -> None:
         os.fsync(file)  # safe from a power cut
 
 
-def lock(home: Home, name: str, patience: float = 60.0) -> contextlib.AbstractContextManager[Any]:
+def lock(home: Home, name: str, patience: float = 60.0) -> AbstractContextManager[Any]:
     """Take a lock, even one held here. Raises ``Busy``."""
     import filelock
 
@@ -398,7 +398,7 @@ _SPELLINGS = (
 
 
 def printable(text: str) -> str:
-    """Put spaces for what nobody sees, but line ends and tabs."""
+    """Replace what nobody sees by spaces; line ends and tabs stay."""
     is_plain = text.isascii() and text.replace("\n", "").isprintable()
     if is_plain or not re.search(f"[{_UNSEEN}]", text):
         return text  # a call has no time for the pattern
@@ -451,7 +451,7 @@ def age_of(at: str, now: dt.datetime) -> str:
 
 
 def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") -> str:
-    """Return ``2h``, or a day at ``clock``, as ISO 8601."""
+    """Turn an age (``2h``) or a day, at ``clock``, into ISO 8601."""
     said = text.strip().casefold()
     today = now.astimezone().date()
     days = {"today": today, "yesterday": today - dt.timedelta(1)}
@@ -473,7 +473,7 @@ def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") ->
 
 
 def is_random(token: str) -> bool:
-    """Tell whether pairs of letters are unusual."""
+    """Tell whether fewer letters begin a common pair than in words; the numbers are the best on tests/eval."""
     pieces = re.split(r"[\W_]", token)
     piece = max(pieces, key=len)
     if len(piece) < 10 or len(set(piece)) < 6:
@@ -528,7 +528,7 @@ _PUBLIC = r"""
     | \b0x[0-9a-f]{40}\b | \btx\ 0x\w{64}\b | \b\w{9,30}example\b
     | [?&](?![\w-]{0,30}(?:sig|pass|code|{KEY}))\w{1,30}=[^&\s;]{1,300}
 """
-# By kind and check. The one group of a pattern is masked.
+# By kind and check. The one group of a pattern is masked as "[kind]": a kind is "a" and words in lower case.
 SECRETS: Mapping[tuple[str, Any], Sequence[str]] = {
     ("a private key", bool): [
         r"""(-----begin\ [a-z ]{0,30}private\ key[^-]{0,9}-----
@@ -917,7 +917,10 @@ def merge(base: str, ours: str, theirs: str) -> str:
 
 
 def revert(old: str, new: str, now: str) -> str:
-    """Take a change out of what is there now: a merge finds the places of lines, facts decide which stay."""
+    """Take a change out of what is there now: a merge finds the places of lines, facts decide which stay.
+
+    What it brought goes, and what it took comes back, below its own heading; a heading that this empties goes too.
+    """
     if now == new:
         return old
     before = Document(old)
@@ -931,7 +934,7 @@ def revert(old: str, new: str, now: str) -> str:
             return revert(old, title + new, title + now)  # a merge would put it last
         if taken and not stripped(now):
             return revert(old, new, title)
-    # The merge does not see headings that came, and leaves them to those who have put lines below.
+    # Left out of the merge, a heading that it brought stays if others have put lines below.
     known = before.headings.values()
     opened = {at: name for at, name in after.headings.items() if name not in known}
     base = [line for at, line in enumerate(after.lines) if at not in opened]
@@ -954,8 +957,9 @@ def without_empty(before: str, text: str, made: Iterable[str] = ()) -> str:
 
 
 # -- store -------------------------------------------------------------------
-# `memory.db`, and `profile.md`, which only `History` writes: it records a version, then exchanges the file. After a
-# crash in between, the next to take the lock finishes that.
+# `memory.db`, and `profile.md`, whose text only `History` changes: it writes the new text aside, records a version,
+# exchanges the file and marks the version written. `adopt` mends what a crash leaves: a text aside alone is removed; a
+# version that is not written is merged with what others have made of the last one that is.
 
 TABLES = """
 create table versions (
@@ -975,7 +979,7 @@ create index lines_fact on lines (fact); create index edits_fact on edits (fact)
 LARGEST_PROFILE = 100_000  # bytes
 FORGOTTEN = "[forgotten]"
 KEPT = r"(?:\.new|\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"  # by `keep_as`
-WRITE_FIRST = "update state set value = value where 0"  # a writer waits for others; a reader would not
+WRITE_FIRST = "update state set value = value where 0"  # SQLite lets a writer wait, not a reader that becomes one
 _BROKEN = r"malformed|not a database|corrupt|unsupported"
 Clock = Callable[[], dt.datetime]
 Record = Callable[[int], object] | None
@@ -1051,6 +1055,10 @@ def read_profile(path: Path) -> str:
     except OSError as error:
         wrong = f"can't be read: {error.strerror}"
     raise Unreadable(f"{tilde(path)} {wrong}; mend it, or go back: llm memory rollback NUMBER")
+
+
+def read_document(home: Home) -> Document:
+    return Document(read_profile(home.profile))
 
 
 def read_settled(path: Path, known: str, settling: float) -> str:
@@ -1129,7 +1137,7 @@ def exchange(target: Path, aside: Path) -> None:
 
 class Author(NamedTuple):
     told: str
-    origin: str = "own"  # what its lines are: the user's; "learned", with receipts; "back" from before
+    origin: str = "own"  # "own": the user wrote its lines; "learned": they have receipts; "back": they are older
     can_be_undone: bool = True
 
 
@@ -1184,7 +1192,7 @@ class History(NamedTuple):
             return self._save(author, there, text, record)
 
     def adopt(self, author: str = "outside", base: str | None = None) -> str:
-        """Record what others made of ``base``, and finish what a crash cut short; return the text."""
+        """Record what others made of ``base``, or of the last text that we wrote; return the text."""
         with lock(self.home, "profile", self.patience):
             _remove([place_aside(self.home)])  # left by a crash
             latest = self.latest()
@@ -1243,11 +1251,11 @@ class History(NamedTuple):
         if number in self.undone():
             return 0
         record = f"update versions set undoes = '[{number}]' where id = ?"
-        make = functools.partial(self._without, number)
+        make = partial(self._without, number)
         return self.change("undo", make, lambda new: self.db.execute(record, [new]))
 
     def _without(self, number: int, text: str) -> str:
-        """Revert a change, if no later one has touched its lines."""
+        """Revert a change, if no later one has brought or taken a fact that it brought, but by going back."""
         for change in self.changes(number - 1, number):
             if change.after in {"", FORGOTTEN}:
                 continue
@@ -1352,7 +1360,10 @@ class History(NamedTuple):
         return found
 
     def periods(self, fact: str) -> Sequence[tuple[int, int | None]]:
-        """Return the versions with which a fact came and left, oldest first; ``None`` if it is there."""
+        """Return the versions with which a fact came and left, oldest first; ``None`` if it is there.
+
+        Its line may have been moved meanwhile: that is another row, which begins where the one before ends.
+        """
         periods = {}
         now = sys.maxsize
         came = left = 0
@@ -1405,12 +1416,12 @@ def begin_database(home: Home, patience: float) -> None:
         new = home.database.with_name(".memory.db.new")  # whole before it has its name
         _remove([*home.side_files, home.news, new])
         write_private(new, b"")
-        with contextlib.closing(connect(new, patience)) as db:
+        with closing(connect(new, patience)) as db:
             migrate(db, home)
         os.replace(new, home.database)
 
 
-class Memory(contextlib.AbstractContextManager["Memory"]):
+class Memory(AbstractContextManager["Memory"]):
     """A profile with its database; without ``create``, a missing one is in RAM."""
 
     def __init__(
@@ -1454,7 +1465,7 @@ class Memory(contextlib.AbstractContextManager["Memory"]):
 def paused_since(home: Home) -> str:
     if not os.path.lexists(home.paused):
         return ""
-    return dt.datetime.fromtimestamp(os.lstat(home.paused).st_mtime, dt.timezone.utc).isoformat()
+    return as_utc(os.lstat(home.paused).st_mtime)
 
 
 # -- edits -------------------------------------------------------------------
@@ -1759,7 +1770,7 @@ def read_log(home: Home, sql: str, *values: object) -> list[Any]:
         return []
     address = f"{home.logs.as_uri()}?mode=ro"
     try:
-        with contextlib.closing(sqlite3.connect(address, uri=True, timeout=1)) as log:
+        with closing(sqlite3.connect(address, uri=True, timeout=1)) as log:
             log.text_factory = lambda data: data.decode("utf-8", "replace")
             found = log.execute(sql, values)
             return found.fetchall()  # an open SELECT would make the user's next call fail
@@ -2107,7 +2118,7 @@ def read_past(path: str) -> list[Message]:
 
 
 # -- learning ----------------------------------------------------------------
-# From noted turns to edits. A turn is pending, then done, aside, forgotten, or gone from llm's log.
+# From noted turns to edits. A turn is pending, then done, aside or forgotten; gone, if llm's log lacks its words.
 
 MESSAGES_AT_ONCE = 8
 PAST_AT_ONCE = 30
@@ -2121,13 +2132,13 @@ CHANGED_MEANWHILE = "The profile changed meanwhile; try again"
 FAILED = "learning has failed; see: llm memory status"
 NOTES = "notes:"  # begins the ids of the user's own notes
 
-# Why a model gave no answer. What that means for its turns: `Learner._put_off`.
-PASSING = "passing"
-HERE = "here"  # this process lacks a key or a plugin
-HUNG = "hung"
-REFUSED = "refused"
-HOPELESS = "hopeless"
-BUSY = "busy"  # no failure: something changed meanwhile
+# Why a model gave no answer, and what follows: in `learn`, `_put_off`, `_learn_due` and `run_worker`.
+PASSING = "passing"  # tried again, ever more rarely
+HERE = "here"  # this process lacks a key or a plugin: told; the worker ends when nothing else is due
+HUNG = "hung"  # its thread can't be stopped: a new worker takes over
+REFUSED = "refused"  # counts as an attempt; after five, turns are set aside
+HOPELESS = "hopeless"  # told; set aside at once, if alone in its batch
+BUSY = "busy"  # no failure: a lock is held, or something has changed; due at once
 
 # Stable text first, for prompt caches. At most 650 tokens, and 300 for the second request.
 INSTRUCTIONS = """\
@@ -2571,13 +2582,13 @@ class Learner(NamedTuple):
         """
         memory = self.memory
         mark = mark_of_removals(memory)
-        seen = Document(read_profile(memory.home.profile))
+        seen = read_document(memory.home)
         if batch.past:  # else what waits already would be proposed again
             for edit in edits_where(memory, "state = 'waiting' and past and action = 'ADD' order by id desc limit 200"):
                 seen = seen.add(edit.section, edit.fact)
         edits = self._ask_for_edits(batch, seen)
         lately = self._learned_lately() if batch.messages else ()
-        judged = functools.partial(judge, edits, seen, batch=batch, lately=lately, budget=self.settings.budget)
+        judged = partial(judge, edits, seen, batch=batch, lately=lately, budget=self.settings.budget)
         doubts: dict[Edit, str] = {}
         if not batch.review_all and not batch.past:  # else all of it waits anyway
             verdicts, _ = judged(seen)
@@ -2600,7 +2611,7 @@ class Learner(NamedTuple):
             if any(one.item and not now.find(one.item.text) for one in verdicts):
                 raise Busy(CHANGED_MEANWHILE)
             new = text if batch.past else after.text
-            make = functools.partial(merge, text, new)  # an editor waits for no lock
+            make = partial(merge, text, new)  # an editor waits for no lock
             author = "worker" if batch.messages else "condense"
             version = memory.history.change(author, make, record, model=batch.model)
         return Result(verdicts, version)
@@ -2725,7 +2736,7 @@ class EditRow(NamedTuple):
     before: str
     fact: str
     quote: str
-    reason: str  # if made, "accepted" or "reworded"
+    reason: str  # why it waits or was not made; or "accepted", "reworded" or PASSED
     turns: tuple[str, ...]
     thread: str
     model: str
@@ -3404,7 +3415,7 @@ class Call:
         self.failures: list[str] = []
 
     def run(self, invoke: Callable[..., Any]) -> Any:
-        with contextlib.ExitStack() as stack:
+        with ExitStack() as stack:
             Call.running = self
             stack.callback(setattr, Call, "running", None)
             for owner, name, method in _STAND_INS:
@@ -3581,7 +3592,7 @@ class Call:
                 append_line(self.homes[-1].journal, {"failed": failure, "at": utc_now().isoformat()})
 
 
-def _patch(stack: contextlib.ExitStack, owner: Any, name: str, stand_in: Any) -> None:
+def _patch(stack: ExitStack, owner: Any, name: str, stand_in: Any) -> None:
     function = getattr(owner, name, None)
     if function:
         setattr(owner, name, lambda *args, **options: stand_in(function, *args, **options))
@@ -3716,7 +3727,7 @@ class UserMemory(llm.Toolbox):
     def forget(self, text: str) -> str:
         "Propose facts to forget, when the user wants that. text: words of the facts, as `show` prints them."
         home = self._homes[-1]
-        ids = Document(read_profile(home.profile)).ids
+        ids = read_document(home).ids
         says = matcher(text, ids)
         found = [item for item in ids.values() if says(item.text)]
         return propose_edits(home, "", found) if found else "No fact contains these words."
@@ -3734,7 +3745,6 @@ _MEANT = {
     "off": "pause",
     "on": "resume",
 }
-BY_ID = "\n  llm memory show --ids; llm memory {} qav"
 REVIEW_HELP = """\
 y  accept it
 n  drop it
@@ -3773,7 +3783,7 @@ def _wrapped(text: str, indent: int) -> str:
     return filled.replace("\0", " ")
 
 
-detail = functools.partial(write, lead="    ", dim=True)
+detail = partial(write, lead="    ", dim=True)
 
 
 def say(message: str, **style: Any) -> None:
@@ -3830,7 +3840,7 @@ class _Group(click.Group):
 
 version_number = click.IntRange(0, 999_999_999)
 # Shared by the commands: each new option costs every call of llm 75,000 instructions.
-flag = functools.partial(click.Option, is_flag=True)
+flag = partial(click.Option, is_flag=True)
 profile_option = click.Option(
     ["--profile"],
     metavar="NAME",
@@ -3857,22 +3867,19 @@ def memory_group() -> None:
     """
 
 
-def command(
-    *shared: click.Parameter, example: str = "", settings: bool = False, hidden: bool = False
-) -> Callable[..., Any]:
+def command(*shared: click.Parameter, settings: bool = False, hidden: bool = False) -> Callable[..., Any]:
 
     def make(function: Any) -> click.Command:
         name = function.__name__.removeprefix("memory_").replace("_", "-")
         called = click.pass_obj(function) if settings else function
-        epilog = f"\b\nExample:\n  {example}" if example else None
-        made = memory_group.command(name, epilog=epilog, hidden=hidden)(called)
+        made = memory_group.command(name, hidden=hidden)(called)
         made.params += [*shared, profile_option]
         return made
 
     return make
 
 
-@contextlib.contextmanager
+@contextmanager
 def open_memory(home: Home | None = None, *, create: bool = True) -> Iterator[Memory]:
     """Open a profile, and record what others did to it."""
     home = home or Home.in_use()[-1]
@@ -3891,7 +3898,7 @@ def check_learning(home: Home, settings: Settings) -> None:
         raise Problem("Learning is off or paused here; see: llm memory status")
 
 
-def learn_lock(home: Home, settings: Settings) -> contextlib.AbstractContextManager[Any]:
+def learn_lock(home: Home, settings: Settings) -> AbstractContextManager[Any]:
     check_learning(home, settings)
     try:
         return lock(home, "learn", 0.5)
@@ -3941,7 +3948,7 @@ def memory_show(settings: Settings, ids: bool) -> Any:
     "Show the profile"
     found: Rows = []
     for home in each_in_use():
-        document = Document(read_profile(home.profile))
+        document = read_document(home)
         facts = [{"id": id, "section": item.section, "text": item.text} for id, item in document.ids.items()]
         found.append({"profile": home.name, "path": str(home.profile), "text": document.text, "facts": facts})
         if says_nothing(document.text):
@@ -3989,7 +3996,7 @@ def ages_of(home: Home) -> dict[str, str]:
     return ages
 
 
-@command(example='cat "$(llm memory path)"')
+@command()
 def memory_path() -> None:
     "Show where the profile is"
     write(str(Home.in_use()[-1].profile))
@@ -4003,7 +4010,7 @@ def memory_profiles() -> Any:
     for home in Home.all():
         facts = None
         with suppress(Unreadable):
-            facts = len(Document(read_profile(home.profile)).items)
+            facts = len(read_document(home).items)
         is_used = home.name in used
         mark = "*" if is_used else " "
         size = "can't be read" if facts is None else counted(facts, "fact")
@@ -4060,7 +4067,7 @@ def memory_why(text: str, refused: bool) -> Any:
 
 def show_origins(memory: Memory, text: str) -> Rows:
     found = []
-    document = Document(read_profile(memory.home.profile))
+    document = read_document(memory.home)
     named = document.ids.get(text.strip(" []"))
     for fact in dict.fromkeys(fact for _, fact, _ in document.sayings):
         is_named = named and named.text == fact
@@ -4160,7 +4167,7 @@ def text_of(file: Any, name: str = "") -> str:
 @command()
 def memory_edit() -> None:
     "Edit the profile in your editor"
-    with open_memory() as memory, contextlib.ExitStack() as stack:
+    with open_memory() as memory, ExitStack() as stack:
         history = memory.history
         check_writable(memory.home)
         with suppress(Busy):  # a model is being asked
@@ -4195,7 +4202,7 @@ def memory_load(file: str, force: bool, yes: bool) -> None:
         report(memory, history.overwrite("load", text))
 
 
-@command(text_argument, force_option, example="llm memory add 'Prefers metric units'")
+@command(text_argument, force_option)
 @click.option("--section", default=DEFAULT_SECTIONS[0], show_default=True, help="The heading to put it under")
 def memory_add(text: str, section: str, force: bool) -> None:
     "Add TEXT to the profile, word for word (- for stdin)"
@@ -4280,7 +4287,7 @@ def review_each(memory: Memory, waiting: Iterable[EditRow]) -> None:
             left = left[len(chosen) :]
 
 
-@command(yes_option, json_option, example="llm memory review --accept 3 --drop 4")
+@command(yes_option, json_option)
 @click.option("--accept", "accepted", multiple=True, metavar="IDS", help="Accept these edits: 3, 1-80,95 or all")
 @click.option("--drop", "dropped", multiple=True, metavar="IDS", help="Drop these edits")
 def memory_review(accepted: Sequence[str], dropped: Sequence[str], yes: bool) -> Any:
@@ -4301,7 +4308,7 @@ def memory_review(accepted: Sequence[str], dropped: Sequence[str], yes: bool) ->
         return list(map(edit_data, tell_waiting(memory, "Nothing waits for review.")))
 
 
-change_argument = functools.partial(click.argument, type=version_number, required=False)
+change_argument = partial(click.argument, type=version_number, required=False)
 
 
 @command()
@@ -4327,7 +4334,7 @@ def memory_undo(number: int | None) -> None:
         report(memory, made, "undo this" if change.author == "undo" else "redo")
 
 
-@command(example="llm memory rollback --to yesterday")
+@command()
 @change_argument("number")
 @click.option("--to", metavar="DATE-OR-AGE", help="As of: 2026-11-01, yesterday, 2h, '3 days ago'")
 def memory_rollback(number: int | None, to: str | None) -> None:
@@ -4416,11 +4423,11 @@ def no_match(text: str, document: Document) -> Problem:
     return Problem(f"The profile has {facts}, none with {text!r}; try --part, or: llm memory show --ids")
 
 
-@command(text_argument, yes_option, part_option, example=f"llm memory remove oven{BY_ID.format('remove')}")
+@command(text_argument, yes_option, part_option)
 def memory_remove(text: str, part: bool, yes: bool) -> None:
     "Take out lines with TEXT, or an id; undo brings them back"
     with open_memory(only_profile(), create=False) as memory:
-        document = Document(read_profile(memory.home.profile))
+        document = read_document(memory.home)
         says = matcher(text, document.ids, part=part)
         facts = [fact for _, fact, _ in document.sayings if fact and says(fact)]
         if not facts:
@@ -4431,11 +4438,11 @@ def memory_remove(text: str, part: bool, yes: bool) -> None:
         report(memory, memory.history.change("remove", lambda now: without_lines(now, says)))
 
 
-@command(text_argument, yes_option, part_option, example=f"llm memory forget my old job{BY_ID.format('forget')}")
+@command(text_argument, yes_option, part_option)
 def memory_forget(text: str, part: bool, yes: bool) -> None:
     "Erase lines with TEXT, or an id (show --ids), for good"
     with open_memory(only_profile()) as memory:
-        document = Document(read_profile(memory.home.profile))
+        document = read_document(memory.home)
         says = matcher(text, document.ids, part=part)
         places, prompts = find_said(memory, says)
         if not (places or prompts):
@@ -4538,7 +4545,7 @@ def memory_update(settings: Settings, retry: bool) -> None:
         raise Problem(CHANGED_MEANWHILE)
 
 
-@command(example="LLM_MEMORY_MODEL=gpt-6-luna llm memory condense", settings=True)
+@command(settings=True)
 def memory_condense(settings: Settings) -> None:
     "Have a model shorten what was learned, not your own lines"
     with open_memory() as memory, learn_lock(memory.home, settings):
@@ -4550,7 +4557,7 @@ def memory_condense(settings: Settings) -> None:
         tell_waiting(memory)
 
 
-@command(yes_option, example="llm memory learn chatgpt-export.zip --since 2026-01-01", settings=True)
+@command(yes_option, settings=True)
 @click.argument("files", metavar="[FILE]...", type=click.Path(exists=True, allow_dash=True), nargs=-1)
 @click.option("--since", metavar="DATE-OR-AGE", help="Only since: 2026-11-01, '3 weeks ago'")
 @click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="Only your N newest messages")
@@ -4579,7 +4586,7 @@ def memory_learn(settings: Settings, *, files: Any, again: bool, yes: bool, **wh
             tell_waiting(memory)
             return
         requests = [Batch(model, batch, past=True) for batch in batches(messages)]
-        profile = Document(read_profile(memory.home.profile))
+        profile = read_document(memory.home)
         length = sum(len(build_request(profile, batch)) for batch in requests)
         size = counted(len(messages), "message")
         parts = counted(len(requests), "request")
