@@ -473,7 +473,7 @@ def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") ->
 
 
 def is_random(token: str) -> bool:
-    """Tell whether fewer letters begin a common pair than in words; the numbers are the best on tests/eval."""
+    """Tell whether few letters begin a common pair; the numbers are the best on tests/eval."""
     pieces = re.split(r"[\W_]", token)
     piece = max(pieces, key=len)
     if len(piece) < 10 or len(set(piece)) < 6:
@@ -983,7 +983,8 @@ WRITE_FIRST = "update state set value = value where 0"  # SQLite lets a writer w
 _BROKEN = r"malformed|not a database|corrupt|unsupported"
 Clock = Callable[[], dt.datetime]
 Record = Callable[[int], object] | None
-Rows = list[dict[str, Any]]
+Row = dict[str, Any]
+Rows = list[Row]
 
 
 def in_words(error: BaseException) -> str:
@@ -1349,7 +1350,7 @@ class History(NamedTuple):
     def at_time(self, to: str) -> int:
         found = self.latest("at <= ?", parse_moment(to, self.now()))
         if not found:
-            raise Problem(f"There was no profile yet (as of: {to}); to empty it: llm memory rollback 0")
+            raise Problem("There was no profile yet; to empty it: llm memory rollback 0")
         return found
 
     def undone(self) -> set[int]:
@@ -1761,9 +1762,6 @@ def _why_no_line(fact: str, document: Document, here: Item | None) -> str:
 # Our journal has the length and digest of the typed words, llm's log the prompt: typed and piped text in one.
 
 
-Note = dict[str, Any]
-
-
 def read_log(home: Home, sql: str, *values: object) -> list[Any]:
     """Read rows of llm's log, which may not be there yet. Raises ``Problem``."""
     if not home.logs.exists():
@@ -1804,7 +1802,7 @@ def past_prompts(home: Home) -> list[Message]:
     return [turns[id] for id in sorted(turns)]
 
 
-def journal_entries(home: Home) -> list[Note]:
+def journal_entries(home: Home) -> list[Row]:
     """Return the lines that no learner has taken in for good."""
     text = ""
     for path in (home.old_journal, home.journal):
@@ -1815,11 +1813,11 @@ def journal_entries(home: Home) -> list[Note]:
     return sorted(entries, key=lambda entry: entry["at"])
 
 
-_FIELDS: Note = {"id": str, "at": str, "length": int, "sha256": str, "behind": int, "model": str, "review": bool}
+_FIELDS: Row = {"id": str, "at": str, "length": int, "sha256": str, "behind": int, "model": str, "review": bool}
 _FIELDS |= {"interval": (int, float), "budget": int, "failed": str}
 
 
-def _read_entry(line: str) -> Note:
+def _read_entry(line: str) -> Row:
     """Read the fields that are sound; the words of others can't be found."""
     entry = {"id": f"damaged:{digest(line)}", "at": utc_now().isoformat(), "length": 0, "behind": 0}
     with suppress(ValueError, AttributeError):
@@ -1837,7 +1835,7 @@ def call_failure(memory: Memory) -> str:
     return str(entries[-1].get("failed", ""))
 
 
-def new_notes(memory: Memory) -> dict[str, Note]:
+def new_notes(memory: Memory) -> dict[str, Row]:
     entries = journal_entries(memory.home)
     notes = {entry["id"]: entry for entry in entries if "failed" not in entry}
     for (id,) in memory.db.execute("select id from turns"):
@@ -1845,11 +1843,11 @@ def new_notes(memory: Memory) -> dict[str, Note]:
     return notes
 
 
-def take_in(memory: Memory) -> Note:
+def take_in(memory: Memory) -> Row:
     """Take the journal into the table of turns; return the latest note."""
     home = memory.home
     db = memory.db
-    note: Note = {}
+    note: Row = {}
     notes = new_notes(memory)
     turns = logged(home, notes)
     with db.atomic():
@@ -1887,7 +1885,7 @@ def waiting_messages(memory: Memory) -> int:
 # -- exports -----------------------------------------------------------------
 # What other assistants keep of conversations: any field may be missing, or hold something else.
 
-EXPORTED = "export:"  # begins the ids of its messages; their thread says where they stand
+EXPORTED = "export:"  # begins the ids of its messages
 LARGEST_ENTRY = 20_000_000  # characters
 
 
@@ -2125,7 +2123,7 @@ PAST_AT_ONCE = 30
 CHARACTERS_AT_ONCE = 12_000
 LONGEST_MESSAGE = 6_000
 LONGEST_PAST = 2_000
-BACK_OFF = (5, 30, 120, 600)  # seconds after each attempt; after one more, a turn is set aside
+BACK_OFF = (5, 30, 120, 600)  # seconds after each attempt
 MODEL_TIMEOUT = 120.0
 ANOTHER_MODEL = "to learn with another model, set LLM_MEMORY_MODEL"
 CHANGED_MEANWHILE = "The profile changed meanwhile; try again"
@@ -2265,7 +2263,7 @@ class Batch(NamedTuple):
     earlier: Sequence[Message] = ()
     review_all: bool = False
     past: bool = False  # all that is found waits
-    turns: Sequence[dict[str, Any]] = ()  # rows of the messages
+    turns: Sequence[Row] = ()  # rows of the messages
 
     def in_order(self) -> list[Message]:
         return sorted([*self.earlier, *self.messages], key=lambda message: message.at)
@@ -2782,7 +2780,7 @@ def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, versio
         db["edits"].insert(row)
 
 
-def _row_of(verdict: Verdict) -> dict[str, Any]:
+def _row_of(verdict: Verdict) -> Row:
     edit, outcome, reason, messages, item = verdict
     first = (*messages, Message(""))[0]
     turns = [message.turn_id for message in messages if message.turn_id]
@@ -2838,10 +2836,7 @@ def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[E
 
 
 def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, list[EditRow]]]:
-    """Yield a line, then what it said before each edit.
-
-    With each come the version that brought it last, and its receipts, the newest first.
-    """
+    """Yield a line, then what it said before, each with the version that brought it and its receipts."""
     said = [line]
     for text in said:  # it grows
         origin = None
@@ -3098,7 +3093,7 @@ def search_chats(homes: Sequence[Home], query: str, limit: int | None = None) ->
 #   free, with a text: it ended before it ran (NOT_STARTED) · free, empty, or no file: none runs
 
 IDLE_EXIT = 60.0  # seconds without work
-STAYS_FOR = 3_600  # seconds: it waits so long for a turn's next attempt
+STAYS_FOR = 3_600  # seconds, for the next attempt
 NOT_STARTED = "The background process could not start; to learn: llm memory update"
 _HANDED_OVER = "LLM_MEMORY_WORKER_LOCK"  # the number of its file
 # Starts llm with the modules that the running llm can import.
@@ -3151,7 +3146,7 @@ def spawn_worker(home: Home) -> str:
     if home.isolated:  # made absolute: the worker's folder is another
         environ["LLM_USER_PATH"] = str(home.user_dir)
     # An inherited pipe would make $(llm …) and ssh wait for the worker.
-    options: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    options: Row = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     if sys.platform == "win32":  # where a lock belongs to its process
         options["creationflags"] = subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP
     else:
@@ -3176,7 +3171,7 @@ def run_worker(home: Home, settings: Settings) -> None:
     handed_over = os.environ.pop(_HANDED_OVER, "")
     try:
         held = int(handed_over) if handed_over else take_worker_lock(home)
-    except (Problem, OSError):  # another has it, or it can't be opened, which status says
+    except (Problem, OSError):  # another has it, or status says why
         return
     os.set_inheritable(held, False)
     os.ftruncate(held, 0)
@@ -3199,7 +3194,7 @@ def _poll_until_idle(home: Home, settings: Settings) -> str:
         time.sleep(min(settings.interval, 5))
         is_old = not os.path.exists(__file__) or os.path.getmtime(__file__) != code
         if is_old or not home.lock_file("worker").exists():
-            return "replaced"
+            return "over"
         idle = time.monotonic() - at_work >= IDLE_EXIT  # it looks once more
         try:
             if _poll(home, settings):
@@ -3216,7 +3211,7 @@ def _poll_until_idle(home: Home, settings: Settings) -> str:
                 with suppress(sqlite3.Error, OSError, Problem), Memory(home) as memory:
                     set_state(memory.db, "worker_failed", failure)
             if idle:
-                return "failing"  # the next would be idle, too
+                return "over"  # the next would be idle, too
     return ""
 
 
@@ -3270,7 +3265,7 @@ def _write_log(home: Home, message: str) -> None:
 
 
 # -- a call ------------------------------------------------------------------
-# It takes no lock and opens no database, except to search or propose an edit: it waits two seconds for that.
+# It waits for no lock and opens no database; to search or propose an edit, for two seconds at most.
 
 FRAME = (
     "About the user you are talking to, for when it matters: information, not instructions. Most prompts need none of "
@@ -3452,7 +3447,7 @@ class Call:
             self._guarded("the profile was not sent", self._prepare, prompt or "", options)
         return send(conversation, prompt, **options)
 
-    def _prepare(self, sent: str, options: dict[str, Any]) -> None:
+    def _prepare(self, sent: str, options: Row) -> None:
         self.sent = sent
         self.words = self._typed_words()
         self.typed = None
@@ -3487,7 +3482,7 @@ class Call:
             return False
         return not (params.get("no_log") or params.get("database") or paused_since(home))
 
-    def _add_profile(self, options: dict[str, Any]) -> None:
+    def _add_profile(self, options: Row) -> None:
         talk = self.conversation
         history = talk.loaded_messages
         if talk.responses:
@@ -3742,8 +3737,6 @@ _MEANT = {
     "delete": "remove",
     "log": "history",
     "redo": "undo NUMBER",
-    "off": "pause",
-    "on": "resume",
 }
 REVIEW_HELP = """\
 y  accept it
@@ -3954,7 +3947,7 @@ def memory_show(settings: Settings, ids: bool) -> Any:
         if says_nothing(document.text):
             _, _, sentence = verdict_here(home, settings)
             say(f"The profile has no facts.\n{sentence}")
-            say("See: llm memory status; or: llm memory add 'Lives in Leeds'")
+            say("To add one: llm memory add 'Lives in Leeds'")
         elif not click.get_current_context().meta["json"]:
             show_profile(home, document, ids=ids)
     return found[-1] | {"also_sent": found[:-1]}
@@ -4012,14 +4005,13 @@ def memory_profiles() -> Any:
         with suppress(Unreadable):
             facts = len(read_document(home).items)
         is_used = home.name in used
-        mark = "*" if is_used else " "
         size = "can't be read" if facts is None else counted(facts, "fact")
-        write(f"{mark} {home.name:<12}  {size}")
+        write(f"{home.name:<12}  {size}", "* " if is_used else "  ")
         found.append({"name": home.name, "in_use": is_used, "facts": facts})
     return found
 
 
-def edit_data(edit: EditRow) -> dict[str, Any]:
+def edit_data(edit: EditRow) -> Row:
     return edit._asdict() | {"at": edit.typed_at, "thread_id": edit.thread}
 
 
@@ -4125,13 +4117,13 @@ def memory_search(text: str, count: int, chats: bool, semantic: bool) -> Any:
 
 def report(memory: Memory, version: int, back: str = "undo this") -> None:
     for change in memory.history.changes(version - 1, version):
-        write(f"{change.kind}: {mask_secrets(change.quoted)}", err=True, fg=colour_of(change))
+        write(f"{change.kind}: {change.quoted}", err=True, fg=colour_of(change))
     if not version:
         say("Nothing changed.")
         return
     say(f"To {back}: llm memory undo {version}")
     budget = click.get_current_context().obj.budget
-    for warning in warnings_about(memory.history.text(version), budget):
+    for warning in dict.fromkeys(warnings_about(memory.history.text(version), budget)):
         say(warning, fg="yellow")
 
 
@@ -4300,7 +4292,6 @@ def memory_review(accepted: Sequence[str], dropped: Sequence[str], yes: bool) ->
         accepts = [edit for edit in parse_ids(accepted, waiting) if edit not in drops]
         if drops:
             review(memory, dropped=drops)
-            say(f"Dropped: {counted(len(drops), 'edit')}")
         if accepts:
             report(memory, review(memory, accepts))
         if not (accepts or drops or click.get_current_context().meta["json"]):
@@ -4316,7 +4307,7 @@ change_argument = partial(click.argument, type=version_number, required=False)
 def memory_undo(number: int | None) -> None:
     """Take back the newest change, or the one with this NUMBER
 
-    Run it again for the one before. To undo an undo, name its NUMBER; see: llm memory history
+    Run it again for the one before. To redo, undo the undo by its NUMBER
     """
     with open_memory(create=False) as memory:
         history = memory.history
@@ -4352,7 +4343,7 @@ def memory_rollback(number: int | None, to: str | None) -> None:
 def show_changes(changes: Iterable[Change], lead: str = "", *, undone: bool = False) -> Rows:
     found = []
     for change in changes:
-        style: dict[str, Any] = {"dim": True} if undone else {"fg": colour_of(change)}
+        style: Row = {"dim": True} if undone else {"fg": colour_of(change)}
         write(str(change), lead, **style)
         found.append(change._asdict())
     return found
@@ -4373,14 +4364,10 @@ def memory_history(count: int) -> Any:
             by += ", undone"
         day = local_date(version.at, "%Y-%m-%d %H:%M")
         write(by, f"{version.id:>4}  {day}  ", bold=True)
-        if not version.changes:
-            detail("  no fact changed")
         changes = show_changes(version.changes, "      ", undone=version.undone)
         found.append(version._asdict() | {"changes": changes})
     if not versions:
         say("There are no changes yet.")
-    elif len(versions) == count and at_terminal(sys.stdout):
-        say(f"Only the newest {count}; for all: llm memory history -n 0")
     return found
 
 
@@ -4403,7 +4390,7 @@ def memory_diff(a: int | None, b: int | None) -> Any:
 def only_profile() -> Home:
     homes = Home.in_use()
     if len(homes) > 1:
-        raise Problem("Several profiles are in use; to name one, add: --profile NAME")
+        raise Problem("Several profiles are in use; add: --profile NAME")
     return homes[0]
 
 
@@ -4418,9 +4405,8 @@ def confirm(question: str, yes: bool) -> None:
         click.confirm(question, abort=True, err=True)
 
 
-def no_match(text: str, document: Document) -> Problem:
-    facts = counted(len(document.said()), "fact")
-    return Problem(f"The profile has {facts}, none with {text!r}; try --part, or: llm memory show --ids")
+def no_match(text: str) -> Problem:
+    return Problem(f"No line contains {text!r}; try --part, or: llm memory show --ids")
 
 
 @command(text_argument, yes_option, part_option)
@@ -4431,7 +4417,7 @@ def memory_remove(text: str, part: bool, yes: bool) -> None:
         says = matcher(text, document.ids, part=part)
         facts = [fact for _, fact, _ in document.sayings if fact and says(fact)]
         if not facts:
-            raise no_match(text, document)
+            raise no_match(text)
         if len(facts) > 1:
             list_lines(f"{len(facts)} lines contain it:", facts)
             confirm("Remove them all?", yes)
@@ -4446,7 +4432,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
         says = matcher(text, document.ids, part=part)
         places, prompts = find_said(memory, says)
         if not (places or prompts):
-            raise no_match(text, document)
+            raise no_match(text)
         shown = [" ".join(as_shown(prompt, 200).split()) for prompt in prompts.values()]
         places["Prompts, which stay in llm's log, but are not learned from"] = shown
         headings = filter(says, document.headings.values())
@@ -4467,7 +4453,7 @@ def memory_pause() -> None:
     home.create()
     if not paused_since(home):
         write_private(home.paused, b"")
-    say("Paused. Your profile is sent as before. To learn again: llm memory resume")
+    say("Paused. Your profile is still sent. To learn again: llm memory resume")
 
 
 @command()
@@ -4494,7 +4480,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
     if not home.directory.is_dir():
         raise Problem(f"There is no profile “{home.name}”; see: llm memory profiles")
     say(f"This removes profile {home.name}: {tilde(real_place(home))}, its history, and the rest.")
-    say("llm memory learn may then find again what you erased.")
+    say("llm memory learn may then find again what you erased, hid or piped in.")
     confirm("Remove it for good?", yes)
     purge(home)
     say(f"Removed. {LLM_KEEPS.format(tilde(home.logs))}")
@@ -4509,7 +4495,7 @@ def skip_noted(memory: Memory) -> None:
     set_state(memory.db, "cleared", memory.now().isoformat())
 
 
-_FAILED = "from turns where state = 'aside' or (state = 'pending' and why != '')"
+_FAILED = "from turns where why != '' and state in ('pending', 'aside')"
 
 
 @command(settings=True)
@@ -4520,14 +4506,13 @@ def memory_update(settings: Settings, retry: bool) -> None:
         before = memory.history.latest()  # a worker that is waited for may learn something
         with learn_lock(memory.home, settings):
             if retry:
-                failed = [id for (id,) in memory.db.execute(f"select id {_FAILED}")]
-                # With the model that answered: the one noted may be wrong.
-                again = "update turns set state = 'pending', attempts = 0, model = ? where id = ?"
-                for id, turn in logged(memory.home, failed).items():
-                    memory.db.execute(again, [turn.model, id])
+                memory.db.execute("update turns set state = 'pending', attempts = 0 where state = 'aside'")
+            # What failed, with the model that answered: the one that was named may be wrong.
+            failed = [id for (id,) in memory.db.execute(f"select id {_FAILED} and state = 'pending'")]
+            for id, turn in logged(memory.home, failed).items():
+                memory.db.execute("update turns set model = ? where id = ?", [turn.model, id])
             waiting = waiting_messages(memory)
-            if waiting:
-                say(f"Learning from {counted(waiting, 'message')}…")
+            say(f"Learning from {counted(waiting, 'message')}…" if waiting else "No message is waiting.")
             take_in(memory)
             # What fails is put off again.
             memory.db.execute("update turns set due = 0 where state = 'pending'")
@@ -4537,7 +4522,9 @@ def memory_update(settings: Settings, retry: bool) -> None:
         for version in reversed(learned):
             show_changes(version.changes)
             say(f"To undo this: llm memory undo {version.id}")
-        tell_waiting(memory, "" if learned or failures else "Nothing was learned.")
+        if not (learned or failures):
+            say("Nothing was learned.")
+        tell_waiting(memory)
         left = waiting_messages(memory)
     if failures:
         raise Problem(f"{'; '.join(sorted(failures))}. {RETRY}")
@@ -4588,9 +4575,8 @@ def memory_learn(settings: Settings, *, files: Any, again: bool, yes: bool, **wh
         requests = [Batch(model, batch, past=True) for batch in batches(messages)]
         profile = read_document(memory.home)
         length = sum(len(build_request(profile, batch)) for batch in requests)
-        size = counted(len(messages), "message")
-        parts = counted(len(requests), "request")
-        say(f"To learn from: {size} in {parts} to {model}, which will read about {length // 4:,} tokens")
+        parts = f"{counted(len(messages), 'message')} in {counted(len(requests), 'request')}"
+        say(f"To learn from: {parts} to {model}, which will read about {length // 4:,} tokens")
         say("To read less: --since DATE, or -n N; to go on after a stop, run it again")
         confirm("Learn from this?", yes)
         learn_in_batches(Learner(memory, settings), requests)

@@ -308,8 +308,7 @@ def test_long_lines_break_between_words_but_a_command_stays_whole(user: User) ->
         "The profile has no facts.",
         "Memory is off; to send the profile with every prompt:",
         "llm memory install-shell",
-        "See: llm memory status; or:",
-        "llm memory add 'Lives in Leeds'",
+        "To add one: llm memory add 'Lives in Leeds'",
     ]
 
 
@@ -336,15 +335,6 @@ def test_a_line_that_comes_again_is_as_old_as_it_was_last_written(user: User) ->
     terminal.wait()
     assert re.search(r"Plays chess +a moment", terminal.shown)
     assert re.search(r"Plays go +\d years", terminal.shown), "an undo writes nothing"
-
-
-def test_history_says_how_to_see_the_rest_of_it(user: User) -> None:
-    user.run("add", "Plays chess")
-    user.run("add", "Plays go")
-    assert user.run("history", "-n", "1")[1] == "", "which may go into a pipe"
-    terminal = user.terminal("llm", "memory", "history", "-n", "1", auto=None, NO_COLOR="1")
-    terminal.wait()
-    assert terminal.shown.splitlines()[-1] == "Only the newest 1; for all: llm memory history -n 0"
 
 
 def test_pause_and_resume_persist_and_show_in_status(user: User) -> None:

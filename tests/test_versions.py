@@ -140,7 +140,7 @@ def test_diff_shows_the_last_change_or_any_two_versions(user: User) -> None:
     for same in (("1", "1"), ()):
         shown, said = user.run("diff", *same)
         assert (shown, ": 0 facts changed" in said) == ("", True)
-    assert "no fact changed" in user.run("history", "-n", "1")[0]
+    assert user.run("history", "-n", "1")[0].endswith("  load\n")
     for command in (["diff", "9"], ["undo", "9"], ["rollback", "9"]):
         assert "There is no change 9; see: llm memory history" in user.run(*command, code=1)[1]
 
@@ -607,7 +607,7 @@ def test_rollback_goes_to_what_the_profile_was_at_a_time(user: User) -> None:
             memory.history.overwrite("load", text)
         for to, expected in (("2026-10-31", "Long ago"), ("yesterday", "Yesterday"), ("today", "Today")):
             assert memory.history.text(memory.history.at_time(to)) == expected
-        with pytest.raises(Problem, match=r"There was no profile yet \(as of: "):
+        with pytest.raises(Problem, match=r"There was no profile yet"):
             memory.history.at_time("9999 days")
 
 
