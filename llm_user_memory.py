@@ -69,7 +69,7 @@ def register_commands(cli: click.Group) -> None:
     memory_group.context_settings["obj"] = settings
     cli.add_command(memory_group)
 
-    # While a shell completes, llm would take any word for a prompt.
+    # Else llm takes any word for a prompt.
     if "_LLM_COMPLETE" in os.environ and "-" not in os.environ.get("COMP_WORDS", "-"):
         cli.default_if_no_args = False  # type: ignore[attr-defined]
 
@@ -451,7 +451,7 @@ def age_of(at: str, now: dt.datetime) -> str:
 
 
 def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") -> str:
-    """Turn an age (``2h``) or a day, at ``clock``, into ISO 8601."""
+    """Turn ``2h``, or a day at ``clock``, into ISO 8601."""
     said = text.strip().casefold()
     today = now.astimezone().date()
     days = {"today": today, "yesterday": today - dt.timedelta(1)}
@@ -536,7 +536,7 @@ SECRETS: Mapping[tuple[str, Any], Sequence[str]] = {
     ],
     ("a key or token", is_random): [
         # ghp_…, sk-…
-        r"\b((?:[a-z]\w{0,14}_|(?<![./-])[a-z]{2,6}-|sg\.|1//0)(?=[\w.+/~$-]{0,99}\d|[a-z]{30})[\w.+/~$-]{16,})",
+        r"\b((?:[a-z]\w{0,14}_|(?<![./-])[a-z]{2,6}-|(?:xoxe|ya29|hv[sb]|s[gkl])\.|1//0)(?=[\w.+/~$-]{0,99}\d|[a-z]{30})[\w.+/~$-]{16,})",
         # A long run, but no hash or path.
         r"""(?<![\w/+.~-])((?:\d{8,10}:)?(?!/?\w{1,10}/)
         (?=[\w+/~.:-]{0,40}\d)(?=[\w+/~.:-]{0,40}[g-z])(?=[\w+/~.:-]{0,40}[^\W_]{12})
@@ -919,7 +919,7 @@ def merge(base: str, ours: str, theirs: str) -> str:
 def revert(old: str, new: str, now: str) -> str:
     """Take a change out of what is there now: a merge finds the places of lines, facts decide which stay.
 
-    What it brought goes, and what it took comes back, below its own heading; a heading that this empties goes too.
+    What it brought goes; what it took comes back, below its own heading; a heading that this empties goes.
     """
     if now == new:
         return old
@@ -1361,10 +1361,7 @@ class History(NamedTuple):
         return found
 
     def periods(self, fact: str) -> Sequence[tuple[int, int | None]]:
-        """Return the versions with which a fact came and left, oldest first; ``None`` if it is there.
-
-        Its line may have been moved meanwhile: that is another row, which begins where the one before ends.
-        """
+        """Return when a fact came and left, ``None`` if it is there. A line that was moved meanwhile is another row."""
         periods = {}
         now = sys.maxsize
         came = left = 0
@@ -2000,7 +1997,7 @@ def messages_in(entry: Any, export: Export) -> Iterator[Message]:
         messages = list(messages.values())
     for message in messages if isinstance(messages, list) else ():
         text = typed_in(message, export)
-        at = as_utc(at_path(message, export.at))
+        at = as_utc(at_path(message, export.at)) or as_utc(at_path(entry, export.at.split()[-1]))
         if text:
             yield Message(text, f"{EXPORTED}{digest(at + text)}", where, at)
 
@@ -2135,8 +2132,8 @@ PASSING = "passing"  # tried again, ever more rarely
 HERE = "here"  # this process lacks a key or a plugin: told; the worker ends when nothing else is due
 HUNG = "hung"  # its thread can't be stopped: a new worker takes over
 REFUSED = "refused"  # counts as an attempt; after five, turns are set aside
-HOPELESS = "hopeless"  # told; set aside at once, if alone in its batch
-BUSY = "busy"  # no failure: a lock is held, or something has changed; due at once
+HOPELESS = "hopeless"  # told; if alone, set aside at once
+BUSY = "busy"  # no failure: locked, or changed meanwhile; due at once
 
 # Stable text first, for prompt caches. At most 650 tokens, and 300 for the second request.
 INSTRUCTIONS = """\
@@ -2318,8 +2315,9 @@ def find_model(name: str) -> Any:
 
 
 _NOT_NOW = (
-    r"connect|unreachable|name resolution|not known|getaddrinfo|timeout|timed out|(?:protocol|read|url|ssl)error"
-    r"|rate.?limit|overloaded|unavailable|server ?error|credit|quota|billing|\b(?:402|408|429|50[0-4]|52\d)\b"
+    r"connect\w*error|connection |connect to|unreachable|name resolution|not known|getaddrinfo|timeout|timed out"
+    r"|(?:protocol|read|url|ssl)error|rate.?limit|overloaded|unavailable|server ?error|credit|quota|billing"
+    r"|\b(?:402|408|429|50[0-4]|52\d)\b"
 )
 # What an error's class, HTTP status and text say: the first that is found counts.
 _FAILURES = (
@@ -2343,7 +2341,7 @@ def why_failed(model: str, error: Exception) -> ModelFailed:
     """Say what an error means. Its text may quote what was typed: it is not kept."""
     if isinstance(error, ModelFailed):
         return error
-    status = getattr(getattr(error, "response", error), "status_code", "")
+    status = getattr(getattr(error, "response", None) or error, "status_code", "")
     name = f"{type(error).__name__} {status}".strip()
     said = f"{name} {error}".lower()
     meanings = [meaning for pattern, *meaning in _FAILURES if re.search(pattern, said)]
@@ -2549,6 +2547,9 @@ class Learner(NamedTuple):
         set_state(memory.db, "condensed", digest(profile))  # first: what hangs or dies is not tried again
         try:
             self._leave_news(self.learn_from(Batch(batch.model, review_all=batch.review_all)))
+        except Busy:
+            set_state(memory.db, "condensed", "")
+            raise
         except ModelFailed as failure:
             if failure.kind == HUNG:
                 raise
@@ -2959,7 +2960,7 @@ def clean_up(memory: Memory) -> None:
     with lock(memory.home, "profile", memory.history.patience):
         memory.history.adopt()
         _remove([*files_beside(memory.home), memory.home.worker_log])
-        # SQLite leaves pieces of what was deleted (measured), and a WAL.
+        # SQLite leaves pieces of what was deleted, and a WAL.
         memory.db.execute("vacuum")
         memory.db.execute("pragma journal_mode = delete")
         memory.db.execute("delete from state where key in ('unclean', 'call_failed', 'worker_failed')")
@@ -3732,6 +3733,8 @@ class UserMemory(llm.Toolbox):
 # Data goes to stdout, talk to stderr. With --json, what a command returns is printed.
 
 _MEANT = {
+    "help": "--help",
+    "unforget": "add TEXT",
     "list": "show",
     "rm": "remove",
     "delete": "remove",
@@ -3769,6 +3772,7 @@ def _wrapped(text: str, indent: int) -> str:
         whole,
         shutil.get_terminal_size().columns,
         subsequent_indent=" " * indent,
+        expand_tabs=False,
         replace_whitespace=False,
         break_long_words=False,
         break_on_hyphens=False,
@@ -3818,14 +3822,14 @@ class _Group(click.Group):
             raise
         except click.UsageError as error:
             raise click.UsageError(printable(error.format_message()), error.ctx) from error
-        except RuntimeError:  # as click.Abort is: stdin has ended, or is closed
+        except click.Abort:
             click.echo(err=True)  # ends the line of the question
             if at_terminal(sys.stdin):
                 raise
             message = "Can't ask: stdin is not a terminal; add --yes (review: --accept, --drop)"
         except Problem as error:
             message = str(error)
-        except (sqlite3.Error, OSError, UnicodeError) as error:
+        except (sqlite3.Error, OSError, UnicodeError, RuntimeError) as error:
             message = f"{in_words(error)}; see: llm memory status"
         say(f"Error: {message}")
         ctx.exit(1)
@@ -3992,7 +3996,7 @@ def ages_of(home: Home) -> dict[str, str]:
 @command()
 def memory_path() -> None:
     "Show where the profile is"
-    write(str(Home.in_use()[-1].profile))
+    click.echo(printable(str(Home.in_use()[-1].profile)))
 
 
 @command(json_option)
@@ -4117,7 +4121,7 @@ def memory_search(text: str, count: int, chats: bool, semantic: bool) -> Any:
 
 def report(memory: Memory, version: int, back: str = "undo this") -> None:
     for change in memory.history.changes(version - 1, version):
-        write(f"{change.kind}: {change.quoted}", err=True, fg=colour_of(change))
+        write(f"{change.kind}: {mask_secrets(change.quoted)}", err=True, fg=colour_of(change))
     if not version:
         say("Nothing changed.")
         return
@@ -4461,7 +4465,7 @@ def memory_resume() -> None:
     "Learn again after `llm memory pause`"
     home = Home.in_use()[-1]
     since = paused_since(home)
-    with open_memory() as memory:  # what is logged from then on without a note is no past
+    with open_memory() as memory:  # what is logged later without a note is no past
         set_state(memory.db, "paused", get_state(memory.db, "paused") or since)
     home.paused.unlink(missing_ok=True)
     state = "Resumed" if since else "It was not paused"
@@ -4507,12 +4511,12 @@ def memory_update(settings: Settings, retry: bool) -> None:
         with learn_lock(memory.home, settings):
             if retry:
                 memory.db.execute("update turns set state = 'pending', attempts = 0 where state = 'aside'")
-            # What failed, with the model that answered: the one that was named may be wrong.
+            # With the model that answered: the one named may be wrong.
             failed = [id for (id,) in memory.db.execute(f"select id {_FAILED} and state = 'pending'")]
             for id, turn in logged(memory.home, failed).items():
                 memory.db.execute("update turns set model = ? where id = ?", [turn.model, id])
             waiting = waiting_messages(memory)
-            say(f"Learning from {counted(waiting, 'message')}…" if waiting else "No message is waiting.")
+            say(f"Learning from {counted(waiting, 'message')}…")
             take_in(memory)
             # What fails is put off again.
             memory.db.execute("update turns set due = 0 where state = 'pending'")
@@ -4693,7 +4697,7 @@ def memory_status(settings: Settings) -> Any:
             if one and words:
                 write(for_profile(words, home.name).format(one), f"{label:<12} ")
     data = {name: found for name, found, _ in shown}
-    user = os.path.expanduser("~/")  # whose name is nobody's business in a report
+    user = os.path.expanduser("~/")  # a report names nobody
     return {"state": state, "here": sentence, **data, "problems": [one.replace(user, "~/") for one in problems]}
 
 
@@ -4710,7 +4714,7 @@ def memory_install_shell(name: str | None, print_: bool) -> None:
         return
     for line in install(shell, was_named=bool(name)):
         say(line)
-    with suppress(Problem), open_memory(create=False) as memory:
+    with suppress(Problem, sqlite3.Error), open_memory(create=False) as memory:
         unread = [message for message, reason in past_messages(memory) if not reason]
         if unread:
             say(f"llm's log has {counted(len(unread), 'older prompt')}; to learn from them: llm memory learn")

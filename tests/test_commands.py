@@ -49,7 +49,7 @@ def test_show_says_on_a_first_day_what_is_going_on_and_what_to_do(user: User) ->
     user.run("pause")
     out, said = user.run("show", **ON)
     assert out == ""
-    assert re.search(r"The profile has no facts\.\n.*llm memory resume\n.*llm memory status", said)
+    assert re.search(r"The profile has no facts\.\n.*llm memory resume\n.*llm memory add", said)
     user.run("resume")
     user.types(SAID)
     user.run("update")

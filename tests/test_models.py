@@ -177,7 +177,7 @@ def test_what_may_pass_is_tried_again_ever_more_rarely_and_never_set_aside(user:
 def test_a_new_prompt_that_was_answered_has_what_may_have_passed_tried_again_at_once(here: User) -> None:
     here.types(SAID, model="later")
     for _ in range(8):
-        here.run("update", code=1)
+        here.run("update", code=1, LLM_MEMORY_MODEL="later")
     assert "llm can't load later (UnknownModelError)" in here.problems()
     assert here.learns("NO_UPDATE") is None, "it is not due"
     here.types(ALSO)
