@@ -61,6 +61,13 @@ def test_a_secret_is_masked_and_nothing_else(name: str) -> None:
     assert len(re.findall(r"\[[\w ]+\]", masked)) == 1
 
 
+@pytest.mark.parametrize("prefix", ["hvs.", "hvb.", "ya29.", "sl.", "SG.", "xoxe.xoxp-", "sk.eyJ1Ijoi"])
+def test_a_token_behind_a_dotted_prefix_is_masked(prefix: str) -> None:
+    for length in (24, 40, 90):
+        token = prefix + noise(length) + "7"
+        assert token not in mask_secrets(f"export it as {token} please"), token
+
+
 def test_a_secret_is_masked_wherever_it_stands_again_unless_it_is_a_mere_word() -> None:
     odd, plain = "Lukewarm!" + "Otter", "dragon"
     assert odd not in mask_secrets(f"password={odd}\n\nlogin(('heat', '{odd}'))")
