@@ -255,7 +255,8 @@ def test_a_function_of_ones_own_carries_the_profile_with_the_line_that_it_is_giv
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1))
 def test_any_words_are_found_in_a_line_that_quotes_them(words: str) -> None:
-    assert is_written_in(words, f"  501  2026-11-20 12:00 llm -m gpt {shlex.quote(words)} | less")
+    with_a_letter = f"{words}a"
+    assert is_written_in(with_a_letter, f"  501  2026-11-20 12:00 llm -m gpt {shlex.quote(with_a_letter)} | less")
     assert not is_written_in(f"{words}x", f"llm {shlex.quote(words.replace('x', 'y'))}")
 
 
