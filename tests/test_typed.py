@@ -399,3 +399,11 @@ def test_words_typed_into_llm_itself_count_whatever_the_line_says(idle: User) ->
     chat.type(f"{SAID}\nquit\n")
     assert chat.wait() == 0
     assert learned(idle) == [True, True]
+
+
+def test_a_chat_begun_with_a_line_that_was_kept_out_of_the_history_is_not_learned_from(idle: User) -> None:
+    chat = idle.terminal("llm", "chat", LLM_MEMORY_LINE=" ")
+    chat.expect("> ")
+    chat.type(f"{SAID}\nquit\n")
+    assert chat.wait() == 0
+    assert learned(idle) == [False]
