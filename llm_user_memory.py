@@ -4522,6 +4522,7 @@ def memory_update(settings: Settings, retry: bool) -> None:
             memory.db.execute("update turns set due = 0 where state = 'pending'")
             learner = Learner(memory, settings, leaves_news=False)
             failures = {str(result.failure) for result in iter(learner.learn, None) if result.failure}
+            left = due_turns(memory)
         learned = memory.history.versions(-1, "id > ? and model != ''", before)
         for version in reversed(learned):
             show_changes(version.changes)
@@ -4529,7 +4530,6 @@ def memory_update(settings: Settings, retry: bool) -> None:
         if not (learned or failures):
             say("Nothing was learned.")
         tell_waiting(memory)
-        left = waiting_messages(memory)
     if failures:
         raise Problem(f"{'; '.join(sorted(failures))}. {RETRY}")
     if left:

@@ -341,3 +341,12 @@ def test_update_says_that_it_gave_up_because_the_profile_changed(user: User) -> 
     eventually(lambda: user.calls(update=True), "the model is asked")
     user.profile = "- Lived in Leeds\n"
     assert update.wait(60) == 1
+
+
+def test_a_message_typed_while_update_learns_is_no_reason_to_give_up(user: User) -> None:
+    user.types("I like tea, you know")
+    (user.script / "slow.txt").write_text("NO_UPDATE 2")
+    update = user.start("memory", "update")
+    eventually(lambda: user.calls(update=True), "the model is asked")
+    user.types("I like rain, you know")
+    assert update.wait(60) == 0
