@@ -447,7 +447,7 @@ def age_of(at: str, now: dt.datetime) -> str:
     for unit, size in _UNITS.items():
         if seconds >= size:
             age = counted(int(seconds / size), unit)
-    return age
+    return f"{age} ago"
 
 
 def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") -> str:
@@ -2567,7 +2567,7 @@ class Learner(NamedTuple):
             if changes and FORGOTTEN not in as_news(changes):
                 self._tell(f"{as_news(changes)} (undo: llm memory undo {result.version})")
             if any(verdict.outcome == "hold" for verdict in result.verdicts):
-                self._tell(f"{counted(len(waiting_edits(memory)), 'edit')} to review: llm memory review")
+                self._tell(to_review(waiting_edits(memory)))
 
     def _tell(self, line: str) -> None:
         if self.leaves_news:
@@ -2756,6 +2756,10 @@ def edits_where(memory: Memory, where: str, *values: object) -> list[EditRow]:
 
 def waiting_edits(memory: Memory) -> list[EditRow]:
     return edits_where(memory, "state = 'waiting' order by id")
+
+
+def to_review(waiting: Sequence[EditRow]) -> str:
+    return f"{counted(len(waiting), 'edit')} to review: llm memory review"
 
 
 def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, version: int, *, past: bool = False) -> None:
@@ -3970,11 +3974,12 @@ def show_profile(home: Home, document: Document, *, ids: bool) -> None:
     for at, title in headings.items():
         lines[at] = click.style(printable(title), bold=True)
     ages = ages_of(home)
-    width = min(shutil.get_terminal_size().columns, 100)
+    width = min(shutil.get_terminal_size().columns, 80)
     for item in document.items:
         line = lines[item.line]
         age = ages.get(item.text, "")
         room = width - columns_of(line.expandtabs()) - len(age)
+        lines[item.line] = _wrapped(line, len(item.bullet))
         if age and room > 1:
             lines[item.line] += " " * room + click.style(age, dim=True)
     click.echo("\n".join(lines))
@@ -4253,7 +4258,7 @@ def ask_about(edit: EditRow, section: Sequence[EditRow], number: str) -> str:
 
 def tell_waiting(memory: Memory, otherwise: str = "") -> list[EditRow]:
     waiting = waiting_edits(memory)
-    say(f"{counted(len(waiting), 'edit')} to review: llm memory review" if waiting else otherwise)
+    say(to_review(waiting) if waiting else otherwise)
     return waiting
 
 
@@ -4279,6 +4284,7 @@ def review_each(memory: Memory, waiting: Iterable[EditRow]) -> None:
             report(memory, review(memory, chosen))
         elif letter in "nd":
             review(memory, dropped=chosen)
+            say("Dropped.")
         if letter != "?":
             left = left[len(chosen) :]
 
@@ -4325,7 +4331,7 @@ def memory_undo(number: int | None) -> None:
             return
         (change,) = history.versions(1, "id = ?", number)
         ago = age_of(change.at, memory.now())
-        say(f"Undid change {number} ({AUTHORS[change.author].told}, {ago} ago)")
+        say(f"Undid change {number} ({AUTHORS[change.author].told}, {ago})")
         report(memory, made, "undo this" if change.author == "undo" else "redo")
 
 

@@ -240,11 +240,20 @@ def test_show_at_a_terminal_is_for_looking_and_piped_it_is_the_file(user: User) 
     assert lines[0] == "\x1b[1mMe\x1b[0m"
     assert lines[2] == "\x1b[1mWork\x1b[0m"
     assert lines[3:9] == ["- Nurse in Łódź", "| a | b |", "\tmake\t" + "x " * 60, "```", "# code", "```"]
-    assert "- Plays chess" + " " * 39 + "\x1b[2ma moment\x1b[0m" in lines
-    assert "- Has a cat" + " " * 41 + "\x1b[2m2 months\x1b[0m" in lines
+    assert "- Plays chess" + " " * 35 + "\x1b[2ma moment ago\x1b[0m" in lines
+    assert "- Has a cat" + " " * 37 + "\x1b[2m2 months ago\x1b[0m" in lines
     plain = user.terminal("llm", "memory", "show", auto=None, COLUMNS="17", NO_COLOR="1")
     assert plain.wait() == 0
     assert {"# Me", "- Plays chess", "- Has a cat"} <= set(plain.shown.splitlines()), "no room, and no colours"
+
+
+def test_show_at_a_terminal_breaks_a_long_fact_between_words_and_nothing_else(user: User) -> None:
+    prose = "What stands here was written by hand, and is longer than a line."
+    user.profile = f"# Me\n{prose}\n\n- Plays chess on Mondays, and cooks for four on Fridays\n"
+    terminal = user.terminal("llm", "memory", "show", auto=None, COLUMNS="40", NO_COLOR="1")
+    assert terminal.wait() == 0
+    broken = ["- Plays chess on Mondays, and cooks for", "  four on Fridays"]
+    assert terminal.shown.splitlines() == ["# Me", prose, "", *broken]
 
 
 def test_show_works_without_the_history_that_knows_how_old_its_lines_are(user: User) -> None:
@@ -257,7 +266,14 @@ def test_show_works_without_the_history_that_knows_how_old_its_lines_are(user: U
 
 @pytest.mark.parametrize(
     ("days", "said"),
-    [(0, "a moment"), (1, "1 day"), (13, "1 week"), (40, "1 month"), (364, "12 months"), (800, "2 years")],
+    [
+        (0, "a moment ago"),
+        (1, "1 day ago"),
+        (13, "1 week ago"),
+        (40, "1 month ago"),
+        (364, "12 months ago"),
+        (800, "2 years ago"),
+    ],
 )
 def test_an_age_is_said_in_its_largest_unit(days: int, said: str) -> None:
     now = dt.datetime(2026, 11, 20, 12, tzinfo=dt.timezone.utc)
