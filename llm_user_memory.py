@@ -917,7 +917,7 @@ def merge(base: str, ours: str, theirs: str) -> str:
 
 
 def revert(old: str, new: str, now: str) -> str:
-    """Take a change out of what is there now: a merge finds the places of lines, facts decide which stay.
+    """Take the change from ``old`` to ``new`` out of what is there now.
 
     What it brought goes; what it took comes back, below its own heading; a heading that this empties goes.
     """
@@ -929,21 +929,23 @@ def revert(old: str, new: str, now: str) -> str:
     brought = after.said() - before.said()
     taken = before.said() - after.said() - here.said()
     title = TITLE + _newline(now)
-    if title in before.lines and title not in here.lines:
-        if title not in after.lines:
-            return revert(old, title + new, title + now)  # a merge would put it last
-        if taken and not stripped(now):
-            return revert(old, new, title)
-    # Left out of the merge, a heading that it brought stays if others have put lines below.
+    lacks_title = title in before.lines and title not in here.lines
+    if lacks_title and title not in after.lines:  # the change took it; a merge would put it last
+        return revert(old, title + new, title + now)
+    if lacks_title and taken and not stripped(now):  # all was emptied since
+        return revert(old, new, title)
     known = before.headings.values()
     opened = {at: name for at, name in after.headings.items() if name not in known}
+    # A merge finds the places of lines. Of a heading that the change brought it isn't told: it would take it away, with
+    # lines of others below it.
     base = [line for at, line in enumerate(after.lines) if at not in opened]
     theirs = before.only(after.said() | taken)
     merged = Document(merge("".join(base), now, theirs.text))
+    # Which lines stay, the facts decide.
     document = merged.only((here.said() - brought) | taken)
     for item in before.items:
         found = document.find(item.text, item.section)
-        if found and found.section != item.section and item.text in taken:
+        if found and found.section != item.section and item.text in taken:  # its heading had gone
             document = document.remove(found).add(item.section, item.text)
     return without_empty(now, document.text, opened.values())
 
@@ -958,8 +960,7 @@ def without_empty(before: str, text: str, made: Iterable[str] = ()) -> str:
 
 # -- store -------------------------------------------------------------------
 # `memory.db`, and `profile.md`, whose text only `History` changes: it writes the new text aside, records a version,
-# exchanges the file and marks the version written. `adopt` mends what a crash leaves: a text aside alone is removed; a
-# version that is not written is merged with what others have made of the last one that is.
+# exchanges the file and marks the version written; after a crash, `adopt` goes on.
 
 TABLES = """
 create table versions (
@@ -1210,8 +1211,11 @@ class History(NamedTuple):
             return self.text(self.latest())
 
     def _save(self, author: str, there: str, new: str, record: Record = None, model: str = "") -> int:
-        """Record a version, and exchange the file, which said ``there``, until no editor was faster."""
-        aside = place_aside(self.home)
+        """Record a version, then put its text in place of the file, which said ``there``.
+
+        A kill leaves, before the version is recorded, only the text aside, which `adopt` removes; before it is marked
+        written, a version that `adopt` merges with the file, be that old or new.
+        """
         if new != there:
             write_aside(self.home, new)  # a full disk must leave nothing recorded
         version = 0
@@ -1223,7 +1227,12 @@ class History(NamedTuple):
                 record(version)
         if not model and author not in {"outside", "unknown"}:
             _remove([self.home.news])  # the user has seen to the profile since
+        self._put_in_place(there, new)
+        return version
 
+    def _put_in_place(self, there: str, new: str) -> None:
+        """Exchange the file and the text aside, again with each save of an editor that was faster."""
+        aside = place_aside(self.home)
         latest_is_written = "update versions set written = 1 where id = (select max(id) from versions)"
         while new != there:
             exchange(real_place(self.home), aside)
@@ -1242,7 +1251,6 @@ class History(NamedTuple):
             new = merged
         self.db.execute(latest_is_written)
         _remove([aside])
-        return version
 
     def undo(self, number: int) -> int:
         """Revert a change; return the new version, or 0."""
@@ -1321,25 +1329,18 @@ class History(NamedTuple):
 
     def changes(self, older: int, newer: int) -> tuple[Change, ...]:
         """Return what came, with what it replaced, and what went; a fact that moved did neither."""
-        before = self._lines(older)
-        after = self._lines(newer)
-        gone = _by_place(before, after)
-        new = _by_place(after, before)
+        before = {line["fact"]: line["section"] for line in self._lines(older) if line["fact"]}
+        after = {line["fact"]: line["section"] for line in self._lines(newer) if line["fact"]}
+        new = [fact for fact in after if fact not in before]
+        gone = [fact for fact in before if fact not in after]
         replaced: dict[str, str] = {}
-        for place, facts in new.items():
-            olds = gone.get(place, [])
-            # As many lines in the same place: the user reworded them.
-            if len(olds) == len(facts) and self._author(newer).origin != "learned":
-                replaced.update(zip(facts, olds, strict=True))
-        both = [json.dumps([*places.values()]) for places in (new, gone)]
-        said = "in (select atom from json_tree(?))"
+        if new and gone and self._author(newer).origin != "learned":
+            replaced = _reworded([*before], [*after])
+        said = "in (select value from json_each(?))"
         edits = f"select fact, before from edits where state = 'applied' and fact {said} and before {said} order by id"
-        replaced.update(self.db.execute(edits, both))
-        changes = []
-        for (section, _), facts in new.items():
-            changes += [Change(section, replaced.get(fact, ""), fact) for fact in facts]
-        for (section, _), facts in gone.items():
-            changes += [Change(section, fact, "") for fact in facts if fact not in replaced.values()]
+        replaced.update(self.db.execute(edits, [json.dumps(new), json.dumps(gone)]))
+        changes = [Change(after[fact], replaced.get(fact, ""), fact) for fact in new]
+        changes += [Change(before[fact], fact, "") for fact in gone if fact not in replaced.values()]
         return tuple(changes)
 
     def check(self, number: int, first: int = 0) -> int:
@@ -1374,18 +1375,18 @@ class History(NamedTuple):
         return [(came, None if left == now else left) for came, left in periods.items()]
 
 
-def _by_place(lines: Rows, others: Rows) -> dict[tuple[str, str], list[str]]:
-    """Return the facts that others lack, by section and the fact above that they have."""
-    there = {line["fact"] for line in others}
-    places: dict[Any, list[str]] = {}
-    above = ""
-    for line in lines:
-        fact = line["fact"]
-        if fact in there:
-            above = fact or above
-        elif fact:
-            places.setdefault((line["section"], above), []).append(fact)
-    return places
+def _reworded(before: Sequence[str], after: Sequence[str]) -> dict[str, str]:
+    """Pair facts where as many stand in the same place, and none of them has moved."""
+    import difflib
+
+    pairs: dict[str, str] = {}
+    comparison = difflib.SequenceMatcher(None, before, after)
+    for _, start, end, first, last in comparison.get_opcodes():
+        old = before[start:end]
+        new = after[first:last]
+        if len(old) == len(new) and not {*old, *new} & {*before} & {*after}:
+            pairs.update(zip(new, old, strict=True))
+    return pairs
 
 
 def connect(place: Any, patience: float) -> Any:
@@ -1679,10 +1680,8 @@ def judge(
     """
     messages = batch.messages
     is_condensing = not messages
-    enough = -1
     if is_condensing:
         messages = [Message(seen.ids[edit.target].text) for edit in edits]  # these are quoted
-        enough = int(min(budget, len(seen.text)) * 0.75)
     meant = [_as_meant(edit, now, messages) for edit in edits]
     is_flood = _is_flood(meant, messages)
     is_unmerged = False  # a line that was to take the words of others
@@ -1702,11 +1701,9 @@ def judge(
         doubt = doubts.get(proposed, "")
         secret = why_secret(edit.quote)
         fault = "" if edit.action == "REMOVE" else _why_no_line(edit.fact, document, here)
-        size = len(document.text)
 
         # The first reason counts; what rejects comes first, as the user may accept what waits.
         rejects = {
-            "the profile is short enough": size <= enough,
             "it names no line that is there": not is_new and not here,
             "it contains a masked secret": has_mask(edit.quote),
             "you did not type its quote": not pieces,
@@ -1718,7 +1715,7 @@ def judge(
         holds = {
             "it is quoted": any(is_quoted(piece, source.text) for piece, source in pieces.items()),
             "too many at once": is_flood and is_new,
-            "the profile is full": is_new and size > budget,
+            "the profile is full": is_new and len(document.text) > budget,
             "a line that was to be merged with it was not changed": is_unmerged and not edit.fact,
             "it would take away too much": _takes_too_much(document, applied, change),
             doubt: doubt,
@@ -2512,24 +2509,26 @@ class Learner(NamedTuple):
         return result
 
     def _put_off(self, batch: Batch, kind: str, why: str = "") -> None:
-        """Decide when turns that were not learned from are due again, or set them aside."""
+        """Decide when turns that were not learned from are due again, or set them aside.
+
+        Called before and after an attempt; both count from ``batch.turns``, as they were before it.
+        """
         now = self.memory.now().timestamp()
+        counts = kind in {REFUSED, HOPELESS}
+        is_over = kind == HOPELESS and len(batch.turns) == 1  # else each may be learned from alone
         for turn in batch.turns:
             attempts = turn["attempts"]
-            due = now + BACK_OFF[: attempts + 1][-1]
-            if kind == BUSY:
-                due = 0
-            elif kind in {REFUSED, HOPELESS}:
+            wait = BACK_OFF[: attempts + 1][-1]
+            if counts:
                 attempts += 1
-            else:  # after as long again as since it was typed, at most a day
-                age = now - turn["typed"]
-                due = max(due, now + min(age, 86_400))
+            else:  # as long again as since it was typed, at most a day
+                wait = max(wait, min(now - turn["typed"], 86_400))
+            due = 0 if kind == BUSY else now + wait
             reason = turn["why"]
             if why:
                 reason = why
             state = "pending"
-            is_alone = len(batch.turns) == 1  # else each may be learned from alone
-            if (kind == HOPELESS and is_alone) or attempts > len(BACK_OFF):
+            if is_over or attempts > len(BACK_OFF):
                 state = "aside"
                 if not reason:
                     reason = "it was interrupted again and again"
@@ -2626,7 +2625,7 @@ class Learner(NamedTuple):
         if edits is None:
             raise ModelFailed(f"{batch.model} can't keep to the format it is asked for; {ANOTHER_MODEL}", HOPELESS)
         if only:
-            edits = [edit for edit in edits if edit.target in only]
+            edits = [edit for edit in edits if edit.target in only and edit.action != "ADD"]
             edits.sort(key=lambda edit: edit.action == "REMOVE")
         return edits
 
@@ -3625,7 +3624,7 @@ def as_news(changes: Sequence[Change]) -> str:
 
 
 def lines_in(path: Path) -> list[str]:
-    return (read_own(path) or "").splitlines()
+    return re.findall(".+", read_own(path) or "")  # a line may hold other ends, as of a page
 
 
 def take_news(home: Home) -> list[str]:
@@ -4703,8 +4702,7 @@ def memory_status(settings: Settings) -> Any:
             if one and words:
                 write(for_profile(words, home.name).format(one), f"{label:<12} ")
     data = {name: found for name, found, _ in shown}
-    user = os.path.expanduser("~/")  # a report names nobody
-    return {"state": state, "here": sentence, **data, "problems": [one.replace(user, "~/") for one in problems]}
+    return {"state": state, "here": sentence, **data, "problems": [*problems]}
 
 
 @command(shell_option)

@@ -88,7 +88,9 @@ def test_condense_asks_no_model_where_nothing_was_learned_and_says_so(user: User
 def test_condense_makes_no_edit_without_a_quote_and_leaves_nothing_to_review(user: User) -> None:
     has_learned(user, *TWINS)
     lines = "\n".join(f"REMOVE | {user.id_of(fact)} | I never said that" for fact in TWINS)
-    said = condense(user, f"{lines}\nADD | Notes | Likes tea | Plays the oboe")
+    oboe = user.id_of("Plays the oboe")
+    lines += "".join(f"\nADD | {section} | Likes tea | Plays the oboe" for section in ("Notes", oboe))
+    said = condense(user, lines)
     assert "Nothing changed" in said
     assert (user.facts, user.to_review()) == (TWINS, [])
 

@@ -501,14 +501,6 @@ def condensed(document: Document, *edits: Edit, **given: Any) -> Judgement:
     return Judgement(*memory.judge(ordered, document, document, batch, **given))
 
 
-def test_condensing_takes_as_many_edits_as_it_must_and_no_more() -> None:
-    edits = (Edit("REMOVE", id_, "", item.text) for id_, item in FORTY.ids.items())
-    judgement = condensed(FORTY, *edits, budget=1_200)
-    assert 900 - max(map(len, FORTY.lines)) < len(judgement.document.text) <= 900
-    assert judgement.of("hold") == []
-    assert judgement.verdicts[-1].reason == "the profile is short enough"
-
-
 def test_condensing_quotes_the_lines_it_merges() -> None:
     gone = remove("Lives in Porto", "Lives in Porto")
 

@@ -117,6 +117,15 @@ def test_in_a_narrow_terminal_it_takes_two_lines(known: User, columns: int) -> N
     assert re.fullmatch(rf"memory: changed “{LEEDS}” .*…”? \(undo: llm memory undo 2\)", line)
 
 
+@pytest.mark.parametrize("ends", ["\u2028", "\u2028\u2028", "\x0c\x0c"])
+def test_a_line_that_holds_ends_of_other_programs_is_told_as_one(user: User, ends: str) -> None:
+    user.profile = f"- Lives in{ends}Leeds\n"
+    user.run("history")
+    learns(user, f"REPLACE | {user.id_of(f'Lives in{ends}Leeds')} | Lives in York", said="I moved to York")
+    old = "Lives in" + " " * len(ends) + "Leeds"
+    assert told(user) == f"changed “{old}” → “Lives in York” (undo: llm memory undo 2)"
+
+
 # Not about changes
 
 
