@@ -213,6 +213,10 @@ class Home:
             if os.path.lexists(folder):
                 raise foreign(folder, "folder")
 
+    def check_exists(self) -> None:
+        if not self.directory.is_dir():
+            raise Problem(f"There is no profile “{self.name}”; see: llm memory profiles")
+
     def create(self) -> None:
         self.check_own()
         is_new = not self.base.exists()
@@ -311,7 +315,7 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def lock(home: Home, name: str, patience: float = 60.0) -> AbstractContextManager[Any]:
-    """Take a lock, even one held here. Raises ``Busy``."""
+    """Take a lock; this process may hold it already. Raises ``Busy``."""
     import filelock
 
     home.create()
@@ -768,7 +772,7 @@ class Document:
         self.sayings: list[tuple[str, str, str]] = []  # each line, what it says, and its section
         foreign = _foreign_lines(text)
         section = ""
-        prose = sys.maxsize  # how far in it stands since the last item; entries as far in belong to it
+        prose = sys.maxsize  # its indent since the last item: entries as far in belong to it
         for at, line in enumerate(self.lines):
             fact = stripped(line)
             depth = _indent(line) // 2
@@ -1064,7 +1068,7 @@ def read_document(home: Home) -> Document:
 
 
 def read_settled(path: Path, known: str, settling: float) -> str:
-    """Read a profile; if changed, once it is left alone: editors write in pieces."""
+    """Read a profile; one that has just changed, again a moment later: editors write in pieces."""
     text = read_profile(path)
     age = 0.0
     with suppress(FileNotFoundError):
@@ -1264,7 +1268,7 @@ class History(NamedTuple):
         return self.change("undo", make, lambda new: self.db.execute(record, [new]))
 
     def _without(self, number: int, text: str) -> str:
-        """Revert a change, if no later one has brought or taken a fact that it brought, but by going back."""
+        """Revert a change. Refuse if a later one, but an undo or rollback, added or took a fact that it added."""
         for change in self.changes(number - 1, number):
             if change.after in {"", FORGOTTEN}:
                 continue
@@ -1362,7 +1366,7 @@ class History(NamedTuple):
         return found
 
     def periods(self, fact: str) -> Sequence[tuple[int, int | None]]:
-        """Return when a fact came and left, ``None`` if it is there. A line that was moved meanwhile is another row."""
+        """Return when a fact came and left, ``None`` if it is there. One that moved has rows that touch: one period."""
         periods = {}
         now = sys.maxsize
         came = left = 0
@@ -1421,7 +1425,7 @@ def begin_database(home: Home, patience: float) -> None:
 
 
 class Memory(AbstractContextManager["Memory"]):
-    """A profile with its database; without ``create``, a missing one is in RAM."""
+    """A profile with its database; if there is none, without ``create`` an empty one in RAM."""
 
     def __init__(
         self, home: Home, patience: float = 10, create: bool = True, now: Clock = utc_now, settling: float = 1
@@ -1472,7 +1476,6 @@ def paused_since(home: Home) -> str:
 
 CUT = "\n[… cut …]\n"  # in place of what was left out of a message
 PASSED = "its date had passed"  # why a line was changed by its own words
-ASKED_BY_MODEL = "a model asked for it"
 UNCHECKED = "it could not be looked at again"
 NOT_YOURS = "looked at again, it did not seem to be what you said about yourself"
 NOT_THE_SAME = "looked at again, it did not seem to keep what the lines said"
@@ -1540,7 +1543,7 @@ def _bare_quote(fields: Iterable[str]) -> str:
 
 
 def _as_meant(edit: Edit, now: Document, messages: Sequence[Message]) -> Edit:
-    """File a new line under a known heading; divide fact and quote, which may have bars."""
+    """File a new fact under a known heading; find where the fact ends, as it and the quote may have bars."""
     if edit.action == "ADD":
         edit = edit._replace(target=now.section(edit.target))
     fields = [edit.fact, *edit.quote.split(" | ", 10)]
@@ -1588,7 +1591,7 @@ _WORD = rf"(?!{UNSPACED})[^\W_]|[^\W_].*[^\W_]"
 
 
 def find_pieces(quote: str, sources: Sequence[Message]) -> dict[str, Message]:
-    """Find the latest source of each piece of a quote, if possible of the user's own words; none if one lacks it."""
+    """Find the latest source of each piece of a quote, if possible outside quotations; {} if a piece is in none."""
     whole = normalised(quote)
     if normalised(CUT) in whole:
         return {}
@@ -1609,7 +1612,7 @@ _HEADERS = (
     "from|to|cc|date|sent|subject|von|an|betreff|de|para|à|objet|asunto|da|a|oggetto|assunto|temat|od|do|от|кому|тема"
     "|件名|差出人|宛先|主题|发件人"
 )
-# What is certainly somebody else's words: for models too small to look twice.
+# What is most likely somebody else's words: for models too small to look twice.
 _QUOTATIONS = (
     r"^[ \t]*(```|~~~)(?s:.*?)(?:^[ \t]*\1|\Z)",  # a fence of Markdown
     r"^[ \t]*>.*$",
@@ -1807,18 +1810,15 @@ def journal_entries(home: Home) -> list[Row]:
     return sorted(entries, key=lambda entry: entry["at"])
 
 
-_FIELDS: Row = {"id": str, "at": str, "length": int, "sha256": str, "behind": int, "model": str, "review": bool}
-_FIELDS |= {"interval": (int, float), "budget": int, "failed": str}
-
-
 def _read_entry(line: str) -> Row:
     """Read the fields that are sound; the words of others can't be found."""
-    entry = {"id": f"damaged:{digest(line)}", "at": utc_now().isoformat(), "length": 0, "behind": 0}
+    entry: Row = {"id": f"damaged:{digest(line)}", "at": utc_now().isoformat(), "length": 0, "behind": 0}
+    entry |= {"sha256": "", "model": "", "review": False}
     with suppress(ValueError, AttributeError):
         read = json.loads(line.replace(r"\ud", ""))  # half a character fits into no database
-        for name, kind in _FIELDS.items():
-            if isinstance(read.get(name), kind):
-                entry[name] = read[name]
+        for name, found in read.items():
+            if isinstance(found, type(entry.get(name, found))):
+                entry[name] = found
     return entry
 
 
@@ -1854,13 +1854,13 @@ def take_in(memory: Memory) -> Row:
             # Counted from the end: fragments came first, and are not logged.
             end = len(turn.text) - note["behind"]
             start = end - note["length"]
-            if digest(turn.text[start:end]) == note.get("sha256"):
+            if digest(turn.text[start:end]) == note["sha256"]:
                 row |= {
                     "thread": turn.thread_id,
                     "start": start,
                     "length": note["length"],
-                    "model": note.get("model") or turn.model,
-                    "review": note.get("review", False),
+                    "model": note["model"] or turn.model,
+                    "review": note["review"],
                     "state": "pending",
                 }
             db["turns"].insert(row, ignore=True)
@@ -2025,19 +2025,19 @@ def read_export(file: Any, name: str) -> list[Message]:
 def entries(file: Any) -> Iterator[Any]:
     import io
 
+    is_list = re.match(rb"(?:\xef\xbb\xbf)?\s*\[", file.peek(1_000))
     text = io.TextIOWrapper(file, "utf-8-sig", "replace")
-    begun = text.read(1_000).lstrip()
-    if begun.startswith("["):
-        yield from _items(text, begun[1:])
+    if is_list:
+        yield from _items(text)
         return
-    text.seek(0)
     while line := text.readline(LARGEST_ENTRY):
         with suppress(ValueError):  # as a killed session leaves it
             yield json.loads(line)
 
 
-def _items(text: Any, buffer: str) -> Iterator[Any]:
+def _items(text: Any) -> Iterator[Any]:
     """Yield the items of a list, and keep no more of it than the next one."""
+    buffer = text.read(1_000).lstrip()[1:]
     decoder = json.JSONDecoder()
     between = re.compile(r"[\s,]+")
     at = 0
@@ -2086,22 +2086,15 @@ def read_notes(file: Any, name: str) -> list[Message]:
 
 
 def read_past(path: str) -> list[Message]:
-    import tempfile
-
     if os.path.isdir(path):
         found = []
         for part in sorted(Path(path).rglob("*.json*")):
             found += read_past(str(part))
         return found
     name = "stdin" if path == "-" else printable(os.path.basename(path))
-    with click.open_file(path, "rb") as given, tempfile.TemporaryFile() as copy:
-        file: Any = given
-        if not given.seekable():  # a zip is not read in order
-            shutil.copyfileobj(given, copy)
-            copy.seek(0)
-            file = copy
-        head = file.read(1_000)
-        file.seek(0)
+    with click.open_file(path, "rb") as opened:
+        file: Any = opened
+        head = file.peek(1_000)
         if head.startswith(b"PK"):
             return read_zip(file, name)
         if ".json" in name or re.match(_NO_NOTES, head):
@@ -2132,7 +2125,8 @@ REFUSED = "refused"  # counts as an attempt; after five, turns are set aside
 HOPELESS = "hopeless"  # told; if alone, set aside at once
 BUSY = "busy"  # no failure: locked, or changed meanwhile; due at once
 
-# Stable text first, for prompt caches. At most 650 tokens, and 300 for the second request.
+# Stable text first, for prompt caches. At most 650 tokens, and 300 for the second request. tests/eval/run.py measures a
+# change of words, with a large and a small model.
 INSTRUCTIONS = """\
 Keep a user's profile true by what they type. Write one line, as in the examples, for \
 each lasting fact that a new message states about the user; if there is none, \
@@ -2396,6 +2390,7 @@ def build_second_look(asked: list[Verdict], batch: Batch, seen: Document) -> str
         question = QUESTION
         removed = "is over, or to be forgotten"
         evidence = [tagged(f"message-{nonce}", message) for message in _proofs(asked, batch)]
+        # In English alone, as README gives it.
         wishes = [f"- {masked(item.text)}" for item in seen.items if stands_in("remember", item.text)]
         if wishes:
             evidence += ["", KEPT_OUT, *wishes]
@@ -2450,7 +2445,7 @@ def read_messages(home: Home, turns: Rows, longest: int = LONGEST_MESSAGE) -> li
 
 
 def mark_of_removals(memory: Memory) -> str:
-    """Return what each forget or clear changes."""
+    """Return a text that each forget and clear changes."""
     return str(value(memory.db, "select group_concat(value) from state where key in ('cleared', 'forgot')"))
 
 
@@ -2546,9 +2541,6 @@ class Learner(NamedTuple):
         set_state(memory.db, "condensed", digest(profile))  # first: what hangs or dies is not tried again
         try:
             self._leave_news(self.learn_from(Batch(batch.model, review_all=batch.review_all)))
-        except Busy:
-            set_state(memory.db, "condensed", "")
-            raise
         except ModelFailed as failure:
             if failure.kind == HUNG:
                 raise
@@ -2649,7 +2641,7 @@ class Learner(NamedTuple):
         return list(self.memory.db.execute(sql, [day_ago]))
 
     def _look_again(self, batch: Batch, seen: Document, judged: Mapping[Edit, Verdict]) -> dict[Edit, str]:
-        """Ask about edits that would be made; return what is held against each of all edits."""
+        """Ask about the edits that would be made; return the doubt about each edit, "" for y."""
         asked = {edit: verdict for edit, verdict in judged.items() if verdict.outcome == "apply"}
         doubts = dict.fromkeys(judged, UNCHECKED)
         if asked:
@@ -2883,8 +2875,9 @@ def without_lines(text: str, says: Says) -> str:
     return without_empty(text, "".join(kept))
 
 
-# Where the database may say it: table, column, in which rows; and what is put there, or None if the row goes.
-# `find_said` lists it, and `forget` erases it in this order.
+# Where the database may say it: table, column, in which rows; and what is put there, or None if the row goes. A new
+# column for the user's words needs a row. `find_said` lists it, and `forget` erases it in this order: lines; edits that
+# were not made, or are about it; then one column of what is left, the receipts of lines that stay.
 PLACES = (
     ("lines", "fact", "true", None),
     ("lines", "text", "fact is null and until is not null", None),  # a former heading
@@ -2892,7 +2885,6 @@ PLACES = (
     ("edits", "fact", "true", None),
     ("edits", "before", "fact = '' or state != 'applied'", None),
     ("edits", "quote", "state != 'applied'", None),
-    # Of receipts that stay, as their lines do.
     ("edits", "before", "true", FORGOTTEN),
     ("edits", "quote", "true", FORGOTTEN),
     ("edits", "thread", "true", FORGOTTEN),
@@ -2908,9 +2900,9 @@ def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[st
     """Find what ``forget`` would erase, by place, and prompts not to be learned from, by id."""
 
     def says_it(text: Any) -> bool:
-        return text not in {None, FORGOTTEN} and says(text)  # our mark is nobody's words
+        return text not in {None, FORGOTTEN} and says(text)
 
-    memory.db.register_function(says_it, name="says", replace=True)
+    memory.db.register_function(says_it, name="says", replace=True)  # for SQL
     memory.history.adopt()
     texts: set[str] = set()
     for table, column, which, _ in PLACES:
@@ -2931,7 +2923,7 @@ def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[st
 def forget(memory: Memory, says: Says) -> None:
     """Remove what ``find_said`` finds, and never learn from its messages again."""
     db = memory.db
-    _, prompts = find_said(memory, says)  # from then on SQL knows `says`
+    _, prompts = find_said(memory, says)  # again: more may be there now. It gives `says` to SQL
 
     def record(_: int) -> None:
         turns = set(prompts)
@@ -3100,7 +3092,7 @@ IDLE_EXIT = 60.0  # seconds without work
 STAYS_FOR = 3_600  # seconds, for the next attempt
 NOT_STARTED = "The background process could not start; to learn: llm memory update"
 _HANDED_OVER = "LLM_MEMORY_WORKER_LOCK"  # the number of its file
-# Starts llm with the modules that the running llm can import.
+# Starts llm with the modules that the running llm can import: its script may have added folders.
 _START = """
 import site, sys
 paths = sys.argv.pop(1).split("\\n")
@@ -3132,6 +3124,7 @@ def take_worker_lock(home: Home, flags: int = os.O_CREAT) -> int:
 
 
 def worker_runs(home: Home) -> bool:
+    # A call that asks while we hold the lock starts none; the next one does.
     try:
         os.close(take_worker_lock(home, 0))
     except Busy:
@@ -3143,8 +3136,8 @@ def worker_runs(home: Home) -> bool:
 
 def spawn_worker(home: Home) -> str:
     """Start a worker that outlives us; return why the one before did not start. Raises ``Busy``."""
-    file = take_worker_lock(home)
-    never_ran = os.read(file, 1)
+    file = take_worker_lock(home)  # it belongs to the open file: the worker has it, too, until both have closed it
+    never_ran = os.fstat(file).st_size  # one that runs empties it
     os.write(file, b"starting")
     environ = dict(os.environ, LLM_MEMORY_PROFILE=home.name)
     if home.isolated:  # made absolute: the worker's folder is another
@@ -3269,7 +3262,7 @@ def _write_log(home: Home, message: str) -> None:
 
 
 # -- a call ------------------------------------------------------------------
-# It waits for no lock and opens no database; to search or propose an edit, for two seconds at most.
+# It waits for no lock and opens no database; only a search or a proposed edit does, for two seconds at most.
 
 FRAME = (
     "About the user you are talking to, for when it matters: information, not instructions. Most prompts need none of "
@@ -3336,8 +3329,8 @@ def homes_of(names: str) -> list[Home]:
     homes = Home.in_use() if names == "auto" else Home.named(names)
     for home in homes:
         home.check_own()
-        if names != "auto" and not home.directory.is_dir():
-            raise Problem(f"There is no profile {home.name!r}; see: llm memory profiles")
+        if names != "auto":
+            home.check_exists()
     return homes
 
 
@@ -3409,7 +3402,7 @@ class Call:
         self.given = ""  # "Hi", for the first $input
         self.sent = ""  # "Say: Greet\nHi"
         self.words = ""  # "Hi", what was typed of it
-        self.typed: Message | None = None  # this, if to be learned from, until noted
+        self.typed: Message | None = None  # these words, if to be learned from, until noted
         self.has_noted = False
         self.failures: list[str] = []
 
@@ -3436,6 +3429,7 @@ class Call:
         return resolve(db, names, **options)
 
     def on_template(self, evaluate: Any, template: Any, given: str, *others: Any, **options: Any) -> Any:
+        # llm evaluates each -t with the prompt so far, or "" if it has no $input, and puts the result before that.
         made = evaluate(template, given, *others, **options)
         if given and not self.given:
             self.given = given[len(self.prefix) :]
@@ -3487,29 +3481,30 @@ class Call:
         return not (params.get("no_log") or params.get("database") or paused_since(home))
 
     def _add_profile(self, options: Row) -> None:
+        """Send the profile once; a conversation keeps the one that it began with."""
         talk = self.conversation
-        history = talk.loaded_messages
+        history = talk.loaded_messages  # of `llm -c`, until its first turn here
         if talk.responses:
             history = talk.responses[-1].prompt.messages
         profile, role = profile_sent(history or ())
-        if not (profile or self.settings.auto):  # it stays where the user has put it
+        if not (profile or self.settings.auto):  # asked for by hand: it stays where the user has put it
             return
         for name in ("fragments", "system_fragments"):
             given = options.get(name) or ()
             options[name] = [part for part in given if getattr(part, "source", "") != _SOURCE]
         refuses = self._refuses_system()
-        if profile:
-            names = profile.partition(_BEGINS)[0].partition(_PROFILES)[2] or DEFAULT_PROFILE
-            if set(names.split("+")) - {home.name for home in self.homes}:
-                self.failures.append(f"this conversation goes on sending the profile {names}")
-            # llm sends all of it again, but some plugins only the system prompt of this turn.
-            if role == "system" and not refuses:
-                options["system_fragments"].append(llm.Fragment(profile, _SOURCE))
+        if not profile:
+            # llm ignores a system prompt in a conversation that began without one.
+            is_prompt = refuses or history or self.settings.auto == "prompt"
+            # After the user's own, which providers have cached.
+            options["fragments" if is_prompt else "system_fragments"] += fragments_of(self.homes)
             return
-        # llm ignores a system prompt in a conversation that began without one.
-        is_prompt = refuses or history or self.settings.auto == "prompt"
-        # After the user's own, which providers have cached.
-        options["fragments" if is_prompt else "system_fragments"] += fragments_of(self.homes)
+        names = profile.partition(_BEGINS)[0].partition(_PROFILES)[2] or DEFAULT_PROFILE
+        if set(names.split("+")) - {home.name for home in self.homes}:
+            self.failures.append(f"this conversation goes on sending the profile {names}")
+        # llm sends the history again, but some plugins only the system prompt of this turn.
+        if role == "system" and not refuses:
+            options["system_fragments"].append(llm.Fragment(profile, _SOURCE))
 
     def _refuses_system(self) -> bool:
         model = self.conversation.model
@@ -3685,7 +3680,7 @@ def propose_edits(home: Home, fact: str, items: Iterable[Item | None]) -> str:
         typed = call.typed._replace(text=text, turn_id=asked[-1].id)
     action = "ADD" if fact else "REMOVE"
     edit = Edit(action, OTHER_SECTION, fact, typed.text)
-    verdicts = [Verdict(edit, "hold", ASKED_BY_MODEL, (typed,), item) for item in items]
+    verdicts = [Verdict(edit, "hold", "a model asked for it", (typed,), item) for item in items]
     with Memory(home, patience=2) as memory, memory.db.atomic():
         record_edits(memory, verdicts, call.conversation.model.model_id, 0)
     return for_profile("It waits until the user accepts it: llm memory review", home.name)
@@ -3752,7 +3747,7 @@ a  accept it and the rest of its section
 d  drop it and the rest of its section
 q  quit
 s  skip it"""
-RETRY = "To try again: llm memory update --retry; with another model: LLM_MEMORY_MODEL=NAME llm memory update --retry"
+RETRY = "To try again: llm memory update --retry; with another model, put LLM_MEMORY_MODEL=NAME before it"
 LLM_KEEPS = "llm's own log, {}, keeps your conversations; llm -c can still send what you erased."
 
 
@@ -4019,10 +4014,6 @@ def memory_profiles() -> Any:
     return found
 
 
-def edit_data(edit: EditRow) -> Row:
-    return edit._asdict() | {"at": edit.typed_at, "thread_id": edit.thread}
-
-
 def quoted_from(edit: EditRow) -> tuple[str, str]:
     turn = edit.turns[0]
     if turn.startswith(EXPORTED):
@@ -4085,7 +4076,7 @@ def show_wordings(memory: Memory, fact: str) -> Rows:
         for origin in origins_of(version, receipts):
             detail(origin)
         by = version.author if version else None
-        found.append({"text": text, "by": by, "receipts": list(map(edit_data, receipts))})
+        found.append({"text": text, "by": by, "receipts": [edit._asdict() for edit in receipts]})
     return found
 
 
@@ -4095,7 +4086,7 @@ def show_refused(memory: Memory, text: str) -> Rows:
         if folded(text) in folded(edit.fact or edit.before):
             write(str(edit), fg=colour_of(edit))
             detail(f"{local_date(edit.at)}: {edit.reason}")
-            found.append(edit_data(edit))
+            found.append(edit._asdict())
     return found
 
 
@@ -4305,7 +4296,7 @@ def memory_review(accepted: Sequence[str], dropped: Sequence[str], yes: bool) ->
             report(memory, review(memory, accepts))
         if not (accepts or drops or click.get_current_context().meta["json"]):
             review_each(memory, waiting)
-        return list(map(edit_data, tell_waiting(memory, "Nothing waits for review.")))
+        return [edit._asdict() for edit in tell_waiting(memory, "Nothing waits for review.")]
 
 
 change_argument = partial(click.argument, type=version_number, required=False)
@@ -4324,9 +4315,7 @@ def memory_undo(number: int | None) -> None:
             number = history.next_undo()
         made = history.undo(number)
         if not made:
-            redo = history.latest("undoes = ?", f"[{number}]")
-            hint = f". To redo it: llm memory undo {redo}" if redo else ""
-            say(f"Change {number} has nothing left to undo{hint}")
+            say(f"Change {number} has nothing left to undo; see: llm memory history")
             return
         (change,) = history.versions(1, "id = ?", number)
         ago = age_of(change.at, memory.now())
@@ -4486,8 +4475,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
         with open_memory() as memory:
             report(memory, memory.history.overwrite("clear", "", lambda _: skip_noted(memory)))
         return
-    if not home.directory.is_dir():
-        raise Problem(f"There is no profile “{home.name}”; see: llm memory profiles")
+    home.check_exists()
     say(f"This removes profile {home.name}: {tilde(real_place(home))}, its history, and the rest.")
     say("llm memory learn may then find again what you erased, hid or piped in.")
     confirm("Remove it for good?", yes)
@@ -4609,7 +4597,7 @@ def learn_in_batches(learner: Learner, requests: Sequence[Batch]) -> None:
         raise failures[-1]
 
 
-# What is wrong, in words; or data, by its name, and how to say it.
+# A problem in words; or data: its name, itself, and how to say it ("": only in JSON).
 Told = Iterator[str | tuple[str, Any, str]]
 _COSTS = """
 select model, sum(outcome = 'ok' and not look) as requests, sum(outcome = 'ok' and look) as looks,

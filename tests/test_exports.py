@@ -6,6 +6,7 @@ import datetime as dt
 import io
 import json
 import re
+import subprocess
 import tracemalloc
 import zipfile
 from typing import TYPE_CHECKING, Any
@@ -164,7 +165,7 @@ OLDER_CODEX = lines(
 
 def read(data: Any, name: str = "export.json") -> list[memory.Message]:
     raw = data if isinstance(data, bytes) else json.dumps(data).encode()
-    return memory.read_export(io.BytesIO(raw), name)
+    return memory.read_export(io.BufferedReader(io.BytesIO(raw)), name)
 
 
 def zipped(path: pathlib.Path, files: dict[str, Any]) -> str:
@@ -274,7 +275,7 @@ def test_half_a_character_and_hidden_ones_in_an_export_stop_nothing(here: User) 
     path.write_text(json.dumps([chatgpt("\x1b[31mTrip\ud83d\nto Rome", "I live in York \ud83d now")]))
     learn(here, str(path))
     (held,) = here.to_review()
-    assert held["thread_id"] == "ChatGPT conversation “[31mTrip? to Rome”"
+    assert held["thread"] == "ChatGPT conversation “[31mTrip? to Rome”"
 
 
 # The command
@@ -293,7 +294,7 @@ def test_what_is_found_waits_for_review_and_why_names_the_conversation(here: Use
     path.write_text(json.dumps([chatgpt("Trip to “Rome”", "I live in York. What now?")]))
     assert "1 message in 1 request to scripted" in learn(here, str(path))
     (held,) = here.to_review()
-    assert (held["fact"], held["at"][:10]) == ("I live in York", "2024-05-01")
+    assert (held["fact"], held["typed_at"][:10]) == ("I live in York", "2024-05-01")
     assert here.facts == []
     assert "in your ChatGPT conversation “Trip to “Rome””: “I live in York” (Wednesday 1 May 2024)" in " ".join(
         here.run("review", stdin="y\n")[1].split()
@@ -335,12 +336,15 @@ def test_folders_and_many_files_are_read_together_oldest_first(here: User) -> No
     ]
 
 
-def test_an_export_can_be_piped_in(here: User) -> None:
-    data = (here.folder / "export.zip", json.dumps([chatgpt("Trip", "I live in York.")]))
-    zipped(data[0], {"conversations.json": [claude("Plants", "I have a fern")]})
-    learn(here, "-", stdin=data[1])
-    learn(here, "-", stdin=data[0].read_bytes())
-    assert facts(here) == ["I live in York", "I have a fern"]
+def test_an_export_can_be_piped_in_but_no_zip(here: User) -> None:
+    packed = here.folder / "export.zip"
+    zipped(packed, {"conversations.json": [claude("Plants", "I have a fern")]})
+    piped = ("memory", "learn", "--yes", "-")
+    here.llm(*piped, auto=None, input=json.dumps([chatgpt("Trip", "I live in York.")]))
+    refused = here.start(*piped, auto=None, stdin=subprocess.PIPE)
+    assert b"unpack it" in refused.communicate(packed.read_bytes(), 60)[1]
+    assert refused.returncode == 1
+    assert facts(here) == ["I live in York"]
 
 
 def test_since_and_count_choose_among_messages_by_their_dates(here: User) -> None:

@@ -68,7 +68,7 @@ def test_what_is_found_waits_with_its_quote_of_which_nobody_says_that_it_was_typ
     assert "1 edit to review: llm memory review" in said
     (held,) = here.to_review()
     assert (held["fact"], held["quote"]) == ("I live in Leeds", "I live in Leeds")
-    assert held["thread_id"]
+    assert held["thread"]
     assert here.facts == []
     assert "in a past prompt, typed or piped in: “I live in Leeds”" in here.run("review", stdin="a\n")[1]
     assert here.facts == ["I live in Leeds"]
@@ -175,7 +175,7 @@ def test_a_log_of_an_older_llm_is_read_whether_it_was_migrated_or_not(here: User
     log.table("turn_search").insert({"turn_id": rows[0][0], "prompt": rows[0][1]})
     learn(here)
     assert asked(here) == [["I live in Leeds", "I have a cat", "I play chess"]]
-    assert [(held["thread_id"], held["at"][:10]) for held in here.to_review()][1] == ("old", "2025-05-01")
+    assert [(held["thread"], held["typed_at"][:10]) for held in here.to_review()][1] == ("old", "2025-05-01")
 
 
 # One's own notes
@@ -187,7 +187,7 @@ def test_notes_are_learned_from_in_the_same_way_and_never_twice(here: User) -> N
     learn(here, str(notes))
     assert asked(here) == [["# Me", "- I live in Leeds", "- I have two\n  cats", "I play chess, and\nI like tea."]]
     held = here.to_review()[0]
-    assert held["thread_id"] == "about me.md"
+    assert held["thread"] == "about me.md"
     here.run("review", "--accept", "1", "--drop", "2-9")
     assert re.search(r"in your notes: “I live in Leeds”\n.*; about me\.md", here.run("why")[0])
     notes.write_text(f"{notes.read_text()}\n- I speak Welsh\n")

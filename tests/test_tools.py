@@ -48,7 +48,7 @@ def test_what_a_model_would_remember_waits_with_what_the_user_typed_beside_it(us
     user.run("review", "--yes")
     (receipt,) = [one for one in user.receipts() if one["fact"] == "Is allergic to nuts"]
     assert receipt["quote"] == SAID
-    assert receipt["thread_id"] == user.query("select thread_id from turns")
+    assert receipt["thread"] == user.query("select thread_id from turns")
     user.run("undo")
     assert user.profile == KNOWN
 
