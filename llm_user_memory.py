@@ -1338,8 +1338,12 @@ class History(NamedTuple):
         new = [fact for fact in after if fact not in before]
         gone = [fact for fact in before if fact not in after]
         replaced: dict[str, str] = {}
-        if new and gone and self._author(newer).origin != "learned":
-            replaced = _reworded([*before], [*after])
+        for section in set(before.values()):
+            here = [fact for fact in new if after[fact] == section]
+            olds = [fact for fact in gone if before[fact] == section]
+            # One went and one came: the user reworded it.
+            if (len(here), len(olds)) == (1, 1) and self._author(newer).origin != "learned":
+                replaced[here[0]] = olds[0]
         said = "in (select value from json_each(?))"
         edits = f"select fact, before from edits where state = 'applied' and fact {said} and before {said} order by id"
         replaced.update(self.db.execute(edits, [json.dumps(new), json.dumps(gone)]))
@@ -1377,20 +1381,6 @@ class History(NamedTuple):
             left = max(left, until)
             periods[came] = left
         return [(came, None if left == now else left) for came, left in periods.items()]
-
-
-def _reworded(before: Sequence[str], after: Sequence[str]) -> dict[str, str]:
-    """Pair facts where as many stand in the same place, and none of them has moved."""
-    import difflib
-
-    pairs: dict[str, str] = {}
-    comparison = difflib.SequenceMatcher(None, before, after)
-    for _, start, end, first, last in comparison.get_opcodes():
-        old = before[start:end]
-        new = after[first:last]
-        if len(old) == len(new) and not {*old, *new} & {*before} & {*after}:
-            pairs.update(zip(new, old, strict=True))
-    return pairs
 
 
 def connect(place: Any, patience: float) -> Any:
