@@ -88,7 +88,7 @@ def test_history_is_newest_first_with_each_change_as_diff_shows_it(user: User) -
     shown = user.run("history")[0]
     assert [line.split()[0] for line in shown.splitlines() if line.lstrip()[0].isdigit()] == ["3", "2", "1"]
     assert [line.strip() for line in shown.splitlines() if not line.lstrip()[0].isdigit()] == [
-        *("Lives in Leeds → Lives in York", "- Plays go"),
+        *("+ Lives in York", "- Lives in Leeds", "- Plays go"),
         *("+ Plays chess", "+ Plays go", "+ Plays darts"),
         *("+ Lives in Leeds", "+ Likes short answers"),
     ]
