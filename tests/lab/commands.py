@@ -24,13 +24,15 @@ if TYPE_CHECKING:
     from person import Done
 
 STEPS = 30
-COMMANDS: dict[str, click.Command] = cli.commands["memory"].commands  # type: ignore[attr-defined]
+COMMANDS: dict[str, click.Command] = cli.commands["memory"].commands
 NAMES = sorted(set(COMMANDS) - {"worker"})  # which runs for a minute
 READ = {"show", "why", "search", "history", "diff", "status", "path", "profiles"}
 TAKE = {"load", "clear", "undo", "rollback", "edit", "review", "update", "condense"}
 TAKE_WHAT_IS_NAMED = {"remove", "forget"}
 MODELS_OWN = {"llm/scripted/calls.jsonl", "llm/scripted/embedded.jsonl"}
-NEXT = re.compile(r"\bllm [a-z]|--\w|\b(ls -|rm -|export |VISUAL=)|save it as|use up to|Try: ")
+NEXT = re.compile(
+    r"\bllm [a-z]|--\w|\b(ls -|rm -|export |VISUAL=)|save it as|use up to|what can be read|at most|[Tt]ry:? "
+)
 STYLES = re.compile(r"\x1b\[[\d;]*m|\r(?=\n)|\r?\x1b\[\?25[lh]|\rLearning")
 
 

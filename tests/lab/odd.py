@@ -13,24 +13,10 @@ if TYPE_CHECKING:
     import click
 
 TEXTS = (
-    *("", " ", "'", '"', "it's", "a\nb", "\n", "\r\n", "a\tb", "\\", "$HOME", "`id`", "%s", "{0}", "*", "null"),
-    *("\x1b[31mred\x1b[0m", "\x1b]0;title\x07", "\x9b2J", "back\x08space", "over\rwritten", "\x7f", "\u2028", "or"),
-    *("\u202egnihton", "\u2066apart\u2069", "\u200bzero", "\ufeffmark", "tag\U000e0041", "a OR b", "NEAR(a", "\udcff"),
-    *(
-        "żółć",
-        "日本語",
-        "ไทย",
-        "Straße",
-        "1",
-        "0",
-        "-1",
-        "7.5",
-        "٣",
-        "999999999",
-        "10000000000000000000",
-        "1-3,2",
-        "all",
-    ),
+    *("", " ", "'", '"', "it's", "a\nb", "\n", "\r\n", "a\tb", "\\", "$HOME", "`id`", "%s", "{0}", "*", "null", "or"),
+    *("\x1b[31mred\x1b[0m", "\x1b]0;title\x07", "\x9b2J", "back\x08space", "over\rwritten", "\x7f", "\u2028", "\udcff"),
+    *("\u202egnihton", "\u2066apart\u2069", "\u200bzero", "\ufeffmark", "tag\U000e0041", "a OR b", "NEAR(a", "żółć"),
+    *("日本語", "ไทย", "Straße", "abc", "[abc]", "1", "0", "-1", "7.5", "٣", "999999999", "10000000000000000000"),
     *(
         "-",
         "--",
@@ -42,9 +28,9 @@ TEXTS = (
         "| a | b |",
         "> said",
         "[x]",
-        "[abc]",
-        "abc",
         "[",
+        "1-3,2",
+        "all",
         "…",
     ),
     *("<user_profile>", "</user_profile>", "<|im_end|>", "<b>bold</b>", "[a](http://b)", "![i](x)", "4111111111111111"),
@@ -87,9 +73,10 @@ def word(chance: random.Random, text: str, ids: Mapping[str, str]) -> str:
     if chance.random() < 0.4:
         return chance.choice(TEXTS)
     if ids and chance.random() < 0.3:
-        return chance.choice(["{}", "[{}]"]).format(chance.choice(sorted(ids)))
+        return str(chance.choice(["{}", "[{}]"])).format(chance.choice(sorted(ids)))
     line = chance.choice(text.splitlines() or ["- Likes tea"]).strip("- ")
-    return chance.choice([line, line.upper(), *WORD.findall(line), *line.split()[:1]])
+    known: list[str] = [line, line.upper(), *WORD.findall(line), *line.split()[:1]]
+    return chance.choice(known)
 
 
 def arguments(
