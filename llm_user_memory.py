@@ -2880,7 +2880,7 @@ def without_lines(text: str, says: Says) -> str:
     return without_empty(text, "".join(kept))
 
 
-# Where the database may say it: table, column, in which rows; and what is put there, or None if the row goes.
+# Where the database may say it: table, column, in which rows; what is put there, or None if the row goes.
 # `find_said` lists it, and `forget` erases it in this order.
 PLACES = (
     ("lines", "fact", "true", None),
@@ -3475,7 +3475,7 @@ class Call:
 
     def may_learn(self, home: Home) -> bool:
         settings = self.settings
-        # A line of blanks is kept out of the shell's history.
+        # A blank line is kept out of the shell's history.
         if not settings.updates or settings.auto_off or settings.line.isspace():
             return False
         params = self.ctx.params
@@ -3784,7 +3784,7 @@ detail = partial(write, lead="    ", dim=True)
 
 
 def say(message: str, **style: Any) -> None:
-    # The name or the place of the profile may be what the message is about.
+    # The profile's name or place may be what the message is about.
     with suppress(Problem, OSError):
         message = for_profile(message, Home.in_use()[-1].name)
     for line in message.splitlines():
@@ -4104,6 +4104,7 @@ def memory_search(text: str, count: int, chats: bool, semantic: bool) -> Any:
 
     All words are wanted, in any form; put "or" between words to match either.
     """
+    search_terms(text)  # may fail
     found: Rows = []
     for turn in search_chats(Home.in_use(), text, count or None) if chats else ():
         write(" ".join(turn.text.split()), bold=True)
@@ -4659,7 +4660,7 @@ def learning_status(home: Home, settings: Settings) -> Told:
         yield "costs", rows(db, _COSTS, now), costs
         yield from filter(None, (*reasons, call_failure(memory), get_state(db, "worker_failed")))
         logged(home, [turn["id"] for turn in due_turns(memory)])  # says what is wrong with llm's log
-    chosen_model(settings)  # says what is wrong
+    chosen_model(settings)  # the same
     silent = [model.model_id for model in llm.get_models() if not has_conversations(model)]
     yield "not_learned_with", silent, "{}, without conversations"
 
