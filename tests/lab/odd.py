@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 TEXTS = (
     *("", " ", "'", '"', "it's", "a\nb", "\n", "\r\n", "a\tb", "\\", "$HOME", "`id`", "%s", "{0}", "*", "null", "or"),
-    *("\x1b[31mred\x1b[0m", "\x1b]0;title\x07", "\x9b2J", "back\x08space", "over\rwritten", "\x7f", "\u2028", "\udcff"),
+    *("\x1b[41mred\x1b[0m", "\x1b]0;title\x07", "\x9b2J", "back\x08space", "over\rwritten", "\x7f", "\u2028", "\udcff"),
     *("\u202egnihton", "\u2066apart\u2069", "\u200bzero", "\ufeffmark", "tag\U000e0041", "a OR b", "NEAR(a", "żółć"),
     *("日本語", "ไทย", "Straße", "abc", "[abc]", "1", "0", "-1", "7.5", "٣", "999999999", "10000000000000000000"),
     *(
@@ -37,7 +37,7 @@ TEXTS = (
     *("password: hunter2-porto", "ghp_16C7e42F292c6912E7710c838347Ae178B4a", "w " * 150, "z" * 5_000, "long " * 20_000),
 )
 LINES = (
-    *("Likes tea", "日本語で答えて", "Uses \u202egnihton", "Has \x1b[31mred", "> quoted", "x" * 300, "[x] done"),
+    *("Likes tea", "日本語で答えて", "Uses \u202egnihton", "Has \x1b[41mred", "> quoted", "x" * 300, "[x] done"),
     *("Пьёт чай", "", "## Notes", "### Interests ###", "Prose here.", "```", "| a | b |", "|---|---|", "---"),
 )
 TYPED = ("", "y\n", "n\n", "y\nn\ne\ns\na\nd\nq\n", "?\nq\n", "I like figs\n- Plays chess k7\n")
@@ -60,7 +60,7 @@ VALUES = {
 
 
 def profile(chance: random.Random) -> str:
-    lines = [f"- {fact(chance, list(LINES[:7]))}" for _ in range(chance.randrange(12))]
+    lines = [f"- {chance.choice([fact(chance, []), *LINES[:7]])}" for _ in range(chance.randrange(12))]
     lines += chance.choices(LINES, k=chance.randrange(6))
     chance.shuffle(lines)
     head = chance.choice(["# User Profile\n\n## Preferences\n", "", "\ufeff# Me\n", "---\na: b\n---\n"])
