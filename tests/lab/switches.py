@@ -62,11 +62,8 @@ WITH_US = [
 WITHOUT_US = [
     *("{env}command {llm} '{words}'", "{env}env {llm} '{words}'", "{env}timeout 50 {llm} '{words}'"),
     *("{env}sh ./script", "{env}bash script", "{env}make -s", "{env}xargs -I@ {llm} @ <words"),
-    *(
-        "{env}find words -exec {llm} '{words}' \\;",
-        "{env}sh -c \"{llm} '{words}'\"",
-        "{env}nohup sh script <words >out 2>&1",
-    ),
+    *("{env}find words -exec {llm} '{words}' \\;", "{env}sh -c \"{llm} '{words}'\""),
+    "{env}nohup sh script <words >out 2>&1",
     "{env}python3 -c \"import os; os.system('sh ./script')\"",
     'env -i HOME="$HOME" PATH="$PATH" LLM_USER_PATH="$LLM_USER_PATH" {env}sh ./script </dev/null',  # as cron
 ]
