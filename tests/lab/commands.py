@@ -138,7 +138,7 @@ class Typist(Life):
             is_there = any(path.startswith("llm/memory/") for path in before)
             may = r"llm/memory/(.+/)?(memory\.db(-\w+)?|\w+\.lock)" if is_there else "nothing"
         elif name.endswith("-shell"):
-            may = r"(?!llm/).+|llm/memory/memory\.db"
+            may = r"(?!llm/).+|llm/memory/(memory\.db|\w+\.lock)"
         if changed := {path for path in changed - MODELS_OWN - {"edited"} if not re.fullmatch(may, path)}:
             self.fail("changed something else", changed)
 
