@@ -139,7 +139,7 @@ class Person:
     def terminal(self, *args: str, **env: str) -> Done:
         """Run a command in a terminal; all that is said there is its output."""
         ours, theirs = pty.openpty()
-        os.write(ours, self.typed.read_bytes()[:1_000] + b"\4\4")
+        os.write(ours, self.typed.read_bytes()[:1_000] + b"\4" * 9)
         self.streams = [theirs] * 3
         pid = self.start(*args, **env)
         self.streams = []
