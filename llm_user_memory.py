@@ -3462,7 +3462,7 @@ class Call:
 
     def may_learn(self, home: Home) -> bool:
         settings = self.settings
-        # A line of blanks is kept out of the shell's history.
+        # A blank line is kept out of the shell's history.
         if not settings.updates or settings.auto_off or settings.line.isspace():
             return False
         params = self.ctx.params
@@ -3772,7 +3772,7 @@ detail = partial(write, lead="    ", dim=True)
 
 
 def say(message: str, **style: Any) -> None:
-    # The name or the place of the profile may be what the message is about.
+    # The profile's name or place may be what the message is about.
     with suppress(Problem, OSError):
         message = for_profile(message, Home.in_use()[-1].name)
     for line in message.splitlines():
@@ -4089,6 +4089,7 @@ def memory_search(text: str, count: int, chats: bool, semantic: bool) -> Any:
 
     All words are wanted, in any form; put "or" between words to match either.
     """
+    search_terms(text)  # may fail
     found: Rows = []
     for turn in search_chats(Home.in_use(), text, count or None) if chats else ():
         write(" ".join(turn.text.split()), bold=True)

@@ -10,8 +10,20 @@ if [ -n "${BASH_VERSION-}" ]; then
       function llm {
         local LLM_MEMORY_LINE= lines entries
         if [[ -o history && ${HISTSIZE-} != 0 ]]; then LLM_MEMORY_LINE=" $(builtin history 1)"; fi
+        # A line that is kept out of the history leaves the one before it there. To tell, put one into a copy of the
+        # history: it takes the place of this line. Not in eval, nor if ignoredups kept out what was there already.
+        if [[ $LLM_MEMORY_LINE ]] && (( ! BASH_SUBSHELL )) && (
+          IFS=" "
+          case ${1-chat} in
+            chat) [[ ${HISTCONTROL-} == *ignore[bd]* && $LLM_MEMORY_LINE == *"${*:-llm}"* ]] && exit 1 ;;
+            *) [[ $LLM_MEMORY_LINE == *"$1"* ]] && exit 1 ;;
+          esac
+          builtin history -s ": memory"
+          [[ " $(builtin history 2)" == "$LLM_MEMORY_LINE"*": memory" ]]
+        ); then
+          LLM_MEMORY_LINE=" "
         # Without cmdhist, each line of a loop is an entry: go back until bash can parse them.
-        if [[ $LLM_MEMORY_LINE ]] && ! shopt -q cmdhist; then
+        elif [[ $LLM_MEMORY_LINE ]] && ! shopt -q cmdhist; then
           for entries in {1..50}; do
             lines=$(HISTTIMEFORMAT= builtin history "$entries" | command sed "s/^ *[0-9]*[* ] //")
             if "$BASH" -n 2>/dev/null <<<"$lines"; then LLM_MEMORY_LINE=" $lines"; break; fi

@@ -156,6 +156,25 @@ def test_a_line_that_a_hook_keeps_out_of_the_history_is_hidden_and_no_other(
     assert all(record.line for record in place.records())
 
 
+@pytest.mark.parametrize("kept_out", ["ignorespace", "ignoreboth", "ignorespace; shopt -u cmdhist"])
+def test_a_chat_that_bash_keeps_out_of_the_history_is_hidden_and_no_other(
+    kept_out: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = furnished(tmp_path / "place", "bash", monkeypatch, f"HISTCONTROL={kept_out}\nset -u\nIFS=,\n")
+    hidden = [" llm chat", " llm chat -c", " q chat", " llm -T UserMemory 'Likes tea'", " {\rllm chat\r}"]
+    seen = ["llm chat -c", "llm chat -c", "q chat", "q chat -m 7", "X=1 llm chat", "llm -T UserMemory 'Likes tea'"]
+    seen += ["for it in 1\rdo\rllm chat\rdone", "eval 'llm -m gpt one'"]
+    with session(place) as opened:
+        opened.run("7z='*'")
+        for line in hidden:
+            assert not opened.run(line).records[0].line.strip(), line
+        for line in seen:
+            assert all(record.line.strip() for record in opened.run(line).records), line
+        opened.run("ls")
+        for line in hidden:
+            assert not opened.run(line).records[0].line.strip(), line
+
+
 def test_a_command_of_several_lines_is_handed_over_whole_in_a_bash_that_keeps_each_line_by_itself(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

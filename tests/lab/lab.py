@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 WORD = re.compile(r"\bk\d+\b")
 """The word that tells facts apart."""
 
+UNSEEN = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f\u202d\u202e\ud800-\udfff]")
+"""What must not reach a terminal: it could move the cursor, recolour, or turn text round."""
+
 
 class Life:
     """One person, what happens to them, and what goes wrong."""
@@ -42,8 +45,8 @@ class Life:
         return self.note(("memory", *args), self.person.llm("memory", *args))
 
     def note(self, args: tuple[str, ...], done: Done) -> Done:
-        self.log.append(f"{args} -> {done.code} {done.err[-300:].strip()!r}")
-        if "Traceback" in done.err or "could not be read" in done.err:
+        self.log.append(f"{str(args)[:300]} -> {done.code} {done.err[-300:].strip()!r}")
+        if "Traceback" in done.out + done.err or "could not be read" in done.err:
             self.fail("crashed or unreadable", done.err)
         return done
 

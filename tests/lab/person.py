@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pty
 import shlex
 import signal
+import subprocess
 import sys
 import time
 import traceback
@@ -41,6 +43,10 @@ class Person:
         self.profile = self.memory / "profile.md"
         self.script = self.user_dir / "scripted"
         self.script.mkdir(parents=True)
+        self.typed = folder / "typed"  # what a command is given to read
+        self.typed.touch()
+        self.streams: list[int] = []  # what it reads and writes instead
+        self.patience = 0  # seconds until it is killed, if it hangs
         (self.user_dir / "default_model.txt").write_text("scripted")
         self.env = {
             "HOME": str(folder),
@@ -67,13 +73,11 @@ class Person:
         code: object = 1
         try:
             os.setsid()
-            said = [f"{self.folder}/{name}-{os.getpid()}" for name in ("out", "err")]
-            for number, name in enumerate([os.devnull, *said]):
-                os.dup2(os.open(name, os.O_RDWR | os.O_CREAT), number)
+            self._open_streams()
             os.chdir(self.folder)
             os.environ.clear()
-            line = f" {shlex.join(['llm', *args])}"
-            os.environ.update(self.env | {"LLM_MEMORY_AUTO": "1", "LLM_MEMORY_LINE": line} | env)
+            os.environ.update(self.env | as_typed(args) | env)
+            signal.alarm(self.patience)
             time.tzset()
             sys.argv = ["llm", *args]
             pm.hook.register_commands(cli=cli)  # again, in this environment
@@ -86,7 +90,20 @@ class Person:
         finally:
             with contextlib.suppress(OSError):
                 sys.stdout.flush()
+                sys.stderr.flush()
             os._exit(code if isinstance(code, int) else code is not None)
+
+    def _open_streams(self) -> None:
+        """Open them as a new process does: what Python knows of the old ones is not true of these."""
+        streams = self.streams
+        if not streams:
+            names = [self.typed, *(self.folder / f"{name}-{os.getpid()}" for name in ("out", "err"))]
+            streams = [os.open(name, os.O_RDWR | os.O_CREAT) for name in names]
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)  # noqa: SIM115
 
     def wait(self, pid: int) -> Done:
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -103,6 +120,36 @@ class Person:
 
     def llm(self, *args: str, **env: str) -> Done:
         return self.wait(self.start(*args, **env))
+
+    def program(self, *args: str, **env: str) -> Done:
+        """Start a new process, which is slower."""
+        with self.typed.open("rb") as typed:
+            env = self.env | as_typed(args) | env
+            ended = subprocess.run(
+                ["llm", *args],
+                stdin=typed,
+                capture_output=True,
+                cwd=self.folder,
+                env=env,
+                timeout=self.patience or None,
+                check=False,
+            )
+        return Done(ended.returncode, *(said.decode("utf-8", "replace") for said in (ended.stdout, ended.stderr)))
+
+    def terminal(self, *args: str, **env: str) -> Done:
+        """Run a command in a terminal; all that is said there is its output."""
+        ours, theirs = pty.openpty()
+        os.write(ours, self.typed.read_bytes()[:1_000] + b"\4" * 9)
+        self.streams = [theirs] * 3
+        pid = self.start(*args, **env)
+        self.streams = []
+        os.close(theirs)
+        said = b""
+        with contextlib.suppress(OSError):  # nobody has the terminal open any more
+            while piece := os.read(ours, 65_536):
+                said += piece
+        os.close(ours)
+        return Done(self.wait(pid).code, said.decode("utf-8", "replace"), "")
 
     def data(self, *args: str) -> Any:
         """Run a command of `llm memory` with --json."""
@@ -126,3 +173,8 @@ class Person:
         self.memory.mkdir(0o700, exist_ok=True)
         self.profile.write_text(text, "utf-8")
         os.utime(self.profile, (time.time() - 5,) * 2)
+
+
+def as_typed(args: tuple[str, ...]) -> dict[str, str]:
+    """Return what the shell function adds to the environment of a line."""
+    return {"LLM_MEMORY_AUTO": "1", "LLM_MEMORY_LINE": f" {shlex.join(['llm', *args])}"[:30_000]}
