@@ -16,7 +16,7 @@ The model never writes the file: code judges every edit. First the profile as a 
 
 from __future__ import annotations
 
-# What llm has not loaded anyway is imported where it is used: every llm call loads this.
+# What llm has not loaded is imported where it is used: every llm call loads this.
 import base64
 import ctypes
 import datetime as dt
@@ -104,6 +104,7 @@ class Unreadable(Problem):
     """A file is not ours, or not text."""
 
 
+UTC = dt.timezone.utc
 DEFAULT_PROFILE = "default"
 PROFILE_NAME = r"(?!(?:auto|search)\Z)[a-z0-9][a-z0-9_-]{0,31}"
 
@@ -213,6 +214,10 @@ class Home:
             if os.path.lexists(folder):
                 raise foreign(folder, "folder")
 
+    def check_exists(self) -> None:
+        if not self.directory.is_dir():
+            raise Problem(f"There is no profile “{self.name}”; see: llm memory profiles")
+
     def create(self) -> None:
         self.check_own()
         is_new = not self.base.exists()
@@ -247,7 +252,7 @@ def for_shell(word: object) -> str:
 
 
 def utc_now() -> dt.datetime:
-    return dt.datetime.now(dt.timezone.utc)
+    return dt.datetime.now(UTC)
 
 
 def at_terminal(*streams: Any) -> bool:
@@ -431,7 +436,7 @@ def local_date(at: str, form: str = "%Y-%m-%d %A") -> str:
     try:
         moment = dt.datetime.fromisoformat(at)
         if not moment.tzinfo:
-            moment = moment.replace(tzinfo=dt.timezone.utc)
+            moment = moment.replace(tzinfo=UTC)
         return moment.astimezone().strftime(form)
     except (ValueError, OverflowError):
         return "unknown"
@@ -461,7 +466,7 @@ def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") ->
     age = re.fullmatch(r"(\d{1,6}) ?([a-z]+?)s?(?: ago)?", said)
     try:
         if not age:
-            return dt.datetime.fromisoformat(day).astimezone(dt.timezone.utc).isoformat()
+            return dt.datetime.fromisoformat(day).astimezone(UTC).isoformat()
         size = next(size for unit, size in _UNITS.items() if unit.startswith(age[2]))
         return (now - dt.timedelta(seconds=int(age[1]) * size)).isoformat()
     except (ValueError, OverflowError, StopIteration) as error:
@@ -980,7 +985,7 @@ LARGEST_PROFILE = 100_000  # bytes
 FORGOTTEN = "[forgotten]"
 KEPT = r"(?:\.new|\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"  # by `keep_as`
 WRITE_FIRST = "update state set value = value where 0"  # SQLite lets a writer wait, not a reader that becomes one
-_BROKEN = r"malformed|not a database|corrupt|unsupported"
+_BROKEN = r"malformed|not a database|corrupt|unsupported|vtable|fts5|^constraint"
 Clock = Callable[[], dt.datetime]
 Record = Callable[[int], object] | None
 Row = dict[str, Any]
@@ -1087,8 +1092,9 @@ def check_writable(home: Home) -> None:
     """Raise ``Problem`` if a change can't be kept, before a model is paid for it."""
     home.create()
     target = real_place(home)
-    if shutil.disk_usage(target.parent).free < 50_000:
-        raise Problem(f"There is no room left on the disk of {tilde(target)}; see: df -h")
+    for folder in (target.parent, home.directory):
+        if shutil.disk_usage(folder).free < 50_000:
+            raise Problem(f"There is no room left on the disk of {tilde(folder)}; see: df -h")
     ours = [place_aside(home), *home.own_files()]
     for path in (target, target.parent, home.directory, *ours):
         # None is opened: to close it would end SQLite's locks.
@@ -1175,15 +1181,18 @@ class History(NamedTuple):
     patience: float
     settling: float
 
+    def lock(self) -> AbstractContextManager[Any]:
+        return lock(self.home, "profile", self.patience)
+
     def change(self, author: str, make: Callable[[str], str], record: Record = None, model: str = "") -> int:
         """Change the text, and ``record`` more; return the version, or 0."""
-        with lock(self.home, "profile", self.patience):
+        with self.lock():
             there = self.adopt()
             return self._save(author, there, make(there), record, model)
 
     def overwrite(self, author: str, text: str, record: Record = None) -> int:
         """Change the text whatever it is; keep a file that can't be read."""
-        with lock(self.home, "profile", self.patience):
+        with self.lock():
             try:
                 there = self.adopt()
             except Unreadable:
@@ -1194,7 +1203,7 @@ class History(NamedTuple):
 
     def adopt(self, author: str = "outside", base: str | None = None) -> str:
         """Record what others made of ``base``, or of the last text that we wrote; return the text."""
-        with lock(self.home, "profile", self.patience):
+        with self.lock():
             _remove([place_aside(self.home)])  # left by a crash
             latest = self.latest()
             known = self.text(latest)
@@ -1389,7 +1398,8 @@ def _by_place(lines: Rows, others: Rows) -> dict[tuple[str, str], list[str]]:
 
 
 def connect(place: Any, patience: float) -> Any:
-    connection = sqlite3.connect(place, timeout=patience, isolation_level=None)
+    connection = sqlite3.connect(place, patience, isolation_level=None, uri=True)
+    connection.text_factory = partial(str, encoding="utf-8", errors="replace")
     return sqlite_utils.Database(connection, execute_plugins=False)
 
 
@@ -1763,12 +1773,12 @@ def read_log(home: Home, sql: str, *values: object) -> list[Any]:
     """Read rows of llm's log, which may not be there yet. Raises ``Problem``."""
     if not home.logs.exists():
         return []
+    if not home.logs.is_file():  # a FIFO would hang
+        raise foreign(home.logs)
     address = f"{home.logs.as_uri()}?mode=ro"
     try:
-        with closing(sqlite3.connect(address, uri=True, timeout=1)) as log:
-            log.text_factory = lambda data: data.decode("utf-8", "replace")
-            found = log.execute(sql, values)
-            return found.fetchall()  # an open SELECT would make the user's next call fail
+        with closing(connect(address, 1)) as log:
+            return list(log.execute(sql, values))  # an open SELECT would make the user's next call fail
     except sqlite3.Error as error:
         if "no such table" in str(error):
             return []
@@ -1982,9 +1992,9 @@ def as_utc(at: Any) -> str:
     """Write a time, ISO 8601 or seconds since 1970, in UTC; ``""`` if it is neither."""
     try:
         if isinstance(at, (int, float)):
-            return dt.datetime.fromtimestamp(at, dt.timezone.utc).isoformat()
+            return dt.datetime.fromtimestamp(at, UTC).isoformat()
         text = re.sub(r"\.\d+", "", str(at)).replace("Z", "+00:00")  # as Python 3.10 can read it
-        return dt.datetime.fromisoformat(text).astimezone(dt.timezone.utc).isoformat()
+        return dt.datetime.fromisoformat(text).astimezone(UTC).isoformat()
     except (ValueError, OverflowError, OSError):
         return ""
 
@@ -2601,7 +2611,7 @@ class Learner(NamedTuple):
             for message in batch.messages:
                 memory.db.execute(sql, [message.turn_id, message.at])
 
-        with lock(memory.home, "profile", memory.history.patience):
+        with memory.history.lock():
             text = memory.history.adopt()
             now = seen if batch.past else Document(text)
             verdicts, after = judged(now, doubts=doubts)
@@ -2957,7 +2967,7 @@ def forget(memory: Memory, says: Says) -> None:
 
 def clean_up(memory: Memory) -> None:
     """Remove what may still hold erased words; after a kill, the next ``Memory`` does."""
-    with lock(memory.home, "profile", memory.history.patience):
+    with memory.history.lock():
         memory.history.adopt()
         _remove([*files_beside(memory.home), memory.home.worker_log])
         # SQLite leaves pieces of what was deleted, and a WAL.
@@ -3333,8 +3343,8 @@ def homes_of(names: str) -> list[Home]:
     homes = Home.in_use() if names == "auto" else Home.named(names)
     for home in homes:
         home.check_own()
-        if names != "auto" and not home.directory.is_dir():
-            raise Problem(f"There is no profile {home.name!r}; see: llm memory profiles")
+        if names != "auto":
+            home.check_exists()
     return homes
 
 
@@ -3852,6 +3862,7 @@ yes_option = flag(["--yes", "-y"], help="Answer yes to any question")
 force_option = flag(["--force"], help="Also take what looks like a secret, or is not sent")
 part_option = flag(["--part"], help="Also match TEXT inside words")
 text_argument = click.Argument(["text"], metavar="[TEXT]...", nargs=-1, callback=lambda _, __, words: " ".join(words))
+count_option = partial(click.option, "-n", "--count", metavar="N", type=click.IntRange(0, 9999))
 shell_option = click.Option(["--shell", "name"], metavar="NAME", help="bash, zsh, fish, nushell or powershell")
 
 
@@ -3930,7 +3941,7 @@ def verdict_here(home: Home, settings: Settings) -> tuple[str, str, str]:
         ("off here", off, off),
         ("paused", paused_since(home), "on, but paused; to learn again: llm memory resume"),
         ("not learning", not settings.updates, "on, but learns nothing; unset LLM_MEMORY_UPDATES"),
-        ("not learning", home.logs_off.exists(), "on, but learns nothing without llm's log; see: llm logs on"),
+        ("not learning", os.path.exists(home.logs_off), "on, but learns nothing without llm's log; see: llm logs on"),
     ]
     for word, applies, sentence in states:
         if applies:
@@ -4096,7 +4107,7 @@ def show_refused(memory: Memory, text: str) -> Rows:
 
 
 @command(text_argument, json_option)
-@click.option("-n", "--count", metavar="N", type=click.IntRange(0, 9999), default=10, help="N at most (10); 0 for all")
+@count_option(default=10, help="N at most (10); 0 for all")
 @click.option("--chats", is_flag=True, help="Search your prompts in llm's log instead")
 @click.option("--semantic", is_flag=True, help="Also search by meaning, with llm's default embedding model")
 def memory_search(text: str, count: int, chats: bool, semantic: bool) -> Any:
@@ -4354,7 +4365,7 @@ def show_changes(changes: Iterable[Change], lead: str = "", *, undone: bool = Fa
 
 
 @command(json_option)
-@click.option("-n", "--count", metavar="N", type=click.IntRange(0, 9999), default=20, help="N at most (20); 0 for all")
+@count_option(default=20, help="N at most (20); 0 for all")
 def memory_history(count: int) -> Any:
     "Show changes to the profile, newest first"
     with open_memory(create=False) as memory:
@@ -4481,8 +4492,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
         with open_memory() as memory:
             report(memory, memory.history.overwrite("clear", "", lambda _: skip_noted(memory)))
         return
-    if not home.directory.is_dir():
-        raise Problem(f"There is no profile “{home.name}”; see: llm memory profiles")
+    home.check_exists()
     say(f"This removes profile {home.name}: {tilde(real_place(home))}, its history, and the rest.")
     say("llm memory learn may then find again what you erased, hid or piped in.")
     confirm("Remove it for good?", yes)

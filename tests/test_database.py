@@ -67,6 +67,35 @@ def test_a_damaged_database_loses_history_only_and_is_kept(used: User, damaged: 
     assert used.query("pragma integrity_check", used.places.database) == "ok"
 
 
+@pytest.mark.parametrize(
+    "damage",
+    ["update lines_fts_data set block = x'ff'", "update lines_fts_config set v = 99"],
+    ids=["its words", "its form"],
+)
+def test_a_damaged_index_is_a_damaged_database(used: User, damage: str) -> None:
+    with contextlib.closing(sqlite3.connect(used.places.database)) as db, db:
+        db.execute(damage)
+    for command in ("search Leeds", "add 'Plays go'"):
+        with contextlib.suppress(AssertionError):  # the first may say that it has set it aside
+            used.run(*shlex.split(command))
+    used.run("add", "Plays chess")
+    assert {"Lives in Leeds", "Has a dog", "Plays chess"} <= set(used.facts)
+    assert "memory.db.damaged-" in used.problems()
+
+
+def test_a_letter_that_is_damaged_in_the_database_stops_nothing(used: User) -> None:
+    data = used.places.database.read_bytes()
+    used.places.database.write_bytes(data.replace(b"Lives in Leeds", b"Lives in \xffeeds"))
+    before = used.profile
+    for command in ("status", "history", "why dog", "search dog", "show"):
+        used.run(*shlex.split(command))
+    assert used.profile == before
+    used.run("add", "Plays chess")
+    used.has_learned("Has a cat", "I have a cat")
+    assert {"Lives in Leeds", "Has a dog", "Plays chess", "Has a cat"} <= set(used.facts)
+    assert kept(used) == []
+
+
 RELEASED = sorted(pathlib.Path(__file__).parent.glob("released/*"))
 
 
