@@ -9,6 +9,7 @@ an older one: messages that waited there may be lost without a word, all others 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from typing import TYPE_CHECKING
 
@@ -90,15 +91,13 @@ class Damaged(Words):
         self.backups = {name: (self.person.memory / name).read_bytes() for name in names}
 
     def damage(self) -> bool:
-        """Damage a file, look, and mend the profile; tell whether there was one."""
+        """Damage a file, and look what comes of it; tell whether there was one."""
         name = self.chance.choice(FILES)
+        how = self.chance.choice([*WAYS, "older", "gone"])
         path = self.person.memory / name
         data = path.read_bytes() if path.is_file() else b""
-        how = self.chance.choice([*WAYS, "older", "gone"])
-        if name in SIDE_FILES:
+        if name in SIDE_FILES and how != "gone":
             data = data or self.backups.get("memory.db", b"")
-            if how == "gone":
-                return False
         if not data or (how == "older" and name not in self.backups):
             return False
         newest = 0
@@ -109,17 +108,23 @@ class Damaged(Words):
         self.log.append(f"-- {name}: {how}")
         self.counts[f"{name}: {how}"] += 1
         if how == "gone":
-            path.unlink(missing_ok=True)
+            path.unlink()
         else:
             path.write_bytes(self.backups[name] if how == "older" else WAYS[how](data, self.chance))
         if name == "profile.md":
             self.mend(before, newest)
-            return True
+        else:
+            is_silent = how in {"emptied", "gone", "older"} or path.read_bytes()[-1:] == b"\n"  # cut behind a line
+            self.go_on(name, before, is_silent=is_silent)
+        return True
+
+    def go_on(self, name: str, before: str, *, is_silent: bool) -> None:
+        """Live on with a damaged file, which leaves the profile as it is."""
         self.damaged.add(name)
         if name in JOURNALS:
             waiting = self.typed - self.there
             self.endangered |= waiting
-            if how in {"emptied", "gone", "older"} or path.read_bytes()[-1:] == b"\n":  # cut behind a line
+            if is_silent:
                 self.excused |= waiting
         if {"memory.db", "forgotten"} <= self.damaged:  # both places that tell what was forgotten
             self.never = set()
@@ -128,10 +133,10 @@ class Damaged(Words):
         lines = iter(self.person.text().splitlines())
         if not all(line in lines for line in before.splitlines()):
             self.fail("the profile was changed", before, self.person.text())
-        return True
 
     def newest(self) -> int:
-        versions = self.person.data("history", "-n", "1")
+        done = self.person.llm("memory", "history", "-n", "1", "--json")
+        versions = json.loads(done.out or "[]")
         return versions[0]["id"] if versions else 0
 
     def mend(self, before: str, newest: int) -> None:
@@ -142,7 +147,7 @@ class Damaged(Words):
         self.looking()
         self.command("add", f"Added {self.word()}")
         self.update()
-        if "memory.db" in self.damaged:  # what is in the history may be damaged, too
+        if "memory.db" in self.damaged or not newest:  # what is in the history may be damaged, too
             self.person.save(before)
             self.command("show")
         else:
@@ -160,10 +165,10 @@ class Damaged(Words):
         with contextlib.suppress(FileNotFoundError):
             (self.person.memory / "paused").unlink()
         self.command("update", "--retry")
-        state, problems = self.state()
+        _, problems = self.state()
         learned = set(WORD.findall(self.person.text()))
         lost = self.typed - learned
-        is_said = any("lost: " in problem or " is kept; to remove it" in problem for problem in problems)
+        is_said = self.are_lost or any(" is kept; to remove it" in problem for problem in problems)
         if silent := lost - self.excused - (self.endangered if is_said else set()):
             self.fail("lost without a word", silent, problems)
         self.counts["messages lost, and said"] += len(lost - self.excused)
@@ -194,6 +199,7 @@ def attempt(seed: int, folder: pathlib.Path) -> tuple[int, Counter[str]]:
         life.back_up()
         for _ in range(60):
             life.step()
+            life.look()
             if life.chance.random() < 0.4:
                 made += life.damage()
             if made == DAMAGES:

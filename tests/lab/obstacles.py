@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 OBSTACLES = 2
-NAMES = ["plain", "with spaces", "quo'te \"d", "new\nline", "ünïcödé 日本 🦊", "-rf", "per%20cent%", "$HOME `x`", "long"]
+NAMES = ["plain", "with spaces", "quo'te \"d", "new\nline", "ünïcödé 日本 🦊", "-rf", "per%20cent%", "$HOME `x`"]
 NAMES += ["back\\slash", "a?b#c&d=e", "; false &", "*[ab]?", "{}", "\x1b]0;title\x07", os.fsdecode(b"\xff\xfe"), "a:b"]
-NAMES += ["/".join(["long" * 10] * 6), "/".join(["very" * 60] * 8), "~", "long", "tab\t", "memory", "{0[path]}"]
+NAMES += ["/".join(["long" * 10] * 6), "/".join(["very" * 60] * 8), "~", "long", "long", "tab\t", "memory", "{0[path]}"]
 WAYS = ["absolute", "relative", "dotted", "slash", "link", "memory is a link", "profile is a link", "no LLM_USER_PATH"]
 PATHS = {"relative": "llm", "dotted": "dotfiles/../llm", "link": "link"}
 FILES = ["profile.md", "memory.db", "memory.db-journal", "memory.db-wal", "memory.db-shm", "typed.jsonl"]
@@ -118,21 +118,23 @@ class Obstructed(Words):
         self.is_sound = False
         self.person.patience = 60 if kind == "held" else 20  # each lock is waited for, ten seconds
         steps = [self.looking, self.looking]
-        if kind != "missing":  # else what they change goes when it comes back
+        goes = kind == "missing" or (kind, name) == ("folder", ".")  # what is written, when the file comes back
+        if not goes:
             steps += [self.add, self.undo, self.forget, self.pause]
         word = self.call()
-        is_paused = self.chance.choice(steps)() == "paused"
+        self.is_paused = False
+        self.chance.choice(steps)()
         has_learned = True
         if (kind, name) != ("held", "learn.lock"):  # else `update` waits, and says so
             has_learned = self.update()
         state, problems = self.state()
         if state == "on" and not has_learned and kind != "held":
             self.fail("said that it learns", problems)
-        if state == "on" and kind not in {"missing", "device"} and word:
+        if state == "on" and word and not goes:
             self.typed.add(word)
         if self.chance.random() < 0.5:
             word = self.call()
-            if is_paused and word:
+            if self.is_paused and word:
                 self.never.add(word)
 
 

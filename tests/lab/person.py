@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-
 class Done(NamedTuple):
     code: int
     out: str
@@ -82,14 +81,16 @@ class Person:
         os.close(loaded)
         return pid
 
-    def _become(self, args: tuple[str, ...], env: dict[str, str], loads: int, said: list[int], *, is_plain: bool) -> None:
+    def _become(
+        self, args: tuple[str, ...], env: dict[str, str], loads: int, said: list[int], *, is_plain: bool
+    ) -> None:
         code: object = 1
         try:
             os.setsid()
             for number, file in enumerate([os.open(os.devnull, os.O_RDWR), *said]):
                 os.dup2(file, number)
-            sys.stdout = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
-            sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
+            sys.stdout = os.fdopen(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
+            sys.stderr = os.fdopen(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
             os.chdir(self.folder)
             if self.is_bound:
                 _give_up_capabilities()
