@@ -635,7 +635,6 @@ HEADING = r"\ufeff? {0,3}#{1,6}(?:[ \t]+(\S(?:.*\S)?))?\s*$"
 _BULLET = "[-*+•]"
 _BOX = r"\[[ xX]\]"
 _ENTRY = rf"(\ufeff?[ \t]*(?:{_BULLET}|\d{{1,9}}[.)])[ \t]+(?:{_BOX}[ \t]+)?)(\S(?:.*\S)?)\s*$"
-# What is no list of facts.
 _METADATA = r"\ufeff?---\s*\n[\w-]+ ?:(?s:.*?)\n(?:---|\.\.\.)[ \t\r]*$"
 _BLOCKS = (
     (r"[ \t]*```[^`]*$", r"[ \t]*```"),
@@ -985,6 +984,7 @@ LARGEST_PROFILE = 100_000  # bytes
 FORGOTTEN = "[forgotten]"
 KEPT = r"(?:\.new|\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"  # by `keep_as`
 WRITE_FIRST = "update state set value = value where 0"  # SQLite lets a writer wait, not a reader that becomes one
+NEVER = "insert into turns (id, state) values (?, 'forgotten') on conflict do update set state = 'forgotten'"
 _BROKEN = r"malformed|not a database|corrupt|unsupported|vtable|fts5|^constraint"
 Clock = Callable[[], dt.datetime]
 Record = Callable[[int], object] | None
@@ -1403,16 +1403,20 @@ def connect(place: Any, patience: float) -> Any:
     return sqlite_utils.Database(connection, execute_plugins=False)
 
 
-def migrate(db: Any, home: Home) -> None:
+def migrate(db: Any) -> None:
     db.execute("begin immediate")  # two processes may be the first
     migrations.apply(db)
-    # What was forgotten outlives the database; 1.0 had no file for it.
-    kept = lines_in(home.forgotten)
-    db["turns"].insert_all([{"id": id, "state": "forgotten"} for id in kept], ignore=True)
-    for (id,) in db.execute("select id from turns where state = 'forgotten'"):
-        if id not in kept:
-            append_line(home.forgotten, id)
     db.execute("commit")
+
+
+def keep_forgotten(db: Any, home: Home) -> None:
+    """Forget what the file or the database has forgotten: one may be lost, or older."""
+    kept = set(lines_in(home.forgotten))
+    known = {id for (id,) in db.execute("select id from turns where state = 'forgotten'")}
+    for id in kept - known:
+        db.execute(NEVER, [id])
+    for id in known - kept:
+        append_line(home.forgotten, id)
 
 
 def begin_database(home: Home, patience: float) -> None:
@@ -1425,7 +1429,7 @@ def begin_database(home: Home, patience: float) -> None:
         _remove([*home.side_files, home.news, new])
         write_private(new, b"")
         with closing(connect(new, patience)) as db:
-            migrate(db, home)
+            migrate(db)
         os.replace(new, home.database)
 
 
@@ -1452,7 +1456,8 @@ class Memory(AbstractContextManager["Memory"]):
         try:
             self.db.execute("pragma secure_delete = on")
             if migrations.pending(self.db):
-                migrate(self.db, home)
+                migrate(self.db)
+            keep_forgotten(self.db, home)
             if create and get_state(self.db, "unclean"):
                 clean_up(self)
         except BaseException as error:
@@ -1989,7 +1994,7 @@ def text_at(message: Any, path: str) -> str:
 
 
 def as_utc(at: Any) -> str:
-    """Write a time, ISO 8601 or seconds since 1970, in UTC; ``""`` if it is neither."""
+    """Write a time, ISO 8601 or seconds since 1970, in UTC, or else ``""``."""
     try:
         if isinstance(at, (int, float)):
             return dt.datetime.fromtimestamp(at, UTC).isoformat()
@@ -2730,7 +2735,6 @@ def choose(
 # -- review, forgetting, search ----------------------------------------------
 # An edit is one row all its life: waiting, applied (its line's receipt), dropped or refused.
 
-
 Says = Callable[[str], bool]
 MOST_WAITING = 100  # besides those of `learn`
 
@@ -2944,10 +2948,9 @@ def forget(memory: Memory, says: Says) -> None:
         turns = set(prompts)
         for edit in edits_where(memory, "says(fact) or says(before) or says(quote)"):
             turns.update(edit.turns)
-        never = "insert into turns (id, state) values (?, 'forgotten') on conflict do update set state = 'forgotten'"
         for turn in turns:
             append_line(memory.home.forgotten, turn)
-            db.execute(never, [turn])
+            db.execute(NEVER, [turn])
         for table, column, which, mark in PLACES:
             change = _ROW_GOES[table] if mark is None else f"update {table} set {column} = '{mark}'"
             db.execute(f"{change} where says({column}) and ({which})")

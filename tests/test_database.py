@@ -197,6 +197,21 @@ def test_what_was_forgotten_is_not_offered_again_when_the_database_is_lost(user:
     assert not user.places.directory.exists()
 
 
+def test_what_was_forgotten_is_not_learned_where_the_database_is_an_older_copy(user: User) -> None:
+    user.types("My cat is called Zanzibar", "I play the cello")
+    with user.memory() as opened:
+        memory.take_in(opened)
+    older = user.places.database.read_bytes()
+    user.run("forget", "Zanzibar", "--yes")
+    user.places.database.write_bytes(older)
+    assert "Learning from 1 message" in user.run("update")[1]
+    assert "Zanzibar" not in str(user.calls(update=True))
+    assert user.run("search", "--chats", "Zanzibar")[0] == ""
+    user.places.forgotten.unlink()
+    user.run("status")
+    assert user.places.forgotten.read_text("utf-8").strip(), "it is in the database, too"
+
+
 def test_an_empty_database_is_renamed_said_and_begun_anew(used: User) -> None:
     used.places.database.write_bytes(b"")
     assert "memory.db could not be read, and is kept as" in used.llm("memory", "history", auto=None).stderr
