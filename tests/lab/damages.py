@@ -13,52 +13,19 @@ import json
 import os
 from typing import TYPE_CHECKING
 
+from harm import WAYS
 from lab import WORD, run
 from words import START, Words
 
 if TYPE_CHECKING:
     import pathlib
-    import random
     from collections import Counter
-    from collections.abc import Callable
 
 DAMAGES = 4
 SIDE_FILES = ["memory.db-journal", "memory.db-wal", "memory.db-shm"]
 FILES = ["profile.md", "memory.db", "memory.db", "typed.jsonl", "typed.jsonl", ".typed.jsonl.taken", "forgotten"]
 FILES += ["news", "paused", "greeted", "no-system", *SIDE_FILES]
 JOURNALS = {"memory.db", "typed.jsonl", ".typed.jsonl.taken"}  # where messages wait
-
-
-def somewhere(data: bytes, chance: random.Random) -> int:
-    """Return a place that is not empty: most of a database's are."""
-    return chance.choice([at for at, byte in enumerate(data) if byte] or [0])
-
-
-def changed_byte(data: bytes, chance: random.Random) -> bytes:
-    at = somewhere(data, chance)
-    return data[:at] + chance.randbytes(1) + data[at + 1 :]
-
-
-def flipped_bit(data: bytes, chance: random.Random) -> bytes:
-    at = somewhere(data, chance)
-    return data[:at] + bytes([data[at] ^ (1 << chance.randrange(8))]) + data[at + 1 :]
-
-
-def not_utf8(data: bytes, chance: random.Random) -> bytes:
-    at = somewhere(data, chance)
-    return data[:at] + b"\xff\xc3\x28" + data[at + 3 :]
-
-
-WAYS: dict[str, Callable[[bytes, random.Random], bytes]] = {
-    "emptied": lambda _data, _chance: b"",
-    "halved": lambda data, _chance: data[: len(data) // 2],
-    "cut": lambda data, chance: data[: chance.randrange(len(data))],
-    "zeros": lambda data, _chance: bytes(len(data)),
-    "garbage": lambda data, chance: chance.randbytes(len(data)),
-    "a byte": changed_byte,
-    "a bit": flipped_bit,
-    "not UTF-8": not_utf8,
-}
 
 
 class Damaged(Words):
@@ -126,8 +93,6 @@ class Damaged(Words):
             self.endangered |= waiting
             if is_silent:
                 self.excused |= waiting
-        if {"memory.db", "forgotten"} <= self.damaged:  # both places that tell what was forgotten
-            self.never = set()
         self.command("status")
         self.looking()
         lines = iter(self.person.text().splitlines())
@@ -165,12 +130,12 @@ class Damaged(Words):
         with contextlib.suppress(FileNotFoundError):
             (self.person.memory / "paused").unlink()
         self.command("update", "--retry")
-        _, problems = self.state()
+        self.state()
         learned = set(WORD.findall(self.person.text()))
         lost = self.typed - learned
-        is_said = self.are_lost or any(" is kept; to remove it" in problem for problem in problems)
-        if silent := lost - self.excused - (self.endangered if is_said else set()):
-            self.fail("lost without a word", silent, problems)
+        may_be_lost = self.excused | (self.endangered if self.tells_loss else set())
+        if silent := lost - may_be_lost:
+            self.fail("lost without a word", silent, self.problems)
         self.counts["messages lost, and said"] += len(lost - self.excused)
         self.counts["messages lost, and not to be known"] += len(lost & self.excused)
         self.typed -= lost

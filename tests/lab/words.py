@@ -36,7 +36,8 @@ class Words(Life):
         self.is_sound = True  # what is typed now must have been learned in the end
         self.said = ""  # by the last command, on stderr
         self.is_paused = False
-        self.are_lost = False  # messages, as the last status said
+        self.problems: list[str] = []  # of the last status, but for damaged files that were kept
+        self.tells_loss = False  # of messages, or a damaged file
         self.is_hopeless = False  # neither llm nor memory can work here
 
     def word(self) -> str:
@@ -92,16 +93,17 @@ class Words(Life):
             self.typed.add(word)
         return word if ours.code == 0 else ""
 
-    def state(self) -> tuple[str, list[str]]:
-        """Return what status says, and which problems it names."""
+    def state(self) -> str:
+        """Return what status says; keep which problems it names."""
         args = ("memory", "status", "--json")
         done = self.note(args, self.person.llm(*args))
         if done.code or "Traceback" in done.err:
             self.fail("status failed", done.err)
-            return "", []
+            return ""
         data = json.loads(done.out)
-        self.are_lost = bool(data.get("lost"))
-        return data["state"], data["problems"]
+        self.problems = [problem for problem in data["problems"] if " is kept; to remove it" not in problem]
+        self.tells_loss = bool(data.get("lost")) or len(self.problems) < len(data["problems"])
+        return str(data["state"])
 
     def add(self) -> None:
         word = self.word()
@@ -162,10 +164,8 @@ class Words(Life):
             return
         if lost := self.typed - self.there:
             self.fail("not learned", lost, self.person.text())
-        state, problems = self.state()
-        others = [problem for problem in problems if " is kept; to remove it" not in problem]
-        if state != "on" and others:
-            self.fail("still hindered", others)
+        if self.state() != "on" and self.problems:
+            self.fail("still hindered", self.problems)
 
     def search(self) -> None:
         """See that what must never be learned is in no file of ours."""
