@@ -985,7 +985,7 @@ FORGOTTEN = "[forgotten]"
 KEPT = r"(?:\.new|\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"  # by `keep_as`
 WRITE_FIRST = "update state set value = value where 0"  # SQLite lets a writer wait, not a reader that becomes one
 NEVER = "insert into turns (id, state) values (?, 'forgotten') on conflict do update set state = 'forgotten'"
-_BROKEN = r"malformed|not a database|corrupt|unsupported|vtable|fts5|^constraint"
+_BROKEN = r"^(DatabaseError|(Operational|Integrity)Error: (malformed|unsupported|invalid fts5|constraint))"
 Clock = Callable[[], dt.datetime]
 Record = Callable[[int], object] | None
 Row = dict[str, Any]
@@ -1469,7 +1469,7 @@ class Memory(AbstractContextManager["Memory"]):
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self.db.close()
-        if isinstance(error, sqlite3.DatabaseError) and re.search(_BROKEN, str(error)):
+        if re.search(_BROKEN, f"{type(error).__name__}: {error}"):
             with lock(self.home, "profile"):
                 if self.is_in_place():
                     keep_as(self.home.database, "damaged")
@@ -1778,7 +1778,7 @@ def read_log(home: Home, sql: str, *values: object) -> list[Any]:
     """Read rows of llm's log, which may not be there yet. Raises ``Problem``."""
     if not home.logs.exists():
         return []
-    if not home.logs.is_file():  # a FIFO would hang
+    if not home.logs.is_file():  # a FIFO hangs
         raise foreign(home.logs)
     address = f"{home.logs.as_uri()}?mode=ro"
     try:

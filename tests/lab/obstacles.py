@@ -118,7 +118,8 @@ class Obstructed(Words):
         self.is_sound = False
         self.person.patience = 60 if kind == "held" else 20  # each lock is waited for, ten seconds
         steps = [self.looking, self.looking]
-        goes = kind == "missing" or (kind, name) == ("folder", ".")  # what is written, when the file comes back
+        # What is written meanwhile goes when the file comes back.
+        goes = kind == "missing" or (kind, name) in {("folder", "."), ("link to nowhere", "profile.md")}
         if not goes:
             steps += [self.add, self.undo, self.forget, self.pause]
         word = self.call()
