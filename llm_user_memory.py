@@ -985,7 +985,8 @@ FORGOTTEN = "[forgotten]"
 KEPT = r"(?:\.new|\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"  # by `keep_as`
 WRITE_FIRST = "update state set value = value where 0"  # SQLite lets a writer wait, not a reader that becomes one
 NEVER = "insert into turns (id, state) values (?, 'forgotten') on conflict do update set state = 'forgotten'"
-_BROKEN = r"^(DatabaseError|(Operational|Integrity)Error: (malformed|unsupported|invalid fts5|constraint))"
+# Its message may be no UTF-8.
+_BROKEN = r"^DatabaseError|^\w+Error\(('utf-8', b)?.(malformed|unsupported file|invalid fts5|constraint)"
 Clock = Callable[[], dt.datetime]
 Record = Callable[[int], object] | None
 Row = dict[str, Any]
@@ -1410,7 +1411,7 @@ def migrate(db: Any) -> None:
 
 
 def keep_forgotten(db: Any, home: Home) -> None:
-    """Forget what the file or the database has forgotten: one may be lost, or older."""
+    """Forget what the file or the database has forgotten: one may be lost or older."""
     kept = set(lines_in(home.forgotten))
     known = {id for (id,) in db.execute("select id from turns where state = 'forgotten'")}
     for id in kept - known:
@@ -1469,7 +1470,7 @@ class Memory(AbstractContextManager["Memory"]):
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self.db.close()
-        if re.search(_BROKEN, f"{type(error).__name__}: {error}"):
+        if re.search(_BROKEN, repr(error)):
             with lock(self.home, "profile"):
                 if self.is_in_place():
                     keep_as(self.home.database, "damaged")
@@ -1994,7 +1995,7 @@ def text_at(message: Any, path: str) -> str:
 
 
 def as_utc(at: Any) -> str:
-    """Write a time, ISO 8601 or seconds since 1970, in UTC, or else ``""``."""
+    """Write a time, ISO 8601 or seconds since 1970, in UTC, or ``""``."""
     try:
         if isinstance(at, (int, float)):
             return dt.datetime.fromtimestamp(at, UTC).isoformat()

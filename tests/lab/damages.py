@@ -49,7 +49,7 @@ class Damaged(Words):
     def step(self) -> None:
         steps = [self.type] * 4 + [self.add, self.forget, self.update, self.looking, self.looking, self.back_up]
         steps += [lambda: self.command("pause"), lambda: self.command("resume")]
-        if "memory.db" not in self.damaged:  # else it may bring back what the damage has made
+        if not {"memory.db", "profile.md"} & self.damaged:  # else it may bring back what a damage has made
             steps.append(self.undo)
         self.chance.choice(steps)()
 
@@ -78,6 +78,7 @@ class Damaged(Words):
             path.unlink()
         else:
             path.write_bytes(self.backups[name] if how == "older" else WAYS[how](data, self.chance))
+        self.damaged.add(name)
         if name == "profile.md":
             self.mend(before, newest)
         else:
@@ -87,7 +88,6 @@ class Damaged(Words):
 
     def go_on(self, name: str, before: str, *, is_silent: bool) -> None:
         """Live on with a damaged file, which leaves the profile as it is."""
-        self.damaged.add(name)
         if name in JOURNALS:
             waiting = self.typed - self.there
             self.endangered |= waiting

@@ -71,16 +71,17 @@ def device(path: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def changed(path: pathlib.Path, change: Callable[[pathlib.Path], object]) -> Iterator[None]:
-    """Change a file's mode or owner, then give them back."""
+    """Change a file's mode or owner, then give them back, wherever it is then."""
     need(path.exists())
-    before = path.stat()
+    file = os.open(path, os.O_RDONLY)
+    before = os.fstat(file)
     change(path)
     try:
         yield
     finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.chown(path, before.st_uid, before.st_gid)
-            path.chmod(stat.S_IMODE(before.st_mode))
+        os.fchown(file, before.st_uid, before.st_gid)
+        os.fchmod(file, stat.S_IMODE(before.st_mode))
+        os.close(file)
 
 
 @contextlib.contextmanager
