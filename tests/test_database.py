@@ -50,7 +50,9 @@ def test_a_damaged_database_loses_history_only_and_is_kept(used: User, damaged: 
     broken = DAMAGES[damaged](used.places.database.read_bytes())
     for number, command in enumerate(("status", "history", "add 'Plays go'", "undo", "learn"), 1):
         used.places.database.write_bytes(broken)
-        with contextlib.suppress(AssertionError, sqlite3.DatabaseError, UnicodeError):  # the first may say that it has set it aside
+        with contextlib.suppress(
+            AssertionError, sqlite3.DatabaseError, UnicodeError
+        ):  # the first may say that it has set it aside
             if command == "learn":
                 used.types("I have a bird")
                 used.learns("NO_UPDATE")
