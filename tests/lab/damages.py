@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 DAMAGES = 4
 SIDE_FILES = ["memory.db-journal", "memory.db-wal", "memory.db-shm"]
 FILES = ["profile.md", "memory.db", "memory.db", "typed.jsonl", "typed.jsonl", ".typed.jsonl.taken", "forgotten"]
-FILES += ["news", "paused", "greeted", "no-system", *SIDE_FILES]
+MARKS = ["news", "paused", "greeted", "no-system"]
+FILES += [*MARKS, *SIDE_FILES]
 JOURNALS = {"memory.db", "typed.jsonl", ".typed.jsonl.taken"}  # where messages wait
 
 
@@ -63,9 +64,12 @@ class Damaged(Words):
         how = self.chance.choice([*WAYS, "older", "gone"])
         path = self.person.memory / name
         data = path.read_bytes() if path.is_file() else b""
-        if name in SIDE_FILES and how != "gone":
+        if name in SIDE_FILES:
             data = data or self.backups.get("memory.db", b"")
-        if not data or (how == "older" and name not in self.backups):
+        elif name in MARKS:
+            data = data or b"2026-11-27\n"
+        missing = {"gone": not path.exists(), "older": name not in self.backups}
+        if not data or missing.get(how):
             return False
         newest = 0
         if name == "profile.md":
@@ -140,7 +144,10 @@ class Damaged(Words):
         self.counts["messages lost, and not to be known"] += len(lost & self.excused)
         self.typed -= lost
         self.command("learn", "--yes")
-        offered = {word for edit in self.person.data("review") for word in WORD.findall(edit["fact"])}
+        review = self.note(("review",), self.person.llm("memory", "review", "--json"))
+        if "Traceback" in review.err:
+            self.fail("traceback", review.err)
+        offered = set(WORD.findall(review.out))
         if again := offered & self.never & self.forgotten:
             self.fail("offered again", again)
         self.finish()

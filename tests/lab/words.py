@@ -164,6 +164,8 @@ class Words(Life):
             return
         if lost := self.typed - self.there:
             self.fail("not learned", lost, self.person.text())
+        if self.state() != "on":
+            self.call()  # a worker that an obstacle has ended is told of until the next call starts one
         if self.state() != "on" and self.problems:
             self.fail("still hindered", self.problems)
 
