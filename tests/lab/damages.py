@@ -54,6 +54,10 @@ class Damaged(Words):
             steps.append(self.undo)
         self.chance.choice(steps)()
 
+    def update(self) -> bool:
+        """Learn; the command that finds a damage fails once."""
+        return super().update() or super().update()
+
     def back_up(self) -> None:
         names = {name for name in FILES if (self.person.memory / name).is_file()}
         self.backups = {name: (self.person.memory / name).read_bytes() for name in names}

@@ -105,7 +105,10 @@ def held(path: pathlib.Path) -> Iterator[None]:
             yield
         return
     with path.open("rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:  # it is held
+            raise Skipped from error
         yield
 
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Iterator
 
-OBSTACLES = 2
 NAMES = ["plain", "with spaces", "quo'te \"d", "new\nline", "ünïcödé 日本 🦊", "-rf", "per%20cent%", "$HOME `x`"]
 NAMES += ["back\\slash", "a?b#c&d=e", "; false &", "*[ab]?", "{}", "\x1b]0;title\x07", os.fsdecode(b"\xff\xfe"), "a:b"]
 NAMES += ["/".join(["long" * 10] * 6), "/".join(["very" * 60] * 8), "~", "long", "long", "tab\t", "memory", "{0[path]}"]
@@ -149,7 +148,7 @@ def attempt(seed: int, folder: pathlib.Path) -> tuple[int, Counter[str]]:
         life.call()
         life.update()
         life.look()
-        while made < OBSTACLES:
+        while not made:
             made += life.meet()
         life.finish()
         life.search()
