@@ -1,6 +1,6 @@
 """Files of ours, or llm's log, that are in a way they should not be while somebody types and runs commands.
 
-uv run python tests/lab/obstacles.py --tries 400 --seed 0
+uv run python tests/lab/obstacles.py --tries 550 --seed 0
 
 Each person lives at an odd place. With root, half of them are bound by modes and owners, and a fourth have
 a small disk that fills up; what can't be put in the way here is skipped, and counted.
@@ -156,4 +156,4 @@ def attempt(seed: int, folder: pathlib.Path) -> tuple[int, Counter[str]]:
 
 
 if __name__ == "__main__":
-    run(attempt, str(__doc__), 400)
+    run(attempt, str(__doc__), 550)
