@@ -16,7 +16,7 @@ The model never writes the file: code judges every edit. First the profile as a 
 
 from __future__ import annotations
 
-# What llm has not loaded anyway is imported where it is used: every llm call loads this.
+# What llm has not loaded is imported where it is used: every llm call loads this.
 import base64
 import ctypes
 import datetime as dt
@@ -104,6 +104,7 @@ class Unreadable(Problem):
     """A file is not ours, or not text."""
 
 
+UTC = dt.timezone.utc
 DEFAULT_PROFILE = "default"
 PROFILE_NAME = r"(?!(?:auto|search)\Z)[a-z0-9][a-z0-9_-]{0,31}"
 
@@ -251,7 +252,7 @@ def for_shell(word: object) -> str:
 
 
 def utc_now() -> dt.datetime:
-    return dt.datetime.now(dt.timezone.utc)
+    return dt.datetime.now(UTC)
 
 
 def at_terminal(*streams: Any) -> bool:
@@ -435,7 +436,7 @@ def local_date(at: str, form: str = "%Y-%m-%d %A") -> str:
     try:
         moment = dt.datetime.fromisoformat(at)
         if not moment.tzinfo:
-            moment = moment.replace(tzinfo=dt.timezone.utc)
+            moment = moment.replace(tzinfo=UTC)
         return moment.astimezone().strftime(form)
     except (ValueError, OverflowError):
         return "unknown"
@@ -465,7 +466,7 @@ def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") ->
     age = re.fullmatch(r"(\d{1,6}) ?([a-z]+?)s?(?: ago)?", said)
     try:
         if not age:
-            return dt.datetime.fromisoformat(day).astimezone(dt.timezone.utc).isoformat()
+            return dt.datetime.fromisoformat(day).astimezone(UTC).isoformat()
         size = next(size for unit, size in _UNITS.items() if unit.startswith(age[2]))
         return (now - dt.timedelta(seconds=int(age[1]) * size)).isoformat()
     except (ValueError, OverflowError, StopIteration) as error:
@@ -634,7 +635,6 @@ HEADING = r"\ufeff? {0,3}#{1,6}(?:[ \t]+(\S(?:.*\S)?))?\s*$"
 _BULLET = "[-*+•]"
 _BOX = r"\[[ xX]\]"
 _ENTRY = rf"(\ufeff?[ \t]*(?:{_BULLET}|\d{{1,9}}[.)])[ \t]+(?:{_BOX}[ \t]+)?)(\S(?:.*\S)?)\s*$"
-# What is no list of facts.
 _METADATA = r"\ufeff?---\s*\n[\w-]+ ?:(?s:.*?)\n(?:---|\.\.\.)[ \t\r]*$"
 _BLOCKS = (
     (r"[ \t]*```[^`]*$", r"[ \t]*```"),
@@ -985,7 +985,9 @@ LARGEST_PROFILE = 100_000  # bytes
 FORGOTTEN = "[forgotten]"
 KEPT = r"(?:\.new|\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"  # by `keep_as`
 WRITE_FIRST = "update state set value = value where 0"  # SQLite lets a writer wait, not a reader that becomes one
-_BROKEN = r"malformed|not a database|corrupt|unsupported"
+NEVER = "insert into turns (id, state) values (?, 'forgotten') on conflict do update set state = 'forgotten'"
+# Its message may be no UTF-8.
+_BROKEN = r"^DatabaseError|^\w+Error\(('utf-8', b)?.(malformed|unsupported file|invalid fts5|constraint)"
 Clock = Callable[[], dt.datetime]
 Record = Callable[[int], object] | None
 Row = dict[str, Any]
@@ -1092,8 +1094,9 @@ def check_writable(home: Home) -> None:
     """Raise ``Problem`` if a change can't be kept, before a model is paid for it."""
     home.create()
     target = real_place(home)
-    if shutil.disk_usage(target.parent).free < 50_000:
-        raise Problem(f"There is no room left on the disk of {tilde(target)}; see: df -h")
+    for folder in (target.parent, home.directory):
+        if shutil.disk_usage(folder).free < 50_000:
+            raise Problem(f"There is no room left on the disk of {tilde(folder)}; see: df -h")
     ours = [place_aside(home), *home.own_files()]
     for path in (target, target.parent, home.directory, *ours):
         # None is opened: to close it would end SQLite's locks.
@@ -1180,15 +1183,18 @@ class History(NamedTuple):
     patience: float
     settling: float
 
+    def lock(self) -> AbstractContextManager[Any]:
+        return lock(self.home, "profile", self.patience)
+
     def change(self, author: str, make: Callable[[str], str], record: Record = None, model: str = "") -> int:
         """Change the text, and ``record`` more; return the version, or 0."""
-        with lock(self.home, "profile", self.patience):
+        with self.lock():
             there = self.adopt()
             return self._save(author, there, make(there), record, model)
 
     def overwrite(self, author: str, text: str, record: Record = None) -> int:
         """Change the text whatever it is; keep a file that can't be read."""
-        with lock(self.home, "profile", self.patience):
+        with self.lock():
             try:
                 there = self.adopt()
             except Unreadable:
@@ -1199,7 +1205,7 @@ class History(NamedTuple):
 
     def adopt(self, author: str = "outside", base: str | None = None) -> str:
         """Record what others made of ``base``, or of the last text that we wrote; return the text."""
-        with lock(self.home, "profile", self.patience):
+        with self.lock():
             _remove([place_aside(self.home)])  # left by a crash
             latest = self.latest()
             known = self.text(latest)
@@ -1384,20 +1390,25 @@ class History(NamedTuple):
 
 
 def connect(place: Any, patience: float) -> Any:
-    connection = sqlite3.connect(place, timeout=patience, isolation_level=None)
+    connection = sqlite3.connect(place, patience, isolation_level=None, uri=True)
+    connection.text_factory = partial(str, encoding="utf-8", errors="replace")
     return sqlite_utils.Database(connection, execute_plugins=False)
 
 
-def migrate(db: Any, home: Home) -> None:
+def migrate(db: Any) -> None:
     db.execute("begin immediate")  # two processes may be the first
     migrations.apply(db)
-    # What was forgotten outlives the database; 1.0 had no file for it.
-    kept = lines_in(home.forgotten)
-    db["turns"].insert_all([{"id": id, "state": "forgotten"} for id in kept], ignore=True)
-    for (id,) in db.execute("select id from turns where state = 'forgotten'"):
-        if id not in kept:
-            append_line(home.forgotten, id)
     db.execute("commit")
+
+
+def keep_forgotten(db: Any, home: Home) -> None:
+    """Forget what the file or the database has forgotten: one may be lost or older."""
+    kept = set(lines_in(home.forgotten))
+    known = {id for (id,) in db.execute("select id from turns where state = 'forgotten'")}
+    for id in kept - known:
+        db.execute(NEVER, [id])
+    for id in known - kept:
+        append_line(home.forgotten, id)
 
 
 def begin_database(home: Home, patience: float) -> None:
@@ -1410,7 +1421,7 @@ def begin_database(home: Home, patience: float) -> None:
         _remove([*home.side_files, home.news, new])
         write_private(new, b"")
         with closing(connect(new, patience)) as db:
-            migrate(db, home)
+            migrate(db)
         os.replace(new, home.database)
 
 
@@ -1437,7 +1448,8 @@ class Memory(AbstractContextManager["Memory"]):
         try:
             self.db.execute("pragma secure_delete = on")
             if migrations.pending(self.db):
-                migrate(self.db, home)
+                migrate(self.db)
+            keep_forgotten(self.db, home)
             if create and get_state(self.db, "unclean"):
                 clean_up(self)
         except BaseException as error:
@@ -1449,7 +1461,7 @@ class Memory(AbstractContextManager["Memory"]):
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self.db.close()
-        if isinstance(error, sqlite3.DatabaseError) and re.search(_BROKEN, str(error)):
+        if re.search(_BROKEN, repr(error)):
             with lock(self.home, "profile"):
                 if self.is_in_place():
                     keep_as(self.home.database, "damaged")
@@ -1753,12 +1765,12 @@ def read_log(home: Home, sql: str, *values: object) -> list[Any]:
     """Read rows of llm's log, which may not be there yet. Raises ``Problem``."""
     if not home.logs.exists():
         return []
+    if not home.logs.is_file():  # a FIFO hangs
+        raise foreign(home.logs)
     address = f"{home.logs.as_uri()}?mode=ro"
     try:
-        with closing(sqlite3.connect(address, uri=True, timeout=1)) as log:
-            log.text_factory = lambda data: data.decode("utf-8", "replace")
-            found = log.execute(sql, values)
-            return found.fetchall()  # an open SELECT would make the user's next call fail
+        with closing(connect(address, 1)) as log:
+            return list(log.execute(sql, values))  # an open SELECT would make the user's next call fail
     except sqlite3.Error as error:
         if "no such table" in str(error):
             return []
@@ -1966,12 +1978,12 @@ def text_at(message: Any, path: str) -> str:
 
 
 def as_utc(at: Any) -> str:
-    """Write a time, ISO 8601 or seconds since 1970, in UTC; ``""`` if it is neither."""
+    """Write a time, ISO 8601 or seconds since 1970, in UTC, or ``""``."""
     try:
         if isinstance(at, (int, float)):
-            return dt.datetime.fromtimestamp(at, dt.timezone.utc).isoformat()
+            return dt.datetime.fromtimestamp(at, UTC).isoformat()
         text = re.sub(r"\.\d+", "", str(at)).replace("Z", "+00:00")  # as Python 3.10 can read it
-        return dt.datetime.fromisoformat(text).astimezone(dt.timezone.utc).isoformat()
+        return dt.datetime.fromisoformat(text).astimezone(UTC).isoformat()
     except (ValueError, OverflowError, OSError):
         return ""
 
@@ -2582,7 +2594,7 @@ class Learner(NamedTuple):
             for message in batch.messages:
                 memory.db.execute(sql, [message.turn_id, message.at])
 
-        with lock(memory.home, "profile", memory.history.patience):
+        with memory.history.lock():
             text = memory.history.adopt()
             now = seen if batch.past else Document(text)
             verdicts, after = judged(now, doubts=doubts)
@@ -2700,7 +2712,6 @@ def choose(
 
 # -- review, forgetting, search ----------------------------------------------
 # An edit is one row all its life: waiting, applied (its line's receipt), dropped or refused.
-
 
 Says = Callable[[str], bool]
 MOST_WAITING = 100  # besides those of `learn`
@@ -2919,10 +2930,9 @@ def forget(memory: Memory, says: Says) -> None:
         turns = set(prompts)
         for edit in edits_where(memory, "says(fact) or says(before) or says(quote)"):
             turns.update(edit.turns)
-        never = "insert into turns (id, state) values (?, 'forgotten') on conflict do update set state = 'forgotten'"
         for turn in turns:
             append_line(memory.home.forgotten, turn)
-            db.execute(never, [turn])
+            db.execute(NEVER, [turn])
         for table, column, which, mark in PLACES:
             change = _ROW_GOES[table] if mark is None else f"update {table} set {column} = '{mark}'"
             db.execute(f"{change} where says({column}) and ({which})")
@@ -2942,7 +2952,7 @@ def forget(memory: Memory, says: Says) -> None:
 
 def clean_up(memory: Memory) -> None:
     """Remove what may still hold erased words; after a kill, the next ``Memory`` does."""
-    with lock(memory.home, "profile", memory.history.patience):
+    with memory.history.lock():
         memory.history.adopt()
         _remove([*files_beside(memory.home), memory.home.worker_log])
         # SQLite leaves pieces of what was deleted, and a WAL.
@@ -3840,6 +3850,7 @@ yes_option = flag(["--yes", "-y"], help="Answer yes to any question")
 force_option = flag(["--force"], help="Also take what looks like a secret, or is not sent")
 part_option = flag(["--part"], help="Also match TEXT inside words")
 text_argument = click.Argument(["text"], metavar="[TEXT]...", nargs=-1, callback=lambda _, __, words: " ".join(words))
+count_option = partial(click.option, "-n", "--count", metavar="N", type=click.IntRange(0, 9999))
 shell_option = click.Option(["--shell", "name"], metavar="NAME", help="bash, zsh, fish, nushell or powershell")
 
 
@@ -3918,7 +3929,7 @@ def verdict_here(home: Home, settings: Settings) -> tuple[str, str, str]:
         ("off here", off, off),
         ("paused", paused_since(home), "on, but paused; to learn again: llm memory resume"),
         ("not learning", not settings.updates, "on, but learns nothing; unset LLM_MEMORY_UPDATES"),
-        ("not learning", home.logs_off.exists(), "on, but learns nothing without llm's log; see: llm logs on"),
+        ("not learning", os.path.exists(home.logs_off), "on, but learns nothing without llm's log; see: llm logs on"),
     ]
     for word, applies, sentence in states:
         if applies:
@@ -4081,7 +4092,7 @@ def show_refused(memory: Memory, text: str) -> Rows:
 
 
 @command(text_argument, json_option)
-@click.option("-n", "--count", metavar="N", type=click.IntRange(0, 9999), default=10, help="N at most (10); 0 for all")
+@count_option(default=10, help="N at most (10); 0 for all")
 @click.option("--chats", is_flag=True, help="Search your prompts in llm's log instead")
 @click.option("--semantic", is_flag=True, help="Also search by meaning, with llm's default embedding model")
 def memory_search(text: str, count: int, chats: bool, semantic: bool) -> Any:
@@ -4339,7 +4350,7 @@ def show_changes(changes: Iterable[Change], lead: str = "", *, undone: bool = Fa
 
 
 @command(json_option)
-@click.option("-n", "--count", metavar="N", type=click.IntRange(0, 9999), default=20, help="N at most (20); 0 for all")
+@count_option(default=20, help="N at most (20); 0 for all")
 def memory_history(count: int) -> Any:
     "Show changes to the profile, newest first"
     with open_memory(create=False) as memory:

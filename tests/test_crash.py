@@ -466,6 +466,17 @@ def test_a_full_disk_takes_no_note_and_disturbs_no_call(server: Server, user: Us
         eventually(lambda: not user.worker_runs(), "the worker's end")
 
 
+def test_a_full_disk_is_said_where_the_profile_itself_is_on_another(user: User) -> None:
+    elsewhere = user.folder / "me.md"
+    elsewhere.write_text(OLD)
+    with mounted(user.places.directory, "-t", "tmpfs", "-o", "size=400k,mode=700", "tmpfs"):
+        user.places.profile.symlink_to(elsewhere)
+        user.run("add", "Plays chess")
+        fill(user.places.directory, 0)
+        assert "no room left on the disk of" in user.problems()
+        assert f"{user.places.directory.name};" in user.problems()
+
+
 def test_a_home_that_cannot_be_written_to_changes_no_call_and_the_profile_is_still_sent(user: User) -> None:
     user.profile = OLD
     user.run("add", "Plays chess")

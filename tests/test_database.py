@@ -41,6 +41,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "its start": lambda data: b"\0garbage" * 20 + data[160:],
     "its middle": lambda data: data[:4096] + b"\xa5" * (len(data) - 4096),
     "its end": lambda data: data[: len(data) // 2],
+    "its plan": lambda data: data.replace(b"CREATE TABLE turns", b"CRE\xffTE TABLE turns"),
 }
 
 
@@ -49,7 +50,9 @@ def test_a_damaged_database_loses_history_only_and_is_kept(used: User, damaged: 
     broken = DAMAGES[damaged](used.places.database.read_bytes())
     for number, command in enumerate(("status", "history", "add 'Plays go'", "undo", "learn"), 1):
         used.places.database.write_bytes(broken)
-        with contextlib.suppress(AssertionError, sqlite3.DatabaseError):  # the first may say that it has set it aside
+        with contextlib.suppress(
+            AssertionError, sqlite3.DatabaseError, UnicodeError
+        ):  # the first may say that it has set it aside
             if command == "learn":
                 used.types("I have a bird")
                 used.learns("NO_UPDATE")
@@ -65,6 +68,35 @@ def test_a_damaged_database_loses_history_only_and_is_kept(used: User, damaged: 
     assert used.learns("ADD | Interests | Has a cat | I have a cat")
     assert "Has a cat" in used.facts
     assert used.query("pragma integrity_check", used.places.database) == "ok"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["update lines_fts_data set block = x'ff'", "update lines_fts_config set v = 99"],
+    ids=["its words", "its form"],
+)
+def test_a_damaged_index_is_a_damaged_database(used: User, damage: str) -> None:
+    with contextlib.closing(sqlite3.connect(used.places.database)) as db, db:
+        db.execute(damage)
+    for command in ("search Leeds", "add 'Plays go'"):
+        with contextlib.suppress(AssertionError):  # the first may say that it has set it aside
+            used.run(*shlex.split(command))
+    used.run("add", "Plays chess")
+    assert {"Lives in Leeds", "Has a dog", "Plays chess"} <= set(used.facts)
+    assert "memory.db.damaged-" in used.problems()
+
+
+def test_a_letter_that_is_damaged_in_the_database_stops_nothing(used: User) -> None:
+    data = used.places.database.read_bytes()
+    used.places.database.write_bytes(data.replace(b"Lives in Leeds", b"Lives in \xffeeds"))
+    before = used.profile
+    for command in ("status", "history", "why dog", "search dog", "show"):
+        used.run(*shlex.split(command))
+    assert used.profile == before
+    used.run("add", "Plays chess")
+    used.has_learned("Has a cat", "I have a cat")
+    assert {"Lives in Leeds", "Has a dog", "Plays chess", "Has a cat"} <= set(used.facts)
+    assert kept(used) == []
 
 
 RELEASED = sorted(pathlib.Path(__file__).parent.glob("released/*"))
@@ -166,6 +198,21 @@ def test_what_was_forgotten_is_not_offered_again_when_the_database_is_lost(user:
         assert user.run("search", "--chats", "Zanzibar")[0] == "", how
     user.run("clear", "--purge", "--yes")
     assert not user.places.directory.exists()
+
+
+def test_what_was_forgotten_is_not_learned_where_the_database_is_an_older_copy(user: User) -> None:
+    user.types("My cat is called Zanzibar", "I play the cello")
+    with user.memory() as opened:
+        memory.take_in(opened)
+    older = user.places.database.read_bytes()
+    user.run("forget", "Zanzibar", "--yes")
+    user.places.database.write_bytes(older)
+    assert "Learning from 1 message" in user.run("update")[1]
+    assert "Zanzibar" not in str(user.calls(update=True))
+    assert user.run("search", "--chats", "Zanzibar")[0] == ""
+    user.places.forgotten.unlink()
+    user.run("status")
+    assert user.places.forgotten.read_text("utf-8").strip(), "it is in the database, too"
 
 
 def test_an_empty_database_is_renamed_said_and_begun_anew(used: User) -> None:

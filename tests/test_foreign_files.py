@@ -168,3 +168,31 @@ def test_status_leads_with_what_keeps_memory_from_working_and_no_request_is_paid
         assert user.calls(update=True) == []
     finally:
         subprocess.run(["chattr", "-i", path], capture_output=True, check=False)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("kind", ["fifo", "device"])
+def test_what_was_typed_waits_while_llms_log_is_no_file(user: User, kind: str) -> None:
+    user.types("I live in York, you know")
+    log = user.places.logs
+    kept = log.rename(log.with_name("kept"))
+    if kind == "fifo":
+        os.mkfifo(log)
+    else:
+        log.symlink_to(os.devnull)
+    assert "logs.db is not a regular file" in user.problems()
+    assert "logs.db is not a regular file" in user.run("update", code=1)[1]
+    kept.replace(log)
+    assert user.learns("ADD | Personal Information | Lives in York | I live in York")
+    assert user.facts == ["Lives in York"]
+
+
+def test_status_says_that_llms_folder_cannot_be_read(user: User) -> None:
+    user.run("add", "Plays chess")
+    user.user_dir.chmod(0)
+    try:
+        if os.access(user.user_dir, os.X_OK):
+            pytest.skip("not run: root may read anything")
+        assert "Permission denied" in user.problems()
+    finally:
+        user.user_dir.chmod(0o700)
