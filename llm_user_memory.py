@@ -1223,8 +1223,8 @@ class History(NamedTuple):
     def _save(self, author: str, there: str, new: str, record: Record = None, model: str = "") -> int:
         """Record a version, then put its text in place of the file, which said ``there``.
 
-        A kill leaves, before the version is recorded, only the text aside, which `adopt` removes; before it is marked
-        written, a version that `adopt` merges with the file, be that old or new.
+        A kill leaves, before the version is recorded, a text aside, which `adopt` removes; before it is marked
+        written, a version that `adopt` merges with the file, old or new.
         """
         if new != there:
             write_aside(self.home, new)  # a full disk must leave nothing recorded
@@ -1610,10 +1610,7 @@ def find_pieces(quote: str, sources: Sequence[Message]) -> dict[str, Message]:
     return found
 
 
-_HEADERS = (
-    "from|to|cc|date|sent|subject|von|an|betreff|de|para|à|objet|asunto|da|a|oggetto|assunto|temat|od|do|от|кому|тема"
-    "|件名|差出人|宛先|主题|发件人"
-)
+_HEADERS = "from|to|cc|date|sent|subject|von|an|betreff|de|para|à|objet|asunto|da|a|oggetto|件名|差出人|主题|发件人"
 # What is most likely somebody else's words: for models too small to look twice.
 _QUOTATIONS = (
     r"^[ \t]*(```|~~~)(?s:.*?)(?:^[ \t]*\1|\Z)",  # a fence of Markdown
@@ -1716,7 +1713,7 @@ def judge(
             fault: fault,
             HOLDS_SECRET: doubt == HOLDS_SECRET,
         }
-        # What code knows, what the second look doubts, and last a setting, which tells the user least.
+        # Last a setting, which tells the user least.
         holds = {
             "it is quoted": any(is_quoted(piece, source.text) for piece, source in pieces.items()),
             "too many at once": is_flood and is_new,
@@ -2127,8 +2124,7 @@ REFUSED = "refused"  # counts as an attempt; after five, turns are set aside
 HOPELESS = "hopeless"  # told; if alone, set aside at once
 BUSY = "busy"  # no failure: locked, or changed meanwhile; due at once
 
-# Stable text first, for prompt caches. At most 650 tokens, and 300 for the second request. tests/eval/run.py measures a
-# change of words, with a large and a small model.
+# Stable text first, for prompt caches. At most 650 tokens, and 300 for the second request. Measured by tests/eval.
 INSTRUCTIONS = """\
 Keep a user's profile true by what they type. Write one line, as in the examples, for \
 each lasting fact that a new message states about the user; if there is none, \
@@ -2212,9 +2208,8 @@ REPLACE | id | fact | quote
 REMOVE | id | quote
 NO_UPDATE
 
-id: the [id] of a profile line. Lines without one are the user's own: they stay as \
-they are.
-fact: one line in the language of the profile, at most 200 characters, made of the \
+id: the [id] of a profile line. Lines without one stay as they are.
+fact: one line, at most 200 characters, made of the \
 words of the lines that it stands for. To merge lines, REPLACE one and REMOVE the \
 others.
 quote: words copied exactly from the line that the edit names, also for REMOVE; in a \
@@ -2386,13 +2381,13 @@ def build_request(document: Document, batch: Batch, only: Sequence[str] = ()) ->
 
 
 def build_second_look(asked: list[Verdict], batch: Batch, seen: Document) -> str:
-    # The question comes last: small models forget one that stands before what is asked about.
+    # Last, as small models forget a question that stands before what it asks about.
     nonce = new_nonce()
     if batch.messages:
         question = QUESTION
         removed = "is over, or to be forgotten"
         evidence = [tagged(f"message-{nonce}", message) for message in _proofs(asked, batch)]
-        # In English alone, as README gives it.
+        # In English, as README has it.
         wishes = [f"- {masked(item.text)}" for item in seen.items if stands_in("remember", item.text)]
         if wishes:
             evidence += ["", KEPT_OUT, *wishes]
@@ -2877,8 +2872,8 @@ def without_lines(text: str, says: Says) -> str:
 
 
 # Where the database may say it: table, column, in which rows; and what is put there, or None if the row goes. A new
-# column for the user's words needs a row. `find_said` lists it, and `forget` erases it in this order: lines; edits that
-# were not made, or are about it; then one column of what is left, the receipts of lines that stay.
+# column for the user's words needs a row. `find_said` lists it, `forget` erases it in this order: lines; edits that are
+# about it or not made; then one column of what is left, the receipts of lines that stay.
 PLACES = (
     ("lines", "fact", "true", None),
     ("lines", "text", "fact is null and until is not null", None),  # a former heading
@@ -3092,7 +3087,7 @@ IDLE_EXIT = 60.0  # seconds without work
 STAYS_FOR = 3_600  # seconds, for the next attempt
 NOT_STARTED = "The background process could not start; to learn: llm memory update"
 _HANDED_OVER = "LLM_MEMORY_WORKER_LOCK"  # the number of its file
-# Starts llm with the modules that the running llm can import: its script may have added folders.
+# Starts llm with what the running llm can import: its script may have added folders.
 _START = """
 import site, sys
 paths = sys.argv.pop(1).split("\\n")
@@ -3124,7 +3119,7 @@ def take_worker_lock(home: Home, flags: int = os.O_CREAT) -> int:
 
 
 def worker_runs(home: Home) -> bool:
-    # A call that asks while we hold the lock starts none; the next one does.
+    # A call that asks meanwhile starts none; the next one does.
     try:
         os.close(take_worker_lock(home, 0))
     except Busy:
@@ -3136,7 +3131,7 @@ def worker_runs(home: Home) -> bool:
 
 def spawn_worker(home: Home) -> str:
     """Start a worker that outlives us; return why the one before did not start. Raises ``Busy``."""
-    file = take_worker_lock(home)  # it belongs to the open file: the worker has it, too, until both have closed it
+    file = take_worker_lock(home)  # it belongs to the open file, which the worker inherits
     never_ran = os.fstat(file).st_size  # one that runs empties it
     os.write(file, b"starting")
     environ = dict(os.environ, LLM_MEMORY_PROFILE=home.name)
@@ -3429,7 +3424,7 @@ class Call:
         return resolve(db, names, **options)
 
     def on_template(self, evaluate: Any, template: Any, given: str, *others: Any, **options: Any) -> Any:
-        # llm evaluates each -t with the prompt so far, or "" if it has no $input, and puts the result before that.
+        # llm evaluates each -t, with the prompt so far or, if it has no $input, "", and puts the result first.
         made = evaluate(template, given, *others, **options)
         if given and not self.given:
             self.given = given[len(self.prefix) :]
@@ -3598,8 +3593,10 @@ def _patch(stack: ExitStack, owner: Any, name: str, stand_in: Any) -> None:
 
 def tell(message: str) -> None:
     line = f"memory: {printable(message)}"
-    if at_terminal(sys.stderr) and not plain():
-        line = click.style(line, dim=True)
+    if at_terminal(sys.stderr):
+        line = _wrapped(line, 0)
+        if not plain():
+            line = click.style(line, dim=True)
     # sys.stderr would try again at exit, and fail the call.
     with suppress(OSError, ValueError, AttributeError):
         os.write(sys.stderr.fileno(), f"{line}\n".encode())
@@ -3619,7 +3616,7 @@ def as_news(changes: Sequence[Change]) -> str:
 
 
 def lines_in(path: Path) -> list[str]:
-    return re.findall(".+", read_own(path) or "")  # a line may hold other ends, as of a page
+    return re.findall(".+", read_own(path) or "")  # a fact may hold other line ends
 
 
 def take_news(home: Home) -> list[str]:
@@ -3658,8 +3655,7 @@ def _fitted(line: str, home: Home) -> str:
     kept = text[:room]
     while columns_of(text) > room:
         kept = kept[:-1]
-        is_quoted = kept.rfind("“") > kept.rfind("”")
-        text = f"{kept}…”" if is_quoted else f"{kept}…"
+        text = f"{kept}…”"
     return text + end
 
 
@@ -3746,8 +3742,9 @@ e  reword it
 a  accept it and the rest of its section
 d  drop it and the rest of its section
 q  quit
-s  skip it"""
-RETRY = "To try again: llm memory update --retry; with another model, put LLM_MEMORY_MODEL=NAME before it"
+s  skip it
+In this section:"""
+RETRY = "To try again: llm memory update --retry; with another model: LLM_MEMORY_MODEL=NAME llm memory update --retry"
 LLM_KEEPS = "llm's own log, {}, keeps your conversations; llm -c can still send what you erased."
 
 
@@ -3764,7 +3761,7 @@ def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None
 
 def _wrapped(text: str, indent: int) -> str:
     """Break a line between words, but not within a command, which is to be copied."""
-    commands = r"(?:\b[A-Z_]+=\S+ )?\b(?:llm [a-z]|source |unset |ls -|rm -)[^;,()“]*"
+    commands = r"(?:\b[A-Z_]+=\S+ )?\b(?:llm [a-z-]|source |unset |ls -|rm -)[^;,()“]*"
     whole = re.sub(commands, lambda command: command[0].replace(" ", "\0"), text)
     filled = textwrap.fill(
         whole,
@@ -3907,7 +3904,9 @@ def each_in_use() -> Iterator[Home]:
     homes = Home.in_use()
     for home in homes:
         if len(homes) > 1:
-            write(f"{home.name}:", underline=True)
+            write(f"\n{home.name}:", underline=True)
+        if home.name != DEFAULT_PROFILE:
+            home.check_exists()
         yield home
 
 
@@ -4383,7 +4382,7 @@ def memory_diff(a: int | None, b: int | None) -> Any:
         if a is None:
             a = max(b - 1, 0)
         changes = history.changes(history.check(a), history.check(b))
-    say(f"From change {a} to {b}: {counted(len(changes), 'fact')} changed")
+    say(f"From change {a} to {b}: {counted(len(changes), 'difference')}")
     return {"from": a, "to": b, "changes": show_changes(changes)}
 
 
@@ -4406,7 +4405,7 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def no_match(text: str) -> Problem:
-    return Problem(f"No line contains {text!r}; try --part, or: llm memory show --ids")
+    return Problem(f"No line has {text!r} in whole words; try --part, or: llm memory show --ids")
 
 
 @command(text_argument, yes_option, part_option)
@@ -4464,8 +4463,7 @@ def memory_resume() -> None:
     with open_memory() as memory:  # what is logged later without a note is no past
         set_state(memory.db, "paused", get_state(memory.db, "paused") or since)
     home.paused.unlink(missing_ok=True)
-    state = "Resumed" if since else "It was not paused"
-    say(f"{state}. What you typed during a pause is not learned.")
+    say("Resumed. What you typed meanwhile is not learned." if since else "It was not paused.")
 
 
 @command(yes_option)
@@ -4502,7 +4500,7 @@ _FAILED = "from turns where why != '' and state in ('pending', 'aside')"
 def memory_update(settings: Settings, retry: bool) -> None:
     "Learn now from what is waiting, and show what changed"
     with open_memory() as memory:
-        before = memory.history.latest()  # a worker that is waited for may learn something
+        before = memory.history.latest()  # a worker may learn meanwhile
         with learn_lock(memory.home, settings):
             if retry:
                 memory.db.execute("update turns set state = 'pending', attempts = 0 where state = 'aside'")
@@ -4511,7 +4509,7 @@ def memory_update(settings: Settings, retry: bool) -> None:
             for id, turn in logged(memory.home, failed).items():
                 memory.db.execute("update turns set model = ? where id = ?", [turn.model, id])
             waiting = waiting_messages(memory)
-            say(f"Learning from {counted(waiting, 'message')}…")
+            say(f"Learning from {counted(waiting, 'message')}…" if waiting else "Nothing is waiting.")
             take_in(memory)
             # What fails is put off again.
             memory.db.execute("update turns set due = 0 where state = 'pending'")
@@ -4522,7 +4520,7 @@ def memory_update(settings: Settings, retry: bool) -> None:
         for version in reversed(learned):
             show_changes(version.changes)
             say(f"To undo this: llm memory undo {version.id}")
-        if not (learned or failures):
+        if waiting and not (learned or failures):
             say("Nothing was learned.")
         tell_waiting(memory)
     if failures:
@@ -4599,7 +4597,7 @@ def learn_in_batches(learner: Learner, requests: Sequence[Batch]) -> None:
         raise failures[-1]
 
 
-# A problem in words; or data: its name, itself, and how to say it ("": only in JSON).
+# A problem; or data: its name, itself, and how to say it ("": only in JSON).
 Told = Iterator[str | tuple[str, Any, str]]
 _COSTS = """
 select model, sum(outcome = 'ok' and not look) as requests, sum(outcome = 'ok' and look) as looks,
@@ -4644,13 +4642,13 @@ def learning_status(home: Home, settings: Settings) -> Told:
         now = memory.now().isoformat()
         gone = "select count(*) from turns where state = 'gone' and at > date(?, '-7 days')"
         reasons = [why for (why,) in db.execute(f"select why {_FAILED}")]
-        costs = "requests: {0[requests]}, second looks: {0[looks]}, failed: {0[failed]}, with {0[model]} this month"
-        costs += "; tokens: {0[read]:,} read, {0[written]:,} written"
+        costs = "{0[model]} this month: requests {0[requests]}, second looks {0[looks]}, failed {0[failed]}"
+        costs += "; tokens read {0[read]:,}, written {0[written]:,}"
         yield "pending", waiting_messages(memory), "{} to learn from; now: llm memory update"
         yield "to_review", len(waiting_edits(memory)), "{}: llm memory review"
         yield "no_room", int(get_state(db, "no_room") or 0), "{} not kept, as review is full"
         yield "lost", value(db, gone, now), "{} this week, damaged in typed.jsonl or llm's log"
-        yield "failed", len(reasons), f"{{}} not learned yet. {RETRY}"
+        yield "set_aside", value(db, "select count(*) from turns where state = 'aside'"), f"{{}}. {RETRY}"
         yield "costs", rows(db, _COSTS, now), costs
         yield from filter(None, (*reasons, call_failure(memory), get_state(db, "worker_failed")))
         logged(home, [turn["id"] for turn in due_turns(memory)])  # says what is wrong with llm's log
@@ -4681,7 +4679,7 @@ def memory_status(settings: Settings) -> Any:
     if state == "on" and problems:
         state = "hindered"
         colour = "red"
-        sentence = "Memory is on, but something is in its way"
+        sentence = "Memory is on, but there is a problem"
     for line in for_profile(sentence, home.name).splitlines():
         write(line, fg=colour, bold=True)
     for problem in problems:

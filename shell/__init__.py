@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
@@ -153,8 +154,8 @@ def _called(name: str | None, environ: Mapping[str, str]) -> str:
 
 
 def find_shell(name: str | None, environ: Mapping[str, str]) -> Shell:
-    """Find the shell with this name, else the one in ``$SHELL``. Raises ``Problem``."""
-    name = _called(name, environ)
+    """Find the shell with this name, else the one that llm was started from, or ``$SHELL``. Raises ``Problem``."""
+    name = _called(name or _here(), environ)
     if name in KINDS:
         return Shell(name, _start_up_file(name, environ))
     wrong = f"{name} is not a shell that install-shell knows" if name else "$SHELL is not set"
@@ -331,7 +332,9 @@ def _checked(shell: Shell) -> str:
     if not shell.kind.ask or not (program := shell.kind.program):
         return f"To check, open a new {shell.name} and run: llm memory status"
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as data:  # where fish makes folders when it starts
+        began = time.monotonic()
         said = _output(program, *shell.kind.ask, env=os.environ | {"XDG_DATA_HOME": data})
+        took = time.monotonic() - began
     found = re.search(r'"shell": \{.*?"active": (true|false)', said, re.DOTALL)  # among what start-up files print
     if found and found[1] == "true":
         learns = "learns from what you type"
@@ -339,7 +342,12 @@ def _checked(shell: Shell) -> str:
             learns = "learns only from chats, because this shell keeps no history of lines"
         does = f"it sends your profile with every prompt and {learns}"
         return f"Checked: memory is on in a new {shell.name}: {does}. To remove the lines: llm memory uninstall-shell"
-    return f"But in a new {shell.name}, memory {'is off' if found else 'could not be checked'}. {_own(shell)}"
+    if found:
+        return f"But in a new {shell.name}, memory is off. {_own(shell)}"
+    unseen = f"In a new {shell.name}, memory could not be checked"
+    if took >= PATIENCE:
+        return f"{unseen}, as it takes long to start. To check, run there: llm memory status"
+    return f"{unseen}. To check, run there: llm memory status\n{_own(shell)}"
 
 
 def _own(shell: Shell) -> str:
@@ -354,8 +362,9 @@ def install(shell: Shell, *, was_named: bool) -> Iterator[str]:
     yield from [done, *((old := list(find_old())) or [_checked(shell)])]  # together: the check takes a moment
     if shell.name == "bash" and not old and (advice := login_advice()):
         yield f"Login shells like this one do not read ~/.bashrc. To make them: {advice}"
-    if not was_named and (here := _here()) not in {"", shell.name}:
-        yield f"{shell.name} is your login shell. For this {here}: llm memory install-shell --shell {here}"
+    login = _called(None, os.environ)
+    if not was_named and login in KINDS and login != shell.name:
+        yield f"For your login shell, {login}, too: llm memory install-shell --shell {login}"
 
 
 def uninstall(shells: Iterable[Shell]) -> Iterator[str]:
@@ -368,8 +377,9 @@ def uninstall(shells: Iterable[Shell]) -> Iterator[str]:
         try:
             if remove_block(shell):
                 removed = True
-                place = f"{'lines from ' if shell.rc.exists() else ''}{tilde(shell.rc)}"
-                yield f"Removed {place}. In an open {shell.name}, also run: {shell.kind.unload}"
+                place = tilde(shell.rc)
+                removed_from = f"lines from {place}" if shell.rc.exists() else f"{place}, which held nothing else"
+                yield f"Removed {removed_from}. In an open {shell.name}, also run: {shell.kind.unload}"
         except Problem as problem:  # noqa: PERF203
             problems.append(problem.message)
     if problems:

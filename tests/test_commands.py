@@ -392,7 +392,7 @@ def test_status_is_green_where_nothing_is_wrong(user: User) -> None:
 @pytest.mark.parametrize(
     ("env", "words", "colour"),
     [
-        (ON, "Memory is on, but something is in its way", "31"),
+        (ON, "Memory is on, but there is a problem", "31"),
         ({}, "llm memory install-shell", "33"),
         ({"LLM_MEMORY_AUTO": "0"}, "off here; unset LLM_MEMORY_AUTO", "33"),
         ({**ON, "LLM_MEMORY_DISABLED": "1"}, "disabled; unset LLM_MEMORY_DISABLED", "33"),

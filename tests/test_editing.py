@@ -226,12 +226,12 @@ def test_remove_asks_only_where_several_lines_match_and_names_them(user: User) -
 
 
 def test_remove_finds_nothing_in_what_is_not_there(user: User) -> None:
-    assert "No line contains 'tea'" in user.run("remove", "tea", code=1)[1]
+    assert "No line has 'tea'" in user.run("remove", "tea", code=1)[1]
     assert not user.places.directory.exists()
     user.profile = LINES
     assert "--part" in user.run("remove", "polis", code=1)[1]
     user.run("remove", "--part", "polis")
-    assert "No line contains 'Interests'" in user.run("remove", "Interests", code=1)[1]
+    assert "No line has 'Interests'" in user.run("remove", "Interests", code=1)[1]
     assert "llm memory show" in user.run("remove", code=1)[1]
 
 

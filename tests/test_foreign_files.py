@@ -159,7 +159,7 @@ def test_status_leads_with_what_keeps_memory_from_working_and_no_request_is_paid
     put(path)
     try:
         first, second = user.run("status", LLM_MEMORY_AUTO="1")[0].splitlines()[:2]
-        assert first == "Memory is on, but something is in its way"
+        assert first == "Memory is on, but there is a problem"
         assert second.startswith("Problem")
         assert (name or "memory") in second
         assert json.loads(user.run("status", "--json", LLM_MEMORY_AUTO="1")[0])["state"] == "hindered"

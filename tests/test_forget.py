@@ -149,7 +149,7 @@ def test_our_own_mark_of_what_was_forgotten_is_not_a_word_of_the_user(user: User
     user.run("forget", "like a cat", "--yes")
     assert "[forgotten]" in [receipt["quote"] for receipt in user.receipts()]
     before = user.receipts()
-    assert "No line contains 'forgotten'" in user.run("forget", "forgotten", "--yes", code=1)[1]
+    assert "No line has 'forgotten'" in user.run("forget", "forgotten", "--yes", code=1)[1]
     assert user.receipts() == before
 
 
@@ -202,7 +202,7 @@ def test_what_is_listed_and_what_is_erased_are_the_same(user: User, state: str, 
     assert "its history and receipts:\n  In Zanzibar\n" in said
     user.run("forget", "Zanzibar", "--yes")
     assert user.files_with("Zanzibar") == []
-    assert "No line contains 'Zanzibar'" in user.run("forget", "Zanzibar", "--yes", code=1)[1]
+    assert "No line has 'Zanzibar'" in user.run("forget", "Zanzibar", "--yes", code=1)[1]
 
 
 def test_damaged_files_are_named_also_where_only_a_prompt_says_it(user: User) -> None:

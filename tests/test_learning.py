@@ -232,7 +232,7 @@ def test_update_learns_all_that_waits_in_the_foreground_and_says_what_changed(us
     assert user.facts == []
     (cost,) = json.loads(user.run("status", "--json")[0])["costs"]
     assert cost["read"] > len(memory.INSTRUCTIONS) // 4, "estimated, as this model counts no tokens"
-    assert user.run("update") == ("", "Learning from 0 messages…\nNothing was learned.\n")
+    assert user.run("update") == ("", "Nothing is waiting.\n")
 
 
 def test_an_update_that_fails_exits_1_and_says_how_to_try_again(user: User) -> None:
@@ -291,8 +291,8 @@ def test_status_says_what_learning_cost_this_month_for_each_model(user: User) ->
     ]
     shown = user.run("status")[0]
     for said in (
-        "requests: 2, second looks: 0, failed: 0, with one this month; tokens: 2,400 read, 4 written\n",
-        "requests: 0, second looks: 0, failed: 1, with scripted-dead this month; tokens: 0 read, 0 written\n",
+        "one this month: requests 2, second looks 0, failed 0; tokens read 2,400, written 4\n",
+        "scripted-dead this month: requests 0, second looks 0, failed 1; tokens read 0, written 0\n",
     ):
         assert said in shown
 

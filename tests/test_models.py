@@ -73,7 +73,7 @@ def test_messages_a_model_cannot_learn_from_are_set_aside_and_learned_with_anoth
         assert in_state(learner, "aside") == 1
     assert len(here.calls(update=True)) == requests
     status = here.run("status")[0]
-    for said in (words, "Failed       1 not learned", "llm memory update --retry"):
+    for said in (words, "Set aside    1. To try again", "llm memory update --retry"):
         assert said in status
     assert here.profile == "- Mine\n"
     error.unlink(missing_ok=True)

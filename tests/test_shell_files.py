@@ -185,7 +185,7 @@ def test_install_and_uninstall_leave_no_trace_where_there_was_nothing(bare_home:
     installed = bare_home.snapshot()
     assert "has these lines already" in bare_home.install(shell=shell)
     assert bare_home.snapshot() == installed
-    assert f"Removed ~/{FILES[shell]}. In an open" in bare_home.uninstall(), "all of it, not lines from it"
+    assert f"Removed ~/{FILES[shell]}, which held nothing else. In an open" in bare_home.uninstall()
     assert bare_home.snapshot() == {}
     assert bare_home.uninstall() == "Nothing to remove.\n"
     assert without_block(with_block(None, BLOCK) + b"mine\n") == b"mine\n", "a file of ours that was added to"
@@ -411,16 +411,16 @@ def test_login_shells_are_not_mentioned_where_they_read_bashrc_or_this_is_none(
     assert "login shells" not in in_login_bash.install().casefold()
 
 
-def test_who_sits_in_another_shell_than_the_login_shell_is_told_how_to_set_that_up(
+def test_memory_is_turned_on_in_the_shell_that_one_sits_in_and_the_login_shell_is_named(
     in_login_bash: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHELL", "/usr/bin/zsh")
     said = in_login_bash.says("install-shell")
-    assert ".zshrc" in said
-    assert "zsh is your login shell. For this bash: llm memory install-shell --shell bash" in said
-    assert "login shell." not in in_login_bash.install(shell="zsh"), "it was asked for"
+    assert ".bashrc" in said
+    assert "For your login shell, zsh, too: llm memory install-shell --shell zsh" in said
+    assert "For your login shell" not in in_login_bash.install(shell="zsh"), "it was asked for"
     monkeypatch.setattr(os, "getppid", os.getpid)
-    assert "login shell." not in in_login_bash.says("install-shell"), "run by a program"
+    assert ".zshrc" in in_login_bash.says("install-shell"), "run by a program"
 
 
 # Which file

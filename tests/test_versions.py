@@ -131,15 +131,15 @@ def test_a_moved_line_is_not_shown_nor_one_that_still_stands_elsewhere(user: Use
 
 
 def test_diff_shows_the_last_change_or_any_two_versions(user: User) -> None:
-    assert "0 facts changed" in user.run("diff")[1]
+    assert "0 differences" in user.run("diff")[1]
     load(user, "## X\n- A\n", "## X\n- A\n- B\n", "## X\n- A\n- B\n- C\n", "## At X\n* A\n* B\n* C\n")
-    assert user.run("diff", "2", "3") == ("+ C\n", "From change 2 to 3: 1 fact changed\n")
+    assert user.run("diff", "2", "3") == ("+ C\n", "From change 2 to 3: 1 difference\n")
     assert diff(user, "1") == ["+ B", "+ C"]
     assert diff(user, "0", "2") == ["+ A", "+ B"]
     assert diff(user, "3", "1") == ["- B", "- C"]
     for same in (("1", "1"), ()):
         shown, said = user.run("diff", *same)
-        assert (shown, ": 0 facts changed" in said) == ("", True)
+        assert (shown, ": 0 differences" in said) == ("", True)
     assert user.run("history", "-n", "1")[0].endswith("  load\n")
     for command in (["diff", "9"], ["undo", "9"], ["rollback", "9"]):
         assert "There is no change 9; see: llm memory history" in user.run(*command, code=1)[1]
