@@ -1713,7 +1713,6 @@ def judge(
             fault: fault,
             HOLDS_SECRET: doubt == HOLDS_SECRET,
         }
-        # Last a setting, which tells the user least.
         holds = {
             "it is quoted": any(is_quoted(piece, source.text) for piece, source in pieces.items()),
             "too many at once": is_flood and is_new,
@@ -2209,7 +2208,7 @@ REMOVE | id | quote
 NO_UPDATE
 
 id: the [id] of a profile line. Lines without one stay as they are.
-fact: one line, at most 200 characters, made of the \
+fact: one line in the language of the profile, at most 200 characters, made of the \
 words of the lines that it stands for. To merge lines, REPLACE one and REMOVE the \
 others.
 quote: words copied exactly from the line that the edit names, also for REMOVE; in a \
