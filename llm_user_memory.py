@@ -474,7 +474,6 @@ def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") ->
 
 
 # -- secrets -----------------------------------------------------------------
-# Libraries cost 0.3–5 s of import and found no more.
 
 
 def is_random(token: str) -> bool:
@@ -1282,7 +1281,9 @@ class History(NamedTuple):
             later = left or came
             if later > number and self._author(later).origin != "back":
                 raise Problem(f"Change {later} has since changed the same lines; first: llm memory undo {later}")
-        return revert(self.text(number - 1), self.text(number), text)
+        before = revert(self.text(number - 1), self.text(number), text)
+        nothing_is_forgotten = all(line["text"] for line in self._lines(number - 1))
+        return before if nothing_is_forgotten else without_empty(text, before)
 
     def next_undo(self) -> int:
         undone = self.undone()
@@ -1720,7 +1721,7 @@ def judge(
             "a line that was to be merged with it was not changed": is_unmerged and not edit.fact,
             "it would take away too much": _takes_too_much(document, applied, change),
             doubt: doubt,
-            "review of everything was on": batch.review_all,
+            "LLM_MEMORY_REVIEW=all was set": batch.review_all,
         }
         outcome, reason = _outcome(rejects, holds)
         if outcome == "apply":
@@ -2408,7 +2409,7 @@ def _proofs(asked: list[Verdict], batch: Batch) -> list[Message]:
     messages = batch.in_order()
     last: dict[str, str] = {}
     for verdict in asked:
-        # A date that has passed is no message's, but it has a day.
+        # A date that has passed has no message, but a day.
         for proof in verdict.messages or messages[-1:]:
             last[proof.thread_id] = max(proof.at, last.get(proof.thread_id, ""))
     return [message for message in messages if message.at <= last.get(message.thread_id, "")]
@@ -2759,7 +2760,7 @@ def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, versio
         row |= {"at": memory.now().isoformat(), "model": model, "past": int(past)}
         if past and verdict.outcome != "reject":
             row["state"] = "waiting"
-            row["reason"] = verdict.reason or "it was found in the past"
+            row["reason"] = verdict.reason or "it comes from the past"
         if row["state"] == "applied":
             row["version"] = version
         elif value(db, asked, row["state"], past, row["before"], row["fact"]):
@@ -3366,7 +3367,7 @@ def _unquoted(text: str) -> str:
     return re.sub(r"[\0- \"'`\\\x7f]", "", text)
 
 
-# As in $'…' of bash and zsh, and in fish. Several bytes may be one character.
+# As in $'…' and in fish. Several bytes may be one character.
 _ESCAPE = r"(?:\\x[0-9a-fA-F]{2}|\\[0-7]{3})+|\\u[0-9a-fA-F]{4}|\\U000[0-9a-fA-F]{5}|\\[abfnrtv]"
 
 
@@ -3389,7 +3390,7 @@ class Call:
     def __init__(self, ctx: click.Context, settings: Settings) -> None:
         self.ctx = ctx
         self.settings = settings
-        self.homes: list[Home] = []  # asked for by hand, else in use; the last one learns
+        self.homes: list[Home] = []  # asked for by hand, else in use
         self.conversation: Any = None
         # As "Hi" is typed, with templates of "Greet" and "Say: $input".
         self.prefix = ""  # "Greet\n", which a template puts before it
@@ -3843,7 +3844,7 @@ json_option = flag(
     ["--json"], expose_value=False, callback=lambda ctx, _, given: ctx.meta.update(json=given), help="Output as JSON"
 )
 yes_option = flag(["--yes", "-y"], help="Answer yes to any question")
-force_option = flag(["--force"], help="Also take what looks like a secret, or is not sent")
+force_option = flag(["--force"], help="Also take secrets and invisible characters")
 part_option = flag(["--part"], help="Also match TEXT inside words")
 text_argument = click.Argument(["text"], metavar="[TEXT]...", nargs=-1, callback=lambda _, __, words: " ".join(words))
 count_option = partial(click.option, "-n", "--count", metavar="N", type=click.IntRange(0, 9999))
@@ -4510,7 +4511,6 @@ def memory_update(settings: Settings, retry: bool) -> None:
             waiting = waiting_messages(memory)
             say(f"Learning from {counted(waiting, 'message')}…" if waiting else "Nothing is waiting.")
             take_in(memory)
-            # What fails is put off again.
             memory.db.execute("update turns set due = 0 where state = 'pending'")
             learner = Learner(memory, settings, leaves_news=False)
             failures = {str(result.failure) for result in iter(learner.learn, None) if result.failure}

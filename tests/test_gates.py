@@ -237,7 +237,7 @@ STOPPED: list[tuple[str, str, Edit, dict[str, Any]]] = [
     ),
     ("hold", "it would take away too much", remove("Plays chess"), {"lately": GONE}),
     ("hold", "the profile is full", add("Likes opera"), {"budget": 100}),
-    ("hold", "review of everything was on", add("Likes opera"), {"review_all": True}),
+    ("hold", "LLM_MEMORY_REVIEW=all was set", add("Likes opera"), {"review_all": True}),
     ("reject", "it was copied from an example", add("Prefers answers without rhymes"), {}),
     ("hold", memory.NOT_YOURS, add("Likes opera"), {"doubts": [memory.NOT_YOURS]}),
     ("reject", memory.HOLDS_SECRET, add("Likes opera"), {"doubts": [memory.HOLDS_SECRET]}),

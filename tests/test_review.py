@@ -352,7 +352,7 @@ def test_what_was_typed_with_review_switched_on_waits_whoever_learns_it_and_noth
     idle.run("update", LLM_USER_PATH=str(idle.user_dir))
     assert idle.facts == ["I like mosses"]
     assert [(held["fact"], held["reason"]) for held in idle.to_review()] == [
-        ("I like ferns", "review of everything was on")
+        ("I like ferns", "LLM_MEMORY_REVIEW=all was set")
     ]
     assert json.loads(idle.run("review", "--json", "--accept", "all")[0]) == []
     assert idle.facts == ["I like mosses", "I like ferns"]

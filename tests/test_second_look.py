@@ -122,7 +122,7 @@ def test_nothing_is_asked_where_nothing_would_be_applied(user: User) -> None:
     user.learns(DOG, look=looks)
     assert looks.requests == [], "all of it waits anyway"
     assert [(held["fact"], held["reason"]) for held in user.to_review()] == [
-        ("Has a dog", "review of everything was on")
+        ("Has a dog", "LLM_MEMORY_REVIEW=all was set")
     ]
 
 

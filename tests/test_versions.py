@@ -395,6 +395,14 @@ def test_a_title_comes_back_above_what_came_without_one(user: User) -> None:
     assert user.profile == without.partition("\n\n## Interests")[0] + "\n", "who has removed it gets no other"
 
 
+def test_no_heading_is_left_whose_only_other_line_was_forgotten(user: User) -> None:
+    add(user, "Likes chess", section="Interests")
+    add(user, "Sails", section="Interests")
+    user.run("forget", "chess", "--yes")
+    user.run("undo", "2")
+    assert user.profile.strip() == "# User Profile"
+
+
 def test_a_heading_of_the_users_own_stays(user: User) -> None:
     user.profile = "# Me\n\n## Boats\n- Owns a dinghy\n"
     user.run("remove", "dinghy")
