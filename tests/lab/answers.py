@@ -115,9 +115,11 @@ class Misled(Life):
         is_agreed = len(self.requests("look")) > len(looks) and re.search(r"\d\W*y", look)
         self.look_at_facts(before, now, is_agreed=bool(is_agreed))
         self.look_for_secrets()
-        shown = self.person.terminal("memory", chance.choice(["show", "why", "status", "history", "review"]))
-        if UNSEEN.search(re.sub(r"\x1b\[[\d;]*m|\r(?=\n)", "", shown.out)):
-            self.fail("control character in a terminal", repr(shown.out))
+        what = chance.choice(["show", "why", "status", "history", "review"])
+        done = self.person.llm("memory", what, terminal=True)
+        shown = done.out + done.err
+        if UNSEEN.search(re.sub(r"\x1b\[[\d;]*m", "", shown)):
+            self.fail("control character in a terminal", repr(shown))
 
     def look_at_lines(self, before: str, now: str, reply: str, ids: dict[str, str]) -> None:
         """See that lines stay byte for byte, and in order, but those whose ids the reply has."""

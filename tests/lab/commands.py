@@ -33,7 +33,7 @@ MODELS_OWN = {"llm/scripted/calls.jsonl", "llm/scripted/embedded.jsonl"}
 NEXT = re.compile(
     r"\bllm [a-z]|--\w|\b(ls -|rm -|export |VISUAL=)|save it as|use up to|what can be read|at most|[Tt]ry:? "
 )
-STYLES = re.compile(r"\x1b\[([0124]|3\d)m|\r(?=\n)|\r?\x1b\[\?25[lh]|\rLearning")
+STYLES = re.compile(r"\x1b\[([0124]|3\d)m|\r?\x1b\[\?25[lh]|\rLearning")
 
 
 class Typist(Life):
@@ -86,15 +86,16 @@ class Typist(Life):
         args = [name, *options, *words]
         named = options[options.index("--profile") + 1] if "--profile" in options else "default"
         profile = named.casefold().rpartition("+")[2].strip() or "default"
-        how = self.chance.choice([self.person.program, *[self.person.terminal] * 3, *[self.person.llm] * 6])
-        is_terminal = how == self.person.terminal
-        self.person.typed.write_text(self.chance.choice(odd.TYPED[:5] if is_terminal else odd.TYPED))
+        how = self.chance.choice(["new process", *["terminal"] * 3, *["fork"] * 6])
+        is_terminal = how == "terminal"
+        typed = self.chance.choice(odd.TYPED[:5] if is_terminal else odd.TYPED)
         before = self.disk()
         text = self.text_of(profile)
 
-        done = self.note(("memory", *args), how("memory", *args))
+        done = self.person.llm("memory", *args, typed=typed, terminal=is_terminal, new=how == "new process")
+        self.note(("memory", *args), done)
         now = self.text_of(profile)
-        self.counts[f"{how.__name__}: exit {done.code}"] += 1
+        self.counts[f"{how}: exit {done.code}"] += 1
         self.look(args, done, is_terminal=is_terminal)
         self.look_at_disk(name, before, profile)
         gone = list((Counter(text.splitlines()) - Counter(now.splitlines())).elements())
@@ -116,8 +117,9 @@ class Typist(Life):
         if done.code not in {0, 1, 2}:
             self.fail("ended otherwise", done)
         if is_terminal:
-            if UNSEEN.search(STYLES.sub("", done.out)):
-                self.fail("control character in a terminal", repr(done.out))
+            shown = done.out + done.err
+            if UNSEEN.search(STYLES.sub("", shown)):
+                self.fail("control character in a terminal", repr(shown))
         elif done.code and (done.out or not NEXT.search(done.err)):
             self.fail("failed without a next step, or with data", done)
         elif UNSEEN.search(done.err):

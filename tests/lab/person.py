@@ -7,12 +7,12 @@ and its plugins; it reads its person's environment as a new process does.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
-import pty
 import shlex
 import signal
-import subprocess
+import struct
 import sys
 import time
 import traceback
@@ -31,10 +31,14 @@ class Done(NamedTuple):
     code: int
     out: str
     err: str
+    hung: bool = False
 
 
 class Person:
     """Somebody with a fresh home, whose default model is the scripted one."""
+
+    patience = 600.0  # seconds until a command that hangs is killed
+    is_bound = False  # by modes and owners, also if this is root
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
@@ -43,10 +47,7 @@ class Person:
         self.profile = self.memory / "profile.md"
         self.script = self.user_dir / "scripted"
         self.script.mkdir(parents=True)
-        self.typed = folder / "typed"  # what a command is given to read
-        self.typed.touch()
-        self.streams: list[int] = []  # what it reads and writes instead
-        self.patience = 0  # seconds until it is killed, if it hangs
+        self._said: dict[int, list[int]] = {}  # by a process: where its output and its errors can be read
         (self.user_dir / "default_model.txt").write_text("scripted")
         self.env = {
             "HOME": str(folder),
@@ -58,29 +59,58 @@ class Person:
             "PYTHONPATH": os.environ.get("PYTHONPATH", ""),  # a copy of the module, broken on purpose
         }
 
-    def start(self, *args: str, **env: str) -> int:
-        """Start `llm` as the shell function does; return the process's id once llm is loaded."""
+    def start(
+        self,
+        *args: str,
+        typed: str = "",
+        terminal: bool = False,
+        plain: bool = False,
+        new: bool = False,
+        **env: str,
+    ) -> int:
+        """Start `llm` as the shell function does; return the process's id once llm is loaded.
+
+        What is ``typed`` is its input. It may run in a ``terminal``, be ``plain``, without memory, or be a ``new``
+        process, which is slower.
+        """
+        streams, said = _in_terminals(typed) if terminal else _in_pipes(typed)
         loaded, loads = os.pipe()
         pid = os.fork()
         if pid == 0:
-            self._become(args, env, loads)
-        os.close(loads)
+            self._become(args, env, streams, loads, is_plain=plain, is_new=new)
+        for theirs in {*streams, loads}:
+            os.close(theirs)
+        for file in said:
+            os.set_blocking(file, False)
+        self._said[pid] = said
         os.read(loaded, 1)
         os.close(loaded)
         return pid
 
-    def _become(self, args: tuple[str, ...], env: dict[str, str], loads: int) -> None:
+    def _become(
+        self,
+        args: tuple[str, ...],
+        env: dict[str, str],
+        streams: list[int],
+        loads: int,
+        *,
+        is_plain: bool,
+        is_new: bool,
+    ) -> None:
         code: object = 1
         try:
             os.setsid()
-            self._open_streams()
+            _open_streams(streams)
             os.chdir(self.folder)
+            if self.is_bound:
+                _give_up_capabilities()
             os.environ.clear()
-            os.environ.update(self.env | as_typed(args) | env)
-            signal.alarm(self.patience)
+            os.environ.update(self.env | _as_typed(args) | env)
+            if is_new:
+                os.execvp("llm", ["llm", *args])
             time.tzset()
             sys.argv = ["llm", *args]
-            pm.hook.register_commands(cli=cli)  # again, in this environment
+            _load_plugin(is_plain=is_plain)
             os.close(loads)
             cli()
         except SystemExit as ended:
@@ -93,63 +123,32 @@ class Person:
                 sys.stderr.flush()
             os._exit(code if isinstance(code, int) else code is not None)
 
-    def _open_streams(self) -> None:
-        """Open them as a new process does: what Python knows of the old ones is not true of these."""
-        streams = self.streams
-        if not streams:
-            names = [self.typed, *(self.folder / f"{name}-{os.getpid()}" for name in ("out", "err"))]
-            streams = [os.open(name, os.O_RDWR | os.O_CREAT) for name in names]
-        for number, stream in enumerate(streams):
-            os.dup2(stream, number)
-        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
-        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-        sys.stderr = open(2, "w", 1, "utf-8", "backslashreplace", closefd=False)  # noqa: SIM115
-
     def wait(self, pid: int) -> Done:
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        said = []
-        for name in ("out", "err"):
-            path = self.folder / f"{name}-{pid}"
-            said.append(path.read_text("utf-8", "replace") if path.exists() else "")
-            path.unlink(missing_ok=True)
-        return Done(code, *said)
+        """Read what a process says until it ends, or is killed when patience is at an end."""
+        out, errors = self._said.pop(pid)
+        said = {out: b"", errors: b""}
+        deadline = time.monotonic() + self.patience
+        ended = 0
+        while not ended:
+            time.sleep(0.002)
+            is_late = time.monotonic() > deadline
+            if is_late:
+                os.killpg(pid, signal.SIGKILL)
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            for file in said:
+                said[file] += _all_there(file)
+        done = Done(os.waitstatus_to_exitcode(status), _text(out, said[out]), _text(errors, said[errors]), is_late)
+        for file in said:
+            os.close(file)
+        return done
 
     def kill(self, pid: int) -> Done:
         os.kill(pid, signal.SIGKILL)
         return self.wait(pid)
 
-    def llm(self, *args: str, **env: str) -> Done:
-        return self.wait(self.start(*args, **env))
-
-    def program(self, *args: str, **env: str) -> Done:
-        """Start a new process, which is slower."""
-        with self.typed.open("rb") as typed:
-            env = self.env | as_typed(args) | env
-            ended = subprocess.run(
-                ["llm", *args],
-                stdin=typed,
-                capture_output=True,
-                cwd=self.folder,
-                env=env,
-                timeout=self.patience or None,
-                check=False,
-            )
-        return Done(ended.returncode, *(said.decode("utf-8", "replace") for said in (ended.stdout, ended.stderr)))
-
-    def terminal(self, *args: str, **env: str) -> Done:
-        """Run a command in a terminal; all that is said there is its output."""
-        ours, theirs = pty.openpty()
-        os.write(ours, self.typed.read_bytes()[:1_000] + b"\4" * 9)
-        self.streams = [theirs] * 3
-        pid = self.start(*args, **env)
-        self.streams = []
-        os.close(theirs)
-        said = b""
-        with contextlib.suppress(OSError):  # nobody has the terminal open any more
-            while piece := os.read(ours, 65_536):
-                said += piece
-        os.close(ours)
-        return Done(self.wait(pid).code, said.decode("utf-8", "replace"), "")
+    def llm(self, *args: str, **how: Any) -> Done:
+        """Run `llm` to its end, started as ``start`` can."""
+        return self.wait(self.start(*args, **how))
 
     def data(self, *args: str) -> Any:
         """Run a command of `llm memory` with --json."""
@@ -175,6 +174,69 @@ class Person:
         os.utime(self.profile, (time.time() - 5,) * 2)
 
 
-def as_typed(args: tuple[str, ...]) -> dict[str, str]:
+def _as_typed(args: tuple[str, ...]) -> dict[str, str]:
     """Return what the shell function adds to the environment of a line."""
     return {"LLM_MEMORY_AUTO": "1", "LLM_MEMORY_LINE": f" {shlex.join(['llm', *args])}"[:30_000]}
+
+
+def _in_pipes(typed: str) -> tuple[list[int], list[int]]:
+    """Return a process's three streams, and where its output and its errors can be read."""
+    given, gives = os.pipe()
+    os.write(gives, typed.encode())
+    os.close(gives)
+    out, prints = os.pipe()
+    errors, complains = os.pipe()
+    return [given, prints, complains], [out, errors]
+
+
+def _in_terminals(typed: str) -> tuple[list[int], list[int]]:
+    """Return the same; errors have a terminal of their own, or nobody could tell them from the output."""
+    screen, terminal = os.openpty()
+    os.write(screen, typed.encode() + b"\4" * 9)  # Ctrl-D, for whatever reads on
+    errors, complains = os.openpty()
+    return [terminal, terminal, complains], [screen, errors]
+
+
+def _open_streams(streams: list[int]) -> None:
+    """Open them as a new process does: what Python knows of the old ones is not true of these."""
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    sys.stdin = os.fdopen(0, "r", encoding="utf-8", errors="surrogateescape", closefd=False)
+    sys.stdout = os.fdopen(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
+    sys.stderr = os.fdopen(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
+
+
+def _load_plugin(*, is_plain: bool) -> None:
+    """Have memory's commands made in this environment, or do without memory."""
+    for name in ("prompt", "chat"):
+        vars(cli.commands[name]).pop("invoke", None)  # what memory put there in another environment
+    if is_plain:
+        pm.unregister(name="llm_user_memory")
+        del cli.commands["memory"]
+    else:
+        pm.hook.register_commands(cli=cli)
+
+
+def _give_up_capabilities() -> None:
+    """Be bound by modes and owners, and what this starts."""
+    library = ctypes.CDLL(None)
+    for capability in range(64):
+        library.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
+    version = struct.pack("Ii", 0x20080522, 0)
+    library.capset(version, bytes(24))
+
+
+def _all_there(file: int) -> bytes:
+    """Return what can be read now."""
+    found = b""
+    with contextlib.suppress(OSError):  # there is no more yet, or nobody has the terminal open any more
+        while piece := os.read(file, 65_536):
+            found += piece
+    return found
+
+
+def _text(file: int, said: bytes) -> str:
+    """Return what was written, to a terminal without the returns that it adds."""
+    if os.isatty(file):
+        said = said.replace(b"\r\n", b"\n")
+    return said.decode("utf-8", "replace")
