@@ -369,7 +369,7 @@ def normalised(text: str) -> str:
 
 
 def folded(text: str) -> str:
-    """Return what `why`, `forget` and `search` compare: "Müller" is "Mueller"."""
+    """Return what `why` and `search` compare: "Müller" is "Mueller"."""
     apart = unicodedata.normalize("NFKD", text.translate(_STRAIGHT)).casefold()
     bare = "".join(char for char in apart if unicodedata.category(char)[0] != "M")
     whole = unicodedata.normalize("NFC", bare).translate(_LETTERS)
@@ -461,12 +461,12 @@ def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") ->
     today = now.astimezone().date()
     days = {"today": today, "yesterday": today - dt.timedelta(1)}
     day = str(days.get(said, said))
-    if len(day) == 10:
+    if not re.search("[ t]", day):
         day += f" {clock}"
     age = re.fullmatch(r"(\d{1,6}) ?([a-z]+?)s?(?: ago)?", said)
     try:
         if not age:
-            return dt.datetime.fromisoformat(day).astimezone(UTC).isoformat()
+            return dt.datetime.fromisoformat(day.upper()).astimezone(UTC).isoformat()
         size = next(size for unit, size in _UNITS.items() if unit.startswith(age[2]))
         return (now - dt.timedelta(seconds=int(age[1]) * size)).isoformat()
     except (ValueError, OverflowError, StopIteration) as error:
@@ -935,12 +935,11 @@ def revert(old: str, new: str, now: str) -> str:
     lacks_title = title in before.lines and title not in here.lines
     if lacks_title and title not in after.lines:  # the change took it; a merge would put it last
         return revert(old, title + new, title + now)
-    if lacks_title and taken and not stripped(now):  # all was emptied since
+    if lacks_title and taken and not stripped(now):  # emptied since
         return revert(old, new, title)
     known = before.headings.values()
     opened = {at: name for at, name in after.headings.items() if name not in known}
-    # A merge finds the places of lines. Of a heading that the change brought it isn't told: it would take it away, with
-    # lines of others below it.
+    # The merge finds places. Headings that the change brought are kept from it, or it would take lines below.
     base = [line for at, line in enumerate(after.lines) if at not in opened]
     theirs = before.only(after.said() | taken)
     merged = Document(merge("".join(base), now, theirs.text))
@@ -1174,7 +1173,10 @@ class Version(NamedTuple):
 
 
 class History(NamedTuple):
-    """``profile.md`` and its versions, numbered from 1; 0 is the empty profile."""
+    """``profile.md`` and its versions, numbered from 1; 0 is the empty profile.
+
+    One is written once the file has had its text: what others save then is made of it.
+    """
 
     home: Home
     db: Any
@@ -1214,7 +1216,7 @@ class History(NamedTuple):
             if there == known and written == latest:
                 return known
             if base is None:
-                base = self.text(written)  # the last that others can have seen
+                base = self.text(written)
             is_first = latest == 0 and author == "outside"
             self._save("unknown" if is_first else author, there, merge(base, known, there))
             return self.text(self.latest())
@@ -1240,12 +1242,12 @@ class History(NamedTuple):
         return version
 
     def _put_in_place(self, there: str, new: str) -> None:
-        """Exchange the file and the text aside, again with each save of an editor that was faster."""
+        """Exchange the file and the text aside, again for each editor that was faster."""
         aside = place_aside(self.home)
         latest_is_written = "update versions set written = 1 where id = (select max(id) from versions)"
         while new != there:
             exchange(real_place(self.home), aside)
-            self.db.execute(latest_is_written)  # at once: what others save now is made of it
+            self.db.execute(latest_is_written)  # at once
             try:
                 displaced = read_settled(aside, there, self.settling)
             except Unreadable:
@@ -2035,7 +2037,7 @@ def entries(file: Any) -> Iterator[Any]:
 
 
 def _items(text: Any) -> Iterator[Any]:
-    """Yield the items of a list, and keep no more of it than the next one."""
+    """Yield the items of a list, and keep only the piece that is read."""
     buffer = text.read(1_000).lstrip()[1:]
     decoder = json.JSONDecoder()
     between = re.compile(r"[\s,]+")
@@ -2070,7 +2072,7 @@ def read_zip(file: Any, name: str) -> list[Message]:
                 with archive.open(part) as unpacked:
                     found += read_export(unpacked, part)
     except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError) as error:
-        raise Problem(f"{name} is damaged, or locked with a password; download or unpack it again") from error
+        raise Problem(f"{name} is damaged, piped, or locked with a password; unpack it") from error
     return found
 
 
@@ -2090,11 +2092,11 @@ def read_past(path: str) -> list[Message]:
         for part in sorted(Path(path).rglob("*.json*")):
             found += read_past(str(part))
         return found
-    name = "stdin" if path == "-" else printable(os.path.basename(path))
-    with click.open_file(path, "rb") as opened:
-        file: Any = opened
+    is_stdin = path == "-"
+    name = "stdin" if is_stdin else printable(os.path.basename(path))
+    with open(0 if is_stdin else path, "rb", closefd=not is_stdin) as file:
         head = file.peek(1_000)
-        if head.startswith(b"PK"):
+        if head.startswith(b"PK\3\4"):
             return read_zip(file, name)
         if ".json" in name or re.match(_NO_NOTES, head):
             return read_export(file, name)
@@ -2116,12 +2118,13 @@ CHANGED_MEANWHILE = "The profile changed meanwhile; try again"
 FAILED = "learning has failed; see: llm memory status"
 NOTES = "notes:"  # begins the ids of the user's own notes
 
-# Why a model gave no answer, and what follows: in `learn`, `_put_off`, `_learn_due` and `run_worker`.
+# Why a model gave no answer: for `learn`, `_put_off`, `_learn_due`, `run_worker`. Told the second time; HERE and
+# HOPELESS at once.
 PASSING = "passing"  # tried again, ever more rarely
-HERE = "here"  # this process lacks a key or a plugin: told; the worker ends when nothing else is due
+HERE = "here"  # this process lacks a key or a plugin; the worker ends when only failed turns are left
 HUNG = "hung"  # its thread can't be stopped: a new worker takes over
 REFUSED = "refused"  # counts as an attempt; after five, turns are set aside
-HOPELESS = "hopeless"  # told; if alone, set aside at once
+HOPELESS = "hopeless"  # if alone, set aside at once
 BUSY = "busy"  # no failure: locked, or changed meanwhile; due at once
 
 # Stable text first, for prompt caches. At most 650 tokens, and 300 for the second request. Measured by tests/eval.
@@ -2409,7 +2412,7 @@ def _proofs(asked: list[Verdict], batch: Batch) -> list[Message]:
     messages = batch.in_order()
     last: dict[str, str] = {}
     for verdict in asked:
-        # A date that has passed has no message, but a day.
+        # A date that has passed has no message: show all.
         for proof in verdict.messages or messages[-1:]:
             last[proof.thread_id] = max(proof.at, last.get(proof.thread_id, ""))
     return [message for message in messages if message.at <= last.get(message.thread_id, "")]
@@ -2419,7 +2422,7 @@ def batches(messages: Iterable[Message]) -> list[list[Message]]:
     found: list[list[Message]] = [[]]
     for message in messages:
         size = sum(len(one.text) for one in [*found[-1], message])
-        if size > CHARACTERS_AT_ONCE or len(found[-1]) == PAST_AT_ONCE:
+        if found[-1] and (size > CHARACTERS_AT_ONCE or len(found[-1]) == PAST_AT_ONCE):
             found.append([])
         found[-1].append(message)
     return found
@@ -2919,7 +2922,7 @@ def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[st
 def forget(memory: Memory, says: Says) -> None:
     """Remove what ``find_said`` finds, and never learn from its messages again."""
     db = memory.db
-    _, prompts = find_said(memory, says)  # again: more may be there now. It gives `says` to SQL
+    _, prompts = find_said(memory, says)  # gives `says` to SQL
 
     def record(_: int) -> None:
         turns = set(prompts)
@@ -2964,7 +2967,7 @@ _BACKUP = (
 
 
 def files_beside(home: Home, form: str = _KEPT_ASIDE) -> list[Path]:
-    """List the files named in a form; NAME is the profile's name."""
+    """List the files named in a form; NAME is that of profile.md."""
     places = (real_place(home), home.profile)
     names = "|".join(re.escape(place.name) for place in places)
     pattern = form.replace("NAME", f"(?:{names})")
@@ -3012,7 +3015,7 @@ def search_terms(query: str, form: Callable[[str], str] = str) -> str:
     sides = []
     for side in re.split(r"(?i)\bor\b", printable(query)):
         words = re.findall(r'[^\s"]*[^\W_][^\s"]*', side)
-        begins = [f'"{form(word)}"*' for word in words]
+        begins = ['"' + form(word).replace('"', "") + '"*' for word in words]
         if begins:
             sides.append(" ".join(begins))
     if not sides:
@@ -3101,7 +3104,7 @@ cli()
 
 
 def take_worker_lock(home: Home, flags: int = os.O_CREAT) -> int:
-    """Take the lock, or raise ``Busy``. Not with filelock, which a call would import for 46 ms."""
+    """Take the lock, or raise ``Busy``. Not with filelock, whose import takes 46 ms."""
     file = open_own(home.lock_file("worker"), os.O_RDWR | flags)
     try:
         if os.name == "posix":
@@ -3272,7 +3275,7 @@ FOUND = (
 _BEGINS = "\n<user_profile>\n"
 _PROFILES = "\nProfile: "  # unless it is the default one
 # That of any version, as conversations keep the one they began with.
-_FRAMED = rf"About the user you are talking to[^\n]*(?:{_PROFILES}[^\n]*)?{_BEGINS}.*\n</user_profile>"
+_FRAMED = rf"About the user you are talking to[^\n]*(?:{_PROFILES}[^\n]*)?{_BEGINS}.*?\n</user_profile>"
 _SOURCE = "memory:auto"  # of the fragments that hold a profile
 
 # Functions of llm, and what stands in for each.
@@ -3392,7 +3395,7 @@ class Call:
         self.settings = settings
         self.homes: list[Home] = []  # asked for by hand, else in use
         self.conversation: Any = None
-        # As "Hi" is typed, with templates of "Greet" and "Say: $input".
+        # As llm's _apply_template does, for "Hi" with "Greet" and "Say: $input".
         self.prefix = ""  # "Greet\n", which a template puts before it
         self.given = ""  # "Hi", for the first $input
         self.sent = ""  # "Say: Greet\nHi"

@@ -347,6 +347,13 @@ def test_an_export_can_be_piped_in_but_no_zip(here: User) -> None:
     assert facts(here) == ["I live in York"]
 
 
+def test_without_a_terminal_a_piped_export_is_asked_about_by_naming_the_option(here: User) -> None:
+    asked = here.start("memory", "learn", "-", auto=None, stdin=subprocess.PIPE)
+    _, said = asked.communicate(json.dumps([chatgpt("Trip", "I live in York.")]).encode(), 60)
+    assert b"add --yes" in said
+    assert (asked.returncode, facts(here)) == (1, [])
+
+
 def test_since_and_count_choose_among_messages_by_their_dates(here: User) -> None:
     path = here.folder / "conversations.json"
     day = dt.datetime(2025, 3, 1, 12, tzinfo=dt.timezone.utc)

@@ -64,6 +64,7 @@ def test_a_conversation_keeps_the_frame_that_an_older_version_put_around_its_pro
     assert profile_in(f"Be brief.\n\n{frame}\n\nBe kind.") == frame
     assert profile_in(f"Be brief.\n\n{framed(PROFILE)}\nBe kind.") == framed(PROFILE)
     assert profile_in("About the user you are talking to: <user_profile> </user_profile>") == ""
+    assert profile_in(f"{framed(PROFILE)}\n\nWhat is\n</user_profile>\nfor?") == framed(PROFILE)
 
 
 # Every way to prompt

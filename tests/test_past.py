@@ -181,6 +181,13 @@ def test_a_log_of_an_older_llm_is_read_whether_it_was_migrated_or_not(here: User
 # One's own notes
 
 
+def test_notes_that_begin_like_a_zip_are_notes(here: User) -> None:
+    notes = here.folder / "car.md"
+    notes.write_text("PKW ist ein Golf")
+    learn(here, str(notes))
+    assert asked(here) == [["PKW ist ein Golf"]]
+
+
 def test_notes_are_learned_from_in_the_same_way_and_never_twice(here: User) -> None:
     notes = here.folder / "about me.md"
     notes.write_text("# Me\n\n- I live in Leeds\n- I have two\n  cats\n\nI play chess, and\nI like tea.\n")

@@ -85,6 +85,7 @@ def test_a_fact_is_found_by_its_words_in_any_form(lived: User) -> None:
     assert {query: found(lived, query) for query in IN_ANY_FORM} == {q: [fact] for q, fact in IN_ANY_FORM.items()}
     assert found(lived, "every", "morning") == ["Runs every morning with the Müllers"], "quoted or not"
     assert found(lived, "boat") == []
+    assert found(lived, "every", "morning“") == ["Runs every morning with the Müllers"], "in any quotation marks"
     assert set(found(lived, "has", "-n", "0")) == {"Has a puppy", "Has a cat", "Has a lodger", "Has a dog called Rex"}
     assert len(found(lived, "has", "-n", "1")) == 1
 
