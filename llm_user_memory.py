@@ -121,7 +121,7 @@ class Settings:
         self.updates: bool = self._read("UPDATES", True, False)
         self.notices: bool = self._read("NOTICES", True, False)
         self.debug: bool = self._read("DEBUG", False, False)
-        self.interval: float = self._read("UPDATE_INTERVAL", 5, 5, click.FloatRange(0.001, 86_400))
+        self.interval: float = self._read("UPDATE_INTERVAL", 5.0, 5.0, click.FloatRange(0.001, 86_400))
         self.budget: int = self._read("BUDGET", 8_000, 8_000, click.IntRange(100, 9_999_999))
         self.review_all = bool(self._read("REVIEW", "", "all", click.Choice(["all"])))
         self.auto = self._text("AUTO").lower()
@@ -935,7 +935,7 @@ def revert(old: str, new: str, now: str) -> str:
     lacks_title = title in before.lines and title not in here.lines
     if lacks_title and title not in after.lines:  # the change took it; a merge would put it last
         return revert(old, title + new, title + now)
-    if lacks_title and taken and not stripped(now):  # emptied since
+    if lacks_title and taken and not stripped(now):
         return revert(old, new, title)
     known = before.headings.values()
     opened = {at: name for at, name in after.headings.items() if name not in known}
@@ -947,7 +947,7 @@ def revert(old: str, new: str, now: str) -> str:
     document = merged.only((here.said() - brought) | taken)
     for item in before.items:
         found = document.find(item.text, item.section)
-        if found and found.section != item.section and item.text in taken:  # its heading had gone
+        if found and found.section != item.section and item.text in taken:  # its heading went
             document = document.remove(found).add(item.section, item.text)
     return without_empty(now, document.text, opened.values())
 
@@ -962,7 +962,7 @@ def without_empty(before: str, text: str, made: Iterable[str] = ()) -> str:
 
 # -- store -------------------------------------------------------------------
 # `memory.db`, and `profile.md`, whose text only `History` changes: it writes the new text aside, records a version,
-# exchanges the file and marks the version written; after a crash, `adopt` goes on.
+# exchanges the file and marks the version written.
 
 TABLES = """
 create table versions (
@@ -1817,8 +1817,9 @@ def _read_entry(line: str) -> Row:
     entry |= {"sha256": "", "model": "", "review": False}
     with suppress(ValueError, AttributeError):
         read = json.loads(line.replace(r"\ud", ""))  # half a character fits into no database
+        kinds = entry | {"interval": 5.0, "budget": 8_000, "failed": ""}
         for name, found in read.items():
-            if isinstance(found, type(entry.get(name, found))):
+            if isinstance(found, type(kinds.get(name, found))):
                 entry[name] = found
     return entry
 
@@ -2127,7 +2128,7 @@ REFUSED = "refused"  # counts as an attempt; after five, turns are set aside
 HOPELESS = "hopeless"  # if alone, set aside at once
 BUSY = "busy"  # no failure: locked, or changed meanwhile; due at once
 
-# Stable text first, for prompt caches. At most 650 tokens, and 300 for the second request. Measured by tests/eval.
+# Stable text first, for prompt caches. At most 650 tokens, and 300 for the second request.
 INSTRUCTIONS = """\
 Keep a user's profile true by what they type. Write one line, as in the examples, for \
 each lasting fact that a new message states about the user; if there is none, \

@@ -85,6 +85,15 @@ def test_a_disk_that_fills_up_in_the_middle_of_a_line_costs_that_line_alone(user
     assert sorted(take_in(user), key=str) == [("gone", None), ("pending", SAID), ("pending", ALSO)]
 
 
+def test_of_a_line_only_fields_of_their_kind_are_taken_up(user: User) -> None:
+    fields = {"interval": "soon", "budget": None, "failed": 1, "model": 7, "behind": "x"}
+    user.places.create()
+    memory.append_line(user.places.journal, {"id": "01x", "length": 3, **fields})
+    (entry,) = memory.journal_entries(user.places)
+    assert (entry["id"], entry["length"], entry["model"], entry["behind"]) == ("01x", 3, "", 0)
+    assert not entry.keys() & {"interval", "budget", "failed"}
+
+
 @pytest.mark.parametrize(
     "spoiled",
     [

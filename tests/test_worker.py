@@ -175,7 +175,7 @@ def test_a_worker_with_nothing_to_do_exits_and_loses_nothing(user: User) -> None
 def test_a_worker_stays_for_an_interval_of_any_length(user: User) -> None:
     settings = memory.Settings()
     at = memory.utc_now() - dt.timedelta(hours=23)
-    user.types(SAID, interval=86_400, at=at.isoformat())
+    user.types(SAID, interval=86_400.0, at=at.isoformat())
     assert memory._poll(user.places, settings)
     assert memory._poll(user.places, settings), "also once the note is taken in"
     assert user.facts == []
@@ -183,7 +183,7 @@ def test_a_worker_stays_for_an_interval_of_any_length(user: User) -> None:
 
 def test_what_a_clock_that_was_ahead_has_noted_does_not_wait_until_then(user: User) -> None:
     at = memory.utc_now() + dt.timedelta(minutes=30)
-    user.types(SAID, interval=3_600, at=at.isoformat())
+    user.types(SAID, interval=3_600.0, at=at.isoformat())
     assert memory._poll(user.places, memory.Settings(user.env))
     assert user.facts == [SAID]
 

@@ -14,7 +14,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import replies
-from lab import UNSEEN, WORD, Life, run
+from lab import UNSEEN, WORD, Life, lived, run
 
 if TYPE_CHECKING:
     import pathlib
@@ -170,10 +170,7 @@ class Misled(Life):
 
 
 def attempt(seed: int, folder: pathlib.Path) -> tuple[int, Counter[str]]:
-    life = Misled(seed, folder)
-    for _ in range(STEPS):
-        life.step()
-    return STEPS, life.counts
+    return lived(Misled(seed, folder), STEPS)
 
 
 if __name__ == "__main__":

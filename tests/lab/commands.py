@@ -16,7 +16,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import odd
-from lab import UNSEEN, Life, edited, run
+from lab import UNSEEN, Life, edited, lived, run
 from llm.cli import cli
 
 if TYPE_CHECKING:
@@ -162,10 +162,7 @@ class Typist(Life):
 
 
 def attempt(seed: int, folder: pathlib.Path) -> tuple[int, Counter[str]]:
-    life = Typist(seed, folder)
-    for _ in range(STEPS):
-        life.step()
-    return STEPS, life.counts
+    return lived(Typist(seed, folder), STEPS)
 
 
 if __name__ == "__main__":

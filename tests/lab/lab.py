@@ -85,6 +85,13 @@ def run(attempt: Callable[[int, pathlib.Path], tuple[int, Counter[str]]], descri
         print(f"  {name:<40} {count:,}")
 
 
+def lived(life: Any, steps: int) -> tuple[int, Counter[str]]:
+    """Take so many steps of a life, each of which is a try."""
+    for _ in range(steps):
+        life.step()
+    return steps, life.counts
+
+
 def in_a_folder(attempt: Callable[[int, pathlib.Path], Any], seed: int) -> Any:
     with tempfile.TemporaryDirectory(prefix="memory-lab-", ignore_cleanup_errors=True) as folder:
         return attempt(seed, pathlib.Path(folder))
