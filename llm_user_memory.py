@@ -11,7 +11,7 @@ One readable Markdown file about the user, sent with every prompt and kept true 
                  └── history: lock, version <── gates
 
 An *edit* is one line of a model's reply with a *quote*, which must appear word for word in something the user typed.
-The model never writes the file: code judges every edit. First the profile as a value, then everything that changes it.
+The model never writes the file: code judges every edit.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ import llm
 import sqlite_utils
 from sqlite_utils.migrations import Migrations
 
-# -- hooks, called by llm ----------------------------------------------------
+# -- hooks, called by llm ---
 
 
 @llm.hookimpl
@@ -69,7 +69,7 @@ def register_commands(cli: click.Group) -> None:
     memory_group.context_settings["obj"] = settings
     cli.add_command(memory_group)
 
-    # Else llm takes any word for a prompt.
+    # While a name is completed: else llm takes any word for a prompt.
     if "_LLM_COMPLETE" in os.environ and "-" not in os.environ.get("COMP_WORDS", "-"):
         cli.default_if_no_args = False  # type: ignore[attr-defined]
 
@@ -89,7 +89,7 @@ def __dir__() -> list[str]:
     return [name for name in globals() if name.startswith("register_")]
 
 
-# -- settings and places -----------------------------------------------------
+# -- settings and places ---
 
 
 class Problem(click.ClickException):
@@ -135,8 +135,8 @@ class Settings:
     def _read(self, name: str, default: Any, safe: Any, kind: Any = click.BOOL) -> Any:
         text = self._text(name)
         try:
-            # nan is in every range.
-            return kind.convert(text.lower().replace("nan", "no number"), None, None) if text else default
+            bare = re.sub("^[+-]?nan$", "no number", text.lower())  # it is in every range
+            return kind.convert(bare, None, None) if text else default
         except click.BadParameter as error:
             self.complaints.append(f"LLM_MEMORY_{name}={text!r}: {error.message} Using {safe}.")
             return safe
@@ -148,7 +148,7 @@ class Home:
     def __init__(self, user_dir: Path, name: str = DEFAULT_PROFILE, *, isolated: bool = False) -> None:
         self.user_dir = user_dir
         self.name = name
-        self.isolated = isolated  # keeps nothing elsewhere
+        self.isolated = isolated  # by LLM_USER_PATH: keeps nothing elsewhere
         self.logs = user_dir / "logs.db"
         self.logs_off = user_dir / "logs-off"
         self.base = user_dir / "memory"
@@ -216,7 +216,8 @@ class Home:
 
     def check_exists(self) -> None:
         if not self.directory.is_dir():
-            raise Problem(f"There is no profile “{self.name}”; see: llm memory profiles")
+            names = ", ".join(home.name for home in Home.all())
+            raise Problem(f"There is no profile “{self.name}”; you have: {names}")
 
     def create(self) -> None:
         self.check_own()
@@ -328,7 +329,7 @@ def lock(home: Home, name: str, patience: float = 60.0) -> AbstractContextManage
         raise Busy(f"{tilde(path)} is held by another process; see: llm memory status") from error
 
 
-# -- text --------------------------------------------------------------------
+# -- text ---
 
 _UNITS = {"minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800, "month": 2_592_000, "year": 31_536_000}
 # Scripts without spaces; and Korean, which attaches particles.
@@ -473,7 +474,7 @@ def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") ->
         raise Problem(f"{text!r} is not a time; try 2026-11-01, yesterday or 2h") from error
 
 
-# -- secrets -----------------------------------------------------------------
+# -- secrets ---
 
 
 def is_random(token: str) -> bool:
@@ -622,7 +623,7 @@ def why_secret(text: str) -> str:
     return ""
 
 
-# -- profile -----------------------------------------------------------------
+# -- profile ---
 # The document as a value. An *item* is a list entry, editable if it is one line; all else stays as it is.
 
 DEFAULT_SECTIONS = ("Personal Information", "Current Projects", "Interests", "Preferences")
@@ -854,9 +855,10 @@ class Document:
 
     def section(self, wanted: str, *, new: bool = False) -> str:
         """Return the heading of this name; an unknown one is Notes unless it may be ``new``."""
-        sought = normalised(wanted.strip(" #*:[]"))
+        marks = " *:[]"  # as a model may write them
+        sought = normalised(wanted.lstrip("# ").strip(marks))
         for name in (*self.headings.values(), *_OWN_SECTIONS):
-            if name and normalised(name) == sought:
+            if name and normalised(name.strip(marks)) == sought:
                 return name
         return wanted if new and wanted else OTHER_SECTION
 
@@ -922,7 +924,8 @@ def merge(base: str, ours: str, theirs: str) -> str:
 def revert(old: str, new: str, now: str) -> str:
     """Take the change from ``old`` to ``new`` out of what is there now.
 
-    What it brought goes; what it took comes back, below its own heading; a heading that this empties goes.
+    What it brought goes; what it took comes back, below its own heading; a heading that this empties goes. All other
+    facts stay.
     """
     if now == new:
         return old
@@ -949,6 +952,9 @@ def revert(old: str, new: str, now: str) -> str:
         found = document.find(item.text, item.section)
         if found and found.section != item.section and item.text in taken:  # its heading went
             document = document.remove(found).add(item.section, item.text)
+    for item in here.items:  # of a doubled line, each side may have dropped another
+        if item.text not in document.said() | brought:
+            document = document.add(item.section, item.text)
     return without_empty(now, document.text, opened.values())
 
 
@@ -960,7 +966,7 @@ def without_empty(before: str, text: str, made: Iterable[str] = ()) -> str:
     return "".join(line for line, _, section in document.sayings if section not in empty)
 
 
-# -- store -------------------------------------------------------------------
+# -- store ---
 # `memory.db`, and `profile.md`, whose text only `History` changes: it writes the new text aside, records a version,
 # exchanges the file and marks the version written.
 
@@ -984,7 +990,7 @@ FORGOTTEN = "[forgotten]"
 KEPT = r"(?:\.new|\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"  # by `keep_as`
 WRITE_FIRST = "update state set value = value where 0"  # SQLite lets a writer wait, not a reader that becomes one
 NEVER = "insert into turns (id, state) values (?, 'forgotten') on conflict do update set state = 'forgotten'"
-# Its message may be no UTF-8.
+# By `repr`, what sqlite3 raises on a damaged file; its message may be no UTF-8.
 _BROKEN = r"^DatabaseError|^\w+Error\(('utf-8', b)?.(malformed|unsupported file|invalid fts5|constraint)"
 Clock = Callable[[], dt.datetime]
 Record = Callable[[int], object] | None
@@ -1175,7 +1181,7 @@ class Version(NamedTuple):
 class History(NamedTuple):
     """``profile.md`` and its versions, numbered from 1; 0 is the empty profile.
 
-    One is written once the file has had its text: what others save then is made of it.
+    A version is "written" once the file has held its text: what others save later is made of that.
     """
 
     home: Home
@@ -1269,7 +1275,8 @@ class History(NamedTuple):
         if not author.can_be_undone:
             raise Problem(f"Change {number} ({author.told}) can't be undone; see: llm memory history")
         if number in self.undone():
-            return 0
+            by = self.latest("undoes = ?", f"[{number}]")
+            raise Problem(f"Change {number} is undone; to redo it: llm memory undo {by}")
         record = f"update versions set undoes = '[{number}]' where id = ?"
         make = partial(self._without, number)
         return self.change("undo", make, lambda new: self.db.execute(record, [new]))
@@ -1283,9 +1290,10 @@ class History(NamedTuple):
             later = left or came
             if later > number and self._author(later).origin != "back":
                 raise Problem(f"Change {later} has since changed the same lines; first: llm memory undo {later}")
-        before = revert(self.text(number - 1), self.text(number), text)
+        reverted = revert(self.text(number - 1), self.text(number), text)
         nothing_is_forgotten = all(line["text"] for line in self._lines(number - 1))
-        return before if nothing_is_forgotten else without_empty(text, before)
+        # A forgotten line may have been the only one below its heading.
+        return reverted if nothing_is_forgotten else without_empty(text, reverted)
 
     def next_undo(self) -> int:
         undone = self.undone()
@@ -1476,7 +1484,7 @@ def paused_since(home: Home) -> str:
     return as_utc(os.lstat(home.paused).st_mtime)
 
 
-# -- edits -------------------------------------------------------------------
+# -- edits ---
 # A model's reply, judged without side effects. Code checks what is exact; what is meant, the model, in a second look.
 
 CUT = "\n[… cut …]\n"  # in place of what was left out of a message
@@ -1580,10 +1588,14 @@ def without_thoughts(reply: str) -> str:
     return parts[-1][:65_536]
 
 
+# Vowel signs and accents: no letters to Python.
+_VOWELS = r"[\u0300-\u036f\u0591-\u05bd\u064b-\u065f\u0900-\u0963\u0981-\u0dff]"
+
+
 @functools.lru_cache(maxsize=1_000)
 def _spaced(text: str) -> str:
     """Put a space around each word: "like tea" does not stand in "I dislike tea"."""
-    signs = re.findall(rf"{UNSPACED}|(?:(?!{UNSPACED})[^\W_])+|\S", normalised(text))
+    signs = re.findall(rf"{UNSPACED}|(?:(?!{UNSPACED})[^\W_]{_VOWELS}*)+|\S", normalised(text))
     return f" {' '.join(signs)} "
 
 
@@ -1756,7 +1768,7 @@ def _why_no_line(fact: str, document: Document, here: Item | None) -> str:
     return "it is known already" if others.has(fact) else ""
 
 
-# -- journal and log ---------------------------------------------------------
+# -- journal and log ---
 # Our journal has the length and digest of the typed words, llm's log the prompt: typed and piped text in one.
 
 
@@ -1843,7 +1855,6 @@ def take_in(memory: Memory) -> Row:
     """Take the journal into the table of turns; return the latest note."""
     home = memory.home
     db = memory.db
-    note: Row = {}
     notes = new_notes(memory)
     turns = logged(home, notes)
     with db.atomic():
@@ -1870,7 +1881,7 @@ def take_in(memory: Memory) -> Row:
     home.old_journal.unlink(missing_ok=True)
     if read_own(home.journal, 1) is not None:
         os.replace(home.journal, home.old_journal)
-    return note
+    return [{}, *notes.values()][-1]
 
 
 def waiting_messages(memory: Memory) -> int:
@@ -1878,7 +1889,7 @@ def waiting_messages(memory: Memory) -> int:
     return new + int(value(memory.db, "select count(*) from turns where state = 'pending'"))
 
 
-# -- exports -----------------------------------------------------------------
+# -- exports ---
 # What other assistants keep of conversations: any field may be missing, or hold something else.
 
 EXPORTED = "export:"  # begins the ids of its messages
@@ -1953,7 +1964,6 @@ EXPORTS = (
         typed=_typed_to_agent,
     ),
 )
-_TEXT_BLOCKS = ("text", "audio_transcription")
 # JSON or a page, whatever its name.
 _NO_NOTES = rb"(?i)(?:\xef\xbb\xbf)?\s*(?:\[\s*\{|\{\s*\"|<!doctype html|<html)"
 
@@ -1970,7 +1980,7 @@ def text_at(message: Any, path: str) -> str:
     texts = []
     for block in content if isinstance(content, list) else [content]:
         kind = at_path(block, "type") or at_path(block, "content_type")
-        text = at_path(block, "text") if kind in _TEXT_BLOCKS else block
+        text = at_path(block, "text") if kind in {"text", "audio_transcription"} else block
         if isinstance(text, str):
             texts.append(text)
     whole = "\n".join(texts).encode("utf-8", "replace")  # JSON can hold half a character
@@ -2104,7 +2114,7 @@ def read_past(path: str) -> list[Message]:
         return read_notes(file, name)
 
 
-# -- learning ----------------------------------------------------------------
+# -- learning ---
 # From noted turns to edits. A turn is pending, then done, aside or forgotten; gone, if llm's log lacks its words.
 
 MESSAGES_AT_ONCE = 8
@@ -2128,7 +2138,8 @@ REFUSED = "refused"  # counts as an attempt; after five, turns are set aside
 HOPELESS = "hopeless"  # if alone, set aside at once
 BUSY = "busy"  # no failure: locked, or changed meanwhile; due at once
 
-# Stable text first, for prompt caches. At most 650 tokens, and 300 for the second request.
+# Stable text first, for prompt caches; at most 650 tokens, and 300 for the second request. No test knows a worse
+# wording, here or in FRAME: run tests/eval/run.py -m MODEL before and after.
 INSTRUCTIONS = """\
 Keep a user's profile true by what they type. Write one line, as in the examples, for \
 each lasting fact that a new message states about the user; if there is none, \
@@ -2180,7 +2191,7 @@ NO_UPDATE
 NO_UPDATE
 """
 
-KEPT_OUT = "Lines of the user's profile. If one says what not to remember, answer n to each new fact about that:"
+WISHES = "Lines of the user's profile. If one says what not to remember, answer n to each new fact about that:"
 ANSWER_FORM = "Answer with one line for each fact: its number, and y, n or s."
 QUESTION = """\
 A user typed the messages above to an assistant. Somebody noted the facts about the \
@@ -2319,11 +2330,11 @@ _FAILURES = (
         f"the context of {{}} is too small for learning; {ANOTHER_MODEL}",
     ),
     (
-        r"\b40[13]\b|no key|authentication|(?:invalid|incorrect|missing|wrong) api.?key|api.?key not",
+        r"\b40[13]\b|^(?:needskey|authentication)|(?:no|invalid|incorrect|missing|wrong) api.?key|api.?key not",
         HERE,
         "{} has no key, or a wrong one; see: llm keys",
     ),
-    (r"^\w+ (?:400|404|413|422)\b", REFUSED, "{} failed"),  # whatever words it quotes
+    (r"^\w+ (?:400|404|413|422)\b", REFUSED, "{} failed"),  # whatever other words it quotes
     (_NOT_NOW, PASSING, "{} is busy, out of credit or can't be reached"),
     ("", REFUSED, "{} failed"),
 )
@@ -2351,12 +2362,12 @@ def shortened(text: str, longest: int) -> str:
     return text if len(text) <= longest else text[:half] + CUT + text[-half:]
 
 
-def masked(text: str) -> str:
+def for_model(text: str) -> str:
     return without_chat_marks(mask_secrets(text))
 
 
 def as_shown(text: str, longest: int = LONGEST_MESSAGE) -> str:
-    return shortened(masked(text), longest)
+    return shortened(for_model(text), longest)
 
 
 def new_nonce() -> str:
@@ -2374,7 +2385,7 @@ def build_request(document: Document, batch: Batch, only: Sequence[str] = ()) ->
         # A line with a secret has no id: an edit of what is shown of it would undo the secret.
         if not why_secret(item.text):
             lines[item.line] = f"[{id}] {item.text}"
-    shown = masked("\n".join(filter(None, map(stripped, lines))))
+    shown = for_model("\n".join(filter(None, map(stripped, lines))))
     profile = re.sub(r"(?i)<(?=[\s/]*profile)", "&lt;", shown) or "(empty)"
     parts = [INSTRUCTIONS if batch.messages else CONDENSE_INSTRUCTIONS, f"<profile>\n{profile}\n</profile>", ""]
     nonce = new_nonce()
@@ -2392,13 +2403,13 @@ def build_second_look(asked: list[Verdict], batch: Batch, seen: Document) -> str
         removed = "is over, or to be forgotten"
         evidence = [tagged(f"message-{nonce}", message) for message in _proofs(asked, batch)]
         # In English, as README has it.
-        wishes = [f"- {masked(item.text)}" for item in seen.items if stands_in("remember", item.text)]
+        wishes = [f"- {for_model(item.text)}" for item in seen.items if stands_in("remember", item.text)]
         if wishes:
-            evidence += ["", KEPT_OUT, *wishes]
+            evidence += ["", WISHES, *wishes]
     else:
         question = CONDENSE_QUESTION
         removed = "removed"
-        lines = masked("\n".join(item.text for item in seen.items))
+        lines = for_model("\n".join(item.text for item in seen.items))
         evidence = [f"<lines-{nonce}>\n{lines}\n</lines-{nonce}>"]
     facts = []
     for number, (edit, *_, item) in enumerate(asked, 1):
@@ -2507,7 +2518,7 @@ class Learner(NamedTuple):
     def _put_off(self, batch: Batch, kind: str, why: str = "") -> None:
         """Decide when turns that were not learned from are due again, or set them aside.
 
-        Called before and after an attempt; both count from ``batch.turns``, as they were before it.
+        Called before an attempt and after; both start from ``batch.turns``, so the second replaces the first.
         """
         now = self.memory.now().timestamp()
         counts = kind in {REFUSED, HOPELESS}
@@ -2520,14 +2531,11 @@ class Learner(NamedTuple):
             else:  # as long again as since it was typed, at most a day
                 wait = max(wait, min(now - turn["typed"], 86_400))
             due = 0 if kind == BUSY else now + wait
-            reason = turn["why"]
-            if why:
-                reason = why
+            reason = why or turn["why"]
             state = "pending"
             if is_over or attempts > len(BACK_OFF):
                 state = "aside"
-                if not reason:
-                    reason = "it was interrupted again and again"
+                reason = reason or "it was interrupted again and again"
             change = "set state = ?, attempts = ?, due = ?, why = ?"
             # Unless it was forgotten or cleared meanwhile.
             sql = f"update turns {change} where state in ('pending', 'aside') and id = ?"
@@ -2709,7 +2717,7 @@ def choose(
     return newest[-count:] if count else newest, skipped
 
 
-# -- review, forgetting, search ----------------------------------------------
+# -- review, forgetting, search ---
 # An edit is one row all its life: waiting, applied (its line's receipt), dropped or refused.
 
 Says = Callable[[str], bool]
@@ -2858,10 +2866,9 @@ def matcher(text: str, ids: Mapping[str, Item], *, part: bool = False) -> Says:
     said = normalised(fact_of(f"- {text}"))
     if not any(said in normalised(line) for line in lines):
         said = normalised(fact_of(text))  # a number may be that of a list
-    whole = folded(said)
 
     def says(line: str) -> bool:
-        return said in normalised(line) and (part or stands_in(whole, folded(line)))
+        return said in normalised(line) if part else stands_in(said, line)
 
     named = ids.get(text.strip(" []"))
     if not named or any(map(says, lines)):
@@ -2935,7 +2942,7 @@ def forget(memory: Memory, says: Says) -> None:
         for table, column, which, mark in PLACES:
             change = _ROW_GOES[table] if mark is None else f"update {table} set {column} = '{mark}'"
             db.execute(f"{change} where says({column}) and ({which})")
-        db.execute(f"update turns set why = '{FORGOTTEN}' where why != ''")  # 1.0 kept the text of errors
+        db.execute("update turns set why = 'learning failed' where why != ''")  # 1.0 kept the text of errors
         gone = f"select id from lines where fact = '{FORGOTTEN}'"
         db.execute(f"delete from lines_fts where rowid in ({gone})")
         db.execute("insert into lines_fts (lines_fts) values ('rebuild')")  # else it keeps deleted words
@@ -3005,10 +3012,8 @@ def purge(home: Home) -> None:
 
 def when_held(hit: Mapping[str, str]) -> str:
     section = hit["section"] or "no section"
-    held = f"in {section}, from {hit['since']}"
-    if hit["until"]:
-        held += f" until {hit['until']}"
-    return held
+    end = f" until {hit['until']}" if hit["until"] else ""
+    return f"in {section}, from {hit['since']}{end}"
 
 
 def search_terms(query: str, form: Callable[[str], str] = str) -> str:
@@ -3079,7 +3084,7 @@ def search_chats(homes: Sequence[Home], query: str, limit: int | None = None) ->
     return [turns[id]._replace(text=found[id]) for id in newest if id in turns]
 
 
-# -- worker ------------------------------------------------------------------
+# -- worker ---
 # One per home, started by a call that noted something, gone after an idle minute. It has that call's environment, and
 # makes way where it lacks a key or a plugin that later calls have.
 #
@@ -3260,7 +3265,7 @@ def _write_log(home: Home, message: str) -> None:
         append_line(path, f"{utc_now():%Y-%m-%d %H:%M:%S} {os.getpid()} {message}")
 
 
-# -- a call ------------------------------------------------------------------
+# -- a call ---
 # It waits for no lock and opens no database; only a search or a proposed edit does, for two seconds at most.
 
 FRAME = (
@@ -3279,7 +3284,7 @@ _PROFILES = "\nProfile: "  # unless it is the default one
 _FRAMED = rf"About the user you are talking to[^\n]*(?:{_PROFILES}[^\n]*)?{_BEGINS}.*?\n</user_profile>"
 _SOURCE = "memory:auto"  # of the fragments that hold a profile
 
-# Functions of llm, and what stands in for each.
+# Functions of llm, and what stands in for each. If an undocumented one goes, tests/test_module.py says what to do.
 _STAND_INS = (
     ("Conversation", "prompt", "on_send"),
     ("Conversation", "chain", "on_send"),
@@ -3592,7 +3597,7 @@ def _patch(stack: ExitStack, owner: Any, name: str, stand_in: Any) -> None:
         stack.callback(setattr, owner, name, function)
 
 
-# -- notices -----------------------------------------------------------------
+# -- notices ---
 
 
 def tell(message: str) -> None:
@@ -3663,7 +3668,7 @@ def _fitted(line: str, home: Home) -> str:
     return text + end
 
 
-# -- tools -------------------------------------------------------------------
+# -- tools ---
 # They only look, and put edits into review: what is typed is learned anyway.
 
 
@@ -3727,7 +3732,7 @@ class UserMemory(llm.Toolbox):
         return propose_edits(home, "", found) if found else "No fact contains these words."
 
 
-# -- commands ----------------------------------------------------------------
+# -- commands ---
 # Data goes to stdout, talk to stderr. With --json, what a command returns is printed.
 
 _MEANT = {
@@ -3817,7 +3822,7 @@ class _Group(click.Group):
                 text = json.dumps(data, indent=2, ensure_ascii=False)
                 click.echo(printable(text) if at_terminal(sys.stdout) else text)
             ctx.exit()
-        except (BrokenPipeError, click.exceptions.Exit):
+        except (BrokenPipeError, click.exceptions.Exit):  # else caught below
             raise
         except click.UsageError as error:
             raise click.UsageError(printable(error.format_message()), error.ctx) from error
@@ -3986,13 +3991,11 @@ def show_profile(home: Home, document: Document, *, ids: bool) -> None:
 def ages_of(home: Home) -> dict[str, str]:
     sql = "select fact, author, at from lines join versions on versions.id = since order by since"
     ages = {}
-    try:
-        with Memory(home, patience=1, create=False) as memory:
-            for fact, author, at in memory.db.execute(sql):
-                if AUTHORS[author].origin != "back":
-                    ages[fact] = age_of(at, memory.now())
-    except (Problem, OSError, sqlite3.Error):
-        return {}  # `status` tells what is wrong
+    # `status` tells what is wrong.
+    with suppress(Problem, OSError, sqlite3.Error), Memory(home, patience=1, create=False) as memory:
+        for fact, author, at in memory.db.execute(sql):
+            if AUTHORS[author].origin != "back":
+                ages[fact] = age_of(at, memory.now())
     return ages
 
 
@@ -4120,11 +4123,14 @@ def memory_search(text: str, count: int, chats: bool, semantic: bool) -> Any:
 
 
 def report(memory: Memory, version: int, back: str = "undo this") -> None:
-    for change in memory.history.changes(version - 1, version):
+    changes = memory.history.changes(version - 1, version)
+    for change in changes:
         write(f"{change.kind}: {mask_secrets(change.quoted)}", err=True, fg=colour_of(change))
     if not version:
         say("Nothing changed.")
         return
+    if not changes:
+        say("Changed: headings, order or spacing")
     say(f"To {back}: llm memory undo {version}")
     budget = click.get_current_context().obj.budget
     for warning in dict.fromkeys(warnings_about(memory.history.text(version), budget)):
@@ -4206,7 +4212,7 @@ def memory_add(text: str, section: str, force: bool) -> None:
         text = text_of(click.open_file("-", "rb"))
     lines = [without_bullet(line).strip() for line in text.splitlines()]
     facts = list(filter(None, lines))
-    heading = " ".join(section.strip("# \t").split())
+    heading = " ".join(section.lstrip("# \t").split())
     if not facts:
         raise Problem("There is nothing to add; try: llm memory add 'Lives in Leeds'")
     check_text("\n".join([*facts, heading]), force)
@@ -4517,7 +4523,8 @@ def memory_update(settings: Settings, retry: bool) -> None:
             take_in(memory)
             memory.db.execute("update turns set due = 0 where state = 'pending'")
             learner = Learner(memory, settings, leaves_news=False)
-            failures = {str(result.failure) for result in iter(learner.learn, None) if result.failure}
+            results = list(iter(learner.learn, None))
+            failures = {str(result.failure) for result in results if result.failure}
             left = due_turns(memory)
         learned = memory.history.versions(-1, "id > ? and model != ''", before)
         for version in reversed(learned):

@@ -205,6 +205,13 @@ def test_the_users_name_for_a_section_is_taken_as_it_is() -> None:
         assert mine.section(wanted) == "Notes"
 
 
+def test_a_heading_that_ends_in_a_sign_is_found_by_its_name() -> None:
+    profile = Document("## C\n- A\n## C#\n- B\n## Work:\n- C\n## [Books]\n- D\n")
+    for heading in ("C#", "C", "Work:", "[Books]"):
+        assert profile.section(heading) == heading
+    assert [profile.section(name) for name in ("## c#", "work", "**Books**")] == ["C#", "Work:", "[Books]"]
+
+
 def test_a_profile_of_headings_only_is_empty() -> None:
     assert says_nothing("\ufeff# User Profile\r\n\r\n" + "\n".join(f"## {name}" for name in DEFAULT_SECTIONS))
     for text in (PROFILE, "prose", "    # code\n"):

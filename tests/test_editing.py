@@ -38,6 +38,13 @@ def test_the_editor_has_the_profile_itself(user: User) -> None:
     assert len(user.versions()) == 2
 
 
+def test_an_edit_of_no_fact_says_what_it_changed(user: User) -> None:
+    user.run("load", "-", stdin=PROFILE)
+    said = edit(user, """sed -i.bak 's/## Preferences/## Wishes/' "$1" """)
+    assert "Changed: headings, order or spacing" in said
+    assert "To undo this: llm memory undo " in said
+
+
 def test_a_new_profile_is_private_and_leaves_no_version_unless_edited(user: User) -> None:
     assert "Nothing changed" in edit(user, """cp "$1" seen""")
     assert (user.profile, user.versions()) == ("", [])

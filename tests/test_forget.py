@@ -256,6 +256,7 @@ def test_forget_takes_an_id_with_or_without_brackets_for_that_line_alone(user: U
         ("Leeds", "Leedsに住んでいる", "Leedsonに住んでいる"),
         ("กรุงเทพ", "อยู่กรุงเทพมานาน", "อยู่เชียงใหม่"),
         ("राम", "राम से मिला", "रामायण पढ़ता है"),
+        ("राम", "राम से मिला", "रामा से मिला"),
         ("a b a", "Says x a b a b a", "Says a b ab"),
     ],
 )
@@ -275,6 +276,14 @@ def test_parts_of_words_are_forgotten_only_when_asked_for_and_nothing_never(user
 
 
 # Messages
+
+
+def test_what_failed_is_still_told_in_words_after_something_else_is_forgotten(user: User) -> None:
+    user.types("I live in Leeds", model="scripted-key")
+    user.run("update", code=1)
+    user.run("add", "Plays chess")
+    user.run("forget", "chess", "--yes")
+    assert user.problems().strip() == "learning failed"
 
 
 def test_turns_of_what_is_forgotten_are_never_learned_again(user: User) -> None:

@@ -188,12 +188,15 @@ def test_a_new_prompt_that_was_answered_has_what_may_have_passed_tried_again_at_
     assert here.problems() == ""
 
 
-def test_a_request_that_is_refused_is_set_aside_whatever_words_the_refusal_quotes(user: User) -> None:
+@pytest.mark.parametrize(
+    "quoted", ["connection refused, try again", "how does authentication work", "lost my car, no key"]
+)
+def test_a_request_that_is_refused_is_set_aside_whatever_words_the_refusal_quotes(user: User, quoted: str) -> None:
     class Refusal(Exception):
         status_code = 400
 
     def refuses(model: str, request: str) -> memory.Reply:
-        raise memory.why_failed(model, Refusal("flagged: 'connection refused, try again'"))
+        raise memory.why_failed(model, Refusal(f"flagged: '{quoted}'"))
 
     user.types(SAID)
     clock = Clock(memory.utc_now())

@@ -137,7 +137,7 @@ def test_forget_wants_one_profile_named_where_several_are_in_use(both: User) -> 
 def test_an_unknown_profile_is_an_error_by_hand_and_created_by_the_variable(user: User) -> None:
     done = user.llm("-f", "memory:wrok", "hi", check=False)
     assert done.returncode == 1
-    assert "There is no profile “wrok”; see: llm memory profiles" in done.stderr
+    assert "There is no profile “wrok”; you have: default" in done.stderr
     user.llm(WORK, LLM_MEMORY_PROFILE="Work")
     eventually(lambda: facts_of(user, "work"), "learning")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 import re
 from typing import TYPE_CHECKING
@@ -189,6 +190,14 @@ def act(history: History, action: str, index: int, fact: str) -> None:
     elif action == "undo" and version:
         with contextlib.suppress(Problem):  # a later change has touched its lines
             history.undo(version)
+
+
+def test_undo_takes_out_the_facts_of_its_change_and_no_other() -> None:
+    texts = ["".join(lines) for count in range(4) for lines in itertools.product(("- a\n", "- b\n"), repeat=count)]
+    for old, new, now in itertools.product(texts, repeat=3):
+        before, after, here = (Document(text).said() for text in (old, new, now))
+        expected = before if now == new else (here - (after - before)) | (before - after)
+        assert Document(memory.revert(old, new, now)).said() == expected, (old, new, now)
 
 
 @pytest.mark.parametrize("seed", range(40))

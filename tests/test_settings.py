@@ -47,6 +47,10 @@ def test_nonsense_becomes_the_safe_value_and_a_complaint(
     assert {text: (getattr(each, field), len(each.complaints)) for text, each in found.items()} == expected
 
 
+def test_a_complaint_quotes_what_was_written() -> None:
+    assert "'banana' is not" in Settings({"LLM_MEMORY_DISABLED": "Banana"}).complaints[0]
+
+
 def test_status_reports_settings_it_cannot_understand(user: User) -> None:
     assert [Settings({"LLM_MEMORY_AUTO": text}).auto_off for text in ("0", "", "1")] == [True, False, False]
     names = [*NAMES, "UPDATE_INTERVAL", "REVIEW", "BUDGET"]

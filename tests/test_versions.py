@@ -267,7 +267,7 @@ def test_where_nothing_is_left_to_undo_it_says_so_and_makes_no_version(user: Use
     add(user, "Plays chess")
     user.run("undo", "2")
     without, versions = user.profile, user.versions()
-    assert "Change 2 has nothing left to undo" in user.run("undo", "2")[1]
+    assert "Change 2 is undone; to redo it: llm memory undo 4" in user.run("undo", "2", code=1)[1]
     assert (user.profile, user.versions()) == (without, versions)
     add(user, "Vegetarian", section="Preferences")
     user.run("undo", "4")
@@ -487,7 +487,7 @@ def test_undo_of_what_is_undone_leaves_the_same_line_of_a_later_version(user: Us
         if old == "chess":
             user.run("undo")
     assert sorted(user.facts) == ["Plays chess", "Plays go"]
-    assert "nothing left to undo" in user.run("undo", "3")[1]
+    assert "Change 3 is undone" in user.run("undo", "3", code=1)[1]
     assert sorted(user.facts) == ["Plays chess", "Plays go"]
     user.run("undo", "5")
     assert sorted(user.facts) == ["Plays bridge", "Plays chess"]
@@ -511,7 +511,7 @@ def test_undo_of_what_was_added_undone_and_added_again_leaves_it(user: User) -> 
     add(user, "Likes tea")
     user.run("undo")
     add(user, "Likes tea")
-    assert "Change 1 has nothing left to undo" in user.run("undo", "1")[1]
+    assert "Change 1 is undone; to redo it: llm memory undo 2" in user.run("undo", "1", code=1)[1]
     assert user.facts == ["Likes tea"]
 
 
@@ -538,6 +538,15 @@ def test_undo_takes_a_fact_out_wherever_it_was_moved(user: User) -> None:
     user.run("undo", "2")
     user.run("undo", "3")
     assert user.facts == ["Grows leeks", "Plays go"]
+
+
+def test_undo_of_a_line_copied_in_order_to_move_it_leaves_every_other_fact(user: User) -> None:
+    add(user, "Likes tea")
+    for text in ("- Likes tea\n- Has a dog\n- Likes tea\n", "- Has a dog\n- Likes tea\n"):
+        user.profile = text
+        user.run("history")
+    user.run("undo", "2")
+    assert user.facts == ["Likes tea"]
 
 
 def test_undo_takes_out_prose_wherever_it_was_moved(user: User) -> None:
