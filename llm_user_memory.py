@@ -1455,6 +1455,7 @@ class Memory(AbstractContextManager["Memory"]):
             keep_forgotten(self.db, home)
             if create and get_state(self.db, "unclean"):
                 clean_up(self)
+            self.mark = mark_of_removals(self)  # before messages are read
         except BaseException as error:
             self.__exit__(None, error, None)
             raise
@@ -1805,7 +1806,7 @@ def journal_entries(home: Home) -> list[Row]:
     text = ""
     for path in (home.old_journal, home.journal):
         text += read_own(path) or ""
-    # Where a full disk has cut a line short, the next one follows it.
+    # Where a full disk has cut a line short, the next follows it.
     lines = re.split(r'\n|(?=\{")', text)
     entries = [_read_entry(line) for line in lines if line.strip()]
     return sorted(entries, key=lambda entry: entry["at"])
@@ -2277,10 +2278,10 @@ def ask_model(model: str, request: str) -> Reply:
             text = response.text()
             usage = response.usage()
             done.append((text, usage.input or len(request) // 4, usage.output or len(text) // 4))
-        except Exception as error:  # noqa: BLE001
+        except BaseException as error:  # noqa: BLE001
             done.append(why_failed(model, error))
 
-    # A call that hangs can't be stopped, only left behind.
+    # A call that hangs can only be left behind.
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(MODEL_TIMEOUT)
@@ -2329,12 +2330,12 @@ _FAILURES = (
 )
 
 
-def why_failed(model: str, error: Exception) -> ModelFailed:
+def why_failed(model: str, error: BaseException) -> ModelFailed:
     """Say what an error means. Its text may quote what was typed: it is not kept."""
     if isinstance(error, ModelFailed):
         return error
     status = getattr(getattr(error, "response", None) or error, "status_code", "")
-    name = f"{type(error).__name__} {status}".strip()
+    name = f"{type(error).__name__} {str(status)[:3]}".strip()
     said = f"{name} {error}".lower()
     meanings = [meaning for pattern, *meaning in _FAILURES if re.search(pattern, said)]
     kind, words = meanings[0]
@@ -2450,9 +2451,9 @@ def mark_of_removals(memory: Memory) -> str:
     return str(value(memory.db, "select group_concat(value) from state where key in ('cleared', 'forgot')"))
 
 
-def check_unchanged(memory: Memory, mark: str) -> None:
+def check_unchanged(memory: Memory) -> None:
     """Raise ``Busy`` if the user has forgotten, cleared, purged or paused since."""
-    if paused_since(memory.home) or not memory.is_in_place() or mark_of_removals(memory) != mark:
+    if paused_since(memory.home) or not memory.is_in_place() or mark_of_removals(memory) != memory.mark:
         raise Busy(CHANGED_MEANWHILE)
 
 
@@ -2520,9 +2521,7 @@ class Learner(NamedTuple):
             else:  # as long again as since it was typed, at most a day
                 wait = max(wait, min(now - turn["typed"], 86_400))
             due = 0 if kind == BUSY else now + wait
-            reason = turn["why"]
-            if why:
-                reason = why
+            reason = why or turn["why"]
             state = "pending"
             if is_over or attempts > len(BACK_OFF):
                 state = "aside"
@@ -2534,7 +2533,7 @@ class Learner(NamedTuple):
             self.memory.db.execute(sql, [state, attempts, due, reason, turn["id"]])
 
     def _condense_first(self, batch: Batch) -> None:
-        """Make a profile above the budget shorter, once for each text: ``condensed`` is the last that was tried."""
+        """Make a profile above the budget shorter, once for each text: ``condensed`` is the last tried."""
         memory = self.memory
         profile = read_profile(memory.home.profile)
         if len(profile) <= self.settings.budget or get_state(memory.db, "condensed") == digest(profile):
@@ -2572,7 +2571,7 @@ class Learner(NamedTuple):
         judged under the lock by the profile as it is.
         """
         memory = self.memory
-        mark = mark_of_removals(memory)
+        check_unchanged(memory)
         seen = read_document(memory.home)
         if batch.past:  # else what waits already would be proposed again
             for edit in edits_where(memory, "state = 'waiting' and past and action = 'ADD' order by id desc limit 200"):
@@ -2583,7 +2582,7 @@ class Learner(NamedTuple):
         doubts: dict[Edit, str] = {}
         if not batch.review_all and not batch.past:  # else all of it waits anyway
             verdicts, _ = judged(seen)
-            check_unchanged(memory, mark)
+            check_unchanged(memory)
             doubts = self._look_again(batch, seen, dict(zip(edits, verdicts, strict=True)))
 
         def record(version: int) -> None:
@@ -2597,7 +2596,7 @@ class Learner(NamedTuple):
             text = memory.history.adopt()
             now = seen if batch.past else Document(text)
             verdicts, after = judged(now, doubts=doubts)
-            check_unchanged(memory, mark)
+            check_unchanged(memory)
             # What the user has reworded has to be shown first.
             if any(one.item and not now.find(one.item.text) for one in verdicts):
                 raise Busy(CHANGED_MEANWHILE)
@@ -2935,7 +2934,7 @@ def forget(memory: Memory, says: Says) -> None:
         for table, column, which, mark in PLACES:
             change = _ROW_GOES[table] if mark is None else f"update {table} set {column} = '{mark}'"
             db.execute(f"{change} where says({column}) and ({which})")
-        db.execute(f"update turns set why = '{FORGOTTEN}' where why != ''")  # 1.0 kept the text of errors
+        db.execute(f"update turns set why = '{FORGOTTEN}' where why != ''")  # 1.0 kept errors' text
         gone = f"select id from lines where fact = '{FORGOTTEN}'"
         db.execute(f"delete from lines_fts where rowid in ({gone})")
         db.execute("insert into lines_fts (lines_fts) values ('rebuild')")  # else it keeps deleted words
