@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import unkind
 from harm import WAYS as DAMAGES
-from in_the_way import KINDS, Skipped
+from in_the_way import KINDS, PUT, Skipped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,23 +22,10 @@ FILES += [".typed.jsonl.taken", "news", "greeted", "paused", "forgotten", "no-sy
 FILES += ["profile.lock", "learn.lock", "worker.lock", ".profile.md.new", ".memory.db.new", ".", "../logs.db"]
 DAMAGED = ["profile.md", "memory.db", "memory.db-wal", "typed.jsonl", ".typed.jsonl.taken", "forgotten", "news"]
 REPLIES = [
-    *(
-        "{0}",
-        "ADD | {1}",
-        "ADD | Notes | {1}",
-        "ADD | Notes | Has {1} | nobody said {1}",
-        "NO_UPDATE",
-        "REMOVE | {1} | {1}",
-    ),
-    *(
-        "ADD | {1} | Has {1} | {1}",
-        "ADD | Notes | {0} | {1}",
-        "REPLACE | abc | Has {1} | {1}",
-        "<think>{1}</think>",
-        "",
-    ),
+    *("{0}", "ADD | {1}", "ADD | Notes | {1}", "ADD | Notes | Has {1} | nobody said {1}", "NO_UPDATE", ""),
+    *("REMOVE | {1} | {1}", "ADD | {1} | Has {1} | {1}", "ADD | Notes | {0} | {1}", "REPLACE | abc | Has {1} | {1}"),
     *("```\n{0}\n```", "ADD | Notes | Has `{1}` | {1}", "ADD | Notes | Has {1}\nADD | Notes | | {1}", "\0{0}"),
-    "ADD | Notes | Has {1} | {1}\nADD | Notes | Likes {1} | {1}\n" * 9,
+    *("<think>{1}</think>", "ADD | Notes | Has {1} | {1}\nADD | Notes | Likes {1} | {1}\n" * 9),
 ]
 LOOKS = [
     "{0}",
@@ -54,16 +41,12 @@ LOOKS = [
     "\0",
 ]
 SETTINGS = [
-    *(
-        {"LLM_MEMORY_DEBUG": "1"},
-        {"LLM_MEMORY_REVIEW": "all"},
-        {"LLM_MEMORY_BUDGET": "100"},
-        {"LLM_MODEL": "scripted-key"},
-    ),
+    *({"LLM_MEMORY_DEBUG": "1"}, {"LLM_MEMORY_REVIEW": "all"}, {"LLM_MEMORY_BUDGET": "100"}),
     *({"LLM_MEMORY_MODEL": "none"}, {"LLM_MEMORY_MODEL": "scripted-dead"}, {"LLM_MEMORY_MODEL": "scripted-garbage"}),
     *({"LLM_MEMORY_MODEL": "scripted-single"}, {"LLM_MODEL": "scripted-no-system"}, {"LLM_MODEL": "scripted-gemma"}),
     *({"LLM_MEMORY_UPDATES": "false"}, {"LLM_MEMORY_DISABLED": "1"}, {"LLM_MEMORY_UPDATE_INTERVAL": "soon"}),
     *({"LLM_MEMORY_AUTO": "prompt"}, {"PYTHONWARNINGS": "error::UserWarning"}, {"LANG": "C", "PYTHONUTF8": "0"}),
+    {"LLM_MODEL": "scripted-key"},
 ]
 CONFIGURED = ["extra-openai-models.yaml", "model_options.json", "aliases.json", "keys.json", "default_model.txt"]
 BACKUPS = ["profile.md~", ".profile.md.swp", "profile.md.bak", "#profile.md#", "profile.md.~1~", ".profile.md.un~"]
@@ -101,6 +84,8 @@ def a_file(life: Marked) -> AbstractContextManager[None]:
     """Something stands in the way of a file."""
     kind = life.chance.choice([*KINDS])
     name = "." if kind == "full" else life.chance.choice(FILES)
+    if name == "." and kind in PUT and life.memory.is_mount():
+        raise Skipped
     life.is_readable = kind not in {"held", "leased"}  # whoever closes a database lets its locks go
     return life.named(kind, KINDS[kind](life.memory if name == "." else life.memory / name), name)
 
@@ -190,24 +175,16 @@ OTHERS: dict[str, Callable[[Marked], AbstractContextManager[None]]] = {
     "an embedding that fails": lambda life: kept(life, "embed-error.txt", life.sentence),
     "nothing": lambda _: contextlib.nullcontext(),
 }
-for _args in (
-    "update --retry",
-    "learn --yes",
-    "condense",
-    "review",
-    "worker",
-    "forget MARKER --yes",
-    "undo",
-    "add MARKER",
-):
-    OTHERS[f"interrupted {_args}"] = lambda life, args=_args: _interrupted(  # type: ignore[misc]
-        life, *args.replace("MARKER", life.marker).split()
-    )
+INTERRUPTED = "update --retry, learn --yes, condense, review, worker, forget MARKER --yes, undo, add MARKER"
 
 
 def another(life: Marked) -> AbstractContextManager[None]:
-    name = life.chance.choice([*OTHERS])
-    return life.named(name, OTHERS[name](life))
+    commands = INTERRUPTED.replace("MARKER", life.marker).split(", ")
+    name = life.chance.choice([*OTHERS, *commands])
+    if name in OTHERS:
+        return life.named(name, OTHERS[name](life))
+    args = name.split()
+    return life.named(f"interrupted {args[0]}", _interrupted(life, *args))
 
 
 WAYS = [a_model, a_model, a_reply, a_look, a_file, a_file, a_damage, a_setting, a_configuration, another, another]

@@ -29,17 +29,7 @@ TEMPLATES = [
     *("update", "update", "update --retry", "learn --yes", "learn export.json --yes", "learn --again --yes", "status"),
     *("status --json", "why M", "why --refused", "history --json", "show --json", "review --json", "diff", "search M"),
     *("search --chats M", "search --semantic M", "condense", "review --accept all --yes", "review --drop all", "clear"),
-    *(
-        "undo",
-        "rollback 1",
-        "remove M --yes",
-        "add M",
-        "load notes.md --yes",
-        "edit",
-        "resume",
-        "status",
-        "forget M --yes",
-    ),
+    *("undo", "rollback 1", "remove M --yes", "add M", "load notes.md --yes", "edit", "resume", "forget M --yes"),
 ]
 CALLS = ["-c M", "-T UserMemory M", "-f memory:search:M Hello", "chat", "-t none M"]
 OURS = re.compile(r"llm_user_memory\.py\", line .+\n(?: {4}.+\n)+(?! )")
@@ -132,23 +122,21 @@ class Marked(Life):
             words = self.chance.choice(CALLS).split()
             self.propose()
             typed = f"{self.sentence}\nexit\n" if words == ["chat"] else ""
-            self.call(
-                *[self.sentence if word == "M" else word.replace("M", self.marker) for word in words], typed=typed
-            )
+            said = [self.sentence if word == "M" else word.replace("M", self.marker) for word in words]
+            self.call(*said, typed=typed)
         else:
             words = self.chance.choice(TEMPLATES).split()
             done = self.do(*[self.marker if word == "M" else word for word in words])
             if words[0] in {"status", "update", "condense", "learn"}:
-                said = done.out + done.err if words[0] == "status" else done.err.rpartition("Error: ")[2]
+                told = done.out + done.err if words[0] == "status" else done.err.rpartition("Error: ")[2]
                 if done.code != 0 or words[0] == "status":
-                    self.must_not_say("told", said.encode())
+                    self.must_not_say("told", told.encode())
             self.has_read_export |= "export.json" in words and not done.code
 
     def propose(self) -> None:
         """Have the model, given tools, propose to remember or to forget it."""
-        name, key = self.chance.choice(
-            [("remember", "fact"), ("forget", "text"), ("recall", "query"), ("search", "query")]
-        )
+        tools = [("remember", "fact"), ("forget", "text"), ("recall", "query"), ("search", "query")]
+        name, key = self.chance.choice(tools)
         tool = {"name": f"UserMemory_{name}", "arguments": {key: f"Has {self.marker}"}}
         (self.person.script / "tool.json").write_text(json.dumps(tool))
 
