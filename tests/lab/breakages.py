@@ -86,6 +86,8 @@ def a_file(life: Marked) -> AbstractContextManager[None]:
     name = "." if kind == "full" else life.chance.choice(FILES)
     if name == "." and kind in PUT and life.memory.is_mount():
         raise Skipped
+    if (kind, name) == ("held", "learn.lock"):  # `update` waits, and says so
+        raise Skipped
     life.is_readable = kind not in {"held", "leased"}  # whoever closes a database lets its locks go
     return life.named(kind, KINDS[kind](life.memory if name == "." else life.memory / name), name)
 
@@ -93,12 +95,15 @@ def a_file(life: Marked) -> AbstractContextManager[None]:
 @contextlib.contextmanager
 def _harmed(life: Marked, name: str, how: str) -> Iterator[None]:
     path = life.memory / name
-    if not (path.is_file() and path.stat().st_size):
+    is_profile = name == "profile.md"
+    if not (path.is_file() and path.stat().st_size) or (is_profile and how.startswith("a ")):  # which makes a new word
         raise Skipped
     path.write_bytes(DAMAGES[how](path.read_bytes(), life.chance))
     yield
-    if name == "profile.md":
-        life.person.profile.write_text("# Me\n\n## Notes\n- Likes tea\n")
+    if is_profile:
+        path.write_text("# Me\n\n## Notes\n- Likes tea\n")
+    elif name == "memory.db":  # nobody knows any more that it was read
+        life.has_read_export = False
 
 
 def a_damage(life: Marked) -> AbstractContextManager[None]:

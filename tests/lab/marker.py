@@ -81,10 +81,11 @@ class Searched(Marked):
 
     def forget(self) -> None:
         for profile in self.profiles:
-            for _ in range(3):
+            for _ in range(20):
                 done = self.do("--profile", profile, "forget", self.marker, "--yes")
                 if "try again" not in done.err:  # a worker reads a database that was put into WAL mode
                     break
+                time.sleep(0.1)
             if done.code and "No line has" not in done.err:
                 self.fail("not forgotten", done.err)
         self.look(forgotten=True)
@@ -152,7 +153,10 @@ def attempt(seed: int, folder: pathlib.Path) -> tuple[int, Counter[str]]:
                     life.call(life.sentence)
                     if chance.random() < 0.3:
                         life.call(chance.choice(PASSWORDS).format(life.secret))
-                    for _ in range(chance.randint(2, 5)):
+                    if chance.random() < 0.8:
+                        life.do("update")
+                    life.look()
+                    for _ in range(chance.randint(1, 4)):
                         life.step()
                     life.look()
             except Skipped:

@@ -35,13 +35,6 @@ class HTTPError(Exception):
         self.body = {"error": {"message": text}}
 
 
-class Mute(Exception):
-    """It can't be printed."""
-
-    def __str__(self) -> str:
-        raise ValueError(*self.args)
-
-
 class Panic(BaseException):
     """As extensions in Rust raise it."""
 
@@ -90,7 +83,6 @@ RAISED: dict[str, Callable[[str], BaseException]] = {
     "KeyboardInterrupt": KeyboardInterrupt,
     "CancelledError": asyncio.CancelledError,
     "panic": Panic,
-    "mute": Mute,
     "StopIteration": StopIteration,
 }
 DONE: dict[str, Callable[[str], Any]] = {
