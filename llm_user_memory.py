@@ -148,7 +148,7 @@ class Home:
     def __init__(self, user_dir: Path, name: str = DEFAULT_PROFILE, *, isolated: bool = False) -> None:
         self.user_dir = user_dir
         self.name = name
-        self.isolated = isolated  # by LLM_USER_PATH: keeps nothing elsewhere
+        self.isolated = isolated  # by LLM_USER_PATH: nothing elsewhere
         self.logs = user_dir / "logs.db"
         self.logs_off = user_dir / "logs-off"
         self.base = user_dir / "memory"
@@ -990,7 +990,7 @@ FORGOTTEN = "[forgotten]"
 KEPT = r"(?:\.new|\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"  # by `keep_as`
 WRITE_FIRST = "update state set value = value where 0"  # SQLite lets a writer wait, not a reader that becomes one
 NEVER = "insert into turns (id, state) values (?, 'forgotten') on conflict do update set state = 'forgotten'"
-# By `repr`, what sqlite3 raises on a damaged file; its message may be no UTF-8.
+# What sqlite3 raises on a damaged file, by `repr`: it may be no UTF-8.
 _BROKEN = r"^DatabaseError|^\w+Error\(('utf-8', b)?.(malformed|unsupported file|invalid fts5|constraint)"
 Clock = Callable[[], dt.datetime]
 Record = Callable[[int], object] | None
@@ -1463,6 +1463,7 @@ class Memory(AbstractContextManager["Memory"]):
             keep_forgotten(self.db, home)
             if create and get_state(self.db, "unclean"):
                 clean_up(self)
+            self.mark = mark_of_removals(self)  # before messages are read
         except BaseException as error:
             self.__exit__(None, error, None)
             raise
@@ -1817,7 +1818,7 @@ def journal_entries(home: Home) -> list[Row]:
     text = ""
     for path in (home.old_journal, home.journal):
         text += read_own(path) or ""
-    # Where a full disk has cut a line short, the next one follows it.
+    # After one that a full disk cut short, the next follows.
     lines = re.split(r'\n|(?=\{")', text)
     entries = [_read_entry(line) for line in lines if line.strip()]
     return sorted(entries, key=lambda entry: entry["at"])
@@ -2288,10 +2289,10 @@ def ask_model(model: str, request: str) -> Reply:
             text = response.text()
             usage = response.usage()
             done.append((text, usage.input or len(request) // 4, usage.output or len(text) // 4))
-        except Exception as error:  # noqa: BLE001
+        except BaseException as error:  # noqa: BLE001
             done.append(why_failed(model, error))
 
-    # A call that hangs can't be stopped, only left behind.
+    # A call that hangs can only be left behind.
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(MODEL_TIMEOUT)
@@ -2334,18 +2335,18 @@ _FAILURES = (
         HERE,
         "{} has no key, or a wrong one; see: llm keys",
     ),
-    (r"^\w+ (?:400|404|413|422)\b", REFUSED, "{} failed"),  # whatever other words it quotes
+    (r"^\w+ (?:400|404|413|422)\b", REFUSED, "{} failed"),  # whatever it quotes
     (_NOT_NOW, PASSING, "{} is busy, out of credit or can't be reached"),
     ("", REFUSED, "{} failed"),
 )
 
 
-def why_failed(model: str, error: Exception) -> ModelFailed:
+def why_failed(model: str, error: BaseException) -> ModelFailed:
     """Say what an error means. Its text may quote what was typed: it is not kept."""
     if isinstance(error, ModelFailed):
         return error
     status = getattr(getattr(error, "response", None) or error, "status_code", "")
-    name = f"{type(error).__name__} {status}".strip()
+    name = f"{type(error).__name__} {str(status)[:3]}".strip()
     said = f"{name} {error}".lower()
     meanings = [meaning for pattern, *meaning in _FAILURES if re.search(pattern, said)]
     kind, words = meanings[0]
@@ -2461,9 +2462,9 @@ def mark_of_removals(memory: Memory) -> str:
     return str(value(memory.db, "select group_concat(value) from state where key in ('cleared', 'forgot')"))
 
 
-def check_unchanged(memory: Memory, mark: str) -> None:
+def check_unchanged(memory: Memory) -> None:
     """Raise ``Busy`` if the user has forgotten, cleared, purged or paused since."""
-    if paused_since(memory.home) or not memory.is_in_place() or mark_of_removals(memory) != mark:
+    if paused_since(memory.home) or not memory.is_in_place() or mark_of_removals(memory) != memory.mark:
         raise Busy(CHANGED_MEANWHILE)
 
 
@@ -2542,7 +2543,7 @@ class Learner(NamedTuple):
             self.memory.db.execute(sql, [state, attempts, due, reason, turn["id"]])
 
     def _condense_first(self, batch: Batch) -> None:
-        """Make a profile above the budget shorter, once for each text: ``condensed`` is the last that was tried."""
+        """Make a profile above the budget shorter, once for each text: ``condensed`` is the last tried."""
         memory = self.memory
         profile = read_profile(memory.home.profile)
         if len(profile) <= self.settings.budget or get_state(memory.db, "condensed") == digest(profile):
@@ -2580,7 +2581,7 @@ class Learner(NamedTuple):
         judged under the lock by the profile as it is.
         """
         memory = self.memory
-        mark = mark_of_removals(memory)
+        check_unchanged(memory)
         seen = read_document(memory.home)
         if batch.past:  # else what waits already would be proposed again
             for edit in edits_where(memory, "state = 'waiting' and past and action = 'ADD' order by id desc limit 200"):
@@ -2591,7 +2592,7 @@ class Learner(NamedTuple):
         doubts: dict[Edit, str] = {}
         if not batch.review_all and not batch.past:  # else all of it waits anyway
             verdicts, _ = judged(seen)
-            check_unchanged(memory, mark)
+            check_unchanged(memory)
             doubts = self._look_again(batch, seen, dict(zip(edits, verdicts, strict=True)))
 
         def record(version: int) -> None:
@@ -2605,7 +2606,7 @@ class Learner(NamedTuple):
             text = memory.history.adopt()
             now = seen if batch.past else Document(text)
             verdicts, after = judged(now, doubts=doubts)
-            check_unchanged(memory, mark)
+            check_unchanged(memory)
             # What the user has reworded has to be shown first.
             if any(one.item and not now.find(one.item.text) for one in verdicts):
                 raise Busy(CHANGED_MEANWHILE)
@@ -2942,7 +2943,7 @@ def forget(memory: Memory, says: Says) -> None:
         for table, column, which, mark in PLACES:
             change = _ROW_GOES[table] if mark is None else f"update {table} set {column} = '{mark}'"
             db.execute(f"{change} where says({column}) and ({which})")
-        db.execute("update turns set why = 'learning failed' where why != ''")  # 1.0 kept the text of errors
+        db.execute("update turns set why = 'learning failed' where why != ''")  # 1.0 kept errors' text
         gone = f"select id from lines where fact = '{FORGOTTEN}'"
         db.execute(f"delete from lines_fts where rowid in ({gone})")
         db.execute("insert into lines_fts (lines_fts) values ('rebuild')")  # else it keeps deleted words

@@ -324,6 +324,19 @@ def test_what_a_model_was_shown_and_is_forgotten_while_it_thinks_does_not_come_b
     assert user.facts == ["Likes short answers", "Team lead"]
 
 
+@pytest.mark.parametrize("command", [("forget", "Leeds", "--yes"), ("clear",)])
+def test_what_is_removed_just_before_the_model_is_asked_about_it_is_not_learned(
+    user: User, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    user.types("I live in Leeds")
+    asked: list[str] = []
+    with monkeypatch.context() as change:
+        in_the_moment(change, memory, "next_batch", lambda: user.run(*command))
+        assert user.learns("ADD | Notes | Lives in Leeds | I live in Leeds", lambda: asked.append("")) is None
+    assert user.learns("ADD | Notes | Lives in Leeds | I live in Leeds") is None
+    assert (user.facts, asked) == ([], [])
+
+
 def test_an_edit_that_is_forgotten_while_it_is_reviewed_is_not_made(user: User) -> None:
     user.profile = PROFILE
     user.has_to_review(Edit("ADD", "Preferences", "Always asks Bluebird", "I always ask Bluebird"))

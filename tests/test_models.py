@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import datetime as dt
 import itertools
@@ -245,7 +246,7 @@ class Service:
     model_id = "scripted"
 
     def __init__(self, words: str) -> None:
-        self.error = RuntimeError(words)
+        self.error: BaseException = RuntimeError(words)
 
     def prompt(self, request: str, **_: object) -> None:
         raise self.error
@@ -273,12 +274,27 @@ def test_what_a_service_says_is_told_in_words_of_ours(said: str, meant: str, mon
     assert "leukaemia" not in str(failed.value)
 
 
-def test_the_http_status_of_an_error_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("status", [503, "503 Service Unavailable: leukaemia"])
+def test_the_http_status_of_an_error_is_told_and_nothing_else_of_it(
+    monkeypatch: pytest.MonkeyPatch, status: object
+) -> None:
     service = Service("leukaemia")
-    service.error.status_code = 503  # type: ignore[attr-defined]
+    service.error.status_code = status  # type: ignore[attr-defined]
     monkeypatch.setattr(llm, "get_model", lambda _: service)
-    with pytest.raises(memory.ModelFailed, match=r"RuntimeError 503"):
+    with pytest.raises(memory.ModelFailed, match=r"\(RuntimeError 503\)\Z"):
         memory.ask_model("scripted", "hello")
+
+
+@pytest.mark.parametrize("kind", [asyncio.CancelledError, SystemExit, KeyboardInterrupt])
+def test_an_error_that_would_end_a_thread_is_told_as_any_other(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], kind: type[BaseException]
+) -> None:
+    service = Service("")
+    service.error = kind("leukaemia")
+    monkeypatch.setattr(llm, "get_model", lambda _: service)
+    with pytest.raises(memory.ModelFailed, match=kind.__name__):
+        memory.ask_model("scripted", "hello")
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import sqlite_utils
-from conftest import Listener, User, answering, eventually, make_log
+from conftest import Listener, User, answering, eventually, in_the_moment, make_log
 from llm.migrations import MIGRATIONS, migrate
 
 import llm_user_memory as memory
@@ -290,6 +290,17 @@ def test_what_is_forgotten_while_the_model_thinks_is_not_offered(user: User) -> 
     with user.memory() as opened, pytest.raises(memory.Busy):
         memory.Learner(opened, memory.Settings(), ask).learn_from(memory.Batch("scripted", [said], past=True))
     assert found(user) == []
+
+
+def test_what_is_forgotten_before_the_model_is_asked_about_it_is_not_offered(
+    here: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged(here, "I live in Leeds")
+    with monkeypatch.context() as change:
+        in_the_moment(change, memory, "confirm", lambda: here.run("forget", "Leeds", "--yes"))
+        assert "try again" in here.run("learn", "--yes", code=1)[1]
+    assert (found(here), here.calls(update=True)) == ([], [])
+    assert "nothing new" in here.run("learn", "--yes")[1]
 
 
 def test_what_was_dropped_is_not_offered_again(here: User) -> None:
