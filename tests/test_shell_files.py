@@ -539,7 +539,9 @@ def test_install_shell_says_what_will_happen_and_what_else_could_be_learned_from
     assert "repeats the one before" not in said
     block = home.bashrc.read_text()
     home.bashrc.write_text(f"HISTCONTROL=ignoreboth\n{block}")
-    assert "but not from a line that repeats the one before: HISTCONTROL keeps it out of the history" in home.install()
+    assert (
+        "but not from a line that repeats the one before, as ignorespace alone in HISTCONTROL would" in home.install()
+    )
     home.bashrc.write_text(f"set +o history\n{block}")
     said = home.install()
     assert "learns only from chats, because this shell keeps no history of lines" in said

@@ -52,16 +52,20 @@ class Typist(Life):
         self.person.llm("hello", LLM_MEMORY_UPDATES="false")
         self.cid = json.loads(self.person.llm("logs", "--json").out)[0]["conversation_id"]
         self.settings = self.chance.choice(SETTINGS[self.name])
-        self.shell = Shell(self.person, self.name, f"{SETUP[self.name]}{self.settings}\n")
-        if self.name == "nushell":  # in config.nu, it would be of the llm before ours
-            self.shell.type("alias q = llm")
-        self.last = ""
+        self.shell = self.opened()
         self.kinds: dict[str, Callable[[], Line]] = {
             "typed": self.a_typed_line,
             "chat": self.a_chat,
             "not typed": self.a_line_not_typed,
             "hidden": self.a_hidden_line,
         }
+
+    def opened(self) -> Shell:
+        self.last = ""
+        shell = Shell(self.person, self.name, f"{SETUP[self.name]}{self.settings}\n")
+        if self.name == "nushell":  # in config.nu, it would be of the llm before ours
+            shell.type("alias q = llm")
+        return shell
 
     def words(self, sentence: str = PLAIN) -> str:
         self.number += 1
@@ -135,6 +139,14 @@ class Typist(Life):
         return is_so()
 
     def step(self) -> None:
+        try:
+            self.try_a_line()
+        except TimeoutError as error:
+            self.fail(f"{self.name}, a line did not end", error)
+            self.shell.close()
+            self.shell = self.opened()
+
+    def try_a_line(self) -> None:
         """Type a line of some kind, and see what is noted of it."""
         kind = self.chance.choices(list(self.kinds), [3, 2, 3, 2])[0]
         line = self.kinds[kind]()

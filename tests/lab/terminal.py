@@ -42,7 +42,7 @@ class Shell:
     def __init__(self, person: Person, name: str, rc: str = "") -> None:
         self.name = name
         self.prompts = person.folder / "prompts"
-        self.prompts.touch()
+        self.prompts.write_text("")
         place = person.folder / PLACES.get(name, f".{name}rc")
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(RC[name] + rc)

@@ -135,7 +135,7 @@ FILLED = forms(r"""
     {llm} "$(cat words)"    {llm} "So: $(cat words)"    command {llm} '{words}'    {llm} <words    {chat} <words
     . ./script    source ./script    eval "$(cat script)"    {llm} names/*    ask "$(cat words)"    ^Xl
     LLM_MEMORY_AUTO=1 {llm} "$(cat words)"    q "$(cat words)"    time {llm} "$(cat words)"
-    cat script | source /dev/stdin    LLM_MEMORY_AUTO=1 command {llm} '{words}'    export LLM_MEMORY_AUTO=1¶sh ./script
+    LLM_MEMORY_AUTO=1 command {llm} '{words}'    export LLM_MEMORY_AUTO=1¶sh ./script
     {llm} "$(cat words)" &¶wait
 """)
 POSIX_FILLED = forms(r"""
@@ -151,12 +151,12 @@ POSIX_FILLED = forms(r"""
 BASH_FILLED = forms(r"""
     mapfile -t all <words; {llm} "${all[0]}"    coproc { {llm} "$(cat words)" </dev/null; }; wait
     read -ra all <words; {llm} "${all[*]}"    trap '. ./script; trap - DEBUG' DEBUG; true
-    it=words; {llm} "$(<"$it")"    alias f="$(cat script)"¶f
+    it=words; {llm} "$(<"$it")"    alias filled="$(cat script)"¶filled
     PROMPT_COMMAND="$PROMPT_COMMAND; PROMPT_COMMAND='$PROMPT_COMMAND'; . ./script"
 """)
 ZSH_FILLED = forms(r"""
     all=("${(@f)$(<words)}"); {llm} "$all[1]"    coproc { {llm} "$(cat words)" </dev/null; }; wait
-    alias f="$(cat script)"¶f    once() { precmd_functions=(); . ./script; }; precmd_functions=(once)
+    alias filled="$(cat script)"¶filled    once() { precmd_functions=(); . ./script; }; precmd_functions=(once)
     {llm} "${$(<words):0}"    autoload -Uz f; f() { . ./script }; f
 """)
 FISH_FILLED = forms(r"""
