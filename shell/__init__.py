@@ -63,7 +63,8 @@ class Kind(NamedTuple):
 
 _STATUS = "llm memory status --json"
 # An alias that adds options to llm would make this a prompt; with eval, because aliases are expanded early.
-_RUN_UNALIASED = ("-i", "-c", f"""case $(alias llm 2>/dev/null) in *"='llm "*) unalias llm; esac; eval '{_STATUS}'""")
+_UNALIASED = """case $(alias llm 2>/dev/null) in *"='llm "*) unalias llm; esac;"""
+_RUN_UNALIASED = ("-i", "-c", f"{_UNALIASED} eval '{_STATUS}'; echo HISTCONTROL=${{HISTCONTROL-}}")
 _RUN_POWERSHELL = ("-NoLogo", "-NoExit", "-Command", f"{_STATUS}; exit")
 KINDS = {
     "bash": Kind(("bash",), "llm.bash", "source", "unset -f llm", _RUN_UNALIASED),
@@ -72,9 +73,14 @@ KINDS = {
     "nushell": Kind(("nu",), "llm.windows.nu" if os.name == "nt" else "llm.nu", "source", "hide llm", ()),
     "powershell": Kind(("pwsh", "powershell"), "llm.ps1", ".", "Remove-Item Function:llm", _RUN_POWERSHELL),
 }
+# As llm.bash finds out whether the line was kept out of the history.
+_BASH = (
+    r"local l=$(history 1); (set -o history; history -s :; [[ $l =~ ^\ *[0-9]+ && $(history 1) == $BASH_REMATCH* ]])"
+    " || l=; "
+)
 _LINE = 'LLM_MEMORY_AUTO=1 LLM_MEMORY_LINE=" {}" command llm {}'
 OWN = {
-    "bash": _LINE.format("$(history 1)", '"$@"'),
+    "bash": _BASH + _LINE.format("$l", '"$@"'),
     "zsh": _LINE.format("${history[$HISTCMD]## *}", '"$@"'),
     "fish": _LINE.format("$(status current-commandline | string match -v ' *')", "$argv"),
     "nushell": "LLM_MEMORY_AUTO=1 ^llm ...$args",
@@ -340,6 +346,8 @@ def _checked(shell: Shell) -> str:
         learns = "learns from what you type"
         if '"only_chats": true' in said:
             learns = "learns only from chats, because this shell keeps no history of lines"
+        elif shell.name == "bash" and re.search("HISTCONTROL=.*(both|space.*dups|dups.*space)", said):
+            learns += ", but not from a line that repeats the one before, as ignorespace alone in HISTCONTROL would"
         does = f"it sends your profile with every prompt and {learns}"
         return f"Checked: memory is on in a new {shell.name}: {does}. To remove the lines: llm memory uninstall-shell"
     if found:

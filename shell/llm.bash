@@ -11,15 +11,13 @@ if [ -n "${BASH_VERSION-}" ]; then
         local LLM_MEMORY_LINE= lines entries
         if [[ -o history && ${HISTSIZE-} != 0 ]]; then LLM_MEMORY_LINE=" $(builtin history 1)"; fi
         # A line that is kept out of the history leaves the one before it there. To tell, put one into a copy of the
-        # history: it takes the place of this line. Not in eval, nor if ignoredups kept out what was there already.
-        if [[ $LLM_MEMORY_LINE ]] && (( ! BASH_SUBSHELL )) && (
-          IFS=" "
-          case ${1-chat} in
-            chat) [[ ${HISTCONTROL-} == *ignore[bd]* && $LLM_MEMORY_LINE == *"${*:-llm}"* ]] && exit 1 ;;
-            *) [[ $LLM_MEMORY_LINE == *"$1"* ]] && exit 1 ;;
-          esac
+        # history: it takes the number of this line. Turned on, because eval and source turn it off. What ignoreboth
+        # keeps out may be hidden or the same once more.
+        if [[ $LLM_MEMORY_LINE && ${HISTCONTROL-}${HISTIGNORE:+ignores} == *ignore[sb]* ]] && ! (
+          set -o history
+          lines=$(builtin history 1)
           builtin history -s ": memory"
-          [[ " $(builtin history 2)" == "$LLM_MEMORY_LINE"*": memory" ]]
+          [[ $lines =~ ^\ *[0-9]+ && $(builtin history 1) == "$BASH_REMATCH"[*\ ]* ]]
         ); then
           LLM_MEMORY_LINE=" "
         # Without cmdhist, each line of a loop is an entry: go back until bash can parse them.

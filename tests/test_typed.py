@@ -73,7 +73,7 @@ HIDDEN = {
     "fish": "function fish_should_add_to_history; not string match -q '*Leeds*' -- $argv; end\n",
 }
 START_UP = {
-    "bash": "ask() { llm \"$@\"; }; alias q=llm; page='I am a page'; HISTCONTROL=ignoreboth; HISTTIMEFORMAT='%F %T '\n",
+    "bash": "ask() { llm \"$@\"; }; alias q=llm; page='I am a page'; HISTCONTROL=ignorespace; HISTTIMEFORMAT='%F %T '\n",
     "zsh": "ask() { llm \"$@\"; }; alias q=llm; page='I am a page'; setopt histignorespace histignoredups\n",
     "fish": "function ask; llm $argv; end; alias q=llm; abbr -a lx llm; set page 'I am a page'\n",
 }
@@ -156,23 +156,50 @@ def test_a_line_that_a_hook_keeps_out_of_the_history_is_hidden_and_no_other(
     assert all(record.line for record in place.records())
 
 
-@pytest.mark.parametrize("kept_out", ["ignorespace", "ignoreboth", "ignorespace; shopt -u cmdhist"])
-def test_a_chat_that_bash_keeps_out_of_the_history_is_hidden_and_no_other(
-    kept_out: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+BEGUN = ["llm chat", "llm chat -c", "q chat", "X=1 llm chat", "llm -T UserMemory 'Likes tea'", "(llm chat)", "llm one"]
+BEGUN += ["eval 'llm chat'", ". ./chat", "(eval 'llm chat')", "echo $(llm chat)", "{\rllm chat\r}", "cat <(llm chat)"]
+
+
+@pytest.mark.parametrize(
+    "kept_out", ["ignorespace", "ignoreboth", "ignorespace; shopt -u cmdhist", "; HISTIGNORE=' *'"]
+)
+@pytest.mark.parametrize("own", [False, True])
+def test_what_begins_with_a_line_that_bash_keeps_out_of_the_history_is_hidden_and_nothing_else(
+    kept_out: str, own: bool, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = furnished(tmp_path / "place", "bash", monkeypatch, f"HISTCONTROL={kept_out}\nset -u\nIFS=,\n")
-    hidden = [" llm chat", " llm chat -c", " q chat", " llm -T UserMemory 'Likes tea'", " {\rllm chat\r}"]
-    seen = ["llm chat -c", "llm chat -c", "q chat", "q chat -m 7", "X=1 llm chat", "llm -T UserMemory 'Likes tea'"]
-    seen += ["for it in 1\rdo\rllm chat\rdone", "eval 'llm -m gpt one'"]
+    (place.work / "chat").write_text("llm chat\n")
+    if own:
+        place.rc.write_text(f"llm() {{ {OWN['bash']}; }}\n{place.rc.read_text()}")
     with session(place) as opened:
-        opened.run("7z='*'")
-        for line in hidden:
-            assert not opened.run(line).records[0].line.strip(), line
-        for line in seen:
-            assert all(record.line.strip() for record in opened.run(line).records), line
-        opened.run("ls")
-        for line in hidden:
-            assert not opened.run(line).records[0].line.strip(), line
+        for line in BEGUN:
+            assert opened.run(line).records[0].line.strip(), line
+            assert not opened.run(f" {line}").records[0].line.strip(), line
+            opened.run("7z='*'")
+            assert not opened.run(f" {line}").records[0].line.strip(), line
+
+
+@pytest.mark.parametrize(
+    ("kept_out", "is_seen"), [("", True), ("ignoredups", True), ("ignorespace", True), ("ignoreboth", False)]
+)
+def test_a_line_that_repeats_the_one_before_is_hidden_if_bash_cannot_tell_it_from_a_hidden_one(
+    kept_out: str, is_seen: bool, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = furnished(tmp_path / "place", "bash", monkeypatch, f"HISTCONTROL={kept_out}\n")
+    with session(place) as opened:
+        for line in ("llm chat", "llm one", "llm 'two words' | cat"):
+            assert opened.run(line).records[0].line.strip(), line
+            assert bool(opened.run(line).records[0].line.strip()) == is_seen, line
+
+
+def test_the_history_file_is_not_taken_for_lines_of_this_bash(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = furnished(tmp_path / "place", "bash", monkeypatch)
+    place.rc.write_text(f"{place.rc.read_text()}HISTFILE=~/.history\n")
+    (place.home / ".history").write_text("ls\nllm chat\n")
+    with session(place) as opened:
+        assert not opened.run(" llm chat").records[0].line.strip()
 
 
 def test_a_command_of_several_lines_is_handed_over_whole_in_a_bash_that_keeps_each_line_by_itself(

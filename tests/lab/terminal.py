@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import pty
 import select
+import shutil
 import signal
+import termios
 import time
 from typing import TYPE_CHECKING
 
@@ -18,22 +20,42 @@ PATIENCE = 60.0
 RC = {
     "bash": "PS1='$ '; unset HISTFILE; HISTCONTROL=ignorespace; PROMPT_COMMAND='echo >>~/prompts'\n",
     "zsh": "PS1='$ '; setopt hist_ignore_space; precmd() { echo >>~/prompts; }\n",
+    "fish": (
+        "function fish_prompt; echo >>~/prompts; echo '$ '; end; function fish_title; end; set -g fish_greeting\n"
+    ),
+    "nushell": (
+        "$env.config.show_banner = false; $env.PROMPT_COMMAND = {|| '$ '}; $env.PROMPT_COMMAND_RIGHT = ''\n"
+        '$env.config.hooks.pre_prompt = [{|| "\\n" | save --append --raw ~/prompts }]\n'
+    ),
 }
+PLACES = {"fish": ".config/fish/config.fish", "nushell": ".config/nushell/config.nu"}
+ASKED = {"\x1b[6n": "\x1b[1;1R", "\x1b[c": "\x1b[?62;c", "\x1b[0c": "\x1b[?62;c"}
+"""What shells ask a terminal: where is the cursor, what are you?"""
+
+PROMPT, COMMAND_ENDS = "\x1b]133;B", "\x1b]133;D"
+"""What nushell tells a terminal."""
 
 
 class Shell:
     """Type lines into it."""
 
-    def __init__(self, person: Person, program: str) -> None:
+    def __init__(self, person: Person, name: str, rc: str = "") -> None:
+        self.name = name
         self.prompts = person.folder / "prompts"
-        self.prompts.touch()
-        (person.folder / f".{program}rc").write_text(RC[program])
-        person.llm("memory", "install-shell", "--shell", program)
+        self.prompts.write_text("")
+        place = person.folder / PLACES.get(name, f".{name}rc")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(RC[name] + rc)
+        # Or the first fish of a home would make completions of all manual pages, for half a minute.
+        (person.folder / ".local/share/fish/generated_completions").mkdir(parents=True, exist_ok=True)
+        person.llm("memory", "install-shell", "--shell", name)
+        program = shutil.which({"nushell": "nu"}.get(name, name)) or name
         self.shown = ""
         self.pid, self.terminal = pty.fork()
         if self.pid == 0:
             os.chdir(person.folder)
-            os.execvpe(program, [program, "-i"], person.env | {"TERM": "dumb", "SHELL": program})
+            path = f"{person.env['PATH']}:{os.path.dirname(program)}"
+            os.execvpe(program, [program, "-i"], person.env | {"TERM": "dumb", "SHELL": program, "PATH": path})
         self.until(lambda: self.count() > 0, "a first prompt")
 
     def count(self) -> int:
@@ -44,12 +66,17 @@ class Shell:
         while not is_so():
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{what} did not come; shown is {self.shown[-1000:]!r}")
-            if select.select([self.terminal], [], [], 0.02)[0]:
-                self.shown += os.read(self.terminal, 65_536).decode("utf-8", "replace")
+            self._read(0.02)
 
     def type(self, line: str, asked: Sequence[tuple[str, str]] = ()) -> None:
         """Type a line, then an answer to each thing asked, and wait for the next prompt."""
         known = self.count()
+        # Before the shell reads each key itself, the terminal keeps 4096 characters of a line and loses the rest.
+        self.until(lambda: not termios.tcgetattr(self.terminal)[3] & termios.ICANON, "the shell's line editor")
+        if self.name == "nushell":  # else its last questions are answered to the program that it starts
+            self.until(lambda: self.shown.rfind(PROMPT) > self.shown.rfind(COMMAND_ENDS), "a prompt")
+            while self._read(0.1):
+                pass
         self.shown = ""
         self.keys(line)
         for question, answer in asked:
@@ -59,7 +86,21 @@ class Shell:
         self.until(lambda: self.count() > known, f"a prompt after {line}")
 
     def keys(self, text: str) -> None:
-        os.write(self.terminal, f"{text}\r".encode())
+        """Type, and read meanwhile: a shell that can't show what it is given takes no more of it."""
+        left = f"{text}\r".encode()
+        while left:
+            left = left[os.write(self.terminal, left[:500]) :]
+            self._read(0)
+
+    def _read(self, seconds: float) -> bool:
+        """Read what is shown within so many seconds; tell if something was."""
+        is_there = bool(select.select([self.terminal], [], [], seconds)[0])
+        if is_there:
+            shown = os.read(self.terminal, 65_536).decode("utf-8", "replace")
+            self.shown += shown
+            for question, answer in ASKED.items():
+                os.write(self.terminal, (answer * shown.count(question)).encode())
+        return is_there
 
     def close(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
