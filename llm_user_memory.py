@@ -69,7 +69,7 @@ def register_commands(cli: click.Group) -> None:
     memory_group.context_settings["obj"] = settings
     cli.add_command(memory_group)
 
-    # While a name is completed: else llm takes any word for a prompt.
+    # Else llm takes any word for a prompt.
     if "_LLM_COMPLETE" in os.environ and "-" not in os.environ.get("COMP_WORDS", "-"):
         cli.default_if_no_args = False  # type: ignore[attr-defined]
 
@@ -138,7 +138,8 @@ class Settings:
             bare = re.sub("^[+-]?nan$", "no number", text.lower())  # it is in every range
             return kind.convert(bare, None, None) if text else default
         except click.BadParameter as error:
-            self.complaints.append(f"LLM_MEMORY_{name}={text!r}: {error.message} Using {safe}.")
+            reason = error.message.partition(". ")[0].rstrip(".")
+            self.complaints.append(f"LLM_MEMORY_{name}={text!r}: {reason}; using {safe}")
             return safe
 
 
@@ -527,7 +528,7 @@ _ATOMS = {
 }
 # Random, but public.
 _PUBLIC = r"""
-    (?: \baaaa[bce] | ;base64, | \b(?:sha\d+|h1)[:-] | public[ _-]?key\W{1,5}(?!-) )[\w/+=-]{10,}
+    (?: \baaaa[bce][23] | ;base64, | \b(?:sha\d+|h1)[:-] | public[ _-]?key\W{1,5}(?!-) )[\w/+=-]{10,}
     | -----begin\ (?:cert|public)[^-]+-----[^-]+
     | \b(?:pk|pi|req)_[\w.-]{14,} | \b[a-z]{1,6}-[0-9a-f]{17}\b | --recv-keys?\ \w+
     | \b0x[0-9a-f]{40}\b | \btx\ 0x\w{64}\b | \b\w{9,30}example\b
@@ -990,7 +991,7 @@ FORGOTTEN = "[forgotten]"
 KEPT = r"(?:\.new|\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"  # by `keep_as`
 WRITE_FIRST = "update state set value = value where 0"  # SQLite lets a writer wait, not a reader that becomes one
 NEVER = "insert into turns (id, state) values (?, 'forgotten') on conflict do update set state = 'forgotten'"
-# What sqlite3 raises on a damaged file, by `repr`: it may be no UTF-8.
+# Its message may be no UTF-8.
 _BROKEN = r"^DatabaseError|^\w+Error\(('utf-8', b)?.(malformed|unsupported file|invalid fts5|constraint)"
 Clock = Callable[[], dt.datetime]
 Record = Callable[[int], object] | None
@@ -1292,7 +1293,7 @@ class History(NamedTuple):
                 raise Problem(f"Change {later} has since changed the same lines; first: llm memory undo {later}")
         reverted = revert(self.text(number - 1), self.text(number), text)
         nothing_is_forgotten = all(line["text"] for line in self._lines(number - 1))
-        # A forgotten line may have been the only one below its heading.
+        # A forgotten line may have been alone there.
         return reverted if nothing_is_forgotten else without_empty(text, reverted)
 
     def next_undo(self) -> int:
@@ -1584,7 +1585,7 @@ def parse_answers(reply: str, count: int) -> list[str] | None:
 
 def without_thoughts(reply: str) -> str:
     """Cut off a reasoning model's thoughts; not all open the tag that ends them."""
-    reply = reply.encode("utf-8", "replace").decode()  # half of an emoji can't be kept
+    reply = reply.encode("utf-8", "replace").decode()  # half a character
     parts = re.split(r"(?im)^[^|\n]*</think(?:ing)?>", reply)
     return parts[-1][:65_536]
 
@@ -1829,7 +1830,7 @@ def _read_entry(line: str) -> Row:
     entry: Row = {"id": f"damaged:{digest(line)}", "at": utc_now().isoformat(), "length": 0, "behind": 0}
     entry |= {"sha256": "", "model": "", "review": False}
     with suppress(ValueError, AttributeError):
-        read = json.loads(line.replace(r"\ud", ""))  # half a character fits into no database
+        read = json.loads(line.replace(r"\ud", ""))  # half a character
         kinds = entry | {"interval": 5.0, "budget": 8_000, "failed": ""}
         for name, found in read.items():
             if isinstance(found, type(kinds.get(name, found))):
@@ -1984,7 +1985,7 @@ def text_at(message: Any, path: str) -> str:
         text = at_path(block, "text") if kind in {"text", "audio_transcription"} else block
         if isinstance(text, str):
             texts.append(text)
-    whole = "\n".join(texts).encode("utf-8", "replace")  # JSON can hold half a character
+    whole = "\n".join(texts).encode("utf-8", "replace")  # half a character
     return shortened(whole.decode(), 12_000)
 
 
@@ -2383,7 +2384,7 @@ def build_request(document: Document, batch: Batch, only: Sequence[str] = ()) ->
     lines = list(document.lines)
     for id in only or document.ids:
         item = document.ids[id]
-        # A line with a secret has no id: an edit of what is shown of it would undo the secret.
+        # A line with a secret has no id: an edit of its mask would undo the secret.
         if not why_secret(item.text):
             lines[item.line] = f"[{id}] {item.text}"
     shown = for_model("\n".join(filter(None, map(stripped, lines))))
@@ -2397,7 +2398,7 @@ def build_request(document: Document, batch: Batch, only: Sequence[str] = ()) ->
 
 
 def build_second_look(asked: list[Verdict], batch: Batch, seen: Document) -> str:
-    # Last, as small models forget a question that stands before what it asks about.
+    # Last: small models forget a question before what it asks about.
     nonce = new_nonce()
     if batch.messages:
         question = QUESTION
@@ -3070,7 +3071,7 @@ def nearest(memory: Memory, text: str) -> list[str]:
 def search_chats(homes: Sequence[Home], query: str, limit: int | None = None) -> list[Message]:
     terms = f"prompt : ({search_terms(query)})"
     found: dict[str, str] = {}
-    for table, id in (("responses", "id"), ("turn_search", "turn_id")):  # of llm before 0.32, and now
+    for table, id in (("responses", "id"), ("turn_search", "turn_id")):
         index = f"{table}_fts"
         part = f"select {id}, snippet({index}, 0, '', '', '…', 24) from {index}"
         sql = f"{part} join {table} on {table}.rowid = {index}.rowid where {index} match ?"
@@ -3260,7 +3261,7 @@ def _learn_due(memory: Memory, settings: Settings) -> None:
 def _write_log(home: Home, message: str) -> None:
     path = home.worker_log
     with suppress(OSError, Problem):
-        # Our own folder must not come back when its user has removed it.
+        # Our own folder must not come back once it was removed.
         if not home.isolated:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         append_line(path, f"{utc_now():%Y-%m-%d %H:%M:%S} {os.getpid()} {message}")
@@ -3285,7 +3286,7 @@ _PROFILES = "\nProfile: "  # unless it is the default one
 _FRAMED = rf"About the user you are talking to[^\n]*(?:{_PROFILES}[^\n]*)?{_BEGINS}.*?\n</user_profile>"
 _SOURCE = "memory:auto"  # of the fragments that hold a profile
 
-# Functions of llm, and what stands in for each. If an undocumented one goes, tests/test_module.py says what to do.
+# Functions of llm, and what stands in for each. If one goes, see tests/test_module.py.
 _STAND_INS = (
     ("Conversation", "prompt", "on_send"),
     ("Conversation", "chain", "on_send"),
@@ -3823,7 +3824,7 @@ class _Group(click.Group):
                 text = json.dumps(data, indent=2, ensure_ascii=False)
                 click.echo(printable(text) if at_terminal(sys.stdout) else text)
             ctx.exit()
-        except (BrokenPipeError, click.exceptions.Exit):  # else caught below
+        except (BrokenPipeError, click.exceptions.Exit):
             raise
         except click.UsageError as error:
             raise click.UsageError(printable(error.format_message()), error.ctx) from error
@@ -3840,7 +3841,8 @@ class _Group(click.Group):
         ctx.exit(1)
 
 
-version_number = click.IntRange(0, 999_999_999)
+whole_number = click.IntRange(0, 999_999_999)
+whole_number.name = "number"
 # Shared by the commands: each new option costs every call of llm 75,000 instructions.
 flag = partial(click.Option, is_flag=True)
 profile_option = click.Option(
@@ -3857,13 +3859,13 @@ yes_option = flag(["--yes", "-y"], help="Answer yes to any question")
 force_option = flag(["--force"], help="Also take secrets and invisible characters")
 part_option = flag(["--part"], help="Also match TEXT inside words")
 text_argument = click.Argument(["text"], metavar="[TEXT]...", nargs=-1, callback=lambda _, __, words: " ".join(words))
-count_option = partial(click.option, "-n", "--count", metavar="N", type=click.IntRange(0, 9999))
+count_option = partial(click.option, "-n", "--count", metavar="N", type=whole_number)
 shell_option = click.Option(["--shell", "name"], metavar="NAME", help="bash, zsh, fish, nushell or powershell")
 
 
 @click.group(name="memory", cls=_Group, params=[profile_option])
 def memory_group() -> None:
-    """A memory of you, sent with every prompt
+    """A memory of you, sent with every prompt.
 
     What you type about yourself is kept in one Markdown file. To turn
     this on in your terminal: llm memory install-shell
@@ -3950,7 +3952,7 @@ def verdict_here(home: Home, settings: Settings) -> tuple[str, str, str]:
 @command(json_option, settings=True)
 @click.option("--ids", is_flag=True, help="Show the id of each line, for remove, forget and why")
 def memory_show(settings: Settings, ids: bool) -> Any:
-    "Show the profile"
+    "Show the profile."
     found: Rows = []
     for home in each_in_use():
         document = read_document(home)
@@ -3978,12 +3980,12 @@ def show_profile(home: Home, document: Document, *, ids: bool) -> None:
     for at, title in headings.items():
         lines[at] = click.style(printable(title), bold=True)
     ages = ages_of(home)
-    width = min(shutil.get_terminal_size().columns, 80)
+    width = min(shutil.get_terminal_size().columns, 100)
     for item in document.items:
-        line = lines[item.line]
+        lines[item.line] = _wrapped(lines[item.line], len(item.bullet))
+        end = lines[item.line].rpartition("\n")[2]
         age = ages.get(item.text, "")
-        room = width - columns_of(line.expandtabs()) - len(age)
-        lines[item.line] = _wrapped(line, len(item.bullet))
+        room = width - columns_of(end.expandtabs()) - len(age)
         if age and room > 1:
             lines[item.line] += " " * room + click.style(age, dim=True)
     click.echo("\n".join(lines))
@@ -4002,13 +4004,13 @@ def ages_of(home: Home) -> dict[str, str]:
 
 @command()
 def memory_path() -> None:
-    "Show where the profile is"
+    "Show where the profile is."
     click.echo(printable(str(Home.in_use()[-1].profile)))
 
 
 @command(json_option)
 def memory_profiles() -> Any:
-    "List profiles with their number of facts"
+    "List profiles."
     found: Rows = []
     used = [home.name for home in Home.in_use()]
     for home in Home.all():
@@ -4034,7 +4036,7 @@ def quoted_from(edit: EditRow) -> tuple[str, str]:
 
 def origins_of(version: Version | None, receipts: Sequence[EditRow]) -> Iterator[str]:
     if version and AUTHORS[version.author].origin == "own":
-        yield f"you wrote this yourself ({AUTHORS[version.author].told}), {full_date(version.at)}"
+        yield f"written, not learned ({AUTHORS[version.author].told}), {full_date(version.at)}"
     elif not receipts:
         yield "no receipt: this line is older than the history"
     for edit in receipts:
@@ -4044,7 +4046,7 @@ def origins_of(version: Version | None, receipts: Sequence[EditRow]) -> Iterator
         if edit.turns:
             quoted, source = quoted_from(edit)
             yield quoted
-            yield f"{full_date(edit.typed_at)}, learned {by}{source}"
+            yield f"{full_date(edit.typed_at)}; learned {by}{source}"
         else:
             yield f"made from lines of the profile {by}"
 
@@ -4052,13 +4054,14 @@ def origins_of(version: Version | None, receipts: Sequence[EditRow]) -> Iterator
 @command(text_argument, json_option)
 @click.option("--refused", is_flag=True, help="Show what was recently refused or dropped, and why")
 def memory_why(text: str, refused: bool) -> Any:
-    "Show where lines came from: all, or those with TEXT"
+    "Show where lines came from. All, or those with TEXT."
     found: Rows = []
     show = show_refused if refused else show_origins
     for memory in each_memory():
         found += [{"profile": memory.home.name, **one} for one in show(memory, text)]
     if text and not (found or refused):
-        raise Problem(f"No line contains {text!r} now; try: llm memory search, or llm memory why --refused")
+        other = f"llm memory search {text!r}, or llm memory why --refused"
+        raise Problem(f"No line contains {text!r} now; try: {other}")
     if not found:
         say("Nothing was found.")
     return found
@@ -4093,7 +4096,7 @@ def show_refused(memory: Memory, text: str) -> Rows:
     for edit in edits_where(memory, "state in ('refused', 'dropped') order by id desc limit 100"):
         if folded(text) in folded(edit.fact or edit.before):
             write(str(edit), fg=colour_of(edit))
-            detail(f"{local_date(edit.at)}: {edit.reason}")
+            detail(f"{full_date(edit.at)}: {edit.reason}")
             found.append(edit._asdict())
     return found
 
@@ -4103,7 +4106,7 @@ def show_refused(memory: Memory, text: str) -> Rows:
 @click.option("--chats", is_flag=True, help="Search your prompts in llm's log instead")
 @click.option("--semantic", is_flag=True, help="Also search by meaning, with llm's default embedding model")
 def memory_search(text: str, count: int, chats: bool, semantic: bool) -> Any:
-    """Search present and former facts
+    """Search present and former facts.
 
     All words are wanted, in any form; put "or" between words to match either.
     """
@@ -4169,7 +4172,7 @@ def text_of(file: Any, name: str = "") -> str:
 
 @command()
 def memory_edit() -> None:
-    "Edit the profile in your editor"
+    "Edit the profile in your editor."
     with open_memory() as memory, ExitStack() as stack:
         history = memory.history
         check_writable(memory.home)
@@ -4193,7 +4196,7 @@ def memory_edit() -> None:
 @command(yes_option, force_option)
 @click.argument("file", type=click.Path(exists=True, allow_dash=True))
 def memory_load(file: str, force: bool, yes: bool) -> None:
-    "Replace the profile with FILE (- for stdin)"
+    "Replace the profile with FILE. - is stdin."
     text = text_of(click.open_file(file, "rb"))
     check_text(text, force)
     with open_memory() as memory:
@@ -4208,7 +4211,7 @@ def memory_load(file: str, force: bool, yes: bool) -> None:
 @command(text_argument, force_option)
 @click.option("--section", default=DEFAULT_SECTIONS[0], show_default=True, help="The heading to put it under")
 def memory_add(text: str, section: str, force: bool) -> None:
-    "Add TEXT to the profile, word for word (- for stdin)"
+    "Add TEXT to the profile. Word for word; - is stdin."
     if text == "-" or not (text or at_terminal(sys.stdin)):
         text = text_of(click.open_file("-", "rb"))
     lines = [without_bullet(line).strip() for line in text.splitlines()]
@@ -4295,7 +4298,7 @@ def review_each(memory: Memory, waiting: Iterable[EditRow]) -> None:
 @click.option("--accept", "accepted", multiple=True, metavar="IDS", help="Accept these edits: 3, 1-80,95 or all")
 @click.option("--drop", "dropped", multiple=True, metavar="IDS", help="Drop these edits")
 def memory_review(accepted: Sequence[str], dropped: Sequence[str], yes: bool) -> Any:
-    "Accept, drop or reword the edits that wait for you"
+    "Decide on edits that wait. Accept, drop or reword them."
     if yes and not (accepted or dropped):
         accepted = ["all"]
     with open_memory(create=False) as memory:
@@ -4304,6 +4307,7 @@ def memory_review(accepted: Sequence[str], dropped: Sequence[str], yes: bool) ->
         accepts = [edit for edit in parse_ids(accepted, waiting) if edit not in drops]
         if drops:
             review(memory, dropped=drops)
+            say("Dropped.")
         if accepts:
             report(memory, review(memory, accepts))
         if not (accepts or drops or click.get_current_context().meta["json"]):
@@ -4311,15 +4315,15 @@ def memory_review(accepted: Sequence[str], dropped: Sequence[str], yes: bool) ->
         return [edit._asdict() for edit in tell_waiting(memory, "Nothing waits for review.")]
 
 
-change_argument = partial(click.argument, type=version_number, required=False)
+change_argument = partial(click.argument, type=whole_number, required=False)
 
 
 @command()
 @change_argument("number")
 def memory_undo(number: int | None) -> None:
-    """Take back the newest change, or the one with this NUMBER
+    """Take back a change. The newest, or the one with this NUMBER.
 
-    Run it again for the one before. To redo, undo the undo by its NUMBER
+    Run it again for the one before. To redo, undo the undo.
     """
     with open_memory(create=False) as memory:
         history = memory.history
@@ -4339,7 +4343,7 @@ def memory_undo(number: int | None) -> None:
 @change_argument("number")
 @click.option("--to", metavar="DATE-OR-AGE", help="As of: 2026-11-01, yesterday, 2h, '3 days ago'")
 def memory_rollback(number: int | None, to: str | None) -> None:
-    "Restore the profile as it was after change NUMBER"
+    "Restore an older profile. As it was after change NUMBER."
     with open_memory(create=False) as memory:
         history = memory.history
         if (number is None) == (to is None):
@@ -4362,7 +4366,7 @@ def show_changes(changes: Iterable[Change], lead: str = "", *, undone: bool = Fa
 @command(json_option)
 @count_option(default=20, help="N at most (20); 0 for all")
 def memory_history(count: int) -> Any:
-    "Show changes to the profile, newest first"
+    "Show changes to the profile. Newest first."
     with open_memory(create=False) as memory:
         versions = memory.history.versions(count or -1)
     found: Rows = []
@@ -4385,7 +4389,7 @@ def memory_history(count: int) -> Any:
 @change_argument("a")
 @change_argument("b")
 def memory_diff(a: int | None, b: int | None) -> Any:
-    "Show the last change, or all since A, or from A to B"
+    "Show differences. The last, all since A, or from A to B."
     with open_memory(create=False) as memory:
         history = memory.history
         if b is None:
@@ -4421,7 +4425,7 @@ def no_match(text: str) -> Problem:
 
 @command(text_argument, yes_option, part_option)
 def memory_remove(text: str, part: bool, yes: bool) -> None:
-    "Take out lines with TEXT, or an id; undo brings them back"
+    "Take out lines with TEXT or an id. It can be undone."
     with open_memory(only_profile(), create=False) as memory:
         document = read_document(memory.home)
         says = matcher(text, document.ids, part=part)
@@ -4429,14 +4433,14 @@ def memory_remove(text: str, part: bool, yes: bool) -> None:
         if not facts:
             raise no_match(text)
         if len(facts) > 1:
-            list_lines(f"{len(facts)} lines contain it:", facts)
+            list_lines(f"{len(facts)} lines match:", facts)
             confirm("Remove them all?", yes)
         report(memory, memory.history.change("remove", lambda now: without_lines(now, says)))
 
 
 @command(text_argument, yes_option, part_option)
 def memory_forget(text: str, part: bool, yes: bool) -> None:
-    "Erase lines with TEXT, or an id (show --ids), for good"
+    "Erase lines for good. With TEXT, or an id (show --ids)."
     with open_memory(only_profile()) as memory:
         document = read_document(memory.home)
         says = matcher(text, document.ids, part=part)
@@ -4458,7 +4462,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
 
 @command()
 def memory_pause() -> None:
-    "Learn nothing from what you type until you resume"
+    "Stop learning until you resume."
     home = Home.in_use()[-1]
     home.create()
     if not paused_since(home):
@@ -4468,7 +4472,7 @@ def memory_pause() -> None:
 
 @command()
 def memory_resume() -> None:
-    "Learn again after `llm memory pause`"
+    "Learn again after `llm memory pause`."
     home = Home.in_use()[-1]
     since = paused_since(home)
     with open_memory() as memory:  # what is logged later without a note is no past
@@ -4480,7 +4484,7 @@ def memory_resume() -> None:
 @command(yes_option)
 @click.option("--purge", "for_good", is_flag=True, help="Also remove its history, and all its files, for good")
 def memory_clear(for_good: bool, yes: bool) -> None:
-    "Empty the profile; its text stays in the history"
+    "Empty the profile. Its text stays in the history."
     home = only_profile()
     if not for_good:
         with open_memory() as memory:
@@ -4509,7 +4513,7 @@ _FAILED = "from turns where why != '' and state in ('pending', 'aside')"
 @command(settings=True)
 @click.option("--retry", is_flag=True, help="Also retry what was set aside")
 def memory_update(settings: Settings, retry: bool) -> None:
-    "Learn now from what is waiting, and show what changed"
+    "Learn now from what is waiting."
     with open_memory() as memory:
         before = memory.history.latest()  # a worker may learn meanwhile
         with learn_lock(memory.home, settings):
@@ -4542,7 +4546,7 @@ def memory_update(settings: Settings, retry: bool) -> None:
 
 @command(settings=True)
 def memory_condense(settings: Settings) -> None:
-    "Have a model shorten what was learned, not your own lines"
+    "Shorten what was learned. Never your own lines."
     with open_memory() as memory, learn_lock(memory.home, settings):
         check_writable(memory.home)
         model = chosen_model(settings)
@@ -4558,7 +4562,7 @@ def memory_condense(settings: Settings) -> None:
 @click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="Only your N newest messages")
 @click.option("--again", is_flag=True, help="First put what you dropped into review again")
 def memory_learn(settings: Settings, *, files: Any, again: bool, yes: bool, **which: Any) -> None:
-    """Learn from llm's log, your notes or other assistants
+    """Learn from the past. From llm's log, your notes or other assistants.
 
     FILE (- for stdin) holds your notes; or, also in a folder or .zip, an
     export of ChatGPT, Claude or Gemini, or sessions of Claude Code or
@@ -4571,11 +4575,11 @@ def memory_learn(settings: Settings, *, files: Any, again: bool, yes: bool, **wh
         messages, skipped = choose(candidates, memory.now(), **which)
         if again:
             memory.db.execute("update edits set state = 'waiting' where state = 'dropped'")
-        dropped = value(memory.db, "select count(*) from edits where state = 'dropped'")
-        skipped["that you dropped in review; to review them again: --again"] = dropped
         for reason, count in skipped.items():
-            if count:
-                say(f"Skipped: {count:,} {reason}")
+            say(f"Skipped: {count:,} {reason}")
+        dropped = value(memory.db, "select count(*) from edits where state = 'dropped'")
+        if dropped:
+            say(f"Dropped in review: {dropped:,}; to review them again: --again")
         if not messages:
             say("There is nothing new to learn from.")
             tell_waiting(memory)
@@ -4629,7 +4633,9 @@ def home_status(home: Home, settings: Settings) -> Told:
     home.check_own()
     if home.directory.is_dir():
         check_writable(home)
-    yield from (*damaged, *settings.complaints)
+    known = "AUTO|BUDGET|DEBUG|DISABLED|LINE|MODEL|NOTICES|PROFILE|REVIEW|UPDATES|UPDATE_INTERVAL"
+    unknown = filter(re.compile(rf"LLM_MEMORY_(?!({known})\Z)").match, os.environ)
+    yield from (*damaged, *settings.complaints, *map("There is no setting {}".format, unknown))
     if not worker_runs(home) and read_own(home.lock_file("worker"), 1):
         yield NOT_STARTED
     for owner, name, _ in _STAND_INS:
@@ -4653,8 +4659,8 @@ def learning_status(home: Home, settings: Settings) -> Told:
         now = memory.now().isoformat()
         gone = "select count(*) from turns where state = 'gone' and at > date(?, '-7 days')"
         reasons = [why for (why,) in db.execute(f"select why {_FAILED}")]
-        costs = "{0[model]} this month: requests {0[requests]}, second looks {0[looks]}, failed {0[failed]}"
-        costs += "; tokens read {0[read]:,}, written {0[written]:,}"
+        costs = "{0[model]} this month: requests {0[requests]}, looks {0[looks]}, failed {0[failed]}; "
+        costs += "tokens in {0[read]:,}, out {0[written]:,}"
         yield "pending", waiting_messages(memory), "{} to learn from; now: llm memory update"
         yield "to_review", len(waiting_edits(memory)), "{}: llm memory review"
         yield "no_room", int(get_state(db, "no_room") or 0), "{} not kept, as review is full"
@@ -4677,7 +4683,7 @@ def until_error(told: Told) -> Told:
 
 @command(json_option, settings=True)
 def memory_status(settings: Settings) -> Any:
-    "Show whether memory is on here, and what is wrong"
+    "Show if memory is on. And what is wrong."
     home = Home.in_use()[-1]
     shown: list[tuple[str, Any, str]] = []
     problems: dict[str, None] = {}
@@ -4707,7 +4713,7 @@ def memory_status(settings: Settings) -> Any:
 @command(shell_option)
 @click.option("--print", "print_", is_flag=True, help="Print the lines instead of adding them")
 def memory_install_shell(name: str | None, print_: bool) -> None:
-    "Turn memory on for all prompts you type in your shell"
+    "Turn memory on in your shell."
     from llm_user_memory_shell import find_shell, install
 
     shell = find_shell(name, os.environ)
@@ -4720,12 +4726,12 @@ def memory_install_shell(name: str | None, print_: bool) -> None:
     with suppress(Problem, sqlite3.Error), open_memory(create=False) as memory:
         unread = [message for message, reason in past_messages(memory) if not reason]
         if unread:
-            say(f"llm's log has {counted(len(unread), 'older prompt')}; to learn from them: llm memory learn")
+            say(f"llm's log has {counted(len(unread), 'older prompt')}; to learn: llm memory learn")
 
 
 @command(shell_option)
 def memory_uninstall_shell(name: str | None) -> None:
-    "Remove what install-shell added, from all shells or one"
+    "Remove what install-shell added. From all shells or one."
     from llm_user_memory_shell import KINDS, find_shell, uninstall
 
     names = [name] if name else KINDS
@@ -4735,5 +4741,5 @@ def memory_uninstall_shell(name: str | None) -> None:
 
 @command(settings=True, hidden=True)
 def memory_worker(settings: Settings) -> None:
-    "Learn in the background until there is nothing to do"
+    "Learn in the background."
     run_worker(Home.in_use()[-1], settings)

@@ -18,6 +18,8 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
+import click
+
 from llm_user_memory import Problem, counted, tilde, write_private
 
 if TYPE_CHECKING:
@@ -164,8 +166,10 @@ def find_shell(name: str | None, environ: Mapping[str, str]) -> Shell:
     name = _called(name or _here(), environ)
     if name in KINDS:
         return Shell(name, _start_up_file(name, environ))
-    wrong = f"{name} is not a shell that install-shell knows" if name else "$SHELL is not set"
-    raise Problem(f"{wrong}. Name yours: llm memory install-shell --shell bash (or zsh, fish, nushell, powershell)")
+    wrong = f"{name} is not a shell that memory knows" if name else "$SHELL is not set"
+    context = click.get_current_context(silent=True)
+    command = context.info_name if context else "install-shell"
+    raise Problem(f"{wrong}. Name yours: llm memory {command} --shell bash (or zsh, fish, nushell, powershell)")
 
 
 # -- the block ---------------------------------------------------------------
@@ -387,7 +391,7 @@ def uninstall(shells: Iterable[Shell]) -> Iterator[str]:
                 removed = True
                 place = tilde(shell.rc)
                 removed_from = f"lines from {place}" if shell.rc.exists() else f"{place}, which held nothing else"
-                yield f"Removed {removed_from}. In an open {shell.name}, also run: {shell.kind.unload}"
+                yield f"Removed {removed_from}. In an open {shell.name}, memory stays on until: {shell.kind.unload}"
         except Problem as problem:  # noqa: PERF203
             problems.append(problem.message)
     if problems:

@@ -247,6 +247,17 @@ def test_show_at_a_terminal_is_for_looking_and_piped_it_is_the_file(user: User) 
     assert {"# Me", "- Plays chess", "- Has a cat"} <= set(plain.shown.splitlines()), "no room, and no colours"
 
 
+def test_a_long_fact_has_its_age_on_its_last_row(user: User) -> None:
+    user.run("add", "Plays chess on Mondays, and cooks for four on Fridays")
+    terminal = user.terminal("llm", "memory", "show", auto=None, COLUMNS="40", NO_COLOR="1")
+    assert terminal.wait() == 0
+    assert "  four on Fridays           a moment ago" in terminal.shown.splitlines()
+
+
+def test_a_number_that_is_none_is_called_so(user: User) -> None:
+    assert "'oven' is not a valid number" in user.run("undo", "oven", code=2)[1]
+
+
 def test_show_at_a_terminal_breaks_a_long_fact_between_words_and_nothing_else(user: User) -> None:
     prose = "What stands here was written by hand, and is longer than a line."
     user.profile = f"# Me\n{prose}\n\n- Plays chess on Mondays, and cooks for four on Fridays\n"

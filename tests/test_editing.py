@@ -219,7 +219,7 @@ def test_remove_takes_one_line_out_by_its_words_or_its_id_and_undo_brings_it_bac
 def test_remove_asks_only_where_several_lines_match_and_names_them(user: User) -> None:
     user.profile = LINES
     said = user.run("remove", "tea", code=1)[1]
-    assert said.startswith("2 lines contain it:\n  Likes tea\n  Likes tea on a boat\nRemove them all? [y/N]: ")
+    assert said.startswith("2 lines match:\n  Likes tea\n  Likes tea on a boat\nRemove them all? [y/N]: ")
     assert "add --yes" in said
     user.run("remove", "tea", stdin="n\n", code=1)
     assert user.profile == LINES

@@ -301,7 +301,7 @@ def test_what_is_found_waits_for_review_and_why_names_the_conversation(here: Use
     )
     shown = here.run("why")[0]
     assert "in your ChatGPT conversation “Trip to “Rome””: “I live in York”\n" in shown
-    assert "Wednesday 1 May 2024, learned with scripted, accepted\n" in shown
+    assert "Wednesday 1 May 2024; learned with scripted, accepted\n" in shown
 
 
 @pytest.mark.parametrize(
@@ -515,7 +515,7 @@ def test_what_was_dropped_by_mistake_can_be_taken_up_again(here: User) -> None:
     path.write_text(json.dumps([chatgpt("Trip", "I live in York.", "I like rain, you know")]))
     learn(here, str(path))
     here.run("review", "--drop", "all")
-    assert "2 that you dropped in review; to review them again: --again" in learn(here, str(path))
+    assert "Dropped in review: 2; to review them again: --again" in learn(here, str(path))
     assert facts(here) == []
     learn(here, str(path), "--again")
     assert facts(here) == ["I live in York", "I like rain, you know"]

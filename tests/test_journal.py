@@ -123,7 +123,7 @@ def test_a_message_whose_note_has_a_flipped_bit_is_counted_by_status(user: User,
     user.types(SAID)
     line = user.places.journal.read_text("utf-8")
     value = json.loads(line)[field]
-    user.places.journal.write_text(line.replace(value, value[:-1] + chr(ord(value[-1]) ^ 1)), "utf-8")
+    user.places.journal.write_text(line.replace(value, chr(ord(value[0]) ^ 1) + value[1:]), "utf-8")
     user.types(ALSO)
     user.run("update")
     assert user.facts == [ALSO]

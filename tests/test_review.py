@@ -34,9 +34,9 @@ def test_why_shows_the_receipt_of_what_was_learned_and_says_what_the_user_wrote(
     today = f"{now:%A} {now.day} {now:%B %Y}"
     thread = user.query("select thread_id from turns")
     for explained in (
-        f"Lives in Leeds\n    you wrote this yourself (another program), {today}\n",
-        f"Plays chess\n    you wrote this yourself (add), {today}\n",
-        f"Has a dog\n    you typed: “I have a dog”\n    {today}, learned with scripted; llm logs --cid {thread}\n",
+        f"Lives in Leeds\n    written, not learned (another program), {today}\n",
+        f"Plays chess\n    written, not learned (add), {today}\n",
+        f"Has a dog\n    you typed: “I have a dog”\n    {today}; learned with scripted; llm logs --cid {thread}\n",
     ):
         assert explained in shown
     assert "I have a dog" in user.llm(*explained.split("; llm ")[1].split(), auto=None).stdout, "as it says"
@@ -64,7 +64,7 @@ def test_why_shows_the_receipt_of_what_was_learned_and_says_what_the_user_wrote(
     assert [receipt["quote"] for receipt in found["Has a dog"]["receipts"]] == ["I have a dog"]
     assert user.run("why", "LEEDS")[0].splitlines()[0] == "Lives in Leeds"
     user.run("add", "Plays go", "--section", "Interests")  # gives the line about Leeds its end
-    assert "you wrote this yourself (another program)" in user.run("why", "Leeds")[0]
+    assert "written, not learned (another program)" in user.run("why", "Leeds")[0]
     assert re.fullmatch(r"Lives in Leeds\n    .*, from \S+\n", user.run("search", "Leeds")[0])
 
 
@@ -73,7 +73,7 @@ def test_why_says_that_a_line_is_the_users_own_if_they_wrote_it_after_undoing_wh
     user.run("undo")
     user.run("add", "Has a dog")
     own, learned = user.run("why", "dog")[0].splitlines()[1:3]
-    assert own.startswith("    you wrote this yourself (add)")
+    assert own.startswith("    written, not learned (add)")
     assert learned == "    you typed: “I have a dog”"
 
 
@@ -83,11 +83,11 @@ def test_why_claims_nothing_about_lines_whose_history_is_gone(user: User) -> Non
     assert "no receipt: this line is older than the history" in user.run("why")[0]
     assert json.loads(user.run("why", "--json")[0])[0]["by"] is None
     user.profile += "- Written later\n"
-    assert "you wrote this yourself (another program)" in user.run("why", "later")[0]
+    assert "written, not learned (another program)" in user.run("why", "later")[0]
     user.run("add", "Likes tea")
     for _ in range(2):
         user.run("undo", str(user.versions()[-1][0]))
-    assert "you wrote this yourself (add)" in user.run("why", "tea")[0], "undo wrote nothing"
+    assert "written, not learned (add)" in user.run("why", "tea")[0], "undo wrote nothing"
 
 
 def changes(user: User, line: str, fact: str, quote: str) -> None:
@@ -125,7 +125,7 @@ def test_why_shows_what_a_changed_line_said_before_and_where_that_came_from(user
         "    you typed: “I moved to York”",
         "before that: Nurse in Leeds",
     ]
-    assert own.startswith("    you wrote this yourself (add), ")
+    assert own.startswith("    written, not learned (add), ")
     (found,) = json.loads(user.run("why", "--json")[0])
     assert [receipt["quote"] for receipt in found["receipts"]] == ["I am head nurse now"]
     assert [said["text"] for said in found["before"]] == ["Nurse, lives in York", "Nurse in Leeds"]
@@ -135,7 +135,7 @@ def test_a_line_that_the_user_rewords_in_review_keeps_its_receipts(user: User) -
     user.has_learned("Lives in Leeds", "I live in Leeds")
     user.has_to_review(Edit("REPLACE", "Lives in Leeds", "Must live in York", "I must live in York"))
     user.run("review", stdin="e\n", EDITOR=WRITES.format("Lives in York for now"))
-    dated = "    Friday 20 November 2026, learned with scripted, reworded; llm logs --cid thread-1\n"
+    dated = "    Friday 20 November 2026; learned with scripted, reworded; llm logs --cid thread-1\n"
     assert dated in user.run("why", "York")[0]
     assert explained(user, "York") == [
         "Lives in York for now",
@@ -342,7 +342,7 @@ def test_what_finds_no_room_in_review_is_told_and_takes_none_of_what_waits(user:
     )
     assert json.loads(user.run("status", "--json")[0])["no_room"] == 7
     assert "7 not kept, as review is full" in user.run("status")[0]
-    user.run("review", "--drop", "all")
+    assert "Dropped." in user.run("review", "--drop", "all")[1]
     assert json.loads(user.run("status", "--json")[0])["no_room"] == 0
 
 

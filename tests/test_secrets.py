@@ -157,3 +157,8 @@ def test_every_row_of_the_table_masks_what_no_other_does(monkeypatch: pytest.Mon
             monkeypatch.setitem(memory.SECRETS, group, others)
             assert masked != [mask_secrets(text) for text in texts], row
         monkeypatch.setitem(memory.SECRETS, group, rows)
+
+
+def test_what_only_begins_like_a_public_key_is_masked() -> None:
+    assert "aaaa" not in memory.mask_secrets("my api_key = sk-proj-aaaabbbbccccddddeeeeffff11112222")
+    assert "aaaa" not in memory.mask_secrets("my password is aaaabbbbccccdddd1111")

@@ -60,6 +60,17 @@ def test_status_reports_settings_it_cannot_understand(user: User) -> None:
     assert status["shell"]["active"] is False
 
 
+def test_status_names_a_setting_that_there_is_not_and_knows_its_own(user: User) -> None:
+    assert "There is no setting LLM_MEMORY_UPDATE\n" in user.run("status", LLM_MEMORY_UPDATE="false")[0]
+    own: dict[str, Any] = {
+        "LLM_MEMORY_NOTICES": "0",
+        "LLM_MEMORY_PROFILE": "default",
+        "LLM_MEMORY_DEBUG": "1",
+        "LLM_MEMORY_LINE": "x",
+    }
+    assert "There is no setting" not in user.run("status", **own)[0]
+
+
 def test_status_reports_a_model_that_llm_does_not_have(user: User) -> None:
     assert "llm can't load nosuch" in user.run("status", LLM_MEMORY_MODEL="nosuch")[0]
     assert "llm can't load nosuch" in user.run("status", LLM_MODEL="nosuch")[0]

@@ -462,10 +462,11 @@ def test_an_unknown_shell_is_answered_with_what_to_type_and_no_pipe(
 ) -> None:
     monkeypatch.setenv("SHELL", "")
     for said in (bare_home.fails("install-shell"), bare_home.fails("install-shell", "--shell", "xonsh")):
-        assert re.search(r"^Error: (?:\$SHELL is not set|xonsh is not a shell that install-shell knows)", said)
+        assert re.search(r"^Error: (?:\$SHELL is not set|xonsh is not a shell that memory knows)", said)
         assert "llm memory install-shell --shell bash" in said
         assert "|" not in said
         assert [name for name in KINDS if name not in said] == []
+    assert "llm memory uninstall-shell --shell bash" in bare_home.fails("uninstall-shell", "--shell", "xonsh")
 
 
 # What 0.1.1 left behind
@@ -535,7 +536,7 @@ def test_install_shell_says_what_will_happen_and_what_else_could_be_learned_from
     typed(places, "I have a hen")  # which is learned from by itself
     said = home.install()
     assert "memory is on in a new bash: it sends your profile with every prompt and learns from what you type" in said
-    assert "llm's log has 2 older prompts; to learn from them: llm memory learn\n" in said
+    assert "llm's log has 2 older prompts; to learn: llm memory learn\n" in said
     assert "repeats the one before" not in said
     block = home.bashrc.read_text()
     home.bashrc.write_text(f"HISTCONTROL=ignoreboth\n{block}")
