@@ -856,10 +856,9 @@ class Document:
 
     def section(self, wanted: str, *, new: bool = False) -> str:
         """Return the heading of this name; an unknown one is Notes unless it may be ``new``."""
-        marks = " *:[]"  # as a model may write them
-        sought = normalised(wanted.lstrip("# ").strip(marks))
+        sought = normalised(wanted.lstrip("# ").strip(" *:[]"))
         for name in (*self.headings.values(), *_OWN_SECTIONS):
-            if name and normalised(name.strip(marks)) == sought:
+            if name and normalised(name.strip(" *:[]")) == sought:
                 return name
         return wanted if new and wanted else OTHER_SECTION
 
@@ -2637,10 +2636,13 @@ class Learner(NamedTuple):
         requests = self.memory.db["requests"]
         for _ in range(2):
             row = {"at": self.memory.now().isoformat(), "model": model, "outcome": "failed", "look": look}
-            id = requests.insert(row).last_pk
-            text, read, written = self.ask(model, request)
+            try:
+                text, read, written = self.ask(model, request)
+            except ModelFailed:
+                requests.insert(row)
+                raise
+            requests.insert(row | {"outcome": "ok", "read": read, "written": written})
             answer = parse(text)
-            requests.update(id, {"outcome": "ok", "read": read, "written": written})
             if answer is not None:
                 return answer
         return None
@@ -3960,8 +3962,7 @@ def memory_show(settings: Settings, ids: bool) -> Any:
         found.append({"profile": home.name, "path": str(home.profile), "text": document.text, "facts": facts})
         if says_nothing(document.text):
             _, _, sentence = verdict_here(home, settings)
-            say(f"The profile has no facts.\n{sentence}")
-            say("To add one: llm memory add 'Lives in Leeds'")
+            say(f"The profile has no facts.\n{sentence}\nTo add one: llm memory add 'Lives in Leeds'")
         elif not click.get_current_context().meta["json"]:
             show_profile(home, document, ids=ids)
     return found[-1] | {"also_sent": found[:-1]}

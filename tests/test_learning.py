@@ -297,6 +297,19 @@ def test_status_says_what_learning_cost_this_month_for_each_model(user: User) ->
         assert said in shown
 
 
+def test_a_request_that_is_under_way_has_not_failed(user: User) -> None:
+    def asks(*_: str) -> memory.Reply:
+        costs.append(json.loads(user.run("status", "--json")[0])["costs"])
+        return "NO_UPDATE", 1, 1
+
+    costs: list[list[dict[str, int]]] = []
+    user.types(SAID)
+    with user.memory() as opened:
+        memory.take_in(opened)
+        assert memory.Learner(opened, memory.Settings(), asks).learn()
+    assert costs == [[]]
+
+
 def test_second_looks_are_counted_apart(user: User) -> None:
     user.has_learned("Has a dog", "I have a dog")
     user.types("My neighbour says: I keep bees")
