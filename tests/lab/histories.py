@@ -139,8 +139,14 @@ class History(Life):
 
     def undo_number(self, number: int) -> int:
         """Undo a change; return the one that is in the way, 0 if none is."""
-        already = number in self.model.undone()
+        is_undone = number in self.model.undone()
         done = self.do("undo", str(number))
+        if is_undone:
+            (redo,) = re.findall(r"is undone; to redo it: llm memory undo (\d+)", done.err) or ["0"]
+            if self.model.undoes[int(redo)] != number:
+                self.fail("undone already, but not told by which", done.err)
+            self.look("undo", self.now)
+            return 0
         is_first = number == 1 and self.model.kinds[1] == "editor"  # it was there before the history
         if done.code and not is_first and self.model.kinds[number] != "forget":
             named = re.findall(r"Change (\d+) has since changed", done.err)
@@ -150,8 +156,8 @@ class History(Life):
             self.look("undo", self.now)
             return int(named[0]) if named else 0
         is_new = "Undid" in done.err
-        self.look("undo", self.now if already or done.code or not is_new else self.model.without(number))
-        if not (already or done.code or is_new) and self.model.without(number) != self.now:
+        self.look("undo", self.now if done.code or not is_new else self.model.without(number))
+        if not (done.code or is_new) and self.model.without(number) != self.now:
             self.fail("nothing undone", done.err, self.model.without(number))
         return 0
 
