@@ -400,7 +400,7 @@ _SPELLINGS = (
     rf"|(?<![\w{_UNSEEN}])[\u200e\u200f](?![{_UNSEEN}])"  # C++ in Hebrew
     r"|\ufe0f(?=\u20e3)"  # a keycap
     r"|\U0001f3f4[\U000e0030-\U000e007a]{3,6}\U000e007f"  # Scotland's flag
-    rf"|[\u202a\u202b\u2066-\u2068][^\n{_UNSEEN}]*[\u202c\u2069]"  # a name in its own direction
+    rf"|[\u202a\u202b][^\n{_UNSEEN}]*\u202c|[\u2066-\u2068][^\n{_UNSEEN}]*\u2069"  # a name in its own direction
 )
 
 
@@ -952,9 +952,9 @@ def revert(old: str, new: str, now: str) -> str:
         found = document.find(item.text, item.section)
         if found and found.section != item.section and item.text in taken:  # its heading went
             document = document.remove(found).add(item.section, item.text)
-    for item in here.items:  # of a doubled line, each side may have dropped another
-        if item.text not in document.said() | brought:
-            document = document.add(item.section, item.text)
+    for _, fact, section in here.sayings:  # of a doubled line, each side may have dropped another
+        if fact not in document.said() | brought | {""}:
+            document = document.add(section, fact)
     return without_empty(now, document.text, opened.values())
 
 
@@ -2139,7 +2139,7 @@ REFUSED = "refused"  # counts as an attempt; after five, turns are set aside
 HOPELESS = "hopeless"  # if alone, set aside at once
 BUSY = "busy"  # no failure: locked, or changed meanwhile; due at once
 
-# Stable text first, for prompt caches; at most 650 tokens, and 300 for the second request. No test knows a worse
+# INSTRUCTIONS stand first, for prompt caches: 650 tokens at most; QUESTION, last: 300. No test sees a worse
 # wording, here or in FRAME: run tests/eval/run.py -m MODEL before and after.
 INSTRUCTIONS = """\
 Keep a user's profile true by what they type. Write one line, as in the examples, for \
@@ -2860,16 +2860,16 @@ def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, l
 
 
 def matcher(text: str, ids: Mapping[str, Item], *, part: bool = False) -> Says:
-    """Make a test whether a line says ``text``: in any case, whole words unless ``part``.
+    """Make a test for ``text`` in a line: in any case, whole words unless ``part``.
 
     An id means its line alone, unless a line says it as a word.
     """
-    if not text.strip():
+    if not fact_of(text).strip():
         raise Problem("Give a word or an id; see: llm memory show --ids")
     lines = [item.text for item in ids.values()]
     said = normalised(fact_of(f"- {text}"))
     if not any(said in normalised(line) for line in lines):
-        said = normalised(fact_of(text))  # a number may be that of a list
+        said = normalised(fact_of(text))  # or a list's number
 
     def says(line: str) -> bool:
         return said in normalised(line) if part else stands_in(said, line)
@@ -3167,7 +3167,7 @@ def spawn_worker(home: Home) -> str:
 
 
 def run_worker(home: Home, settings: Settings) -> None:
-    """Be the one worker, then end the process, even if a model's thread hangs."""
+    """Work alone, then end the process, even if a model's thread hangs."""
     if settings.disabled or not settings.updates:
         return
     # Each call notes its own.
@@ -3245,7 +3245,7 @@ def _learn_due(memory: Memory, settings: Settings) -> None:
     learner = Learner(memory, settings)
     lacking: ModelFailed | None = None
     now = memory.now().timestamp()
-    # What a clock that was ahead has noted is ready.
+    # Noted by a clock that was ahead: ready.
     while any(not 0 <= now - turn["typed"] < settings.interval for turn in due_turns(memory)):
         result = learner.learn()
         if not result:
@@ -3263,7 +3263,7 @@ def _learn_due(memory: Memory, settings: Settings) -> None:
 def _write_log(home: Home, message: str) -> None:
     path = home.worker_log
     with suppress(OSError, Problem):
-        # Our own folder must not come back once it was removed.
+        # Our own folder, once removed, must not come back.
         if not home.isolated:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         append_line(path, f"{utc_now():%Y-%m-%d %H:%M:%S} {os.getpid()} {message}")
@@ -3284,7 +3284,7 @@ FOUND = (
 )
 _BEGINS = "\n<user_profile>\n"
 _PROFILES = "\nProfile: "  # unless it is the default one
-# That of any version, as conversations keep the one they began with.
+# Of any version: conversations keep the one they began with.
 _FRAMED = rf"About the user you are talking to[^\n]*(?:{_PROFILES}[^\n]*)?{_BEGINS}.*?\n</user_profile>"
 _SOURCE = "memory:auto"  # of the fragments that hold a profile
 
@@ -3396,7 +3396,7 @@ def _unescaped(line: str) -> str:
 
 
 class Call:
-    """A running ``llm prompt`` or ``chat``; ``on_…`` stand in for the function that they get first."""
+    """A running ``llm prompt`` or ``chat``; each ``on_…`` gets the function that it replaces."""
 
     running: Call | None = None
 
@@ -3471,7 +3471,7 @@ class Call:
         return words if is_typed else ""
 
     def find_typed(self) -> None:
-        """Find the profiles, and what was typed to be learned from."""
+        """Find the profiles, and the typed words to learn from."""
         if not self.homes:
             self.homes = homes_of("auto")
         # Words that are not sent stand in a template's system prompt.
@@ -3524,7 +3524,7 @@ class Call:
 
     def _note_refusal(self, error: Exception) -> None:
         about_it = r"(?i)(system|developer)[ _-]?(role|message|prompt|instruction)"
-        if self.settings.auto == "system" and re.search(about_it, str(error)):
+        if self.conversation and self.settings.auto == "system" and re.search(about_it, str(error)):
             model = self.conversation.model.model_id
             self.homes[-1].create()
             append_line(self.homes[-1].no_system, model)
@@ -3580,7 +3580,7 @@ class Call:
             tell(line)
 
     def _guarded(self, failing: str, step: Callable[..., None], *arguments: Any) -> None:
-        """Take a step of ours; whatever fails in it, the user's call goes on."""
+        """Run a step of ours; if it fails, the user's call goes on."""
         try:
             step(*arguments)
         except Exception as error:  # noqa: BLE001 - the boundary

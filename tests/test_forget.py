@@ -268,8 +268,8 @@ def test_a_text_is_found_as_whole_words_in_any_case(text: str, goes: str, stays:
 def test_parts_of_words_are_forgotten_only_when_asked_for_and_nothing_never(user: User) -> None:
     user.run("load", "-", "--yes", stdin="- Likes teatime\n- Likes TEAROOMS\n- Stays\n")
     assert "--part" in user.run("forget", "Tea", "--yes", code=1)[1]
-    for text in ("", "   "):
-        assert "llm memory" in user.run("forget", text, "--yes", code=1)[1]
+    for text in ("", "   ", "\ufeff"):
+        assert "llm memory" in user.run("forget", text, "--part", "--yes", code=1)[1]
     user.run("forget", "--part", "Tea", "--yes")
     assert user.facts == ["Stays"]
     assert user.files_with("tea") == []

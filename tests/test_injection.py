@@ -219,6 +219,12 @@ def test_a_model_that_fails_on_the_system_prompt_works_from_the_next_call_on(kno
     assert places(last(known)) == ["user"]
 
 
+def test_a_mistake_in_a_command_that_says_system_prompt_is_no_refusal(user: User) -> None:
+    failed = user.llm("-t", "system prompt", "hi", check=False, LLM_MEMORY_DEBUG="1")
+    assert failed.returncode == 1
+    assert "memory:" not in failed.stderr
+
+
 def test_a_failure_unrelated_to_the_profile_is_not_remembered(known: User) -> None:
     for args, auto in ("-m scripted-gemma -s brief x", None), ("-m scripted-key x", "1"):
         done = known.llm(*args.split(), auto=auto, check=False)

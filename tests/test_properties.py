@@ -192,8 +192,9 @@ def act(history: History, action: str, index: int, fact: str) -> None:
             history.undo(version)
 
 
-def test_undo_takes_out_the_facts_of_its_change_and_no_other() -> None:
-    texts = ["".join(lines) for count in range(4) for lines in itertools.product(("- a\n", "- b\n"), repeat=count)]
+@pytest.mark.parametrize("lines", [("- a\n", "- b\n"), ("- a\n", "p\n"), ("p\n", "  - d\n")])
+def test_undo_takes_out_the_facts_of_its_change_and_no_other(lines: tuple[str, str]) -> None:
+    texts = ["".join(some) for count in range(4) for some in itertools.product(lines, repeat=count)]
     for old, new, now in itertools.product(texts, repeat=3):
         before, after, here = (Document(text).said() for text in (old, new, now))
         expected = before if now == new else (here - (after - before)) | (before - after)

@@ -78,10 +78,15 @@ class Kept:
     """Answers that were given before, in their order."""
 
     def __init__(self, path: pathlib.Path) -> None:
-        self.answers = iter([json.loads(line)["reply"] for line in path.read_text("utf-8").splitlines()])
+        self.answers = iter([json.loads(line) for line in path.read_text("utf-8").splitlines()])
+        self.are_old = False
+        """Whether they were given to other instructions, or to another question, than today's."""
 
     def __call__(self, model: str, request: str) -> memory.Reply:
-        reply = next(self.answers)
+        kept = next(self.answers)
+        reply = kept["reply"]
+        wording = memory.INSTRUCTIONS if "<profile>" in request else memory.QUESTION
+        self.are_old |= wording not in kept["request"]
         return reply, len(request) // 4, len(reply) // 4
 
 
@@ -136,6 +141,8 @@ def main() -> None:
         life = json.loads(path.read_text("utf-8"))
         ask = Asked(options.model, answers) if options.model else Kept(answers)
         profile, verdicts, costs = live(life, ask)
+        if isinstance(ask, Kept) and ask.are_old:
+            print(f"{path.stem}: the requests are worded otherwise now: have a model answer them again, with -m MODEL")
         result = score(profile, life)
         stopped = [verdict for verdict in verdicts if verdict.outcome != "apply"]
         print(f"{path.stem}: {result.found} of {result.facts} facts, {len(result.wrong)} wrong lines,", end=" ")
