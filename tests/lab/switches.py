@@ -54,8 +54,14 @@ SWITCHES = [
 # Lines whose words are not typed into our function: {llm} with its options, and {words}, which are also in a file.
 WITH_US = [
     *('{env}{llm} "$(cat words)"', '{env}{llm} "`cat words`"', 'it=$(cat words); {env}{llm} "$it"'),
-    *("cat words | {env}{llm}", "{env}{llm} <words", "{env}{llm} <<<'{words}'", ": '{words}'\r{env}. ./script"),
-    *('for it in "$(cat words)"; do {env}{llm} "$it"; done', "{env}source ./script", '{env}eval "$(cat script)"'),
+    *(
+        "cat words | {env}{llm}",
+        "{env}{llm} <words",
+        "{env}{llm} <<<'{words}'",
+        ": '{words}'\r(export {env}X=; . ./script)",
+    ),
+    *('for it in "$(cat words)"; do {env}{llm} "$it"; done', "(export {env}X=; source ./script)"),
+    '(export {env}X=; eval "$(cat script)")',  # zsh exports no setting that stands before eval
     'while read -r it; do {env}{llm} "$it" </dev/null; done <words',
     'ask() {{ {env}{llm} "$1"; }}; ask "$(cat words)"',
 ]
@@ -118,7 +124,7 @@ class Quiet(Life):
     def known(self) -> list[Any]:
         """Return what memory has: the profile, edits but those that only a model proposed, and turns."""
         with sqlite3.connect(self.person.memory / "memory.db") as db:
-            edits = db.execute("select fact from edits where state != 'waiting' or quote != ''").fetchall()
+            edits = db.execute("select fact from edits where reason != 'a model asked for it'").fetchall()
             turns = db.execute("select id from turns where length > 0").fetchall()
         db.close()
         return [self.person.text(), edits, turns]
