@@ -4660,7 +4660,7 @@ def learning_status(home: Home, settings: Settings) -> Told:
         now = memory.now().isoformat()
         gone = "select count(*) from turns where state = 'gone' and at > date(?, '-7 days')"
         reasons = [why for (why,) in db.execute(f"select why {_FAILED}")]
-        costs = "{0[model]} this month: requests {0[requests]}, looks {0[looks]}, failed {0[failed]}; "
+        costs = "{0[model]} this month: requests {0[requests]}, second looks {0[looks]}, failed {0[failed]}; "
         costs += "tokens in {0[read]:,}, out {0[written]:,}"
         yield "pending", waiting_messages(memory), "{} to learn from; now: llm memory update"
         yield "to_review", len(waiting_edits(memory)), "{}: llm memory review"
