@@ -2347,7 +2347,10 @@ def why_failed(model: str, error: BaseException) -> ModelFailed:
         return error
     status = getattr(getattr(error, "response", None) or error, "status_code", "")
     name = f"{type(error).__name__} {str(status)[:3]}".strip()
-    said = f"{name} {error}".lower()
+    try:
+        said = f"{name} {error}".lower()
+    except Exception:  # noqa: BLE001  of a plugin's error
+        said = name
     meanings = [meaning for pattern, *meaning in _FAILURES if re.search(pattern, said)]
     kind, words = meanings[0]
     return ModelFailed(f"{words.format(model)} ({name})", kind)
@@ -2862,7 +2865,7 @@ def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, l
 def matcher(text: str, ids: Mapping[str, Item], *, part: bool = False) -> Says:
     """Make a test for ``text`` in a line: in any case, whole words unless ``part``.
 
-    An id means its line alone, unless a line says it as a word.
+    Ids mean their lines alone, unless a line says them as words.
     """
     if not fact_of(text).strip():
         raise Problem("Give a word or an id; see: llm memory show --ids")
@@ -2874,11 +2877,11 @@ def matcher(text: str, ids: Mapping[str, Item], *, part: bool = False) -> Says:
     def says(line: str) -> bool:
         return said in normalised(line) if part else stands_in(said, line)
 
-    named = ids.get(text.strip(" []"))
-    if not named or any(map(says, lines)):
+    named = [ids.get(word.strip("[]")) for word in text.split()]
+    if not all(named) or any(map(says, lines)):
         return says
-    same = normalised(named.text)
-    return lambda line: normalised(line) == same
+    same = {normalised(item.text) for item in named if item}
+    return lambda line: normalised(line) in same
 
 
 def without_lines(text: str, says: Says) -> str:
@@ -3743,6 +3746,9 @@ _MEANT = {
     "help": "--help",
     "unforget": "add TEXT",
     "list": "show",
+    "ls": "show",
+    "on": "install-shell",
+    "off": "pause",
     "rm": "remove",
     "delete": "remove",
     "log": "history",
@@ -3834,13 +3840,19 @@ class _Group(click.Group):
             click.echo(err=True)  # ends the line of the question
             if at_terminal(sys.stdin):
                 raise
-            message = "Can't ask: stdin is not a terminal; add --yes (review: --accept, --drop)"
+            answer = "--accept IDS or --drop IDS" if ctx.invoked_subcommand == "review" else "--yes"
+            message = f"Can't ask: stdin is not a terminal; add {answer}"
         except Problem as error:
             message = str(error)
         except (sqlite3.Error, OSError, UnicodeError, RuntimeError) as error:
             message = f"{in_words(error)}; see: llm memory status"
         say(f"Error: {message}")
         ctx.exit(1)
+
+
+def join(words: Sequence[str]) -> str:
+    """Join what was typed without quotes; texts that are each in quotes are lines."""
+    return ("\n" if all(" " in word for word in words) else " ").join(words)
 
 
 whole_number = click.IntRange(0, 999_999_999)
@@ -3860,7 +3872,7 @@ json_option = flag(
 yes_option = flag(["--yes", "-y"], help="Answer yes to any question")
 force_option = flag(["--force"], help="Also take secrets and invisible characters")
 part_option = flag(["--part"], help="Also match TEXT inside words")
-text_argument = click.Argument(["text"], metavar="[TEXT]...", nargs=-1, callback=lambda _, __, words: " ".join(words))
+text_argument = click.Argument(["text"], metavar="[TEXT]...", nargs=-1, callback=lambda _, __, words: join(words))
 count_option = partial(click.option, "-n", "--count", metavar="N", type=whole_number)
 shell_option = click.Option(["--shell", "name"], metavar="NAME", help="bash, zsh, fish, nushell or powershell")
 
@@ -4064,7 +4076,7 @@ def memory_why(text: str, refused: bool) -> Any:
         other = f"llm memory search {text!r}, or llm memory why --refused"
         raise Problem(f"No line contains {text!r} now; try: {other}")
     if not found:
-        say("Nothing was found.")
+        say("Nothing was refused or dropped." if refused else "Nothing was found.")
     return found
 
 
@@ -4383,6 +4395,8 @@ def memory_history(count: int) -> Any:
         found.append(version._asdict() | {"changes": changes})
     if not versions:
         say("There are no changes yet.")
+    elif versions[-1].id > 1:
+        say("Older changes: llm memory history -n 0")
     return found
 
 
@@ -4426,7 +4440,7 @@ def no_match(text: str) -> Problem:
 
 @command(text_argument, yes_option, part_option)
 def memory_remove(text: str, part: bool, yes: bool) -> None:
-    "Take out lines with TEXT or an id. It can be undone."
+    "Take out lines with TEXT or by ids. It can be undone."
     with open_memory(only_profile(), create=False) as memory:
         document = read_document(memory.home)
         says = matcher(text, document.ids, part=part)
@@ -4434,14 +4448,15 @@ def memory_remove(text: str, part: bool, yes: bool) -> None:
         if not facts:
             raise no_match(text)
         if len(facts) > 1:
-            list_lines(f"{len(facts)} lines match:", facts)
+            names = {item.text: f"[{id}] " for id, item in document.ids.items()}
+            list_lines(f"{len(facts)} lines match:", [names.get(fact, "") + fact for fact in facts])
             confirm("Remove them all?", yes)
         report(memory, memory.history.change("remove", lambda now: without_lines(now, says)))
 
 
 @command(text_argument, yes_option, part_option)
 def memory_forget(text: str, part: bool, yes: bool) -> None:
-    "Erase lines for good. With TEXT, or an id (show --ids)."
+    "Erase lines for good. With TEXT, or by ids (show --ids)."
     with open_memory(only_profile()) as memory:
         document = read_document(memory.home)
         says = matcher(text, document.ids, part=part)
@@ -4525,7 +4540,8 @@ def memory_update(settings: Settings, retry: bool) -> None:
             for id, turn in logged(memory.home, failed).items():
                 memory.db.execute("update turns set model = ? where id = ?", [turn.model, id])
             waiting = waiting_messages(memory)
-            say(f"Learning from {counted(waiting, 'message')}…" if waiting else "Nothing is waiting.")
+            idle = "Nothing is waiting; see: llm memory history"
+            say(f"Learning from {counted(waiting, 'message')}…" if waiting else idle)
             take_in(memory)
             memory.db.execute("update turns set due = 0 where state = 'pending'")
             learner = Learner(memory, settings, leaves_news=False)
@@ -4561,7 +4577,7 @@ def memory_condense(settings: Settings) -> None:
 @click.argument("files", metavar="[FILE]...", type=click.Path(exists=True, allow_dash=True), nargs=-1)
 @click.option("--since", metavar="DATE-OR-AGE", help="Only since: 2026-11-01, '3 weeks ago'")
 @click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="Only your N newest messages")
-@click.option("--again", is_flag=True, help="First put what you dropped into review again")
+@click.option("--again", is_flag=True, help="Put what you dropped into review again")
 def memory_learn(settings: Settings, *, files: Any, again: bool, yes: bool, **which: Any) -> None:
     """Learn from the past. From llm's log, your notes or other assistants.
 
@@ -4575,7 +4591,8 @@ def memory_learn(settings: Settings, *, files: Any, again: bool, yes: bool, **wh
         candidates = messages_of_files(memory, files) if files else past_messages(memory)
         messages, skipped = choose(candidates, memory.now(), **which)
         if again:
-            memory.db.execute("update edits set state = 'waiting' where state = 'dropped'")
+            dropped = memory.db.execute("update edits set state = 'waiting' where state = 'dropped'")
+            say(f"Waits again: {dropped.rowcount:,}")
         for reason, count in skipped.items():
             say(f"Skipped: {count:,} {reason}")
         dropped = value(memory.db, "select count(*) from edits where state = 'dropped'")
@@ -4651,6 +4668,7 @@ def home_status(home: Home, settings: Settings) -> Told:
     facts = len(Document(text).items)
     found = {"path": tilde(home.profile), "facts": facts, "characters": len(text), "budget": settings.budget}
     yield "profile", found, "{0[path]} (facts: {0[facts]}; {0[characters]:,} of {0[budget]:,} characters)"
+    yield "also_sent", [tilde(other.profile) for other in Home.in_use() if other.name != home.name], "{}"
     yield from warnings_about(text, settings.budget)
 
 

@@ -58,6 +58,9 @@ def test_show_says_on_a_first_day_what_is_going_on_and_what_to_do(user: User) ->
 
 MEANT = {
     "list": "show",
+    "ls": "show",
+    "on": "install-shell",
+    "off": "pause",
     "rm": "remove",
     "delete": "remove",
     "log": "history",

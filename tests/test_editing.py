@@ -187,6 +187,12 @@ def test_a_terminal_with_another_encoding_is_named_as_the_reason(user: User, com
     assert "invisible" not in said
 
 
+def test_facts_that_are_each_in_quotes_are_several(user: User) -> None:
+    user.run("add", "Plays chess", "Has a dog")
+    user.run("add", "Lives", "in Leeds")
+    assert user.facts == ["Plays chess", "Has a dog", "Lives in Leeds"]
+
+
 def test_what_is_there_already_is_told_and_the_rest_is_added(user: User) -> None:
     user.profile = PROFILE
     said = user.run("add", "-", stdin="Lives in Leeds\nPlays chess\n")[1]
@@ -216,10 +222,17 @@ def test_remove_takes_one_line_out_by_its_words_or_its_id_and_undo_brings_it_bac
     assert user.profile == LINES
 
 
+def test_remove_takes_several_ids(user: User) -> None:
+    user.profile = LINES
+    user.run("remove", user.id_of("Learns Polish"), f"[{user.id_of('Likes tea')}]", "--yes")
+    assert user.facts == ["Likes tea on a boat"]
+
+
 def test_remove_asks_only_where_several_lines_match_and_names_them(user: User) -> None:
     user.profile = LINES
+    id = user.id_of("Likes tea")
     said = user.run("remove", "tea", code=1)[1]
-    assert said.startswith("2 lines match:\n  Likes tea\n  Likes tea on a boat\nRemove them all? [y/N]: ")
+    assert said.startswith(f"2 lines match:\n  [{id}] Likes tea\n  Likes tea on a boat\nRemove them all? [y/N]: ")
     assert "add --yes" in said
     user.run("remove", "tea", stdin="n\n", code=1)
     assert user.profile == LINES

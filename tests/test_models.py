@@ -297,6 +297,24 @@ def test_an_error_that_would_end_a_thread_is_told_as_any_other(
     assert capfd.readouterr().err == ""
 
 
+class Mute(Exception):
+    """An error that can't be printed."""
+
+    def __str__(self) -> str:
+        raise ValueError("leukaemia")
+
+
+def test_an_error_that_can_not_be_printed_is_told_as_any_other(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    service = Service("")
+    service.error = Mute()
+    monkeypatch.setattr(llm, "get_model", lambda _: service)
+    with pytest.raises(memory.ModelFailed, match="Mute"):
+        memory.ask_model("scripted", "hello")
+    assert capfd.readouterr().err == ""
+
+
 @pytest.mark.parametrize(
     ("error", "words"),
     [

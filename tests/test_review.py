@@ -165,7 +165,7 @@ def test_a_line_that_comes_back_keeps_its_receipts(user: User) -> None:
 
 def test_why_lists_what_was_not_learned_with_the_reason(user: User) -> None:
     user.profile = PROFILE
-    assert user.run("why", "--refused")[0] == ""
+    assert user.run("why", "--refused") == ("", "Nothing was refused or dropped.\n")
     user.types("I live in Leeds and my password is hunter2secret9")
     user.learns(
         "ADD | Interests | Plays chess | I play chess\nADD | Notes | Password is hunter2secret9 | I live in Leeds and"
@@ -185,6 +185,13 @@ def test_why_lists_what_was_not_learned_with_the_reason(user: User) -> None:
 
 
 # At a terminal
+
+
+def test_review_without_a_terminal_names_its_own_options(user: User) -> None:
+    user.has_to_review(ADD)
+    said = user.run("review", stdin="", code=1)[1]
+    assert "--accept IDS or --drop IDS" in said
+    assert "--yes" not in said
 
 
 def test_review_asks_about_one_edit_after_the_other_with_its_quote_date_and_reason(user: User) -> None:

@@ -95,7 +95,9 @@ def test_history_is_newest_first_with_each_change_as_diff_shows_it(user: User) -
     ]
     assert shown.startswith(user.run("history", "-n", "1")[0])
     assert "load" not in user.run("history", "-n", "1")[0]
-    assert user.run("history", "-n", "0")[0] == shown
+    assert user.run("history", "-n", "0") == (shown, "")
+    assert user.run("history", "-n", "2")[1] == "Older changes: llm memory history -n 0\n"
+    assert user.run("history", "-n", "3")[1] == ""
     added = history(user)[1]
     section = "Personal Information"
     assert added["changes"] == [
