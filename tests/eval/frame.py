@@ -30,40 +30,17 @@ import llm
 import llm_user_memory as memory
 
 HERE = pathlib.Path(__file__).parent / "frame"
+KEPT = HERE / "answers.jsonl"
 KINDS = ("useful", "needless", "opinion", "other")
-ASKED = """\
-What is known of a user:
-<known>
-{known}</known>
-
-They wrote:
-<prompt>
-{prompt}
-</prompt>
-
-"""
 QUESTION = """\
-They were answered:
-<answer>
-{answer}
-</answer>
-
-What to look for: {look}
+The user whom the profile describes wrote the prompt. What to look for in the answer: {look}
 
 Is the answer as it should be in this? Judge nothing else. Write one line: y or n, a colon, and a short reason."""
 PAIR = """\
-Two answers:
-<answer-A>
-{a}
-</answer-A>
-<answer-B>
-{b}
-</answer-B>
+The user whom the profile describes wrote the prompt. What to look for in both answers: {look}
 
-What to look for: {look}
-
-Which answer is better for this user, first in this, then as a whole? Write one line: A, B or = (if they are alike), a \
-colon, and a short reason."""
+Which is better for this user, first in this, then as a whole? Write one line: A, B or = (if they are alike), a colon, \
+and a short reason."""
 
 Line = dict[str, Any]
 """A prompt, with the answer and what a judge said of it as far as they are known."""
@@ -114,12 +91,18 @@ def answered(line: Line, ask: Ask) -> Line:
 
 def parsed(reply: str, letters: str) -> tuple[str, str]:
     """Read a letter and its reason; a reply out of form has no letter."""
-    found = re.match(rf"[\s*]*([{letters}])[*\s]*(?:[:.,;–—\n-][*\s]*|$)(.*)", reply, re.DOTALL)
+    found = re.match(rf"[\s*]*([{letters}])[*\s]*(?:[:.,;–—\n-][*\s]*|(?<==)|$)(.*)", reply, re.DOTALL)
     return (found[1], found[2].strip()) if found else ("", reply)
 
 
+def to_judge(line: Line, answers: dict[str, str], question: str) -> str:
+    texts = {"profile": profile_of(line), "prompt": line["prompt"], **answers}
+    tagged = "".join(f"<{name}>\n{text.strip()}\n</{name}>\n\n" for name, text in texts.items())
+    return tagged + question.format(look=line["look"])
+
+
 def judged(line: Line, ask: Ask) -> Line:
-    request = (ASKED + QUESTION).format(known=profile_of(line), **line)
+    request = to_judge(line, {"answer": line["answer"]}, QUESTION)
     letter, reason = parsed(ask(request, ""), "yn")
     return {**line, "letter": letter, "reason": reason}
 
@@ -128,7 +111,7 @@ def compared(line: Line, other: Line, ask: Ask) -> tuple[str, str]:
     """Tell whether an answer is better or worse than the other, and why. A hash says which of them is A."""
     is_a = hashlib.sha256(line["prompt"].encode()).digest()[0] % 2 == 0
     a, b = (line, other) if is_a else (other, line)
-    request = (ASKED + PAIR).format(known=profile_of(line), a=a["answer"], b=b["answer"], **line)
+    request = to_judge(line, {"answer-A": a["answer"], "answer-B": b["answer"]}, PAIR)
     letter, reason = parsed(ask(request, ""), "AB=")
     mine = "A" if is_a else "B"
     said = {"": "out of form", "=": "alike", mine: "better"}
@@ -171,7 +154,7 @@ def main() -> None:
     parser.add_argument("-m", "--model", help="a model to answer")
     parser.add_argument("--judge", metavar="MODEL", help="a model to judge the kept answers")
     parser.add_argument("--against", metavar="FILE", type=pathlib.Path, help="kept answers to another wording")
-    parser.add_argument("--kept", metavar="FILE", type=pathlib.Path, default=HERE / "answers.jsonl")
+    parser.add_argument("--kept", metavar="FILE", type=pathlib.Path, default=KEPT, help="where answers are kept")
     parser.add_argument("--at-once", metavar="N", type=int, default=1, help="requests at the same time")
     options = parser.parse_args()
     if options.against and not options.judge:
