@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import frame
 import llm_scripted
 import pytest
 import run
 import samples
 import secret_sets
+
+import llm_user_memory as memory
 
 if TYPE_CHECKING:
     import pathlib
@@ -99,3 +103,96 @@ def test_secrets_with_a_shape_are_masked_and_harmless_texts_are_not(path: pathli
     assert len(shaped) > 6
     assert sum(shown[group][0] for group in shaped) <= 0.15 * sum(shown[group][1] for group in shaped)
     assert hit[0] <= 0.05 * hit[1]
+
+
+# The sentence in front of the profile
+
+PROMPTS = frame.read(frame.HERE / "prompts.jsonl")
+
+
+def frame_main(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
+    monkeypatch.setattr(sys, "argv", ["frame.py", *map(str, arguments)])
+    frame.main()
+
+
+def test_each_kind_of_prompt_has_its_number_and_no_answer_is_always_shown_first() -> None:
+    kinds = Counter(prompt["kind"] for prompt in PROMPTS)
+    assert kinds == {"useful": 12, "needless": 10, "opinion": 5, "other": 3}
+    assert Counter(prompt["profile"] for prompt in PROMPTS) == {"magda": 15, "femi": 15}
+    wins = [frame.compared({**prompt, "answer": "1"}, {"answer": "2"}, lambda *_: "A: so")[0] for prompt in PROMPTS]
+    assert 10 <= wins.count("better") <= 20
+
+
+def test_a_model_answers_what_a_call_sends_and_another_wording_is_told(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SCRIPTED_DIR", str(tmp_path))
+    kept = tmp_path / "kept.jsonl"
+    frame_main(monkeypatch, "-m", "scripted", "--kept", kept, "--at-once", 2)
+    assert "useful: 0 of 12 as they should be, 12 not judged" in capsys.readouterr().out
+    calls = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text("utf-8").splitlines()]
+    sent = {call["prompt"]: call["system"] for call in calls}
+    for line in frame.read(kept):
+        profile = (frame.HERE / f"{line['profile']}.md").read_text("utf-8")
+        assert sent[line["prompt"]] == line["system"] == memory.FRAME.format(memory.disarmed(profile))
+        assert line["answer"].startswith("You said: ")
+    monkeypatch.setattr(memory, "FRAME", "About the user: {}")
+    frame_main(monkeypatch, "--kept", kept)
+    assert "in other words now" in capsys.readouterr().out
+
+
+def test_what_a_judge_says_is_kept_while_it_is_asked_to_look_for_the_same(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    requests = []
+
+    def ask(prompt: str, system: str) -> str:
+        requests.append(prompt + system)
+        return "y: so it is" if "triode" in prompt else "**n**: the radios are there"
+
+    lines = [frame.answered(prompt, lambda prompt, _: f"Answer to {prompt}") for prompt in PROMPTS]
+    kept = tmp_path / "kept.jsonl"
+    frame.keep(kept, [frame.judged(line, ask) for line in lines])
+    for request, prompt in zip(requests, PROMPTS, strict=True):
+        assert f"<answer>\nAnswer to {prompt['prompt']}\n</answer>" in request
+        assert prompt["look"] in request
+        assert memory.FRAME[:20] not in request
+    frame.report(frame.kept_in(kept, PROMPTS))
+    printed = capsys.readouterr().out
+    assert "needless: 1 of 10 as they should be\n" in printed
+    assert printed.count("judge: the radios are there") == 29
+    frame.report(frame.kept_in(kept, [{**prompt, "look": "Is it blue?"} for prompt in PROMPTS]))
+    assert "needless: 0 of 10 as they should be, 10 not judged" in capsys.readouterr().out
+
+
+def test_a_judge_of_two_answers_does_not_know_which_is_todays(capsys: pytest.CaptureFixture[str]) -> None:
+    def ask(prompt: str, system: str) -> str:
+        first = prompt.partition("<answer-A>\n")[2].startswith("today's")
+        return "= alike" if "triode" in prompt else f"{'A' if first else 'B'}: shorter"
+
+    mine = [{**prompt, "answer": "today's"} for prompt in PROMPTS]
+    other = [{**prompt, "answer": "before"} for prompt in PROMPTS]
+    frame.report_pairs(PROMPTS, [frame.compared(*pair, ask) for pair in zip(mine, other, strict=True)])
+    assert "better 29 times, worse 0, alike 1" in capsys.readouterr().out
+    frame.report_pairs(PROMPTS, [frame.compared(*pair, ask) for pair in zip(other, mine, strict=True)])
+    assert "better 0 times, worse 29, alike 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("reply", "letter", "reason"),
+    [
+        ("A: shorter", "A", "shorter"),
+        ("**B** - no radios\n", "B", "no radios"),
+        ("=", "=", ""),
+        ("= both are fine", "=", "both are fine"),
+        ("A good answer, both", "", "A good answer, both"),
+        ("C: neither", "", "C: neither"),
+    ],
+)
+def test_a_judges_reply_is_a_letter_and_a_reason(reply: str, letter: str, reason: str) -> None:
+    assert frame.parsed(reply, "AB=") == (letter, reason)
+
+
+def test_without_kept_answers_the_next_step_is_told(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SystemExit, match="have a model answer, with -m MODEL"):
+        frame_main(monkeypatch, "--kept", tmp_path / "none.jsonl")
