@@ -2567,9 +2567,9 @@ class Learner(NamedTuple):
                 _remove([memory.home.news])
                 for line in filter(FAILED.__ne__, news):
                     append_line(memory.home.news, line)
-            changes = memory.history.changes(result.version - 1, result.version)
-            if changes and FORGOTTEN not in as_news(changes):
-                self._tell(f"{as_news(changes)} (undo: llm memory undo {result.version})")
+            learned = as_news(memory.history.changes(result.version - 1, result.version))
+            if learned and FORGOTTEN not in learned:
+                self._tell(f"{learned} (undo: llm memory undo {result.version})")
             if any(verdict.outcome == "hold" for verdict in result.verdicts):
                 self._tell(to_review(waiting_edits(memory)))
 
