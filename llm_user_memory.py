@@ -3816,8 +3816,7 @@ class _Group(click.Group):
         if args[0] in _MEANT:
             raise Problem(f"No such command {args[0]!r}. Did you mean: llm memory {_MEANT[args[0]]}")
         if re.search("[\ud800-\udfff]", " ".join(args)):
-            utf8 = "export LC_ALL=C.UTF-8 PYTHONUTF8=1"
-            raise Problem(f"This is not in your locale's encoding; for UTF-8: {utf8}")
+            raise Problem("This is not in your locale's encoding; for UTF-8: export LC_ALL=C.UTF-8")
         # Else click would take the bullet of a copied line for an option.
         args = [re.sub(rf"\A{_BULLET} (?:{_BOX} )?", "", arg) for arg in args]
         return super().resolve_command(ctx, args)
