@@ -4522,9 +4522,6 @@ def skip_noted(memory: Memory) -> None:
     set_state(memory.db, "cleared", memory.now().isoformat())
 
 
-_FAILED = "from turns where why != '' and state in ('pending', 'aside')"
-
-
 @command(settings=True)
 @click.option("--retry", is_flag=True, help="Also retry what was set aside")
 def memory_update(settings: Settings, retry: bool) -> None:
@@ -4534,10 +4531,6 @@ def memory_update(settings: Settings, retry: bool) -> None:
         with learn_lock(memory.home, settings):
             if retry:
                 memory.db.execute("update turns set state = 'pending', attempts = 0 where state = 'aside'")
-            # With the model that answered: the one named may be wrong.
-            failed = [id for (id,) in memory.db.execute(f"select id {_FAILED} and state = 'pending'")]
-            for id, turn in logged(memory.home, failed).items():
-                memory.db.execute("update turns set model = ? where id = ?", [turn.model, id])
             waiting = waiting_messages(memory)
             idle = "Nothing is waiting; see: llm memory history"
             say(f"Learning from {counted(waiting, 'message')}…" if waiting else idle)
@@ -4676,7 +4669,8 @@ def learning_status(home: Home, settings: Settings) -> Told:
         db = memory.db
         now = memory.now().isoformat()
         gone = "select count(*) from turns where state = 'gone' and at > date(?, '-7 days')"
-        reasons = [why for (why,) in db.execute(f"select why {_FAILED}")]
+        failed = "select why from turns where why != '' and state in ('pending', 'aside')"
+        reasons = [why for (why,) in db.execute(failed)]
         costs = "{0[model]} this month: requests {0[requests]}, second looks {0[looks]}, failed {0[failed]}; "
         costs += "tokens in {0[read]:,}, out {0[written]:,}"
         yield "pending", waiting_messages(memory), "{} to learn from; now: llm memory update"

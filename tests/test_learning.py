@@ -243,10 +243,10 @@ def test_an_update_that_fails_exits_1_and_says_how_to_try_again(user: User) -> N
     assert "LLM_MEMORY_MODEL=NAME llm memory update --retry\n" in said
 
 
-def test_an_update_learns_with_the_model_that_answered_where_another_was_named_and_has_failed(user: User) -> None:
+def test_an_update_learns_with_the_model_it_is_given_where_another_was_named_and_has_failed(user: User) -> None:
     user.llm("I like rain, you know", LLM_MEMORY_MODEL="nowhere", LLM_MEMORY_UPDATE_INTERVAL="3600")
     assert "can't load nowhere" in user.run("update", code=1)[1]
-    user.run("update")
+    user.run("update", LLM_MEMORY_MODEL="scripted")
     assert user.facts == ["I like rain, you know"]
 
 
