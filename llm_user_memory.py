@@ -3195,13 +3195,11 @@ def run_worker(home: Home, settings: Settings) -> None:
 
 def _poll_until_idle(home: Home, settings: Settings) -> str:
     """Poll until idle; return why it stops otherwise."""
-    code = os.path.getmtime(__file__)
     at_work = time.monotonic()
     idle = False
     while not idle:
         time.sleep(min(settings.interval, 5))
-        is_old = not os.path.exists(__file__) or os.path.getmtime(__file__) != code
-        if is_old or not home.lock_file("worker").exists():
+        if not home.lock_file("worker").exists():
             return "over"
         idle = time.monotonic() - at_work >= IDLE_EXIT  # it looks once more
         try:
