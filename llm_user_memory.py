@@ -1,17 +1,11 @@
 """A memory of the person who uses ``llm``.
 
-One readable Markdown file about the user, sent with every prompt and kept true by the model they already use::
-
-    llm "…" ──> call ──> the model answers ──> llm logs the turn
-                 ^  │                             │
-                 │  └─ one line: which words      v
-             profile.md   were typed        learner: reads those words,
-                 ^                          asks the same model for edits
-                 │                                │
-                 └── history: lock, version <── gates
+A call sends ``profile.md``, one readable Markdown file, and notes which words of its prompt were typed. A *learner*
+reads these words in llm's log, and asks the model that answered for edits. Code judges them, the model looks at each
+again, and `History` writes what is left, as a version and under a lock.
 
 An *edit* is one line of a model's reply with a *quote*, which must appear word for word in something the user typed.
-The model never writes the file: code judges every edit.
+The model never writes the file.
 """
 
 from __future__ import annotations
@@ -48,7 +42,7 @@ import llm
 import sqlite_utils
 from sqlite_utils.migrations import Migrations
 
-# -- hooks, called by llm ---
+# -- hooks ---
 
 
 @llm.hookimpl
@@ -137,9 +131,8 @@ class Settings:
         try:
             bare = re.sub("^[+-]?nan$", "no number", text.lower())  # it is in every range
             return kind.convert(bare, None, None) if text else default
-        except click.BadParameter as error:
-            reason = error.message.partition(". ")[0].rstrip(".")
-            self.complaints.append(f"LLM_MEMORY_{name}={text!r}: {reason}; using {safe}")
+        except click.BadParameter:
+            self.complaints.append(f"LLM_MEMORY_{name}={text!r} is not valid; using {safe}")
             return safe
 
 
@@ -936,7 +929,7 @@ def revert(old: str, new: str, now: str) -> str:
     taken = before.said() - after.said() - here.said()
     title = TITLE + _newline(now)
     lacks_title = title in before.lines and title not in here.lines
-    if lacks_title and title not in after.lines:  # the change took it; a merge would put it last
+    if lacks_title and title not in after.lines:  # it was taken; a merge would put it last
         return revert(old, title + new, title + now)
     if lacks_title and taken and not stripped(now):
         return revert(old, new, title)
@@ -1298,13 +1291,19 @@ class History(NamedTuple):
     def next_undo(self) -> int:
         undone = self.undone()
         text = self.text(self.latest())
+        stuck = ""
         newest_first = "select id, author from versions where author != 'undo' order by id desc"
-        for number, author in self.db.execute(newest_first):
+        for number, name in self.db.execute(newest_first):
+            author = AUTHORS[name]
             if number in undone:
                 continue
-            if not AUTHORS[author].can_be_undone or self._without(number, text) != text:
+            if not author.can_be_undone:
+                stuck = stuck or f"Change {number} ({author.told}) can't be undone"
+            elif self._without(number, text) != text:
+                if stuck:
+                    raise Problem(f"{stuck}; the one before: llm memory undo {number}")
                 return int(number)
-        raise Problem("There is nothing left to undo; see: llm memory history")
+        raise Problem(f"{stuck or 'There is nothing left to undo'}; see: llm memory history")
 
     def latest(self, where: str = "true", *values: object) -> int:
         return int(value(self.db, f"select max(id) from versions where {where}", *values) or 0)
@@ -1782,7 +1781,7 @@ def read_log(home: Home, sql: str, *values: object) -> list[Any]:
     address = f"{home.logs.as_uri()}?mode=ro"
     try:
         with closing(connect(address, 1)) as log:
-            return list(log.execute(sql, values))  # an open SELECT would make the user's next call fail
+            return list(log.execute(sql, values))  # an open SELECT makes the user's next call fail
     except sqlite3.Error as error:
         if "no such table" in str(error):
             return []
@@ -2025,7 +2024,7 @@ def read_export(file: Any, name: str) -> list[Message]:
     try:
         for entry in entries(file):
             started_by = at_path(entry, "entrypoint") or at_path(entry, "payload source")
-            if re.match(r"exec|mcp|sdk|\{", str(started_by)):  # a program's session, or another agent's
+            if re.match(r"exec|mcp|sdk|\{", str(started_by)):  # a program's, or another agent's
                 break
             for export in EXPORTS:
                 found += messages_in(entry, export)
@@ -2084,7 +2083,7 @@ def read_zip(file: Any, name: str) -> list[Message]:
                 with archive.open(part) as unpacked:
                     found += read_export(unpacked, part)
     except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError) as error:
-        raise Problem(f"{name} is damaged, piped, or locked with a password; unpack it") from error
+        raise Problem(f"{name} is damaged, piped or locked; unpack it") from error
     return found
 
 
@@ -2133,7 +2132,7 @@ NOTES = "notes:"  # begins the ids of the user's own notes
 # Why a model gave no answer: for `learn`, `_put_off`, `_learn_due`, `run_worker`. Told the second time; HERE and
 # HOPELESS at once.
 PASSING = "passing"  # tried again, ever more rarely
-HERE = "here"  # this process lacks a key or a plugin; the worker ends when only failed turns are left
+HERE = "here"  # no key or plugin in this process; the worker ends when only failed turns are left
 HUNG = "hung"  # its thread can't be stopped: a new worker takes over
 REFUSED = "refused"  # counts as an attempt; after five, turns are set aside
 HOPELESS = "hopeless"  # if alone, set aside at once
@@ -2526,7 +2525,7 @@ class Learner(NamedTuple):
         """
         now = self.memory.now().timestamp()
         counts = kind in {REFUSED, HOPELESS}
-        is_over = kind == HOPELESS and len(batch.turns) == 1  # else each may be learned from alone
+        is_over = kind == HOPELESS and len(batch.turns) == 1  # else each may do alone
         for turn in batch.turns:
             attempts = turn["attempts"]
             wait = BACK_OFF[: attempts + 1][-1]
@@ -2839,7 +2838,7 @@ def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[E
         for edit in accepted:
             db.execute(f"update edits set {made} {waits}", [version, edit.fact, edit.fact, edit.id])
         for edit in dropped:
-            db.execute(f"update edits set state = 'dropped', reason = 'you dropped it' {waits}", [edit.id])
+            db.execute(f"update edits set state = 'dropped' {waits}", [edit.id])
         if not waiting_edits(memory):
             set_state(db, "no_room", 0)
 
@@ -3010,11 +3009,12 @@ def purge(home: Home) -> None:
         beside = files_beside(home, f"{_KEPT_ASIDE}|{_BACKUP}")
         _remove([*beside, real_place(home), home.profile])
     _remove(home.own_files())  # the locks too: Windows removes only free ones
-    ignored = home.directory / ".gitignore"
-    if [*home.directory.iterdir()] == [ignored]:
-        ignored.unlink()
     with suppress(OSError):  # it has other profiles, or foreign files
-        home.directory.rmdir()
+        for folder in reversed(home.folders):
+            ignored = folder / ".gitignore"
+            if [*folder.iterdir()] == [ignored]:
+                ignored.unlink()
+            folder.rmdir()
 
 
 def when_held(hit: Mapping[str, str]) -> str:
@@ -3044,13 +3044,11 @@ def search_facts(memory: Memory, text: str, limit: int, *, semantic: bool = Fals
         found += nearest(memory, text)
     hits = []
     for fact in list(dict.fromkeys(found))[: limit or None]:
-        hit = {"fact": fact}
-        hit["section"] = value(db, "select section from lines where fact = ? order by id desc", fact)
+        section = value(db, "select section from lines where fact = ? order by id desc", fact)
         came_and_left = memory.history.periods(fact)[-1]
-        for name, version in zip(("since", "until"), came_and_left, strict=True):
-            at = value(db, "select at from versions where id = ?", version)
-            hit[name] = local_date(at)[:10] if at else ""
-        hits.append(hit)
+        ats = [value(db, "select at from versions where id = ?", version) for version in came_and_left]
+        since, until = [local_date(at)[:10] if at else "" for at in ats]
+        hits.append({"fact": fact, "section": section, "since": since, "until": until})
     return hits
 
 
@@ -3195,11 +3193,13 @@ def run_worker(home: Home, settings: Settings) -> None:
 
 def _poll_until_idle(home: Home, settings: Settings) -> str:
     """Poll until idle; return why it stops otherwise."""
+    code = os.path.getmtime(__file__)
     at_work = time.monotonic()
     idle = False
     while not idle:
         time.sleep(min(settings.interval, 5))
-        if not home.lock_file("worker").exists():
+        is_old = not os.path.exists(__file__) or os.path.getmtime(__file__) != code
+        if is_old or not home.lock_file("worker").exists():
             return "over"
         idle = time.monotonic() - at_work >= IDLE_EXIT  # it looks once more
         try:
@@ -3208,9 +3208,11 @@ def _poll_until_idle(home: Home, settings: Settings) -> str:
                 idle = False
         except ModelFailed as failed:  # another process may do better
             return failed.kind
-        except Busy:  # someone else learns, or has the profile open in an editor
+        except Busy:  # someone else learns
             pass
         except Exception as error:  # noqa: BLE001 - one bad moment must not end it
+            if not home.lock_file("worker").exists():
+                return "over"  # what was purged must not come back
             failure = in_words(error)
             _write_log(home, failure)
             if not isinstance(error, Problem):  # which status finds by itself
@@ -3496,7 +3498,7 @@ class Call:
         if talk.responses:
             history = talk.responses[-1].prompt.messages
         profile, role = profile_sent(history or ())
-        if not (profile or self.settings.auto):  # asked for by hand: it stays where the user has put it
+        if not (profile or self.settings.auto):  # asked for by hand: it stays where it is
             return
         for name in ("fragments", "system_fragments"):
             given = options.get(name) or ()
@@ -3693,7 +3695,7 @@ def propose_edits(home: Home, fact: str, items: Iterable[Item | None]) -> str:
     verdicts = [Verdict(edit, "hold", "a model asked for it", (typed,), item) for item in items]
     with Memory(home, patience=2) as memory, memory.db.atomic():
         record_edits(memory, verdicts, call.conversation.model.model_id, 0)
-    return for_profile("It waits until the user accepts it: llm memory review", home.name)
+    return for_profile("It is put into review: llm memory review", home.name)
 
 
 class UserMemory(llm.Toolbox):
@@ -3745,7 +3747,6 @@ _MEANT = {
     "unforget": "add TEXT",
     "list": "show",
     "ls": "show",
-    "on": "install-shell",
     "off": "pause",
     "rm": "remove",
     "delete": "remove",
@@ -3762,7 +3763,7 @@ q  quit
 s  skip it
 In this section:"""
 RETRY = "To try again: llm memory update --retry; with another model: LLM_MEMORY_MODEL=NAME llm memory update --retry"
-LLM_KEEPS = "llm's own log, {}, keeps your conversations; llm -c can still send what you erased."
+LLM_KEEPS = "llm's own log, {}, keeps your conversations: with llm -c, what you erased can still be sent."
 
 
 def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None:
@@ -3847,11 +3848,6 @@ class _Group(click.Group):
         ctx.exit(1)
 
 
-def join(words: Sequence[str]) -> str:
-    """Join what was typed without quotes; texts that are each in quotes are lines."""
-    return ("\n" if all(" " in word for word in words) else " ").join(words)
-
-
 whole_number = click.IntRange(0, 999_999_999)
 whole_number.name = "number"
 # Shared by the commands: each new option costs every call of llm 75,000 instructions.
@@ -3869,7 +3865,7 @@ json_option = flag(
 yes_option = flag(["--yes", "-y"], help="Answer yes to any question")
 force_option = flag(["--force"], help="Also take secrets and invisible characters")
 part_option = flag(["--part"], help="Also match TEXT inside words")
-text_argument = click.Argument(["text"], metavar="[TEXT]...", nargs=-1, callback=lambda _, __, words: join(words))
+text_argument = click.Argument(["text"], metavar="[TEXT]...", nargs=-1, callback=lambda _, __, words: " ".join(words))
 count_option = partial(click.option, "-n", "--count", metavar="N", type=whole_number)
 shell_option = click.Option(["--shell", "name"], metavar="NAME", help="bash, zsh, fish, nushell or powershell")
 
@@ -3972,6 +3968,8 @@ def memory_show(settings: Settings, ids: bool) -> Any:
         if says_nothing(document.text):
             _, _, sentence = verdict_here(home, settings)
             say(f"The profile has no facts.\n{sentence}\nTo add one: llm memory add 'Lives in Leeds'")
+            with suppress(Problem, OSError, sqlite3.Error), Memory(home, patience=1, create=False) as memory:
+                tell_waiting(memory)
         elif not click.get_current_context().meta["json"]:
             show_profile(home, document, ids=ids)
     return found[-1] | {"also_sent": found[:-1]}
@@ -4070,10 +4068,10 @@ def memory_why(text: str, refused: bool) -> Any:
     for memory in each_memory():
         found += [{"profile": memory.home.name, **one} for one in show(memory, text)]
     if text and not (found or refused):
-        other = f"llm memory search {text!r}, or llm memory why --refused"
+        other = f"llm memory search {text!r}, llm memory review, or llm memory why --refused"
         raise Problem(f"No line contains {text!r} now; try: {other}")
     if not found:
-        say("Nothing was refused or dropped." if refused else "Nothing was found.")
+        say("Nothing was refused or dropped." if refused else "The profile has no facts; see: llm memory show")
     return found
 
 
@@ -4106,7 +4104,8 @@ def show_refused(memory: Memory, text: str) -> Rows:
     for edit in edits_where(memory, "state in ('refused', 'dropped') order by id desc limit 100"):
         if folded(text) in folded(edit.fact or edit.before):
             write(str(edit), fg=colour_of(edit))
-            detail(f"{full_date(edit.at)}: {edit.reason}")
+            dropped = "you dropped it; " if edit.state == "dropped" else ""
+            detail(f"{full_date(edit.at)}: {dropped}{edit.reason}")
             found.append(edit._asdict())
     return found
 
@@ -4144,7 +4143,7 @@ def report(memory: Memory, version: int, back: str = "undo this") -> None:
         say("Nothing changed.")
         return
     if not changes:
-        say("Changed: headings, order or spacing")
+        say("Changed: headings, order, spacing or a doubled line")
     say(f"To {back}: llm memory undo {version}")
     budget = click.get_current_context().obj.budget
     for warning in dict.fromkeys(warnings_about(memory.history.text(version), budget)):
@@ -4180,22 +4179,25 @@ def text_of(file: Any, name: str = "") -> str:
         raise Problem(f"{name or file.name} is not valid UTF-8; save it as UTF-8") from error
 
 
+def open_editor(**what: Any) -> Any:
+    try:
+        return click.edit(**what)
+    except (click.ClickException, ValueError) as error:
+        raise Problem(f"{in_words(error)}; to use another editor: export VISUAL=NAME") from error
+
+
 @command()
 def memory_edit() -> None:
     "Edit the profile in your editor."
-    with open_memory() as memory, ExitStack() as stack:
+    with open_memory() as memory:
         history = memory.history
         check_writable(memory.home)
-        with suppress(Busy):  # a model is being asked
-            stack.enter_context(lock(memory.home, "learn", 0))
         base = history.latest()
         text = history.text(base)
         with suppress(FileExistsError):
             write_private(memory.home.profile, b"")
         try:
-            click.edit(filename=str(memory.home.profile))
-        except (click.ClickException, ValueError) as error:
-            raise Problem(f"{error}; try: VISUAL=nano llm memory edit") from error
+            open_editor(filename=str(memory.home.profile))
         finally:
             history.adopt("edit", text)
         made = range(base + 1, history.latest() + 1)
@@ -4250,11 +4252,16 @@ def parse_ids(texts: Sequence[str], waiting: Sequence[EditRow]) -> list[EditRow]
     if "all" in texts:
         return list(waiting)
     spans = re.findall(r"(\d{1,9})(?:\s*-\s*(\d{1,9}))?", ",".join(texts))
-    ranges = [range(int(first), int(last or first) + 1) for first, last in spans]
-    named = [edit for edit in waiting if any(edit.id in span for span in ranges)]
+    named: dict[int, EditRow] = {}
+    for first, last in spans:
+        span = range(int(first), int(last or first) + 1)
+        found = {edit.id: edit for edit in waiting if edit.id in span}
+        if not found:
+            raise Problem(f"Edit {first} is not waiting; see: llm memory review")
+        named |= found
     if texts and not named:
-        raise Problem("No such edit is waiting; see: llm memory review")
-    return named
+        raise Problem("Give their numbers; see: llm memory review")
+    return [*named.values()]
 
 
 def ask_about(edit: EditRow, section: Sequence[EditRow], number: str) -> str:
@@ -4277,6 +4284,21 @@ def tell_waiting(memory: Memory, otherwise: str = "") -> list[EditRow]:
     return waiting
 
 
+def reworded(edit: EditRow) -> tuple[str, str]:
+    """Have a fact edited; return it, and why it can't be taken."""
+    try:
+        saved = open_editor(text=edit.fact or edit.before)
+    except Problem as problem:
+        return "", problem.message
+    fact = (saved or "").strip()
+    return fact, "it was not saved" if saved is None else why_unfit(fact)
+
+
+def drop(memory: Memory, edits: Sequence[EditRow]) -> None:
+    review(memory, dropped=edits)
+    list_lines("Dropped:", map(str, edits))
+
+
 def review_each(memory: Memory, waiting: Iterable[EditRow]) -> None:
     left = sorted(waiting, key=lambda edit: edit.section)
     total = len(left)
@@ -4288,9 +4310,7 @@ def review_each(memory: Memory, waiting: Iterable[EditRow]) -> None:
         if letter == "q":
             return
         if letter == "e":
-            saved = click.edit(edit.fact or edit.before)
-            fact = (saved or "").strip()
-            reason = "it was not saved" if saved is None else why_unfit(fact)
+            fact, reason = reworded(edit)
             if reason:
                 say(f"Not reworded: {reason}")
                 continue
@@ -4298,8 +4318,7 @@ def review_each(memory: Memory, waiting: Iterable[EditRow]) -> None:
         if letter in "yae":
             report(memory, review(memory, chosen))
         elif letter in "nd":
-            review(memory, dropped=chosen)
-            say("Dropped.")
+            drop(memory, chosen)
         if letter != "?":
             left = left[len(chosen) :]
 
@@ -4308,7 +4327,10 @@ def review_each(memory: Memory, waiting: Iterable[EditRow]) -> None:
 @click.option("--accept", "accepted", multiple=True, metavar="IDS", help="Accept these edits: 3, 1-80,95 or all")
 @click.option("--drop", "dropped", multiple=True, metavar="IDS", help="Drop these edits")
 def memory_review(accepted: Sequence[str], dropped: Sequence[str], yes: bool) -> Any:
-    "Decide on edits that wait. Accept, drop or reword them."
+    """Decide on edits that wait. Accept, drop or reword them.
+
+    It asks about each; ? explains the keys.
+    """
     if yes and not (accepted or dropped):
         accepted = ["all"]
     with open_memory(create=False) as memory:
@@ -4316,8 +4338,7 @@ def memory_review(accepted: Sequence[str], dropped: Sequence[str], yes: bool) ->
         drops = parse_ids(dropped, waiting)
         accepts = [edit for edit in parse_ids(accepted, waiting) if edit not in drops]
         if drops:
-            review(memory, dropped=drops)
-            say("Dropped.")
+            drop(memory, drops)
         if accepts:
             report(memory, review(memory, accepts))
         if not (accepts or drops or click.get_current_context().meta["json"]):
@@ -4364,11 +4385,10 @@ def memory_rollback(number: int | None, to: str | None) -> None:
         report(memory, history.overwrite("rollback", text))
 
 
-def show_changes(changes: Iterable[Change], lead: str = "", *, undone: bool = False) -> Rows:
+def show_changes(changes: Iterable[Change], lead: str = "") -> Rows:
     found = []
     for change in changes:
-        style: Row = {"dim": True} if undone else {"fg": colour_of(change)}
-        write(str(change), lead, **style)
+        write(str(change), lead, fg=colour_of(change))
         found.append(change._asdict())
     return found
 
@@ -4388,12 +4408,9 @@ def memory_history(count: int) -> Any:
             by += ", undone"
         day = local_date(version.at, "%Y-%m-%d %H:%M")
         write(by, f"{version.id:>4}  {day}  ", bold=True)
-        changes = show_changes(version.changes, "      ", undone=version.undone)
-        found.append(version._asdict() | {"changes": changes})
+        found.append(version._asdict() | {"changes": show_changes(version.changes, "      ")})
     if not versions:
         say("There are no changes yet.")
-    elif versions[-1].id > 1:
-        say("Older changes: llm memory history -n 0")
     return found
 
 
@@ -4445,8 +4462,7 @@ def memory_remove(text: str, part: bool, yes: bool) -> None:
         if not facts:
             raise no_match(text)
         if len(facts) > 1:
-            names = {item.text: f"[{id}] " for id, item in document.ids.items()}
-            list_lines(f"{len(facts)} lines match:", [names.get(fact, "") + fact for fact in facts])
+            list_lines(f"{len(facts)} lines match:", facts)
             confirm("Remove them all?", yes)
         report(memory, memory.history.change("remove", lambda now: without_lines(now, says)))
 
@@ -4504,8 +4520,8 @@ def memory_clear(for_good: bool, yes: bool) -> None:
             report(memory, memory.history.overwrite("clear", "", lambda _: skip_noted(memory)))
         return
     home.check_exists()
-    say(f"This removes profile {home.name}: {tilde(real_place(home))}, its history, and the rest.")
-    say("llm memory learn may then find again what you erased, hid or piped in.")
+    say(f"This removes {tilde(real_place(home))}, its history, and all else of profile {home.name}.")
+    say("What you erased, hid or piped in may be found again, with: llm memory learn")
     confirm("Remove it for good?", yes)
     purge(home)
     say(f"Removed. {LLM_KEEPS.format(tilde(home.logs))}")
@@ -4530,7 +4546,7 @@ def memory_update(settings: Settings, retry: bool) -> None:
             if retry:
                 memory.db.execute("update turns set state = 'pending', attempts = 0 where state = 'aside'")
             waiting = waiting_messages(memory)
-            idle = "Nothing is waiting; see: llm memory history"
+            idle = "There is nothing new to learn from."
             say(f"Learning from {counted(waiting, 'message')}…" if waiting else idle)
             take_in(memory)
             memory.db.execute("update turns set due = 0 where state = 'pending'")
@@ -4581,13 +4597,12 @@ def memory_learn(settings: Settings, *, files: Any, again: bool, yes: bool, **wh
         candidates = messages_of_files(memory, files) if files else past_messages(memory)
         messages, skipped = choose(candidates, memory.now(), **which)
         if again:
-            dropped = memory.db.execute("update edits set state = 'waiting' where state = 'dropped'")
-            say(f"Waits again: {dropped.rowcount:,}")
+            memory.db.execute("update edits set state = 'waiting' where state = 'dropped'")
         for reason, count in skipped.items():
             say(f"Skipped: {count:,} {reason}")
         dropped = value(memory.db, "select count(*) from edits where state = 'dropped'")
         if dropped:
-            say(f"Dropped in review: {dropped:,}; to review them again: --again")
+            say(f"Dropped before: {dropped:,}; to review them again: --again")
         if not messages:
             say("There is nothing new to learn from.")
             tell_waiting(memory)
@@ -4605,7 +4620,7 @@ def memory_learn(settings: Settings, *, files: Any, again: bool, yes: bool, **wh
 def learn_in_batches(learner: Learner, requests: Sequence[Batch]) -> None:
     failures: list[ModelFailed] = []
     try:
-        with click.progressbar(requests, label="Learning", file=sys.stderr) as bar:
+        with click.progressbar(requests, label="Learning", width=20, file=sys.stderr) as bar:
             for batch in bar:
                 with learn_lock(learner.memory.home, learner.settings):
                     try:
@@ -4658,7 +4673,6 @@ def home_status(home: Home, settings: Settings) -> Told:
     facts = len(Document(text).items)
     found = {"path": tilde(home.profile), "facts": facts, "characters": len(text), "budget": settings.budget}
     yield "profile", found, "{0[path]} (facts: {0[facts]}; {0[characters]:,} of {0[budget]:,} characters)"
-    yield "also_sent", [tilde(other.profile) for other in Home.in_use() if other.name != home.name], "{}"
     yield from warnings_about(text, settings.budget)
 
 
@@ -4724,29 +4738,20 @@ def memory_status(settings: Settings) -> Any:
 @click.option("--print", "print_", is_flag=True, help="Print the lines instead of adding them")
 def memory_install_shell(name: str | None, print_: bool) -> None:
     "Turn memory on in your shell."
-    from llm_user_memory_shell import find_shell, install
+    from llm_user_memory_shell import install, print_lines
 
-    shell = find_shell(name, os.environ)
     if print_:
-        click.echo(shell.block, nl=False)
-        say(f"For {tilde(shell.rc)}")
-        return
-    for line in install(shell, was_named=bool(name)):
-        say(line)
-    with suppress(Problem, sqlite3.Error), open_memory(create=False) as memory:
-        unread = [message for message, reason in past_messages(memory) if not reason]
-        if unread:
-            say(f"llm's log has {counted(len(unread), 'older prompt')}; to learn: llm memory learn")
+        print_lines(name)
+    else:
+        install(name)
 
 
 @command(shell_option)
 def memory_uninstall_shell(name: str | None) -> None:
     "Remove what install-shell added. From all shells or one."
-    from llm_user_memory_shell import KINDS, find_shell, uninstall
+    from llm_user_memory_shell import uninstall
 
-    names = [name] if name else KINDS
-    for line in uninstall(find_shell(each, os.environ) for each in names):
-        say(line)
+    uninstall(name)
 
 
 @command(settings=True, hidden=True)

@@ -11,6 +11,7 @@ import os
 import pathlib
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -20,10 +21,10 @@ from urllib.parse import unquote
 
 import click
 
-from llm_user_memory import Problem, counted, tilde, write_private
+from llm_user_memory import Problem, counted, open_memory, past_messages, say, tilde, write_private
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 # -- shells ------------------------------------------------------------------
 
@@ -366,38 +367,52 @@ def _own(shell: Shell) -> str:
     return f"If you have your own llm function, it must run:\n{OWN[shell.name]}"
 
 
-def install(shell: Shell, *, was_named: bool) -> Iterator[str]:
-    """Add the block to a shell's start-up file and see if it works; yields what to tell the user."""
+def print_lines(name: str | None) -> None:
+    shell = find_shell(name, os.environ)
+    click.echo(shell.block, nl=False)
+    say(f"For {tilde(shell.rc)}")
+
+
+def install(name: str | None) -> None:
+    """Add the block to a shell's start-up file, see if it works, and tell what else there is to do."""
+    shell = find_shell(name, os.environ)
     place, lines = tilde(shell.rc), counted(shell.block.count("\n"), "line")
     added = f"Added {lines} to {place}. In an open {shell.name}, run: {shell.load}"
-    done = added if add_block(shell) else f"{place} has these lines already."
-    yield from [done, *((old := list(find_old())) or [_checked(shell)])]  # together: the check takes a moment
+    say(added if add_block(shell) else f"{place} has these lines already.")
+    old = list(find_old())
+    for line in old or [_checked(shell)]:
+        say(line)
     if shell.name == "bash" and not old and (advice := login_advice()):
-        yield f"Login shells like this one do not read ~/.bashrc. To make them: {advice}"
+        say(f"Login shells like this one do not read ~/.bashrc. To make them: {advice}")
     login = _called(None, os.environ)
-    if not was_named and login in KINDS and login != shell.name:
-        yield f"For your login shell, {login}, too: llm memory install-shell --shell {login}"
+    if not name and login in KINDS and login != shell.name:
+        say(f"For your login shell, {login}, too: llm memory install-shell --shell {login}")
+    with contextlib.suppress(Problem, sqlite3.Error), open_memory(create=False) as memory:
+        unread = [message for message, reason in past_messages(memory) if not reason]
+        if unread:
+            say(f"llm's log has {counted(len(unread), 'older prompt')}; to learn: llm memory learn")
 
 
-def uninstall(shells: Iterable[Shell]) -> Iterator[str]:
-    """Remove the block from start-up files; yields what to tell the user.
+def uninstall(name: str | None) -> None:
+    """Remove the block from the start-up file of one shell, or of all.
 
     Raises ``Problem`` at the end: one damaged file must not keep the others from being cleaned.
     """
     problems, removed = [], False
-    for shell in shells:
+    for each in [name] if name else KINDS:
+        shell = find_shell(each, os.environ)
         try:
             if remove_block(shell):
                 removed = True
                 place = tilde(shell.rc)
                 removed_from = f"lines from {place}" if shell.rc.exists() else f"{place}, which held nothing else"
-                yield f"Removed {removed_from}. In an open {shell.name}, memory stays on until: {shell.kind.unload}"
-        except Problem as problem:  # noqa: PERF203
+                say(f"Removed {removed_from}. In an open {shell.name}, memory stays on until: {shell.kind.unload}")
+        except Problem as problem:
             problems.append(problem.message)
     if problems:
         raise Problem("\n".join(problems))
     if not removed:
-        yield "Nothing to remove."
+        say("Nothing to remove.")
 
 
 def survey(environ: Mapping[str, str]) -> tuple[list[Shell], list[str]]:

@@ -431,7 +431,7 @@ def test_clearing_wants_one_profile_named_and_a_purge_says_that_it_ends_a_pause(
     assert user.facts == ["Has a dog"]
     user.run("pause")
     said = user.run("clear", "--purge", "--yes")[1]
-    assert "its history, and the rest." in said
+    assert "its history, and all else of profile default." in said
     assert "paused" not in user.run("status")[0]
 
 

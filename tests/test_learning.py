@@ -232,7 +232,7 @@ def test_update_learns_all_that_waits_in_the_foreground_and_says_what_changed(us
     assert user.facts == []
     (cost,) = json.loads(user.run("status", "--json")[0])["costs"]
     assert cost["read"] > len(memory.INSTRUCTIONS) // 4, "estimated, as this model counts no tokens"
-    assert user.run("update") == ("", "Nothing is waiting; see: llm memory history\n")
+    assert user.run("update") == ("", "There is nothing new to learn from.\n")
 
 
 def test_an_update_that_fails_exits_1_and_says_how_to_try_again(user: User) -> None:

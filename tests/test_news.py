@@ -174,7 +174,7 @@ def test_of_several_batches_with_edits_to_review_the_last_is_told(user: User) ->
 
 def test_update_takes_nothing_away_that_the_next_prompt_has_to_tell(known: User) -> None:
     learns(known, "ADD | Interests | Plays chess")
-    assert known.run("update")[1].startswith("Nothing is waiting; ")
+    assert known.run("update")[1].startswith("There is nothing new to learn from.")
     known.types("I play go")
     known.reply("ADD | Interests | Plays go | I play go")
     assert known.run("update")[0] == "+ Plays go\n"

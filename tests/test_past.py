@@ -312,8 +312,8 @@ def test_what_was_dropped_is_not_offered_again(here: User) -> None:
     learn(here)
     assert len(asked(here)) == 2
     assert found(here) == []
-    assert "Waits again: 1" in here.run("learn", "--again")[1]
-    assert len(found(here)) == 1
+    assert "1 edit to review" in here.run("learn", "--again")[1]
+    assert [edit["reason"] for edit in here.to_review()] == ["it comes from the past"]
 
 
 def test_however_much_is_found_in_the_past_none_of_it_or_of_what_learning_holds_is_dropped(here: User) -> None:

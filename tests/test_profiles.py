@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -76,12 +75,6 @@ def test_show_why_and_search_show_what_is_sent_and_where_it_stands(both: User, c
     assert WORK not in both.run(*command.split())[0]
     assert json.loads(both.run(*command.split(), "--json", **BOTH)[0])
     assert json.loads(both.run("show", "--json", **BOTH)[0])["facts"][0]["text"] == WORK, "the one that learns"
-
-
-def test_status_shows_every_profile_that_is_sent(both: User) -> None:
-    shown = both.run("status", **BOTH)[0]
-    assert "work/profile.md (facts: 1;" in shown
-    assert re.search(r"Also sent +\S.*memory/profile.md\n", shown)
 
 
 def test_a_profile_can_be_named_by_hand_and_learns_then(both: User) -> None:
@@ -210,8 +203,8 @@ def test_a_named_profile_is_readable_by_its_owner_only_even_if_it_is_the_first(u
 
 
 def test_purging_one_profile_leaves_the_others(both: User) -> None:
-    assert "This removes profile default: " in both.run("clear", "--purge", "--yes")[1]
+    assert "all else of profile default" in both.run("clear", "--purge", "--yes")[1]
     assert sorted(os.listdir(both.places.directory)) == [".gitignore", "profiles"]
     assert facts_of(both, "work") == [WORK]
     both.run("clear", "--purge", "--yes", **AT_WORK)
-    assert os.listdir(both.places.directory / "profiles") == []
+    assert not both.places.directory.exists()

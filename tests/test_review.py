@@ -276,7 +276,10 @@ def test_what_can_not_be_a_line_or_answers_nothing_changes_nothing(user: User) -
         said = user.run("review", stdin="e\n", code=1, EDITOR=WRITES.format(wrong))[1]
         assert "Not reworded: it" in said, wrong
     assert "this is not UTF-8" in user.run("review", stdin="e\n", code=1, EDITOR=WRITES.format(r"Caf\xe9"))[1]
-    assert "Editing failed" in user.run("review", stdin="e\n", code=1, EDITOR="false")[1]
+    said = user.run("review", stdin="e\n", code=1, EDITOR="false")[1]
+    assert "Not reworded: " in said
+    assert "Editing failed" in said
+    assert said.count("Accept it?") == 2
     assert re.search("--accept.*--drop", user.run("review", stdin="", code=1)[1]), "there is no terminal"
     assert (user.profile, len(user.to_review())) == (PROFILE, 1)
 
@@ -322,7 +325,8 @@ def test_many_are_accepted_and_dropped_by_ranges(user: User) -> None:
     waits(user, "ghost")
     for wrong in ("9", "2-1", "99", "x"):
         said = user.run("review", "--accept", wrong, code=1)[1]
-        assert said == "Error: No such edit is waiting; see: llm memory review\n"
+        assert said.startswith("Error: ")
+        assert said.endswith("; see: llm memory review\n")
     assert len(user.to_review()) == 8
     _, said = user.run("review", "--accept", "1-4", "--drop", "3", "--yes")
     assert user.facts == ["a", "b", "d"]
@@ -349,7 +353,7 @@ def test_what_finds_no_room_in_review_is_told_and_takes_none_of_what_waits(user:
     )
     assert json.loads(user.run("status", "--json")[0])["no_room"] == 7
     assert "7 not kept, as review is full" in user.run("status")[0]
-    assert "Dropped." in user.run("review", "--drop", "all")[1]
+    assert "Dropped:\n  + waits 0\n" in user.run("review", "--drop", "all")[1]
     assert json.loads(user.run("status", "--json")[0])["no_room"] == 0
 
 

@@ -48,7 +48,7 @@ def test_nonsense_becomes_the_safe_value_and_a_complaint(
 
 
 def test_a_complaint_quotes_what_was_written() -> None:
-    assert "'banana' is not" in Settings({"LLM_MEMORY_DISABLED": "Banana"}).complaints[0]
+    assert "'Banana' is not valid" in Settings({"LLM_MEMORY_DISABLED": "Banana"}).complaints[0]
 
 
 def test_status_reports_settings_it_cannot_understand(user: User) -> None:

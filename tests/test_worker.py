@@ -227,6 +227,16 @@ def test_a_worker_exits_when_its_home_vanishes_and_does_not_recreate_it(user: Us
     assert not user.places.directory.exists()
 
 
+def test_a_purge_while_a_model_is_asked_stays_one(user: User) -> None:
+    (user.script / "slow.txt").write_text("NO_UPDATE 2")
+    user.llm(SAID)
+    pid = user.worker_pid()
+    eventually(lambda: user.calls(update=True), "a request")
+    user.run("clear", "--purge", "--yes")
+    eventually(lambda: not state(pid), "the worker's end")
+    assert not user.places.directory.exists()
+
+
 def test_a_model_that_hangs_ends_the_worker_and_a_fresh_one_takes_over(user: User) -> None:
     (user.script / "stuck.txt").touch()
     user.types(SAID, model="scripted-executor")
