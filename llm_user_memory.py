@@ -821,6 +821,10 @@ class Document:
     def said(self) -> set[str]:
         return {fact for _, fact, _ in self.sayings if fact}
 
+    def places(self) -> dict[str, str]:
+        """Return the heading of each fact."""
+        return {fact: section for _, fact, section in self.sayings if fact}
+
     def filled(self) -> set[str]:
         return {section for _, fact, section in self.sayings if fact}
 
@@ -933,22 +937,22 @@ def revert(old: str, new: str, now: str) -> str:
         return revert(old, title + new, title + now)
     if lacks_title and taken and not stripped(now):
         return revert(old, new, title)
-    known = before.headings.values()
-    opened = {at: name for at, name in after.headings.items() if name not in known}
-    # The merge finds places. Headings that the change brought are kept from it, or it would take lines below.
-    base = [line for at, line in enumerate(after.lines) if at not in opened]
-    theirs = before.only(after.said() | taken)
-    merged = Document(merge("".join(base), now, theirs.text))
-    # Which lines stay, the facts decide.
-    document = merged.only((here.said() - brought) | taken)
-    for item in before.items:
-        found = document.find(item.text, item.section)
-        if found and found.section != item.section and item.text in taken:  # its heading went
-            document = document.remove(found).add(item.section, item.text)
-    for _, fact, section in here.sayings:  # of a doubled line, each side may have dropped another
-        if fact not in document.said() | brought | {""}:
-            document = document.add(section, fact)
-    return without_empty(now, document.text, opened.values())
+    merged = Document(merge(new, now, before.only(after.said() | taken).text))
+    # Which facts stay, and below which heading; the merge finds their lines.
+    stay = here.places()
+    became = after.places()
+    for fact, section in before.places().items():
+        if stay.get(fact) == became.get(fact):  # nobody has moved or removed it since
+            stay[fact] = section
+    for fact in brought:
+        stay.pop(fact, None)
+    document = merged.only(stay)
+    found = {(fact, section) for _, fact, section in document.sayings}
+    for fact, section in stay.items():
+        if (fact, section) not in found:  # its heading went, or each side dropped one of two
+            document = document.only(stay.keys() - {fact}).add(section, fact)
+    opened = set(after.headings.values()) - set(before.headings.values())
+    return without_empty(now, document.text, opened)
 
 
 def without_empty(before: str, text: str, made: Iterable[str] = ()) -> str:

@@ -201,6 +201,37 @@ def test_undo_takes_out_the_facts_of_its_change_and_no_other(lines: tuple[str, s
         assert Document(memory.revert(old, new, now)).said() == expected, (old, new, now)
 
 
+TEA_AND_RAIN = {"tea": "- tea\n", "rain": "rain\n"}  # an item, and prose
+
+
+def placed(places: dict[str, str]) -> str:
+    """Write a profile with these lines under these headings; "" leaves a line out."""
+    text = ""
+    for section in ("Work", "Garden"):
+        lines = [TEA_AND_RAIN[name] for name, its in places.items() if its == section]
+        if lines:
+            text += f"## {section}\n{''.join(lines)}\n"
+    return text
+
+
+PLACES = [
+    dict(zip(TEA_AND_RAIN, sections, strict=True)) for sections in itertools.product(("", "Work", "Garden"), repeat=2)
+]
+
+
+@pytest.mark.parametrize("old", PLACES, ids=str)
+def test_undo_brings_back_each_line_once_and_under_its_own_heading(old: dict[str, str]) -> None:
+    for new, now in itertools.product(PLACES, repeat=2):
+        document = Document(memory.revert(placed(old), placed(new), placed(now)))
+        for name in TEA_AND_RAIN:
+            was, became, here = old[name], new[name], now[name]
+            expected = was if here == became or now == new else here  # unless somebody has moved it since
+            if became and not was:
+                expected = ""  # the change brought it
+            found = [section for _, fact, section in document.sayings if fact == name]
+            assert found == ([expected] if expected else []), (name, old, new, now)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_undo_again_and_again_takes_back_all_that_was_added(seed: int, tmp_path: pathlib.Path) -> None:
     any_of = random.Random(seed)
