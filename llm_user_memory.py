@@ -1863,8 +1863,6 @@ def take_in(memory: Memory) -> Row:
     turns = logged(home, notes)
     with db.atomic():
         db.execute(WRITE_FIRST)
-        if notes:  # a call was answered, so there is a network and a key
-            db.execute("update turns set due = 0 where state = 'pending' and attempts = 0")
         for id, note in notes.items():
             turn = turns.get(id, Message(""))
             row = {"id": id, "at": note["at"], "state": "gone"}

@@ -175,20 +175,6 @@ def test_what_may_pass_is_tried_again_ever_more_rarely_and_never_set_aside(user:
     assert (cost["requests"], cost["failed"]) == (1, 12)
 
 
-def test_a_new_prompt_that_was_answered_has_what_may_have_passed_tried_again_at_once(here: User) -> None:
-    here.types(SAID, model="later")
-    for _ in range(8):
-        here.run("update", code=1, LLM_MEMORY_MODEL="later")
-    assert "llm can't load later (UnknownModelError)" in here.problems()
-    assert here.learns("NO_UPDATE") is None, "it is not due"
-    here.types(ALSO)
-    requests: list[str] = []
-    while here.learns(lambda _, request: requests.append(request) or "NO_UPDATE"):  # type: ignore[func-returns-value]
-        pass
-    assert [(SAID in request, ALSO in request) for request in requests] == [(True, False), (False, True)]
-    assert here.problems() == ""
-
-
 @pytest.mark.parametrize(
     "quoted", ["connection refused, try again", "how does authentication work", "lost my car, no key"]
 )
