@@ -378,7 +378,7 @@ def indexed(text: str) -> str:
 
 _JOINERS = r"\u034f\u061c\u115f\u1160\u200b-\u200f"
 _SELECTORS = r"\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef"
-# And controls, formats, private use, fillers, tags.
+# And controls, formats, private use, fillers, tags
 _UNSEEN = (
     rf"{_JOINERS}{_SELECTORS}\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u17b4\u17b5\u2028-\u202e\u2060-\u206f"
     r"\u2800\u3164\ud800-\uf8ff\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
@@ -987,7 +987,7 @@ FORGOTTEN = "[forgotten]"
 KEPT = r"(?:\.new|\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"  # by `keep_as`
 WRITE_FIRST = "update state set value = value where 0"  # SQLite lets a writer wait, not a reader that becomes one
 NEVER = "insert into turns (id, state) values (?, 'forgotten') on conflict do update set state = 'forgotten'"
-# Its message may be no UTF-8.
+# The message may not be UTF-8.
 _BROKEN = r"^DatabaseError|^\w+Error\(('utf-8', b)?.(malformed|unsupported file|invalid fts5|constraint)"
 Clock = Callable[[], dt.datetime]
 Record = Callable[[int], object] | None
@@ -1100,7 +1100,7 @@ def check_writable(home: Home) -> None:
             raise Problem(f"There is no room left on the disk of {tilde(folder)}; see: df -h")
     ours = [place_aside(home), *home.own_files()]
     for path in (target, target.parent, home.directory, *ours):
-        # None is opened: to close it would end SQLite's locks.
+        # Don't open any: closing one would end SQLite's locks.
         with suppress(FileNotFoundError):
             status = path.lstat()
             if path in ours and not _is_own(status):
@@ -1271,7 +1271,11 @@ class History(NamedTuple):
         author = self._author(self.check(number, 1))
         if not author.can_be_undone:
             raise Problem(f"Change {number} ({author.told}) can't be undone; see: llm memory history")
-        if number in self.undone():
+        is_back = False  # by a rollback
+        with suppress(Problem):
+            text = self.text(self.latest())
+            is_back = self._without(number, text) != text
+        if number in self.undone() and not is_back:
             by = self.latest("undoes = ?", f"[{number}]")
             raise Problem(f"Change {number} is undone; to redo it: llm memory undo {by}")
         record = f"update versions set undoes = '[{number}]' where id = ?"
@@ -1279,7 +1283,7 @@ class History(NamedTuple):
         return self.change("undo", make, lambda new: self.db.execute(record, [new]))
 
     def _without(self, number: int, text: str) -> str:
-        """Revert a change. Refuse if a later one, but an undo or rollback, added or took a fact that it added."""
+        """Revert a change. Refuse if a later one, other than an undo or rollback, added or took a fact it added."""
         for change in self.changes(number - 1, number):
             if change.after in {"", FORGOTTEN}:
                 continue
@@ -1288,26 +1292,22 @@ class History(NamedTuple):
             if later > number and self._author(later).origin != "back":
                 raise Problem(f"Change {later} has since changed the same lines; first: llm memory undo {later}")
         reverted = revert(self.text(number - 1), self.text(number), text)
-        nothing_is_forgotten = all(line["text"] for line in self._lines(number - 1))
-        # A forgotten line may have been alone there.
-        return reverted if nothing_is_forgotten else without_empty(text, reverted)
+        lines = self._lines(number - 1) + self._lines(number)
+        if all(line["text"] for line in lines):
+            return reverted
+        if Document(reverted).said() == Document(text).said():  # none of it is left
+            return text
+        return without_empty(text, reverted)  # a forgotten line may have been alone there
 
     def next_undo(self) -> int:
         undone = self.undone()
         text = self.text(self.latest())
-        stuck = ""
         newest_first = "select id, author from versions where author != 'undo' order by id desc"
-        for number, name in self.db.execute(newest_first):
-            author = AUTHORS[name]
-            if number in undone:
-                continue
-            if not author.can_be_undone:
-                stuck = stuck or f"Change {number} ({author.told}) can't be undone"
-            elif self._without(number, text) != text:
-                if stuck:
-                    raise Problem(f"{stuck}; the one before: llm memory undo {number}")
+        for number, author in self.db.execute(newest_first):
+            can_be = AUTHORS[author].can_be_undone and number not in undone
+            if can_be and self._without(number, text) != text:
                 return int(number)
-        raise Problem(f"{stuck or 'There is nothing left to undo'}; see: llm memory history")
+        raise Problem("There is nothing left to undo; see: llm memory history")
 
     def latest(self, where: str = "true", *values: object) -> int:
         return int(value(self.db, f"select max(id) from versions where {where}", *values) or 0)
@@ -2504,6 +2504,7 @@ class Learner(NamedTuple):
             return None
         batch = next_batch(memory, self.settings, turns)
         check_writable(memory.home)
+        read_document(memory.home)
         # Counted first: a kill or a full disk must not make the attempt free.
         self._put_off(batch, REFUSED)
         try:
@@ -3010,7 +3011,7 @@ def purge(home: Home) -> None:
     with lock(home, "profile"):
         beside = files_beside(home, f"{_KEPT_ASIDE}|{_BACKUP}")
         _remove([*beside, real_place(home), home.profile])
-    _remove(home.own_files())  # the locks too: Windows removes only free ones
+    _remove(home.own_files())  # the locks too: Windows can't remove one that is held
     with suppress(OSError):  # it has other profiles, or foreign files
         for folder in reversed(home.folders):
             ignored = folder / ".gitignore"
@@ -3135,7 +3136,7 @@ def take_worker_lock(home: Home, flags: int = os.O_CREAT) -> int:
 
 
 def worker_runs(home: Home) -> bool:
-    # A call that asks meanwhile starts none; the next one does.
+    # A call at this moment starts none; the next one does.
     try:
         os.close(take_worker_lock(home, 0))
     except Busy:
@@ -3149,7 +3150,6 @@ def spawn_worker(home: Home) -> str:
     """Start a worker that outlives us; return why the one before did not start. Raises ``Busy``."""
     file = take_worker_lock(home)  # it belongs to the open file, which the worker inherits
     never_ran = os.fstat(file).st_size  # one that runs empties it
-    os.write(file, b"starting")
     environ = dict(os.environ, LLM_MEMORY_PROFILE=home.name)
     if home.isolated:  # made absolute: the worker's folder is another
         environ["LLM_USER_PATH"] = str(home.user_dir)
@@ -3163,6 +3163,7 @@ def spawn_worker(home: Home) -> str:
     importable = "\n".join(filter(os.path.isabs, sys.path))
     command = [sys.executable, "-c", _START, importable, "memory", "worker"]
     try:
+        os.write(file, b"starting")
         subprocess.Popen(command, env=environ, cwd=home.user_dir.anchor, **options)
     finally:
         os.close(file)
@@ -3250,7 +3251,7 @@ def _learn_due(memory: Memory, settings: Settings) -> None:
     learner = Learner(memory, settings)
     lacking: ModelFailed | None = None
     now = memory.now().timestamp()
-    # Noted by a clock that was ahead: ready.
+    # If the clock was ahead, it is due now.
     while any(not 0 <= now - turn["typed"] < settings.interval for turn in due_turns(memory)):
         result = learner.learn()
         if not result:
@@ -3634,7 +3635,7 @@ def as_news(changes: Sequence[Change]) -> str:
 
 
 def lines_in(path: Path) -> list[str]:
-    return re.findall(".+", read_own(path) or "")  # a fact may hold other line ends
+    return re.findall(r".*\S.*", read_own(path) or "")  # a fact may hold other line ends
 
 
 def take_news(home: Home) -> list[str]:
@@ -3749,7 +3750,6 @@ _MEANT = {
     "unforget": "add TEXT",
     "list": "show",
     "ls": "show",
-    "off": "pause",
     "rm": "remove",
     "delete": "remove",
     "log": "history",
@@ -3799,7 +3799,7 @@ detail = partial(write, lead="    ", dim=True)
 
 
 def say(message: str, **style: Any) -> None:
-    # The profile's name or place may be what the message is about.
+    # It may be about the profile's name or place.
     with suppress(Problem, OSError):
         message = for_profile(message, Home.in_use()[-1].name)
     for line in message.splitlines():
@@ -4287,7 +4287,6 @@ def tell_waiting(memory: Memory, otherwise: str = "") -> list[EditRow]:
 
 
 def reworded(edit: EditRow) -> tuple[str, str]:
-    """Have a fact edited; return it, and why it can't be taken."""
     try:
         saved = open_editor(text=edit.fact or edit.before)
     except Problem as problem:
@@ -4548,8 +4547,8 @@ def memory_update(settings: Settings, retry: bool) -> None:
             if retry:
                 memory.db.execute("update turns set state = 'pending', attempts = 0 where state = 'aside'")
             waiting = waiting_messages(memory)
-            idle = "There is nothing new to learn from."
-            say(f"Learning from {counted(waiting, 'message')}…" if waiting else idle)
+            if waiting:
+                say(f"Learning from {counted(waiting, 'message')}…")
             take_in(memory)
             memory.db.execute("update turns set due = 0 where state = 'pending'")
             learner = Learner(memory, settings, leaves_news=False)
@@ -4560,8 +4559,8 @@ def memory_update(settings: Settings, retry: bool) -> None:
         for version in reversed(learned):
             show_changes(version.changes)
             say(f"To undo this: llm memory undo {version.id}")
-        if waiting and not (learned or failures):
-            say("Nothing was learned.")
+        if not (learned or failures):
+            say("Nothing was learned." if waiting else "There is nothing new to learn from.")
         tell_waiting(memory)
     if failures:
         raise Problem(f"{'; '.join(sorted(failures))}. {RETRY}")
@@ -4598,13 +4597,14 @@ def memory_learn(settings: Settings, *, files: Any, again: bool, yes: bool, **wh
         check_learning(memory.home, settings)
         candidates = messages_of_files(memory, files) if files else past_messages(memory)
         messages, skipped = choose(candidates, memory.now(), **which)
+        dropped = "state = 'dropped' and past" if files else "state = 'dropped'"
         if again:
-            memory.db.execute("update edits set state = 'waiting' where state = 'dropped'")
+            memory.db.execute(f"update edits set state = 'waiting' where {dropped}")
         for reason, count in skipped.items():
             say(f"Skipped: {count:,} {reason}")
-        dropped = value(memory.db, "select count(*) from edits where state = 'dropped'")
-        if dropped:
-            say(f"Dropped before: {dropped:,}; to review them again: --again")
+        left_out = value(memory.db, f"select count(*) from edits where {dropped}")
+        if left_out:
+            say(f"Dropped before: {left_out:,}; to review them again: --again")
         if not messages:
             say("There is nothing new to learn from.")
             tell_waiting(memory)
@@ -4674,7 +4674,8 @@ def home_status(home: Home, settings: Settings) -> Told:
     text = read_profile(home.profile)
     facts = len(Document(text).items)
     found = {"path": tilde(home.profile), "facts": facts, "characters": len(text), "budget": settings.budget}
-    yield "profile", found, "{0[path]} (facts: {0[facts]}; {0[characters]:,} of {0[budget]:,} characters)"
+    yield "profile", found, f"{{0[path]}} ({counted(facts, 'fact')}, {100 * len(text) // settings.budget} % full)"
+    yield "also_sent", [other.name for other in Home.in_use()[:-1]], "{}"
     yield from warnings_about(text, settings.budget)
 
 

@@ -305,14 +305,22 @@ def test_undo_brings_back_no_line_that_was_forgotten(user: User) -> None:
     assert "forgotten" not in "".join(user.run("undo", "1")) + user.profile
 
 
-def test_undo_goes_no_further_than_a_forget_unless_a_version_is_named(user: User) -> None:
-    add(user, "Plays chess", "Works as a baker")
+def test_undo_passes_over_a_forget_and_over_a_change_that_it_has_left_nothing_of(user: User) -> None:
+    add(user, "Plays chess")
+    add(user, "Works as a baker", section="Music")
     user.run("forget", "baker", "--yes")
-    add(user, "Has a dog")
+    said = user.run("undo")[1]
+    assert "Undid change 1 " in said
+    assert user.facts == []
+    assert "There is nothing left to undo" in user.run("undo", code=1)[1]
+    assert "can't be undone" in user.run("undo", "3", code=1)[1]
+
+
+def test_what_a_rollback_has_brought_back_can_be_undone_again(user: User) -> None:
+    add(user, "Plays chess")
     user.run("undo")
-    why = "Change 3 (forget) can't be undone; the one before: llm memory undo 1\n"
-    assert why in user.run("undo", code=1)[1]
-    assert user.facts == ["Plays chess"]
+    assert "to redo it: llm memory undo 2" in user.run("undo", "1", code=1)[1]
+    user.run("rollback", "1")
     user.run("undo", "1")
     assert user.facts == []
 
@@ -321,8 +329,8 @@ def test_what_stood_there_before_the_history_is_no_change_to_undo(user: User) ->
     user.profile = PROFILE
     add(user, "Plays chess")
     user.run("undo")
-    for command in ("undo", "undo 1"):
-        assert "Change 1 (before the history) can't be undone" in user.run(*command.split(), code=1)[1]
+    assert "There is nothing left to undo" in user.run("undo", code=1)[1]
+    assert "Change 1 (before the history) can't be undone" in user.run("undo", "1", code=1)[1]
     assert user.profile == PROFILE
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pathlib
 
 STEPS = 8
-NEVER = re.compile(r"[<>]\w|\]\(|!\[|^[#>`-]|<\||\[INST|[\u200b\u2028\u202e\x85\x1b\t]|ghp_|hunter2|4111|&lt;|\?$")
+NEVER = re.compile(r"[<>]\w|\]\(|!\[|^[#>`-]|<\||\[INST|[\u200b\u2028\u202e\x85\x1b\t]|ghp_|hunter2|\b4111|&lt;|\?$")
 """What no fact may have."""
 
 PROFILE = """\
