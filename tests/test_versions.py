@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+import itertools
 import json
 import re
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from conftest import PROFILE, Clock, User
 
+import llm_user_memory as memory
 from llm_user_memory import AUTHORS, Document, Edit, Problem, parse_moment, review, utc_now, waiting_edits
 
 if TYPE_CHECKING:
@@ -657,3 +659,65 @@ def test_a_time_is_in_the_users_zone_and_a_day_ends_at_its_midnight(monkeypatch:
 def test_nonsense_for_a_time_is_an_error_that_names_the_forms(text: str) -> None:
     with pytest.raises(Problem, match="is not a time; try 2026-11-01, yesterday or 2h"):
         parse_moment(text, NOON)
+
+
+# Interrupted
+
+
+class Killed(BaseException):
+    """What stops a change where a test wants it."""
+
+
+class Step(NamedTuple):
+    owner: object
+    name: str
+    after: bool
+    """Whether the process dies when the function has done its work, not before."""
+    is_recorded: bool
+    call: int = 1
+
+
+STEPS = {
+    "before the text is aside": Step(memory, "write_aside", after=False, is_recorded=False),
+    "after the text is aside": Step(memory, "write_aside", after=True, is_recorded=False),
+    "while the version is recorded": Step(memory.History, "_add", after=True, is_recorded=False),
+    "before the exchange": Step(memory, "exchange", after=False, is_recorded=True),
+    "after the exchange": Step(memory, "exchange", after=True, is_recorded=True),
+    "after it is marked written": Step(memory, "read_settled", after=False, is_recorded=True, call=2),
+}
+
+
+def killed_at(monkeypatch: pytest.MonkeyPatch, step: Step) -> None:
+    """Let a function of the module end as if the process was killed in it."""
+    function = getattr(step.owner, step.name)
+    calls = itertools.count(1)
+
+    def dies(*args: Any) -> Any:
+        if next(calls) != step.call:
+            return function(*args)
+        if step.after:
+            function(*args)
+        raise Killed
+
+    monkeypatch.setattr(step.owner, step.name, dies)
+
+
+@pytest.mark.parametrize("saved", ["", "- Has a cat\n"], ids=["alone", "beside an editor"])
+@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
+def test_a_change_that_is_killed_is_made_or_not_and_no_save_is_lost(
+    user: User, monkeypatch: pytest.MonkeyPatch, step: Step, saved: str
+) -> None:
+    load(user, "- Likes tea\n")
+    with monkeypatch.context() as dying, user.memory(settling=0) as opened:
+        killed_at(dying, step)
+        with pytest.raises(Killed):
+            opened.history.change("add", lambda text: f"{text}- Plays chess\n")
+    with user.places.profile.open("a") as editor:
+        editor.write(saved)
+    with user.memory(settling=0) as opened:
+        text = opened.history.adopt()
+    assert user.profile == text
+    assert ("Plays chess" in user.facts) == step.is_recorded
+    assert ("Has a cat" in user.facts) == bool(saved)
+    assert "Likes tea" in user.facts
+    assert [path.name for path in user.places.directory.glob(".*")] == [".gitignore"]

@@ -59,6 +59,51 @@ def impatient_worker(
 # Beginning
 
 
+def test_the_lock_tells_whether_a_worker_runs_and_whether_the_one_before_has_started(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = user.places
+    home.create()
+    started: list[object] = []
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: started.append(1))  # none that empties the file
+    assert not memory.worker_runs(home), "there is no file"
+    assert memory.spawn_worker(home) == ""
+    assert not memory.worker_runs(home)
+    assert memory.spawn_worker(home) == memory.NOT_STARTED, "free, with a text"
+    held = memory.take_worker_lock(home)
+    assert memory.worker_runs(home)
+    with pytest.raises(memory.Busy):
+        memory.spawn_worker(home)
+    os.ftruncate(held, 0)  # as a worker does
+    os.close(held)
+    assert not memory.worker_runs(home)
+    assert memory.spawn_worker(home) == "", "free and empty"
+    assert len(started) == 3
+
+
+def test_a_worker_that_can_not_be_started_leaves_the_lock_free(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    user.places.create()
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "write", full)
+        with pytest.raises(OSError, match="No space"):
+            memory.spawn_worker(user.places)
+    assert not memory.worker_runs(user.places)
+
+
+def test_a_profile_that_can_not_be_read_costs_no_attempt(user: User) -> None:
+    user.types(SAID)
+    user.places.profile.write_bytes(b"\xff\xfe")
+    for _ in range(6):
+        assert "not valid UTF-8" in user.run("update", code=1)[1]
+    user.places.profile.unlink()
+    user.run("update")
+    assert user.facts == [SAID]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="not run: no /proc, which tells what files a process has open")
 def test_a_call_ends_while_its_worker_goes_on_and_shares_no_file_with_it(user: User) -> None:
     (user.script / "slow.txt").write_text("NO_UPDATE 600")
