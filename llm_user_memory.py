@@ -2141,7 +2141,7 @@ HOPELESS = "hopeless"  # if alone, set aside at once
 BUSY = "busy"  # no failure: locked, or changed meanwhile; due at once
 
 # INSTRUCTIONS stand first, for prompt caches: 650 tokens at most; QUESTION, last: 300. No test sees a worse
-# wording: run tests/eval/run.py -m MODEL before and after; for FRAME, frame.py.
+# wording: .github/docs/measurements.md tells how to try one, also for FRAME.
 INSTRUCTIONS = """\
 Keep a user's profile true by what they type. Write one line, as in the examples, for \
 each lasting fact that a new message states about the user; if there is none, \

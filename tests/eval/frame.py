@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
-import json
 import pathlib
 import re
 import sys
@@ -25,6 +24,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import lives
 import llm
 
 import llm_user_memory as memory
@@ -48,20 +48,11 @@ Ask = Callable[[str, str], str]
 """Sends a prompt with a system text, which may be empty; returns the reply."""
 
 
-def read(path: pathlib.Path) -> list[Line]:
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-
-
-def keep(path: pathlib.Path, lines: Iterable[Line]) -> None:
-    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-    path.write_text(text, "utf-8")
-
-
 def kept_in(path: pathlib.Path, prompts: list[Line]) -> list[Line]:
     """Read the answers to today's prompts; what a judge said counts while `look` is the same."""
-    kept = {line["prompt"]: line for line in read(path)} if path.exists() else {}
+    kept = {line["prompt"]: line for line in lives.read(path)} if path.exists() else {}
     if any(prompt["prompt"] not in kept for prompt in prompts):
-        sys.exit(f"{path} does not have all answers: have a model answer, with -m MODEL")
+        sys.exit(f"{path} does not have all answers: {lives.WITH_MODEL}")
     lines = []
     for prompt in prompts:
         line = kept[prompt["prompt"]]
@@ -159,14 +150,14 @@ def main() -> None:
     options = parser.parse_args()
     if options.against and not options.judge:
         parser.error("--against needs --judge MODEL")
-    prompts = read(HERE / "prompts.jsonl")
+    prompts = lives.read(HERE / "prompts.jsonl")
     with ThreadPoolExecutor(options.at_once) as pool:
         if options.model:
             answer = asking(options.model)
-            keep(options.kept, pool.map(lambda line: answered(line, answer), prompts))
+            lives.keep(options.kept, pool.map(lambda line: answered(line, answer), prompts))
         lines = kept_in(options.kept, prompts)
         if any(line["system"] != system_text(line) for line in lines):
-            print("The profile is sent in other words now: have a model answer again, with -m MODEL")
+            print(f"The profile is sent in other words now: {lives.WITH_MODEL}")
         if options.against:
             judge, others = asking(options.judge), kept_in(options.against, prompts)
             report_pairs(lines, pool.map(lambda line, other: compared(line, other, judge), lines, others))
@@ -174,7 +165,7 @@ def main() -> None:
         if options.judge:
             judge = asking(options.judge)
             lines = list(pool.map(lambda line: judged(line, judge), lines))
-            keep(options.kept, lines)
+            lives.keep(options.kept, lines)
     report(lines)
 
 
