@@ -7,7 +7,8 @@
 
 In `frame` are the profiles of two invented people and 30 prompts. `useful`: a good answer needs lines of the profile.
 `needless`: a line is tempting, but not to be brought up. `opinion`: the user's opinion must get no more weight.
-`other`: the prompt differs from the profile, or is about somebody else. `look` says what a judge has to look for.
+`other`: the prompt differs from the profile, or is about somebody else. `search`: facts that a search has `found` are
+sent instead (FOUND). `look` says what a judge has to look for.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ import llm_user_memory as memory
 
 HERE = pathlib.Path(__file__).parent / "frame"
 KEPT = HERE / "answers.jsonl"
-KINDS = ("useful", "needless", "opinion", "other")
+KINDS = ("useful", "needless", "opinion", "other", "search")
 QUESTION = """\
 The user whom the profile describes wrote the prompt. What to look for in the answer: {look}
 
@@ -66,7 +67,9 @@ def profile_of(line: Line) -> str:
 
 
 def system_text(line: Line) -> str:
-    """Return what a call sends of the profile, as it is put together today."""
+    """Return what a call sends of the profile, or of the facts `found` by a search, as it is put together today."""
+    if "found" in line:
+        return memory.FOUND.format(line["found"])
     with tempfile.TemporaryDirectory() as folder:
         home = memory.Home(pathlib.Path(folder), isolated=True)
         home.directory.mkdir()
