@@ -5,7 +5,7 @@
     uv run python tests/eval/frame.py --judge MODEL                have a model judge these, and keep what it says
     uv run python tests/eval/frame.py --judge MODEL --against FILE have it compare them, blind, with those in FILE
 
-In `frame` are the profiles of two invented people and 30 prompts. `useful`: a good answer needs lines of the profile.
+In `frame` are the profiles of two invented people and 35 prompts. `useful`: a good answer needs lines of the profile.
 `needless`: a line is tempting, but not to be brought up. `opinion`: the user's opinion must get no more weight.
 `other`: the prompt differs from the profile, or is about somebody else. `search`: facts that a search has `found` are
 sent instead (FOUND). `look` says what a judge has to look for.

@@ -230,7 +230,7 @@ def frame_main(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
 
 def test_each_kind_of_prompt_has_its_number_and_no_answer_is_always_shown_first() -> None:
     kinds = Counter(prompt["kind"] for prompt in PROMPTS)
-    assert kinds == {"useful": 12, "needless": 10, "opinion": 5, "other": 3}
+    assert kinds == {"useful": 12, "needless": 10, "opinion": 5, "other": 3, "search": 5}
     assert Counter(prompt["profile"] for prompt in PROMPTS) == {"magda": 15, "femi": 15}
     wins = [frame.compared({**prompt, "answer": "1"}, {"answer": "2"}, lambda *_: "A: so")[0] for prompt in PROMPTS]
     assert 10 <= wins.count("better") <= 20
@@ -247,7 +247,10 @@ def test_a_model_answers_what_a_call_sends_and_another_wording_is_told(
     sent = {call["prompt"]: call["system"] for call in calls}
     for line in lives.read(kept):
         profile = (frame.HERE / f"{line['profile']}.md").read_text("utf-8")
-        assert sent[line["prompt"]] == line["system"] == memory.FRAME.format(memory.disarmed(profile))
+        system = memory.FRAME.format(memory.disarmed(profile))
+        if line["kind"] == "search":
+            system = memory.FOUND.format(line["found"])
+        assert sent[line["prompt"]] == line["system"] == system
         assert line["answer"].startswith("You said: ")
     monkeypatch.setattr(memory, "FRAME", "About the user: {}")
     frame_main(monkeypatch, "--kept", kept)
@@ -273,7 +276,7 @@ def test_what_a_judge_says_is_kept_while_it_is_asked_to_look_for_the_same(
     frame.report(frame.kept_in(kept, PROMPTS))
     printed = capsys.readouterr().out
     assert "needless: 1 of 10 as they should be\n" in printed
-    assert printed.count("judge: the radios are there") == 29
+    assert printed.count("judge: the radios are there") == 34
     frame.report(frame.kept_in(kept, [{**prompt, "look": "Is it blue?"} for prompt in PROMPTS]))
     assert "needless: 0 of 10 as they should be, 10 not judged" in capsys.readouterr().out
 
@@ -286,7 +289,7 @@ def test_a_judge_of_two_answers_does_not_know_which_is_todays(capsys: pytest.Cap
     mine = [{**prompt, "answer": "today's"} for prompt in PROMPTS]
     other = [{**prompt, "answer": "before"} for prompt in PROMPTS]
     frame.report_pairs(PROMPTS, [frame.compared(*pair, ask) for pair in zip(mine, other, strict=True)])
-    assert "better 29 times, worse 0, alike 1" in capsys.readouterr().out
+    assert "better 34 times, worse 0, alike 1" in capsys.readouterr().out
     frame.report_pairs(PROMPTS, [frame.compared(*pair, ask) for pair in zip(other, mine, strict=True)])
     assert "better 0 times, worse 29, alike 1" in capsys.readouterr().out
 
