@@ -1271,11 +1271,7 @@ class History(NamedTuple):
         author = self._author(self.check(number, 1))
         if not author.can_be_undone:
             raise Problem(f"Change {number} ({author.told}) can't be undone; see: llm memory history")
-        is_back = False  # by a rollback
-        with suppress(Problem):
-            text = self.text(self.latest())
-            is_back = self._without(number, text) != text
-        if number in self.undone() and not is_back:
+        if number in self.undone():
             by = self.latest("undoes = ?", f"[{number}]")
             raise Problem(f"Change {number} is undone; to redo it: llm memory undo {by}")
         record = f"update versions set undoes = '[{number}]' where id = ?"

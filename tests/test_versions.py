@@ -318,15 +318,6 @@ def test_undo_passes_over_a_forget_and_over_a_change_that_it_has_left_nothing_of
     assert "can't be undone" in user.run("undo", "3", code=1)[1]
 
 
-def test_what_a_rollback_has_brought_back_can_be_undone_again(user: User) -> None:
-    add(user, "Plays chess")
-    user.run("undo")
-    assert "to redo it: llm memory undo 2" in user.run("undo", "1", code=1)[1]
-    user.run("rollback", "1")
-    user.run("undo", "1")
-    assert user.facts == []
-
-
 def test_what_stood_there_before_the_history_is_no_change_to_undo(user: User) -> None:
     user.profile = PROFILE
     add(user, "Plays chess")
