@@ -822,7 +822,6 @@ class Document:
         return {fact for _, fact, _ in self.sayings if fact}
 
     def places(self) -> dict[str, str]:
-        """Return the heading of each fact."""
         return {fact: section for _, fact, section in self.sayings if fact}
 
     def filled(self) -> set[str]:
@@ -1251,20 +1250,28 @@ class History(NamedTuple):
         while new != there:
             exchange(real_place(self.home), aside)
             self.db.execute(latest_is_written)  # at once
+            with suppress(Unreadable):  # at once: a kill while it settles must not lose it
+                displaced = read_profile(aside)
+                if not there.startswith(displaced):
+                    self._record_outside(merge(there, new, displaced))
             try:
                 displaced = read_settled(aside, there, self.settling)
             except Unreadable:
                 keep_as(aside, "unreadable")
                 displaced = there
             merged = merge(there, new, displaced)
+            self._record_outside(merged)
             if merged != new:
-                with self.db.atomic():
-                    self._add("outside", merged)
                 write_aside(self.home, merged)  # only now: it removes what was displaced
             there = new
             new = merged
         self.db.execute(latest_is_written)
         _remove([aside])
+
+    def _record_outside(self, text: str) -> None:
+        if text != self.text(self.latest()):
+            with self.db.atomic():
+                self._add("outside", text)
 
     def undo(self, number: int) -> int:
         """Revert a change; return the new version, or 0."""
@@ -1423,7 +1430,7 @@ def keep_forgotten(db: Any, home: Home) -> None:
 
 def begin_database(home: Home, patience: float) -> None:
     with lock(home, "profile", patience):
-        if read_own(home.database, 1):  # another process was faster
+        if read_own(home.database, 1):
             return
         if home.database.exists():
             keep_as(home.database, "damaged")
@@ -1473,7 +1480,7 @@ class Memory(AbstractContextManager["Memory"]):
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self.db.close()
         if re.search(_BROKEN, repr(error)):
-            with lock(self.home, "profile"):
+            with lock(self.home, "profile", self.history.patience):
                 if self.is_in_place():
                     keep_as(self.home.database, "damaged")
 
@@ -1978,7 +1985,7 @@ def text_at(message: Any, path: str) -> str:
     texts = []
     for block in content if isinstance(content, list) else [content]:
         kind = at_path(block, "type") or at_path(block, "content_type")
-        text = at_path(block, "text") if kind in {"text", "audio_transcription"} else block
+        text = at_path(block, "text") if str(kind) in {"text", "audio_transcription"} else block
         if isinstance(text, str):
             texts.append(text)
     whole = "\n".join(texts).encode("utf-8", "replace")  # half a character
@@ -2328,7 +2335,7 @@ _FAILURES = (
         f"the context of {{}} is too small for learning; {ANOTHER_MODEL}",
     ),
     (
-        r"\b40[13]\b|^(?:needskey|authentication)|(?:no|invalid|incorrect|missing|wrong) api.?key|api.?key not",
+        r"^\w+ 40[13]\b|^(?:needskey|authentication)|(?:no|invalid|incorrect|missing|wrong) api.?key|api.?key not",
         HERE,
         "{} has no key, or a wrong one; see: llm keys",
     ),
@@ -3207,7 +3214,7 @@ def _poll_until_idle(home: Home, settings: Settings) -> str:
                 idle = False
         except ModelFailed as failed:  # another process may do better
             return failed.kind
-        except Busy:  # someone else learns
+        except Busy:
             pass
         except Exception as error:  # noqa: BLE001 - one bad moment must not end it
             if not home.lock_file("worker").exists():
@@ -3635,10 +3642,10 @@ def lines_in(path: Path) -> list[str]:
 
 
 def take_news(home: Home) -> list[str]:
-    if read_own(home.news, 1) is None:  # not a file of ours
+    if read_own(home.news, 1) is None:
         return []
     taken = home.news.with_name(f".news.{os.getpid()}")
-    with suppress(FileNotFoundError):  # another call was faster
+    with suppress(FileNotFoundError):
         os.replace(home.news, taken)
     news = lines_in(taken)
     taken.unlink(missing_ok=True)
@@ -3745,7 +3752,6 @@ _MEANT = {
     "help": "--help",
     "unforget": "add TEXT",
     "list": "show",
-    "ls": "show",
     "rm": "remove",
     "delete": "remove",
     "log": "history",
@@ -3850,6 +3856,8 @@ whole_number = click.IntRange(0, 999_999_999)
 whole_number.name = "number"
 # Shared by the commands: each new option costs every call of llm 75,000 instructions.
 flag = partial(click.Option, is_flag=True)
+
+
 profile_option = click.Option(
     ["--profile"],
     metavar="NAME",
@@ -4671,7 +4679,6 @@ def home_status(home: Home, settings: Settings) -> Told:
     facts = len(Document(text).items)
     found = {"path": tilde(home.profile), "facts": facts, "characters": len(text), "budget": settings.budget}
     yield "profile", found, f"{{0[path]}} ({counted(facts, 'fact')}, {100 * len(text) // settings.budget} % full)"
-    yield "also_sent", [other.name for other in Home.in_use()[:-1]], "{}"
     yield from warnings_about(text, settings.budget)
 
 

@@ -61,7 +61,6 @@ def test_show_says_on_a_first_day_what_is_going_on_and_what_to_do(user: User) ->
 
 MEANT = {
     "list": "show",
-    "ls": "show",
     "rm": "remove",
     "delete": "remove",
     "log": "history",

@@ -252,7 +252,7 @@ def test_times_with_any_offset_become_the_same_moment_and_none_is_no_obstacle() 
     [
         None, 1, "I like tea", [], {}, {"mapping": 1}, {"mapping": {"a": None, "b": {"message": []}}}, {"chat_messages": {}},
         {"mapping": {"a": {"message": {"author": {"role": ["user"]}, "content": {"parts": 3}}}}},
-        {"chat_messages": [None, {"sender": "human"}, {"sender": "human", "text": {"a": 1}, "content": [[1], {"type": []}]}]},
+        {"chat_messages": [None, {"sender": "human"}, {"sender": "human", "text": {"a": 1}, "content": [[1], {"type": []}, {"type": ["x"]}]}]},
         {"header": "Gemini Apps"}, {"header": "Gemini Apps", "title": None, "time": {}},
         {"type": "user", "message": "I like tea"}, {"payload": None}, {"payload": {"type": "user_message", "message": None}},
         {"title": {}, "cwd": 5, "entrypoint": [], "payload": {"source": None, "cwd": []}},

@@ -249,6 +249,7 @@ class Service:
         ("this model's maximum context length is 8192: leukaemia", "is too small"),
         ("400: leukaemia, and where is my API key?", "scripted failed"),
         ("leukaemia timed out", "can't be reached"),
+        ("leukaemia: how do I roll over my 401 plan", "scripted failed"),
     ],
 )
 def test_what_a_service_says_is_told_in_words_of_ours(said: str, meant: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,12 +77,6 @@ def test_show_why_and_search_show_what_is_sent_and_where_it_stands(both: User, c
     assert json.loads(both.run("show", "--json", **BOTH)[0])["facts"][0]["text"] == WORK, "the one that learns"
 
 
-def test_status_names_every_profile_that_is_sent(both: User) -> None:
-    shown = both.run("status", **BOTH)[0]
-    assert "work/profile.md (1 fact, " in shown
-    assert "Also sent    default\n" in shown
-
-
 def test_a_profile_can_be_named_by_hand_and_learns_then(both: User) -> None:
     def shown(option: str, text: str) -> str:
         terminal = both.terminal("llm", option, "memory:work", text)

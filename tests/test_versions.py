@@ -712,3 +712,25 @@ def test_a_change_that_is_killed_is_made_or_not_and_no_save_is_lost(
     assert ("Has a cat" in user.facts) == bool(saved)
     assert "Likes tea" in user.facts
     assert [path.name for path in user.places.directory.glob(".*")] == [".gitignore"]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["marked written", "while it settles"])
+def test_what_an_editor_saved_just_before_the_exchange_outlives_a_kill(
+    user: User, monkeypatch: pytest.MonkeyPatch, *, after: bool
+) -> None:
+    load(user, "- Likes tea\n")
+    exchange = memory.exchange
+
+    def late(*places: Any) -> None:
+        with user.places.profile.open("a") as editor:
+            editor.write("- Has a cat\n")
+        exchange(*places)
+
+    with monkeypatch.context() as dying, user.memory(settling=0) as opened:
+        dying.setattr(memory, "exchange", late)
+        killed_at(dying, Step(memory, "read_settled", after=after, is_recorded=True, call=2))
+        with pytest.raises(Killed):
+            opened.history.change("add", lambda text: f"{text}- Plays chess\n")
+    with user.memory(settling=0) as opened:
+        assert opened.history.adopt() == user.profile
+    assert set(user.facts) == {"Likes tea", "Plays chess", "Has a cat"}
