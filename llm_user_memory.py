@@ -1113,7 +1113,7 @@ def write_aside(home: Home, text: str) -> None:
     check_writable(home)
     data = text.encode()
     if len(data) > LARGEST_PROFILE:
-        raise Problem(f"This is too large for a profile: at most {LARGEST_PROFILE:,} bytes")
+        raise Unreadable(f"This is too large for a profile: at most {LARGEST_PROFILE:,} bytes")
     aside = place_aside(home)
     aside.unlink(missing_ok=True)
     write_private(aside, data)
@@ -2349,7 +2349,8 @@ def why_failed(model: str, error: BaseException) -> ModelFailed:
     """Say what an error means. Its text may quote what was typed: it is not kept."""
     if isinstance(error, ModelFailed):
         return error
-    status = getattr(getattr(error, "response", None) or error, "status_code", "")
+    response = getattr(error, "response", None)  # a failed one may be false
+    status = getattr(error if response is None else response, "status_code", "")
     name = f"{type(error).__name__} {str(status)[:3]}".strip()
     try:
         said = f"{name} {error}".lower()

@@ -272,6 +272,23 @@ def test_the_http_status_of_an_error_is_told_and_nothing_else_of_it(
         memory.ask_model("scripted", "hello")
 
 
+class Refused:
+    """A response as `requests` has it."""
+
+    status_code = 401
+
+    def __bool__(self) -> bool:
+        return False
+
+
+def test_the_status_of_a_response_counts_even_if_it_is_false(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = Service("denied")
+    service.error.response = Refused()  # type: ignore[attr-defined]
+    monkeypatch.setattr(llm, "get_model", lambda _: service)
+    with pytest.raises(memory.ModelFailed, match="has no key"):
+        memory.ask_model("scripted", "hello")
+
+
 @pytest.mark.parametrize("kind", [asyncio.CancelledError, SystemExit, KeyboardInterrupt])
 def test_an_error_that_would_end_a_thread_is_told_as_any_other(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], kind: type[BaseException]

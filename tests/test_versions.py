@@ -734,3 +734,22 @@ def test_what_an_editor_saved_just_before_the_exchange_outlives_a_kill(
     with user.memory(settling=0) as opened:
         assert opened.history.adopt() == user.profile
     assert set(user.facts) == {"Likes tea", "Plays chess", "Has a cat"}
+
+
+def test_a_merge_that_is_too_large_leaves_a_way_back(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = "".join(f"- Fact {number:02} {'x' * 1_838}\n" for number in range(50))
+    load(user, known)
+    exchange = memory.exchange
+
+    def late(*places: Any) -> None:
+        monkeypatch.setattr(memory, "exchange", exchange)
+        with user.places.profile.open("a") as editor:
+            editor.write(f"- {'y' * 7_000}\n")
+        exchange(*places)
+
+    monkeypatch.setattr(memory, "exchange", late)
+    assert "too large" in user.run("add", "z" * 900, code=1)[1]
+    user.run("rollback", "1")
+    assert user.profile == known
+    user.run("add", "Plays chess")
+    assert user.facts[-1] == "Plays chess"
