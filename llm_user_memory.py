@@ -1710,11 +1710,12 @@ def judge(
     is_flood = _is_flood(meant, messages)
     is_unmerged = False  # a line that was to take the words of others
     applied = list(lately)
+    ids = dict(seen.ids)
     document = now  # with the good edits: each counts for those behind it
     verdicts = []
     for proposed, edit in zip(edits, meant, strict=True):
         is_new = edit.action == "ADD"
-        item = None if is_new else seen.ids.get(edit.target)
+        item = None if is_new else ids.get(edit.target)
         before = item.text if item else ""
         here = document.find(before, item.section) if item else None
         # Once its own date has passed, a line's words may prove a change.
@@ -1749,6 +1750,7 @@ def judge(
             if not typed:
                 reason = PASSED
             applied.append(change)
+            ids.pop(edit.target, None)  # once each
             document = document.apply(here, edit.target, edit.fact)
         elif edit.fact and is_condensing:
             is_unmerged = True
@@ -2354,7 +2356,7 @@ def why_failed(model: str, error: BaseException) -> ModelFailed:
     name = f"{type(error).__name__} {str(status)[:3]}".strip()
     try:
         said = f"{name} {error}".lower()
-    except Exception:  # noqa: BLE001  of a plugin's error
+    except Exception:  # noqa: BLE001
         said = name
     meanings = [meaning for pattern, *meaning in _FAILURES if re.search(pattern, said)]
     kind, words = meanings[0]
@@ -2411,7 +2413,6 @@ def build_second_look(asked: list[Verdict], batch: Batch, seen: Document) -> str
         question = QUESTION
         removed = "is over, or to be forgotten"
         evidence = [tagged(f"message-{nonce}", message) for message in _proofs(asked, batch)]
-        # In English, as README has it.
         wishes = [f"- {for_model(item.text)}" for item in seen.items if stands_in("remember", item.text)]
         if wishes:
             evidence += ["", WISHES, *wishes]
@@ -3015,7 +3016,7 @@ def purge(home: Home) -> None:
     with lock(home, "profile"):
         beside = files_beside(home, f"{_KEPT_ASIDE}|{_BACKUP}")
         _remove([*beside, real_place(home), home.profile])
-    _remove(home.own_files())  # the locks too: Windows can't remove one that is held
+    _remove(home.own_files())  # the locks too: Windows removes only free ones
     with suppress(OSError):  # it has other profiles, or foreign files
         for folder in reversed(home.folders):
             ignored = folder / ".gitignore"

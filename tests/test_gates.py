@@ -53,6 +53,19 @@ def outcomes(judgement: Judgement) -> list[str]:
     return [found.outcome for found in judgement.verdicts]
 
 
+def test_of_two_lines_with_the_same_words_only_the_one_that_was_named_changes() -> None:
+    seen = Document("- Likes tea\n- Likes tea\n  - Likes milk\n")
+    ids = {item.text: id for id, item in seen.ids.items()}
+    edits = [
+        Edit("REMOVE", ids["Likes tea"], "", "I like opera"),
+        Edit("REMOVE", ids["Likes milk"], "", "I like opera"),
+        Edit("REPLACE", ids["Likes tea"], "Likes opera", "I like opera"),
+    ]
+    judgement = judge(edits, seen, seen, [SAID])
+    assert outcomes(judgement) == ["apply", "apply", "reject"]
+    assert judgement.document.text == "- Likes tea\n"
+
+
 # The reply
 
 
