@@ -1971,7 +1971,6 @@ EXPORTS = (
         typed=_typed_to_agent,
     ),
 )
-# JSON or a page, whatever its name.
 _NO_NOTES = rb"(?i)(?:\xef\xbb\xbf)?\s*(?:\[\s*\{|\{\s*\"|<!doctype html|<html)"
 
 
@@ -2079,14 +2078,13 @@ def _items(text: Any) -> Iterator[Any]:
 
 
 def read_zip(file: Any, name: str) -> list[Message]:
-    import fnmatch
     import zipfile
     import zlib
 
     found = []
     try:
         with zipfile.ZipFile(file) as archive:
-            for part in fnmatch.filter(archive.namelist(), "*.json*"):
+            for part in filter(re.compile(r".*\.json").match, archive.namelist()):
                 with archive.open(part) as unpacked:
                     found += read_export(unpacked, part)
     except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError) as error:
@@ -3141,7 +3139,6 @@ def take_worker_lock(home: Home, flags: int = os.O_CREAT) -> int:
 
 
 def worker_runs(home: Home) -> bool:
-    # A call at this moment starts none; the next one does.
     try:
         os.close(take_worker_lock(home, 0))
     except Busy:
@@ -4010,7 +4007,6 @@ def show_profile(home: Home, document: Document, *, ids: bool) -> None:
 def ages_of(home: Home) -> dict[str, str]:
     sql = "select fact, author, at from lines join versions on versions.id = since order by since"
     ages = {}
-    # `status` tells what is wrong.
     with suppress(Problem, OSError, sqlite3.Error), Memory(home, patience=1, create=False) as memory:
         for fact, author, at in memory.db.execute(sql):
             if AUTHORS[author].origin != "back":
@@ -4389,7 +4385,9 @@ def memory_rollback(number: int | None, to: str | None) -> None:
         if number is None:
             number = history.at_time(str(to))
         text = history.text(history.check(number))
-        report(memory, history.overwrite("rollback", text))
+        made = history.overwrite("rollback", text)
+        say(f"Back to change {number}")
+        report(memory, made)
 
 
 def show_changes(changes: Iterable[Change], lead: str = "") -> Rows:
@@ -4558,8 +4556,7 @@ def memory_update(settings: Settings, retry: bool) -> None:
             take_in(memory)
             memory.db.execute("update turns set due = 0 where state = 'pending'")
             learner = Learner(memory, settings, leaves_news=False)
-            results = list(iter(learner.learn, None))
-            failures = {str(result.failure) for result in results if result.failure}
+            failures = {str(result.failure) for result in iter(learner.learn, None) if result.failure}
             left = due_turns(memory)
         learned = memory.history.versions(-1, "id > ? and model != ''", before)
         for version in reversed(learned):
@@ -4660,6 +4657,7 @@ def home_status(home: Home, settings: Settings) -> Told:
     yield "shell", {"installed": places, "active": bool(settings.auto), "only_chats": not settings.line}, ""
     if settings.auto and not installed:
         yield "active", "this terminal", "only in {}; for all: llm memory install-shell"
+    yield "also_sent", [other.name for other in Home.in_use()[:-1]], "profile {}"
     yield "profile_in_prompt", lines_in(home.no_system), "{}"
     home.check_own()
     if home.directory.is_dir():
@@ -4691,7 +4689,7 @@ def learning_status(home: Home, settings: Settings) -> Told:
         gone = "select count(*) from turns where state = 'gone' and at > date(?, '-7 days')"
         failed = "select why from turns where why != '' and state in ('pending', 'aside')"
         reasons = [why for (why,) in db.execute(failed)]
-        costs = "{0[model]} this month: requests {0[requests]}, second looks {0[looks]}, failed {0[failed]}; "
+        costs = "{0[model]} this month: learning requests {0[requests]}, second looks {0[looks]}, failed {0[failed]}; "
         costs += "tokens in {0[read]:,}, out {0[written]:,}"
         yield "pending", waiting_messages(memory), "{} to learn from; now: llm memory update"
         yield "to_review", len(waiting_edits(memory)), "{}: llm memory review"

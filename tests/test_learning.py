@@ -291,8 +291,8 @@ def test_status_says_what_learning_cost_this_month_for_each_model(user: User) ->
     ]
     shown = user.run("status")[0]
     for said in (
-        "one this month: requests 2, second looks 0, failed 0; tokens in 2,400, out 4\n",
-        "scripted-dead this month: requests 0, second looks 0, failed 1; tokens in 0, out 0\n",
+        "one this month: learning requests 2, second looks 0, failed 0; tokens in 2,400, out 4\n",
+        "scripted-dead this month: learning requests 0, second looks 0, failed 1; tokens in 0, out 0\n",
     ):
         assert said in shown
 

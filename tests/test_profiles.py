@@ -128,6 +128,11 @@ def test_the_notice_names_a_profile_that_only_this_call_used(both: User) -> None
     assert facts_of(both, "work") == [WORK]
 
 
+def test_status_names_each_profile_that_is_sent(both: User) -> None:
+    assert "Also sent    profile default\n" in both.run("status", **BOTH)[0]
+    assert "Also sent" not in both.run("status", **AT_WORK)[0]
+
+
 def test_forget_wants_one_profile_named_where_several_are_in_use(both: User) -> None:
     said = both.run("forget", "live", "--yes", code=1, **BOTH)[1]
     assert "add: --profile NAME" in said

@@ -460,6 +460,7 @@ def test_every_text_the_user_ever_saw_comes_back_byte_for_byte(user: User, back:
 def test_a_rollback_is_a_version_itself_and_is_undone_like_any_other(user: User) -> None:
     load(user, "- A\n", "- B\n")
     said = user.run("rollback", "1")[1]
+    assert said.startswith("Back to change 1\n")
     assert user.profile == "- A\n"
     assert user.versions()[-1] == (3, "rollback")
     assert "To undo this: llm memory undo 3\n" in said
