@@ -69,7 +69,7 @@ class Shell:
             self._read(0.02)
 
     def type(self, line: str, asked: Sequence[tuple[str, str]] = ()) -> None:
-        """Type a line, then an answer to each thing asked, and wait for the next prompt."""
+        """Type a line, then an answer to each thing asked until the program ends, and wait for the next prompt."""
         known = self.count()
         # Before the shell reads each key itself, the terminal keeps 4096 characters of a line and loses the rest.
         self.until(lambda: not termios.tcgetattr(self.terminal)[3] & termios.ICANON, "the shell's line editor")
@@ -80,7 +80,9 @@ class Shell:
         self.shown = ""
         self.keys(line)
         for question, answer in asked:
-            self.until(lambda wanted=question: wanted in self.shown, question)  # type: ignore[misc]
+            self.until(lambda wanted=question: wanted in self.shown or self.count() > known, question)  # type: ignore[misc]
+            if self.count() > known:  # a model may refuse to chat
+                return
             self.shown = ""
             self.keys(answer)
         self.until(lambda: self.count() > known, f"a prompt after {line}")
