@@ -59,8 +59,10 @@ class Damaged(Words):
         return super().update() or super().update()
 
     def back_up(self) -> None:
-        names = {name for name in FILES if (self.person.memory / name).is_file()}
-        self.backups = {name: (self.person.memory / name).read_bytes() for name in names}
+        self.backups = {}
+        for name in FILES:
+            with contextlib.suppress(FileNotFoundError):
+                self.backups[name] = (self.person.memory / name).read_bytes()
 
     def damage(self) -> bool:
         """Damage a file, and look what comes of it; tell whether there was one."""
