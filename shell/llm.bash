@@ -9,7 +9,8 @@ if [ -n "${BASH_VERSION-}" ]; then
     eval 'declare -F llm >/dev/null || {
       function llm {
         local LLM_MEMORY_LINE= lines entries
-        if [[ -o history && ${HISTSIZE-} != 0 ]]; then LLM_MEMORY_LINE=" $(builtin history 1)"; fi
+        # In what a key runs (bind -x), the history ends with the line before; only there is READLINE_LINE set.
+        if [[ -o history && ${HISTSIZE-} != 0 && ! ${READLINE_LINE+set} ]]; then LLM_MEMORY_LINE=" $(builtin history 1)"; fi
         # A line that is kept out of the history leaves the one before it there. To tell, put one into a copy of the
         # history: it takes the number of this line. Turned on, because eval and source turn it off. What ignoreboth
         # keeps out may be hidden or the same once more.

@@ -192,6 +192,16 @@ def test_a_line_that_repeats_the_one_before_is_hidden_if_bash_cannot_tell_it_fro
             assert bool(opened.run(line).records[0].line.strip()) == is_seen, line
 
 
+def test_what_a_key_runs_in_bash_is_not_typed_whatever_the_line_before_says(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = furnished(tmp_path / "place", "bash", monkeypatch, """bind -x '"\\C-xl": . ./script'\n""")
+    with session(place) as opened:
+        opened.run(f"echo '{SPY}'")
+        (call,) = opened.run("\x18l").records
+    assert not is_written_in(call.arguments[-1], call.line)
+
+
 def test_the_history_file_is_not_taken_for_lines_of_this_bash(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
