@@ -920,8 +920,8 @@ def merge(base: str, ours: str, theirs: str) -> str:
 def revert(old: str, new: str, now: str) -> str:
     """Take the change from ``old`` to ``new`` out of what is there now.
 
-    What it brought goes; what it took comes back, below its own heading; a heading that this empties goes. All other
-    facts stay.
+    What it brought goes, also a heading, unless others use it; what it took comes back, below its own heading. All
+    other facts stay.
     """
     if now == new:
         return old
@@ -930,13 +930,11 @@ def revert(old: str, new: str, now: str) -> str:
     here = Document(now)
     brought = after.said() - before.said()
     taken = before.said() - after.said() - here.said()
-    title = TITLE + _newline(now)
-    lacks_title = title in before.lines and title not in here.lines
-    if lacks_title and title not in after.lines:  # it was taken; a merge would put it last
-        return revert(old, title + new, title + now)
-    if lacks_title and taken and not stripped(now):
-        return revert(old, new, title)
-    merged = Document(merge(new, now, before.only(after.said() | taken).text))
+    # A heading that it brought stays if others have put anything below it.
+    stays = set(after.headings.values()) - set(before.headings.values())
+    stays &= here.only(here.said() - brought).filled()
+    base = "".join(line for at, line in enumerate(after.lines) if after.headings.get(at) not in stays)
+    merged = Document(merge(base, now, before.only(after.said() | taken).text))
     # Which facts stay, and below which heading; the merge finds their lines.
     stay = here.places()
     became = after.places()
@@ -950,15 +948,19 @@ def revert(old: str, new: str, now: str) -> str:
     for fact, section in stay.items():
         if (fact, section) not in found:  # its heading went, or each side dropped one of two
             document = document.only(stay.keys() - {fact}).add(section, fact)
-    opened = set(after.headings.values()) - set(before.headings.values())
-    return without_empty(now, document.text, opened)
+    text = without_empty(now, document.text)
+    title = TITLE + _newline(now)
+    if before.lines[:1] != (title,) or title in here.lines or not text:
+        return text
+    if title not in after.lines or not stripped(now):  # else the user has removed it
+        text = title + text.replace(title, "", 1)
+    return text
 
 
-def without_empty(before: str, text: str, made: Iterable[str] = ()) -> str:
-    """Remove headings, of ours or ``made``, that had lines before and have none now."""
+def without_empty(before: str, text: str) -> str:
+    """Remove headings of ours that had lines before and have none now."""
     document = Document(text)
-    ours = {*_OWN_SECTIONS, *made}
-    empty = (ours & Document(before).filled()) - document.filled()
+    empty = Document(before).filled().intersection(_OWN_SECTIONS) - document.filled()
     return "".join(line for line, _, section in document.sayings if section not in empty)
 
 

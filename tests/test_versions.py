@@ -377,6 +377,15 @@ def test_a_title_of_ours_stands_first_in_whatever_order_changes_are_redone(user:
     assert found == {"Nurse": "Work", "Sails": section, "Plays chess": section, "Short answers": "Preferences"}
 
 
+def test_undo_leaves_a_heading_that_others_use_and_what_they_have_put_below_it_as_it_is(user: User) -> None:
+    user.run("add", "Lives in Leeds")
+    user.run("add", "Plays chess", "--section", "Work")
+    below = "\nMy shifts are odd.\n\n| day | shift |\n|---|---|\n| Mon | night |\n\n```\nx = 1\n```\n"
+    user.places.profile.write_text(user.profile + below)
+    user.run("undo", "2")
+    assert user.profile == f"# User Profile\n\n## Personal Information\n- Lives in Leeds\n## Work\n{below}"
+
+
 def test_no_title_comes_back_without_a_fact(user: User) -> None:
     add(user, "Nurse", "Sails")
     user.run("rollback", "0")
