@@ -129,8 +129,7 @@ class Settings:
     def _read(self, name: str, default: Any, safe: Any, kind: Any = click.BOOL) -> Any:
         text = self._text(name)
         try:
-            bare = re.sub("^[+-]?nan$", "no number", text.lower())  # it is in every range
-            return kind.convert(bare, None, None) if text else default
+            return kind.convert(text.lower(), None, None) if text else default
         except click.BadParameter:
             self.complaints.append(f"LLM_MEMORY_{name}={text!r} is not valid; using {safe}")
             return safe
@@ -211,7 +210,7 @@ class Home:
     def check_exists(self) -> None:
         if not self.directory.is_dir():
             names = ", ".join(home.name for home in Home.all())
-            raise Problem(f"There is no profile “{self.name}”; you have: {names}")
+            raise Problem(f"There is no profile “{self.name}”; try: {names}")
 
     def create(self) -> None:
         self.check_own()
@@ -320,7 +319,7 @@ def lock(home: Home, name: str, patience: float = 60.0) -> AbstractContextManage
     try:
         return filelock.FileLock(path, is_singleton=True).acquire(patience)
     except filelock.Timeout as error:
-        raise Busy(f"{tilde(path)} is held by another process; see: llm memory status") from error
+        raise Busy(f"{tilde(path)} is held by another process; try again") from error
 
 
 # -- text ---
@@ -675,7 +674,7 @@ class Change(NamedTuple):
 
     @property
     def quoted(self) -> str:
-        said = [f"“{text}”" for text in (self.before, self.after) if text]
+        said = [f"“{mask_secrets(text)}”" for text in (self.before, self.after) if text]
         return " → ".join(said)
 
     def __str__(self) -> str:
@@ -950,9 +949,8 @@ def revert(old: str, new: str, now: str) -> str:
             document = document.only(stay.keys() - {fact}).add(section, fact)
     text = without_empty(now, document.text)
     title = TITLE + _newline(now)
-    if before.lines[:1] != (title,) or title in here.lines or not text:
-        return text
-    if title not in after.lines or not stripped(now):  # else the user has removed it
+    is_gone = title in before.lines[:1] and title not in here.lines
+    if text and is_gone and (title not in after.lines or not stripped(now)):  # else the user has removed it
         text = title + text.replace(title, "", 1)
     return text
 
@@ -965,7 +963,7 @@ def without_empty(before: str, text: str) -> str:
 
 
 # -- store ---
-# `memory.db`, and `profile.md`, whose text only `History` changes: it writes the new text aside, records a version,
+# `memory.db`, and `profile.md`, which here only `History` writes: it writes the new text aside, records a version,
 # exchanges the file and marks the version written.
 
 TABLES = """
@@ -1251,8 +1249,8 @@ class History(NamedTuple):
         latest_is_written = "update versions set written = 1 where id = (select max(id) from versions)"
         while new != there:
             exchange(real_place(self.home), aside)
-            self.db.execute(latest_is_written)  # at once
-            with suppress(Unreadable):  # at once: a kill while it settles must not lose it
+            self.db.execute(latest_is_written)
+            with suppress(Unreadable):  # first: a kill while it settles must not lose it
                 displaced = read_profile(aside)
                 if not there.startswith(displaced):
                     self._record_outside(merge(there, new, displaced))
@@ -1839,7 +1837,8 @@ def _read_entry(line: str) -> Row:
     entry: Row = {"id": f"damaged:{digest(line)}", "at": utc_now().isoformat(), "length": 0, "behind": 0}
     entry |= {"sha256": "", "model": "", "review": False}
     with suppress(ValueError, AttributeError):
-        read = json.loads(line.replace(r"\ud", ""))  # half a character
+        read = json.loads(line)
+        json.dumps(read, ensure_ascii=False).encode()  # fails for half a character
         kinds = entry | {"interval": 5.0, "budget": 8_000, "failed": ""}
         for name, found in read.items():
             if isinstance(found, type(kinds.get(name, found))):
@@ -1902,7 +1901,7 @@ def waiting_messages(memory: Memory) -> int:
 # What other assistants keep of conversations: any field may be missing, or hold something else.
 
 EXPORTED = "export:"  # begins the ids of its messages
-LARGEST_ENTRY = 20_000_000  # characters
+LARGEST_ENTRY = 20_000_000
 
 
 class Export(NamedTuple):
@@ -2051,7 +2050,7 @@ def entries(file: Any) -> Iterator[Any]:
         yield from _items(text)
         return
     while line := text.readline(LARGEST_ENTRY):
-        with suppress(ValueError):  # as a killed session leaves it
+        with suppress(ValueError):
             yield json.loads(line)
 
 
@@ -2068,7 +2067,7 @@ def _items(text: Any) -> Iterator[Any]:
             return
         try:
             item, at = decoder.raw_decode(buffer, at)
-        except ValueError:  # perhaps it goes on
+        except ValueError:
             left = buffer[at:]
             more = text.read(len(left) + 1_000_000)
             if not more or len(left) > LARGEST_ENTRY:
@@ -2325,7 +2324,7 @@ def find_model(name: str) -> Any:
 
 
 _NOT_NOW = (
-    r"connect\w*error|connection |connect to|unreachable|name resolution|not known|getaddrinfo|timeout|timed out"
+    r"connect|unreachable|name resolution|not known|getaddrinfo|timeout|timed out"
     r"|(?:protocol|read|url|ssl)error|rate.?limit|overloaded|unavailable|server ?error|credit|quota|billing"
     r"|\b(?:402|408|429|50[0-4]|52\d)\b"
 )
@@ -2434,7 +2433,7 @@ def _proofs(asked: list[Verdict], batch: Batch) -> list[Message]:
     messages = batch.in_order()
     last: dict[str, str] = {}
     for verdict in asked:
-        # A date that has passed has no message: show all.
+        # A date that has passed has no message: show the latest.
         for proof in verdict.messages or messages[-1:]:
             last[proof.thread_id] = max(proof.at, last.get(proof.thread_id, ""))
     return [message for message in messages if message.at <= last.get(message.thread_id, "")]
@@ -2562,8 +2561,11 @@ class Learner(NamedTuple):
         try:
             self._leave_news(self.learn_from(Batch(batch.model, review_all=batch.review_all)))
         except ModelFailed as failure:
-            if failure.kind == HUNG:
-                raise
+            if failure.kind in {REFUSED, HOPELESS}:  # learning goes on
+                return
+            if failure.kind != HUNG:
+                set_state(memory.db, "condensed", "")
+            raise
         set_state(memory.db, "condensed", digest(read_profile(memory.home.profile)))
 
     def _leave_news(self, result: Result) -> None:
@@ -2607,7 +2609,7 @@ class Learner(NamedTuple):
 
         def record(version: int) -> None:
             record_edits(memory, verdicts, batch.model, version, past=batch.past)
-            change = "update set state = 'done', why = '' where state != 'forgotten'"
+            change = "update set state = 'done', why = ''"
             sql = f"insert into turns (id, at, state) values (?, ?, 'done') on conflict do {change}"
             for message in batch.messages:
                 memory.db.execute(sql, [message.turn_id, message.at])
@@ -2776,7 +2778,7 @@ def to_review(waiting: Sequence[EditRow]) -> str:
 
 
 def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, version: int, *, past: bool = False) -> None:
-    """Keep judged edits; all of the ``past`` wait."""
+    """Keep judged edits; good ones of the ``past`` wait."""
     db = memory.db
     # A question is asked once; of the past, also if it was dropped.
     asked = "select 1 from edits where (state = ? or (? and state = 'dropped')) and before = ? and fact = ?"
@@ -2896,9 +2898,9 @@ def without_lines(text: str, says: Says) -> str:
     return without_empty(text, "".join(kept))
 
 
-# Where the database may say it: table, column, in which rows; and what is put there, or None if the row goes. A new
-# column for the user's words needs a row. `find_said` lists it, `forget` erases it in this order: lines; edits that are
-# about it or not made; then one column of what is left, the receipts of lines that stay.
+# Where the database may say it: table, column, which rows; and what is put there, or None if the row goes. A column
+# for the user's words needs a row here. `forget` erases in this order: lines; edits about it or not made; then one
+# column of the receipts that stay.
 PLACES = (
     ("lines", "fact", "true", None),
     ("lines", "text", "fact is null and until is not null", None),  # a former heading
@@ -2923,7 +2925,7 @@ def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[st
     def says_it(text: Any) -> bool:
         return text not in {None, FORGOTTEN} and says(text)
 
-    memory.db.register_function(says_it, name="says", replace=True)  # for SQL
+    memory.db.register_function(says_it, name="says", replace=True)
     memory.history.adopt()
     texts: set[str] = set()
     for table, column, which, _ in PLACES:
@@ -2933,11 +2935,10 @@ def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[st
     files = _said_backups(memory.home, says)
     if texts or files or prompts:  # nobody can tell what these say
         files += files_beside(memory.home)
-    places = {}
-    if texts:
-        places["To be erased from the profile, its history and receipts"] = sorted(texts)
-    if files:
-        places["Files to be removed"] = list(map(tilde, files))
+    places = {
+        "To be erased from the profile, its history and receipts": sorted(texts),
+        "Files to be removed": list(map(tilde, files)),
+    }
     return places, prompts
 
 
@@ -3204,7 +3205,7 @@ def _poll_until_idle(home: Home, settings: Settings) -> str:
     at_work = time.monotonic()
     idle = False
     while not idle:
-        time.sleep(min(settings.interval, 5))
+        time.sleep(min(5, settings.interval))  # 5 if it is NaN
         is_old = not os.path.exists(__file__) or os.path.getmtime(__file__) != code
         if is_old or not home.lock_file("worker").exists():
             return "over"
@@ -3571,7 +3572,7 @@ class Call:
         append_line(home.journal, note)
         self.typed = None
         self.has_noted = True
-        with suppress(Busy):  # one runs
+        with suppress(Busy):
             self.failures.append(spawn_worker(home))
 
     def _tell(self) -> None:
@@ -3678,7 +3679,7 @@ def _fitted(line: str, home: Home) -> str:
     kept = text[:room]
     while columns_of(text) > room:
         kept = kept[:-1]
-        text = f"{kept}…”"
+        text = f"{kept}…"
     return text + end
 
 
@@ -3840,7 +3841,7 @@ class _Group(click.Group):
         except click.UsageError as error:
             raise click.UsageError(printable(error.format_message()), error.ctx) from error
         except click.Abort:
-            click.echo(err=True)  # ends the line of the question
+            click.echo(err=True)
             if at_terminal(sys.stdin):
                 raise
             answer = "--accept IDS or --drop IDS" if ctx.invoked_subcommand == "review" else "--yes"
@@ -3929,10 +3930,11 @@ def learn_lock(home: Home, settings: Settings) -> AbstractContextManager[Any]:
 def each_in_use() -> Iterator[Home]:
     homes = Home.in_use()
     for home in homes:
-        if len(homes) > 1:
-            write(f"\n{home.name}:", underline=True)
         if home.name != DEFAULT_PROFILE:
             home.check_exists()
+    for home in homes:
+        if len(homes) > 1:
+            write(f"\n{home.name}:", underline=True)
         yield home
 
 
@@ -4125,7 +4127,6 @@ def memory_search(text: str, count: int, chats: bool, semantic: bool) -> Any:
 
     All words are wanted, in any form; put "or" between words to match either.
     """
-    search_terms(text)  # may fail
     found: Rows = []
     for turn in search_chats(Home.in_use(), text, count or None) if chats else ():
         write(" ".join(turn.text.split()), bold=True)
@@ -4144,7 +4145,7 @@ def memory_search(text: str, count: int, chats: bool, semantic: bool) -> Any:
 def report(memory: Memory, version: int, back: str = "undo this") -> None:
     changes = memory.history.changes(version - 1, version)
     for change in changes:
-        write(f"{change.kind}: {mask_secrets(change.quoted)}", err=True, fg=colour_of(change))
+        write(f"{change.kind}: {change.quoted}", err=True, fg=colour_of(change))
     if not version:
         say("Nothing changed.")
         return
@@ -4365,6 +4366,9 @@ def memory_undo(number: int | None) -> None:
         history = memory.history
         if number is None:
             number = history.next_undo()
+            newer = history.latest("author = 'forget' and id > ?", number)
+            if newer:
+                say(f"Change {newer} (forget) can't be undone; before it:")
         made = history.undo(number)
         if not made:
             say(f"Change {number} has nothing left to undo; see: llm memory history")
@@ -4456,7 +4460,7 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def no_match(text: str) -> Problem:
-    return Problem(f"No line has {text!r} in whole words; try --part, or: llm memory show --ids")
+    return Problem(f"No line has {text!r} (--part looks inside words, too); see: llm memory show --ids")
 
 
 @command(text_argument, yes_option, part_option)
@@ -4481,7 +4485,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
         document = read_document(memory.home)
         says = matcher(text, document.ids, part=part)
         places, prompts = find_said(memory, says)
-        if not (places or prompts):
+        if not (any(places.values()) or prompts):
             raise no_match(text)
         shown = [" ".join(as_shown(prompt, 200).split()) for prompt in prompts.values()]
         places["Prompts, which stay in llm's log, but are not learned from"] = shown
@@ -4619,7 +4623,7 @@ def memory_learn(settings: Settings, *, files: Any, again: bool, yes: bool, **wh
         length = sum(len(build_request(profile, batch)) for batch in requests)
         parts = f"{counted(len(messages), 'message')} in {counted(len(requests), 'request')}"
         say(f"To learn from: {parts} to {model}, which will read about {length // 4:,} tokens")
-        say("To read less: --since DATE, or -n N; to go on after a stop, run it again")
+        say("To read less: --since DATE, or -n N; after a stop, run it again")
         confirm("Learn from this?", yes)
         learn_in_batches(Learner(memory, settings), requests)
 
@@ -4659,7 +4663,6 @@ def home_status(home: Home, settings: Settings) -> Told:
     yield "shell", {"installed": places, "active": bool(settings.auto), "only_chats": not settings.line}, ""
     if settings.auto and not installed:
         yield "active", "this terminal", "only in {}; for all: llm memory install-shell"
-    yield "also_sent", [other.name for other in Home.in_use()[:-1]], "profile {}"
     yield "profile_in_prompt", lines_in(home.no_system), "{}"
     home.check_own()
     if home.directory.is_dir():

@@ -154,6 +154,13 @@ def test_load_refuses_what_add_refuses_unless_forced(user: User) -> None:
     assert user.profile == text
 
 
+def test_of_a_change_that_holds_a_password_the_rest_is_shown(user: User) -> None:
+    user.run("add", "Has two cats")
+    user.profile = user.profile.replace("cats", "cats; door password: hunter2secret")
+    said = user.run("undo")[1]
+    assert "Changed: “Has two cats; door password: [password]” → “Has two cats”\n" in said
+
+
 def test_loaded_secrets_stay_and_load_and_status_name_their_lines_without_showing_them(user: User) -> None:
     text = "# Me\r\n\r\n- Wifi password is hunter2secret9\r\n- Nurse\r\n- IBAN DE89 3704 0044 0532 0130 00\r\n"
     assert (

@@ -215,6 +215,21 @@ def test_a_failure_to_condense_hinders_no_learning_and_is_not_repeated_for_the_s
     assert user.facts[0] == "Fact about me and Hull"
 
 
+def test_what_may_pass_keeps_no_profile_from_being_condensed_later(user: User) -> None:
+    failures = ["there is no network"]
+
+    def condensed() -> str:
+        if failures:
+            raise memory.ModelFailed(failures.pop(), memory.PASSING)
+        return "Fact about me and Hull"
+
+    learn = condensing(user, condensed)
+    assert learn() == ["condense"]
+    with user.memory() as opened:
+        opened.db.execute("update turns set due = 0")
+    assert learn() == ["condense", "update"]
+
+
 def test_what_is_condensed_is_not_condensed_again_because_learning_was_broken_off(user: User) -> None:
     asked: list[str] = []
 

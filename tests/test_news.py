@@ -105,7 +105,7 @@ def test_it_stays_one_line_and_keeps_its_command(known: User, fact: str) -> None
     learns(known, f"ADD | Interests | {fact}", said=fact)
     line = f"memory: {told(known, columns)}"
     assert sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in line) <= columns
-    assert re.fullmatch(r"memory: learned “\S.*…” \(undo: llm memory undo 2\)", line)
+    assert re.fullmatch(r"memory: learned “\S.*… \(undo: llm memory undo 2\)", line)
 
 
 @pytest.mark.parametrize("columns", [40, 60])
@@ -118,7 +118,7 @@ def test_in_a_narrow_terminal_it_breaks_between_words(known: User, columns: int)
     lines = f"memory: {terminal.shown.partition('memory: ')[2]}".splitlines()
     assert 2 <= len(lines) <= 3
     assert max(map(len, lines)) <= columns
-    assert re.fullmatch(rf"memory: changed “{LEEDS}” .*…”? \(undo: llm memory undo 2\)", " ".join(lines))
+    assert re.fullmatch(rf"memory: changed “{LEEDS}” .*…? \(undo: llm memory undo 2\)", " ".join(lines))
 
 
 @pytest.mark.parametrize("ends", ["\u2028", "\u2028\u2028", "\x0c\x0c"])

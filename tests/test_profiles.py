@@ -128,9 +128,11 @@ def test_the_notice_names_a_profile_that_only_this_call_used(both: User) -> None
     assert facts_of(both, "work") == [WORK]
 
 
-def test_status_names_each_profile_that_is_sent(both: User) -> None:
-    assert "Also sent    profile default\n" in both.run("status", **BOTH)[0]
-    assert "Also sent" not in both.run("status", **AT_WORK)[0]
+def test_where_one_of_several_profiles_is_missing_nothing_is_shown_but_that(user: User) -> None:
+    user.run("add", HOME)
+    for command in ("show", "why", "search live"):
+        out, said = user.run(*command.split(), code=1, **BOTH)
+        assert (out, said) == ("", "Error: There is no profile “work”; try: default\n"), command
 
 
 def test_forget_wants_one_profile_named_where_several_are_in_use(both: User) -> None:
@@ -142,7 +144,7 @@ def test_forget_wants_one_profile_named_where_several_are_in_use(both: User) -> 
 def test_an_unknown_profile_is_an_error_by_hand_and_created_by_the_variable(user: User) -> None:
     done = user.llm("-f", "memory:wrok", "hi", check=False)
     assert done.returncode == 1
-    assert "There is no profile “wrok”; you have: default" in done.stderr
+    assert "There is no profile “wrok”; try: default" in done.stderr
     user.llm(WORK, LLM_MEMORY_PROFILE="Work")
     eventually(lambda: facts_of(user, "work"), "learning")
 

@@ -312,7 +312,7 @@ def test_undo_passes_over_a_forget_and_over_a_change_that_it_has_left_nothing_of
     add(user, "Works as a baker", section="Music")
     user.run("forget", "baker", "--yes")
     said = user.run("undo")[1]
-    assert "Undid change 1 " in said
+    assert "Change 3 (forget) can't be undone; before it:\nUndid change 1 " in said
     assert user.facts == []
     assert "There is nothing left to undo" in user.run("undo", code=1)[1]
     assert "can't be undone" in user.run("undo", "3", code=1)[1]
