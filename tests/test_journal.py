@@ -95,7 +95,7 @@ def test_of_a_line_only_fields_of_their_kind_are_taken_up(user: User) -> None:
 
 
 def test_a_failure_that_names_a_file_outside_utf_8_is_read_as_it_was_written(user: User) -> None:
-    failed = memory.in_words(OSError(13, "Permission denied", "/tmp/\udcff/\U0001f600.md"))  # noqa: S108
+    failed = memory.in_words(OSError(13, "Permission denied", "/tmp/\udcff/\U0001f600.md"))
     user.places.create()
     memory.append_line(user.places.journal, {"failed": failed, "at": "2026-11-20T12:00:00"})
     with user.memory() as opened:
