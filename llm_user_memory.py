@@ -986,8 +986,8 @@ FORGOTTEN = "[forgotten]"
 KEPT = r"(?:\.new|\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"  # by `keep_as`
 WRITE_FIRST = "update state set value = value where 0"  # SQLite lets a writer wait, not a reader that becomes one
 NEVER = "insert into turns (id, state) values (?, 'forgotten') on conflict do update set state = 'forgotten'"
-# The message may not be UTF-8.
-_BROKEN = r"^DatabaseError|^\w+Error\(('utf-8', b)?.(malformed|unsupported file|invalid fts5|constraint)"
+_UNSOUND = "malformed|unsupported file|invalid fts5|constraint|duplicate|table |no such"
+_BROKEN = rf"^DatabaseError|^\w+Error\(('utf-8', b)?.({_UNSOUND})"
 Clock = Callable[[], dt.datetime]
 Record = Callable[[int], object] | None
 Row = dict[str, Any]
@@ -3075,7 +3075,7 @@ def nearest(memory: Memory, text: str) -> list[str]:
         collection.embed_multi((id, mask_secrets(facts[id])) for id in new)
         near = collection.similar(mask_secrets(text), collection.count())
     except Exception as error:  # whatever a plugin raises
-        said = printable(str(error)[:300])  # told, not kept
+        said = printable(str(error)[:300])
         raise Problem(f"{said}. {other}") from error
     return [facts[entry.id] for entry in near if entry.id in facts]
 

@@ -72,10 +72,16 @@ def test_a_damaged_database_loses_history_only_and_is_kept(used: User, damaged: 
 
 @pytest.mark.parametrize(
     "damage",
-    ["update lines_fts_data set block = x'ff'", "update lines_fts_config set v = 99"],
-    ids=["its words", "its form"],
+    [
+        "update lines_fts_data set block = x'ff'",
+        "update lines_fts_config set v = 99",
+        "update _sqlite_migrations set name = 'm00' where id = 2",
+        "update _sqlite_migrations set name = 'm00' where id = 1",
+        "alter table edits rename to edit5",
+    ],
+    ids=["words of the index", "form of the index", "last step", "first step", "name of a table"],
 )
-def test_a_damaged_index_is_a_damaged_database(used: User, damage: str) -> None:
+def test_what_is_sound_for_sqlite_but_not_for_memory_is_damaged_too(used: User, damage: str) -> None:
     with contextlib.closing(sqlite3.connect(used.places.database)) as db, db:
         db.execute(damage)
     for command in ("search Leeds", "add 'Plays go'"):
