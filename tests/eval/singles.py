@@ -82,6 +82,22 @@ def score(message: lives.Life, facts: list[str]) -> Score:
     return Score(found, missing, [fact for fact in facts if fact not in good])
 
 
+def kept_facts(verdicts: list[memory.Verdict]) -> tuple[list[str], list[str]]:
+    """Return the facts that code would keep, before the second look, and those that are kept after it."""
+    before = [verdict.edit.fact for verdict in verdicts if verdict.outcome == "apply" or verdict.reason in DOUBTS]
+    after = [verdict.edit.fact for verdict in verdicts if verdict.outcome == "apply"]
+    return before, after
+
+
+def show(message: lives.Life, verdicts: list[memory.Verdict]) -> None:
+    """Print what is missing or wrong before the second look, and which edits were not made."""
+    result = score(message, kept_facts(verdicts)[0])
+    stopped = [verdict for verdict in verdicts if verdict.outcome != "apply"]
+    if result.missing or result.other or stopped:
+        print(f"> {message['text']}")
+        lives.show(stopped, missing=result.missing, other=result.other)
+
+
 def main() -> None:
     parser = lives.parser(__doc__, HERE / "answers", "SET")
     parser.add_argument("-v", "--verbose", action="store_true", help="also show what is missing or wrong")
@@ -89,30 +105,18 @@ def main() -> None:
     for name, life, learned in lives.live_all(HERE, options, live):
         facts = sum(len(message["expected"]) for message in life["messages"])
         counts = {"before": Counter[str](), "after": Counter[str]()}
-        shown: list[str] = []
         for message, (verdicts, _) in zip(life["messages"], learned, strict=True):
-            after = [verdict.edit.fact for verdict in verdicts if verdict.outcome == "apply"]
-            denied = [verdict.edit.fact for verdict in verdicts if verdict.reason in DOUBTS]
-            for when, kept in (("before", [*after, *denied]), ("after", after)):
+            for count, kept in zip(counts.values(), kept_facts(verdicts), strict=True):
                 result = score(message, kept)
-                counts[when].update(found=len(result.found), other=len(result.other))
-                counts[when].update(silent=0 if message["expected"] else len(result.other))
-            before = score(message, [*after, *denied])
-            notes = [f"missing: {fact}" for fact in before.missing]
-            notes += [f"other: {fact}" for fact in before.other]
-            notes += [f"denied by the look: {fact}" for fact in denied]
-            notes += [
-                f"{verdict.outcome}: {verdict.edit.fact}: {verdict.reason}"
-                for verdict in verdicts
-                if verdict.outcome != "apply" and verdict.reason not in DOUBTS
-            ]
-            shown += [f"  {message['text']}", *(f"    {note}" for note in notes)] if notes else []
+                count.update(found=len(result.found), other=len(result.other))
+                count.update(silent=0 if message["expected"] else len(result.other))
         for when, count in counts.items():
-            said = "{found} of {facts} facts, {other} other lines, {silent} of them from messages that say nothing"
-            print(f"{name}, {when} the second look: {said.format(facts=facts, **count)}")
-        print(f"{name}: {sum(one.out_of_form for one in learned)} replies out of form")
+            print(f"{name}, {when} the second look: {count['found']} of {facts} facts,", end=" ")
+            print(f"{count['other']} other lines, {count['silent']} of them from messages that say nothing")
+        print(f"{name}: {sum(out_of_form for _, out_of_form in learned)} replies out of form")
         if options.verbose:
-            print("\n".join(shown))
+            for message, (verdicts, _) in zip(life["messages"], learned, strict=True):
+                show(message, verdicts)
 
 
 if __name__ == "__main__":

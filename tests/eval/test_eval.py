@@ -266,9 +266,9 @@ def test_single_messages_are_learned_from_and_another_wording_is_told(
     )
     assert printed() == counted
     shown = printed("-v")
-    assert "  tell our mule of a gate\n    other: Has a mule\n" in shown
-    assert "    denied by the look: Has a gate\n" in shown
-    assert "reject: Has a mule: " in shown
+    assert "> tell our mule of a gate\n  other: Has a mule\n  other: Has a gate\n" in shown
+    assert f"  hold: ADD  → Has a gate: {memory.NOT_YOURS}\n" in shown
+    assert "> what?\n  reject: ADD  → Has a mule: " in shown
     monkeypatch.setattr(memory, "INSTRUCTIONS", "Note what is said, or NO_UPDATE\n")
     assert printed() == f"few: the requests are worded otherwise now: {lives.WITH_MODEL}\n{counted}"
     (tmp_path / "update.txt").write_text("Sure!")
