@@ -950,7 +950,7 @@ def revert(old: str, new: str, now: str) -> str:
     text = without_empty(now, document.text)
     title = TITLE + _newline(now)
     is_gone = title in before.lines[:1] and title not in here.lines
-    if text and is_gone and (title not in after.lines or not stripped(now)):  # else the user has removed it
+    if text and is_gone and (title not in after.lines or not stripped(now)):
         text = title + text.replace(title, "", 1)
     return text
 
@@ -2858,7 +2858,7 @@ def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[E
 def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, list[EditRow]]]:
     """Yield a line, then what it said before, each with the version that brought it and its receipts."""
     said = [line]
-    for text in said:  # it grows
+    for text in said:
         origin = None
         for came, _ in memory.history.periods(text):
             (version,) = memory.history.versions(1, "id = ?", came)
@@ -4127,6 +4127,7 @@ def memory_search(text: str, count: int, chats: bool, semantic: bool) -> Any:
 
     All words are wanted, in any form; put "or" between words to match either.
     """
+    search_terms(text)  # may fail
     found: Rows = []
     for turn in search_chats(Home.in_use(), text, count or None) if chats else ():
         write(" ".join(turn.text.split()), bold=True)

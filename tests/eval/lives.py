@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import llm
+from llm.cli import get_model_options
 
 import llm_user_memory as memory
 
@@ -63,10 +64,11 @@ class Asked:
 
     def __init__(self, name: str) -> None:
         self.model = llm.get_model(name)
+        self.options = get_model_options(self.model.model_id)
         self.answers: list[dict[str, Any]] = []
 
     def __call__(self, model: str, request: str) -> memory.Reply:
-        reply = self.model.prompt(request, stream=False).text()
+        reply = self.model.prompt(request, stream=False, **self.options).text()
         self.answers.append({"request": request, "reply": reply})
         return counted(request, reply)
 
@@ -129,19 +131,22 @@ class Score(NamedTuple):
     """What should not stand there, with the line that says it."""
 
 
+def has(line: str, needs: Sequence[str]) -> bool:
+    """Whether a line has one of the words of each need, which `|` separates; a space is also the end of the line."""
+    spaced = f" {line.casefold()} "
+    return all(any(word in spaced for word in need.casefold().split("|")) for need in needs)
+
+
 def score(profile: str, life: dict[str, Any]) -> Score:
     """Compare a profile with a life, by words that its lines must or must not have."""
-    lines = [f" {item.text.casefold()} " for item in memory.Document(profile).items]
-
-    def has(line: str, needs: Sequence[str]) -> bool:
-        return all(any(word in line for word in need.casefold().split("|")) for need in needs)
+    lines = [item.text for item in memory.Document(profile).items]
 
     missing = [fact["fact"] for fact in life["expected"] if not any(has(line, fact["needs"]) for line in lines)]
     wrong = [
-        f"{gone['what']}: {line.strip()}"
+        f"{gone['what']}: {line.casefold()}"
         for gone in life["gone"]
         for line in lines
-        if any(sign.casefold() in line for sign in gone["signs"])
+        if has(line, ["|".join(gone["signs"])])
     ]
     return Score(len(life["expected"]), len(life["expected"]) - len(missing), missing, wrong)
 

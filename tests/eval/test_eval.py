@@ -17,6 +17,7 @@ import pytest
 import run
 import samples
 import secret_sets
+import singles
 
 import llm_user_memory as memory
 
@@ -271,6 +272,62 @@ def test_answers_that_condense_are_kept_and_another_wording_is_told(
     assert printed() == asked
     monkeypatch.setattr(memory, "CONDENSE_INSTRUCTIONS", "Make it short. NO_UPDATE\n")
     assert printed() == f"{name}: the requests are worded otherwise now: {lives.WITH_MODEL}\n{asked}"
+
+
+# Single messages
+
+SETS = {path.stem: json.loads(path.read_text("utf-8")) for path in singles.HERE.glob("*.json")}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_set_of_single_messages_has_22_facts_and_each_is_found_when_it_is_learned(name: str) -> None:
+    messages = SETS[name]["messages"]
+    assert 24 <= len(messages) <= 40
+    assert sum(len(message["expected"]) for message in messages) == 22
+    for message in messages:
+        facts = [expected["fact"] for expected in message["expected"]]
+        assert singles.score(message, facts) == (facts, [], [])
+
+
+def test_a_line_is_found_fine_or_another() -> None:
+    message = {"expected": [{"fact": "Has a mule", "needs": ["mule"]}], "fine": ["farm"], "never": ["gate"]}
+    assert singles.score(message, ["Has a mule", "Lives on a farm"]) == (["Has a mule"], [], [])
+    other = ["Fixes the gate of a mule", "Farmer"]
+    assert singles.score(message, [*other, "Asks much"]) == ([], ["Has a mule"], [other[0], "Asks much"])
+
+
+def test_single_messages_are_learned_from_and_another_wording_is_told(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SCRIPTED_DIR", str(tmp_path))
+    (tmp_path / "update.txt").write_text("ADD | Me | Has a mule | our mule\nADD | Me | Has a gate | a gate")
+    (tmp_path / "look.txt").write_text("1 y\n2 n")
+    said = {"text": "our mule is lame, how do I fix a gate", "expected": [{"fact": "Has a mule", "needs": ["mule"]}]}
+    life = {"messages": [said, {"text": "tell our mule of a gate", "expected": []}, {"text": "what?", "expected": []}]}
+    (tmp_path / "few.json").write_text(json.dumps(life), "utf-8")
+    monkeypatch.setattr(singles, "HERE", tmp_path)
+
+    def printed(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["singles.py", *arguments])
+        singles.main()
+        return capsys.readouterr().out
+
+    counted = printed("-m", "scripted")
+    silent = "of them from messages that say nothing"
+    assert counted == (
+        f"few, before the second look: 1 of 1 facts, 3 other lines, 2 {silent}\n"
+        f"few, after the second look: 1 of 1 facts, 1 other lines, 1 {silent}\n"
+        "few: 0 replies out of form\n"
+    )
+    assert printed() == counted
+    shown = printed("-v")
+    assert "> tell our mule of a gate\n  other: Has a mule\n  other: Has a gate\n" in shown
+    assert f"  hold: ADD  → Has a gate: {memory.NOT_YOURS}\n" in shown
+    assert "> what?\n  reject: ADD  → Has a mule: " in shown
+    monkeypatch.setattr(memory, "INSTRUCTIONS", "Note what is said, or NO_UPDATE\n")
+    assert printed() == f"few: the requests are worded otherwise now: {lives.WITH_MODEL}\n{counted}"
+    (tmp_path / "update.txt").write_text("Sure!")
+    assert "few: 6 replies out of form\n" in printed("-m", "scripted")
 
 
 # The sentence in front of the profile
