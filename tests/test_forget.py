@@ -41,6 +41,10 @@ def test_what_is_forgotten_is_in_no_byte_of_any_of_our_files(user: User) -> None
     user.places.directory.joinpath(".profile.md.new.unreadable-20260101T000000-0a1b").write_bytes(b"\xff Zanzibar")
     user.places.profile.write_bytes(b"\xff Zanzibar\n")
     user.run("load", "-", "--yes", stdin=f"{PROFILE}- Zanzibar!\n")
+    memory.append_line(user.places.worker_log, "Zanzibar")  # 1.0 kept errors' text
+    with user.memory() as opened:
+        for key in ("call_failed", "worker_failed"):
+            memory.set_state(opened.db, key, f"{key}: Zanzibar")
     assert len(user.files_with("Zanzibar")) >= 5
     said = user.llm("memory", "forget", "zanzibar", "--yes", auto=None).stderr
     assert said.startswith("To be erased from the profile, its history and receipts:\n")

@@ -8,7 +8,7 @@ import re
 
 import llm_scripted
 import pytest
-from conftest import Clock, User, answering, eventually, make_log
+from conftest import Clock, User, answering, eventually, in_the_moment, make_log
 
 import llm_user_memory as memory
 
@@ -172,6 +172,20 @@ def test_what_is_paused_or_forgotten_while_the_model_thinks_is_not_learned_and_d
     assert user.learns(f"{LEEDS}\nADD | Work | Nurse | {ALSO}")
     assert user.facts == ["Nurse"]
     assert in_state(user, "forgotten") == 1
+
+
+def test_a_save_while_edits_are_made_is_kept(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    user.types(SAID)
+
+    def saves() -> None:
+        user.profile = "- Saved by hand\n"
+
+    def look(_: str, __: str) -> str:
+        in_the_moment(monkeypatch, memory, "check_unchanged", saves)  # whose next call is the last, under the lock
+        return "1 y"
+
+    assert user.learns(LEEDS, look=look)
+    assert sorted(user.facts) == ["Leeds", "Saved by hand"]
 
 
 # Attempts

@@ -175,6 +175,19 @@ def test_what_may_pass_is_tried_again_ever_more_rarely_and_never_set_aside(user:
     assert (cost["requests"], cost["failed"]) == (1, 12)
 
 
+def test_what_may_pass_is_tried_again_within_a_day_however_long_ago_it_was_typed(user: User) -> None:
+    def away(model: str, request: str) -> memory.Reply:
+        raise memory.ModelFailed("not reached", memory.PASSING)
+
+    clock = Clock(memory.utc_now())
+    user.types(SAID, at=(clock.time - dt.timedelta(days=40)).isoformat())
+    with learning(user, clock, away) as learner:
+        assert learner.learn()
+        assert learner.learn() is None, "it waits"
+        clock.advance(days=1)
+        assert learner.learn()
+
+
 @pytest.mark.parametrize(
     "quoted", ["connection refused, try again", "how does authentication work", "lost my car, no key"]
 )

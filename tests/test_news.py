@@ -99,6 +99,13 @@ def test_a_command_that_changes_the_profile_takes_the_news_away(known: User, how
     assert told(known) == ""
 
 
+def test_a_save_in_an_editor_leaves_the_news(known: User) -> None:
+    learns(known, "ADD | Interests | Plays chess")
+    known.profile += "- Has a cat\n"
+    known.run("history")
+    assert told(known) == "learned “Plays chess” (undo: llm memory undo 2)"
+
+
 @pytest.mark.parametrize("fact", ["Plays chess and go with a dog and a cat, " * 2, "家族と犬と猫と暮らし、" * 6])
 def test_it_stays_one_line_and_keeps_its_command(known: User, fact: str) -> None:
     columns = 80

@@ -129,6 +129,24 @@ def test_a_file_that_others_are_still_writing_is_given_a_second(
     assert user.authors == ["load", "outside", "add"], "and no half of it is a version"
 
 
+def test_half_of_a_save_that_our_write_displaces_is_no_version(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun(user)
+    with user.places.profile.open("r+") as editor, user.memory(settling=3_600) as opened:
+
+        def begins() -> None:
+            editor.truncate(0)
+
+        def ends(_: float) -> None:
+            editor.write(SAVED)
+            editor.flush()
+
+        in_the_moment(monkeypatch, os, "fsync", begins)  # of the new text, which is beside it yet
+        monkeypatch.setattr(time, "sleep", ends)
+        opened.history.change("add", lambda text: f"{text}- Plays chess\n")
+    assert user.facts == ["Lives in Leeds", "Likes short answers", "Plays chess", "Saved by hand"]
+    assert user.authors == ["load", "add", "outside"]
+
+
 @pytest.mark.parametrize("age", [3600, -3600])
 def test_nobody_waits_for_a_file_at_rest_whatever_its_clock_says_nor_for_one_that_never_rests(
     user: User, monkeypatch: pytest.MonkeyPatch, age: int
@@ -422,6 +440,15 @@ def test_a_text_too_large_to_be_read_is_not_written(user: User) -> None:
         assert "too large for a profile" in said
     assert user.profile == PROFILE
     assert user.authors == ["load"]
+
+
+def test_a_text_too_large_leaves_the_unreadable_profile_that_it_would_replace_where_it_is(user: User) -> None:
+    begun(user)
+    no_text(user.places.profile)
+    before = user.places.profile.read_bytes()
+    user.run("load", "-", "--yes", stdin=f"- {'x' * LARGEST_PROFILE}\n", code=1)
+    assert user.places.profile.read_bytes() == before
+    assert beside(user) == []
 
 
 # What reaches a terminal

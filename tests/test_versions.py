@@ -724,6 +724,20 @@ def test_a_change_that_is_killed_is_made_or_not_and_no_save_is_lost(
     assert [path.name for path in user.places.directory.glob(".*")] == [".gitignore"]
 
 
+def test_a_line_that_its_user_deletes_after_a_kill_does_not_come_back(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(user, "- Likes tea\n")
+    with monkeypatch.context() as dying, user.memory(settling=0) as opened:
+        killed_at(dying, STEPS["after it is marked written"])
+        with pytest.raises(Killed):
+            opened.history.change("add", lambda text: f"{text}- Plays chess\n")
+    assert "Plays chess" in user.facts
+    user.profile = "- Likes tea\n"
+    user.run("history")
+    assert user.facts == ["Likes tea"]
+
+
 @pytest.mark.parametrize("after", [False, True], ids=["marked written", "while it settles"])
 def test_what_an_editor_saved_just_before_the_exchange_outlives_a_kill(
     user: User, monkeypatch: pytest.MonkeyPatch, *, after: bool

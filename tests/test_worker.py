@@ -330,6 +330,15 @@ def test_a_problem_that_was_mended_after_the_worker_has_ended_is_told_no_more(us
     assert user.problems() == ""
 
 
+def test_a_worker_that_can_not_open_its_database_ends_and_starts_no_other(user: User) -> None:
+    user.types(SAID)
+    user.places.database.mkdir()
+    with impatient_worker(user, idle=0.05, LLM_MEMORY_UPDATE_INTERVAL="0.01"):
+        pass
+    assert user.places.journal.exists(), "what another would be started for"
+    assert not user.worker_runs()
+
+
 # Privacy
 
 
