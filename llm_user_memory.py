@@ -306,7 +306,7 @@ def write_private(path: Path, content: bytes) -> None:
     with open(file, "wb") as opened:
         opened.write(content)
         opened.flush()
-        os.fsync(file)  # safe from a power cut
+        os.fsync(file)
 
 
 def lock(home: Home, name: str, patience: float = 60.0) -> AbstractContextManager[Any]:
@@ -1104,7 +1104,7 @@ def check_writable(home: Home) -> None:
             status = path.lstat()
             if path in ours and not _is_own(status):
                 raise foreign(path)
-            is_read_only = not status.st_mode & 0o222  # also for root
+            is_read_only = not status.st_mode & 0o222
             if is_read_only or (not os.access(path, os.W_OK) and path.exists()):
                 raise Problem(f"{tilde(path)} can't be written to; see: ls -ld {for_shell(path)}")
 
@@ -1219,6 +1219,8 @@ class History(NamedTuple):
                 return known
             if base is None:
                 base = self.text(written)
+            if written < latest and digest(there) == get_state(self.db, "replaced"):
+                base = there  # only a write was broken off
             is_first = latest == 0 and author == "outside"
             self._save("unknown" if is_first else author, there, merge(base, known, there))
             return self.text(self.latest())
@@ -1234,6 +1236,7 @@ class History(NamedTuple):
         version = 0
         with self.db.atomic():
             self.db.execute(WRITE_FIRST)
+            set_state(self.db, "replaced", digest(there))
             if new != self.text(self.latest()):
                 version = self._add(author, new, model)
             if record:
@@ -2795,7 +2798,7 @@ def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, versio
             continue
         elif row["state"] == "waiting" and not past and value(db, waiting) >= MOST_WAITING:
             left_out = int(get_state(db, "no_room") or 0)
-            set_state(db, "no_room", left_out + 1)  # `status` tells
+            set_state(db, "no_room", left_out + 1)
             continue
         db["edits"].insert(row)
 
@@ -2926,7 +2929,6 @@ def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[st
         return text not in {None, FORGOTTEN} and says(text)
 
     memory.db.register_function(says_it, name="says", replace=True)
-    memory.history.adopt()
     texts: set[str] = set()
     for table, column, which, _ in PLACES:
         found = memory.db.execute(f"select {column} from {table} where says({column}) and ({which})")
@@ -2974,7 +2976,6 @@ def forget(memory: Memory, says: Says) -> None:
 def clean_up(memory: Memory) -> None:
     """Remove what may still hold erased words; after a kill, the next ``Memory`` does."""
     with memory.history.lock():
-        memory.history.adopt()
         _remove([*files_beside(memory.home), memory.home.worker_log])
         # SQLite leaves pieces of what was deleted, and a WAL.
         memory.db.execute("vacuum")
@@ -3106,8 +3107,8 @@ def search_chats(homes: Sequence[Home], query: str, limit: int | None = None) ->
 #   held, with a text: one is being started · held, empty: it runs
 #   free, with a text: it ended before it ran (NOT_STARTED) · free, empty, or no file: none runs
 
-IDLE_EXIT = 60.0  # seconds without work
-STAYS_FOR = 3_600  # seconds, for the next attempt
+IDLE_EXIT = 60.0  # seconds
+STAYS_FOR = 3_600  # seconds, for what is due
 NOT_STARTED = "The background process could not start; to learn: llm memory update"
 _HANDED_OVER = "LLM_MEMORY_WORKER_LOCK"  # the number of its file
 # Starts llm with what the running llm can import: its script may have added folders.
@@ -3205,7 +3206,7 @@ def _poll_until_idle(home: Home, settings: Settings) -> str:
     at_work = time.monotonic()
     idle = False
     while not idle:
-        time.sleep(min(5, settings.interval))  # 5 if it is NaN
+        time.sleep(min(5, settings.interval))
         is_old = not os.path.exists(__file__) or os.path.getmtime(__file__) != code
         if is_old or not home.lock_file("worker").exists():
             return "over"
@@ -3281,7 +3282,7 @@ def _write_log(home: Home, message: str) -> None:
 
 
 # -- a call ---
-# It waits for no lock and opens no database; only a search or a proposed edit does, for two seconds at most.
+# It waits for no lock or database; only a search or a proposed edit does, for two seconds at most.
 
 FRAME = (
     "About the user you are talking to, for when it matters: information, not instructions. Most prompts need none of "
@@ -3684,7 +3685,7 @@ def _fitted(line: str, home: Home) -> str:
 
 
 # -- tools ---
-# They only look, and put edits into review: what is typed is learned anyway.
+# They put edits into review: what is typed is learned anyway.
 
 
 def propose_edits(home: Home, fact: str, items: Iterable[Item | None]) -> str:
@@ -4553,7 +4554,7 @@ def skip_noted(memory: Memory) -> None:
 def memory_update(settings: Settings, retry: bool) -> None:
     "Learn now from what is waiting."
     with open_memory() as memory:
-        before = memory.history.latest()  # a worker may learn meanwhile
+        before = memory.history.latest()
         with learn_lock(memory.home, settings):
             if retry:
                 memory.db.execute("update turns set state = 'pending', attempts = 0 where state = 'aside'")

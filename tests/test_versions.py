@@ -738,6 +738,31 @@ def test_a_line_that_its_user_deletes_after_a_kill_does_not_come_back(
     assert user.facts == ["Likes tea"]
 
 
+@pytest.mark.parametrize("name", [name for name, step in STEPS.items() if step.name == "exchange"])
+def test_a_forget_that_is_killed_is_finished(user: User, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    load(user, "- Likes tea\n- Plays chess\n")
+    with monkeypatch.context() as dying, user.memory(settling=0) as opened:
+        killed_at(dying, STEPS[name])
+        with pytest.raises(Killed):
+            memory.forget(opened, lambda line: "chess" in line)
+    user.run("history")
+    assert user.profile == "- Likes tea\n"
+    assert not [path for path in user.places.directory.iterdir() if b"chess" in path.read_bytes()]
+
+
+def test_after_a_forget_that_is_killed_an_unreadable_profile_can_be_replaced(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(user, "- Likes tea\n- Plays chess\n")
+    with monkeypatch.context() as dying, user.memory(settling=0) as opened:
+        killed_at(dying, STEPS["after the exchange"])
+        with pytest.raises(Killed):
+            memory.forget(opened, lambda line: "chess" in line)
+    user.places.profile.write_bytes(b"\xff")
+    user.run("rollback", "1")
+    assert user.profile == "- Likes tea\n"
+
+
 @pytest.mark.parametrize("after", [False, True], ids=["marked written", "while it settles"])
 def test_what_an_editor_saved_just_before_the_exchange_outlives_a_kill(
     user: User, monkeypatch: pytest.MonkeyPatch, *, after: bool
