@@ -4155,13 +4155,13 @@ def report(memory: Memory, version: int, back: str = "undo this") -> None:
         say("Changed: headings, order, spacing or a doubled line")
     say(f"To {back}: llm memory undo {version}")
     budget = click.get_current_context().obj.budget
-    for warning in dict.fromkeys(warnings_about(memory.history.text(version), budget)):
+    for warning in warnings_about(memory.history.text(version), budget):
         say(warning, fg="yellow")
 
 
 def warnings_about(text: str, budget: int) -> Iterator[str]:
-    for flaw in flaws_in(text):
-        yield f"In the profile, {flaw}; see: llm memory edit; to erase it: llm memory forget WORDS"
+    if found := ", ".join(dict.fromkeys(flaws_in(text))):
+        yield f"In the profile, {found}; see: llm memory edit; to erase it: llm memory forget WORDS"
     if len(text) > budget:
         yield f"The profile is over {budget:,} characters; to shorten it: llm memory condense"
 
