@@ -1631,7 +1631,7 @@ def find_pieces(quote: str, sources: Sequence[Message]) -> dict[str, Message]:
         if not saying or not re.search(_WORD, piece):
             return {}
         own = [source for source in saying if not is_quoted(piece, source.text)]
-        found[piece] = [*saying, *own][-1]
+        found[piece] = (own or saying)[-1]
     return found
 
 
@@ -2541,7 +2541,7 @@ class Learner(NamedTuple):
             wait = BACK_OFF[: attempts + 1][-1]
             if counts:
                 attempts += 1
-            else:  # as long again as since it was typed, at most a day
+            else:  # as long as it has waited, at most a day
                 wait = max(wait, min(now - turn["typed"], 86_400))
             due = 0 if kind == BUSY else now + wait
             reason = why or turn["why"]
@@ -4701,7 +4701,7 @@ def learning_status(home: Home, settings: Settings) -> Told:
         yield "pending", waiting_messages(memory), "{} to learn from; now: llm memory update"
         yield "to_review", len(waiting_edits(memory)), "{}: llm memory review"
         yield "no_room", int(get_state(db, "no_room") or 0), "{} not kept, as review is full"
-        yield "lost", value(db, gone, now), "{} this week, damaged in typed.jsonl or llm's log"
+        yield "lost", value(db, gone, now), "{} this week, gone from typed.jsonl or llm's log"
         yield "set_aside", value(db, "select count(*) from turns where state = 'aside'"), f"{{}}. {RETRY}"
         yield "costs", rows(db, _COSTS, now), costs
         yield from filter(None, (*reasons, call_failure(memory), get_state(db, "worker_failed")))

@@ -124,7 +124,7 @@ def test_a_line_that_cannot_be_read_spoils_no_other_line_and_is_told(user: User,
         assert [said for _, said in take_in(user) if said] == [SAID, ALSO]
     user.run("update")
     assert user.facts == [SAID, ALSO]
-    assert "Lost         1 this week, damaged in typed.jsonl" in user.run("status")[0]
+    assert "Lost         1 this week, gone from typed.jsonl" in user.run("status")[0]
 
 
 @pytest.mark.parametrize("field", ["id", "sha256"])
