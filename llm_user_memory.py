@@ -4113,7 +4113,7 @@ def show_refused(memory: Memory, text: str) -> Rows:
     for edit in edits_where(memory, "state in ('refused', 'dropped') order by id desc limit 100"):
         if folded(text) in folded(edit.fact or edit.before):
             write(str(edit), fg=colour_of(edit))
-            dropped = "you dropped it; " if edit.state == "dropped" else ""
+            dropped = "you dropped it; it waited: " if edit.state == "dropped" else ""
             detail(f"{full_date(edit.at)}: {dropped}{edit.reason}")
             found.append(edit._asdict())
     return found
@@ -4275,7 +4275,7 @@ def parse_ids(texts: Sequence[str], waiting: Sequence[EditRow]) -> list[EditRow]
 
 def ask_about(edit: EditRow, section: Sequence[EditRow], number: str) -> str:
     write(f"\n{edit}", err=True, fg=colour_of(edit))
-    detail(f"edit {edit.id}, {number}, in {edit.section}; proposed by {edit.model}", err=True)
+    detail(f"{number}, in {edit.section} (edit {edit.id}); proposed by {edit.model}", err=True)
     detail(f"it waits because: {edit.reason}", err=True)
     if edit.turns:  # else the quote is the profile's, or empty
         quoted, source = quoted_from(edit)
@@ -4490,9 +4490,9 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
         if not (any(places.values()) or prompts):
             raise no_match(text)
         shown = [" ".join(as_shown(prompt, 200).split()) for prompt in prompts.values()]
-        places["Prompts, which stay in llm's log, but are not learned from"] = shown
+        places["Prompts that stay in llm's log, but aren't learned from or found again"] = shown
         headings = filter(says, document.headings.values())
-        places["Headings, which stay; to change them: llm memory edit"] = list(headings)
+        places["Headings that stay; to change them: llm memory edit"] = list(headings)
         for place, lines in places.items():
             if lines:
                 list_lines(f"{place}:", lines)
@@ -4534,7 +4534,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
         return
     home.check_exists()
     say(f"This removes {tilde(real_place(home))}, its history, and all else of profile {home.name}.")
-    say("What you erased, hid or piped in may be found again, with: llm memory learn")
+    say("Later, llm memory learn may find again what you erased, hid or piped in.")
     confirm("Remove it for good?", yes)
     purge(home)
     say(f"Removed. {LLM_KEEPS.format(tilde(home.logs))}")

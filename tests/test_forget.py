@@ -132,7 +132,7 @@ def test_a_heading_is_the_users_to_rename_and_then_goes_out_of_history(user: Use
     text = "# User Profile\n\n## Project Bluebird\n- Writes Go\n```\n# Bluebird, the code\n```\n"
     user.profile = text
     said = user.run("forget", "Bluebird", "--yes")[1]
-    assert "Headings, which stay; to change them: llm memory edit:\n  Project Bluebird\n" in said
+    assert "Headings that stay; to change them: llm memory edit:\n  Project Bluebird\n" in said
     assert user.profile == text.replace("# Bluebird, the code\n", "")
     user.run("forget", "Bluebird", "--yes", code=1)
     said = user.run("forget", "--part", "bluebottle", "--yes", code=1)[1]

@@ -80,9 +80,9 @@ class Shell:
         self.shown = ""
         self.keys(line)
         for question, answer in asked:
-            self.until(lambda wanted=question: wanted in self.shown or self.count() > known, question)  # type: ignore[misc]
-            if self.count() > known:  # a model may refuse to chat
-                return
+            self.until(lambda wanted=question: wanted in self.shown or "Error: " in self.shown, question)  # type: ignore[misc]
+            if question not in self.shown:  # the model does not chat
+                break
             self.shown = ""
             self.keys(answer)
         self.until(lambda: self.count() > known, f"a prompt after {line}")
