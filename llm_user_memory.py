@@ -983,7 +983,7 @@ create index lines_fact on lines (fact); create index edits_fact on edits (fact)
 """
 LARGEST_PROFILE = 100_000  # bytes
 FORGOTTEN = "[forgotten]"
-KEPT = r"(?:\.new|\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"  # by `keep_as`
+KEPT = r"(?:\.new|\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"
 WRITE_FIRST = "update state set value = value where 0"  # SQLite lets a writer wait, not a reader that becomes one
 NEVER = "insert into turns (id, state) values (?, 'forgotten') on conflict do update set state = 'forgotten'"
 _UNSOUND = "malformed|unsupported file|invalid fts5|constraint|duplicate|table |no such"
@@ -1708,7 +1708,7 @@ def judge(
     messages = batch.messages
     is_condensing = not messages
     if is_condensing:
-        messages = [Message(seen.ids[edit.target].text) for edit in edits]  # these are quoted
+        messages = [Message(seen.ids[edit.target].text) for edit in edits]
     meant = [_as_meant(edit, now, messages) for edit in edits]
     is_flood = _is_flood(meant, messages)
     is_unmerged = False  # a line that was to take the words of others
@@ -3905,6 +3905,8 @@ def open_memory(home: Home | None = None, *, create: bool = True) -> Iterator[Me
     """Open a profile, and record what others did to it."""
     home = home or Home.in_use()[-1]
     exists = home.directory.is_dir()
+    if create and not exists and home.name != DEFAULT_PROFILE:
+        say(f"New profile: {home.name}")
     with Memory(home, create=create or exists) as memory:
         try:
             if exists:
@@ -4625,7 +4627,7 @@ def memory_learn(settings: Settings, *, files: Any, again: bool, yes: bool, **wh
         length = sum(len(build_request(profile, batch)) for batch in requests)
         parts = f"{counted(len(messages), 'message')} in {counted(len(requests), 'request')}"
         say(f"To learn from: {parts} to {model}, which will read about {length // 4:,} tokens")
-        say("To read less: --since DATE, or -n N; after a stop, run it again")
+        say("To read less: --since DATE, or -n N; if interrupted, run it again")
         confirm("Learn from this?", yes)
         learn_in_batches(Learner(memory, settings), requests)
 
@@ -4638,7 +4640,7 @@ def learn_in_batches(learner: Learner, requests: Sequence[Batch]) -> None:
                 with learn_lock(learner.memory.home, learner.settings):
                     try:
                         learner.learn_from(batch)
-                    except ModelFailed as failure:  # the next batch may do
+                    except ModelFailed as failure:
                         failures.append(failure)
                 if len(failures) == 3:
                     break
@@ -4665,7 +4667,6 @@ def home_status(home: Home, settings: Settings) -> Told:
     yield "shell", {"installed": places, "active": bool(settings.auto), "only_chats": not settings.line}, ""
     if settings.auto and not installed:
         yield "active", "this terminal", "only in {}; for all: llm memory install-shell"
-    yield "profile_in_prompt", lines_in(home.no_system), "{}"
     home.check_own()
     if home.directory.is_dir():
         check_writable(home)

@@ -339,7 +339,7 @@ def test_a_request_that_fails_is_left_for_the_next_run(here: User, monkeypatch: 
     with monkeypatch.context() as failing:
         failing.setattr(memory.Learner.__new__, "__defaults__", (ask, True))
         said = learn(here, code=1)
-    for words in ("2 edits to review", "after a stop, run it again", "it failed"):
+    for words in ("2 edits to review", "if interrupted, run it again", "it failed"):
         assert words in said
     learn(here)
     assert found(here) == ["+ I live in Leeds", "+ I have a dog", "+ I am failing now"]
@@ -359,7 +359,7 @@ def test_ctrl_c_says_how_far_it_got_and_how_to_go_on(here: User) -> None:
     logged(here, *(f"I like number {number}, not so much" for number in range(40)))
     (here.script / "slow.txt").write_text("number 30 60")
     terminal = here.terminal("llm", "memory", "learn", auto=None)
-    terminal.expect(r"to go on after a\s+stop,\s+run\s+it\s+again\s.*Learn from this\?.*: ")
+    terminal.expect(r"if\s+interrupted,\s+run\s+it\s+again\s.*Learn from this\?.*: ")
     terminal.type("y\r")
     eventually(lambda: len(here.calls(update=True)) == 2, "the second request")
     terminal.type("\x03")

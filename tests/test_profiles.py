@@ -149,6 +149,11 @@ def test_an_unknown_profile_is_an_error_by_hand_and_created_by_the_variable(user
     eventually(lambda: facts_of(user, "work"), "learning")
 
 
+def test_a_command_that_begins_a_profile_says_so(user: User) -> None:
+    assert user.run("add", "Alpha", **AT_WORK)[1].startswith("New profile: work\nAdded: “Alpha”\n")
+    assert "New profile" not in user.run("add", "Beta", **AT_WORK)[1] + user.run("add", "Gamma")[1]
+
+
 @pytest.mark.parametrize("name", ["../work", "my work", "auto", "work+", ".hidden", "x" * 33])
 def test_an_invalid_name_sends_and_learns_nothing_and_is_told_with_a_command_that_works(user: User, name: str) -> None:
     user.run("add", HOME)
