@@ -441,7 +441,9 @@ def full_date(at: str) -> str:
 
 
 def age_of(at: str, now: dt.datetime) -> str:
-    seconds = (now - dt.datetime.fromisoformat(at)).total_seconds()
+    seconds = 0.0
+    with suppress(ValueError):
+        seconds = (now - dt.datetime.fromisoformat(at)).total_seconds()
     age = "a moment"
     for unit, size in _UNITS.items():
         if seconds >= size:
@@ -1528,7 +1530,7 @@ class Verdict(NamedTuple):
     item: Item | None = None  # in the profile that the model was shown
 
 
-_BEFORE_QUOTE = {"ADD": 2, "REPLACE": 2, "REMOVE": 1}  # so many fields
+_BEFORE_QUOTE = {"ADD": 2, "REPLACE": 2, "REMOVE": 1}
 _MARKS = rf"^\s*(?:(?:{_BULLET}|>|\d{{1,3}}[.)])\s+)*"
 
 
@@ -4130,7 +4132,7 @@ def memory_search(text: str, count: int, chats: bool, semantic: bool) -> Any:
 
     All words are wanted, in any form; put "or" between words to match either.
     """
-    search_terms(text)  # may fail
+    search_terms(text)
     found: Rows = []
     for turn in search_chats(Home.in_use(), text, count or None) if chats else ():
         write(" ".join(turn.text.split()), bold=True)

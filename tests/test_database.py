@@ -105,6 +105,18 @@ def test_a_letter_that_is_damaged_in_the_database_stops_nothing(used: User) -> N
     assert kept(used) == []
 
 
+def test_a_date_that_is_damaged_in_the_database_stops_nothing(used: User) -> None:
+    used.run("add", "Plays chess")
+    with used.memory() as opened:
+        opened.db.execute("update versions set at = replace(at, '-', 'w')")
+    for command in ("history", "diff", "why chess", "search chess", "status", "show"):
+        used.run(*shlex.split(command))
+    shown = used.terminal("llm", "memory", "show")
+    assert shown.wait() == 0
+    assert "Plays chess" in shown.shown
+    assert "Undid change" in used.run("undo")[1]
+
+
 RELEASED = sorted(pathlib.Path(__file__).parent.glob("released/*"))
 
 
