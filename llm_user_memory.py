@@ -63,7 +63,7 @@ def register_commands(cli: click.Group) -> None:
     memory_group.context_settings["obj"] = settings
     cli.add_command(memory_group)
 
-    # Else llm takes any word for a prompt.
+    # Else any word is a prompt.
     if "_LLM_COMPLETE" in os.environ and "-" not in os.environ.get("COMP_WORDS", "-"):
         cli.default_if_no_args = False  # type: ignore[attr-defined]
 
@@ -1755,7 +1755,7 @@ def judge(
             if not typed:
                 reason = PASSED
             applied.append(change)
-            ids.pop(edit.target, None)  # once each
+            ids.pop(edit.target, None)
             document = document.apply(here, edit.target, edit.fact)
         elif edit.fact and is_condensing:
             is_unmerged = True
@@ -1903,7 +1903,7 @@ def waiting_messages(memory: Memory) -> int:
 
 
 # -- exports ---
-# What other assistants keep of conversations: any field may be missing, or hold something else.
+# Of what other assistants keep any field may be missing, or hold something else.
 
 EXPORTED = "export:"  # begins the ids of its messages
 LARGEST_ENTRY = 20_000_000
@@ -2149,8 +2149,8 @@ REFUSED = "refused"  # counts as an attempt; after five, turns are set aside
 HOPELESS = "hopeless"  # if alone, set aside at once
 BUSY = "busy"  # no failure: locked, or changed meanwhile; due at once
 
-# INSTRUCTIONS stand first, for prompt caches: 650 tokens at most; QUESTION, last: 300. No test sees a worse
-# wording: .github/docs/measurements.md tells how to try one, also for FRAME.
+# It stands first, for prompt caches: 650 tokens at most; QUESTION, last: 300. No test sees a worse wording:
+# .github/docs/measurements.md tells how to try one.
 INSTRUCTIONS = """\
 Keep a user's profile true by what they type. Write one line, as in the examples, for \
 each lasting fact that a new message states about the user; if there is none, \
@@ -3259,7 +3259,6 @@ def _learn_due(memory: Memory, settings: Settings) -> None:
     learner = Learner(memory, settings)
     lacking: ModelFailed | None = None
     now = memory.now().timestamp()
-    # If the clock was ahead, it is due now.
     while any(not 0 <= now - turn["typed"] < settings.interval for turn in due_turns(memory)):
         result = learner.learn()
         if not result:
@@ -3859,7 +3858,7 @@ class _Group(click.Group):
 
 whole_number = click.IntRange(0, 999_999_999)
 whole_number.name = "number"
-# Shared by the commands: each new option costs every call of llm 75,000 instructions.
+# Shared: each new option costs every call of llm 75,000 instructions.
 flag = partial(click.Option, is_flag=True)
 
 
@@ -3939,7 +3938,7 @@ def each_in_use() -> Iterator[Home]:
             home.check_exists()
     for home in homes:
         if len(homes) > 1:
-            write(f"\n{home.name}:", underline=True)
+            write(f"{home.name}:", underline=True)
         yield home
 
 
@@ -3967,6 +3966,8 @@ def verdict_here(home: Home, settings: Settings) -> tuple[str, str, str]:
         if applies:
             return word, "yellow", f"Memory is {sentence}"
     typed = "what you type" if settings.line else "chats"
+    if settings.review_all:
+        typed += " once you accept it"
     return "on", "green", f"Memory is on: it learns from {typed}, and tells models what it knows"
 
 
@@ -4372,9 +4373,9 @@ def memory_undo(number: int | None) -> None:
         history = memory.history
         if number is None:
             number = history.next_undo()
-            newer = history.latest("author = 'forget' and id > ?", number)
-            if newer:
-                say(f"Change {newer} (forget) can't be undone; before it:")
+            forgot = history.latest("author = 'forget'")
+            if forgot == history.latest():
+                raise Problem(f"Change {forgot} (forget) can't be undone; before it: llm memory undo {number}")
         made = history.undo(number)
         if not made:
             say(f"Change {number} has nothing left to undo; see: llm memory history")
@@ -4397,9 +4398,7 @@ def memory_rollback(number: int | None, to: str | None) -> None:
         if number is None:
             number = history.at_time(str(to))
         text = history.text(history.check(number))
-        made = history.overwrite("rollback", text)
-        say(f"Back to change {number}")
-        report(memory, made)
+        report(memory, history.overwrite("rollback", text))
 
 
 def show_changes(changes: Iterable[Change], lead: str = "") -> Rows:
@@ -4669,6 +4668,7 @@ def home_status(home: Home, settings: Settings) -> Told:
     yield "shell", {"installed": places, "active": bool(settings.auto), "only_chats": not settings.line}, ""
     if settings.auto and not installed:
         yield "active", "this terminal", "only in {}; for all: llm memory install-shell"
+    yield "also_sent", [other.name for other in Home.in_use()[:-1]], "{}"
     home.check_own()
     if home.directory.is_dir():
         check_writable(home)

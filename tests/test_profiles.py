@@ -135,6 +135,11 @@ def test_where_one_of_several_profiles_is_missing_nothing_is_shown_but_that(user
         assert (out, said) == ("", "Error: There is no profile “work”; try: default\n"), command
 
 
+def test_status_names_each_profile_that_is_sent(both: User) -> None:
+    assert "Also sent    default\n" in both.run("status", **BOTH)[0]
+    assert "Also sent" not in both.run("status", **AT_WORK)[0]
+
+
 def test_forget_wants_one_profile_named_where_several_are_in_use(both: User) -> None:
     said = both.run("forget", "live", "--yes", code=1, **BOTH)[1]
     assert "add: --profile NAME" in said
