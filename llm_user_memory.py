@@ -129,7 +129,7 @@ class Settings:
     def _read(self, name: str, default: Any, safe: Any, kind: Any = click.BOOL) -> Any:
         text = self._text(name)
         try:
-            return kind.convert(text.lower(), None, None) if text else default
+            return kind.convert(text.lower().replace("nan", "?"), None, None) if text else default
         except click.BadParameter:
             self.complaints.append(f"LLM_MEMORY_{name}={text!r} is not valid; using {safe}")
             return safe
@@ -1903,7 +1903,7 @@ def waiting_messages(memory: Memory) -> int:
 
 
 # -- exports ---
-# Of what other assistants keep any field may be missing, or hold something else.
+# Of what other assistants keep, any field may be missing, or hold something else.
 
 EXPORTED = "export:"  # begins the ids of its messages
 LARGEST_ENTRY = 20_000_000
@@ -2329,7 +2329,7 @@ def find_model(name: str) -> Any:
 
 
 _NOT_NOW = (
-    r"connect|unreachable|name resolution|not known|getaddrinfo|timeout|timed out"
+    r"connect\w*error|connection |connect to|unreachable|name resolution|not known|getaddrinfo|timeout|timed out"
     r"|(?:protocol|read|url|ssl)error|rate.?limit|overloaded|unavailable|server ?error|credit|quota|billing"
     r"|\b(?:402|408|429|50[0-4]|52\d)\b"
 )
@@ -3110,7 +3110,7 @@ def search_chats(homes: Sequence[Home], query: str, limit: int | None = None) ->
 #   free, with a text: it ended before it ran (NOT_STARTED) · free, empty, or no file: none runs
 
 IDLE_EXIT = 60.0  # seconds
-STAYS_FOR = 3_600  # seconds, for what is due
+STAYS_FOR = 3_600  # seconds
 NOT_STARTED = "The background process could not start; to learn: llm memory update"
 _HANDED_OVER = "LLM_MEMORY_WORKER_LOCK"  # the number of its file
 # Starts llm with what the running llm can import: its script may have added folders.
@@ -3296,7 +3296,7 @@ FOUND = (
     "Facts that have ended may no longer be true.\n<user_facts>\n{}\n</user_facts>"
 )
 _BEGINS = "\n<user_profile>\n"
-_PROFILES = "\nProfile: "  # unless it is the default one
+_PROFILES = "\nProfile: "
 # Of any version: conversations keep the one they began with.
 _FRAMED = rf"About the user you are talking to[^\n]*(?:{_PROFILES}[^\n]*)?{_BEGINS}.*?\n</user_profile>"
 _SOURCE = "memory:auto"  # of the fragments that hold a profile
@@ -3858,7 +3858,7 @@ class _Group(click.Group):
 
 whole_number = click.IntRange(0, 999_999_999)
 whole_number.name = "number"
-# Shared: each new option costs every call of llm 75,000 instructions.
+# Each new option costs every call of llm 75,000 instructions.
 flag = partial(click.Option, is_flag=True)
 
 

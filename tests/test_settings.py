@@ -57,6 +57,7 @@ def test_status_reports_settings_it_cannot_understand(user: User) -> None:
     status = user.status(**{f"LLM_MEMORY_{name}": "perhaps" for name in names})
     assert [any(f"LLM_MEMORY_{name}='perhaps'" in p for p in status["problems"]) for name in names] == [True] * 8
     assert status["state"].startswith("disabled")
+    assert Settings({"LLM_MEMORY_UPDATE_INTERVAL": "NaN"}).complaints, "it is in every range"
     assert status["shell"]["active"] is False
 
 

@@ -704,16 +704,28 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, step: Step) -> None:
     monkeypatch.setattr(step.owner, step.name, dies)
 
 
+def dies(user: User, monkeypatch: pytest.MonkeyPatch, step: Step, act: Callable[[memory.Memory], object]) -> None:
+    with monkeypatch.context() as dying, user.memory(settling=0) as opened:
+        killed_at(dying, step)
+        with pytest.raises(Killed):
+            act(opened)
+
+
+def add_chess(opened: memory.Memory) -> None:
+    opened.history.change("add", lambda text: f"{text}- Plays chess\n")
+
+
+def forget_chess(opened: memory.Memory) -> None:
+    memory.forget(opened, lambda line: "chess" in line)
+
+
 @pytest.mark.parametrize("saved", ["", "- Has a cat\n"], ids=["alone", "beside an editor"])
 @pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
 def test_a_change_that_is_killed_is_made_or_not_and_no_save_is_lost(
     user: User, monkeypatch: pytest.MonkeyPatch, step: Step, saved: str
 ) -> None:
     load(user, "- Likes tea\n")
-    with monkeypatch.context() as dying, user.memory(settling=0) as opened:
-        killed_at(dying, step)
-        with pytest.raises(Killed):
-            opened.history.change("add", lambda text: f"{text}- Plays chess\n")
+    dies(user, monkeypatch, step, add_chess)
     with user.places.profile.open("a") as editor:
         editor.write(saved)
     with user.memory(settling=0) as opened:
@@ -729,10 +741,7 @@ def test_a_line_that_its_user_deletes_after_a_kill_does_not_come_back(
     user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load(user, "- Likes tea\n")
-    with monkeypatch.context() as dying, user.memory(settling=0) as opened:
-        killed_at(dying, STEPS["after it is marked written"])
-        with pytest.raises(Killed):
-            opened.history.change("add", lambda text: f"{text}- Plays chess\n")
+    dies(user, monkeypatch, STEPS["after it is marked written"], add_chess)
     assert "Plays chess" in user.facts
     user.profile = "- Likes tea\n"
     user.run("history")
@@ -742,10 +751,7 @@ def test_a_line_that_its_user_deletes_after_a_kill_does_not_come_back(
 @pytest.mark.parametrize("name", [name for name, step in STEPS.items() if step.name == "exchange"])
 def test_a_forget_that_is_killed_is_finished(user: User, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     load(user, "- Likes tea\n- Plays chess\n")
-    with monkeypatch.context() as dying, user.memory(settling=0) as opened:
-        killed_at(dying, STEPS[name])
-        with pytest.raises(Killed):
-            memory.forget(opened, lambda line: "chess" in line)
+    dies(user, monkeypatch, STEPS[name], forget_chess)
     user.run("history")
     assert user.profile == "- Likes tea\n"
     assert not [path for path in user.places.directory.iterdir() if b"chess" in path.read_bytes()]
@@ -755,10 +761,7 @@ def test_after_a_forget_that_is_killed_an_unreadable_profile_can_be_replaced(
     user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load(user, "- Likes tea\n- Plays chess\n")
-    with monkeypatch.context() as dying, user.memory(settling=0) as opened:
-        killed_at(dying, STEPS["after the exchange"])
-        with pytest.raises(Killed):
-            memory.forget(opened, lambda line: "chess" in line)
+    dies(user, monkeypatch, STEPS["after the exchange"], forget_chess)
     user.places.profile.write_bytes(b"\xff")
     user.run("rollback", "1")
     assert user.profile == "- Likes tea\n"
