@@ -98,6 +98,9 @@ class Unreadable(Problem):
     """A file is not ours, or not text."""
 
 
+TROUBLE = (Problem, OSError, UnicodeError, sqlite3.Error)  # with our files
+
+
 UTC = dt.timezone.utc
 DEFAULT_PROFILE = "default"
 PROFILE_NAME = r"(?!(?:auto|search)\Z)[a-z0-9][a-z0-9_-]{0,31}"
@@ -1248,27 +1251,27 @@ class History(NamedTuple):
         self._put_in_place(there, new)
         return version
 
-    def _put_in_place(self, there: str, new: str) -> None:
+    def _put_in_place(self, expected: str, new: str) -> None:
         """Exchange the file and the text aside, again for each editor that was faster."""
         aside = place_aside(self.home)
         latest_is_written = "update versions set written = 1 where id = (select max(id) from versions)"
-        while new != there:
-            exchange(real_place(self.home), aside)
+        while new != expected:
+            exchange(real_place(self.home), aside)  # what the file said then stands aside
             self.db.execute(latest_is_written)
             with suppress(Unreadable):  # first: a kill while it settles must not lose it
                 displaced = read_profile(aside)
-                if not there.startswith(displaced):
-                    self._record_outside(merge(there, new, displaced))
+                if not expected.startswith(displaced):
+                    self._record_outside(merge(expected, new, displaced))
             try:
-                displaced = read_settled(aside, there, self.settling)
+                displaced = read_settled(aside, expected, self.settling)
             except Unreadable:
                 keep_as(aside, "unreadable")
-                displaced = there
-            merged = merge(there, new, displaced)
+                displaced = expected
+            merged = merge(expected, new, displaced)
             self._record_outside(merged)
             if merged != new:
                 write_aside(self.home, merged)  # only now: it removes what was displaced
-            there = new
+            expected = new
             new = merged
         self.db.execute(latest_is_written)
         _remove([aside])
@@ -1667,6 +1670,7 @@ def has_passed(line: str, messages: Iterable[Message]) -> bool:
 
 
 _Applied = tuple[str, str]  # a line before, and after
+_Reason = tuple[str, object]  # and whether it holds
 
 
 def _takes_too_much(document: Document, earlier: Sequence[_Applied], change: _Applied) -> bool:
@@ -1733,23 +1737,23 @@ def judge(
         fault = "" if edit.action == "REMOVE" else _why_no_line(edit.fact, document, here)
 
         # The first reason counts; what rejects comes first, as the user may accept what waits.
-        rejects = {
-            "it names no line that is there": not is_new and not here,
-            "it contains a masked secret": has_mask(edit.quote),
-            "you did not type its quote": not pieces,
-            f"its quote contains {secret}": secret,
-            fault: fault,
-            HOLDS_SECRET: doubt == HOLDS_SECRET,
-        }
-        holds = {
-            "it is quoted": any(is_quoted(piece, source.text) for piece, source in pieces.items()),
-            "too many at once": is_flood and is_new,
-            "the profile is full": is_new and len(document.text) > budget,
-            "a line that was to be merged with it was not changed": is_unmerged and not edit.fact,
-            "it would take away too much": _takes_too_much(document, applied, change),
-            doubt: doubt,
-            "LLM_MEMORY_REVIEW=all was set": batch.review_all,
-        }
+        rejects = [
+            ("it names no line that is there", not is_new and not here),
+            ("it contains a masked secret", has_mask(edit.quote)),
+            ("you did not type its quote", not pieces),
+            (f"its quote contains {secret}", secret),
+            (fault, fault),
+            (HOLDS_SECRET, doubt == HOLDS_SECRET),
+        ]
+        holds = [
+            ("it is quoted", any(is_quoted(piece, source.text) for piece, source in pieces.items())),
+            ("too many at once", is_flood and is_new),
+            ("the profile is full", is_new and len(document.text) > budget),
+            ("a line that was to be merged with it was not changed", is_unmerged and not edit.fact),
+            ("it would take away too much", _takes_too_much(document, applied, change)),
+            (doubt, doubt),
+            ("LLM_MEMORY_REVIEW=all was set", batch.review_all),
+        ]
         outcome, reason = _outcome(rejects, holds)
         if outcome == "apply":
             if not typed:
@@ -1763,9 +1767,9 @@ def judge(
     return verdicts, document
 
 
-def _outcome(rejects: Mapping[str, object], holds: Mapping[str, object]) -> tuple[str, str]:
+def _outcome(rejects: Iterable[_Reason], holds: Iterable[_Reason]) -> tuple[str, str]:
     for outcome, reasons in (("reject", rejects), ("hold", holds)):
-        for reason, is_so in reasons.items():
+        for reason, is_so in reasons:
             if is_so:
                 return outcome, reason
     return "apply", ""
@@ -3149,7 +3153,7 @@ def worker_runs(home: Home) -> bool:
         os.close(take_worker_lock(home, 0))
     except Busy:
         return True
-    except (OSError, Unreadable):  # there is none, or it is not ours
+    except TROUBLE:  # there is none, or it is not ours
         pass
     return False
 
@@ -3188,7 +3192,7 @@ def run_worker(home: Home, settings: Settings) -> None:
     handed_over = os.environ.pop(_HANDED_OVER, "")
     try:
         held = int(handed_over) if handed_over else take_worker_lock(home)
-    except (Problem, OSError):  # another has it, or status says why
+    except TROUBLE:  # another has it, or status says why
         return
     os.set_inheritable(held, False)
     os.ftruncate(held, 0)
@@ -3197,7 +3201,7 @@ def run_worker(home: Home, settings: Settings) -> None:
     # A call that noted something before has found the lock held, and started none.
     overlooked = not stopped and _is_noted(home) and not paused_since(home)
     if stopped == HUNG or overlooked:
-        with suppress(Problem, OSError):
+        with suppress(*TROUBLE):
             spawn_worker(home)
     os._exit(0)
 
@@ -3227,7 +3231,7 @@ def _poll_until_idle(home: Home, settings: Settings) -> str:
             failure = in_words(error)
             _write_log(home, failure)
             if not isinstance(error, Problem):  # which status finds by itself
-                with suppress(sqlite3.Error, OSError, Problem), Memory(home) as memory:
+                with suppress(*TROUBLE), Memory(home) as memory:
                     set_state(memory.db, "worker_failed", failure)
             if idle:
                 return "over"  # the next would be idle, too
@@ -3275,7 +3279,7 @@ def _learn_due(memory: Memory, settings: Settings) -> None:
 
 def _write_log(home: Home, message: str) -> None:
     path = home.worker_log
-    with suppress(OSError, Problem):
+    with suppress(*TROUBLE):
         # Our own folder, once removed, must not come back.
         if not home.isolated:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -3362,7 +3366,7 @@ def found_facts(homes: Iterable[Home], query: str) -> str:
             with Memory(home, patience=2, create=False) as memory:
                 for hit in search_facts(memory, query, 20):
                     found += f"- {hit['fact']} ({when_held(hit)})\n"
-    except (Problem, OSError, sqlite3.Error) as error:
+    except TROUBLE as error:
         tell(f"the search failed: {in_words(error)}")
     return disarmed(found)
 
@@ -3806,7 +3810,7 @@ detail = partial(write, lead="    ", dim=True)
 
 def say(message: str, **style: Any) -> None:
     # It may be about the profile's name or place.
-    with suppress(Problem, OSError):
+    with suppress(*TROUBLE):
         message = for_profile(message, Home.in_use()[-1].name)
     for line in message.splitlines():
         write(line, err=True, **style)
@@ -3850,7 +3854,7 @@ class _Group(click.Group):
             message = f"Can't ask: stdin is not a terminal; add {answer}"
         except Problem as error:
             message = str(error)
-        except (sqlite3.Error, OSError, UnicodeError, RuntimeError) as error:
+        except (*TROUBLE, RuntimeError) as error:
             message = f"{in_words(error)}; see: llm memory status"
         say(f"Error: {message}")
         ctx.exit(1)
@@ -3983,7 +3987,7 @@ def memory_show(settings: Settings, ids: bool) -> Any:
         if says_nothing(document.text):
             _, _, sentence = verdict_here(home, settings)
             say(f"The profile has no facts.\n{sentence}\nTo add one: llm memory add 'Lives in Leeds'")
-            with suppress(Problem, OSError, sqlite3.Error), Memory(home, patience=1, create=False) as memory:
+            with suppress(*TROUBLE), Memory(home, patience=1, create=False) as memory:
                 tell_waiting(memory)
         elif not click.get_current_context().meta["json"]:
             show_profile(home, document, ids=ids)
@@ -4017,7 +4021,7 @@ def show_profile(home: Home, document: Document, *, ids: bool) -> None:
 def ages_of(home: Home) -> dict[str, str]:
     sql = "select fact, author, at from lines join versions on versions.id = since order by since"
     ages = {}
-    with suppress(Problem, OSError, sqlite3.Error), Memory(home, patience=1, create=False) as memory:
+    with suppress(*TROUBLE), Memory(home, patience=1, create=False) as memory:
         for fact, author, at in memory.db.execute(sql):
             if AUTHORS[author].origin != "back":
                 ages[fact] = age_of(at, memory.now())
@@ -4717,7 +4721,7 @@ def learning_status(home: Home, settings: Settings) -> Told:
 def until_error(told: Told) -> Told:
     try:
         yield from told
-    except (sqlite3.Error, OSError, UnicodeError, Problem) as error:
+    except TROUBLE as error:
         yield in_words(error)
 
 
