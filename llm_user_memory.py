@@ -46,17 +46,17 @@ from sqlite_utils.migrations import Migrations
 
 
 @llm.hookimpl
-def register_fragment_loaders(register: Callable[..., None]) -> None:
+def register_fragment_loaders(register: Any) -> None:
     register("memory", load_fragment)
 
 
 @llm.hookimpl
-def register_tools(register: Callable[..., None]) -> None:
+def register_tools(register: Any) -> None:
     register(UserMemory)
 
 
 @llm.hookimpl(tryfirst=True)
-def register_commands(cli: click.Group) -> None:
+def register_commands(cli: Any) -> None:
     settings = Settings(os.environ)
     for name in ("LLM_MEMORY_AUTO", "LLM_MEMORY_LINE"):
         os.environ.pop(name, None)  # what llm starts may run an llm of its own
@@ -65,7 +65,7 @@ def register_commands(cli: click.Group) -> None:
 
     # Else any word is a prompt.
     if "_LLM_COMPLETE" in os.environ and "-" not in os.environ.get("COMP_WORDS", "-"):
-        cli.default_if_no_args = False  # type: ignore[attr-defined]
+        cli.default_if_no_args = False
 
     def invoke_with_memory(invoke: Callable[..., Any], ctx: click.Context) -> Any:
         if Call.running:  # nobody typed that
@@ -75,7 +75,7 @@ def register_commands(cli: click.Group) -> None:
     if not settings.disabled:
         for name in ("prompt", "chat"):
             command = cli.commands[name]
-            command.invoke = partial(invoke_with_memory, command.invoke)  # type: ignore[method-assign]
+            command.invoke = partial(invoke_with_memory, command.invoke)
 
 
 def __dir__() -> list[str]:
@@ -98,7 +98,7 @@ class Unreadable(Problem):
     """A file is not ours, or not text."""
 
 
-TROUBLE = (Problem, OSError, UnicodeError, sqlite3.Error)  # with our files
+TROUBLE = (Problem, OSError, UnicodeError, sqlite3.Error)
 
 
 UTC = dt.timezone.utc
@@ -154,8 +154,7 @@ class Home:
                 raise Problem(f"{name!r} is not a valid profile name; use up to 32 of a-z, 0-9, - and _")
             profiles = self.base / "profiles"
             self.folders += [profiles, profiles / name]
-        folder = self.folders[-1]
-        self.directory = folder
+        self.directory = folder = self.folders[-1]
         self.profile = folder / "profile.md"
         self.database = folder / "memory.db"
         self.side_files = [folder / f"memory.db-{kind}" for kind in ("journal", "wal", "shm")]
@@ -214,6 +213,10 @@ class Home:
         if not self.directory.is_dir():
             names = ", ".join(home.name for home in Home.all())
             raise Problem(f"There is no profile “{self.name}”; try: {names}")
+
+    def check_named(self) -> None:
+        if self.name != DEFAULT_PROFILE:  # which need not exist
+            self.check_exists()
 
     def create(self) -> None:
         self.check_own()
@@ -280,7 +283,7 @@ def open_own(path: Path, flags: int, *, follow: bool = False) -> int:
         file = os.open(path, flags, 0o600)
     except OSError as error:
         if error.errno in {errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.EAGAIN}:
-            raise foreign(path) from error
+            raise foreign(path)
         raise
     if not _is_own(os.fstat(file)):
         os.close(file)
@@ -291,12 +294,12 @@ def open_own(path: Path, flags: int, *, follow: bool = False) -> int:
 def read_own(path: Path, most: int = -1) -> str | None:
     try:
         with open(open_own(path, os.O_RDONLY), "rb") as file:
-            return file.read(most).decode("utf-8", "replace")
+            return file.read(most).decode(errors="replace")
     except (FileNotFoundError, NotADirectoryError, Unreadable):
         return None
 
 
-def append_line(path: Path, line: str | Mapping[str, object]) -> None:
+def append_line(path: Path, line: str | Row) -> None:
     """Append in one write: calls may do so at once."""
     text = line if isinstance(line, str) else json.dumps(line)
     file = open_own(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
@@ -312,7 +315,7 @@ def write_private(path: Path, content: bytes) -> None:
         os.fsync(file)
 
 
-def lock(home: Home, name: str, patience: float = 60.0) -> AbstractContextManager[Any]:
+def lock(home: Home, name: str, patience: float = 60.0) -> Any:
     """Take a lock; this process may hold it already. Raises ``Busy``."""
     import filelock
 
@@ -321,8 +324,8 @@ def lock(home: Home, name: str, patience: float = 60.0) -> AbstractContextManage
     os.close(open_own(path, os.O_RDWR | os.O_CREAT))  # filelock would wait for a lease
     try:
         return filelock.FileLock(path, is_singleton=True).acquire(patience)
-    except filelock.Timeout as error:
-        raise Busy(f"{tilde(path)} is held by another process; try again") from error
+    except filelock.Timeout:
+        raise Busy(f"{tilde(path)} is held by another process; try again")
 
 
 # -- text ---
@@ -356,7 +359,7 @@ def derive_letters(data: bytes) -> str:
 
 
 def digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
 def normalised(text: str) -> str:
@@ -468,8 +471,8 @@ def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") ->
             return dt.datetime.fromisoformat(day.upper()).astimezone(UTC).isoformat()
         size = next(size for unit, size in _UNITS.items() if unit.startswith(age[2]))
         return (now - dt.timedelta(seconds=int(age[1]) * size)).isoformat()
-    except (ValueError, OverflowError, StopIteration) as error:
-        raise Problem(f"{text!r} is not a time; try 2026-11-01, yesterday or 2h") from error
+    except (ValueError, OverflowError, StopIteration):
+        raise Problem(f"{text!r} is not a time; try 2026-11-01, yesterday or 2h")
 
 
 # -- secrets ---
@@ -584,7 +587,7 @@ def find_secrets(text: str) -> list[tuple[int, int, str]]:
     # Lower case changes their length or letter.
     text = text.replace("İ", "I").replace("\u212a", "K")
     low = re.sub(_spelled(_PUBLIC), lambda found: "\n" * len(found[0]), text.lower())
-    found: list[tuple[int, int, str]] = []
+    found = []
     for (kind, check), patterns in SECRETS.items():
         for pattern in patterns:
             for match in re.finditer(_spelled(pattern), low):
@@ -597,7 +600,7 @@ def find_secrets(text: str) -> list[tuple[int, int, str]]:
 def mask_secrets(text: str) -> str:
     masked = ""
     at = 0
-    masks: dict[str, str] = {}
+    masks = {}
     for start, end, kind in find_secrets(text):
         mask = f"[{kind[2:]}]"
         masks[text[start:end]] = mask
@@ -689,8 +692,7 @@ class Change(NamedTuple):
 
 
 def says_nothing(text: str) -> bool:
-    lines = filter(stripped, split_lines(text))
-    return all(re.match(HEADING, line) for line in lines)
+    return not stripped(re.sub(f"(?m)^{HEADING}", "", text))
 
 
 def fact_of(line: str) -> str:
@@ -738,11 +740,9 @@ def _ended(lines: Iterable[str], newline: str = "") -> list[str]:
 
 def _foreign_lines(text: str) -> set[int]:
     """Return the lines of metadata, rules, tables' heads and closed blocks."""
-    found: set[int] = set()
     head = re.match(_METADATA, text, re.MULTILINE)
-    if head:
-        size = head[0].count("\n") + 1
-        found.update(range(size))
+    size = head[0].count("\n") + 1 if head else 0
+    found = set(range(size))
     closing = ""  # of the block that is open
     start = 0
     for at, line in enumerate(split_lines(text)):
@@ -780,8 +780,7 @@ class Document:
                 pass
             elif heading:
                 fact = ""
-                (title,) = heading.groups("")
-                section = re.sub(r"(?:^|[ \t])#+$", "", title).rstrip()
+                section = re.sub(r"(?:^|[ \t])#+$", "", heading[1] or "").rstrip()
                 self.headings[at] = section
                 prose = sys.maxsize
             elif not entry:
@@ -811,7 +810,7 @@ class Document:
         ids: dict[str, Item] = {}
         for item in self.items:
             if item.editable:
-                name = derive_letters(item.text.encode("utf-8", "surrogatepass"))
+                name = derive_letters(item.text.encode())
                 size = 3
                 while ids.get(name[:size], item).text != item.text:
                     size += 1
@@ -823,7 +822,7 @@ class Document:
         return min(same, key=lambda item: item.section != section, default=None)
 
     def said(self) -> set[str]:
-        return {fact for _, fact, _ in self.sayings if fact}
+        return set(self.places())
 
     def places(self) -> dict[str, str]:
         return {fact: section for _, fact, section in self.sayings if fact}
@@ -862,16 +861,17 @@ class Document:
                 return name
         return wanted if new and wanted else OTHER_SECTION
 
-    def add(self, section: str, fact: str) -> Document:
+    def add(self, section: str, fact: str, line: str = "") -> Document:
+        """Add a fact below a heading, as an entry or as the ``line`` that it was."""
         name = self.section(section, new=True)
         bullet = "- "
         for item in self.items:
             if item.section == name and re.fullmatch(f"{_BULLET} +", item.bullet):
                 bullet = item.bullet
-        new = [bullet + fact]
+        new = [line or bullet + fact]
         end = 0
-        for at, (line, _, its) in enumerate(self.sayings):
-            if its == name and line.strip():
+        for at, (above, _, its) in enumerate(self.sayings):
+            if its == name and above.strip():
                 end = at + 1
         if not end:
             end = len(self.lines)
@@ -880,6 +880,8 @@ class Document:
                 new.insert(0, TITLE)
             elif not self.lines[-1].strip():
                 new.pop(0)
+        elif line and re.match(_ENTRY, self.lines[end - 1]):
+            new.insert(0, "")  # else it would belong to the entry
         return self._with_lines(end, end, *new)
 
 
@@ -924,40 +926,51 @@ def merge(base: str, ours: str, theirs: str) -> str:
 def revert(old: str, new: str, now: str) -> str:
     """Take the change from ``old`` to ``new`` out of what is there now.
 
-    What it brought goes, also a heading, unless others use it; what it took comes back, below its own heading. All
-    other facts stay.
+    What it brought goes, also a heading, unless others use it; what it took comes back, below its heading. All other
+    facts stay. Raises ``Problem`` where they can't, as in torn code.
     """
     if now == new:
         return old
     before = Document(old)
     after = Document(new)
     here = Document(now)
-    brought = after.said() - before.said()
-    taken = before.said() - after.said() - here.said()
-    # A heading that it brought stays if others have put anything below it.
-    stays = set(after.headings.values()) - set(before.headings.values())
-    stays &= here.only(here.said() - brought).filled()
-    base = "".join(line for at, line in enumerate(after.lines) if after.headings.get(at) not in stays)
-    merged = Document(merge(base, now, before.only(after.said() | taken).text))
-    # Which facts stay, and below which heading; the merge finds their lines.
+    stay = _facts_without(before, after, here)
+    document = _without_headings(before, after, here.only(stay))
+    found = document.places()
+    lines = {fact: line for line, fact, _ in (*here.sayings, *before.sayings) if not re.match(_ENTRY, line)}
+    for fact, section in stay.items():
+        if found.get(fact) != section:
+            document = document.only(stay.keys() - {fact}).add(section, fact, lines.get(fact, ""))
+    text = without_empty(now, document.text)
+    if stay.keys() - Document(text).said():
+        raise Problem("That can't be taken out of what is there now; to go back: llm memory rollback NUMBER")
+    title = TITLE + _newline(now)
+    is_taken = title in before.lines[:1] and (title not in after.lines or not stripped(now))
+    if is_taken and title not in split_lines(text):
+        text = title + text
+    return "" if stripped(text) == TITLE else text
+
+
+def _facts_without(before: Document, after: Document, here: Document) -> dict[str, str]:
+    """Return which facts stay without a change, and below which heading."""
     stay = here.places()
     became = after.places()
     for fact, section in before.places().items():
         if stay.get(fact) == became.get(fact):  # nobody has moved or removed it since
             stay[fact] = section
-    for fact in brought:
+    for fact in after.said() - before.said():
         stay.pop(fact, None)
-    document = merged.only(stay)
-    found = {(fact, section) for _, fact, section in document.sayings}
-    for fact, section in stay.items():
-        if (fact, section) not in found:  # its heading went, or each side dropped one of two
-            document = document.only(stay.keys() - {fact}).add(section, fact)
-    text = without_empty(now, document.text)
-    title = TITLE + _newline(now)
-    is_gone = title in before.lines[:1] and title not in here.lines
-    if text and is_gone and (title not in after.lines or not stripped(now)):
-        text = title + text.replace(title, "", 1)
-    return text
+    return stay
+
+
+def _without_headings(before: Document, after: Document, document: Document) -> Document:
+    """Take out the headings that a change brought, unless others use them; the title, if nothing is left."""
+    brought = set(after.headings.values()) - set(before.headings.values())
+    used = document.filled()
+    if used:
+        used.add(TITLE.strip("# "))
+    unused = brought - used
+    return Document("".join(line for line, _, section in document.sayings if section not in unused))
 
 
 def without_empty(before: str, text: str) -> str:
@@ -990,6 +1003,7 @@ LARGEST_PROFILE = 100_000  # bytes
 FORGOTTEN = "[forgotten]"
 KEPT = r"(?:\.new|\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"
 WRITE_FIRST = "update state set value = value where 0"  # SQLite lets a writer wait, not a reader that becomes one
+ONE_OF = "in (select value from json_each(?))"
 NEVER = "insert into turns (id, state) values (?, 'forgotten') on conflict do update set state = 'forgotten'"
 _UNSOUND = "malformed|unsupported file|invalid fts5|constraint|duplicate|table |no such"
 _BROKEN = rf"^DatabaseError|^\w+Error\(('utf-8', b)?.({_UNSOUND})"
@@ -1011,7 +1025,7 @@ def in_words(error: BaseException) -> str:
         text = f"{error.filename or 'a file'}: {error.strerror}"
     elif isinstance(error, UnicodeError):
         text = "this is not UTF-8"
-    return text.encode("utf-8", "backslashreplace").decode()  # a name may be no UTF-8
+    return text.encode(errors="backslashreplace").decode()  # a name may be no UTF-8
 
 
 def keep_as(path: Path, kind: str) -> None:
@@ -1174,9 +1188,9 @@ class Version(NamedTuple):
     at: str
     author: str
     model: str
-    undoes: tuple[int, ...]
+    undoes: list[int]
     undone: bool
-    changes: tuple[Change, ...]
+    changes: list[Change]
 
 
 class History(NamedTuple):
@@ -1191,7 +1205,7 @@ class History(NamedTuple):
     patience: float
     settling: float
 
-    def lock(self) -> AbstractContextManager[Any]:
+    def lock(self) -> Any:
         return lock(self.home, "profile", self.patience)
 
     def change(self, author: str, make: Callable[[str], str], record: Record = None, model: str = "") -> int:
@@ -1256,7 +1270,7 @@ class History(NamedTuple):
         aside = place_aside(self.home)
         latest_is_written = "update versions set written = 1 where id = (select max(id) from versions)"
         while new != expected:
-            exchange(real_place(self.home), aside)  # what the file said then stands aside
+            exchange(real_place(self.home), aside)
             self.db.execute(latest_is_written)
             with suppress(Unreadable):  # first: a kill while it settles must not lose it
                 displaced = read_profile(aside)
@@ -1347,7 +1361,7 @@ class History(NamedTuple):
                     self.db["lines_fts"].insert({"rowid": known[said], "words": indexed(fact)})
             ids.append(known[said])
         lines = json.dumps(ids)
-        gone = "until is null and id not in (select value from json_each(?))"
+        gone = f"until is null and id not {ONE_OF}"
         self.db.execute(f"update lines set until = ? where {gone}", [version, lines])
         made = {"at": self.now().isoformat(), "author": author, "model": model, "undoes": "[]"}
         self.db["versions"].insert(made | {"id": version, "lines": lines})
@@ -1358,40 +1372,34 @@ class History(NamedTuple):
         undone = self.undone()
         found = []
         for id, at, author, model, undoes in self.db.execute(sql, [*values, limit]):
-            undid = tuple(json.loads(undoes))
+            undid = json.loads(undoes)
             found.append(Version(id, at, author, model, undid, id in undone, self.changes(id - 1, id)))
         return found
 
-    def changes(self, older: int, newer: int) -> tuple[Change, ...]:
+    def changes(self, older: int, newer: int) -> list[Change]:
         """Return what came, with what it replaced, and what went; a fact that moved did neither."""
         before = {line["fact"]: line["section"] for line in self._lines(older) if line["fact"]}
         after = {line["fact"]: line["section"] for line in self._lines(newer) if line["fact"]}
         new = [fact for fact in after if fact not in before]
         gone = [fact for fact in before if fact not in after]
-        replaced: dict[str, str] = {}
+        replaced = {}
         for section in set(before.values()):
             here = [fact for fact in new if after[fact] == section]
             olds = [fact for fact in gone if before[fact] == section]
             # One went and one came: the user reworded it.
             if (len(here), len(olds)) == (1, 1) and self._author(newer).origin != "learned":
                 replaced[here[0]] = olds[0]
-        said = "in (select value from json_each(?))"
-        edits = f"select fact, before from edits where state = 'applied' and fact {said} and before {said} order by id"
+        said = f"fact {ONE_OF} and before {ONE_OF}"
+        edits = f"select fact, before from edits where state = 'applied' and {said} order by id"
         replaced.update(self.db.execute(edits, [json.dumps(new), json.dumps(gone)]))
         changes = [Change(after[fact], replaced.get(fact, ""), fact) for fact in new]
         changes += [Change(before[fact], fact, "") for fact in gone if fact not in replaced.values()]
-        return tuple(changes)
+        return changes
 
     def check(self, number: int, first: int = 0) -> int:
         if number not in range(first, self.latest() + 1):
             raise Problem(f"There is no change {number}; see: llm memory history")
         return number
-
-    def at_time(self, to: str) -> int:
-        found = self.latest("at <= ?", parse_moment(to, self.now()))
-        if not found:
-            raise Problem("There was no profile yet; to empty it: llm memory rollback 0")
-        return found
 
     def undone(self) -> set[int]:
         found: set[int] = set()
@@ -1399,6 +1407,11 @@ class History(NamedTuple):
             if id not in found:
                 found.update(json.loads(undoes))
         return found
+
+    def written(self) -> dict[str, str]:
+        """Return when each fact was last written; what is brought back is not."""
+        sql = "select fact, author, at from lines join versions on versions.id = since order by since"
+        return {fact: at for fact, author, at in self.db.execute(sql) if AUTHORS[author].origin != "back"}
 
     def periods(self, fact: str) -> Sequence[tuple[int, int | None]]:
         """Return when a fact came and left, ``None`` if it is there. One that moved has rows that touch: one period."""
@@ -1416,7 +1429,7 @@ class History(NamedTuple):
 
 def connect(place: Any, patience: float) -> Any:
     connection = sqlite3.connect(place, patience, isolation_level=None, uri=True)
-    connection.text_factory = partial(str, encoding="utf-8", errors="replace")
+    connection.text_factory = partial(str, errors="replace")
     return sqlite_utils.Database(connection, execute_plugins=False)
 
 
@@ -1468,7 +1481,7 @@ class Memory(AbstractContextManager["Memory"]):
             if not read_own(place, 1):
                 begin_database(home, patience)
             self._inode = place.stat().st_ino
-        self.db: Any = connect(place, patience)
+        self.db = connect(place, patience)
         self.history = History(home, self.db, now, patience, settling)
         try:
             self.db.execute("pragma secure_delete = on")
@@ -1488,7 +1501,7 @@ class Memory(AbstractContextManager["Memory"]):
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self.db.close()
         if re.search(_BROKEN, repr(error)):
-            with lock(self.home, "profile", self.history.patience):
+            with self.history.lock():
                 if self.is_in_place():
                     keep_as(self.home.database, "damaged")
 
@@ -1507,7 +1520,7 @@ PASSED = "its date had passed"  # why a line was changed by its own words
 UNCHECKED = "it could not be looked at again"
 NOT_YOURS = "looked at again, it did not seem to be what you said about yourself"
 NOT_THE_SAME = "looked at again, it did not seem to keep what the lines said"
-HOLDS_SECRET = "looked at again, it seemed to hold a password, key, code or account number"  # noqa: S105
+HOLDS_SECRET = "looked at again, it seemed to hold a password, key, code or account number"
 
 
 class Edit(NamedTuple):
@@ -1598,7 +1611,7 @@ def parse_answers(reply: str, count: int) -> list[str] | None:
 
 def without_thoughts(reply: str) -> str:
     """Cut off a reasoning model's thoughts; not all open the tag that ends them."""
-    reply = reply.encode("utf-8", "replace").decode()  # half a character
+    reply = reply.encode(errors="replace").decode()  # half a character
     parts = re.split(r"(?im)^[^|\n]*</think(?:ing)?>", reply)
     return parts[-1][:65_536]
 
@@ -1607,7 +1620,7 @@ def without_thoughts(reply: str) -> str:
 _VOWELS = r"[\u0300-\u036f\u0591-\u05bd\u064b-\u065f\u0900-\u0963\u0981-\u0dff]"
 
 
-@functools.lru_cache(maxsize=1_000)
+@functools.lru_cache(1_000)
 def _spaced(text: str) -> str:
     """Put a space around each word: "like tea" does not stand in "I dislike tea"."""
     signs = re.findall(rf"{UNSPACED}|(?:(?!{UNSPACED})[^\W_]{_VOWELS}*)+|\S", normalised(text))
@@ -1651,7 +1664,7 @@ _QUOTATIONS = (
 )
 
 
-@functools.lru_cache(maxsize=1_000)
+@functools.lru_cache(1_000)
 def is_quoted(piece: str, text: str) -> bool:
     """Tell whether a text without its quotations lacks a piece."""
     rest = text
@@ -1662,15 +1675,15 @@ def is_quoted(piece: str, text: str) -> bool:
     return not stands_in(piece, rest)
 
 
-def has_passed(line: str, messages: Iterable[Message]) -> bool:
-    """Tell whether a line's own date had come when these were typed."""
+def has_passed(line: str, written: str, messages: Iterable[Message]) -> bool:
+    """Tell whether a date in a line came after it was ``written``, and before these were typed."""
     latest = max((message.at for message in messages), default="")
+    today = local_date(latest) if latest else ""
     dates = re.findall(r"\b(?:19|20)\d\d(?:-\d\d){0,2}\b", line)
-    return any(date <= latest[: len(date)] for date in dates)
+    return any(written[: len(date)] <= date <= today[: len(date)] for date in dates)
 
 
 _Applied = tuple[str, str]  # a line before, and after
-_Reason = tuple[str, object]  # and whether it holds
 
 
 def _takes_too_much(document: Document, earlier: Sequence[_Applied], change: _Applied) -> bool:
@@ -1691,7 +1704,7 @@ def _is_flood(edits: Sequence[Edit], messages: Sequence[Message]) -> bool:
     """Tell whether the new facts are too many for what was typed."""
     room = 3
     for message in messages:
-        data = message.text.encode("utf-8", "replace")
+        data = message.text.encode(errors="replace")
         room += 2 + len(data) // 400 * 2
     added = [edit for edit in edits if edit.action == "ADD" and find_pieces(edit.quote, messages)]
     return len(added) > room
@@ -1705,11 +1718,13 @@ def judge(
     *,
     doubts: Mapping[Edit, str] = {},
     lately: Sequence[_Applied] = (),
+    written: Mapping[str, str] = {},
     budget: int = 8_000,
 ) -> tuple[list[Verdict], Document]:
     """Judge edits of the profile as the model has ``seen`` it; return also ``now`` with the good ones.
 
     ``doubts``: what the second look holds against them. ``lately``: what learning applied within a day.
+    ``written``: when each line was.
     """
     messages = batch.messages
     is_condensing = not messages
@@ -1728,7 +1743,8 @@ def judge(
         before = item.text if item else ""
         here = document.find(before, item.section) if item else None
         # Once its own date has passed, a line's words may prove a change.
-        sources = [Message(before), *messages] if has_passed(before, messages) else messages
+        is_over = has_passed(before, written.get(before, ""), messages)
+        sources = [Message(before), *messages] if is_over else messages
         pieces = find_pieces(edit.quote, sources)
         typed = tuple(message for message in messages if message in pieces.values())
         change = (before, edit.fact)
@@ -1767,7 +1783,7 @@ def judge(
     return verdicts, document
 
 
-def _outcome(rejects: Iterable[_Reason], holds: Iterable[_Reason]) -> tuple[str, str]:
+def _outcome(rejects: Iterable[tuple[str, object]], holds: Iterable[tuple[str, object]]) -> tuple[str, str]:
     for outcome, reasons in (("reject", rejects), ("hold", holds)):
         for reason, is_so in reasons:
             if is_so:
@@ -1803,7 +1819,7 @@ def read_log(home: Home, sql: str, *values: object) -> list[Any]:
     except sqlite3.Error as error:
         if "no such table" in str(error):
             return []
-        raise Problem("llm's log can't be read now; see: llm logs status") from error
+        raise Problem("llm's log can't be read now; see: llm logs status")
 
 
 # As logged by llm before 0.32, and now. A turn may be in both.
@@ -1817,7 +1833,7 @@ def logged(home: Home, ids: Iterable[str]) -> dict[str, Message]:
     wanted = json.dumps([*ids])
     found = {}
     for turns in _TURNS:
-        sql = f"{turns} where turns.id in (select value from json_each(?))"
+        sql = f"{turns} where turns.id {ONE_OF}"
         for row in read_log(home, sql, wanted):
             texts = [part or "" for part in row]
             found[row[1]] = Message(*texts)
@@ -1832,9 +1848,7 @@ def past_prompts(home: Home) -> list[Message]:
 
 def journal_entries(home: Home) -> list[Row]:
     """Return the lines that no learner has taken in for good."""
-    text = ""
-    for path in (home.old_journal, home.journal):
-        text += read_own(path) or ""
+    text = "".join(read_own(path) or "" for path in (home.old_journal, home.journal))
     # After one that a full disk cut short, the next follows.
     lines = re.split(r'\n|(?=\{")', text)
     entries = [_read_entry(line) for line in lines if line.strip()]
@@ -1903,7 +1917,7 @@ def take_in(memory: Memory) -> Row:
 
 def waiting_messages(memory: Memory) -> int:
     new = len(new_notes(memory))  # before the table: a learner may take them in
-    return new + int(value(memory.db, "select count(*) from turns where state = 'pending'"))
+    return new + int(memory.db["turns"].count_where("state = 'pending'"))
 
 
 # -- exports ---
@@ -1999,7 +2013,7 @@ def text_at(message: Any, path: str) -> str:
         text = at_path(block, "text") if str(kind) in {"text", "audio_transcription"} else block
         if isinstance(text, str):
             texts.append(text)
-    whole = "\n".join(texts).encode("utf-8", "replace")  # half a character
+    whole = "\n".join(texts).encode(errors="replace")  # half a character
     return shortened(whole.decode(), 12_000)
 
 
@@ -2044,9 +2058,9 @@ def read_export(file: Any, name: str) -> list[Message]:
                 break
             for export in EXPORTS:
                 found += messages_in(entry, export)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError):
         if found:  # else it is no export
-            raise Problem(f"{name} is damaged, or too large; download it again") from error
+            raise Problem(f"{name} is damaged, or too large; download it again")
     return found
 
 
@@ -2097,8 +2111,8 @@ def read_zip(file: Any, name: str) -> list[Message]:
             for part in filter(re.compile(r".*\.json").match, archive.namelist()):
                 with archive.open(part) as unpacked:
                     found += read_export(unpacked, part)
-    except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError) as error:
-        raise Problem(f"{name} is damaged, piped or locked; unpack it") from error
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError):
+        raise Problem(f"{name} is damaged, piped or locked; unpack it")
     return found
 
 
@@ -2144,8 +2158,7 @@ CHANGED_MEANWHILE = "The profile changed meanwhile; try again"
 FAILED = "learning has failed; see: llm memory status"
 NOTES = "notes:"  # begins the ids of the user's own notes
 
-# Why a model gave no answer: for `learn`, `_put_off`, `_learn_due`, `run_worker`. Told the second time; HERE and
-# HOPELESS at once.
+# Why a model gave no answer. Told the second time; HERE and HOPELESS at once.
 PASSING = "passing"  # tried again, ever more rarely
 HERE = "here"  # no key or plugin in this process; the worker ends when only failed turns are left
 HUNG = "hung"  # its thread can't be stopped: a new worker takes over
@@ -2303,7 +2316,7 @@ def ask_model(model: str, request: str) -> Reply:
             text = response.text()
             usage = response.usage()
             done.append((text, usage.input or len(request) // 4, usage.output or len(text) // 4))
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:
             done.append(why_failed(model, error))
 
     # A call that hangs can only be left behind.
@@ -2326,7 +2339,7 @@ def find_model(name: str) -> Any:
     try:
         model = llm.get_model(name)
     except Exception as error:
-        raise ModelFailed(f"llm can't load {name} ({type(error).__name__}); see: llm models", HERE) from error
+        raise ModelFailed(f"llm can't load {name} ({type(error).__name__}); see: llm models", HERE)
     if not has_conversations(model):
         raise ModelFailed(f"{name} has no conversations, so it can't learn; {ANOTHER_MODEL}", HOPELESS)
     return model
@@ -2364,7 +2377,7 @@ def why_failed(model: str, error: BaseException) -> ModelFailed:
     name = f"{type(error).__name__} {str(status)[:3]}".strip()
     try:
         said = f"{name} {error}".lower()
-    except Exception:  # noqa: BLE001
+    except Exception:
         said = name
     meanings = [meaning for pattern, *meaning in _FAILURES if re.search(pattern, said)]
     kind, words = meanings[0]
@@ -2470,7 +2483,7 @@ def read_messages(home: Home, turns: Rows, longest: int = LONGEST_MESSAGE) -> li
     for turn in turns:
         prompt = prompts.get(turn["id"], Message(""))
         typed = prompt.text[turn["start"] :][: turn["length"]].strip()
-        found.append(Message(as_shown(typed, longest), turn["id"], turn["thread"], turn["at"]))
+        found.append(Message(as_shown(typed, longest), turn["id"], turn["thread"], turn["at"], prompt.model))
     return found
 
 
@@ -2500,7 +2513,8 @@ def next_batch(memory: Memory, settings: Settings, turns: Rows) -> Batch:
         earlier += rows(memory.db, before, thread, first["model"], id)
     explaining = read_messages(memory.home, earlier, longest=1_000)
     review_all = settings.review_all or bool(first["review"])
-    return Batch(settings.model or first["model"], messages, explaining, review_all, turns=taken)
+    model = settings.model or first["model"] or messages[0].model
+    return Batch(model, messages, explaining, review_all, turns=taken)
 
 
 class Learner(NamedTuple):
@@ -2540,12 +2554,11 @@ class Learner(NamedTuple):
         Called before an attempt and after; both start from ``batch.turns``, so the second replaces the first.
         """
         now = self.memory.now().timestamp()
-        counts = kind in {REFUSED, HOPELESS}
         is_over = kind == HOPELESS and len(batch.turns) == 1  # else each may do alone
         for turn in batch.turns:
             attempts = turn["attempts"]
             wait = BACK_OFF[: attempts + 1][-1]
-            if counts:
+            if kind in {REFUSED, HOPELESS}:
                 attempts += 1
             else:  # as long as it has waited, at most a day
                 wait = max(wait, min(now - turn["typed"], 86_400))
@@ -2609,7 +2622,8 @@ class Learner(NamedTuple):
                 seen = seen.add(edit.section, edit.fact)
         edits = self._ask_for_edits(batch, seen)
         lately = self._learned_lately() if batch.messages else ()
-        judged = partial(judge, edits, seen, batch=batch, lately=lately, budget=self.settings.budget)
+        written = memory.history.written()
+        judged = partial(judge, edits, seen, batch=batch, lately=lately, written=written, budget=self.settings.budget)
         doubts: dict[Edit, str] = {}
         if not batch.review_all and not batch.past:  # else all of it waits anyway
             verdicts, _ = judged(seen)
@@ -2699,13 +2713,13 @@ def past_messages(memory: Memory) -> Iterator[tuple[Message, str]]:
     """Yield prompts, each with why it is skipped."""
     turns = [turn for home in Home.all() for turn in known_turns(home)]
     known = {turn["id"] for turn in turns}
-    moments = [str(turn["at"]) for turn in turns if turn.get("length")]
+    moments = [turn["at"] for turn in turns if turn["length"]]
     moments += filter(None, [get_state(memory.db, "paused"), *map(paused_since, Home.all())])
     end = min(moments, default="9999")  # without a note, later ones were not typed
     for prompt in past_prompts(memory.home):
         reason = ""
         if prompt.at > end or len(prompt.text.strip()) not in range(1, 1_001):
-            reason = "kept out (not typed, hidden, too long, or sent with learning off)"
+            reason = "kept out (not typed, hidden, too long, or sent with memory off)"
         if prompt.turn_id in known:
             reason = "already read"
         yield prompt, reason
@@ -2730,7 +2744,7 @@ def choose(
 ) -> tuple[list[Message], Counter[str]]:
     first = parse_moment(since, now, "00:00") if since else ""
     skipped = Counter[str]()
-    chosen: dict[str, Message] = {}
+    chosen = {}
     for message, reason in sorted(candidates, key=lambda candidate: candidate[0].at):
         if message.at < first:
             continue
@@ -2760,7 +2774,7 @@ class EditRow(NamedTuple):
     fact: str
     quote: str
     reason: str  # why it waits or was not made; or "accepted", "reworded" or PASSED
-    turns: tuple[str, ...]
+    turns: list[str]
     thread: str
     model: str
     typed_at: str
@@ -2773,7 +2787,7 @@ class EditRow(NamedTuple):
 def edits_where(memory: Memory, where: str, *values: object) -> list[EditRow]:
     found = []
     for row in rows(memory.db, f"select * from edits where {where}", *values):
-        row["turns"] = tuple(json.loads(row["turns"]))
+        row["turns"] = json.loads(row["turns"])
         found.append(EditRow(**row))
     return found
 
@@ -2790,19 +2804,19 @@ def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, versio
     """Keep judged edits; good ones of the ``past`` wait."""
     db = memory.db
     # A question is asked once; of the past, also if it was dropped.
-    asked = "select 1 from edits where (state = ? or (? and state = 'dropped')) and before = ? and fact = ?"
-    waiting = "select count(*) from edits where state = 'waiting' and not past"
+    asked = "(state = ? or (? and state = 'dropped')) and before = ? and fact = ?"
+    waiting = "state = 'waiting' and not past"
     for verdict in verdicts:
         row = _row_of(verdict)
-        row |= {"at": memory.now().isoformat(), "model": model, "past": int(past)}
+        row |= {"at": memory.now().isoformat(), "model": model, "past": past}
         if past and verdict.outcome != "reject":
             row["state"] = "waiting"
             row["reason"] = verdict.reason or "it comes from the past"
         if row["state"] == "applied":
             row["version"] = version
-        elif value(db, asked, row["state"], past, row["before"], row["fact"]):
+        elif db["edits"].count_where(asked, [row["state"], past, row["before"], row["fact"]]):
             continue
-        elif row["state"] == "waiting" and not past and value(db, waiting) >= MOST_WAITING:
+        elif row["state"] == "waiting" and not past and db["edits"].count_where(waiting) >= MOST_WAITING:
             left_out = int(get_state(db, "no_room") or 0)
             set_state(db, "no_room", left_out + 1)
             continue
@@ -2880,6 +2894,12 @@ def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, l
         yield text, origin, receipts
 
 
+def named_by(text: str, ids: Mapping[str, Item]) -> set[str]:
+    """Return the lines of a text that is nothing but ids."""
+    items = [ids.get(word.strip("[]")) for word in text.split()]
+    return {item.text for item in items if item} if all(items) else set()
+
+
 def matcher(text: str, ids: Mapping[str, Item], *, part: bool = False) -> Says:
     """Make a test for ``text`` in a line: in any case, whole words unless ``part``.
 
@@ -2895,11 +2915,10 @@ def matcher(text: str, ids: Mapping[str, Item], *, part: bool = False) -> Says:
     def says(line: str) -> bool:
         return said in normalised(line) if part else stands_in(said, line)
 
-    named = [ids.get(word.strip("[]")) for word in text.split()]
-    if not all(named) or any(map(says, lines)):
+    named = set(map(normalised, named_by(text, ids)))
+    if not named or any(map(says, lines)):
         return says
-    same = {normalised(item.text) for item in named if item}
-    return lambda line: normalised(line) in same
+    return lambda line: normalised(line) in named
 
 
 def without_lines(text: str, says: Says) -> str:
@@ -2919,7 +2938,7 @@ PLACES = (
     ("edits", "quote", "state != 'applied'", None),
     ("edits", "before", "true", FORGOTTEN),
     ("edits", "quote", "true", FORGOTTEN),
-    ("edits", "thread", "true", FORGOTTEN),
+    ("edits", "thread", "instr(turns, ':')", FORGOTTEN),  # of notes and exports it is a name, else an id
     ("edits", "section", "true", ""),
 )
 _ROW_GOES = {
@@ -3031,9 +3050,10 @@ def purge(home: Home) -> None:
             if [*folder.iterdir()] == [ignored]:
                 ignored.unlink()
             folder.rmdir()
+        os.removedirs(home.worker_log.parent)
 
 
-def when_held(hit: Mapping[str, str]) -> str:
+def when_held(hit: Row) -> str:
     section = hit["section"] or "no section"
     end = f" until {hit['until']}" if hit["until"] else ""
     return f"in {section}, from {hit['since']}{end}"
@@ -3042,7 +3062,7 @@ def when_held(hit: Mapping[str, str]) -> str:
 def search_terms(query: str, form: Callable[[str], str] = str) -> str:
     """Ask for all words, as they begin, or all on one side of an ``or``."""
     sides = []
-    for side in re.split(r"(?i)\bor\b", printable(query)):
+    for side in re.split(r"(?i)(?<!\S)or(?!\S)", printable(query)):
         words = re.findall(r'[^\s"]*[^\W_][^\s"]*', side)
         begins = ['"' + form(word).replace('"', "") + '"*' for word in words]
         if begins:
@@ -3052,7 +3072,7 @@ def search_terms(query: str, form: Callable[[str], str] = str) -> str:
     return " OR ".join(sides)
 
 
-def search_facts(memory: Memory, text: str, limit: int, *, semantic: bool = False) -> list[dict[str, str]]:
+def search_facts(memory: Memory, text: str, limit: int, *, semantic: bool = False) -> Rows:
     db = memory.db
     matching = "select fact from lines_fts join lines on id = lines_fts.rowid where lines_fts match ? order by rank"
     found = [fact for (fact,) in db.execute(matching, [search_terms(text, indexed)])]
@@ -3077,17 +3097,15 @@ def nearest(memory: Memory, text: str) -> list[str]:
     facts = dict(memory.db.execute(first))
     try:
         collection = llm.Collection(model, memory.db, model_id=model)
-        known = memory.db.execute("select id from embeddings where collection_id = ?", [collection.id])
-        new = facts.keys() - {id for (id,) in known}
-        collection.embed_multi((id, mask_secrets(facts[id])) for id in new)
+        collection.embed_multi((id, mask_secrets(fact)) for id, fact in facts.items())  # those that are new
         near = collection.similar(mask_secrets(text), collection.count())
     except Exception as error:  # whatever a plugin raises
         said = printable(str(error)[:300])
-        raise Problem(f"{said}. {other}") from error
+        raise Problem(f"{said}. {other}")
     return [facts[entry.id] for entry in near if entry.id in facts]
 
 
-def search_chats(homes: Sequence[Home], query: str, limit: int | None = None) -> list[Message]:
+def search_chats(homes: Sequence[Home], query: str, limit: int) -> list[Message]:
     terms = f"prompt : ({search_terms(query)})"
     found: dict[str, str] = {}
     for table, id in (("responses", "id"), ("turn_search", "turn_id")):
@@ -3100,7 +3118,7 @@ def search_chats(homes: Sequence[Home], query: str, limit: int | None = None) ->
         for turn in known_turns(home):
             if home.name not in names or turn["state"] == "forgotten":
                 found.pop(turn["id"], None)
-    newest = sorted(found, reverse=True)[:limit]  # an id begins with the time
+    newest = sorted(found, reverse=True)[: limit or None]  # an id begins with the time
     turns = logged(homes[-1], newest)
     return [turns[id]._replace(text=found[id]) for id in newest if id in turns]
 
@@ -3134,17 +3152,17 @@ def take_worker_lock(home: Home, flags: int = os.O_CREAT) -> int:
     """Take the lock, or raise ``Busy``. Not with filelock, whose import takes 46 ms."""
     file = open_own(home.lock_file("worker"), os.O_RDWR | flags)
     try:
-        if os.name == "posix":
+        if sys.platform != "win32":
             import fcntl
 
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         else:
             import msvcrt
 
-            msvcrt.locking(file, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
-    except (BlockingIOError, PermissionError) as error:
+            msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+    except (BlockingIOError, PermissionError):
         os.close(file)
-        raise Busy("A worker runs already") from error
+        raise Busy("A worker runs already")
     return file
 
 
@@ -3225,7 +3243,7 @@ def _poll_until_idle(home: Home, settings: Settings) -> str:
             return failed.kind
         except Busy:
             pass
-        except Exception as error:  # noqa: BLE001 - one bad moment must not end it
+        except Exception as error:  # one bad moment must not end it
             if not home.lock_file("worker").exists():
                 return "over"  # what was purged must not come back
             failure = in_words(error)
@@ -3250,7 +3268,7 @@ def _poll(home: Home, settings: Settings) -> bool:
         memory.db.execute("delete from state where key = 'worker_failed'")
         # What is due later is left to the worker of a next call.
         soon = memory.now().timestamp() + STAYS_FOR
-        waits = value(memory.db, "select 1 from turns where state = 'pending' and due < ?", soon)
+        waits = memory.db["turns"].count_where("state = 'pending' and due < ?", [soon])
         _learn_due(memory, settings)
     return bool(waits)
 
@@ -3261,7 +3279,7 @@ def _is_noted(home: Home) -> bool:
 
 def _learn_due(memory: Memory, settings: Settings) -> None:
     learner = Learner(memory, settings)
-    lacking: ModelFailed | None = None
+    lacking = None
     now = memory.now().timestamp()
     while any(not 0 <= now - turn["typed"] < settings.interval for turn in due_turns(memory)):
         result = learner.learn()
@@ -3273,7 +3291,7 @@ def _learn_due(memory: Memory, settings: Settings) -> None:
             raise failure
         if failure and failure.kind == HERE:
             lacking = failure
-    if lacking and not value(memory.db, "select 1 from turns where state = 'pending' and why = ''"):
+    if lacking and not memory.db["turns"].count_where("state = 'pending' and why = ''"):
         raise lacking  # the worker of a next call has what that call has
 
 
@@ -3592,7 +3610,8 @@ class Call:
         if self.has_noted:
             with suppress(FileExistsError):
                 write_private(home.greeted, b"")
-                tell("learning from this; a later prompt tells what")
+                where = "" if home.name == DEFAULT_PROFILE else f" for profile {home.name}"
+                tell(f"learning from this{where}; a later prompt tells what")
         for line in take_news(home):
             tell(line)
 
@@ -3600,11 +3619,10 @@ class Call:
         """Run a step of ours; if it fails, the user's call goes on."""
         try:
             step(*arguments)
-        except Exception as error:  # noqa: BLE001 - the boundary
+        except Exception as error:
             failure = f"{failing}: {in_words(error)}"
-            if self.settings.debug:
-                tell(failure)
-            self.failures.append(failure)
+            hear = tell if self.settings.debug else self.failures.append
+            hear(failure)
             if isinstance(error, Problem):  # which status finds by itself
                 return
             with suppress(Exception):  # the disk may be full
@@ -3757,7 +3775,6 @@ class UserMemory(llm.Toolbox):
 # Data goes to stdout, talk to stderr. With --json, what a command returns is printed.
 
 _MEANT = {
-    "help": "--help",
     "unforget": "add TEXT",
     "list": "show",
     "rm": "remove",
@@ -3845,7 +3862,7 @@ class _Group(click.Group):
         except (BrokenPipeError, click.exceptions.Exit):
             raise
         except click.UsageError as error:
-            raise click.UsageError(printable(error.format_message()), error.ctx) from error
+            raise click.UsageError(printable(error.format_message()), error.ctx)
         except click.Abort:
             click.echo(err=True)
             if at_terminal(sys.stdin):
@@ -3864,6 +3881,7 @@ whole_number = click.IntRange(0, 999_999_999)
 whole_number.name = "number"
 # Each new option costs every call of llm 75,000 instructions.
 flag = partial(click.Option, is_flag=True)
+switch = partial(click.option, is_flag=True)
 
 
 profile_option = click.Option(
@@ -3893,12 +3911,11 @@ def memory_group() -> None:
     """
 
 
-def command(*shared: click.Parameter, settings: bool = False, hidden: bool = False) -> Callable[..., Any]:
+def command(*shared: click.Parameter, hidden: bool = False) -> Callable[..., Any]:
 
     def make(function: Any) -> click.Command:
         name = function.__name__.removeprefix("memory_").replace("_", "-")
-        called = click.pass_obj(function) if settings else function
-        made = memory_group.command(name, hidden=hidden)(called)
+        made = memory_group.command(name, hidden=hidden)(function)
         made.params += [*shared, profile_option]
         return made
 
@@ -3906,9 +3923,12 @@ def command(*shared: click.Parameter, settings: bool = False, hidden: bool = Fal
 
 
 @contextmanager
-def open_memory(home: Home | None = None, *, create: bool = True) -> Iterator[Memory]:
-    """Open a profile, and record what others did to it."""
-    home = home or Home.in_use()[-1]
+def open_memory(home: Home | None = None, *, create: bool = False) -> Iterator[Memory]:
+    """Open a profile, by default the one in use, and record what others did to it."""
+    if not home:
+        home = Home.in_use()[-1]
+        if not create:
+            home.check_named()
     exists = home.directory.is_dir()
     if create and not exists and home.name != DEFAULT_PROFILE:
         say(f"New profile: {home.name}")
@@ -3926,7 +3946,7 @@ def check_learning(home: Home, settings: Settings) -> None:
         raise Problem("Learning is off or paused here; see: llm memory status")
 
 
-def learn_lock(home: Home, settings: Settings) -> AbstractContextManager[Any]:
+def learn_lock(home: Home, settings: Settings) -> Any:
     check_learning(home, settings)
     try:
         return lock(home, "learn", 0.5)
@@ -3938,17 +3958,16 @@ def learn_lock(home: Home, settings: Settings) -> AbstractContextManager[Any]:
 def each_in_use() -> Iterator[Home]:
     homes = Home.in_use()
     for home in homes:
-        if home.name != DEFAULT_PROFILE:
-            home.check_exists()
+        home.check_named()
     for home in homes:
         if len(homes) > 1:
-            write(f"{home.name}:", underline=True)
+            write(f"{home.name}:", err=True, underline=True)
         yield home
 
 
 def each_memory() -> Iterator[Memory]:
     for home in each_in_use():
-        with open_memory(home, create=False) as memory:
+        with open_memory(home) as memory:
             yield memory
 
 
@@ -3975,11 +3994,12 @@ def verdict_here(home: Home, settings: Settings) -> tuple[str, str, str]:
     return "on", "green", f"Memory is on: it learns from {typed}, and tells models what it knows"
 
 
-@command(json_option, settings=True)
-@click.option("--ids", is_flag=True, help="Show the id of each line, for remove, forget and why")
+@command(json_option)
+@click.pass_obj
+@switch("--ids", help="Show the id of each line, for remove, forget and why")
 def memory_show(settings: Settings, ids: bool) -> Any:
     "Show the profile."
-    found: Rows = []
+    found = []
     for home in each_in_use():
         document = read_document(home)
         facts = [{"id": id, "section": item.section, "text": item.text} for id, item in document.ids.items()]
@@ -4006,7 +4026,10 @@ def show_profile(home: Home, document: Document, *, ids: bool) -> None:
     headings = {} if plain() else document.headings
     for at, title in headings.items():
         lines[at] = click.style(printable(title), bold=True)
-    ages = ages_of(home)
+    ages = {}
+    with suppress(*TROUBLE), Memory(home, patience=1, create=False) as memory:
+        for fact, written in memory.history.written().items():
+            ages[fact] = age_of(written, memory.now())
     width = min(shutil.get_terminal_size().columns, 100)
     for item in document.items:
         lines[item.line] = _wrapped(lines[item.line], len(item.bullet))
@@ -4018,16 +4041,6 @@ def show_profile(home: Home, document: Document, *, ids: bool) -> None:
     click.echo("\n".join(lines))
 
 
-def ages_of(home: Home) -> dict[str, str]:
-    sql = "select fact, author, at from lines join versions on versions.id = since order by since"
-    ages = {}
-    with suppress(*TROUBLE), Memory(home, patience=1, create=False) as memory:
-        for fact, author, at in memory.db.execute(sql):
-            if AUTHORS[author].origin != "back":
-                ages[fact] = age_of(at, memory.now())
-    return ages
-
-
 @command()
 def memory_path() -> None:
     "Show where the profile is."
@@ -4037,7 +4050,7 @@ def memory_path() -> None:
 @command(json_option)
 def memory_profiles() -> Any:
     "List profiles."
-    found: Rows = []
+    found = []
     used = [home.name for home in Home.in_use()]
     for home in Home.all():
         facts = None
@@ -4053,11 +4066,11 @@ def memory_profiles() -> Any:
 def quoted_from(edit: EditRow) -> tuple[str, str]:
     turn = edit.turns[0]
     if turn.startswith(EXPORTED):
-        return f"in your {edit.thread}: “{edit.quote}”", ""
+        return f"in your {edit.thread}", ""
     if turn.startswith(NOTES):
-        return f"in your notes: “{edit.quote}”", f"; {edit.thread}"
+        return "in your notes", f"; {edit.thread}"
     where = "in a past prompt, typed or piped in" if edit.past else "you typed"
-    return f"{where}: “{edit.quote}”", f"; llm logs --cid {edit.thread}"
+    return where, f"; llm logs --cid {edit.thread}"
 
 
 def origins_of(version: Version | None, receipts: Sequence[EditRow]) -> Iterator[str]:
@@ -4070,18 +4083,18 @@ def origins_of(version: Version | None, receipts: Sequence[EditRow]) -> Iterator
         if edit.reason:
             by += f", {edit.reason}"
         if edit.turns:
-            quoted, source = quoted_from(edit)
-            yield quoted
+            where, source = quoted_from(edit)
+            yield f"{where}: “{edit.quote}”"
             yield f"{full_date(edit.typed_at)}; learned {by}{source}"
         else:
             yield f"made from lines of the profile {by}"
 
 
 @command(text_argument, json_option)
-@click.option("--refused", is_flag=True, help="Show what was recently refused or dropped, and why")
+@switch("--refused", help="Show what was recently refused or dropped, and why")
 def memory_why(text: str, refused: bool) -> Any:
     "Show where lines came from. All, or those with TEXT."
-    found: Rows = []
+    found = []
     show = show_refused if refused else show_origins
     for memory in each_memory():
         found += [{"profile": memory.home.name, **one} for one in show(memory, text)]
@@ -4096,10 +4109,9 @@ def memory_why(text: str, refused: bool) -> Any:
 def show_origins(memory: Memory, text: str) -> Rows:
     found = []
     document = read_document(memory.home)
-    named = document.ids.get(text.strip(" []"))
-    for fact in dict.fromkeys(fact for _, fact, _ in document.sayings):
-        is_named = named and named.text == fact
-        if re.search(r"\w", fact) and (is_named or folded(text) in folded(fact)):
+    named = named_by(text, document.ids)
+    for fact in document.places():
+        if re.search(r"\w", fact) and (fact in named or folded(text) in folded(fact)):
             said = show_wordings(memory, fact)
             found.append(said[0] | {"before": said[1:]})
     return found
@@ -4130,16 +4142,15 @@ def show_refused(memory: Memory, text: str) -> Rows:
 
 @command(text_argument, json_option)
 @count_option(default=10, help="N at most (10); 0 for all")
-@click.option("--chats", is_flag=True, help="Search your prompts in llm's log instead")
-@click.option("--semantic", is_flag=True, help="Also search by meaning, with llm's default embedding model")
+@switch("--chats", help="Search your prompts in llm's log instead")
+@switch("--semantic", help="Also search by meaning, with llm's default embedding model")
 def memory_search(text: str, count: int, chats: bool, semantic: bool) -> Any:
     """Search present and former facts.
 
     All words are wanted, in any form; put "or" between words to match either.
     """
-    search_terms(text)
-    found: Rows = []
-    for turn in search_chats(Home.in_use(), text, count or None) if chats else ():
+    found = []
+    for turn in search_chats(Home.in_use(), text, count) if chats else ():
         write(" ".join(turn.text.split()), bold=True)
         detail(f"{local_date(turn.at)[:10]}; to continue: llm chat --cid {turn.thread_id}")
         found.append(turn._asdict())
@@ -4193,21 +4204,21 @@ def check_text(text: str, force: bool) -> None:
 def text_of(file: Any, name: str = "") -> str:
     try:
         return str(file.read().decode())
-    except UnicodeDecodeError as error:
-        raise Problem(f"{name or file.name} is not valid UTF-8; save it as UTF-8") from error
+    except UnicodeDecodeError:
+        raise Problem(f"{name or file.name} is not valid UTF-8; save it as UTF-8")
 
 
 def open_editor(**what: Any) -> Any:
     try:
         return click.edit(**what)
     except (click.ClickException, ValueError) as error:
-        raise Problem(f"{in_words(error)}; to use another editor: export VISUAL=NAME") from error
+        raise Problem(f"{in_words(error)}; to use another editor: export VISUAL=NAME")
 
 
 @command()
 def memory_edit() -> None:
     "Edit the profile in your editor."
-    with open_memory() as memory:
+    with open_memory(create=True) as memory:
         history = memory.history
         check_writable(memory.home)
         base = history.latest()
@@ -4224,18 +4235,17 @@ def memory_edit() -> None:
 
 
 @command(yes_option, force_option)
-@click.argument("file", type=click.Path(exists=True, allow_dash=True))
-def memory_load(file: str, force: bool, yes: bool) -> None:
+@click.argument("file", type=click.File("rb"))
+def memory_load(file: Any, force: bool, yes: bool) -> None:
     "Replace the profile with FILE. - is stdin."
-    text = text_of(click.open_file(file, "rb"))
+    text = text_of(file)
     check_text(text, force)
-    with open_memory() as memory:
-        history = memory.history
-        before = history.text(history.latest())
+    with open_memory(create=True) as memory:
+        before = memory.history.text(memory.history.latest())
         gone = Document(before).said() - Document(text).said()
         if gone:
             confirm(f"Replace {counted(len(gone), 'line')} of the profile?", yes)
-        report(memory, history.overwrite("load", text))
+        report(memory, memory.history.overwrite("load", text))
 
 
 @command(text_argument, force_option)
@@ -4258,7 +4268,7 @@ def memory_add(text: str, section: str, force: bool) -> None:
                 document = document.add(heading, fact)
         return document.text
 
-    with open_memory() as memory:
+    with open_memory(create=True) as memory:
         version = memory.history.change("add", make)
         if version:
             report(memory, version)
@@ -4267,9 +4277,10 @@ def memory_add(text: str, section: str, force: bool) -> None:
 
 
 def parse_ids(texts: Sequence[str], waiting: Sequence[EditRow]) -> list[EditRow]:
-    if "all" in texts:
+    ids = ",".join(texts).lower()
+    if "all" in ids:
         return list(waiting)
-    spans = re.findall(r"(\d{1,9})(?:\s*-\s*(\d{1,9}))?", ",".join(texts))
+    spans = re.findall(r"(\d{1,9})(?:\s*-\s*(\d{1,9}))?", ids)
     named: dict[int, EditRow] = {}
     for first, last in spans:
         span = range(int(first), int(last or first) + 1)
@@ -4278,7 +4289,7 @@ def parse_ids(texts: Sequence[str], waiting: Sequence[EditRow]) -> list[EditRow]
             raise Problem(f"Edit {first} is not waiting; see: llm memory review")
         named |= found
     if texts and not named:
-        raise Problem("Give their numbers; see: llm memory review")
+        raise Problem("Give numbers of edits, as in --accept 3,5; see: llm memory review")
     return [*named.values()]
 
 
@@ -4287,8 +4298,8 @@ def ask_about(edit: EditRow, section: Sequence[EditRow], number: str) -> str:
     detail(f"{number}, in {edit.section} (edit {edit.id}); proposed by {edit.model}", err=True)
     detail(f"it waits because: {edit.reason}", err=True)
     if edit.turns:  # else the quote is the profile's, or empty
-        quoted, source = quoted_from(edit)
-        detail(f"{quoted} ({full_date(edit.typed_at)}{source})", err=True)
+        where, source = quoted_from(edit)
+        detail(f"{where}: “{edit.quote}” ({full_date(edit.typed_at)}{source})", err=True)
     letters = click.Choice([*"yneadqs?"], case_sensitive=False)
     letter = click.prompt("Accept it?", default="s", type=letters, err=True)
     if letter == "?":
@@ -4314,6 +4325,7 @@ def reworded(edit: EditRow) -> tuple[str, str]:
 def drop(memory: Memory, edits: Sequence[EditRow]) -> None:
     review(memory, dropped=edits)
     list_lines("Dropped:", map(str, edits))
+    say("To review them again: llm memory learn --again")
 
 
 def review_each(memory: Memory, waiting: Iterable[EditRow]) -> None:
@@ -4350,7 +4362,7 @@ def memory_review(accepted: Sequence[str], dropped: Sequence[str], yes: bool) ->
     """
     if yes and not (accepted or dropped):
         accepted = ["all"]
-    with open_memory(create=False) as memory:
+    with open_memory() as memory:
         waiting = waiting_edits(memory)
         drops = parse_ids(dropped, waiting)
         accepts = [edit for edit in parse_ids(accepted, waiting) if edit not in drops]
@@ -4373,7 +4385,7 @@ def memory_undo(number: int | None) -> None:
 
     Run it again for the one before. To redo, undo the undo.
     """
-    with open_memory(create=False) as memory:
+    with open_memory() as memory:
         history = memory.history
         if number is None:
             number = history.next_undo()
@@ -4395,12 +4407,14 @@ def memory_undo(number: int | None) -> None:
 @click.option("--to", metavar="DATE-OR-AGE", help="As of: 2026-11-01, yesterday, 2h, '3 days ago'")
 def memory_rollback(number: int | None, to: str | None) -> None:
     "Restore an older profile. As it was after change NUMBER."
-    with open_memory(create=False) as memory:
+    with open_memory() as memory:
         history = memory.history
         if (number is None) == (to is None):
             raise Problem("Name one: llm memory rollback NUMBER, or --to DATE")
         if number is None:
-            number = history.at_time(str(to))
+            number = history.latest("at <= ?", parse_moment(str(to), memory.now()))
+            if not number:
+                raise Problem("There was no profile then; to empty it: llm memory rollback 0")
         text = history.text(history.check(number))
         report(memory, history.overwrite("rollback", text))
 
@@ -4417,9 +4431,10 @@ def show_changes(changes: Iterable[Change], lead: str = "") -> Rows:
 @count_option(default=20, help="N at most (20); 0 for all")
 def memory_history(count: int) -> Any:
     "Show changes to the profile. Newest first."
-    with open_memory(create=False) as memory:
+    with open_memory() as memory:
         versions = memory.history.versions(count or -1)
-    found: Rows = []
+        more = memory.history.latest() - len(versions)
+    found = []
     for version in versions:
         by = AUTHORS[version.author].told
         if version.undoes:
@@ -4431,6 +4446,8 @@ def memory_history(count: int) -> Any:
         found.append(version._asdict() | {"changes": show_changes(version.changes, "      ")})
     if not versions:
         say("There are no changes yet.")
+    elif more:
+        say(f"{more:,} older: llm memory history -n 0")
     return found
 
 
@@ -4439,7 +4456,7 @@ def memory_history(count: int) -> Any:
 @change_argument("b")
 def memory_diff(a: int | None, b: int | None) -> Any:
     "Show differences. The last, all since A, or from A to B."
-    with open_memory(create=False) as memory:
+    with open_memory() as memory:
         history = memory.history
         if b is None:
             b = history.latest()
@@ -4454,6 +4471,7 @@ def only_profile() -> Home:
     homes = Home.in_use()
     if len(homes) > 1:
         raise Problem("Several profiles are in use; add: --profile NAME")
+    homes[0].check_named()
     return homes[0]
 
 
@@ -4475,10 +4493,10 @@ def no_match(text: str) -> Problem:
 @command(text_argument, yes_option, part_option)
 def memory_remove(text: str, part: bool, yes: bool) -> None:
     "Take out lines with TEXT or by ids. It can be undone."
-    with open_memory(only_profile(), create=False) as memory:
+    with open_memory(only_profile()) as memory:
         document = read_document(memory.home)
         says = matcher(text, document.ids, part=part)
-        facts = [fact for _, fact, _ in document.sayings if fact and says(fact)]
+        facts = list(filter(says, document.places()))
         if not facts:
             raise no_match(text)
         if len(facts) > 1:
@@ -4513,6 +4531,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
 def memory_pause() -> None:
     "Stop learning until you resume."
     home = Home.in_use()[-1]
+    home.check_named()
     home.create()
     if not paused_since(home):
         write_private(home.paused, b"")
@@ -4524,14 +4543,17 @@ def memory_resume() -> None:
     "Learn again after `llm memory pause`."
     home = Home.in_use()[-1]
     since = paused_since(home)
+    if not since:
+        say("It was not paused.")
+        return
     with open_memory() as memory:  # what is logged later without a note is no past
         set_state(memory.db, "paused", get_state(memory.db, "paused") or since)
     home.paused.unlink(missing_ok=True)
-    say("Resumed. What you typed meanwhile is not learned." if since else "It was not paused.")
+    say("Resumed. What you typed meanwhile is not learned.")
 
 
 @command(yes_option)
-@click.option("--purge", "for_good", is_flag=True, help="Also remove its history, and all its files, for good")
+@switch("--purge", "for_good", help="Also remove its history, and all its files, for good")
 def memory_clear(for_good: bool, yes: bool) -> None:
     "Empty the profile. Its text stays in the history."
     home = only_profile()
@@ -4541,7 +4563,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
         return
     home.check_exists()
     say(f"This removes {tilde(real_place(home))}, its history, and all else of profile {home.name}.")
-    say("Later, llm memory learn may find again what you erased, hid or piped in.")
+    say("What you erased, hid or piped in may be found again by: llm memory learn")
     confirm("Remove it for good?", yes)
     purge(home)
     say(f"Removed. {LLM_KEEPS.format(tilde(home.logs))}")
@@ -4550,17 +4572,19 @@ def memory_clear(for_good: bool, yes: bool) -> None:
 def skip_noted(memory: Memory) -> None:
     """Learn nothing noted until now, whatever a clock says."""
     for id, note in new_notes(memory).items():
-        sql = "insert or ignore into turns (id, at, length, state) values (?, ?, ?, 'done')"
-        memory.db.execute(sql, [id, note["at"], note["length"]])
+        row = {"id": id, "at": note["at"], "length": note["length"], "state": "done"}
+        memory.db["turns"].insert(row)
     memory.db.execute("update turns set state = 'done' where state in ('pending', 'aside')")
     set_state(memory.db, "cleared", memory.now().isoformat())
 
 
-@command(settings=True)
-@click.option("--retry", is_flag=True, help="Also retry what was set aside")
+@command()
+@click.pass_obj
+@switch("--retry", help="Also retry what was set aside")
 def memory_update(settings: Settings, retry: bool) -> None:
     "Learn now from what is waiting."
-    with open_memory() as memory:
+    Home.in_use()[-1].check_named()
+    with open_memory(create=True) as memory:
         before = memory.history.latest()
         with learn_lock(memory.home, settings):
             if retry:
@@ -4570,13 +4594,13 @@ def memory_update(settings: Settings, retry: bool) -> None:
                 say(f"Learning from {counted(waiting, 'message')}…")
             take_in(memory)
             memory.db.execute("update turns set due = 0 where state = 'pending'")
+            memory.db.execute("update turns set model = '' where why != ''")  # it may be mistyped
             learner = Learner(memory, settings, leaves_news=False)
             failures = {str(result.failure) for result in iter(learner.learn, None) if result.failure}
             left = due_turns(memory)
         learned = memory.history.versions(-1, "id > ? and model != ''", before)
         for version in reversed(learned):
-            show_changes(version.changes)
-            say(f"To undo this: llm memory undo {version.id}")
+            report(memory, version.id)
         if not (learned or failures):
             say("Nothing was learned." if waiting else "There is nothing new to learn from.")
         tell_waiting(memory)
@@ -4586,7 +4610,8 @@ def memory_update(settings: Settings, retry: bool) -> None:
         raise Problem(CHANGED_MEANWHILE)
 
 
-@command(settings=True)
+@command()
+@click.pass_obj
 def memory_condense(settings: Settings) -> None:
     "Shorten what was learned. Never your own lines."
     with open_memory() as memory, learn_lock(memory.home, settings):
@@ -4598,12 +4623,13 @@ def memory_condense(settings: Settings) -> None:
         tell_waiting(memory)
 
 
-@command(yes_option, settings=True)
+@command(yes_option)
+@click.pass_obj
 @click.argument("files", metavar="[FILE]...", type=click.Path(exists=True, allow_dash=True), nargs=-1)
 @click.option("--since", metavar="DATE-OR-AGE", help="Only since: 2026-11-01, '3 weeks ago'")
-@click.option("-n", "--count", metavar="N", type=click.IntRange(min=1), help="Only your N newest messages")
-@click.option("--again", is_flag=True, help="Put what you dropped into review again")
-def memory_learn(settings: Settings, *, files: Any, again: bool, yes: bool, **which: Any) -> None:
+@count_option(type=click.IntRange(min=1), help="Only your N newest messages")
+@switch("--again", help="Put what you dropped into review again")
+def memory_learn(settings: Settings, /, *, files: Any, again: bool, yes: bool, **which: Any) -> None:
     """Learn from the past. From llm's log, your notes or other assistants.
 
     FILE (- for stdin) holds your notes; or, also in a folder or .zip, an
@@ -4611,7 +4637,7 @@ def memory_learn(settings: Settings, *, files: Any, again: bool, yes: bool, **wh
     Codex. Only what you wrote is read; what is found waits for review.
     """
     model = chosen_model(settings)
-    with open_memory() as memory:
+    with open_memory(create=True) as memory:
         check_learning(memory.home, settings)
         candidates = messages_of_files(memory, files) if files else past_messages(memory)
         messages, skipped = choose(candidates, memory.now(), **which)
@@ -4620,7 +4646,7 @@ def memory_learn(settings: Settings, *, files: Any, again: bool, yes: bool, **wh
             memory.db.execute(f"update edits set state = 'waiting' where {dropped}")
         for reason, count in skipped.items():
             say(f"Skipped: {count:,} {reason}")
-        left_out = value(memory.db, f"select count(*) from edits where {dropped}")
+        left_out = memory.db["edits"].count_where(dropped)
         if left_out:
             say(f"Dropped before: {left_out:,}; to review them again: --again")
         if not messages:
@@ -4638,7 +4664,7 @@ def memory_learn(settings: Settings, *, files: Any, again: bool, yes: bool, **wh
 
 
 def learn_in_batches(learner: Learner, requests: Sequence[Batch]) -> None:
-    failures: list[ModelFailed] = []
+    failures = []
     try:
         with click.progressbar(requests, label="Learning", width=20, file=sys.stderr) as bar:
             for batch in bar:
@@ -4697,10 +4723,10 @@ def home_status(home: Home, settings: Settings) -> Told:
 
 
 def learning_status(home: Home, settings: Settings) -> Told:
-    with open_memory(home, create=False) as memory:
+    with open_memory(home) as memory:
         db = memory.db
         now = memory.now().isoformat()
-        gone = "select count(*) from turns where state = 'gone' and at > date(?, '-7 days')"
+        gone = "state = 'gone' and at > date(?, '-7 days')"
         failed = "select why from turns where why != '' and state in ('pending', 'aside')"
         reasons = [why for (why,) in db.execute(failed)]
         costs = "{0[model]} this month: learning requests {0[requests]}, second looks {0[looks]}, failed {0[failed]}; "
@@ -4708,8 +4734,8 @@ def learning_status(home: Home, settings: Settings) -> Told:
         yield "pending", waiting_messages(memory), "{} to learn from; now: llm memory update"
         yield "to_review", len(waiting_edits(memory)), "{}: llm memory review"
         yield "no_room", int(get_state(db, "no_room") or 0), "{} not kept, as review is full"
-        yield "lost", value(db, gone, now), "{} this week, gone from typed.jsonl or llm's log"
-        yield "set_aside", value(db, "select count(*) from turns where state = 'aside'"), f"{{}}. {RETRY}"
+        yield "lost", db["turns"].count_where(gone, [now]), "{} this week, gone from typed.jsonl or llm's log"
+        yield "set_aside", db["turns"].count_where("state = 'aside'"), f"{{}}. {RETRY}"
         yield "costs", rows(db, _COSTS, now), costs
         yield from filter(None, (*reasons, call_failure(memory), get_state(db, "worker_failed")))
         logged(home, [turn["id"] for turn in due_turns(memory)])  # says what is wrong with llm's log
@@ -4725,11 +4751,12 @@ def until_error(told: Told) -> Told:
         yield in_words(error)
 
 
-@command(json_option, settings=True)
+@command(json_option)
+@click.pass_obj
 def memory_status(settings: Settings) -> Any:
     "Show if memory is on. And what is wrong."
     home = Home.in_use()[-1]
-    shown: list[tuple[str, Any, str]] = []
+    shown = []
     problems: dict[str, None] = {}
     for told in (*until_error(home_status(home, settings)), *until_error(learning_status(home, settings))):
         if isinstance(told, tuple):
@@ -4755,7 +4782,7 @@ def memory_status(settings: Settings) -> Any:
 
 
 @command(shell_option)
-@click.option("--print", "print_", is_flag=True, help="Print the lines instead of adding them")
+@switch("--print", "print_", help="Print the lines instead of adding them")
 def memory_install_shell(name: str | None, print_: bool) -> None:
     "Turn memory on in your shell."
     from llm_user_memory_shell import install, print_lines
@@ -4774,7 +4801,8 @@ def memory_uninstall_shell(name: str | None) -> None:
     uninstall(name)
 
 
-@command(settings=True, hidden=True)
+@command(hidden=True)
+@click.pass_obj
 def memory_worker(settings: Settings) -> None:
     "Learn in the background."
     run_worker(Home.in_use()[-1], settings)

@@ -352,7 +352,7 @@ def _checked(shell: Shell) -> str:
         if '"only_chats": true' in said:
             learns = "learns only from chats, because this shell keeps no history of lines"
         elif shell.name == "bash" and re.search("HISTCONTROL=.*(both|space.*dups|dups.*space)", said):
-            learns += ", but not from a line that repeats the one before, as ignorespace alone in HISTCONTROL would"
+            learns += ", but not from a line that you repeat at once (with HISTCONTROL=ignorespace it would)"
         does = f"it sends your profile with every prompt and {learns}"
         return f"Checked: memory is on in a new {shell.name}: {does}. To remove the lines: llm memory uninstall-shell"
     if found:
@@ -383,11 +383,12 @@ def install(name: str | None) -> None:
     for line in old or [_checked(shell)]:
         say(line)
     if shell.name == "bash" and not old and (advice := login_advice()):
-        say(f"Login shells like this one do not read ~/.bashrc. To make them: {advice}")
+        say("Login shells like this one do not read ~/.bashrc. To make them:")
+        click.echo(advice, err=True)  # to be copied: a break would end the quoted line
     login = _called(None, os.environ)
     if not name and login in KINDS and login != shell.name:
         say(f"For your login shell, {login}, too: llm memory install-shell --shell {login}")
-    with contextlib.suppress(Problem, sqlite3.Error), open_memory(create=False) as memory:
+    with contextlib.suppress(Problem, sqlite3.Error), open_memory() as memory:
         unread = [message for message, reason in past_messages(memory) if not reason]
         if unread:
             say(f"llm's log has {counted(len(unread), 'older prompt')}; to learn: llm memory learn")

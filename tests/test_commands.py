@@ -182,7 +182,7 @@ def test_loaded_secrets_stay_and_load_and_status_name_their_lines_without_showin
 def test_input_that_is_not_text_or_not_there_is_an_error_in_words_and_changes_nothing(user: User) -> None:
     user.profile = PROFILE
     path = user.folder / "new.md"
-    assert re.search(r"Error: .*new\.md' does not exist", user.run("load", str(path), code=2)[1])
+    assert re.search(r"Error: .*new\.md': No such file", user.run("load", str(path), code=2)[1])
     path.write_bytes(b"\xff\xfe- \x00N\x00")
     for command in ("load", "learn"):
         assert "is not valid UTF-8" in user.run(command, str(path), code=1)[1]

@@ -198,7 +198,7 @@ def test_forget_lists_everything_that_goes_and_asks_first(user: User) -> None:
 @pytest.mark.parametrize("state", ["waiting", "applied", "dropped", "refused"])
 @pytest.mark.parametrize("column", ["section", "before", "fact", "quote", "thread"])
 def test_what_is_listed_and_what_is_erased_are_the_same(user: User, state: str, column: str) -> None:
-    edit = {"state": state, "fact": "Plays chess", "turns": "[]", "at": "2026-11-20T09:00:00+00:00"}
+    edit = {"state": state, "fact": "Plays chess", "turns": '["export:1"]', "at": "2026-11-20T09:00:00+00:00"}
     edit |= {name: "" for name in ("section", "before", "quote", "reason", "thread") if name not in edit}
     with user.memory() as opened:
         opened.db["edits"].insert(edit | {column: "In Zanzibar"})
@@ -277,6 +277,13 @@ def test_parts_of_words_are_forgotten_only_when_asked_for_and_nothing_never(user
     user.run("forget", "--part", "Tea", "--yes")
     assert user.facts == ["Stays"]
     assert user.files_with("tea") == []
+
+
+def test_parts_of_a_conversations_id_are_no_words(user: User) -> None:
+    user.has_learned("Plays chess", "I play chess")
+    (receipt,) = user.receipts()
+    assert "No line has" in user.run("forget", "--part", receipt["thread"][4:9], "--yes", code=1)[1]
+    assert user.receipts() == [receipt]
 
 
 # Messages
@@ -456,6 +463,17 @@ def test_a_purge_asks_and_takes_what_is_ours_behind_symlinks_too_and_nothing_els
     assert [path.name for path in elsewhere.parent.iterdir()] == [".me.md.kate.swap"]
     assert [path.name for path in directory.iterdir()] == ["notes.txt"]
     assert user.places.logs.read_bytes() == before
+
+
+def test_a_purge_leaves_no_folder_of_the_workers_log(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(user.folder / "state"))
+    user.run("add", "Plays chess")
+    home = memory.Home(user.user_dir)  # as without LLM_USER_PATH
+    home.worker_log.parent.mkdir(parents=True)
+    memory.append_line(home.worker_log, "1 edit")
+    (user.folder / "state" / "others").mkdir()
+    memory.purge(home)
+    assert [path.name for path in (user.folder / "state").iterdir()] == ["others"]
 
 
 class Killed(BaseException):

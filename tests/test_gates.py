@@ -347,11 +347,27 @@ def test_a_line_whose_date_has_passed_may_be_changed_or_removed_by_its_own_words
         ("In Rome until 2027", False),
         ("Has 2,026 stamps", False),
         ("Lives in Rome", False),
+        ("Has lived in Rome since 2019", False),
+        ("In Rome since 2019, until 2026-11-18", True),
+        ("In Rome since 2026-10", False),
     ],
 )
-def test_a_date_has_passed_once_it_has_come(line: str, has_passed: bool) -> None:
+def test_a_date_has_passed_once_it_has_come_since_the_line_was_written(line: str, has_passed: bool) -> None:
     typed = [Message("hello", at="2026-11-20T12:00"), Message("hello", at="2026-11-19T12:00")]
-    assert memory.has_passed(line, typed) is has_passed
+    assert memory.has_passed(line, "2026-11-01T12:00", typed) is has_passed
+
+
+@pytest.mark.parametrize(("zone", "today"), [("Pacific/Auckland", "2026-11-21"), ("America/Lima", "2026-11-20")])
+def test_a_date_has_passed_by_the_users_calendar(monkeypatch: pytest.MonkeyPatch, zone: str, today: str) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    typed = [Message("hello", at="2026-11-20T22:00:00+00:00")]
+    try:
+        days = ["2026-11-20", "2026-11-21", "2026-11-22"]
+        assert max(day for day in days if memory.has_passed(f"Until {day}", "", typed)) == today
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_a_quote_with_an_ellipsis_that_was_typed_so_is_one_piece() -> None:

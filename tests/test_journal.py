@@ -63,7 +63,7 @@ def test_a_call_that_fails_or_is_killed_before_llm_logs_it_notes_nothing(idle: U
     idle.llm(SPY, auto=None)  # the same words, with memory off
     idle.llm(SAID)
     assert [line["length"] for line in noted(idle)] == [len(SAID)]
-    assert idle.run("update")[0] == f"+ {SAID}\n"
+    assert f"Added: “{SAID}”\n" in idle.run("update")[1]
     assert idle.asked_about("a spy") == 0
 
 

@@ -239,7 +239,7 @@ def test_update_learns_all_that_waits_in_the_foreground_and_says_what_changed(us
     texts = [SAID, *(f"I like colour number {n}" for n in range(20))]
     user.types(*texts)
     done = user.llm("memory", "update", auto=None)
-    assert SAID in done.stdout
+    assert SAID in done.stderr
     assert user.facts == texts
     for number in reversed(re.findall(r"To undo this: llm memory undo (\d+)\n", done.stderr)):
         user.run("undo", number)
@@ -257,9 +257,18 @@ def test_an_update_that_fails_exits_1_and_says_how_to_try_again(user: User) -> N
     assert "LLM_MEMORY_MODEL=NAME llm memory update --retry\n" in said
 
 
-def test_an_update_learns_with_the_model_it_is_given_where_another_was_named_and_has_failed(user: User) -> None:
+@pytest.mark.parametrize("retry", [[], ["--retry"]])
+def test_an_update_learns_with_the_model_that_answered_where_another_was_named_and_has_failed(
+    user: User, retry: list[str]
+) -> None:
     user.llm("I like rain, you know", LLM_MEMORY_MODEL="nowhere", LLM_MEMORY_UPDATE_INTERVAL="3600")
     assert "can't load nowhere" in user.run("update", code=1)[1]
+    user.run("update", *retry)
+    assert user.facts == ["I like rain, you know"]
+
+
+def test_an_update_learns_with_the_model_it_is_given(user: User) -> None:
+    user.llm("I like rain, you know", LLM_MEMORY_MODEL="nowhere", LLM_MEMORY_UPDATE_INTERVAL="3600")
     user.run("update", LLM_MEMORY_MODEL="scripted")
     assert user.facts == ["I like rain, you know"]
 
@@ -272,9 +281,9 @@ def test_update_waits_for_a_learning_worker_and_takes_over_from_one_that_was_kil
     if killed:
         user.kill_worker()
         (user.script / "slow.txt").unlink()
-    said = user.llm("memory", "update", auto=None).stdout
+    said = user.llm("memory", "update", auto=None).stderr
     assert user.facts == [SAID]
-    assert said == f"+ {SAID}\n"
+    assert said.count(f"Added: “{SAID}”\n") == 1
     assert user.asked_about(SAID) == 1 + killed
 
 

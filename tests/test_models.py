@@ -78,7 +78,7 @@ def test_messages_a_model_cannot_learn_from_are_set_aside_and_learned_with_anoth
         assert said in status
     assert here.profile == "- Mine\n"
     error.unlink(missing_ok=True)
-    assert SAID in here.run("update", "--retry", LLM_MEMORY_MODEL="scripted")[0]
+    assert SAID in here.run("update", "--retry", LLM_MEMORY_MODEL="scripted")[1]
     assert here.facts == ["Mine", SAID]
     assert here.problems() == ""
 

@@ -168,7 +168,7 @@ def test_what_changes_nothing_or_was_already_shown_is_no_news(user: User) -> Non
     user.learns("NO_UPDATE")
     assert told(user) == ""
     user.types("I live in Leeds")
-    assert "Leeds" in user.run("update")[0]
+    assert "Leeds" in user.run("update")[1]
     assert told(user) == ""
 
 
@@ -184,7 +184,7 @@ def test_update_takes_nothing_away_that_the_next_prompt_has_to_tell(known: User)
     assert known.run("update")[1].startswith("There is nothing new to learn from.")
     known.types("I play go")
     known.reply("ADD | Interests | Plays go | I play go")
-    assert known.run("update")[0] == "+ Plays go\n"
+    assert "Added: “Plays go”\nTo undo this: llm memory undo 3\n" in known.run("update")[1]
     assert told(known) == "learned “Plays chess” (undo: llm memory undo 2)"
 
 

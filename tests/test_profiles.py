@@ -68,10 +68,10 @@ def test_several_profiles_are_all_sent_and_the_last_one_learns(both: User) -> No
 
 @pytest.mark.parametrize("command", ["show", "why", "search i"])
 def test_show_why_and_search_show_what_is_sent_and_where_it_stands(both: User, command: str) -> None:
-    shown = both.run(*command.split(), **BOTH)[0]
+    shown, said = both.run(*command.split(), **BOTH)
     assert HOME in shown
     assert WORK in shown
-    assert "default" in shown
+    assert said == "default:\nwork:\n"
     assert WORK not in both.run(*command.split())[0]
     assert json.loads(both.run(*command.split(), "--json", **BOTH)[0])
     assert json.loads(both.run("show", "--json", **BOTH)[0])["facts"][0]["text"] == WORK, "the one that learns"
@@ -135,6 +135,15 @@ def test_where_one_of_several_profiles_is_missing_nothing_is_shown_but_that(user
         assert (out, said) == ("", "Error: There is no profile “work”; try: default\n"), command
 
 
+def test_why_in_several_profiles_prints_no_data_where_nothing_is_found(both: User) -> None:
+    assert both.run("why", "cello", code=1, **BOTH)[0] == ""
+
+
+def test_to_resume_what_was_not_paused_begins_no_profile(user: User) -> None:
+    assert user.run("resume", **AT_WORK)[1] == "It was not paused.\n"
+    assert not named(user, "work").directory.exists()
+
+
 def test_status_names_each_profile_that_is_sent(both: User) -> None:
     assert "Also sent    default\n" in both.run("status", **BOTH)[0]
     assert "Also sent" not in both.run("status", **AT_WORK)[0]
@@ -152,6 +161,22 @@ def test_an_unknown_profile_is_an_error_by_hand_and_created_by_the_variable(user
     assert "There is no profile “wrok”; try: default" in done.stderr
     user.llm(WORK, LLM_MEMORY_PROFILE="Work")
     eventually(lambda: facts_of(user, "work"), "learning")
+
+
+ON_WHAT_IS_THERE = ("undo", "rollback 0", "history", "diff", "remove x", "forget x", "clear", "review")
+
+
+@pytest.mark.parametrize("command", [*ON_WHAT_IS_THERE, "condense", "update", "pause"])
+def test_a_command_on_a_profile_that_is_not_there_says_so_and_does_not_begin_it(user: User, command: str) -> None:
+    said = user.run(*command.split(), code=1, **AT_WORK)[1]
+    assert said == "Error: There is no profile “work”; try: default\n"
+    assert not named(user, "work").directory.exists()
+
+
+def test_the_first_prompt_in_a_profile_says_for_which_it_learns(user: User) -> None:
+    terminal = user.terminal("llm", WORK, **AT_WORK)
+    assert terminal.wait() == 0
+    assert "memory: learning from this for profile work; a later prompt tells what" in terminal.shown
 
 
 def test_a_command_that_begins_a_profile_says_so(user: User) -> None:

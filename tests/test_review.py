@@ -113,6 +113,13 @@ def test_why_names_the_conversation_of_each_fact(user: User) -> None:
     assert out.count("llm logs --cid ") == 4
 
 
+def test_why_takes_several_ids(user: User) -> None:
+    user.run("add", "-", stdin="Plays chess\nPlays go\nPlays darts\n")
+    ids = [user.id_of("Plays chess"), user.id_of("Plays darts")]
+    shown = user.run("why", *ids)[0]
+    assert [game in shown for game in ("chess", "go", "darts")] == [True, False, True]
+
+
 def test_why_shows_what_a_changed_line_said_before_and_where_that_came_from(user: User) -> None:
     user.run("add", "Nurse in Leeds")
     changes(user, "Nurse in Leeds", "Nurse, lives in York", "I moved to York")
@@ -294,13 +301,14 @@ def waits(user: User, *facts: str, section: str = "Interests") -> None:
 def test_review_accepts_and_drops_by_id_without_asking(user: User) -> None:
     user.profile = PROFILE
     user.has_to_review(ADD, IGNORE)
-    user.run("review", "--accept", "1", "--drop", "2", "--yes")
+    said = user.run("review", "--accept", "1", "--drop", "2")[1]
+    assert "To review them again: llm memory learn --again\n" in said
     assert user.facts == ["Lives in Leeds", "Likes short answers", "Always wants tea"]
     assert user.authors[-1] == "review"
     assert "learned with scripted, accepted" in user.run("why", "tea")[0]
     assert "Nothing waits for review" in user.run("review")[1]
     user.has_to_review(ADD)
-    assert "Nothing changed" in user.run("review", "--accept", "all")[1], "it was made already"
+    assert "Nothing changed" in user.run("review", "--accept", "9,All")[1], "it was made already"
     assert (user.facts.count("Always wants tea"), user.to_review()) == (1, [])
     user.run("undo")
     assert user.profile == PROFILE

@@ -392,7 +392,7 @@ def test_a_login_bash_that_does_not_read_bashrc_gets_the_command_that_changes_it
         (home.folder / name).write_text(text)
     said = home.install()
     assert {path.name: path.read_text() for path in home.folder.iterdir() if path.name in files} == files
-    run("bash", "-c", said.partition("do not read ~/.bashrc. To make them: ")[2].partition("\n")[0])
+    run("bash", "-c", said.partition("do not read ~/.bashrc. To make them:\n")[2].partition("\n")[0])
     assert run("bash", "-l", "-i", "-c", "echo A=$A; declare -F llm") == shown
     assert (home.folder / changed).read_text().startswith(files.get(changed, ""))
     assert "login shells" not in home.install().casefold()
@@ -537,12 +537,10 @@ def test_install_shell_says_what_will_happen_and_what_else_could_be_learned_from
     said = home.install()
     assert "memory is on in a new bash: it sends your profile with every prompt and learns from what you type" in said
     assert "llm's log has 2 older prompts; to learn: llm memory learn\n" in said
-    assert "repeats the one before" not in said
+    assert "repeat at once" not in said
     block = home.bashrc.read_text()
     home.bashrc.write_text(f"HISTCONTROL=ignoreboth\n{block}")
-    assert (
-        "but not from a line that repeats the one before, as ignorespace alone in HISTCONTROL would" in home.install()
-    )
+    assert "but not from a line that you repeat at once (with HISTCONTROL=ignorespace it would)" in home.install()
     home.bashrc.write_text(f"set +o history\n{block}")
     said = home.install()
     assert "learns only from chats, because this shell keeps no history of lines" in said
