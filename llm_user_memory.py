@@ -31,7 +31,7 @@ import threading
 import time
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -95,7 +95,7 @@ class Busy(Problem):
 
 
 class Unreadable(Problem):
-    """A file is not ours, or not text."""
+    """A file is not ours, no text or too large."""
 
 
 TROUBLE = (Problem, OSError, UnicodeError, sqlite3.Error)
@@ -111,6 +111,7 @@ class Settings:
 
     def __init__(self, environ: Mapping[str, str] = {}) -> None:
         self._environ = environ
+        self._known = {"LINE", "PROFILE"}
         self.complaints: list[str] = []
         self.line = environ.get("LLM_MEMORY_LINE", "")
         self.model = self._text("MODEL")
@@ -125,8 +126,11 @@ class Settings:
         if self.auto != "prompt":
             self.auto = "system" if self._read("AUTO", False, False) else ""
         self.auto_off = not self.auto and bool(self._text("AUTO"))
+        unknown = [name for name in environ if name.startswith("LLM_MEMORY_") and name[11:] not in self._known]
+        self.complaints += map("There is no setting {}".format, unknown)
 
     def _text(self, name: str) -> str:
+        self._known.add(name)
         return self._environ.get(f"LLM_MEMORY_{name}", "").strip()
 
     def _read(self, name: str, default: Any, safe: Any, kind: Any = click.BOOL) -> Any:
@@ -827,6 +831,9 @@ class Document:
     def places(self) -> dict[str, str]:
         return {fact: section for _, fact, section in self.sayings if fact}
 
+    def counts(self) -> Counter[str]:
+        return Counter(fact for _, fact, _ in self.sayings if fact)
+
     def filled(self) -> set[str]:
         return {section for _, fact, section in self.sayings if fact}
 
@@ -848,7 +855,7 @@ class Document:
         lines = [above, *_ended(new, _newline(self.text)), *self.lines[end:]]
         return Document("".join(lines))
 
-    def only(self, facts: Container[str]) -> Document:
+    def only(self, facts: Iterable[str]) -> Document:
         """Leave out lines that say anything else."""
         kept = [line for line, fact, _ in self.sayings if not fact or fact in facts]
         return Document("".join(kept))
@@ -935,19 +942,22 @@ def revert(old: str, new: str, now: str) -> str:
     after = Document(new)
     here = Document(now)
     stay = _facts_without(before, after, here)
-    document = _without_headings(before, after, here.only(stay))
+    merged = Document(merge(new, now, old))  # finds where lines stood
+    most = before.counts() | here.counts()
+    is_whole = merged.places() == stay and merged.counts() <= most
+    document = _without_headings(before, after, merged if is_whole else here.only(stay))
     found = document.places()
     lines = {fact: line for line, fact, _ in (*here.sayings, *before.sayings) if not re.match(_ENTRY, line)}
     for fact, section in stay.items():
         if found.get(fact) != section:
             document = document.only(stay.keys() - {fact}).add(section, fact, lines.get(fact, ""))
     text = without_empty(now, document.text)
-    if stay.keys() - Document(text).said():
-        raise Problem("That can't be taken out of what is there now; to go back: llm memory rollback NUMBER")
     title = TITLE + _newline(now)
     is_taken = title in before.lines[:1] and (title not in after.lines or not stripped(now))
-    if is_taken and title not in split_lines(text):
-        text = title + text
+    if is_taken or title in here.lines[:1]:
+        text = title + "".join(line for line in split_lines(text) if line != title)
+    if stay.keys() - Document(text).said():
+        raise Problem("That can't be taken out of what is there now; to go back: llm memory rollback NUMBER")
     return "" if stripped(text) == TITLE else text
 
 
@@ -964,12 +974,9 @@ def _facts_without(before: Document, after: Document, here: Document) -> dict[st
 
 
 def _without_headings(before: Document, after: Document, document: Document) -> Document:
-    """Take out the headings that a change brought, unless others use them; the title, if nothing is left."""
+    """Take out headings that a change brought and nobody uses."""
     brought = set(after.headings.values()) - set(before.headings.values())
-    used = document.filled()
-    if used:
-        used.add(TITLE.strip("# "))
-    unused = brought - used
+    unused = brought - document.filled() - {TITLE.strip("# ")}
     return Document("".join(line for line, _, section in document.sayings if section not in unused))
 
 
@@ -1313,12 +1320,12 @@ class History(NamedTuple):
             if change.after in {"", FORGOTTEN}:
                 continue
             came, left = self.periods(change.after)[-1]
-            later = left or came
-            if later > number and self._author(later).origin != "back":
-                raise Problem(f"Change {later} has since changed the same lines; first: llm memory undo {later}")
+            touched = left or came
+            if touched > number and self._author(touched).origin != "back":
+                raise Problem(f"Change {touched} has since changed the same lines; first: llm memory undo {touched}")
         reverted = revert(self.text(number - 1), self.text(number), text)
         lines = self._lines(number - 1) + self._lines(number)
-        if all(line["text"] for line in lines):
+        if all(line["text"] for line in lines):  # else forgotten
             return reverted
         if Document(reverted).said() == Document(text).said():  # none of it is left
             return text
@@ -1407,11 +1414,6 @@ class History(NamedTuple):
             if id not in found:
                 found.update(json.loads(undoes))
         return found
-
-    def written(self) -> dict[str, str]:
-        """Return when each fact was last written; what is brought back is not."""
-        sql = "select fact, author, at from lines join versions on versions.id = since order by since"
-        return {fact: at for fact, author, at in self.db.execute(sql) if AUTHORS[author].origin != "back"}
 
     def periods(self, fact: str) -> Sequence[tuple[int, int | None]]:
         """Return when a fact came and left, ``None`` if it is there. One that moved has rows that touch: one period."""
@@ -1559,7 +1561,7 @@ def parse_reply(reply: str) -> list[Edit] | None:
         edit = _parse_edit(bare)
         if edit and edit not in edits and len(edits) < 200:
             edits.append(edit)
-        elif bare.strip("*_. \"'").upper() in {"NO_UPDATE", "NO UPDATE"}:
+        elif re.match(r"(?i)\W*NO[_ ]UPDATE\b", bare):
             has_declined = True
     return edits if edits or has_declined else None
 
@@ -1580,7 +1582,7 @@ def _parse_edit(line: str) -> Edit | None:
 
 
 def _bare_quote(fields: Iterable[str]) -> str:
-    return " | ".join(fields).strip(" \"'`“”„‘’«»")
+    return " | ".join(fields).strip(" .,\"'`“”„‘’«»")
 
 
 def _as_meant(edit: Edit, now: Document, messages: Sequence[Message]) -> Edit:
@@ -1675,12 +1677,12 @@ def is_quoted(piece: str, text: str) -> bool:
     return not stands_in(piece, rest)
 
 
-def has_passed(line: str, written: str, messages: Iterable[Message]) -> bool:
-    """Tell whether a date in a line came after it was ``written``, and before these were typed."""
+def has_passed(line: str, messages: Iterable[Message]) -> bool:
+    """Tell whether a line's own date had come when these were typed."""
     latest = max((message.at for message in messages), default="")
     today = local_date(latest) if latest else ""
     dates = re.findall(r"\b(?:19|20)\d\d(?:-\d\d){0,2}\b", line)
-    return any(written[: len(date)] <= date <= today[: len(date)] for date in dates)
+    return any(date <= today[: len(date)] for date in dates)
 
 
 _Applied = tuple[str, str]  # a line before, and after
@@ -1718,13 +1720,11 @@ def judge(
     *,
     doubts: Mapping[Edit, str] = {},
     lately: Sequence[_Applied] = (),
-    written: Mapping[str, str] = {},
     budget: int = 8_000,
 ) -> tuple[list[Verdict], Document]:
     """Judge edits of the profile as the model has ``seen`` it; return also ``now`` with the good ones.
 
     ``doubts``: what the second look holds against them. ``lately``: what learning applied within a day.
-    ``written``: when each line was.
     """
     messages = batch.messages
     is_condensing = not messages
@@ -1743,8 +1743,7 @@ def judge(
         before = item.text if item else ""
         here = document.find(before, item.section) if item else None
         # Once its own date has passed, a line's words may prove a change.
-        is_over = has_passed(before, written.get(before, ""), messages)
-        sources = [Message(before), *messages] if is_over else messages
+        sources = [Message(before), *messages] if has_passed(before, messages) else messages
         pieces = find_pieces(edit.quote, sources)
         typed = tuple(message for message in messages if message in pieces.values())
         change = (before, edit.fact)
@@ -1770,7 +1769,9 @@ def judge(
             (doubt, doubt),
             ("LLM_MEMORY_REVIEW=all was set", batch.review_all),
         ]
-        outcome, reason = _outcome(rejects, holds)
+        reasons = [("reject", reason) for reason, is_so in rejects if is_so]
+        reasons += [("hold", reason) for reason, is_so in holds if is_so]
+        outcome, reason = (*reasons, ("apply", ""))[0]
         if outcome == "apply":
             if not typed:
                 reason = PASSED
@@ -1781,14 +1782,6 @@ def judge(
             is_unmerged = True
         verdicts.append(Verdict(edit, outcome, reason, typed, item))
     return verdicts, document
-
-
-def _outcome(rejects: Iterable[tuple[str, object]], holds: Iterable[tuple[str, object]]) -> tuple[str, str]:
-    for outcome, reasons in (("reject", rejects), ("hold", holds)):
-        for reason, is_so in reasons:
-            if is_so:
-                return outcome, reason
-    return "apply", ""
 
 
 def _why_no_line(fact: str, document: Document, here: Item | None) -> str:
@@ -2622,8 +2615,7 @@ class Learner(NamedTuple):
                 seen = seen.add(edit.section, edit.fact)
         edits = self._ask_for_edits(batch, seen)
         lately = self._learned_lately() if batch.messages else ()
-        written = memory.history.written()
-        judged = partial(judge, edits, seen, batch=batch, lately=lately, written=written, budget=self.settings.budget)
+        judged = partial(judge, edits, seen, batch=batch, lately=lately, budget=self.settings.budget)
         doubts: dict[Edit, str] = {}
         if not batch.review_all and not batch.past:  # else all of it waits anyway
             verdicts, _ = judged(seen)
@@ -2938,7 +2930,7 @@ PLACES = (
     ("edits", "quote", "state != 'applied'", None),
     ("edits", "before", "true", FORGOTTEN),
     ("edits", "quote", "true", FORGOTTEN),
-    ("edits", "thread", "instr(turns, ':')", FORGOTTEN),  # of notes and exports it is a name, else an id
+    ("edits", "thread", "instr(turns, ':')", FORGOTTEN),  # no id of llm's
     ("edits", "section", "true", ""),
 )
 _ROW_GOES = {
@@ -2958,7 +2950,11 @@ def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[st
     for table, column, which, _ in PLACES:
         found = memory.db.execute(f"select {column} from {table} where says({column}) and ({which})")
         texts.update(stripped(text) for (text,) in found)
-    prompts = {turn.turn_id: turn.text for turn in past_prompts(memory.home) if says(turn.text)}
+    about_it = edits_where(memory, "says(fact) or says(before) or says(quote)")
+    texts.update(edit.quote for edit in about_it if edit.quote and says_it(edit.fact))
+    turns = {turn for edit in about_it for turn in edit.turns}
+    past = past_prompts(memory.home)
+    prompts = {turn.turn_id: turn.text for turn in past if turn.turn_id in turns or says(turn.text)}
     files = _said_backups(memory.home, says)
     if texts or files or prompts:  # nobody can tell what these say
         files += files_beside(memory.home)
@@ -3225,7 +3221,7 @@ def run_worker(home: Home, settings: Settings) -> None:
 
 
 def _poll_until_idle(home: Home, settings: Settings) -> str:
-    """Poll until idle; return why it stops otherwise."""
+    """Poll until idle; else return why it stops: if HUNG, another takes over."""
     code = os.path.getmtime(__file__)
     at_work = time.monotonic()
     idle = False
@@ -3447,7 +3443,7 @@ class Call:
         self.words = ""  # "Hi", what was typed of it
         self.typed: Message | None = None  # these words, if to be learned from, until noted
         self.has_noted = False
-        self.failures: list[str] = []
+        self.failures = [*settings.complaints]
 
     def run(self, invoke: Callable[..., Any]) -> Any:
         with ExitStack() as stack:
@@ -3610,7 +3606,7 @@ class Call:
         if self.has_noted:
             with suppress(FileExistsError):
                 write_private(home.greeted, b"")
-                where = "" if home.name == DEFAULT_PROFILE else f" for profile {home.name}"
+                where = "" if home.name == DEFAULT_PROFILE else f" for new profile {home.name}"
                 tell(f"learning from this{where}; a later prompt tells what")
         for line in take_news(home):
             tell(line)
@@ -4026,10 +4022,12 @@ def show_profile(home: Home, document: Document, *, ids: bool) -> None:
     headings = {} if plain() else document.headings
     for at, title in headings.items():
         lines[at] = click.style(printable(title), bold=True)
+    sql = "select fact, author, at from lines join versions on versions.id = since order by since"
     ages = {}
     with suppress(*TROUBLE), Memory(home, patience=1, create=False) as memory:
-        for fact, written in memory.history.written().items():
-            ages[fact] = age_of(written, memory.now())
+        for fact, author, written in memory.db.execute(sql):
+            if AUTHORS[author].origin != "back":
+                ages[fact] = age_of(written, memory.now())
     width = min(shutil.get_terminal_size().columns, 100)
     for item in document.items:
         lines[item.line] = _wrapped(lines[item.line], len(item.bullet))
@@ -4399,7 +4397,7 @@ def memory_undo(number: int | None) -> None:
         (change,) = history.versions(1, "id = ?", number)
         ago = age_of(change.at, memory.now())
         say(f"Undid change {number} ({AUTHORS[change.author].told}, {ago})")
-        report(memory, made, "undo this" if change.author == "undo" else "redo")
+        report(memory, made, "undo this" if change.undoes else "redo")
 
 
 @command()
@@ -4512,12 +4510,14 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
         document = read_document(memory.home)
         says = matcher(text, document.ids, part=part)
         places, prompts = find_said(memory, says)
-        if not (any(places.values()) or prompts):
-            raise no_match(text)
+        if not any(places.values()):
+            if not prompts:
+                raise no_match(text)
+            say(no_match(text).message)
         shown = [" ".join(as_shown(prompt, 200).split()) for prompt in prompts.values()]
         places["Prompts that stay in llm's log, but aren't learned from or found again"] = shown
-        headings = filter(says, document.headings.values())
-        places["Headings that stay; to change them: llm memory edit"] = list(headings)
+        headings = list(filter(says, document.headings.values()))
+        places["Headings that stay; to change them: llm memory edit"] = headings
         for place, lines in places.items():
             if lines:
                 list_lines(f"{place}:", lines)
@@ -4593,8 +4593,8 @@ def memory_update(settings: Settings, retry: bool) -> None:
             if waiting:
                 say(f"Learning from {counted(waiting, 'message')}…")
             take_in(memory)
-            memory.db.execute("update turns set due = 0 where state = 'pending'")
-            memory.db.execute("update turns set model = '' where why != ''")  # it may be mistyped
+            model = "iif(why = '', model, '')"
+            memory.db.execute(f"update turns set due = 0, model = {model} where state = 'pending'")
             learner = Learner(memory, settings, leaves_news=False)
             failures = {str(result.failure) for result in iter(learner.learn, None) if result.failure}
             left = due_turns(memory)
@@ -4702,9 +4702,7 @@ def home_status(home: Home, settings: Settings) -> Told:
     home.check_own()
     if home.directory.is_dir():
         check_writable(home)
-    known = "AUTO|BUDGET|DEBUG|DISABLED|LINE|MODEL|NOTICES|PROFILE|REVIEW|UPDATES|UPDATE_INTERVAL"
-    unknown = filter(re.compile(rf"LLM_MEMORY_(?!({known})\Z)").match, os.environ)
-    yield from (*damaged, *settings.complaints, *map("There is no setting {}".format, unknown))
+    yield from (*damaged, *settings.complaints)
     if not worker_runs(home) and read_own(home.lock_file("worker"), 1):
         yield NOT_STARTED
     for owner, name, _ in _STAND_INS:
@@ -4729,8 +4727,8 @@ def learning_status(home: Home, settings: Settings) -> Told:
         gone = "state = 'gone' and at > date(?, '-7 days')"
         failed = "select why from turns where why != '' and state in ('pending', 'aside')"
         reasons = [why for (why,) in db.execute(failed)]
-        costs = "{0[model]} this month: learning requests {0[requests]}, second looks {0[looks]}, failed {0[failed]}; "
-        costs += "tokens in {0[read]:,}, out {0[written]:,}"
+        costs = "{0[model]}, this month: {0[requests]} requests, {0[looks]} second looks, {0[failed]} failed; "
+        costs += "tokens: {0[read]:,} in, {0[written]:,} out"
         yield "pending", waiting_messages(memory), "{} to learn from; now: llm memory update"
         yield "to_review", len(waiting_edits(memory)), "{}: llm memory review"
         yield "no_room", int(get_state(db, "no_room") or 0), "{} not kept, as review is full"

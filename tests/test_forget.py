@@ -109,7 +109,7 @@ def test_a_receipt_that_stays_is_not_listed_among_what_goes(user: User) -> None:
     user.learns(f"REPLACE | {user.id_of('Lives in York')} | Lives in Bath | I moved to Bath")
     said = user.run("forget", "York", "--yes")[1]
     assert "I live in York" in said
-    assert "I moved to Bath" not in said
+    assert "I moved to Bath" not in said.partition("Prompts that stay")[0]
     assert "“I moved to Bath”" in user.run("why", "Bath")[0]
 
 
@@ -244,6 +244,20 @@ def test_forget_takes_an_id_with_or_without_brackets_for_that_line_alone(user: U
     assert "  Likes tea with milk\n" in user.run("forget", word, stdin="n\n", code=1)[1]
     user.run("forget", word, "--yes")
     assert user.facts == []
+
+
+def test_by_an_id_forget_lists_all_that_goes_with_the_line_too(user: User) -> None:
+    user.has_learned("Has two dogs", "I keep a pair of hounds")
+    said = user.run("forget", user.id_of("Has two dogs"), stdin="n\n", code=1)[1]
+    for listed in ("Has two dogs", "I keep a pair of hounds", "I keep a pair of hounds, you know"):
+        assert f"  {listed}\n" in said
+
+
+def test_forget_says_so_where_only_a_prompt_has_the_words(user: User) -> None:
+    user.has_learned("Has a tent", "I bought a tent")
+    user.types("forget my tent")
+    assert user.run("forget", "my tent", "--yes")[1].startswith("No line has 'my tent'")
+    assert user.facts == ["Has a tent"]
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,13 @@ def test_status_names_a_setting_that_there_is_not_and_knows_its_own(user: User) 
     assert "There is no setting" not in user.run("status", **own)[0]
 
 
+def test_a_prompt_at_a_terminal_tells_of_a_setting_that_is_mistyped(user: User) -> None:
+    terminal = user.terminal("llm", "Hello", LLM_MEMORY_REVEIW="all", LLM_MEMORY_UPDATES="flase")
+    assert terminal.wait() == 0
+    assert "memory: There is no setting LLM_MEMORY_REVEIW" in terminal.shown
+    assert "memory: LLM_MEMORY_UPDATES='flase' is not valid; using False" in terminal.shown
+
+
 def test_status_reports_a_model_that_llm_does_not_have(user: User) -> None:
     assert "llm can't load nosuch" in user.run("status", LLM_MEMORY_MODEL="nosuch")[0]
     assert "llm can't load nosuch" in user.run("status", LLM_MODEL="nosuch")[0]
