@@ -83,7 +83,9 @@ class Searched(Marked):
         for profile in self.profiles:
             for _ in range(20):
                 done = self.do("--profile", profile, "forget", self.marker, "--yes")
-                if "try again" not in done.err:  # a worker reads a database that was put into WAL mode
+                if "llm logs status" in done.err:  # what it names: it finishes what a killed llm has begun to write
+                    self.person.llm("logs", "status")
+                elif "try again" not in done.err:  # a worker reads a database that was put into WAL mode
                     break
                 time.sleep(0.1)
             if done.code and "No line has" not in done.err:
