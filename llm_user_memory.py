@@ -99,8 +99,6 @@ class Unreadable(Problem):
 
 
 TROUBLE = (Problem, OSError, UnicodeError, sqlite3.Error)
-
-
 UTC = dt.timezone.utc
 DEFAULT_PROFILE = "default"
 PROFILE_NAME = r"(?!(?:auto|search)\Z)[a-z0-9][a-z0-9_-]{0,31}"
@@ -287,7 +285,7 @@ def open_own(path: Path, flags: int, *, follow: bool = False) -> int:
         file = os.open(path, flags, 0o600)
     except OSError as error:
         if error.errno in {errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.EAGAIN}:
-            raise foreign(path)
+            raise foreign(path) from error
         raise
     if not _is_own(os.fstat(file)):
         os.close(file)
@@ -296,11 +294,9 @@ def open_own(path: Path, flags: int, *, follow: bool = False) -> int:
 
 
 def read_own(path: Path, most: int = -1) -> str | None:
-    try:
-        with open(open_own(path, os.O_RDONLY), "rb") as file:
-            return file.read(most).decode(errors="replace")
-    except (FileNotFoundError, NotADirectoryError, Unreadable):
-        return None
+    with suppress(FileNotFoundError, NotADirectoryError, Unreadable), open(open_own(path, os.O_RDONLY), "rb") as file:
+        return file.read(most).decode(errors="replace")
+    return None
 
 
 def append_line(path: Path, line: str | Row) -> None:
@@ -326,10 +322,9 @@ def lock(home: Home, name: str, patience: float = 60.0) -> Any:
     home.create()
     path = home.lock_file(name)
     os.close(open_own(path, os.O_RDWR | os.O_CREAT))  # filelock would wait for a lease
-    try:
+    with suppress(filelock.Timeout):
         return filelock.FileLock(path, is_singleton=True).acquire(patience)
-    except filelock.Timeout:
-        raise Busy(f"{tilde(path)} is held by another process; try again")
+    raise Busy(f"{tilde(path)} is held by another process; try again")
 
 
 # -- text ---
@@ -437,13 +432,12 @@ def without_chat_marks(text: str) -> str:
 
 def local_date(at: str, form: str = "%Y-%m-%d %A") -> str:
     """Write a time for the user's clock; a bare one is UTC."""
-    try:
+    with suppress(ValueError, OverflowError):
         moment = dt.datetime.fromisoformat(at)
         if not moment.tzinfo:
             moment = moment.replace(tzinfo=UTC)
         return moment.astimezone().strftime(form)
-    except (ValueError, OverflowError):
-        return "unknown"
+    return "unknown"
 
 
 def full_date(at: str) -> str:
@@ -470,13 +464,12 @@ def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") ->
     if not re.search("[ t]", day):
         day += f" {clock}"
     age = re.fullmatch(r"(\d{1,6}) ?([a-z]+?)s?(?: ago)?", said)
-    try:
+    with suppress(ValueError, OverflowError, StopIteration):
         if not age:
             return dt.datetime.fromisoformat(day.upper()).astimezone(UTC).isoformat()
         size = next(size for unit, size in _UNITS.items() if unit.startswith(age[2]))
         return (now - dt.timedelta(seconds=int(age[1]) * size)).isoformat()
-    except (ValueError, OverflowError, StopIteration):
-        raise Problem(f"{text!r} is not a time; try 2026-11-01, yesterday or 2h")
+    raise Problem(f"{text!r} is not a time; try 2026-11-01, yesterday or 2h")
 
 
 # -- secrets ---
@@ -869,7 +862,7 @@ class Document:
         return wanted if new and wanted else OTHER_SECTION
 
     def add(self, section: str, fact: str, line: str = "") -> Document:
-        """Add a fact below a heading, as an entry or as the ``line`` that it was."""
+        """Add a fact, or the ``line`` that said it, below a heading."""
         name = self.section(section, new=True)
         bullet = "- "
         for item in self.items:
@@ -888,7 +881,7 @@ class Document:
             elif not self.lines[-1].strip():
                 new.pop(0)
         elif line and re.match(_ENTRY, self.lines[end - 1]):
-            new.insert(0, "")  # else it would belong to the entry
+            new.insert(0, "")  # else it belongs to the entry
         return self._with_lines(end, end, *new)
 
 
@@ -934,7 +927,7 @@ def revert(old: str, new: str, now: str) -> str:
     """Take the change from ``old`` to ``new`` out of what is there now.
 
     What it brought goes, also a heading, unless others use it; what it took comes back, below its heading. All other
-    facts stay. Raises ``Problem`` where they can't, as in torn code.
+    facts stay. Raises ``Problem`` where they can't.
     """
     if now == new:
         return old
@@ -942,7 +935,7 @@ def revert(old: str, new: str, now: str) -> str:
     after = Document(new)
     here = Document(now)
     stay = _facts_without(before, after, here)
-    merged = Document(merge(new, now, old))  # finds where lines stood
+    merged = Document(merge(new, now, old))  # finds their places
     most = before.counts() | here.counts()
     is_whole = merged.places() == stay and merged.counts() <= most
     document = _without_headings(before, after, merged if is_whole else here.only(stay))
@@ -1522,7 +1515,7 @@ PASSED = "its date had passed"  # why a line was changed by its own words
 UNCHECKED = "it could not be looked at again"
 NOT_YOURS = "looked at again, it did not seem to be what you said about yourself"
 NOT_THE_SAME = "looked at again, it did not seem to keep what the lines said"
-HOLDS_SECRET = "looked at again, it seemed to hold a password, key, code or account number"
+HOLDS_SECRET = "looked at again, it seemed to hold a password, key, code or account number"  # noqa: S105
 
 
 class Edit(NamedTuple):
@@ -1812,7 +1805,7 @@ def read_log(home: Home, sql: str, *values: object) -> list[Any]:
     except sqlite3.Error as error:
         if "no such table" in str(error):
             return []
-        raise Problem("llm's log can't be read now; see: llm logs status")
+        raise Problem("llm's log can't be read now; see: llm logs status") from error
 
 
 # As logged by llm before 0.32, and now. A turn may be in both.
@@ -2012,13 +2005,12 @@ def text_at(message: Any, path: str) -> str:
 
 def as_utc(at: Any) -> str:
     """Write a time, ISO 8601 or seconds since 1970, in UTC, or ``""``."""
-    try:
+    with suppress(ValueError, OverflowError, OSError):
         if isinstance(at, (int, float)):
             return dt.datetime.fromtimestamp(at, UTC).isoformat()
         text = re.sub(r"\.\d+", "", str(at)).replace("Z", "+00:00")  # as Python 3.10 can read it
         return dt.datetime.fromisoformat(text).astimezone(UTC).isoformat()
-    except (ValueError, OverflowError, OSError):
-        return ""
+    return ""
 
 
 def messages_in(entry: Any, export: Export) -> Iterator[Message]:
@@ -2044,16 +2036,16 @@ def typed_in(message: Any, export: Export) -> str:
 
 def read_export(file: Any, name: str) -> list[Message]:
     found: list[Message] = []
-    try:
+    with suppress(ValueError, RecursionError):
         for entry in entries(file):
             started_by = at_path(entry, "entrypoint") or at_path(entry, "payload source")
             if re.match(r"exec|mcp|sdk|\{", str(started_by)):  # a program's, or another agent's
                 break
             for export in EXPORTS:
                 found += messages_in(entry, export)
-    except (ValueError, RecursionError):
-        if found:  # else it is no export
-            raise Problem(f"{name} is damaged, or too large; download it again")
+        return found
+    if found:  # else it is no export
+        raise Problem(f"{name} is damaged, or too large; download it again")
     return found
 
 
@@ -2099,14 +2091,13 @@ def read_zip(file: Any, name: str) -> list[Message]:
     import zlib
 
     found = []
-    try:
+    with suppress(zipfile.BadZipFile, zlib.error, RuntimeError, EOFError):
         with zipfile.ZipFile(file) as archive:
             for part in filter(re.compile(r".*\.json").match, archive.namelist()):
                 with archive.open(part) as unpacked:
                     found += read_export(unpacked, part)
-    except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError):
-        raise Problem(f"{name} is damaged, piped or locked; unpack it")
-    return found
+        return found
+    raise Problem(f"{name} is damaged, piped or locked; unpack it")
 
 
 def read_notes(file: Any, name: str) -> list[Message]:
@@ -2309,7 +2300,7 @@ def ask_model(model: str, request: str) -> Reply:
             text = response.text()
             usage = response.usage()
             done.append((text, usage.input or len(request) // 4, usage.output or len(text) // 4))
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001
             done.append(why_failed(model, error))
 
     # A call that hangs can only be left behind.
@@ -2332,7 +2323,7 @@ def find_model(name: str) -> Any:
     try:
         model = llm.get_model(name)
     except Exception as error:
-        raise ModelFailed(f"llm can't load {name} ({type(error).__name__}); see: llm models", HERE)
+        raise ModelFailed(f"llm can't load {name} ({type(error).__name__}); see: llm models", HERE) from error
     if not has_conversations(model):
         raise ModelFailed(f"{name} has no conversations, so it can't learn; {ANOTHER_MODEL}", HOPELESS)
     return model
@@ -2368,10 +2359,9 @@ def why_failed(model: str, error: BaseException) -> ModelFailed:
     response = getattr(error, "response", None)  # a failed one may be false
     status = getattr(error if response is None else response, "status_code", "")
     name = f"{type(error).__name__} {str(status)[:3]}".strip()
-    try:
+    said = name
+    with suppress(Exception):
         said = f"{name} {error}".lower()
-    except Exception:
-        said = name
     meanings = [meaning for pattern, *meaning in _FAILURES if re.search(pattern, said)]
     kind, words = meanings[0]
     return ModelFailed(f"{words.format(model)} ({name})", kind)
@@ -2960,7 +2950,7 @@ def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[st
         files += files_beside(memory.home)
     places = {
         "To be erased from the profile, its history and receipts": sorted(texts),
-        "Files to be removed": list(map(tilde, files)),
+        "Files to be removed": [*map(tilde, files)],
     }
     return places, prompts
 
@@ -3097,7 +3087,7 @@ def nearest(memory: Memory, text: str) -> list[str]:
         near = collection.similar(mask_secrets(text), collection.count())
     except Exception as error:  # whatever a plugin raises
         said = printable(str(error)[:300])
-        raise Problem(f"{said}. {other}")
+        raise Problem(f"{said}. {other}") from error
     return [facts[entry.id] for entry in near if entry.id in facts]
 
 
@@ -3147,7 +3137,7 @@ cli()
 def take_worker_lock(home: Home, flags: int = os.O_CREAT) -> int:
     """Take the lock, or raise ``Busy``. Not with filelock, whose import takes 46 ms."""
     file = open_own(home.lock_file("worker"), os.O_RDWR | flags)
-    try:
+    with suppress(BlockingIOError, PermissionError):
         if sys.platform != "win32":
             import fcntl
 
@@ -3156,10 +3146,9 @@ def take_worker_lock(home: Home, flags: int = os.O_CREAT) -> int:
             import msvcrt
 
             msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
-    except (BlockingIOError, PermissionError):
-        os.close(file)
-        raise Busy("A worker runs already")
-    return file
+        return file
+    os.close(file)
+    raise Busy("A worker runs already")
 
 
 def worker_runs(home: Home) -> bool:
@@ -3239,7 +3228,7 @@ def _poll_until_idle(home: Home, settings: Settings) -> str:
             return failed.kind
         except Busy:
             pass
-        except Exception as error:  # one bad moment must not end it
+        except Exception as error:  # noqa: BLE001 - it must go on
             if not home.lock_file("worker").exists():
                 return "over"  # what was purged must not come back
             failure = in_words(error)
@@ -3615,7 +3604,7 @@ class Call:
         """Run a step of ours; if it fails, the user's call goes on."""
         try:
             step(*arguments)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             failure = f"{failing}: {in_words(error)}"
             hear = tell if self.settings.debug else self.failures.append
             hear(failure)
@@ -3858,7 +3847,7 @@ class _Group(click.Group):
         except (BrokenPipeError, click.exceptions.Exit):
             raise
         except click.UsageError as error:
-            raise click.UsageError(printable(error.format_message()), error.ctx)
+            raise click.UsageError(printable(error.format_message()), error.ctx) from error
         except click.Abort:
             click.echo(err=True)
             if at_terminal(sys.stdin):
@@ -3878,8 +3867,6 @@ whole_number.name = "number"
 # Each new option costs every call of llm 75,000 instructions.
 flag = partial(click.Option, is_flag=True)
 switch = partial(click.option, is_flag=True)
-
-
 profile_option = click.Option(
     ["--profile"],
     metavar="NAME",
@@ -3920,7 +3907,7 @@ def command(*shared: click.Parameter, hidden: bool = False) -> Callable[..., Any
 
 @contextmanager
 def open_memory(home: Home | None = None, *, create: bool = False) -> Iterator[Memory]:
-    """Open a profile, by default the one in use, and record what others did to it."""
+    """Open a profile, and record what others did to it."""
     if not home:
         home = Home.in_use()[-1]
         if not create:
@@ -4147,6 +4134,7 @@ def memory_search(text: str, count: int, chats: bool, semantic: bool) -> Any:
 
     All words are wanted, in any form; put "or" between words to match either.
     """
+    search_terms(text)
     found = []
     for turn in search_chats(Home.in_use(), text, count) if chats else ():
         write(" ".join(turn.text.split()), bold=True)
@@ -4200,17 +4188,16 @@ def check_text(text: str, force: bool) -> None:
 
 
 def text_of(file: Any, name: str = "") -> str:
-    try:
+    with suppress(UnicodeDecodeError):
         return str(file.read().decode())
-    except UnicodeDecodeError:
-        raise Problem(f"{name or file.name} is not valid UTF-8; save it as UTF-8")
+    raise Problem(f"{name or file.name} is not valid UTF-8; save it as UTF-8")
 
 
 def open_editor(**what: Any) -> Any:
     try:
         return click.edit(**what)
     except (click.ClickException, ValueError) as error:
-        raise Problem(f"{in_words(error)}; to use another editor: export VISUAL=NAME")
+        raise Problem(f"{in_words(error)}; to use another editor: export VISUAL=NAME") from error
 
 
 @command()

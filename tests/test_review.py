@@ -301,7 +301,7 @@ def waits(user: User, *facts: str, section: str = "Interests") -> None:
 def test_review_accepts_and_drops_by_id_without_asking(user: User) -> None:
     user.profile = PROFILE
     user.has_to_review(ADD, IGNORE)
-    said = user.run("review", "--accept", "1", "--drop", "2")[1]
+    said = user.run("review", "--accept", "1", "--drop", "2", "--yes")[1]
     assert "To review them again: llm memory learn --again\n" in said
     assert user.facts == ["Lives in Leeds", "Likes short answers", "Always wants tea"]
     assert user.authors[-1] == "review"

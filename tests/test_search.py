@@ -98,9 +98,10 @@ def test_all_words_are_wanted_or_those_on_one_side_of_an_or(lived: User) -> None
     assert found(lived, "or rex") == found(lived, "rex or ") == ["Has a dog called Rex"]
     assert lived.run("search", "nonsense")[1] == "Nothing was found.\n"
     for nothing in ("", " ", "or", "?!"):
-        out, err = lived.run("search", nothing, code=1)
-        assert out == ""
-        assert "Give a word" in err
+        for profiles in ("default", "default+work"):
+            out, err = lived.run("search", nothing, code=1, LLM_MEMORY_PROFILE=profiles)
+            assert out == ""
+            assert "Give a word" in err
 
 
 def test_each_hit_has_its_section_and_when_it_last_held(user: User) -> None:

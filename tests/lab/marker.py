@@ -85,6 +85,7 @@ class Searched(Marked):
                 done = self.do("--profile", profile, "forget", self.marker, "--yes")
                 if "llm logs status" in done.err:  # what it names: it finishes what a killed llm has begun to write
                     self.person.llm("logs", "status")
+                    self.counts["llm's log had to be finished by llm"] += 1
                 elif "try again" not in done.err:  # a worker reads a database that was put into WAL mode
                     break
                 time.sleep(0.1)
