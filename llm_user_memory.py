@@ -3316,7 +3316,7 @@ _STAND_INS = (
     ("AsyncConversation", "chain", "on_send"),
     ("Response", "log_to_db", "on_logged"),
     ("cli", "resolve_fragments", "on_fragments"),
-    ("Template", "evaluate", "on_template"),
+    ("cli", "_apply_template", "on_template"),
     ("logs", "_conversation_name", "on_name"),
 )
 
@@ -3425,10 +3425,8 @@ class Call:
         self.settings = settings
         self.homes: list[Home] = []  # asked for by hand, else in use
         self.conversation: Any = None
-        # As llm's _apply_template does, for "Hi" with "Greet" and "Say: $input".
-        self.prefix = ""  # "Greet\n", which a template puts before it
-        self.given = ""  # "Hi", for the first $input
-        self.sent = ""  # "Say: Greet\nHi"
+        self.given: str | None = None  # "Hi", to the templates, if any
+        self.sent = ""  # "Say: Hi"
         self.words = ""  # "Hi", what was typed of it
         self.typed: Message | None = None  # these words, if to be learned from, until noted
         self.has_noted = False
@@ -3456,13 +3454,11 @@ class Call:
                 names[at] = f"{name}\0"
         return resolve(db, names, **options)
 
-    def on_template(self, evaluate: Any, template: Any, given: str, *others: Any, **options: Any) -> Any:
-        # llm evaluates each -t, with the prompt so far or, if it has no $input, "", and puts the result first.
-        made = evaluate(template, given, *others, **options)
-        if given and not self.given:
-            self.given = given[len(self.prefix) :]
-        elif template.prompt and not given:
-            self.prefix += f"{made[0]}\n"
+    def on_template(self, apply: Any, template: Any, prompt: str | None, *others: Any) -> Any:
+        made = apply(template, prompt, *others)
+        # Each later -t is given what the one before made.
+        if self.given is None and (prompt or made[0]):
+            self.given = prompt or ""
         return made
 
     def on_send(self, send: Any, conversation: Any, /, prompt: Any = None, **options: Any) -> Any:
@@ -3477,7 +3473,7 @@ class Call:
         self.sent = sent
         self.words = self._typed_words()
         self.typed = None
-        self.prefix = self.given = ""
+        self.given = None
         if self.settings.auto or self.homes:
             self.find_typed()
             self._add_profile(options)
@@ -3486,7 +3482,7 @@ class Call:
         words = self.ctx.params.get("prompt")
         is_typed = words in sys.argv and is_written_in(words, self.settings.line)
         if words is None:  # typed into a chat or a bare `llm`, or piped
-            words = self.given or self.sent[len(self.prefix) :]
+            words = self.sent if self.given is None else self.given
             is_typed = at_terminal(sys.stdin)
         return words if is_typed else ""
 

@@ -48,7 +48,7 @@ def known_calls(user: User, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 OURS_WITHOUT = {
     "cli.resolve_fragments": "then a file called memory:auto must not be read in the profile's place: see on_fragments",
     "logs._conversation_name": "then a conversation must not be named after our frame: see on_name",
-    "Template.evaluate": "then a template's words must not count as typed: see on_template",
+    "cli._apply_template": "then a template's words must not count as typed: see on_template",
 }
 """What is undocumented in llm, and what to see to when it goes: find what took its place, and wrap that."""
 

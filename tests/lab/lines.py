@@ -132,10 +132,10 @@ class Typist(Life):
         return sum(words in call["prompt"] for call in sent)
 
     def waits(self, is_so: Callable[[], bool]) -> bool:
-        """Wait for what may be done in the background."""
+        """Wait for what may be done in the background; a shell whose output nobody reads would stop."""
         deadline = time.monotonic() + PATIENCE
         while not is_so() and time.monotonic() < deadline:
-            time.sleep(0.02)
+            self.shell._read(0.02)
         return is_so()
 
     def step(self) -> None:

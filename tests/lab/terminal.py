@@ -20,8 +20,10 @@ PATIENCE = 60.0
 RC = {
     "bash": "PS1='$ '; unset HISTFILE; HISTCONTROL=ignorespace; PROMPT_COMMAND='echo >>~/prompts'\n",
     "zsh": "PS1='$ '; setopt hist_ignore_space; precmd() { echo >>~/prompts; }\n",
-    "fish": (
-        "function fish_prompt; echo >>~/prompts; echo '$ '; end; function fish_title; end; set -g fish_greeting\n"
+    "fish": (  # not by its prompt, which it shows again when a job in the background ends
+        "function fish_prompt; echo '$ '; end; function fish_title; end; set -g fish_greeting\n"
+        "function ended --on-event fish_postexec; echo >>~/prompts; end\n"
+        "status is-interactive; and echo >>~/prompts\n"
     ),
     "nushell": (
         "$env.config.show_banner = false; $env.PROMPT_COMMAND = {|| '$ '}; $env.PROMPT_COMMAND_RIGHT = ''\n"
@@ -42,20 +44,23 @@ class Shell:
     def __init__(self, person: Person, name: str, rc: str = "") -> None:
         self.name = name
         self.prompts = person.folder / "prompts"
-        self.prompts.write_text("")
         place = person.folder / PLACES.get(name, f".{name}rc")
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(RC[name] + rc)
         # Or the first fish of a home would make completions of all manual pages, for half a minute.
         (person.folder / ".local/share/fish/generated_completions").mkdir(parents=True, exist_ok=True)
         person.llm("memory", "install-shell", "--shell", name)
+        self.prompts.write_text("")  # install-shell has tried a shell
         program = shutil.which({"nushell": "nu"}.get(name, name)) or name
         self.shown = ""
         self.pid, self.terminal = pty.fork()
         if self.pid == 0:
-            os.chdir(person.folder)
-            path = f"{person.env['PATH']}:{os.path.dirname(program)}"
-            os.execvpe(program, [program, "-i"], person.env | {"TERM": "dumb", "SHELL": program, "PATH": path})
+            try:
+                os.chdir(person.folder)
+                path = f"{person.env['PATH']}:{os.path.dirname(program)}"
+                os.execvpe(program, [program, "-i"], person.env | {"TERM": "dumb", "SHELL": program, "PATH": path})
+            finally:
+                os._exit(127)  # or this copy would go on as the lab
         self.until(lambda: self.count() > 0, "a first prompt")
 
     def count(self) -> int:
