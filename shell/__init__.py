@@ -24,7 +24,7 @@ import click
 from llm_user_memory import Problem, counted, open_memory, past_messages, say, tilde, write_private
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
 # -- shells ------------------------------------------------------------------
 
@@ -416,12 +416,12 @@ def uninstall(name: str | None) -> None:
         say("Nothing to remove.")
 
 
-def survey(environ: Mapping[str, str]) -> tuple[list[Shell], list[str]]:
+def survey() -> tuple[list[Shell], list[str]]:
     """Look into every shell's start-up file; return where the block is, and the problems."""
     installed, problems = [], []
     for name in KINDS:
         try:
-            shell = find_shell(name, environ)
+            shell = find_shell(name, os.environ)
             with _naming(shell.rc):
                 installed += [shell] if find_block(_read(shell.rc) or b"") else []
         except Problem as problem:  # noqa: PERF203
@@ -429,8 +429,9 @@ def survey(environ: Mapping[str, str]) -> tuple[list[Shell], list[str]]:
     return installed, [*problems, *find_old()]
 
 
-def how_to_activate(installed: Sequence[Shell]) -> str:
+def how_to_activate() -> str:
     """Say that memory is off, and how to turn it on."""
+    installed, _ = survey()
     if not installed:
         return "off; to send the profile with every prompt: llm memory install-shell"
     here = _here() or _called(None, os.environ)
@@ -439,4 +440,4 @@ def how_to_activate(installed: Sequence[Shell]) -> str:
     if not mine:  # what loads one shell's lines breaks in another
         return f"{installed_in}. For {here or 'this shell'}: llm memory install-shell --shell {here or 'NAME'}"
     own = f"\n{_own(mine)}" if re.search(rb"\bllm\b", without_block(_read(mine.rc) or b"") or b"") else ""
-    return f"{installed_in}. Open a new {here}, or run: {mine.load}\nCalls typed as “command llm” go without it.{own}"
+    return f"{installed_in}. If you typed “command llm”, that is why; else open a new {here}, or run: {mine.load}{own}"

@@ -46,6 +46,8 @@ def test_looking_creates_nothing(user: User) -> None:
 def test_show_says_on_a_first_day_what_is_going_on_and_what_to_do(user: User) -> None:
     assert "llm memory install-shell" in user.run("show")[1]
     assert "llm memory add" in user.run("show", **ON)[1]
+    user.types("I play chess")
+    assert "To learn from: 1 message" in user.run("show", **ON)[1]
     user.run("pause")
     out, said = user.run("show", **ON)
     assert out == ""
@@ -81,7 +83,7 @@ def test_why_names_search_for_a_fact_that_is_gone_and_it_says_when_it_held_but_n
 ) -> None:
     user.run("add", "-", stdin="Plays chess\nHas a boat\n")
     user.run("remove", "chess")
-    assert "No line contains 'chess' now; try: llm memory search" in user.run("why", "chess", code=1)[1]
+    assert "No line contains 'chess'; try: llm memory search" in user.run("why", "chess", code=1)[1]
     assert re.search(r"Plays chess\n    in Personal Information, from .* until ", user.run("search", "chess")[0])
     user.run("forget", "boat", "--yes")
     assert user.run("search", "boat")[0] == ""
@@ -116,7 +118,7 @@ def test_load_takes_a_file_byte_for_byte_show_gives_it_back_and_clearing_it_is_u
     found = json.loads(user.run("show", "--json")[0])
     assert (found["path"], found["text"]) == (str(user.places.profile), PROFILE)
     assert [(fact["section"], fact["text"]) for fact in found["facts"]] == [("Work", "Nurse"), ("Work", "Leeds")]
-    out, said = user.run("clear")
+    out, said = user.run("clear", "--yes")
     assert (out, user.profile) == ("", "")
     undo = re.search(r"llm memory (undo.*)", said)
     assert undo
@@ -337,6 +339,7 @@ def test_long_lines_break_between_words_but_a_command_stays_whole(user: User) ->
         "Memory is off; to send the profile with every prompt:",
         "llm memory install-shell",
         "To add one: llm memory add 'Lives in Leeds'",
+        "To learn from: 0 messages",
     ]
 
 

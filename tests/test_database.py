@@ -92,6 +92,13 @@ def test_what_is_sound_for_sqlite_but_not_for_memory_is_damaged_too(used: User, 
     assert "memory.db.damaged-" in used.problems()
 
 
+@pytest.mark.parametrize("error", [KeyError("no such model"), ValueError("malformed reply")])
+def test_an_error_of_others_that_sounds_like_damage_leaves_the_database(used: User, error: Exception) -> None:
+    with pytest.raises(type(error)), memory.Memory(used.places):
+        raise error
+    assert not kept(used)
+
+
 def test_a_letter_that_is_damaged_in_the_database_stops_nothing(used: User) -> None:
     data = used.places.database.read_bytes()
     used.places.database.write_bytes(data.replace(b"Lives in Leeds", b"Lives in \xffeeds"))

@@ -167,7 +167,7 @@ def test_line_ends_and_bom_stay_as_they_are_and_a_missing_final_newline_is_added
     assert Document(text).add("Work", "Leeds").text == written(*lines[:6], "- Leeds", *lines[6:], end=final)
     assert Document(text).add("Interests", "Chess").text == written(*lines, "", "## Interests", "- Chess")
     tea = Document(written("## Tea", "* Black", "* Green", end=""))
-    assert tea.remove(tea.items[0]).text == written("## Tea", "* Green", end="")
+    assert tea.apply(tea.items[0], "", "").text == written("## Tea", "* Green", end="")
 
 
 # Where a new fact goes

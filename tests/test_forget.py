@@ -75,7 +75,7 @@ def test_forgetting_leaves_no_pieces_in_the_pages_of_the_database(user: User, se
 def test_forgetting_leaves_everything_else_and_no_version_brings_it_back(user: User) -> None:
     user.run("load", "-", "--yes", stdin=PROFILE)
     user.has_learned("Has a dog", "I have a dog")
-    user.run("clear")
+    user.run("clear", "--yes")
     user.run("forget", "Leeds", "--yes")
     assert user.text_of(1) == PROFILE.replace("- Lives in Leeds\n", "")
     kept = PROFILE.replace("- Lives in Leeds\n", "")
@@ -349,7 +349,7 @@ def test_what_a_model_was_shown_and_is_forgotten_while_it_thinks_does_not_come_b
     assert user.facts == ["Likes short answers", "Team lead"]
 
 
-@pytest.mark.parametrize("command", [("forget", "Leeds", "--yes"), ("clear",)])
+@pytest.mark.parametrize("command", [("forget", "Leeds", "--yes"), ("clear", "--yes")])
 def test_what_is_removed_just_before_the_model_is_asked_about_it_is_not_learned(
     user: User, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:
@@ -397,15 +397,21 @@ def test_what_a_model_is_thinking_about_when_the_profile_is_cleared_is_not_learn
     user.types("I own Early Bird")
     reply = "ADD | Interests | Owns Early Bird | I own Early Bird"
     with contextlib.suppress(Problem, sqlite3.Error):  # there is no database any more
-        user.learns(reply, lambda: user.run("clear", *options))
+        user.learns(reply, lambda: user.run("clear", "--yes", *options))
         user.learns(reply)
     assert user.facts == []
     assert not options or user.files_with("Early Bird") + user.files_with("dog") == []
 
 
+def test_clear_asks_first(user: User) -> None:
+    user.run("add", "Has a dog")
+    assert "Can't ask: stdin is not a terminal; add --yes" in user.run("clear", code=1)[1]
+    assert user.facts == ["Has a dog"]
+
+
 def test_what_is_cleared_no_longer_waits(user: User) -> None:
     user.types("I have a dog")
-    assert user.run("clear")[1] == "Nothing changed.\n"
+    assert user.run("clear", "--yes")[1] == "Nothing changed.\n"
     assert "Learning from" not in user.run("show")[1]
     assert "Pending" not in user.run("status")[0]
     user.types("I play the cello")
@@ -433,7 +439,7 @@ def test_clearing_ends_what_failed_to_be_learned(user: User) -> None:
     with contextlib.closing(sqlite3.connect(user.places.database, isolation_level=None)) as db:
         db.execute("update turns set state = 'aside'")
     assert "service is down" in user.run("status")[0]
-    user.run("clear")
+    user.run("clear", "--yes")
     assert not re.search("service is down|Pending", user.run("status")[0])
     user.run("update", "--retry")
     assert user.facts == []
@@ -443,7 +449,7 @@ def test_a_clear_that_fails_leaves_what_waits(user: User) -> None:
     user.run("add", "Has a dog")
     user.types("I play the cello")
     user.places.profile.chmod(0o400)
-    assert "can't be written to" in user.run("clear", code=1)[1]
+    assert "can't be written to" in user.run("clear", "--yes", code=1)[1]
     user.places.profile.chmod(0o600)
     assert "Pending      1 to learn" in user.run("status")[0]
 
@@ -451,7 +457,7 @@ def test_a_clear_that_fails_leaves_what_waits(user: User) -> None:
 def test_clearing_wants_one_profile_named_and_a_purge_says_that_it_ends_a_pause(user: User) -> None:
     user.run("add", "Has a dog")
     for options in ((), ("--purge", "--yes")):
-        said = user.run("clear", *options, code=1, LLM_MEMORY_PROFILE="work+default")[1]
+        said = user.run("clear", "--yes", *options, code=1, LLM_MEMORY_PROFILE="work+default")[1]
         assert "Several profiles are in use; add: --profile NAME" in said
     assert user.facts == ["Has a dog"]
     user.run("pause")

@@ -85,7 +85,7 @@ def test_two_versions_are_two_lines_and_more_are_counted(known: User) -> None:
 UNTRUE: dict[str, Callable[[User], object]] = {
     "undone": lambda user: user.run("undo"),
     "rolled back": lambda user: user.run("rollback", "1"),
-    "cleared": lambda user: user.run("clear"),
+    "cleared": lambda user: user.run("clear", "--yes"),
     "loaded": lambda user: user.run("load", "-", "--yes", stdin=PROFILE),
     "forgotten": lambda user: user.run("forget", "chess", "--yes"),
     "edited": lambda user: user.run("edit", EDITOR="sh -c 'echo - Tea >> \"$0\"'"),

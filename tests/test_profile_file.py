@@ -204,7 +204,7 @@ def test_a_write_cut_off_by_a_crash_is_completed_and_brings_nothing_back_later(
     for _ in range(2):
         look(user)
         assert user.facts == [f"Lives in {'York' if saved else 'Leeds'}", "Likes short answers", "Plays chess"]
-    user.run("clear")
+    user.run("clear", "--yes")
     look(user)
     assert user.profile == ""
     assert user.authors == ["load", "add", *["outside"] * saved, "clear"]
@@ -305,7 +305,7 @@ def refused(user: User, said: str, *commands: str) -> None:
 def test_a_read_only_profile_is_never_replaced(user: User) -> None:
     user.profile = PROFILE
     user.places.profile.chmod(0o444)
-    refused(user, "profile.md can't be written to; see: ls -ld ", "load - --yes", "clear", "rollback 0", "edit")
+    refused(user, "profile.md can't be written to; see: ls -ld ", "load - --yes", "clear --yes", "rollback 0", "edit")
     assert stat.S_IMODE(user.places.profile.stat().st_mode) == 0o444
     assert "Lives in Leeds" in user.run("show")[0]
     user.places.profile.chmod(0o600)
@@ -356,7 +356,15 @@ def test_a_directory_of_another_user_neither_speaks_nor_takes_our_writes(user: U
     user.llm("hi", LLM_MEMORY_UPDATES="false")
     assert user.calls()[-1]["messages"] == [["user", "hi"]]
     assert "is not a folder that you own" in user.llm("-f", "memory:auto", "hi", auto=None, check=False).stderr
-    for args in (["add", "x y"], ["load", "-"], ["clear"], ["edit"], ["pause"], ["update"], ["forget", "x", "--yes"]):
+    for args in (
+        ["add", "x y"],
+        ["load", "-"],
+        ["clear", "--yes"],
+        ["edit"],
+        ["pause"],
+        ["update"],
+        ["forget", "x", "--yes"],
+    ):
         assert "is not a folder that you own" in user.run(*args, stdin="x y", code=1)[1], args
     assert "is not a folder that you own" in user.problems()
     assert victim.read_text() == "precious"
@@ -416,7 +424,7 @@ def test_something_else_in_place_of_the_profile_is_named_kept_and_replaced_only_
 def test_a_profile_that_cannot_be_read_is_cleared_and_its_last_readable_text_comes_back(user: User) -> None:
     begun(user)
     no_text(user.places.profile)
-    said = user.run("clear")[1]
+    said = user.run("clear", "--yes")[1]
     assert "Removed: “Lives in Leeds”" in said
     assert "To undo this: llm memory undo" in said
     assert user.facts == []

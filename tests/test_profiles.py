@@ -71,7 +71,7 @@ def test_show_why_and_search_show_what_is_sent_and_where_it_stands(both: User, c
     shown, said = both.run(*command.split(), **BOTH)
     assert HOME in shown
     assert WORK in shown
-    assert said == "default:\nwork:\n"
+    assert said == "\ndefault:\n\nwork:\n"
     assert WORK not in both.run(*command.split())[0]
     assert json.loads(both.run(*command.split(), "--json", **BOTH)[0])
     assert json.loads(both.run("show", "--json", **BOTH)[0])["facts"][0]["text"] == WORK, "the one that learns"
@@ -176,7 +176,7 @@ def test_a_command_on_a_profile_that_is_not_there_says_so_and_does_not_begin_it(
 def test_the_first_prompt_in_a_profile_says_for_which_it_learns(user: User) -> None:
     terminal = user.terminal("llm", WORK, **AT_WORK)
     assert terminal.wait() == 0
-    assert "memory: learning from this for new profile work; a later prompt tells what" in terminal.shown
+    assert "memory: learning from this for profile work; a later prompt tells what" in terminal.shown
 
 
 def test_a_command_that_begins_a_profile_says_so(user: User) -> None:

@@ -196,9 +196,9 @@ def act(history: History, action: str, index: int, fact: str) -> None:
 def test_undo_takes_out_the_facts_of_its_change_and_no_other(lines: tuple[str, str]) -> None:
     texts = ["".join(some) for count in range(4) for some in itertools.product(lines, repeat=count)]
     for old, new, now in itertools.product(texts, repeat=3):
-        before, after, here = (Document(text).said() for text in (old, new, now))
+        before, after, here = (Document(text).places().keys() for text in (old, new, now))
         expected = before if now == new else (here - (after - before)) | (before - after)
-        assert Document(memory.revert(old, new, now)).said() == expected, (old, new, now)
+        assert Document(memory.revert(old, new, now)).places().keys() == expected, (old, new, now)
 
 
 TEA_AND_RAIN = {"tea": "- tea\n", "rain": "rain\n"}  # an item, and prose

@@ -118,7 +118,7 @@ def work(home: Home, chance: random.Random, stop: Stop) -> int:
                 if len(mine) > 3:
                     item = chance.choice(mine)
                     return chance.choice(
-                        [document.remove(item), document.apply(item, item.section, f"Learned {number}.")]
+                        [document.apply(item, "", ""), document.apply(item, item.section, f"Learned {number}.")]
                     ).text
                 return document.add(chance.choice(DEFAULT_SECTIONS), f"Learned {number}.").text
 

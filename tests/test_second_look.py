@@ -153,7 +153,7 @@ def test_a_look_that_fails_is_the_failure_of_its_batch_which_is_tried_again_late
     assert (user.facts, user.pending()) == (["Has a dog"], 0)
 
 
-@pytest.mark.parametrize("command", [["forget", "dog", "--yes"], ["clear"], ["pause"]])
+@pytest.mark.parametrize("command", [["forget", "dog", "--yes"], ["clear", "--yes"], ["pause"]])
 def test_what_is_taken_back_during_the_first_request_is_not_sent_in_a_second(user: User, command: list[str]) -> None:
     looks = Looks()
     user.types("I have a dog, you know")

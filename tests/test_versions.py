@@ -56,7 +56,7 @@ def test_every_change_is_a_version_that_says_by_whom_and_when(user: User) -> Non
     user.profile = user.profile.replace("Leeds", "York")
     load(user, PROFILE)
     user.run("forget", "short", "--yes")
-    user.run("clear")
+    user.run("clear", "--yes")
     user.run("rollback", "7")
     user.run("undo")
     authors = ["add", "outside", "worker", "review", "outside", "load", "forget", "clear", "rollback", "undo"]
@@ -166,7 +166,7 @@ def test_undo_takes_the_last_change_back_then_the_one_before_until_nothing_is_le
     load(user, PROFILE)
     user.has_learned("Has a dog", "I have a dog")
     user.profile = user.profile.replace("- Likes short answers\n", "")
-    user.run("clear")
+    user.run("clear", "--yes")
     expected = [
         ["Lives in Leeds", "Has a dog"],
         ["Lives in Leeds", "Has a dog", "Likes short answers"],
@@ -271,7 +271,7 @@ def test_where_nothing_is_left_to_undo_it_says_so_and_makes_no_version(user: Use
     add(user, "Plays chess")
     user.run("undo", "2")
     without, versions = user.profile, user.versions()
-    assert "Change 2 is undone; to redo it: llm memory undo 4" in user.run("undo", "2", code=1)[1]
+    assert "Change 2 was undone by change 4" in user.run("undo", "2", code=1)[1]
     assert (user.profile, user.versions()) == (without, versions)
     add(user, "Vegetarian", section="Preferences")
     user.run("undo", "4")
@@ -556,7 +556,7 @@ def test_undo_of_what_is_undone_leaves_the_same_line_of_a_later_version(user: Us
         if old == "chess":
             user.run("undo")
     assert sorted(user.facts) == ["Plays chess", "Plays go"]
-    assert "Change 3 is undone" in user.run("undo", "3", code=1)[1]
+    assert "Change 3 was undone by change 4" in user.run("undo", "3", code=1)[1]
     assert sorted(user.facts) == ["Plays chess", "Plays go"]
     user.run("undo", "5")
     assert sorted(user.facts) == ["Plays bridge", "Plays chess"]
@@ -575,7 +575,7 @@ def test_undo_of_what_was_added_undone_and_added_again_leaves_it(user: User) -> 
     add(user, "Likes tea")
     user.run("undo")
     add(user, "Likes tea")
-    assert "Change 1 is undone; to redo it: llm memory undo 2" in user.run("undo", "1", code=1)[1]
+    assert "Change 1 was undone by change 2" in user.run("undo", "1", code=1)[1]
     assert user.facts == ["Likes tea"]
 
 

@@ -28,7 +28,14 @@ PASSWORDS += ["I use ghp_16C7e42F292c6912E7710c838347A{} here", "The PIN is hard
 TEMPLATES = [
     *("update", "update", "update --retry", "learn --yes", "learn export.json --yes", "learn --again --yes", "status"),
     *("status --json", "why M", "why --refused", "history --json", "show --json", "review --json", "diff", "search M"),
-    *("search --chats M", "search --semantic M", "condense", "review --accept all --yes", "review --drop all", "clear"),
+    *(
+        "search --chats M",
+        "search --semantic M",
+        "condense",
+        "review --accept all --yes",
+        "review --drop all",
+        "clear --yes",
+    ),
     *("undo", "rollback 1", "remove M --yes", "add M", "load notes.md --yes", "edit", "resume", "forget M --yes"),
 ]
 CALLS = ["-c M", "-T UserMemory M", "-f memory:search:M Hello", "chat", "-t none M"]

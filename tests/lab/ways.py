@@ -23,7 +23,7 @@ POSIX_SETUP = """ask() { llm "$@"; }; alias q=llm\n"""
 SETUP = {
     "bash": POSIX_SETUP + """bind -x '"\\C-xl": . ./script'\n""",
     "zsh": POSIX_SETUP + "run() { . ./script; }; zle -N run; bindkey '^Xl' run\n",
-    "fish": "function ask; llm $argv; end; alias q=llm; abbr -a lx llm; bind \\cxl '. ./script'\n",
+    "fish": "function ask; llm $argv; end; alias q=llm; abbr -a lx llm; bind \\cxl '. ./script; ended'\n",
     "nushell": "",
 }
 # All of them hide lines that begin with a blank.
