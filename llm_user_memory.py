@@ -136,7 +136,7 @@ class Settings:
         try:
             return kind.convert(text.lower().replace("nan", "?"), None, None) if text else default
         except click.BadParameter:
-            self.complaints.append(f"LLM_MEMORY_{name}={text!r} is not valid; using {str(safe).lower()}")
+            self.complaints.append(f"LLM_MEMORY_{name}={text!r} is not valid; using {safe}")
             return safe
 
 
@@ -212,13 +212,9 @@ class Home:
                 raise foreign(folder, "folder")
 
     def check_exists(self) -> None:
-        if not self.directory.is_dir():
+        if self.name != DEFAULT_PROFILE and not self.directory.is_dir():
             names = ", ".join(home.name for home in Home.all())
             raise Problem(f"There is no profile “{self.name}”; try: {names}")
-
-    def check_known(self) -> None:
-        if self.name != DEFAULT_PROFILE:  # which need not exist
-            self.check_exists()
 
     def create(self) -> None:
         self.check_own()
@@ -792,7 +788,7 @@ class Document:
             self.sayings.append((line, fact, section))
 
     def _is_one_line(self, at: int) -> bool:
-        """Tell whether no prose follows an entry, and nothing further in stands below it."""
+        """Tell whether an entry ends with its line: no prose or deeper line follows."""
         for below in range(at + 1, len(self.lines)):
             line = self.lines[below]
             if stripped(line):
@@ -930,12 +926,15 @@ def revert(old: str, new: str, now: str) -> str:
     after = Document(new)
     here = Document(now)
     stay = _facts_without(before, after, here)
-    merged = Document(merge(new, now, old))  # with lines where they stood; but it may move or double facts
-    is_right = merged.places() == stay and merged.counts() <= before.counts() | here.counts()
-    document = _without_headings(before, after, merged if is_right else here.only(stay))
+    # Lines where they stood, unless that has moved or doubled a fact.
+    document = Document(merge(new, now, old))
+    if document.places() != stay or not document.counts() <= before.counts() | here.counts():
+        document = here.only(stay)
+    # Without what nobody uses, with what is missing.
+    document = _without_headings(before, after, document)
     lines = {fact: line for line, fact, _ in (*here.sayings, *before.sayings) if not re.match(_ENTRY, line)}
-    document = _put_back(document, stay, lines)
-    text = without_empty(now, document.text)
+    text = without_empty(now, _put_back(document, stay, lines).text)
+    # With our title first, if it was there or taken.
     title = TITLE + _newline(now)
     is_taken = title in before.lines[:1] and (title not in after.lines or not stripped(now))
     if is_taken or title in here.lines[:1]:
@@ -1225,9 +1224,16 @@ class History(NamedTuple):
             return self._save(author, there, text, record)
 
     def adopt(self, author: str = "outside", base: str | None = None) -> str:
-        """Record what others made of ``base``, or of the last text that we wrote; return the text."""
+        """Record what others made of ``base``, or of the last text that we wrote; return the text.
+
+        A kill may have left a text aside, and the latest version not marked as written. If then the file says
+
+        - the latest text, it is only marked
+        - what that was to replace, it is replaced now
+        - anything else, both are merged
+        """
         with self.lock():
-            _remove([place_aside(self.home)])  # left by a crash
+            _remove([place_aside(self.home)])
             latest = self.latest()
             known = self.text(latest)
             settling = 0 if author == "edit" else self.settling  # the editor has ended
@@ -1238,17 +1244,13 @@ class History(NamedTuple):
             if base is None:
                 base = self.text(written)
             if written < latest and digest(there) == get_state(self.db, "replaced"):
-                base = there  # only a write was broken off
+                base = there
             is_first = latest == 0 and author == "outside"
             self._save("unknown" if is_first else author, there, merge(base, known, there))
             return self.text(self.latest())
 
     def _save(self, author: str, there: str, new: str, record: Record = None, model: str = "") -> int:
-        """Record a version, then put its text in place of the file, which said ``there``.
-
-        A kill before the version is recorded leaves a text aside, which `adopt` removes; one before it is marked
-        written, a version that `adopt` merges with the file, old or new.
-        """
+        """Record a version, then put its text in place of the file, which said ``there``."""
         if new != there:
             write_aside(self.home, new)  # a full disk must leave nothing recorded
         version = 0
@@ -1272,9 +1274,9 @@ class History(NamedTuple):
             exchange(real_place(self.home), aside)
             self.db.execute(latest_is_written)
             merged = merge(expected, new, self._displaced(aside, expected, new))
-            self._record_outside(merged)
+            self._record_outside(merged)  # first: the next loses what was displaced
             if merged != new:
-                write_aside(self.home, merged)  # only now: it removes what was displaced
+                write_aside(self.home, merged)
             expected = new
             new = merged
         self.db.execute(latest_is_written)
@@ -1303,7 +1305,7 @@ class History(NamedTuple):
         if not author.can_be_undone:
             raise Problem(f"Change {number} ({author.told}) can't be undone; see: llm memory history")
         if number in self.undone():
-            by = self.latest("undoes = ?", f"[{number}]")
+            by = self.latest("? in (select value from json_each(undoes))", number)
             raise Problem(f"Change {number} was undone by change {by}; see: llm memory history")
         record = f"update versions set undoes = '[{number}]' where id = ?"
         make = partial(self._without, number)
@@ -1411,7 +1413,7 @@ class History(NamedTuple):
         return found
 
     def periods(self, fact: str) -> Sequence[tuple[int, int | None]]:
-        """Return when a fact came and left, ``None`` if it is there. One that moved has rows that touch: one period."""
+        """Return the versions in which a fact came and left, ``None``: it is there. Rows that touch: it moved."""
         periods = {}
         now = sys.maxsize
         came = left = 0
@@ -1663,13 +1665,14 @@ _QUOTATIONS = (
 
 @functools.lru_cache(1_000)
 def is_quoted(piece: str, text: str) -> bool:
-    """Tell whether a text without its quotations lacks a piece."""
+    """Tell whether a text without its quotations lacks a piece, or how it begins."""
     rest = text
+    begin = piece.partition('"')[0].strip() or piece
     for shape in _QUOTATIONS:
         for quotation in re.finditer(shape, rest, re.MULTILINE):
-            if stands_in(piece, quotation[0]):
+            if stands_in(begin, quotation[0]):
                 rest = rest.replace(quotation[0], "\n")
-    return not stands_in(piece, rest)
+    return not stands_in(begin, rest)
 
 
 def has_passed(line: str, messages: Iterable[Message]) -> bool:
@@ -1680,10 +1683,10 @@ def has_passed(line: str, messages: Iterable[Message]) -> bool:
     return any(date <= today[: len(date)] for date in dates)
 
 
-_Lines = tuple[str, str]  # a line before, and after
+_Pair = tuple[str, str]  # a line before, and after
 
 
-def _takes_too_much(document: Document, earlier: Sequence[_Lines], change: _Lines) -> bool:
+def _takes_too_much(document: Document, earlier: Sequence[_Pair], change: _Pair) -> bool:
     """Tell whether a day's learning would take away more than half, and more than five."""
     added = [before for before, _ in earlier].count("")
     removed = [after for _, after in earlier].count("")
@@ -1692,7 +1695,7 @@ def _takes_too_much(document: Document, earlier: Sequence[_Lines], change: _Line
     return len(taken) > max(5, lines_a_day_ago / 2) and _takes_away(change)
 
 
-def _takes_away(change: _Lines) -> bool:
+def _takes_away(change: _Pair) -> bool:
     old, new = [set(_spaced(line).split()) for line in change]
     return 2 * len(old & new) < len(old)
 
@@ -1714,7 +1717,7 @@ def judge(
     batch: Batch,
     *,
     doubts: Mapping[Edit, str] = {},
-    lately: Sequence[_Lines] = (),
+    lately: Sequence[_Pair] = (),
     budget: int = 8_000,
 ) -> tuple[list[Verdict], Document]:
     """Judge edits of the profile as the model has ``seen`` it; return also ``now`` with the good ones.
@@ -1727,7 +1730,7 @@ def judge(
         messages = [Message(seen.ids[edit.target].text) for edit in edits]
     meant = [_as_meant(edit, now, messages) for edit in edits]
     is_flood = _is_flood(meant, messages)
-    is_unmerged = False  # a line that was to take the words of others
+    is_unmerged = False  # a merge was not made
     applied = list(lately)
     ids = dict(seen.ids)
     document = now  # with the good edits: each counts for those behind it
@@ -2666,7 +2669,7 @@ class Learner(NamedTuple):
                 return answer
         return None
 
-    def _learned_lately(self) -> list[_Lines]:
+    def _learned_lately(self) -> list[_Pair]:
         day_ago = (self.memory.now() - dt.timedelta(days=1)).isoformat()
         learned = "state = 'applied' and author = 'worker' and versions.at > ?"
         sql = f"select before, fact from edits join versions on version = versions.id where {learned}"
@@ -2703,7 +2706,7 @@ def past_messages(memory: Memory) -> Iterator[tuple[Message, str]]:
     for prompt in past_prompts(memory.home):
         reason = ""
         if prompt.at > end or len(prompt.text.strip()) not in range(1, 1_001):
-            reason = "kept out (not typed, hidden, too long, or sent with memory off)"
+            reason = "kept out (not typed, hidden, too long, paused or off)"
         if prompt.turn_id in known:
             reason = "already read"
         yield prompt, reason
@@ -2787,7 +2790,7 @@ def to_review(waiting: Sequence[EditRow]) -> str:
 def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, version: int, *, past: bool = False) -> None:
     """Keep judged edits; good ones of the ``past`` wait."""
     db = memory.db
-    # A question is asked once; of the past, also if it was dropped.
+    # No edit waits twice; from the past, none that was dropped.
     asked = "(state = ? or (? and state = 'dropped')) and before = ? and fact = ?"
     waiting = "state = 'waiting' and not past"
     for verdict in verdicts:
@@ -2950,7 +2953,7 @@ def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[st
     if texts or files or prompts:  # nobody can tell what these say
         files += files_beside(memory.home)
     places = {
-        "To be erased from the profile, its history and receipts": sorted(texts),
+        "To be erased, also from history and receipts": sorted(texts),
         "Files to be removed": [*map(tilde, files)],
     }
     return places, prompts
@@ -3778,7 +3781,7 @@ LLM_KEEPS = "llm's own log, {}, keeps your conversations: with llm -c, what you 
 
 
 def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None:
-    """Print a line; where JSON is wanted, only to stderr."""
+    """Print a line; with --json, only one for stderr."""
     text = lead + line
     if at_terminal(sys.stderr if err else sys.stdout):
         text = _wrapped(printable(text), len(lead))
@@ -3851,7 +3854,7 @@ class _Group(click.Group):
             answer = "--accept IDS or --drop IDS" if ctx.invoked_subcommand == "review" else "--yes"
             message = f"Can't ask: stdin is not a terminal; add {answer}"
         except click.UsageError as error:
-            message = f"{error.format_message().rstrip('.')}; see: {(error.ctx or ctx).command_path} --help"
+            message = f"{error.format_message()} See: {(error.ctx or ctx).command_path} --help"
             code = 2
         except Problem as error:
             message = str(error)
@@ -3909,7 +3912,7 @@ def open_memory(home: Home | None = None, *, create: bool = False) -> Iterator[M
     if not home:
         home = Home.in_use()[-1]
         if not create:
-            home.check_known()
+            home.check_exists()
     exists = home.directory.is_dir()
     if create and not exists and home.name != DEFAULT_PROFILE:
         say(f"New profile: {home.name}")
@@ -3939,7 +3942,7 @@ def learn_lock(home: Home, settings: Settings) -> Any:
 def each_in_use() -> Iterator[Home]:
     homes = Home.in_use()
     for home in homes:
-        home.check_known()
+        home.check_exists()
     for home in homes:
         if len(homes) > 1:
             write(f"\n{home.name}:", err=True, underline=True)
@@ -3977,7 +3980,7 @@ def state_here(home: Home, settings: Settings) -> tuple[str, str, str]:
 
 @command(json_option)
 @click.pass_obj
-@switch("--ids", help="Show the id of each line, for remove, forget and why")
+@switch("--ids", help="Show ids, for remove, forget and why")
 def memory_show(settings: Settings, ids: bool) -> Any:
     "Show the profile."
     found = []
@@ -3989,7 +3992,9 @@ def memory_show(settings: Settings, ids: bool) -> Any:
             _, _, sentence = state_here(home, settings)
             say(f"The profile has no facts.\n{sentence}\nTo add one: llm memory add 'Lives in Leeds'")
             with suppress(*TROUBLE), Memory(home, patience=1, create=False) as memory:
-                tell_waiting(memory, f"To learn from: {counted(waiting_messages(memory), 'message')}")
+                tell_waiting(memory)
+                if pending := waiting_messages(memory):
+                    say(f"Pending: {pending} to learn from")
         elif not click.get_current_context().meta["json"]:
             show_profile(home, document, ids=ids)
     return found[-1] | {"also_sent": found[:-1]}
@@ -4074,9 +4079,9 @@ def origins_of(version: Version | None, receipts: Sequence[EditRow]) -> Iterator
 
 
 @command(text_argument, json_option)
-@switch("--refused", help="Show what was recently refused or dropped, and why")
+@switch("--refused", help="Show what was refused or dropped, and why")
 def memory_why(text: str, refused: bool) -> Any:
-    "Show where lines came from. All, or those with TEXT."
+    "Show where lines came from. All, or those with a phrase."
     found = []
     show = show_refused if refused else show_origins
     for memory in each_memory():
@@ -4182,7 +4187,7 @@ def flaws_in(text: str) -> Iterator[str]:
 def check_text(text: str, force: bool) -> None:
     for flaw in flaws_in(text):
         if not force:
-            raise Problem(f"Not taken: {flaw}; to take it all the same: --force")
+            raise Problem(f"Not taken: {flaw}; to take it anyway: --force")
 
 
 def text_of(file: Any, name: str = "") -> str:
@@ -4454,7 +4459,7 @@ def only_profile() -> Home:
     homes = Home.in_use()
     if len(homes) > 1:
         raise Problem("Several profiles are in use; add: --profile NAME")
-    homes[0].check_known()
+    homes[0].check_exists()
     return homes[0]
 
 
@@ -4470,12 +4475,12 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def no_match(text: str) -> Problem:
-    return Problem(f"No line has {text!r} (--part looks inside words, too); see: llm memory show --ids")
+    return Problem(f"No line has {text!r} (--part looks inside words); see: llm memory show --ids")
 
 
 @command(text_argument, yes_option, part_option)
 def memory_remove(text: str, part: bool, yes: bool) -> None:
-    "Take out lines with TEXT or by ids. It can be undone."
+    "Take out lines with a phrase, or by ids. It can be undone."
     with open_memory(only_profile()) as memory:
         document = read_document(memory.home)
         says = matcher(text, document.ids, part=part)
@@ -4490,7 +4495,7 @@ def memory_remove(text: str, part: bool, yes: bool) -> None:
 
 @command(text_argument, yes_option, part_option)
 def memory_forget(text: str, part: bool, yes: bool) -> None:
-    "Erase lines for good. With TEXT, or by ids (show --ids)."
+    "Erase lines for good. With a phrase, or by ids (show --ids)."
     with open_memory(only_profile()) as memory:
         document = read_document(memory.home)
         says = matcher(text, document.ids, part=part)
@@ -4500,9 +4505,9 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
                 raise no_match(text)
             say(no_match(text).message)
         shown = [" ".join(as_shown(prompt, 200).split()) for prompt in prompts.values()]
-        places["Prompts that stay in llm's log, but aren't learned from or found again"] = shown
+        places["Prompts that stay in llm's log; memory will ignore them"] = shown
         headings = list(filter(says, document.headings.values()))
-        places["Headings that stay; to change them: llm memory edit"] = headings
+        places["Headings that stay; see: llm memory edit"] = headings
         for place, lines in places.items():
             if lines:
                 list_lines(f"{place}:", lines)
@@ -4516,7 +4521,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
 def memory_pause() -> None:
     "Stop learning until you resume."
     home = Home.in_use()[-1]
-    home.check_known()
+    home.check_exists()
     home.create()
     if not paused_since(home):
         write_private(home.paused, b"")
@@ -4538,7 +4543,7 @@ def memory_resume() -> None:
 
 
 @command(yes_option)
-@switch("--purge", "for_good", help="Also remove its history, and all its files, for good")
+@switch("--purge", "for_good", help="Also remove its history and files, for good")
 def memory_clear(for_good: bool, yes: bool) -> None:
     "Empty the profile. Its text stays in the history."
     home = only_profile()
@@ -4569,7 +4574,7 @@ def skip_noted(memory: Memory) -> None:
 @switch("--retry", help="Also retry what was set aside")
 def memory_update(settings: Settings, retry: bool) -> None:
     "Learn now from what is pending."
-    Home.in_use()[-1].check_known()
+    Home.in_use()[-1].check_exists()
     with open_memory(create=True) as memory:
         before = memory.history.latest()
         with learn_lock(memory.home, settings):
@@ -4579,8 +4584,7 @@ def memory_update(settings: Settings, retry: bool) -> None:
             if waiting:
                 say(f"Learning from {counted(waiting, 'message')}…")
             take_in(memory)
-            model = "iif(why = '', model, '')"
-            memory.db.execute(f"update turns set due = 0, model = {model} where state = 'pending'")
+            memory.db.execute("update turns set due = 0, model = iif(why = '', model, '') where state = 'pending'")
             learner = Learner(memory, settings, leaves_news=False)
             failures = {str(result.failure) for result in iter(learner.learn, None) if result.failure}
             left = due_turns(memory)
@@ -4600,7 +4604,8 @@ def memory_update(settings: Settings, retry: bool) -> None:
 @click.pass_obj
 def memory_condense(settings: Settings) -> None:
     "Shorten what was learned. Never your own lines."
-    with open_memory() as memory, learn_lock(memory.home, settings):
+    Home.in_use()[-1].check_exists()
+    with open_memory(create=True) as memory, learn_lock(memory.home, settings):
         check_writable(memory.home)
         model = chosen_model(settings)
         say(f"Condensing what was learned, with {model}…")
@@ -4713,7 +4718,7 @@ def learning_status(home: Home, settings: Settings) -> Told:
         gone = "state = 'gone' and at > date(?, '-7 days')"
         failed = "select why from turns where why != '' and state in ('pending', 'aside')"
         reasons = [why for (why,) in db.execute(failed)]
-        costs = "{0[model]}, this month: requests {0[requests]}, second looks {0[looks]}, failed {0[failed]}; "
+        costs = "{0[model]}, this month: requests: {0[requests]}, second looks: {0[looks]}, failed: {0[failed]}; "
         costs += "tokens: {0[read]:,} in, {0[written]:,} out"
         yield "pending", waiting_messages(memory), "{} to learn from; now: llm memory update"
         yield "to_review", len(waiting_edits(memory)), "{}: llm memory review"
@@ -4766,7 +4771,7 @@ def memory_status(settings: Settings) -> Any:
 
 
 @command(shell_option)
-@switch("--print", "print_", help="Print the lines instead of adding them")
+@switch("--print", "print_", help="Only print the lines")
 def memory_install_shell(name: str | None, print_: bool) -> None:
     "Turn memory on in your shell."
     from llm_user_memory_shell import install, print_lines

@@ -47,7 +47,7 @@ def test_show_says_on_a_first_day_what_is_going_on_and_what_to_do(user: User) ->
     assert "llm memory install-shell" in user.run("show")[1]
     assert "llm memory add" in user.run("show", **ON)[1]
     user.types("I play chess")
-    assert "To learn from: 1 message" in user.run("show", **ON)[1]
+    assert "Pending: 1 to learn from" in user.run("show", **ON)[1]
     user.run("pause")
     out, said = user.run("show", **ON)
     assert out == ""
@@ -151,7 +151,7 @@ def test_load_refuses_what_add_refuses_unless_forced(user: User) -> None:
     text = "- Nurse\n\t- Le\u202eeds\n"
     said = user.run("load", "-", stdin=text, code=1)[1]
     assert "line 2 has invisible characters" in said
-    assert "to take it all the same: --force" in said
+    assert "to take it anyway: --force" in said
     user.run("load", "-", "--force", stdin=text)
     assert user.profile == text
 
@@ -165,9 +165,7 @@ def test_of_a_change_that_holds_a_password_the_rest_is_shown(user: User) -> None
 
 def test_loaded_secrets_stay_and_load_and_status_name_their_lines_without_showing_them(user: User) -> None:
     text = "# Me\r\n\r\n- Wifi password is hunter2secret9\r\n- Nurse\r\n- IBAN DE89 3704 0044 0532 0130 00\r\n"
-    assert (
-        "line 3 looks like a password; to take it all the same: --force" in user.run("load", "-", stdin=text, code=1)[1]
-    )
+    assert "line 3 looks like a password; to take it anyway: --force" in user.run("load", "-", stdin=text, code=1)[1]
     assert user.versions() == []
     out, said = user.run("load", "-", "--force", stdin=text)
     assert (out, user.profile.replace("\r", "")) == ("", text.replace("\r", ""))
@@ -339,7 +337,6 @@ def test_long_lines_break_between_words_but_a_command_stays_whole(user: User) ->
         "Memory is off; to send the profile with every prompt:",
         "llm memory install-shell",
         "To add one: llm memory add 'Lives in Leeds'",
-        "To learn from: 0 messages",
     ]
 
 

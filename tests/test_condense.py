@@ -85,6 +85,10 @@ def test_condense_asks_no_model_where_nothing_was_learned_and_says_so(user: User
     assert "Nothing changed" in condense(user)
 
 
+def test_condense_on_a_first_day_says_that_nothing_changed(user: User) -> None:
+    assert "Nothing changed." in user.run("condense")[1]
+
+
 def test_condense_makes_no_edit_without_a_quote_and_leaves_nothing_to_review(user: User) -> None:
     has_learned(user, *TWINS)
     lines = "\n".join(f"REMOVE | {user.id_of(fact)} | I never said that" for fact in TWINS)

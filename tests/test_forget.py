@@ -47,7 +47,7 @@ def test_what_is_forgotten_is_in_no_byte_of_any_of_our_files(user: User) -> None
             memory.set_state(opened.db, key, f"{key}: Zanzibar")
     assert len(user.files_with("Zanzibar")) >= 5
     said = user.llm("memory", "forget", "zanzibar", "--yes", auto=None).stderr
-    assert said.startswith("To be erased from the profile, its history and receipts:\n")
+    assert said.startswith("To be erased, also from history and receipts:\n")
     assert "\n  Zanzibar!\n" in said
     assert "Forgotten." in said
     assert "logs.db" in said, "what llm's own log still contains, and where"
@@ -132,7 +132,7 @@ def test_a_heading_is_the_users_to_rename_and_then_goes_out_of_history(user: Use
     text = "# User Profile\n\n## Project Bluebird\n- Writes Go\n```\n# Bluebird, the code\n```\n"
     user.profile = text
     said = user.run("forget", "Bluebird", "--yes")[1]
-    assert "Headings that stay; to change them: llm memory edit:\n  Project Bluebird\n" in said
+    assert "Headings that stay; see: llm memory edit:\n  Project Bluebird\n" in said
     assert user.profile == text.replace("# Bluebird, the code\n", "")
     user.run("forget", "Bluebird", "--yes", code=1)
     said = user.run("forget", "--part", "bluebottle", "--yes", code=1)[1]
@@ -203,7 +203,7 @@ def test_what_is_listed_and_what_is_erased_are_the_same(user: User, state: str, 
     with user.memory() as opened:
         opened.db["edits"].insert(edit | {column: "In Zanzibar"})
     said = user.run("forget", "Zanzibar", stdin="n\n", code=1)[1]
-    assert "its history and receipts:\n  In Zanzibar\n" in said
+    assert "history and receipts:\n  In Zanzibar\n" in said
     user.run("forget", "Zanzibar", "--yes")
     assert user.files_with("Zanzibar") == []
     assert "No line has 'Zanzibar'" in user.run("forget", "Zanzibar", "--yes", code=1)[1]
@@ -329,7 +329,7 @@ def test_what_only_a_message_in_llms_log_says_is_shown_and_never_learned_from(us
     for message in ("My ex is called Bluebird", "my ex is called bluebird"):
         user.types(message)
         said = user.run("forget", "Bluebird", stdin="n\n", code=1)[1]
-        assert "aren't learned from" in said
+        assert "memory will ignore them" in said
         assert f"  {message}\n" in said
         user.run("forget", "Bluebird", stdin="y\n")
         assert user.learns(f"ADD | Notes | Knows Bluebird | {message}") is None

@@ -431,8 +431,15 @@ def test_what_stands_outside_of_quotations_is_not_quoted(text: str) -> None:
 
 
 def test_quotation_marks_within_the_quote_do_not_count() -> None:
-    said = Message('I hate answers that begin with "Certainly"')
-    assert outcome(add('Hates answers that begin with "Certainly"', said.text), said) == ("apply", "")
+    for ending in ("", " and", ' or "Sure"'):
+        said = Message(f'I hate answers that begin with "Certainly"{ending}')
+        assert outcome(add('Hates answers that begin with "Certainly"', said.text), said) == ("apply", "")
+
+
+def test_a_quote_that_begins_in_a_quotation_and_ends_behind_it_is_held() -> None:
+    for text in ('my boss said "I have a yacht" yesterday', "my boss said “I have a yacht”, yesterday"):
+        edit = add("Has a yacht", text.partition("said ")[2])
+        assert outcome(edit, Message(text)) == ("hold", "it is quoted")
 
 
 # Many edits

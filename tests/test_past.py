@@ -101,7 +101,7 @@ def test_what_was_typed_while_memory_was_off_or_in_another_profile_is_not_the_pa
     logged(here, "I live in Leeds. How are you?")
     here.types("I play the oboe")
     logged(here, "I am a spy. What now?")
-    passed_over = "1 kept out (not typed, hidden, too long, or sent with memory off)"
+    passed_over = "1 kept out (not typed, hidden, too long, paused or off)"
     assert passed_over in learn_nothing(here), "also where no learner has seen a message"
     here.learns("NO_UPDATE")
     assert passed_over in learn(here)

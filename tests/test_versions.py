@@ -18,6 +18,7 @@ import llm_user_memory as memory
 from llm_user_memory import AUTHORS, Document, Edit, Problem, parse_moment, review, utc_now, waiting_edits
 
 if TYPE_CHECKING:
+    import pathlib
     from collections.abc import Callable
 
 NOON = Clock().time
@@ -857,3 +858,47 @@ def test_a_merge_that_is_too_large_leaves_a_way_back(user: User, monkeypatch: py
     assert user.profile == known
     user.run("add", "Plays chess")
     assert user.facts[-1] == "Plays chess"
+
+
+def test_a_change_that_1_0_has_undone_with_another_is_told_by_which(user: User) -> None:
+    for fact in ("Likes tea", "Plays go"):
+        user.run("add", fact)
+    user.run("undo", "2")
+    with user.memory() as opened:
+        opened.db.execute("update versions set undoes = '[1, 2]' where id = 3")
+    for number in ("1", "2"):
+        assert f"Change {number} was undone by change 3" in user.run("undo", number, code=1)[1]
+
+
+def test_what_an_editor_saved_while_a_change_was_written_is_recorded_before_it_is_removed(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a kill, or a full disk, between the two would lose it."""
+    user.profile = "- Likes tea\n"
+    user.run("history")
+    exchange = memory.exchange
+    read_settled = memory.read_settled
+
+    def exchange_with_a_save_begun(place: pathlib.Path, aside: pathlib.Path) -> None:
+        place.write_text("")
+        exchange(place, aside)
+
+    def settle(path: pathlib.Path, *others: Any) -> str:
+        if path == memory.place_aside(user.places):
+            path.write_text("- Likes tea\n- Saved meanwhile\n")
+            monkeypatch.setattr(memory, "write_aside", fail)
+        return read_settled(path, *others)
+
+    def fail(*_: object) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(memory, "exchange", exchange_with_a_save_begun)
+    monkeypatch.setattr(memory, "read_settled", settle)
+    with user.memory() as opened:
+        with pytest.raises(OSError, match="full"):
+            opened.history.change("add", lambda text: f"{text}- Plays go\n")
+        assert Document(opened.history.text(opened.history.latest())).places().keys() == {
+            "Likes tea",
+            "Plays go",
+            "Saved meanwhile",
+        }
