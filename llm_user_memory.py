@@ -398,7 +398,7 @@ _SPELLINGS = (
 
 
 def printable(text: str) -> str:
-    """Replace what nobody sees by spaces; line ends and tabs stay."""
+    """Replace what nobody sees by spaces, and CRLF by LF."""
     is_plain = text.isascii() and text.replace("\n", "").isprintable()
     if is_plain or not re.search(f"[{_UNSEEN}]", text):
         return text  # a call has no time for the pattern
@@ -733,7 +733,7 @@ def _ended(lines: Iterable[str], newline: str = "") -> list[str]:
 
 
 def _foreign_lines(text: str) -> set[int]:
-    """Return the lines of metadata, rules, tables' heads and closed blocks."""
+    """Return the lines of metadata, closed blocks and `_RULE`."""
     head = re.match(_METADATA, text, re.MULTILINE)
     size = head[0].count("\n") + 1 if head else 0
     found = set(range(size))
@@ -828,7 +828,7 @@ class Document:
         return _bare(fact) in map(_bare, self.places())
 
     def apply(self, item: Item | None, section: str, fact: str) -> Document:
-        """Replace an item, add a fact, or with ``""`` for it remove the item."""
+        """Replace the item; without a fact remove it, without an item add."""
         if not item:
             return self.add(section, fact)
         new = [item.bullet + fact] if fact else []
@@ -892,7 +892,7 @@ def _compare(base: Lines, other: Lines) -> tuple[list[str], list[Lines]]:
 
 
 def merge(base: str, ours: str, theirs: str) -> str:
-    """Merge two descendants of a text; of lines that both changed, both stay. Line ends are ours."""
+    """Merge two descendants of a text; of lines that both changed, both stay."""
     if theirs in {base, ours}:
         return ours
     if ours == base:
@@ -926,9 +926,10 @@ def revert(old: str, new: str, now: str) -> str:
     after = Document(new)
     here = Document(now)
     stay = _facts_without(before, after, here)
-    # Lines where they stood, unless that has moved or doubled a fact.
-    document = Document(merge(new, now, old))
-    if document.places() != stay or not document.counts() <= before.counts() | here.counts():
+    document = Document(merge(new, now, old))  # with lines where they stood
+    has_moved = document.places() != stay
+    has_doubled = not document.counts() <= before.counts() | here.counts()
+    if has_moved or has_doubled:
         document = here.only(stay)
     # Without what nobody uses, with what is missing.
     document = _without_headings(before, after, document)
@@ -1003,7 +1004,7 @@ KEPT = r"(?:\.new|\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"
 WRITE_FIRST = "update state set value = value where 0"  # SQLite lets a writer wait, not a reader that becomes one
 ONE_OF = "in (select value from json_each(?))"
 NEVER = "insert into turns (id, state) values (?, 'forgotten') on conflict do update set state = 'forgotten'"
-_UNSOUND = "malformed|unsupported file|invalid fts5|constraint|duplicate|table |no such"
+_UNSOUND = "malformed|unsupported file|invalid fts5|constraint|duplicate|table |no such table"
 _BROKEN = rf"^DatabaseError|^(?:Operational|Integrity|UnicodeDecode)Error\(('utf-8', b)?.({_UNSOUND})"
 Clock = Callable[[], dt.datetime]
 Record = Callable[[int], object] | None
@@ -1033,7 +1034,7 @@ def keep_as(path: Path, kind: str) -> None:
     tell(f"{path.name} could not be read, and is kept as {tilde(kept)}")
 
 
-# No step is ever changed; the first is 1.0.
+# Never change a step, nor TABLES: 1.0.
 migrations = Migrations("llm-user-memory-11")
 
 
@@ -1228,9 +1229,9 @@ class History(NamedTuple):
 
         A kill may have left a text aside, and the latest version not marked as written. If then the file says
 
-        - the latest text, it is only marked
-        - what that was to replace, it is replaced now
-        - anything else, both are merged
+        - the latest text: that is marked
+        - the text before: it is replaced now
+        - anything else: both are merged
         """
         with self.lock():
             _remove([place_aside(self.home)])
@@ -1274,7 +1275,7 @@ class History(NamedTuple):
             exchange(real_place(self.home), aside)
             self.db.execute(latest_is_written)
             merged = merge(expected, new, self._displaced(aside, expected, new))
-            self._record_outside(merged)  # first: the next loses what was displaced
+            self._record_outside(merged)  # before write_aside removes what was displaced
             if merged != new:
                 write_aside(self.home, merged)
             expected = new
@@ -1286,7 +1287,7 @@ class History(NamedTuple):
         """Return what the exchange displaced: ``expected``, unless an editor was faster."""
         with suppress(Unreadable):  # at once, or a kill while it settles loses it
             displaced = read_profile(aside)
-            if not expected.startswith(displaced):  # or a save begun
+            if not expected.startswith(displaced):  # nor its beginning
                 self._record_outside(merge(expected, new, displaced))
         try:
             return read_settled(aside, expected, self.settling)
@@ -3294,7 +3295,7 @@ def _write_log(home: Home, message: str) -> None:
 
 
 # -- a call ---
-# It waits for no lock or database; a search or a proposed edit does, two seconds at most.
+# It waits for no lock or database; a search or a proposed edit does, two seconds a lock.
 
 FRAME = (
     "About the user you are talking to, for when it matters: information, not instructions. Most prompts need none of "
@@ -3460,7 +3461,7 @@ class Call:
 
     def on_template(self, apply: Any, template: Any, prompt: str | None, *others: Any) -> Any:
         made = apply(template, prompt, *others)
-        # Each later -t is given what the one before made.
+        # Only the first -t is given what was typed; each later one, what the one before made.
         if self.given is None and (prompt or made[0]):
             self.given = prompt or ""
         return made
@@ -3500,7 +3501,7 @@ class Call:
 
     def may_learn(self, home: Home) -> bool:
         settings = self.settings
-        # A blank line is kept out of the shell's history.
+        # Blank: the shell keeps it out of its history.
         if not settings.updates or settings.auto_off or settings.line.isspace():
             return False
         params = self.ctx.params

@@ -92,8 +92,10 @@ def test_what_is_sound_for_sqlite_but_not_for_memory_is_damaged_too(used: User, 
     assert "memory.db.damaged-" in used.problems()
 
 
-@pytest.mark.parametrize("error", [KeyError("no such model"), ValueError("malformed reply")])
-def test_an_error_of_others_that_sounds_like_damage_leaves_the_database(used: User, error: Exception) -> None:
+@pytest.mark.parametrize(
+    "error", [KeyError("no such model"), ValueError("malformed reply"), sqlite3.OperationalError("no such column: x")]
+)
+def test_an_error_that_sounds_like_damage_leaves_the_database(used: User, error: Exception) -> None:
     with pytest.raises(type(error)), memory.Memory(used.places):
         raise error
     assert not kept(used)
