@@ -1262,7 +1262,7 @@ class History(NamedTuple):
                 version = self._add(author, new, model)
             if record:
                 record(version)
-        if not model and author not in {"outside", "unknown"}:
+        if not model and author not in {"outside", "unknown", "add"}:
             _remove([self.home.news])  # the user has seen to the profile since
         self._put_in_place(there, new)
         return version
@@ -3461,7 +3461,7 @@ class Call:
 
     def on_template(self, apply: Any, template: Any, prompt: str | None, *others: Any) -> Any:
         made = apply(template, prompt, *others)
-        # Only the first -t is given what was typed; each later one, what the one before made.
+        # Only the first -t is given what was typed; a later one, what that made.
         if self.given is None and (prompt or made[0]):
             self.given = prompt or ""
         return made
@@ -3855,7 +3855,7 @@ class _Group(click.Group):
             answer = "--accept IDS or --drop IDS" if ctx.invoked_subcommand == "review" else "--yes"
             message = f"Can't ask: stdin is not a terminal; add {answer}"
         except click.UsageError as error:
-            message = f"{error.format_message()} See: {(error.ctx or ctx).command_path} --help"
+            message = f"{error.format_message()} (see: {(error.ctx or ctx).command_path} --help)"
             code = 2
         except Problem as error:
             message = str(error)
@@ -4481,7 +4481,7 @@ def no_match(text: str) -> Problem:
 
 @command(text_argument, yes_option, part_option)
 def memory_remove(text: str, part: bool, yes: bool) -> None:
-    "Take out lines with a phrase, or by ids. It can be undone."
+    "Take out lines by phrase or ids. It can be undone."
     with open_memory(only_profile()) as memory:
         document = read_document(memory.home)
         says = matcher(text, document.ids, part=part)
@@ -4719,7 +4719,7 @@ def learning_status(home: Home, settings: Settings) -> Told:
         gone = "state = 'gone' and at > date(?, '-7 days')"
         failed = "select why from turns where why != '' and state in ('pending', 'aside')"
         reasons = [why for (why,) in db.execute(failed)]
-        costs = "{0[model]}, this month: requests: {0[requests]}, second looks: {0[looks]}, failed: {0[failed]}; "
+        costs = "{0[model]}, this month: {0[requests]} to learn, {0[looks]} second looks, {0[failed]} failed; "
         costs += "tokens: {0[read]:,} in, {0[written]:,} out"
         yield "pending", waiting_messages(memory), "{} to learn from; now: llm memory update"
         yield "to_review", len(waiting_edits(memory)), "{}: llm memory review"

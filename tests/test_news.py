@@ -99,10 +99,14 @@ def test_a_command_that_changes_the_profile_takes_the_news_away(known: User, how
     assert told(known) == ""
 
 
-def test_a_save_in_an_editor_leaves_the_news(known: User) -> None:
+@pytest.mark.parametrize("how", ["saved in an editor", "added"])
+def test_what_makes_it_no_less_true_leaves_the_news(known: User, how: str) -> None:
     learns(known, "ADD | Interests | Plays chess")
-    known.profile += "- Has a cat\n"
-    known.run("history")
+    if how == "added":
+        known.run("add", "Has a cat")
+    else:
+        known.profile += "- Has a cat\n"
+        known.run("history")
     assert told(known) == "learned “Plays chess” (undo: llm memory undo 2)"
 
 
