@@ -1004,7 +1004,7 @@ KEPT = r"(?:\.new|\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"
 WRITE_FIRST = "update state set value = value where 0"  # SQLite lets a writer wait, not a reader that becomes one
 ONE_OF = "in (select value from json_each(?))"
 NEVER = "insert into turns (id, state) values (?, 'forgotten') on conflict do update set state = 'forgotten'"
-_UNSOUND = "malformed|unsupported file|invalid fts5|constraint|duplicate|table |no such table"
+_UNSOUND = "malformed|unsupported file|invalid fts5|constraint|duplicate|table |no such"
 _BROKEN = rf"^DatabaseError|^(?:Operational|Integrity|UnicodeDecode)Error\(('utf-8', b)?.({_UNSOUND})"
 Clock = Callable[[], dt.datetime]
 Record = Callable[[int], object] | None

@@ -78,8 +78,9 @@ def test_a_damaged_database_loses_history_only_and_is_kept(used: User, damaged: 
         "update _sqlite_migrations set name = 'm00' where id = 2",
         "update _sqlite_migrations set name = 'm00' where id = 1",
         "alter table edits rename to edit5",
+        "alter table lines rename column until to untie",
     ],
-    ids=["words of the index", "form of the index", "last step", "first step", "name of a table"],
+    ids=["words of the index", "form of the index", "last step", "first step", "name of a table", "name of a column"],
 )
 def test_what_is_sound_for_sqlite_but_not_for_memory_is_damaged_too(used: User, damage: str) -> None:
     with contextlib.closing(sqlite3.connect(used.places.database)) as db, db:
@@ -92,10 +93,8 @@ def test_what_is_sound_for_sqlite_but_not_for_memory_is_damaged_too(used: User, 
     assert "memory.db.damaged-" in used.problems()
 
 
-@pytest.mark.parametrize(
-    "error", [KeyError("no such model"), ValueError("malformed reply"), sqlite3.OperationalError("no such column: x")]
-)
-def test_an_error_that_sounds_like_damage_leaves_the_database(used: User, error: Exception) -> None:
+@pytest.mark.parametrize("error", [KeyError("no such model"), ValueError("malformed reply")])
+def test_an_error_of_others_that_sounds_like_damage_leaves_the_database(used: User, error: Exception) -> None:
     with pytest.raises(type(error)), memory.Memory(used.places):
         raise error
     assert not kept(used)

@@ -223,6 +223,7 @@ def test_install_status_and_uninstall_as_a_person_runs_them(user: User) -> None:
     status = user.run("status")[0]
     assert "Memory is off for this call" in status
     assert "only in this terminal" not in user.run("status", LLM_MEMORY_AUTO="1")[0]
+    assert "installed in ~/.bashrc. If you typed “command llm”, that is why; else open a new bash, or run" in status
     assert status.splitlines()[0].endswith("or run: source ~/.bashrc")
     bashrc.write_text(f"{bashrc.read_text()}function llm {{ command llm -m x; }}\n")
     assert OWN["bash"] in user.run("status")[0], "what a function of one's own needs"
