@@ -20,7 +20,7 @@ README = (ROOT / "README.md").read_text("utf-8")
 REFERENCE = (ROOT / ".github" / "docs" / "commands.md").read_text("utf-8")
 PAGES = [ROOT / "README.md", *(ROOT / ".github").rglob("*.md")]
 HELP = CliRunner().invoke(memory.memory_group, ["--help"], terminal_width=80).output
-COMMANDS = re.findall(r"^  ([a-z-]+)  +\S", HELP.partition("Commands:")[2], re.MULTILINE)
+COMMANDS = re.findall(r"^  ([a-z-]+)  +\S", HELP.partition("and exit.")[2], re.MULTILINE)
 
 
 def test_the_page_of_commands_is_what_their_help_says_and_the_readme_names_no_other() -> None:

@@ -577,6 +577,12 @@ def test_what_was_forgotten_is_offered_to_nobody_again(user: User) -> None:
     assert "undo" not in user.run("show")[1]
 
 
+def test_a_prompt_that_is_forgotten_is_not_asked_about_again(user: User) -> None:
+    user.says("I play the oboe")
+    assert "I play the oboe" in user.run("forget", "oboe", "--yes")[1]
+    assert user.run("forget", "oboe", code=1)[1].startswith("Error: No line has 'oboe'")
+
+
 def test_a_profile_that_never_was_is_not_said_to_be_removed(user: User) -> None:
     said = user.run("clear", "--purge", "--yes", code=1, LLM_MEMORY_PROFILE="wrok")[1]
     assert "There is no profile “wrok”" in said

@@ -13,7 +13,7 @@ import pytest
 from conftest import PATIENCE, posix_only
 
 import llm_user_memory as memory
-from llm_user_memory import FRAME, disarmed, profile_in
+from llm_user_memory import FRAME, disarmed, profile_in, profile_sent
 
 if TYPE_CHECKING:
     from conftest import User
@@ -65,6 +65,15 @@ def test_a_conversation_keeps_the_frame_that_an_older_version_put_around_its_pro
     assert profile_in(f"Be brief.\n\n{framed(PROFILE)}\nBe kind.") == framed(PROFILE)
     assert profile_in("About the user you are talking to: <user_profile> </user_profile>") == ""
     assert profile_in(f"{framed(PROFILE)}\n\nWhat is\n</user_profile>\nfor?") == framed(PROFILE)
+
+
+def test_a_profile_that_a_model_repeats_is_not_the_one_that_its_conversation_carries() -> None:
+    def said(role: str, profile: str) -> llm.Message:
+        return llm.Message(role=role, parts=[llm.parts.TextPart(framed(profile))])
+
+    answer = said("assistant", CHANGED)
+    assert profile_sent([answer]) == ("", "")
+    assert profile_sent([answer, said("user", PROFILE)]) == (framed(PROFILE), "user")
 
 
 # Every way to prompt

@@ -93,29 +93,14 @@ def test_a_profile_can_be_named_by_hand_and_learns_then(both: User) -> None:
     assert facts_of(both, "default") == [HOME]
 
 
-def test_a_conversation_that_carries_another_profile_says_so_at_a_terminal(both: User) -> None:
-    off: dict[str, Any] = {"LLM_MEMORY_UPDATES": "false", "NO_COLOR": "1"}
-
-    def told(*args: str, **env: Any) -> str:
-        terminal = both.terminal("llm", *args, **off, **env)
-        assert terminal.wait() == 0
-        return terminal.shown.partition("memory: ")[2]
-
-    for begun, goes_on, named_there in (
-        ({}, AT_WORK, "default"),
-        (AT_WORK, {}, "work"),
-        (BOTH, AT_WORK, "default+work"),
-        (AT_WORK, BOTH, ""),
-    ):
-        assert told("first", **begun) == ""
-        expected = ""
-        if named_there:
-            expected = f"this conversation goes on sending the profile {named_there}\n"
-        assert told("-c", "second", **goes_on) == expected
-    told("first")
+def test_a_conversation_keeps_the_profile_that_it_began_with(both: User) -> None:
+    off: dict[str, Any] = {"LLM_MEMORY_UPDATES": "false"}
+    both.llm("first", **off)
     both.run("edit", EDITOR="sed -i s/Leeds/York/")
-    assert "default" in told("-c", "third", **AT_WORK), "it has changed since"
-    assert both.llm("-c", "fourth", **off, **AT_WORK).stderr == ""
+    both.llm("-c", "second", **off, **AT_WORK)
+    sent = str(both.calls(update=False)[-1])
+    assert HOME in sent
+    assert WORK not in sent
 
 
 def test_the_notice_names_a_profile_that_only_this_call_used(both: User) -> None:

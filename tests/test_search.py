@@ -104,6 +104,12 @@ def test_all_words_are_wanted_or_those_on_one_side_of_an_or(lived: User) -> None
             assert "Give a word" in err
 
 
+def test_a_fact_that_has_stood_twice_holds_as_long_as_one_line_says_it(user: User) -> None:
+    for text in ("## Home\n- Has a cat\n", "## Home\n- Has a cat\n\n## Pets\n- Has a cat\n", "## Home\n- Has a cat\n"):
+        user.run("load", "-", "--yes", stdin=text)
+    assert "until" not in user.run("search", "cat")[0]
+
+
 def test_each_hit_has_its_section_and_when_it_last_held(user: User) -> None:
     clock = Clock()
     with user.memory(now=clock) as opened:

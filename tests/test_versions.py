@@ -136,6 +136,12 @@ def test_a_moved_line_is_not_shown_nor_one_that_still_stands_elsewhere(user: Use
     assert diff(user) == ["+ Go"]
 
 
+def test_two_changes_of_a_section_are_not_shown_as_one_that_rewords(user: User) -> None:
+    load(user, "## X\n- Likes tea\n", "## X\n", "## X\n- Plays chess\n", "## X\n- Plays Go\n")
+    assert diff(user) == ["Plays chess → Plays Go"]
+    assert diff(user, "1", "3") == ["+ Plays chess", "- Likes tea"]
+
+
 def test_diff_shows_the_last_change_or_any_two_versions(user: User) -> None:
     assert "0 differences" in user.run("diff")[1]
     load(user, "## X\n- A\n", "## X\n- A\n- B\n", "## X\n- A\n- B\n- C\n", "## At X\n* A\n* B\n* C\n")

@@ -305,6 +305,19 @@ def test_a_worker_without_a_key_counts_nothing_and_makes_way_for_one_that_has_it
     assert user.problems() == ""
 
 
+def test_a_worker_without_a_key_stays_for_what_it_can_still_learn(user: User) -> None:
+    user.types(SAID, model="scripted-key")
+    user.types_on(ALSO)
+    with user.memory() as opened:
+        memory.take_in(opened)
+        opened.db.execute("update turns set due = ? where model = 'scripted'", [opened.now().timestamp() + 60])
+        memory._learn_due(opened, memory.Settings(user.env))
+        opened.db.execute("update turns set state = 'done' where model = 'scripted'")
+        opened.db.execute("update turns set due = 0")
+        with pytest.raises(memory.ModelFailed, match="no key"):
+            memory._learn_due(opened, memory.Settings(user.env))
+
+
 # Faults
 
 
