@@ -136,7 +136,7 @@ class Settings:
         try:
             return kind.convert(text.lower().replace("nan", "?"), None, None) if text else default
         except click.BadParameter:
-            self.complaints.append(f"LLM_MEMORY_{name}={text!r} is not valid; using {safe}")
+            self.complaints.append(f"LLM_MEMORY_{name}={text!r} is not valid; using {str(safe).lower()}")
             return safe
 
 
@@ -392,7 +392,6 @@ _SPELLINGS = (
     rf"|(?<={_HOST})[{_JOINERS}{_SELECTORS}]"  # a red heart, Japanese names
     rf"|(?<![\w{_UNSEEN}])[\u200e\u200f](?![{_UNSEEN}])"  # C++ in Hebrew
     r"|\ufe0f(?=\u20e3)"  # a keycap
-    rf"|[\u202a\u202b][^\n{_UNSEEN}]*\u202c|[\u2066-\u2068][^\n{_UNSEEN}]*\u2069"  # a name in its own direction
 )
 
 
@@ -905,7 +904,7 @@ def merge(base: str, ours: str, theirs: str) -> str:
     once = set(filter(re.compile(f"{_ENTRY}|{HEADING}").match, added))
     merged: list[str] = []
     for at, here in enumerate(new):
-        doubled = once.union(_ended(here, newline))
+        doubled = once.union(_ended(here, newline)) - {newline}
         merged += here
         merged += [line for line in also_new[at] if line not in doubled]
         if also_kept[at]:
@@ -3625,7 +3624,7 @@ def tell(message: str) -> None:
         os.write(sys.stderr.fileno(), f"{line}\n".encode())
 
 
-_DID = {"Added": "learned", "Changed": "changed", "Removed": "removed"}
+_DID = {"Changed": "changed", "Removed": "removed", "Added": "learned"}
 
 
 def as_news(changes: Sequence[Change]) -> str:
@@ -3780,7 +3779,8 @@ def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None
     """Print a line; with --json, only one for stderr."""
     text = lead + line
     if at_terminal(sys.stderr if err else sys.stdout):
-        text = _wrapped(printable(text), len(lead))
+        indent = len(lead) if lead or err else 2
+        text = _wrapped(printable(text), indent)
     elif err:
         text = printable(text)
     if err or not click.get_current_context().meta.get("json"):
@@ -3830,8 +3830,6 @@ class _Group(click.Group):
             return super().resolve_command(ctx, args)
         if args[0] in _MEANT:
             raise Problem(f"No such command {args[0]!r}. Did you mean: llm memory {_MEANT[args[0]]}")
-        if re.search("[\ud800-\udfff]", " ".join(args)):
-            raise Problem("This is not in your locale's encoding; for UTF-8: export LC_ALL=C.UTF-8")
         # Else click would take the bullet of a copied line for an option.
         args = [re.sub(rf"\A{_BULLET} (?:{_BOX} )?", "", arg) for arg in args]
         return super().resolve_command(ctx, args)
@@ -3890,7 +3888,7 @@ shell_option = click.Option(["--shell", "name"], metavar="NAME", help="bash, zsh
 
 @click.group(name="memory", cls=_Group, params=[profile_option])
 def memory_group() -> None:
-    """A memory of you, sent with every prompt.
+    """A memory of you, sent with what you type.
 
     What you type about yourself is kept in one Markdown file. To turn
     this on in your terminal: llm memory install-shell
@@ -3992,7 +3990,7 @@ def memory_show(settings: Settings, ids: bool) -> Any:
         found.append({"profile": home.name, "path": str(home.profile), "text": document.text, "facts": facts})
         if says_nothing(document.text):
             _, _, sentence = state_here(home, settings)
-            say(f"The profile has no facts.\n{sentence}\nTo add one: llm memory add 'Lives in Leeds'")
+            say(f"The profile has no facts.\n{sentence}\nTo add a fact: llm memory add 'Lives in Leeds'")
             with suppress(*TROUBLE), Memory(home, patience=1, create=False) as memory:
                 tell_waiting(memory)
                 if pending := waiting_messages(memory):
@@ -4142,7 +4140,7 @@ def memory_search(text: str, count: int, chats: bool, semantic: bool) -> Any:
     search_terms(text)
     found = []
     for turn in search_chats(Home.in_use(), text, count) if chats else ():
-        write(" ".join(turn.text.split()), bold=True)
+        write(mask_secrets(" ".join(turn.text.split())), bold=True)
         detail(f"{local_date(turn.at)[:10]}; to continue: llm chat --cid {turn.thread_id}")
         found.append(turn._asdict())
     for memory in () if chats else each_memory():
@@ -4152,6 +4150,8 @@ def memory_search(text: str, count: int, chats: bool, semantic: bool) -> Any:
             found.append(hit | {"profile": memory.home.name})
     if not found:
         say("Nothing was found.")
+    elif len(found) == count:
+        say(f"The first {count}; for all: -n 0")
     return found
 
 
@@ -4502,21 +4502,23 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
         document = read_document(memory.home)
         says = matcher(text, document.ids, part=part)
         places, prompts = find_said(memory, says)
+        question = "Erase this for good?"
         if not any(places.values()):
             if not prompts:
                 raise no_match(text)
             say(no_match(text).message)
+            question = "Never learn from these prompts?"
         shown = [" ".join(as_shown(prompt, 200).split()) for prompt in prompts.values()]
-        places["Prompts that stay in llm's log; memory will ignore them"] = shown
+        places["Prompts that stay in llm's log; memory will not learn from them"] = shown
         headings = list(filter(says, document.headings.values()))
         places["Headings that stay; see: llm memory edit"] = headings
         for place, lines in places.items():
             if lines:
                 list_lines(f"{place}:", lines)
         say(LLM_KEEPS.format(tilde(memory.home.logs)))
-        confirm("Erase this for good?", yes)
+        confirm(question, yes)
         forget(memory, says)
-    say("Forgotten. If you say it again, it may be learned.")
+    say("Done. If you say it again, it may be learned.")
 
 
 @command()
@@ -4555,7 +4557,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
             report(memory, memory.history.overwrite("clear", "", lambda _: skip_noted(memory)))
         return
     say(f"This removes {tilde(real_place(home))}, its history, and all else of profile {home.name}.")
-    say("After that, llm memory learn can read prompts that you hid or forgot.")
+    say("Prompts that you hid or forgot can then be read by: llm memory learn")
     confirm("Remove it for good?", yes)
     purge(home)
     say(f"Removed. {LLM_KEEPS.format(tilde(home.logs))}")
@@ -4717,7 +4719,9 @@ def learning_status(home: Home, settings: Settings) -> Told:
         gone = "state = 'gone' and at > date(?, '-7 days')"
         failed = "select why from turns where why != '' and state in ('pending', 'aside')"
         reasons = [why for (why,) in db.execute(failed)]
-        costs = "{0[model]}, this month: {0[requests]} to learn, {0[looks]} second looks, {0[failed]} failed; "
+        costs = (
+            "{0[model]}, this month: requests to learn: {0[requests]}, second looks: {0[looks]}, failed: {0[failed]}; "
+        )
         costs += "tokens: {0[read]:,} in, {0[written]:,} out"
         yield "pending", waiting_messages(memory), "{} to learn from; now: llm memory update"
         yield "to_review", len(waiting_edits(memory)), "{}: llm memory review"

@@ -352,7 +352,7 @@ def _checked(shell: Shell) -> str:
         if '"only_chats": true' in said:
             learns = "learns only from chats, because this shell keeps no history of lines"
         elif shell.name == "bash" and re.search("HISTCONTROL=.*(both|space.*dups|dups.*space)", said):
-            learns += " (with your HISTCONTROL, not from a line typed twice in a row)"
+            learns += " (with your HISTCONTROL, not from a line that begins with a space or that you repeat)"
         does = f"it sends your profile with every prompt and {learns}"
         return f"Checked: memory is on in a new {shell.name}: {does}. To remove the lines: llm memory uninstall-shell"
     if found:

@@ -336,7 +336,7 @@ def test_long_lines_break_between_words_but_a_command_stays_whole(user: User) ->
         "The profile has no facts.",
         "Memory is off; to send the profile with every prompt:",
         "llm memory install-shell",
-        "To add one: llm memory add 'Lives in Leeds'",
+        "To add a fact: llm memory add 'Lives in Leeds'",
     ]
 
 

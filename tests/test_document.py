@@ -246,11 +246,12 @@ def test_a_fact_counts_as_there_whatever_its_case_spacing_quotes_and_full_stop()
         ("- A\n- B\n- C\n", "- A\r\n- B\r\n- C\r\n", "- A\n- C\n- D\n", "- A\r\n- C\r\n- D\r\n"),
         ("- A\n- B\n", "- A\n- X\n- B\n", "- A\n- B\n- X\n", "- A\n- X\n- B\n"),
         ("- A\n", "- A\n## X\n- B\n", "## X\n- C\n- A\n", "- C\n- A\n## X\n- B\n"),
+        ("", "# T\n\n## X\n- A\n", "# T\n\n## Y\n- B\n", "# T\n\n## X\n- A\n\n## Y\n- B\n"),
     ],
     ids=[
         *("both", "removed", "neighbours", "beside", "same", "no newline", "newline cut", "emptied", "same line"),
         *("CRLF, removed", "CRLF, newline cut", "another end, removed", "mixed ends", "LF to CRLF, removed"),
-        *("added in two places", "a heading in two places"),
+        *("added in two places", "a heading in two places", "a blank line above a heading"),
     ],
 )
 def test_changes_of_both_sides_are_kept(base: str, ours: str, theirs: str, merged: str) -> None:

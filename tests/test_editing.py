@@ -180,12 +180,14 @@ def test_a_mark_of_a_chat_template_is_added_only_by_force(user: User) -> None:
     assert user.facts == ["Hates [brackets]"]
 
 
-@pytest.mark.parametrize("command", [("add",), ("why",), ("search",), ("forget",), ("add", "x", "--section")])
-def test_a_terminal_with_another_encoding_is_named_as_the_reason(user: User, command: tuple[str, ...]) -> None:
-    said = user.run(*command, "Caf\udcc3\udca9", code=1, PYTHONUTF8="0", PYTHONCOERCECLOCALE="0", LC_ALL="C")[1]
-    assert "encoding" in said
-    assert "UTF-8" in said
-    assert "invisible" not in said
+def test_what_is_no_text_is_added_by_no_force(user: User) -> None:
+    user.run("add", "Café")
+    before = user.profile
+    for command in (("add",), ("add", "x", "--section")):
+        assert "invisible characters" in user.run(*command, "Caf\udce9", code=1)[1]
+        assert "not UTF-8" in user.run(*command, "Caf\udce9", "--force", code=1)[1]
+    assert user.profile == before
+    assert user.versions() == [(1, "add")]
 
 
 def test_what_is_there_already_is_told_and_the_rest_is_added(user: User) -> None:

@@ -49,7 +49,7 @@ def test_what_is_forgotten_is_in_no_byte_of_any_of_our_files(user: User) -> None
     said = user.llm("memory", "forget", "zanzibar", "--yes", auto=None).stderr
     assert said.startswith("To be erased, also from history and receipts:\n")
     assert "\n  Zanzibar!\n" in said
-    assert "Forgotten." in said
+    assert "Done. If you say it again, it may be learned." in said
     assert "logs.db" in said, "what llm's own log still contains, and where"
     assert user.files_with("Zanzibar") == []
     assert user.profile == PROFILE
@@ -329,7 +329,8 @@ def test_what_only_a_message_in_llms_log_says_is_shown_and_never_learned_from(us
     for message in ("My ex is called Bluebird", "my ex is called bluebird"):
         user.types(message)
         said = user.run("forget", "Bluebird", stdin="n\n", code=1)[1]
-        assert "memory will ignore them" in said
+        assert "memory will not learn from them" in said
+        assert "Never learn from these prompts? [y/N]" in said
         assert f"  {message}\n" in said
         user.run("forget", "Bluebird", stdin="y\n")
         assert user.learns(f"ADD | Notes | Knows Bluebird | {message}") is None
@@ -382,7 +383,7 @@ def test_nothing_is_called_forgotten_while_the_log_can_not_be_read(user: User) -
         _, said = user.run("forget", "Leeds", "--yes", code=1)
     assert "llm's log" in said
     assert "can't be read now" in said
-    assert "Forgotten." not in said
+    assert "Done." not in said
     assert "Lives in Leeds" in user.facts
 
 

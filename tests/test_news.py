@@ -65,7 +65,7 @@ def test_each_kind_of_change_has_one_form_and_several_are_told_together(known: U
     learns(known, f"REPLACE | {leeds} | Moved from Leeds to York", said="I moved to York")
     assert told(known) == f"changed “{LEEDS}” → “Moved from Leeds to York” (undo: llm memory undo 3)"
     learns(known, f"REMOVE | {short}", "ADD | Preferences | Likes long answers", said="I like long answers")
-    assert told(known) == f"learned “Likes long answers”; removed “{SHORT}” (undo: llm memory undo 4)"
+    assert told(known) == f"removed “{SHORT}”; learned “Likes long answers” (undo: llm memory undo 4)"
     assert known.facts[0] == "Moved from Leeds to York"
 
 

@@ -88,6 +88,8 @@ def test_a_fact_is_found_by_its_words_in_any_form(lived: User) -> None:
     assert found(lived, "every", "morning“") == ["Runs every morning with the Müllers"], "in any quotation marks"
     assert set(found(lived, "has", "-n", "0")) == {"Has a puppy", "Has a cat", "Has a lodger", "Has a dog called Rex"}
     assert len(found(lived, "has", "-n", "1")) == 1
+    assert lived.run("search", "has", "-n", "3")[1] == "The first 3; for all: -n 0\n"
+    assert lived.run("search", "has", "-n", "0")[1] == ""
 
 
 def test_all_words_are_wanted_or_those_on_one_side_of_an_or(lived: User) -> None:
@@ -145,6 +147,8 @@ def test_what_was_typed_is_found_with_the_conversation_to_continue(user: User) -
     assert user.run("search", "--chats", "why")[0] == "", "what a model answered is not searched"
     user.run("forget", "dog", "--yes")
     assert user.run("search", "--chats", "dog")[0] == ""
+    user.types("The zebra's password is hunter2-porto")
+    assert user.run("search", "--chats", "zebra")[0].startswith("The zebra's password is [password]\n")
 
 
 # Meaning

@@ -81,7 +81,7 @@ def test_a_prompt_at_a_terminal_tells_of_a_setting_that_is_mistyped(user: User) 
     terminal = user.terminal("llm", "Hello", LLM_MEMORY_REVEIW="all", LLM_MEMORY_UPDATES="flase")
     assert terminal.wait() == 0
     assert "memory: There is no setting LLM_MEMORY_REVEIW" in terminal.shown
-    assert "memory: LLM_MEMORY_UPDATES='flase' is not valid; using False" in terminal.shown
+    assert "memory: LLM_MEMORY_UPDATES='flase' is not valid; using false" in terminal.shown
 
 
 def test_status_reports_a_model_that_llm_does_not_have(user: User) -> None:

@@ -536,10 +536,10 @@ def test_install_shell_says_what_will_happen_and_what_else_could_be_learned_from
     said = home.install()
     assert "memory is on in a new bash: it sends your profile with every prompt and learns from what you type" in said
     assert "llm's log has 2 older prompts; to learn: llm memory learn\n" in said
-    assert "twice in a row" not in said
+    assert "that you repeat" not in said
     block = home.bashrc.read_text()
     home.bashrc.write_text(f"HISTCONTROL=ignoreboth\n{block}")
-    assert "(with your HISTCONTROL, not from a line typed twice in a row)" in home.install()
+    assert "(with your HISTCONTROL, not from a line that begins with a space or that you repeat)" in home.install()
     home.bashrc.write_text(f"set +o history\n{block}")
     said = home.install()
     assert "learns only from chats, because this shell keeps no history of lines" in said
