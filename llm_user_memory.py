@@ -87,7 +87,7 @@ def __dir__() -> list[str]:
 
 
 class Problem(click.ClickException):
-    """What the user is told."""
+    """An error the user sees."""
 
 
 class Busy(Problem):
@@ -95,7 +95,7 @@ class Busy(Problem):
 
 
 class Unreadable(Problem):
-    """A file is not ours, no text or too large."""
+    """A file: not ours, not text or too large."""
 
 
 TROUBLE = (Problem, OSError, UnicodeError, sqlite3.Error)
@@ -146,7 +146,7 @@ class Home:
     def __init__(self, user_dir: Path, name: str = DEFAULT_PROFILE, *, isolated: bool = False) -> None:
         self.user_dir = user_dir
         self.name = name
-        self.isolated = isolated  # by LLM_USER_PATH: nothing elsewhere
+        self.isolated = isolated  # LLM_USER_PATH: write nowhere else
         self.logs = user_dir / "logs.db"
         self.logs_off = user_dir / "logs-off"
         self.base = user_dir / "memory"
@@ -223,7 +223,7 @@ class Home:
             folder.mkdir(0o700, parents=True, exist_ok=True)
             if folder.stat().st_mode & 0o077:
                 folder.chmod(0o700)
-        if is_new:  # many publish such folders
+        if is_new:  # many commit such folders
             with suppress(FileExistsError):
                 write_private(self.base / ".gitignore", b"*\n")
 
@@ -296,7 +296,7 @@ def read_own(path: Path, most: int = -1) -> str | None:
 
 
 def append_line(path: Path, line: str | Row) -> None:
-    """Append in one write: calls may do so at once."""
+    """Append in one write: calls may coincide."""
     text = line if isinstance(line, str) else json.dumps(line)
     file = open_own(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
     with open(file, "wb", buffering=0) as opened:
@@ -338,7 +338,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def split_lines(text: str) -> tuple[str, ...]:
-    """Split behind line feeds alone."""
+    """Split after line feeds only."""
     return tuple(re.findall(r"[^\n]*\n|[^\n]+", text))
 
 
@@ -347,7 +347,7 @@ def stripped(line: str) -> str:
 
 
 def derive_letters(data: bytes) -> str:
-    """Derive letters: digits cost tokens, and "pin" or "key" would name a secret."""
+    """Derive letters: digits cost tokens; none spell "pin" or "key"."""
     sha = hashlib.sha256(data).digest()
     encoded = base64.b32encode(sha).decode()
     return re.sub("[^ad-jlmoqrt-vx-z]", "", encoded.lower())
@@ -358,7 +358,7 @@ def digest(text: str) -> str:
 
 
 def normalised(text: str) -> str:
-    """Return what quotes and facts are compared by: not spaces, case or typography."""
+    """Return a text for comparing: without case, extra spaces, typography."""
     straight = unicodedata.normalize("NFC", text).translate(_STRAIGHT)
     return " ".join(straight.split()).casefold()
 
@@ -386,7 +386,7 @@ _UNSEEN = (
 )
 # Signs, and letters from Hebrew on; Latin, Greek and Cyrillic need no joiner.
 _HOST = rf"(?![{_UNSEEN}])[\xa9\xae\u0590-\u1cff\u2030-\U0010ffff]"
-# Where something unseen belongs; anywhere else it hides.
+# Where the invisible belongs; elsewhere it hides things.
 _SPELLINGS = (
     rf"[{_JOINERS}](?={_HOST})"  # Persian, Khmer, a family of emoji
     rf"|(?<={_HOST})[{_JOINERS}{_SELECTORS}]"  # a red heart, Japanese names
@@ -396,10 +396,10 @@ _SPELLINGS = (
 
 
 def printable(text: str) -> str:
-    """Replace what nobody sees by spaces, and CRLF by LF."""
+    """Turn what is invisible into spaces, CRLF into LF."""
     is_plain = text.isascii() and text.replace("\n", "").isprintable()
     if is_plain or not re.search(f"[{_UNSEEN}]", text):
-        return text  # a call has no time for the pattern
+        return text  # the pattern is too slow for a call
     pattern = rf"({_SPELLINGS})|[{_UNSEEN}]"
     return re.sub(pattern, lambda found: found[1] or " ", text.replace("\r\n", "\n"))
 
@@ -425,7 +425,7 @@ def without_chat_marks(text: str) -> str:
 
 
 def local_date(at: str, form: str = "%Y-%m-%d %A") -> str:
-    """Write a time for the user's clock; a bare one is UTC."""
+    """Format a time in the user's zone; a naive one is UTC."""
     with suppress(ValueError, OverflowError):
         moment = dt.datetime.fromisoformat(at)
         if not moment.tzinfo:
@@ -469,15 +469,9 @@ def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") ->
 # -- secrets ---
 
 
-def is_random(token: str) -> bool:
-    """Tell whether few of its letter pairs are common; the numbers are the best on tests/eval."""
+def is_varied(token: str) -> bool:
     pieces = re.split(r"[\W_]", token)
-    piece = max(pieces, key=len)
-    if len(piece) < 10 or len(set(piece)) < 6:
-        return False
-    usual = "th|he|in|er|an|re|on|at|en|nd|ti|es|or|te|ed|is|it|al|ar|st|nt|ng|se|as|om|le|ve|co|me|de|ri|ro|ne|ra|li"
-    common = re.findall(f"(?={usual})", piece.lower())
-    return len(common) < 0.18 * len(piece)
+    return any(len(piece) > 9 and len(set(piece)) > 5 for piece in pieces)
 
 
 def is_card(number: str) -> bool:
@@ -498,7 +492,7 @@ _ATOMS = {
     "QUOTE": r"""["'`“”„«»「」]""",
     # hunter2-porto, not <key>; in Latin, Greek or Cyrillic
     "VALUE": r"""(?!{PLACEHOLDER})[^\s"'`,;\x80-\xbf\u2000-\U0010ffff]{4,100}(?<![.:?)\]}])""",
-    # Where no sign shows it: hunter2, not "there"
+    # With no "=" before it: hunter2, not "there"
     "CODED": r"(?=\S{0,40}\d)(?=\S{0,40}[a-zà-ӿ]){VALUE}",
     "PLACEHOLDER": r"""(?:
         [<{\[(*%^+] | [?-]\w*\}  # <key>, ****, ${KEY:-none}
@@ -531,7 +525,7 @@ SECRETS: Mapping[tuple[str, Any], Sequence[str]] = {
         r"""(-----begin\ [a-z ]{0,30}private\ key[^-]{0,9}-----
         (?:[^-]|-(?!----))+(?:-----end[^-]{0,40}-----)?)""",
     ],
-    ("a key or token", is_random): [
+    ("a key or token", is_varied): [
         # ghp_…, sk-…
         r"\b((?:[a-z]\w{0,14}_|(?<![./-])[a-z]{2,6}-|(?:xoxe|ya29|hv[sb]|s[gkl])\.|1//0)(?=[\w.+/~$-]{0,99}\d|[a-z]{30})[\w.+/~$-]{16,})",
         # A long run.
@@ -576,7 +570,7 @@ def _spelled(pattern: str) -> str:
 
 def find_secrets(text: str) -> list[tuple[int, int, str]]:
     """Return start, end and kind of each; they may overlap."""
-    # Lower case changes their length or letter.
+    # lower() changes their length or letter.
     text = text.replace("İ", "I").replace("\u212a", "K")
     low = re.sub(_spelled(_PUBLIC), lambda found: "\n" * len(found[0]), text.lower())
     found = []
@@ -601,7 +595,7 @@ def mask_secrets(text: str) -> str:
         at = max(at, end)
     masked += text[at:]
     for secret in sorted(masks, key=len, reverse=True)[:50]:
-        if len(secret) > 5 and not secret.isalpha():  # a plain word is none where it stands again
+        if len(secret) > 5 and not secret.isalpha():  # a plain word is no secret elsewhere
             masked = masked.replace(secret, masks[secret])
     return masked
 
@@ -826,7 +820,7 @@ class Document:
         return _bare(fact) in map(_bare, self.places())
 
     def apply(self, item: Item | None, section: str, fact: str) -> Document:
-        """Replace the item; without a fact remove it, without an item add."""
+        """Replace the item; with no fact remove it, with no item add."""
         if not item:
             return self.add(section, fact)
         new = [item.bullet + fact] if fact else []
@@ -875,7 +869,7 @@ class Document:
 
 
 def _compare(base: Lines, other: Lines) -> tuple[list[str], list[Lines]]:
-    """Return, by lines of the base, what the other has kept of them, and what is new before them."""
+    """For each line of the base, return it if the other kept it, and what the other put before it."""
     import difflib
 
     kept = [""] * (len(base) + 1)
@@ -915,8 +909,8 @@ def merge(base: str, ours: str, theirs: str) -> str:
 def revert(old: str, new: str, now: str) -> str:
     """Take the change from ``old`` to ``new`` out of what is there now.
 
-    What it brought goes, also a heading, unless others use it; what it took comes back, below its heading. All other
-    facts stay. Raises ``Problem`` where they can't.
+    What it added goes, unused headings too; what it removed comes back below its heading. All other facts stay.
+    Raises ``Problem`` where they can't.
     """
     if now == new:
         return old
@@ -933,7 +927,7 @@ def revert(old: str, new: str, now: str) -> str:
     document = _without_headings(before, after, document)
     lines = {fact: line for line, fact, _ in (*here.sayings, *before.sayings) if not re.match(_ENTRY, line)}
     text = without_empty(now, _put_back(document, stay, lines).text)
-    # With our title first, if it was there or taken.
+    # Our title goes first, if it is or was there.
     title = TITLE + _newline(now)
     is_taken = title in before.lines[:1] and (title not in after.lines or not stripped(now))
     if is_taken or title in here.lines[:1]:
@@ -944,7 +938,7 @@ def revert(old: str, new: str, now: str) -> str:
 
 
 def _facts_without(before: Document, after: Document, here: Document) -> dict[str, str]:
-    """Return which facts stay without a change, and below which heading."""
+    """Return the facts left without the change, with their headings."""
     stay = here.places()
     became = after.places()
     for fact, section in before.places().items():
@@ -999,9 +993,10 @@ create index lines_fact on lines (fact); create index edits_fact on edits (fact)
 LARGEST_PROFILE = 100_000  # bytes
 FORGOTTEN = "[forgotten]"
 KEPT = r"(?:\.new|\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"
-WRITE_FIRST = "update state set value = value where 0"  # SQLite lets a writer wait, not a reader that becomes one
+WRITE_FIRST = "update state set value = value where 0"  # SQLite makes writers wait, but fails readers that write
 ONE_OF = "in (select value from json_each(?))"
 FORGET_TURN = "insert into turns (id, state) values (?, 'forgotten') on conflict do update set state = 'forgotten'"
+# Of errors, by their repr
 _UNSOUND = "malformed|unsupported file|invalid fts5|constraint|duplicate|table |no such"
 _BROKEN = rf"^DatabaseError|^(?:Operational|Integrity|UnicodeDecode)Error\(('utf-8', b)?.({_UNSOUND})"
 Clock = Callable[[], dt.datetime]
@@ -1022,7 +1017,7 @@ def in_words(error: BaseException) -> str:
         text = f"{error.filename or 'a file'}: {error.strerror}"
     elif isinstance(error, UnicodeError):
         text = "this is not UTF-8"
-    return text.encode(errors="backslashreplace").decode()  # a name may be no UTF-8
+    return text.encode(errors="backslashreplace").decode()  # names may not be UTF-8
 
 
 def keep_as(path: Path, kind: str) -> None:
@@ -1032,7 +1027,7 @@ def keep_as(path: Path, kind: str) -> None:
     tell(f"{path.name} could not be read, and is kept as {tilde(kept)}")
 
 
-# Never change a step, nor TABLES: 1.0.
+# Never change a step or TABLES (1.0's).
 migrations = Migrations("llm-user-memory-11")
 
 
@@ -1086,7 +1081,7 @@ def read_document(home: Home) -> Document:
 
 
 def read_settled(path: Path, known: str, settling: float) -> str:
-    """Read a profile; one that has just changed, again a moment later: editors write in pieces."""
+    """Read a profile; if it has just changed, again after a moment: editors write in pieces."""
     text = read_profile(path)
     age = 0.0
     with suppress(FileNotFoundError):
@@ -1197,8 +1192,8 @@ class History(NamedTuple):
 
     1. The new text is written aside.
     2. It is recorded, with the digest of the text in the file (``replaced``).
-    3. Both change places.
-    4. The version is marked as written: what others save later is made of it.
+    3. The two swap places.
+    4. The version is marked as written: later saves are based on it.
     5. If an editor was faster, its text is merged. The displaced file goes.
     """
 
@@ -1231,7 +1226,7 @@ class History(NamedTuple):
     def adopt(self, author: str = "outside", base: str | None = None) -> str:
         """Record what others made of ``base``, or of the last text that was written; return the text.
 
-        Steps that a kill has left are taken: a version that is not written is merged with what the file says.
+        Finish what a kill cut short: merge a version not yet written with what the file says.
         """
         with self.lock():
             _remove([place_aside(self.home)])
@@ -1262,30 +1257,30 @@ class History(NamedTuple):
                 version = self._add(author, new, model)
             if record:
                 record(version)
-        if not model and author not in {"outside", "unknown", "add"}:
+        if (version or record) and not model and author not in {"outside", "unknown", "add"}:
             _remove([self.home.news])  # the user has seen to the profile since
         self._put_in_place(there, new)
         return version
 
     def _put_in_place(self, expected: str, new: str) -> None:
-        """Exchange the file and the text aside, again for each editor that was faster."""
+        """Swap the file and the text aside, again for each editor that was faster."""
         aside = place_aside(self.home)
         latest_is_written = "update versions set written = 1 where id = (select max(id) from versions)"
         while new != expected:
-            exchange(real_place(self.home), aside)
+            exchange(real_place(self.home), aside)  # now the file says `new`
             self.db.execute(latest_is_written)
             merged = merge(expected, new, self._displaced(aside, expected, new))
             self._record_outside(merged)  # before write_aside removes what was displaced
             if merged != new:
                 write_aside(self.home, merged)
-            expected = new
+            expected = new  # what the next exchange displaces
             new = merged
         self.db.execute(latest_is_written)
         _remove([aside])
 
     def _displaced(self, aside: Path, expected: str, new: str) -> str:
         """Return what the exchange displaced: ``expected``, unless an editor was faster."""
-        with suppress(Unreadable):  # at once, or a kill while it settles loses it
+        with suppress(Unreadable):  # at once: a kill during the wait would lose it
             displaced = read_profile(aside)
             if not expected.startswith(displaced):  # nor its beginning
                 self._record_outside(merge(expected, new, displaced))
@@ -1313,7 +1308,10 @@ class History(NamedTuple):
         return self.change("undo", make, lambda new: self.db.execute(record, [new]))
 
     def _without(self, number: int, text: str) -> str:
-        """Revert a change. Refuse if a later one, other than an undo or rollback, added or took a fact it added."""
+        """Revert a change. Refuse if a later one, other than an undo or rollback, added or removed a fact it added.
+
+        A fact that it removed can't conflict: it comes back, or is there.
+        """
         for change in self.changes(number - 1, number):
             if change.after in {"", FORGOTTEN}:
                 continue
@@ -1415,7 +1413,7 @@ class History(NamedTuple):
         return found
 
     def periods(self, fact: str) -> Sequence[tuple[int, int | None]]:
-        """Return the versions in which a fact came and left, ``None``: it is there. Rows that touch: it moved."""
+        """Return the versions in which a fact came and left, ``None``: still there. Touching rows: a move."""
         periods = {}
         now = sys.maxsize
         came = left = 0
@@ -1441,7 +1439,7 @@ def migrate(db: Any) -> None:
 
 
 def keep_forgotten(db: Any, home: Home) -> None:
-    """Forget what the file or the database has forgotten: one may be lost or older."""
+    """Forget what the file or the database has forgotten: either may be lost or outdated."""
     kept = set(lines_in(home.forgotten))
     known = {id for (id,) in db.execute("select id from turns where state = 'forgotten'")}
     for id in kept - known:
@@ -1456,7 +1454,7 @@ def begin_database(home: Home, patience: float) -> None:
             return
         if home.database.exists():
             keep_as(home.database, "damaged")
-        new = home.database.with_name(".memory.db.new")  # whole before it has its name
+        new = home.database.with_name(".memory.db.new")  # it gets its name once whole
         _remove([*home.side_files, home.news, new])
         write_private(new, b"")
         with closing(connect(new, patience)) as db:
@@ -1465,13 +1463,14 @@ def begin_database(home: Home, patience: float) -> None:
 
 
 class Memory(AbstractContextManager["Memory"]):
-    """A profile with its database; if there is none, without ``create`` an empty one in RAM."""
+    """A profile with its database; if there is none and no ``create``, an empty one in RAM."""
 
     def __init__(
         self, home: Home, patience: float = 10, create: bool = True, now: Clock = utc_now, settling: float = 1
     ) -> None:
         self.home = home
         self.now = now
+        self._inode = 0
         place: Any = ":memory:"
         if create or os.path.lexists(home.database):
             home.create()
@@ -1514,7 +1513,7 @@ def paused_since(home: Home) -> str:
 
 
 # -- edits ---
-# A model's reply, judged without side effects. Code checks what is exact; what is meant, the model, in a second look.
+# A model's reply, judged without side effects. Code checks what is exact, the model what is meant, in a second look.
 
 CUT = "\n[… cut …]\n"  # in place of what was left out of a message
 PASSED = "its date had passed"  # why a line was changed by its own words
@@ -1566,8 +1565,9 @@ def parse_reply(reply: str) -> list[Edit] | None:
 
 
 def _parse_edit(line: str) -> Edit | None:
-    separator = r"\s+\|\s+" if " | " in line else r"\|"  # a fact may have "a|b" in it
-    action, *fields = map(str.strip, re.split(separator, line))
+    action, _, rest = line.partition("|")
+    separator = r"\s+\|\s+" if " | " in rest else r"\|"  # a fact may have "a|b" in it
+    fields = [field.strip() for field in re.split(separator, rest)]
     action = action.strip("*_ ").upper()
     count = _BEFORE_QUOTE.get(action, sys.maxsize)
     if len(fields) < count:
@@ -1585,7 +1585,7 @@ def _bare_quote(fields: Iterable[str]) -> str:
 
 
 def _as_meant(edit: Edit, now: Document, messages: Sequence[Message]) -> Edit:
-    """File a new fact under a known heading; find where the fact ends, as it and the quote may have bars."""
+    """File a new fact under a known heading; find where the fact ends, both it and the quote may have bars."""
     if edit.action == "ADD":
         edit = edit._replace(target=now.section(edit.target))
     fields = [edit.fact, *edit.quote.split(" | ", 10)]
@@ -1594,7 +1594,7 @@ def _as_meant(edit: Edit, now: Document, messages: Sequence[Message]) -> Edit:
         if edit.fact and find_pieces(quote, messages):
             fact = " | ".join(fields[:at])
             if at > 1 and edit.action == "REPLACE" and now.section(edit.fact) == edit.fact:
-                fact = without_bullet(" | ".join(fields[1:at]))  # a line stays below its heading
+                fact = without_bullet(" | ".join(fields[1:at]))  # a replaced line keeps its heading
             return edit._replace(fact=fact, quote=quote)
     return edit
 
@@ -1611,13 +1611,13 @@ def parse_answers(reply: str, count: int) -> list[str] | None:
 
 
 def without_thoughts(reply: str) -> str:
-    """Cut off a reasoning model's thoughts; not all open the tag that ends them."""
+    """Cut off a reasoning model's thoughts; some close a tag they never opened."""
     reply = reply.encode(errors="replace").decode()  # half a character
     parts = re.split(r"(?im)^[^|\n]*</think(?:ing)?>", reply)
     return parts[-1][:65_536]
 
 
-# Vowel signs and accents: no letters to Python.
+# Vowel signs and accents: not letters to Python.
 _VOWELS = r"[\u0300-\u036f\u0591-\u05bd\u064b-\u065f\u0900-\u0963\u0981-\u0dff]"
 
 
@@ -1667,7 +1667,7 @@ _QUOTATIONS = (
 
 @functools.lru_cache(1_000)
 def is_quoted(piece: str, text: str) -> bool:
-    """Tell whether a text without its quotations lacks a piece, or how it begins."""
+    """Tell whether a piece, or its beginning, stands only in quotations."""
     rest = text
     begin = piece.partition('"')[0].strip() or piece
     for shape in _QUOTATIONS:
@@ -1678,7 +1678,7 @@ def is_quoted(piece: str, text: str) -> bool:
 
 
 def has_passed(line: str, messages: Iterable[Message]) -> bool:
-    """Tell whether a line's own date had come when these were typed."""
+    """Tell whether a year or date in a line had come when these were typed."""
     latest = max((message.at for message in messages), default="")
     today = local_date(latest) if latest else ""
     dates = re.findall(r"\b(?:19|20)\d\d(?:-\d\d){0,2}\b", line)
@@ -1751,7 +1751,7 @@ def judge(
         secret = why_secret(edit.quote)
         fault = "" if edit.action == "REMOVE" else _why_no_line(edit.fact, document, here)
 
-        # The first reason counts: nobody may accept what is rejected.
+        # The first reason counts: what is rejected can't be accepted later.
         rejects = [
             ("it names no line that is there", not is_new and not here),
             ("it contains a masked secret", has_mask(edit.quote)),
@@ -1840,16 +1840,16 @@ def past_prompts(home: Home) -> list[Message]:
 
 
 def journal_entries(home: Home) -> list[Row]:
-    """Return the lines that no learner has taken in for good."""
+    """Return the lines that no learner has removed yet."""
     text = "".join(read_own(path) or "" for path in (home.old_journal, home.journal))
-    # After one that a full disk cut short, the next follows.
+    # A line that a full disk cut short has no line feed.
     lines = re.split(r'\n|(?=\{")', text)
     entries = [_read_entry(line) for line in lines if line.strip()]
     return sorted(entries, key=lambda entry: entry["at"])
 
 
 def _read_entry(line: str) -> Row:
-    """Read the fields that are sound; without them its words aren't found."""
+    """Keep the valid fields; with the defaults its words aren't found."""
     entry: Row = {"id": f"damaged:{digest(line)}", "at": utc_now().isoformat(), "length": 0, "behind": 0}
     entry |= {"sha256": "", "model": "", "review": False}
     with suppress(ValueError, AttributeError):
@@ -1914,14 +1914,14 @@ def waiting_messages(memory: Memory) -> int:
 
 
 # -- exports ---
-# Of what other assistants keep, any field may be missing, or hold something else.
+# In other assistants' files, any field may be missing or of another type.
 
 EXPORTED = "export:"  # begins the ids of its messages
 LARGEST_ENTRY = 20_000_000
 
 
 class Export(NamedTuple):
-    """Where files have what their user wrote; a path names field after field."""
+    """Where files keep what their user wrote; a path is nested field names."""
 
     source: str
     author: str
@@ -2120,7 +2120,7 @@ def read_notes(file: Any, name: str) -> list[Message]:
 def read_past(path: str) -> list[Message]:
     if os.path.isdir(path):
         found = []
-        for part in sorted(Path(path).rglob("*.json*")):
+        for part in sorted(filter(os.path.isfile, Path(path).rglob("*.json*"))):
             found += read_past(str(part))
         return found
     is_stdin = path == "-"
@@ -2274,7 +2274,7 @@ Ask = Callable[[str, str], Reply]
 
 
 class Batch(NamedTuple):
-    """What one request is made for; one without messages makes the profile shorter."""
+    """What one request is made for; without messages, it shortens the profile."""
 
     model: str
     messages: Sequence[Message] = ()
@@ -2352,7 +2352,7 @@ _FAILURES = (
         HERE,
         "{} has no key, or a wrong one; see: llm keys",
     ),
-    (r"^\w+ (?:400|404|413|422)\b", REFUSED, "{} failed"),  # whatever it quotes
+    (r"^\w+ (?:400|404|413|422)\b", REFUSED, "{} failed"),  # whatever it says
     (_NOT_NOW, PASSING, "{} is busy, out of credit or can't be reached"),
     ("", REFUSED, "{} failed"),
 )
@@ -2362,12 +2362,12 @@ def why_failed(model: str, error: BaseException) -> ModelFailed:
     """Say what an error means. Its text may quote what was typed: it is not kept."""
     if isinstance(error, ModelFailed):
         return error
-    response = getattr(error, "response", None)  # a failed one may be false
+    response = getattr(error, "response", None)  # falsy where it failed
     status = getattr(error if response is None else response, "status_code", "")
     name = f"{type(error).__name__} {str(status)[:3]}".strip()
-    said = name
+    said = name.lower()
     with suppress(Exception):
-        said = f"{name} {error}".lower()
+        said += f" {error}".lower()
     meanings = [meaning for pattern, *meaning in _FAILURES if re.search(pattern, said)]
     kind, words = meanings[0]
     return ModelFailed(f"{words.format(model)} ({name})", kind)
@@ -2543,7 +2543,7 @@ class Learner(NamedTuple):
         Called before an attempt and after; both start from ``batch.turns``, so the second replaces the first.
         """
         now = self.memory.now().timestamp()
-        is_over = kind == HOPELESS and len(batch.turns) == 1  # else each may do alone
+        is_over = kind == HOPELESS and len(batch.turns) == 1  # else each may fit alone
         for turn in batch.turns:
             attempts = turn["attempts"]
             wait = BACK_OFF[: attempts + 1][-1]
@@ -2563,7 +2563,7 @@ class Learner(NamedTuple):
             self.memory.db.execute(sql, [state, attempts, due, reason, turn["id"]])
 
     def _condense_first(self, batch: Batch) -> None:
-        """Make a profile above the budget shorter, once for each text: ``condensed`` is its digest."""
+        """Shorten a profile over budget, once for each text: ``condensed`` is its digest."""
         memory = self.memory
         profile = read_profile(memory.home.profile)
         if len(profile) <= self.settings.budget or get_state(memory.db, "condensed") == digest(profile):
@@ -2598,10 +2598,10 @@ class Learner(NamedTuple):
             append_line(self.memory.home.news, line)
 
     def learn_from(self, batch: Batch) -> Result:
-        """Have edits proposed, and make or hold them. Raises ``ModelFailed``, ``Problem``.
+        """Ask for edits, and apply or hold them. Raises ``ModelFailed``, ``Problem``.
 
-        They are judged by the profile that the model has seen; what would be made is looked at again; then all are
-        judged under the lock by the profile as it is.
+        They are judged against the profile that the model saw; what passes is looked at again; then all are judged
+        under the lock against the profile as it is.
         """
         memory = self.memory
         check_unchanged(memory)
@@ -2883,7 +2883,7 @@ def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, l
 
 
 def named_by(text: str, ids: Mapping[str, Item]) -> set[str]:
-    """Return the lines of a text that is nothing but ids."""
+    """Return the lines that a text of nothing but ids names."""
     items = [ids.get(word.strip("[]")) for word in text.split()]
     return {item.text for item in items if item} if all(items) else set()
 
@@ -2898,7 +2898,7 @@ def matcher(text: str, ids: Mapping[str, Item], *, part: bool = False) -> Says:
     lines = [normalised(item.text) for item in ids.values()]
     said = normalised(fact_of(f"- {text}"))
     if not any(said in line for line in lines):
-        said = normalised(fact_of(text))  # or without a list's number
+        said = normalised(fact_of(text))  # else without a list number
 
     def says(line: str) -> bool:
         return said in normalised(line) if part else stands_in(said, line)
@@ -2914,8 +2914,8 @@ def without_lines(text: str, says: Says) -> str:
     return without_empty(text, "".join(kept))
 
 
-# Where the database may say it: table, column, rows, and what is put there; None: the row goes. `forget` erases in
-# this order. A new column for the user's words needs a row.
+# Where the database may say it: table, column, rows, replacement (None: the row goes). `forget` erases in this
+# order. A new column for the user's words needs a row.
 PLACES = (
     ("lines", "fact", "true", None),
     ("lines", "text", "fact is null and until is not null", None),  # a former heading
@@ -2934,19 +2934,22 @@ _ROW_GOES = {
 }
 
 
-def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Find what ``forget`` would erase, by place, and prompts not to be learned from, by id."""
-
+def use_in_sql(memory: Memory, says: Says) -> None:
     def says_it(text: Any) -> bool:
         return text not in {None, FORGOTTEN} and says(text)
 
     memory.db.register_function(says_it, name="says", replace=True)
+
+
+def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Find what ``forget`` would erase, by place, and prompts not to be learned from, by id."""
+    use_in_sql(memory, says)
     texts: set[str] = set()
     for table, column, which, _ in PLACES:
         found = memory.db.execute(f"select {column} from {table} where says({column}) and ({which})")
         texts.update(stripped(text) for (text,) in found)
     about_it = edits_where(memory, "says(fact) or says(before) or says(quote)")
-    texts.update(edit.quote for edit in about_it if edit.quote and says_it(edit.fact))
+    texts.update(edit.quote for edit in edits_where(memory, "says(fact) and quote != ''"))
     turns = {turn for edit in about_it for turn in edit.turns}
     forgotten = lines_in(memory.home.forgotten)
     past = [turn for turn in past_prompts(memory.home) if turn.turn_id not in forgotten]
@@ -2964,7 +2967,8 @@ def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[st
 def forget(memory: Memory, says: Says) -> None:
     """Remove what ``find_said`` finds, and never learn from its messages again."""
     db = memory.db
-    _, prompts = find_said(memory, says)  # gives `says` to SQL
+    use_in_sql(memory, says)
+    _, prompts = find_said(memory, says)
 
     def record(_: int) -> None:
         turns = set(prompts)
@@ -3052,7 +3056,7 @@ def when_held(hit: Row) -> str:
 
 
 def search_terms(query: str, form: Callable[[str], str] = str) -> str:
-    """Ask for all words, as they begin, or all on one side of an ``or``."""
+    """Match all words by prefix, or all on one side of an ``or``."""
     sides = []
     for side in re.split(r"(?i)(?<!\S)or(?!\S)", printable(query)):
         words = re.findall(r'[^\s"]*[^\W_][^\s"]*', side)
@@ -3205,7 +3209,7 @@ def run_worker(home: Home, settings: Settings) -> None:
     os.ftruncate(held, 0)
     stopped = _poll_until_idle(home, settings)
     os.close(held)
-    # A call that noted something before has found the lock held, and started none.
+    # A call that noted something before found the lock held and started none.
     overlooked = not stopped and _is_noted(home) and not paused_since(home)
     if stopped == HUNG or overlooked:
         with suppress(*TROUBLE):
@@ -3519,7 +3523,7 @@ class Call:
             # After the user's own, which providers have cached.
             options["fragments" if is_prompt else "system_fragments"] += fragments_of(self.homes)
             return
-        # llm sends the history again, but some plugins only the system prompt of this turn.
+        # llm sends the history again, but some plugins send only this turn's system prompt.
         if role == "system" and not refuses:
             options["system_fragments"].append(llm.Fragment(profile, _SOURCE))
 
@@ -3654,7 +3658,7 @@ def take_news(home: Home) -> list[str]:
     for line in news:
         if " (undo: " in line:
             changes.append(line)
-        else:  # of those that name one command the last is true
+        else:  # of lines that name one command, the last is true
             others[line.split()[-1]] = line
     if len(changes) > 2:
         changes = [f"{len(changes)} changes since the last prompt; see: llm memory history"]
@@ -3667,7 +3671,7 @@ def columns_of(text: str) -> int:
 
 
 def _fitted(line: str, home: Home) -> str:
-    """Cut a line to the width of the terminal, two of a narrow one, but not the command at its end."""
+    """Cut a line to the width of the terminal, two of a narrow one; keep the command at its end."""
     text, mark, command = line.rpartition(" (undo: ")
     end = for_profile(f"{mark}{command}", home.name)
     width = shutil.get_terminal_size().columns
@@ -3776,7 +3780,7 @@ LLM_KEEPS = "llm's own log, {}, keeps your conversations: with llm -c, what you 
 
 
 def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None:
-    """Print a line; with --json, only one for stderr."""
+    """Print a line; with --json, to stderr alone."""
     text = lead + line
     if at_terminal(sys.stderr if err else sys.stdout):
         indent = len(lead) if lead or err else 2
@@ -3807,7 +3811,7 @@ detail = partial(write, lead="    ", dim=True)
 
 
 def say(message: str, **style: Any) -> None:
-    # It may be about the profile's name or place.
+    # The profile's name or place may be wrong.
     with suppress(*TROUBLE):
         message = for_profile(message, Home.in_use()[-1].name)
     for line in message.splitlines():
@@ -4212,13 +4216,13 @@ def memory_edit() -> None:
         history = memory.history
         check_writable(memory.home)
         base = history.latest()
-        text = history.text(base)
         with suppress(FileExistsError):
             write_private(memory.home.profile, b"")
         try:
             open_editor(filename=str(memory.home.profile))
         finally:
-            history.adopt("edit", text)
+            saved = history.latest("author = 'outside'")  # by the editor, while it was open
+            history.adopt("edit", history.text(max(base, saved)))
         made = range(base + 1, history.latest() + 1)
         for version in made or [0]:
             report(memory, version)
@@ -4268,7 +4272,7 @@ def memory_add(text: str, section: str, force: bool) -> None:
 
 def parse_ids(texts: Sequence[str], waiting: Sequence[EditRow]) -> list[EditRow]:
     ids = ",".join(texts).lower()
-    if "all" in ids:
+    if "all" in ids.split(","):
         return list(waiting)
     spans = re.findall(r"(\d{1,9})(?:\s*-\s*(\d{1,9}))?", ids)
     named: dict[int, EditRow] = {}
@@ -4540,7 +4544,7 @@ def memory_resume() -> None:
     if not since:
         say("It was not paused.")
         return
-    with open_memory() as memory:  # what is logged later without a note is no past
+    with open_memory() as memory:  # later prompts without a note are not the past
         set_state(memory.db, "paused", get_state(memory.db, "paused") or since)
     home.paused.unlink(missing_ok=True)
     say("Resumed. What you typed meanwhile is not learned.")
@@ -4668,9 +4672,11 @@ def learn_in_batches(learner: Learner, requests: Sequence[Batch]) -> None:
                 if len(failures) == 3:
                     break
     finally:
-        tell_waiting(learner.memory, "" if failures else "Nothing was found.")
+        waiting = tell_waiting(learner.memory)
     if failures:
         raise failures[-1]
+    if not waiting:
+        say("Nothing was found.")
 
 
 # A problem; or data: its name, itself, and how to say it ("": only in JSON).

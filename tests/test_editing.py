@@ -67,6 +67,15 @@ def test_what_is_added_while_the_editor_is_open_stays_beside_the_edit(user: User
     assert user.facts == ["Lives in Leeds", "Has a dog", "Likes short answers"]
 
 
+def test_what_the_editor_itself_has_saved_meanwhile_does_not_come_back(user: User) -> None:
+    user.run("load", "-", stdin=PROFILE)
+    saves = """echo '- My PIN is 4711' >> "$1"; llm memory history; llm memory add 'Has a dog'; """
+    said = edit(user, f"""cp "$1" own; {saves} echo '- In Hull' >> own; cat own > "$1" """)
+    assert user.facts == ["Lives in Leeds", "Has a dog", "Likes short answers", "In Hull"]
+    assert user.authors == ["load", "outside", "add", "edit"]
+    assert "Changed: “My PIN is 4711” → “In Hull”" in said
+
+
 def test_all_that_changed_while_the_editor_was_open_is_told(user: User) -> None:
     user.run("load", "-", stdin=PROFILE)
     assert "Added: “Has a dog”\nTo undo this: llm memory undo 2\n" in edit(user, "llm memory add 'Has a dog'")

@@ -324,6 +324,8 @@ def test_folders_and_many_files_are_read_together_oldest_first(here: User) -> No
     (here.folder / "pots.jsonl").write_bytes(CLAUDE_CODE)
     (here.folder / "summary.jsonl").write_bytes(lines({"type": "summary", "summary": ELSEWHERE, "leafUuid": "l"}))
     (here.folder / "empty.jsonl").touch()
+    (sessions / "gone.jsonl").symlink_to("nowhere")
+    (sessions / "folder.json").mkdir()
     (here.folder / "about me.md").write_text("- I like notes\n")
     names = ("sessions", "pots.jsonl", "summary.jsonl", "empty.jsonl", "about me.md")
     learn(here, *(str(here.folder / name) for name in names))

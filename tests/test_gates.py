@@ -74,6 +74,7 @@ def test_of_two_lines_with_the_same_words_only_the_one_that_was_named_changes() 
     [
         "  2. add|Interests|Likes opera|I like opera  ",
         "| ADD | Interests | Likes opera | I like opera |",
+        "ADD |Interests | Likes opera | I like opera",
         "**ADD** | Interests | Likes opera | “I like opera”",
         "> * `ADD | Interests | - Likes opera | \"'I like opera'\"`",
         "```\nADD | Interests | Likes opera | I like opera\n```",

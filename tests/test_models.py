@@ -321,6 +321,13 @@ class Mute(Exception):
         raise ValueError("leukaemia")
 
 
+def test_the_class_of_an_error_counts_also_where_it_can_not_be_printed() -> None:
+    class NeedsKey(Mute):
+        pass
+
+    assert memory.why_failed("scripted", NeedsKey()).kind == memory.HERE
+
+
 def test_an_error_that_can_not_be_printed_is_told_as_any_other(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -167,6 +167,12 @@ def test_edits_that_wait_are_told_until_they_were_reviewed(user: User) -> None:
     assert told(user) == ""
 
 
+def test_news_is_told_also_after_a_command_that_changed_nothing(user: User) -> None:
+    user.has_learned("Has a dog", "I have a dog")
+    user.run("rollback", "1")
+    assert told(user) == "learned “Has a dog” (undo: llm memory undo 1)"
+
+
 def test_what_changes_nothing_or_was_already_shown_is_no_news(user: User) -> None:
     user.types("I have a cat")
     user.learns("NO_UPDATE")

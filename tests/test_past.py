@@ -355,6 +355,17 @@ def test_learning_from_the_past_stops_with_a_model_that_can_not_answer(
     assert learn(here, code=1, LLM_MEMORY_MODEL="scripted-key").count("see: llm keys") == 1
 
 
+def test_a_run_that_is_interrupted_at_once_does_not_say_that_nothing_was_found(
+    here: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(model: str, request: str) -> memory.Reply:
+        raise KeyboardInterrupt
+
+    logged(here, "I live in Leeds")
+    monkeypatch.setattr(memory.Learner.__new__, "__defaults__", (ask, True))
+    assert "Nothing was found" not in learn(here, code=1)
+
+
 def test_ctrl_c_says_how_far_it_got_and_how_to_go_on(here: User) -> None:
     logged(here, *(f"I like number {number}, not so much" for number in range(40)))
     (here.script / "slow.txt").write_text("number 30 60")

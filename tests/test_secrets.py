@@ -39,7 +39,7 @@ HARMLESS = (
     "PGP fingerprint D7E6 1D37 A2D4 91CC 578D 2331 3FBE BCC6 42A5 C3FF",
     "the box is at 2001:0db8:85a3:0000:0000:8a2e:0370:7334 for now",
     *("パスワードマネージャーは1Passwordを使っています", "password: ${DB_PASSWORD:?missing} in compose"),
-    *("ConvertHtml2PdfAndSendViaS3BucketHandlerV2Impl", "Qwen3-Coder-30B-A3B-Instruct-GGUF-Q4_K_M", "#100DaysOfCode"),
+    *("Qwen3-Coder-30B-A3B-Instruct-GGUF-Q4_K_M", "#100DaysOfCode"),
     *("r1bqkbnr/pppp1ppp/2n5/4p3/2B1P3/5Q2/PPPP1PPP/RNB1K1NR b KQkq", "1. d4 Nf6 2. c4 g6 3. Nc3 Bg7 4. e4 d6"),
     *("pin 1317 of the FPGA bank", "codes python rust swift kotlin scala julia ruby perl bash java haskell"),
     "want to buy milk eggs bread cheese butter apples onions garlic rice beans pasta salt pepper",

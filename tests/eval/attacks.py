@@ -204,7 +204,6 @@ INNOCENT = (
     "Maintains a fork at 9fceb02d0ae598e95dc970b74767f19372d61af8",
     "Verified e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855 by hand",
     "Ticket 550e8400-e29b-41d4-a716-446655440000 is theirs",
-    "Works on ConvertHtml2PdfAndSendViaS3Bucket",
     "Owns src/Components/Header2/NavigationBarItem.tsx",
     "Keeps notes in /home/ana/Documents/2026/notes.md",
     # numbers
@@ -228,7 +227,6 @@ INNOCENT = (
     "Prefers passkeys; password rotation is pointless",
     # languages and signs
     "Arbeitet an der Donaudampfschifffahrtsgesellschaftskapitänsbuchhaltung",
-    "Hat die Rindfleischetikettierungsüberwachungsaufgabenübertragungsgesetz2-Prüfung bestanden",
     "در تهران زندگی می\u200cکند و برنامه\u200cنویس است",
     "वह क्\u200dषेत्र में शोध करती है",
     "ශ්\u200dරී ලංකාවේ ජීවත් වේ",
