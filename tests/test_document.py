@@ -224,6 +224,12 @@ def test_a_fact_counts_as_there_whatever_its_case_spacing_quotes_and_full_stop()
     assert not document.has("Likes black tea")
 
 
+def test_prose_below_a_blank_line_belongs_to_no_entry() -> None:
+    assert [item.editable for item in Document("- A\n\nI sail.\n").items] == [True]
+    assert [item.editable for item in Document("- A\nand B.\n").items] == [False]
+    assert Document("## X\n- A\n").add("X", "I sail.", "I sail.\n").text == "## X\n- A\n\nI sail.\n"
+
+
 # Merging
 
 
@@ -247,11 +253,12 @@ def test_a_fact_counts_as_there_whatever_its_case_spacing_quotes_and_full_stop()
         ("- A\n- B\n", "- A\n- X\n- B\n", "- A\n- B\n- X\n", "- A\n- X\n- B\n"),
         ("- A\n", "- A\n## X\n- B\n", "## X\n- C\n- A\n", "- C\n- A\n## X\n- B\n"),
         ("", "# T\n\n## X\n- A\n", "# T\n\n## Y\n- B\n", "# T\n\n## X\n- A\n\n## Y\n- B\n"),
+        ("- A\n", "- A\nI sail.\n- B\n", "- A\nI sail.\n- C\n", "- A\nI sail.\n- B\n- C\n"),
     ],
     ids=[
         *("both", "removed", "neighbours", "beside", "same", "no newline", "newline cut", "emptied", "same line"),
         *("CRLF, removed", "CRLF, newline cut", "another end, removed", "mixed ends", "LF to CRLF, removed"),
-        *("added in two places", "a heading in two places", "a blank line above a heading"),
+        *("added in two places", "a heading in two places", "a blank line above a heading", "the same prose"),
     ],
 )
 def test_changes_of_both_sides_are_kept(base: str, ours: str, theirs: str, merged: str) -> None:

@@ -240,6 +240,16 @@ def test_a_worker_stays_for_what_is_tried_again_soon(user: User) -> None:
     assert any("scripted-dead failed" in problem for problem in user.status()["problems"])
 
 
+def test_a_worker_does_not_stay_for_what_is_tried_again_much_later(user: User) -> None:
+    user.types(SAID)
+    with user.memory() as opened:
+        memory.take_in(opened)
+        for minutes, stays in ((30, True), (90, False)):
+            due = opened.now().timestamp() + 60 * minutes
+            opened.db.execute("update turns set due = ?", [due])
+            assert memory._poll(user.places, memory.Settings(user.env)) == stays
+
+
 FINDS_A_NOTE = """
 import os, sys
 import llm.cli
