@@ -1391,8 +1391,10 @@ class History(NamedTuple):
             olds = [fact for fact in gone if before[fact] == section]
             # One went and one came in one change: it was reworded.
             counts = (newer - older, len(here), len(olds))
-            if counts == (1, 1, 1) and self._author(newer).origin != "learned":
-                replaced[here[0]] = olds[0]
+            if counts == (1, 1, 1):
+                author = self._author(newer)
+                if author.origin != "learned" and author.told != "rollback":
+                    replaced[here[0]] = olds[0]
         said = f"fact {ONE_OF} and before {ONE_OF}"
         edits = f"select fact, before from edits where state = 'applied' and {said} order by id"
         replaced.update(self.db.execute(edits, [json.dumps(new), json.dumps(gone)]))
@@ -3585,12 +3587,13 @@ class Call:
         if not self.homes:
             return
         home = self.homes[-1]
-        if self.has_noted:
+        news = take_news(home)
+        if self.has_noted and not news:
             with suppress(FileExistsError):
                 write_private(home.greeted, b"")
                 where = "" if home.name == DEFAULT_PROFILE else f" for profile {home.name}"
                 tell(f"learning from this{where}; a later prompt tells what")
-        for line in take_news(home):
+        for line in news:
             tell(line)
 
     def _guarded(self, failing: str, step: Callable[..., None], *arguments: Any) -> None:
@@ -3671,13 +3674,11 @@ def columns_of(text: str) -> int:
 
 
 def _fitted(line: str, home: Home) -> str:
-    """Cut a line to the width of the terminal, two of a narrow one; keep the command at its end."""
+    """Cut a line to two of the terminal's; keep the command at its end."""
     text, mark, command = line.rpartition(" (undo: ")
     end = for_profile(f"{mark}{command}", home.name)
-    width = shutil.get_terminal_size().columns
-    if width < 80:
-        width *= 2
-    room = max(width - len(f"memory: {end}"), 12)
+    columns = shutil.get_terminal_size().columns
+    room = max(2 * columns - len(f"memory: {end}"), 12)
     kept = text[:room]
     while columns_of(text) > room:
         kept = kept[:-1]
@@ -4319,7 +4320,7 @@ def reworded(edit: EditRow) -> tuple[str, str]:
 def drop(memory: Memory, edits: Sequence[EditRow]) -> None:
     review(memory, dropped=edits)
     list_lines("Dropped:", map(str, edits))
-    say("To review them again: llm memory learn --again")
+    say("To review again: llm memory learn --again")
 
 
 def review_each(memory: Memory, waiting: Iterable[EditRow]) -> None:
@@ -4346,16 +4347,14 @@ def review_each(memory: Memory, waiting: Iterable[EditRow]) -> None:
             left = left[len(chosen) :]
 
 
-@command(yes_option, json_option)
+@command(json_option)
 @click.option("--accept", "accepted", multiple=True, metavar="IDS", help="Accept these edits: 3, 1-80,95 or all")
 @click.option("--drop", "dropped", multiple=True, metavar="IDS", help="Drop these edits")
-def memory_review(accepted: Sequence[str], dropped: Sequence[str], yes: bool) -> Any:
+def memory_review(accepted: Sequence[str], dropped: Sequence[str]) -> Any:
     """Decide on edits that wait. Accept, drop or reword them.
 
     It asks about each; ? explains the keys.
     """
-    if yes and not (accepted or dropped):
-        accepted = ["all"]
     with open_memory() as memory:
         waiting = waiting_edits(memory)
         drops = parse_ids(dropped, waiting)
@@ -4725,10 +4724,8 @@ def learning_status(home: Home, settings: Settings) -> Told:
         gone = "state = 'gone' and at > date(?, '-7 days')"
         failed = "select why from turns where why != '' and state in ('pending', 'aside')"
         reasons = [why for (why,) in db.execute(failed)]
-        costs = (
-            "{0[model]}, this month: requests to learn: {0[requests]}, second looks: {0[looks]}, failed: {0[failed]}; "
-        )
-        costs += "tokens: {0[read]:,} in, {0[written]:,} out"
+        costs = "{0[model]}, this month: requests {0[requests]}, second looks {0[looks]}, failed {0[failed]}; "
+        costs += "tokens {0[read]:,} in, {0[written]:,} out"
         yield "pending", waiting_messages(memory), "{} to learn from; now: llm memory update"
         yield "to_review", len(waiting_edits(memory)), "{}: llm memory review"
         yield "no_room", int(get_state(db, "no_room") or 0), "{} not kept, as review is full"

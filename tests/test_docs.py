@@ -45,7 +45,7 @@ def test_every_setting_is_in_the_table_and_the_readme_names_no_other() -> None:
     assert set(re.findall(r"LLM_MEMORY_[A-Z_]*[A-Z]\b", README)) <= asked
 
 
-ASKING = {"remove", "load", "forget", "clear", "learn", "review"}
+ASKING = {"remove", "load", "forget", "clear", "learn"}
 READING = {"show", "path", "status", "why", "search", "history", "diff", "profiles"}
 
 

@@ -110,12 +110,13 @@ def test_what_makes_it_no_less_true_leaves_the_news(known: User, how: str) -> No
     assert told(known) == "learned “Plays chess” (undo: llm memory undo 2)"
 
 
-@pytest.mark.parametrize("fact", ["Plays chess and go with a dog and a cat, " * 2, "家族と犬と猫と暮らし、" * 6])
-def test_it_stays_one_line_and_keeps_its_command(known: User, fact: str) -> None:
-    columns = 80
+@pytest.mark.parametrize("fact", ["Plays chess and go with a dog and a cat, " * 4, "家族と犬と猫と暮らし、" * 9])
+def test_it_is_cut_to_two_lines_and_keeps_its_command(known: User, fact: str) -> None:
     learns(known, f"ADD | Interests | {fact}", said=fact)
-    line = f"memory: {told(known, columns)}"
-    assert sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in line) <= columns
+    terminal = known.terminal("llm", "hi", LLM_MEMORY_UPDATES="false", NO_COLOR="1", COLUMNS="80")
+    assert terminal.wait() == 0
+    line = " ".join(f"memory: {terminal.shown.partition('memory: ')[2]}".splitlines())
+    assert sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in line) <= 160
     assert re.fullmatch(r"memory: learned “\S.*… \(undo: llm memory undo 2\)", line)
 
 
@@ -265,6 +266,13 @@ def test_the_first_prompt_that_is_noted_says_so_once(idle: User) -> None:
     assert shown(idle, "llm", "I have a cat", LLM_MEMORY_UPDATES="true") == ""
     idle.run("clear", "--purge", "--yes")
     assert not idle.places.directory.exists(), "another life begins"
+
+
+def test_what_is_learned_already_is_told_without_the_promise_of_it(idle: User) -> None:
+    idle.run("add", "Plays chess")
+    memory.append_line(idle.places.news, "learned “Has a cat” (undo: llm memory undo 1)")
+    said = shown(idle, "llm", "I have a dog", LLM_MEMORY_UPDATES="true", NO_COLOR="1")
+    assert said == "memory: learned “Has a cat” (undo: llm memory undo 1)"
 
 
 def test_update_does_not_say_that_nothing_is_new_when_something_is_held(user: User) -> None:

@@ -279,7 +279,7 @@ def test_corrections_of_what_was_found_wait_beside_it_and_are_made_with_it(user:
         *("Had a house in York → No house in York", "- Has a dog", "- Has a cat", "+ Has a boat, Bluebird"),
     ]
     user.run("review", "--drop", str(user.to_review()[-1]["id"]))
-    user.run("review", "--yes")
+    user.run("review", "--accept", "all")
     assert sorted(user.facts) == ["Lives in Leeds", "No house in York", "Plays chess"]
 
 

@@ -301,8 +301,8 @@ def waits(user: User, *facts: str, section: str = "Interests") -> None:
 def test_review_accepts_and_drops_by_id_without_asking(user: User) -> None:
     user.profile = PROFILE
     user.has_to_review(ADD, IGNORE)
-    said = user.run("review", "--accept", "1", "--drop", "2", "--yes")[1]
-    assert "To review them again: llm memory learn --again\n" in said
+    said = user.run("review", "--accept", "1", "--drop", "2")[1]
+    assert "To review again: llm memory learn --again\n" in said
     assert user.facts == ["Lives in Leeds", "Likes short answers", "Always wants tea"]
     assert user.authors[-1] == "review"
     assert "learned with scripted, accepted" in user.run("why", "tea")[0]
@@ -336,10 +336,10 @@ def test_many_are_accepted_and_dropped_by_ranges(user: User) -> None:
         assert said.startswith("Error: ")
         assert said.endswith("; see: llm memory review\n")
     assert len(user.to_review()) == 8
-    _, said = user.run("review", "--accept", "1-4", "--drop", "3", "--yes")
+    _, said = user.run("review", "--accept", "1-4", "--drop", "3")
     assert user.facts == ["a", "b", "d"]
     assert said.count("llm memory undo") == 1, "all in one version"
-    user.run("review", "--drop", "5 - 6,8", "--yes")
+    user.run("review", "--drop", "5 - 6,8")
     assert (user.facts, [held["fact"] for held in user.to_review()]) == (["a", "b", "d"], ["Likes tea"])
 
 
@@ -384,5 +384,5 @@ def test_a_held_edit_is_of_the_line_in_its_own_section_and_leaves_others_alone(u
     user.profile = "## Interests\n- Python\n- Tea\n"
     user.has_to_review(Edit("REMOVE", "Python", "", "I gave up Python"))
     user.profile = "## Work\n- Python\n\n## Interests\n- Python\n- Tea\n"
-    user.run("review", "--yes")
+    user.run("review", "--accept", "all")
     assert user.profile == "## Work\n- Python\n\n## Interests\n- Tea\n"

@@ -45,7 +45,7 @@ def test_what_a_model_would_remember_waits_with_what_the_user_typed_beside_it(us
     assert user.profile == KNOWN
     (held,) = user.to_review()
     assert (held["quote"], held["reason"], held["model"]) == (SAID, "a model asked for it", "scripted")
-    user.run("review", "--yes")
+    user.run("review", "--accept", "all")
     (receipt,) = [one for one in user.receipts() if one["fact"] == "Is allergic to nuts"]
     assert receipt["quote"] == SAID
     assert receipt["thread"] == user.query("select thread_id from turns")
@@ -85,7 +85,7 @@ def test_what_a_tool_would_forget_waits_for_the_user(user: User) -> None:
     assert "It is put into review: llm memory review" in said
     assert "Has a cat called Tom" in user.facts
     assert [held["quote"] for held in user.to_review()] == ["Tom died"]
-    user.run("review", "--yes")
+    user.run("review", "--accept", "all")
     assert user.facts == ["Lives in Leeds"]
 
 

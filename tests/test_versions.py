@@ -142,6 +142,11 @@ def test_two_changes_of_a_section_are_not_shown_as_one_that_rewords(user: User) 
     assert diff(user, "1", "3") == ["+ Plays chess", "- Likes tea"]
 
 
+def test_a_rollback_rewords_nothing(user: User) -> None:
+    load(user, "## X\n- Plays cello\n", "## X\n- Plays flute\n")
+    assert user.run("rollback", "1")[1].startswith("Added: “Plays cello”\nRemoved: “Plays flute”\n")
+
+
 def test_diff_shows_the_last_change_or_any_two_versions(user: User) -> None:
     assert "0 differences" in user.run("diff")[1]
     load(user, "## X\n- A\n", "## X\n- A\n- B\n", "## X\n- A\n- B\n- C\n", "## At X\n* A\n* B\n* C\n")

@@ -30,7 +30,7 @@ history -n 2 | history --count 0 --json | diff | diff 1 | diff 1 2 | diff 0 --js
 load notes.md | load notes.md --yes | load --force -y notes.md | load -y none.md | edit
 pause | status | resume | resume | condense | learn --yes | learn -n 2 --yes | learn --count 1 --since yesterday -y
 learn notes.md | learn export.json -y | learn --again -y | learn notes.md export.json -y
-review --json | review | review --accept 4 | review --drop 5 --json | review --accept all -y | review -y
+review --json | review | review --accept 4 | review --drop 5 --json | review --accept all | review --drop all
 remove maps | remove --part fi -y | remove nothing | forget Leeds | forget Leeds --yes | forget --part che -y | forget none -y
 --profile work add Works at Acme | --profile work show | show --profile work --json | profiles --json | status --profile work
 install-shell --print --shell bash | install-shell --shell bash | install-shell --shell zsh | install-shell --shell fish
