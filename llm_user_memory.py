@@ -3926,7 +3926,7 @@ def open_memory(home: Home | None = None, *, create: bool = False) -> Iterator[M
             if exists:
                 memory.history.adopt()
         except (Problem, OSError, sqlite3.OperationalError) as error:
-            say(f"Changes by other programs are not included: {in_words(error)}")
+            say(f"Without changes by other programs: {in_words(error)}")
         yield memory
 
 
@@ -3995,7 +3995,8 @@ def memory_show(settings: Settings, ids: bool) -> Any:
         found.append({"profile": home.name, "path": str(home.profile), "text": document.text, "facts": facts})
         if says_nothing(document.text):
             _, _, sentence = state_here(home, settings)
-            say(f"The profile has no facts.\n{sentence}\nTo add a fact: llm memory add 'Lives in Leeds'")
+            empty = f"The profile has no facts.\n{sentence}\nTo add a fact: llm memory add 'Lives in Leeds'"
+            say(for_profile(empty, home.name))
             with suppress(*TROUBLE), Memory(home, patience=1, create=False) as memory:
                 tell_waiting(memory)
                 if pending := waiting_messages(memory):
@@ -4304,7 +4305,8 @@ def ask_about(edit: EditRow, section: Sequence[EditRow], number: str) -> str:
 
 def tell_waiting(memory: Memory, otherwise: str = "") -> list[EditRow]:
     waiting = waiting_edits(memory)
-    say(to_review(waiting) if waiting else otherwise)
+    said = to_review(waiting) if waiting else otherwise
+    say(for_profile(said, memory.home.name))
     return waiting
 
 
@@ -4644,7 +4646,7 @@ def memory_learn(settings: Settings, /, *, files: Any, again: bool, yes: bool, *
             say(f"Skipped: {count:,} {reason}")
         left_out = memory.db["edits"].count_where(dropped)
         if left_out:
-            say(f"Dropped before: {left_out:,}; to review them again: --again")
+            say(f"Dropped before: {left_out:,}; to review again: --again")
         if not messages:
             tell_waiting(memory, "There is nothing new to learn from.")
             return

@@ -12,6 +12,7 @@ import pytest
 from conftest import User, eventually
 
 import llm_user_memory as memory
+from llm_user_memory import Edit
 
 HOME, WORK = "I live in Leeds", "I work as a nurse"
 AT_WORK: dict[str, Any] = {"LLM_MEMORY_PROFILE": "work"}
@@ -75,6 +76,15 @@ def test_show_why_and_search_show_what_is_sent_and_where_it_stands(both: User, c
     assert WORK not in both.run(*command.split())[0]
     assert json.loads(both.run(*command.split(), "--json", **BOTH)[0])
     assert json.loads(both.run("show", "--json", **BOTH)[0])["facts"][0]["text"] == WORK, "the one that learns"
+
+
+def test_an_empty_profile_is_named_in_the_commands_that_show_gives_for_it(user: User) -> None:
+    user.run("add", WORK, **AT_WORK)
+    user.has_to_review(Edit("ADD", "Notes", HOME, HOME))
+    said = user.run("show", **BOTH)[1]
+    assert "1 edit to review: llm memory --profile default review\n" in said
+    assert "llm memory --profile default add" in said
+    assert "--profile work" not in said
 
 
 def test_a_profile_can_be_named_by_hand_and_learns_then(both: User) -> None:
