@@ -269,3 +269,15 @@ def test_what_is_forgotten_stands_in_no_file_beside_a_database_in_wal_mode(user:
     assert user.files_with("Zanzibar") == []
     user.run("clear", "--purge", "--yes")
     assert not user.places.directory.exists()
+
+
+def test_damage_while_there_was_no_database_is_told_and_leaves_a_new_one_alone(user: User) -> None:
+    def damaged() -> None:
+        with user.memory(create=False):
+            user.run("add", "Has a dog")
+            raise sqlite3.DatabaseError("damaged")
+
+    with pytest.raises(sqlite3.DatabaseError, match="damaged"):
+        damaged()
+    assert user.facts == ["Has a dog"]
+    assert kept(user) == []
