@@ -496,7 +496,8 @@ def test_a_run_that_was_stopped_goes_on_where_it_was_and_a_newer_export_adds_wha
     said = learn(here, newer)
     assert "Skipped: 30 already read" in said
     assert len(here.to_review()) == 41
-    assert learn(here, str(path)) == "Skipped: 40 already read\n41 edits to review: llm memory review\n"
+    said = learn(here, str(path))
+    assert ("40 already read" in said, "41 edits to review" in said, "nothing new" in said) == (True, True, False)
 
 
 def test_forgetting_takes_the_titles_of_conversations_with_it(here: User) -> None:

@@ -200,7 +200,8 @@ def test_notes_are_learned_from_in_the_same_way_and_never_twice(here: User) -> N
     notes.write_text(f"{notes.read_text()}\n- I speak Welsh\n")
     assert "4 already read" in learn(here, str(notes))
     assert asked(here)[1:] == [["- I speak Welsh"]]
-    assert learn(here, str(notes)).endswith("again: --again\n1 edit to review: llm memory review\n")
+    said = learn(here, str(notes))
+    assert ("--again" in said, "1 edit to review" in said, "nothing new" in said) == (True, True, False)
     assert found(here) == ["+ I speak Welsh"]
     here.llm("memory", "learn", "--yes", "-", input="I have a parrot")
     assert found(here)[1:] == ["+ I have a parrot"]
@@ -312,7 +313,8 @@ def test_what_was_dropped_is_not_offered_again(here: User) -> None:
     learn(here)
     assert len(asked(here)) == 2
     assert found(here) == []
-    assert here.run("learn", "--again")[1].endswith("read\n1 edit to review: llm memory review\n")
+    said = here.run("learn", "--again")[1]
+    assert ("1 edit to review" in said, "nothing new" in said) == (True, False)
     assert [edit["reason"] for edit in here.to_review()] == ["it comes from the past"]
 
 

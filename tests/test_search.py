@@ -88,7 +88,7 @@ def test_a_fact_is_found_by_its_words_in_any_form(lived: User) -> None:
     assert found(lived, "every", "morning“") == ["Runs every morning with the Müllers"], "in any quotation marks"
     assert set(found(lived, "has", "-n", "0")) == {"Has a puppy", "Has a cat", "Has a lodger", "Has a dog called Rex"}
     assert len(found(lived, "has", "-n", "1")) == 1
-    assert lived.run("search", "has", "-n", "3")[1] == "The first 3; for all: -n 0\n"
+    assert "for all: -n 0" in lived.run("search", "has", "-n", "3")[1]
     assert lived.run("search", "has", "-n", "0")[1] == ""
 
 
