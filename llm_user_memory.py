@@ -753,7 +753,7 @@ class Document:
         self.lines = split_lines(text)
         self.headings: dict[int, str] = {}  # by line
         self.items: list[Item] = []
-        self.sayings: list[tuple[str, str, str]] = []  # each line, what it says, and its section
+        self.sayings: list[tuple[str, str, str]] = []  # line, fact ("" for none), section
         foreign = _foreign_lines(text)
         section = ""
         prose = sys.maxsize  # its depth since the last item: entries as deep belong to it
@@ -932,7 +932,7 @@ def revert(old: str, new: str, now: str) -> str:
     is_taken = title in before.lines[:1] and (title not in after.lines or not stripped(now))
     if is_taken or title in here.lines[:1]:
         text = title + "".join(line for line in split_lines(text) if line != title)
-    if stay.keys() - Document(text).places():
+    if stay.keys() ^ Document(text).places():
         raise Problem("That can't be taken out of what is there now; to go back: llm memory rollback NUMBER")
     return "" if stripped(text) == TITLE else text
 
@@ -996,7 +996,7 @@ KEPT = r"(?:\.new|\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"
 WRITE_FIRST = "update state set value = value where 0"  # SQLite makes writers wait, but fails readers that write
 ONE_OF = "in (select value from json_each(?))"
 FORGET_TURN = "insert into turns (id, state) values (?, 'forgotten') on conflict do update set state = 'forgotten'"
-# Of errors, by their repr
+# Of errors, by their repr. A slip in our own SQL counts too, and moves the database aside.
 _UNSOUND = "malformed|unsupported file|invalid fts5|constraint|duplicate|table |no such"
 _BROKEN = rf"^DatabaseError|^(?:Operational|Integrity|UnicodeDecode)Error\(('utf-8', b)?.({_UNSOUND})"
 Clock = Callable[[], dt.datetime]
@@ -1145,7 +1145,7 @@ def exchange(target: Path, aside: Path) -> None:
             failed = library.renamex_np(new, old, 2)  # RENAME_SWAP
         else:
             failed = library.renameat2(-100, new, -100, old, 2)  # AT_FDCWD, RENAME_EXCHANGE
-    if failed:  # what is saved between these steps is lost
+    if failed:  # a save between these steps is lost
         displaced = target.read_bytes() if target.exists() else b""
         os.replace(aside, target)
         write_private(aside, displaced)
@@ -1258,7 +1258,7 @@ class History(NamedTuple):
             if record:
                 record(version)
         if (version or record) and not model and author not in {"outside", "unknown", "add"}:
-            _remove([self.home.news])  # the user has seen to the profile since
+            _remove([self.home.news])  # the user has acted since
         self._put_in_place(there, new)
         return version
 
@@ -1737,7 +1737,7 @@ def judge(
     is_unmerged = False  # a merge was not made
     applied = list(lately)
     ids = dict(seen.ids)
-    document = now  # with the good edits: each counts for those behind it
+    document = now  # with the good edits so far
     verdicts = []
     for proposed, edit in zip(edits, meant, strict=True):
         is_new = edit.action == "ADD"
@@ -3176,7 +3176,7 @@ def spawn_worker(home: Home) -> str:
     file = take_worker_lock(home)  # it belongs to the open file, which the worker inherits
     never_ran = os.fstat(file).st_size  # one that runs empties it
     environ = dict(os.environ, LLM_MEMORY_PROFILE=home.name)
-    if home.isolated:  # made absolute: the worker's folder is another
+    if home.isolated:  # absolute: the worker runs elsewhere
         environ["LLM_USER_PATH"] = str(home.user_dir)
     # An inherited pipe would make $(llm …) and ssh wait for the worker.
     options: Row = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
@@ -3698,7 +3698,7 @@ def propose_edits(home: Home, fact: str, items: Iterable[Item | None]) -> str:
     typed = Message("")
     if call.typed:
         text = as_shown(call.typed.text, LONGEST_FACT)
-        # The model has answered it with this tool call, so it has an id.
+        # This tool call is an answer to it, so it has an id.
         asked = [response for response in call.conversation.responses if not response.prompt.tool_results]
         typed = call.typed._replace(text=text, turn_id=asked[-1].id)
     action = "ADD" if fact else "REMOVE"

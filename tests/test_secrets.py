@@ -74,6 +74,22 @@ def test_a_secret_is_masked_wherever_it_stands_again_unless_it_is_a_mere_word() 
     assert mask_secrets(f"my password is {plain}, and I like {plain}fruit").endswith(f"I like {plain}fruit")
 
 
+PIECES = {  # of the patterns that others are made of: a text that only it gets right
+    "connect.sid=s3cr3tvalue99": "connect.sid=[key or token]",
+    "basic dXNlcjpodW50ZXIy99": "basic [key or token]",
+    "psk=hunter2porto": "psk=[password]",
+    "pwd: hunter2-porto": "pwd: [password]",
+    "pw is hunter2porto.": "pw is [password].",
+    "curl -u ann:hunter2-porto x.org": "curl -u ann:[password] x.org",
+    "password = settings.token": "password = settings.token",
+}
+
+
+@pytest.mark.parametrize("text", PIECES)
+def test_what_one_piece_of_a_pattern_gets_right(text: str) -> None:
+    assert mask_secrets(text) == PIECES[text]
+
+
 @pytest.mark.parametrize("text", [*HARMLESS, *INNOCENT])
 def test_ordinary_text_that_looks_odd_is_not_a_secret(text: str) -> None:
     assert (why_secret(text), mask_secrets(text)) == ("", text)

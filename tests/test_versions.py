@@ -625,6 +625,12 @@ def test_undo_of_a_line_copied_in_order_to_move_it_leaves_every_other_fact(user:
     assert user.facts == ["Likes tea"]
 
 
+def test_undo_turns_no_heading_into_a_comment(user: User) -> None:
+    load(user, "## A\n-->\n## B\n- y\n", "## A\n## B\n- y\n", "<!--\n## A\n## B\n- y\n")
+    assert "can't be taken out" in user.run("undo", "2", code=1)[1]
+    assert user.profile == "<!--\n## A\n## B\n- y\n"
+
+
 def test_undo_takes_out_prose_wherever_it_was_moved(user: User) -> None:
     load(user, "## Pets\n- Has a cat\n- Has a dog\n", "## Pets\n- Has a cat\n- Has a dog\n\nRather tall.\n")
     user.profile = "Rather tall.\n\n## Pets\n- Has a cat\n- Has a dog\n- Has a fish\n"

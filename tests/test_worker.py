@@ -316,8 +316,9 @@ def test_a_worker_without_a_key_counts_nothing_and_makes_way_for_one_that_has_it
 
 
 def test_a_worker_without_a_key_stays_for_what_it_can_still_learn(user: User) -> None:
-    user.types(SAID, model="scripted-key")
-    user.types_on(ALSO)
+    earlier = (memory.utc_now() - dt.timedelta(minutes=1)).isoformat()
+    user.types(SAID, model="scripted-key", at=earlier)
+    user.types_on(ALSO, at=earlier)
     with user.memory() as opened:
         memory.take_in(opened)
         opened.db.execute("update turns set due = ? where model = 'scripted'", [opened.now().timestamp() + 60])
