@@ -2953,7 +2953,7 @@ def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[st
     about_it = edits_where(memory, "says(fact) or says(before) or says(quote)")
     texts.update(edit.quote for edit in edits_where(memory, "says(fact) and quote != ''"))
     turns = {turn for edit in about_it for turn in edit.turns}
-    forgotten = lines_in(memory.home.forgotten)
+    forgotten = set(lines_in(memory.home.forgotten))
     past = [turn for turn in past_prompts(memory.home) if turn.turn_id not in forgotten]
     prompts = {turn.turn_id: turn.text for turn in past if turn.turn_id in turns or says(turn.text)}
     files = _said_backups(memory.home, says)
@@ -4274,7 +4274,7 @@ def memory_add(text: str, section: str, force: bool) -> None:
 
 def parse_ids(texts: Sequence[str], waiting: Sequence[EditRow]) -> list[EditRow]:
     ids = ",".join(texts).lower()
-    if "all" in ids.split(","):
+    if re.search(r"\ball\b", ids):
         return list(waiting)
     spans = re.findall(r"(\d{1,9})(?:\s*-\s*(\d{1,9}))?", ids)
     named: dict[int, EditRow] = {}

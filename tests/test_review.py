@@ -308,7 +308,7 @@ def test_review_accepts_and_drops_by_id_without_asking(user: User) -> None:
     assert "learned with scripted, accepted" in user.run("why", "tea")[0]
     assert "Nothing waits for review" in user.run("review")[1]
     user.has_to_review(ADD)
-    assert "Nothing changed" in user.run("review", "--accept", "9,All")[1], "it was made already"
+    assert "Nothing changed" in user.run("review", "--accept", "9, All")[1], "it was made already"
     assert (user.facts.count("Always wants tea"), user.to_review()) == (1, [])
     user.run("undo")
     assert user.profile == PROFILE
