@@ -8,6 +8,8 @@ import pathlib
 import shlex
 import shutil
 import sqlite3
+import threading
+import time
 from typing import TYPE_CHECKING
 
 import filelock
@@ -15,7 +17,7 @@ import pytest
 from conftest import PROFILE, User, long_saved
 
 import llm_user_memory as memory
-from llm_user_memory import Busy, Edit, lock
+from llm_user_memory import Busy, Edit, lock, take_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -195,6 +197,26 @@ def test_a_database_that_another_process_has_locked_is_sound(used: User) -> None
             memory.history.versions()
     assert kept(used) == []
     assert len(used.versions()) == 2
+
+
+def test_who_reads_and_then_writes_waits_for_another_writer(user: User) -> None:
+    user.run("add", "Plays chess")
+
+    def commit_late(other: sqlite3.Connection) -> None:
+        time.sleep(0.5)
+        other.execute("commit")
+
+    with contextlib.closing(
+        sqlite3.connect(user.places.database, isolation_level=None, check_same_thread=False)
+    ) as other:
+        other.execute("begin immediate")
+        other.execute("insert into state values ('a', 'b')")
+        thread = threading.Thread(target=commit_late, args=[other])
+        thread.start()
+        with user.memory() as opened:
+            take_in(opened)
+        thread.join()
+    assert user.query("select value from state where key = 'a'", user.places.database) == "b"
 
 
 def test_a_lock_is_waited_for_no_longer_than_was_asked_and_only_where_it_is_needed(user: User) -> None:

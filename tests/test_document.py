@@ -71,6 +71,7 @@ def test_a_list_entry_of_any_style_is_an_item_and_keeps_its_bullet(bullet: str) 
         "---\r\ntitle: Me\r\n- a\r\n---\r\n",
         "Sports I do:\n  - Rowing\n  - Chess\n",
         "Sports I do:\n\n    1. Rowing\n       - at night\n    2. Chess\n",
+        "Sports I do:\n      (since school)\n  - Rowing\n",
         "1.5 litres a day",
         "-",
     ],

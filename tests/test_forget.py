@@ -95,7 +95,7 @@ def test_a_line_stays_when_only_its_receipt_or_an_earlier_wording_is_forgotten(u
         f"REPLACE | {user.id_of('Lives in Leeds')} | Lives in York | I moved to York"
     )
     said = user.run("forget", "Leeds", "--yes")[1]
-    assert "\n  Since I moved to Leeds I play chess\n" in said
+    assert "\n  “Since I moved to Leeds I play chess”\n" in said
     assert user.facts == ["Lives in York", "Likes short answers", "Plays chess"]
     shown = user.run("why", "York")[0]
     assert "I moved to York" in shown
@@ -183,7 +183,7 @@ def test_forget_lists_everything_that_goes_and_asks_first(user: User) -> None:
     listed = said.partition("llm's own log")[0].splitlines()
     for line in (
         *("  Lives in Leeds", "  Leeds United fan", "  Recommend Leeds", "  Likes Leeds"),
-        *("  I walk to work in Leeds", "  I walk to work in Leeds, you know"),
+        *("  “I walk to work in Leeds”", "  I walk to work in Leeds, you know"),
     ):
         assert line in listed
     assert kept.name in said
@@ -203,7 +203,8 @@ def test_what_is_listed_and_what_is_erased_are_the_same(user: User, state: str, 
     with user.memory() as opened:
         opened.db["edits"].insert(edit | {column: "In Zanzibar"})
     said = user.run("forget", "Zanzibar", stdin="n\n", code=1)[1]
-    assert "history and receipts:\n  In Zanzibar\n" in said
+    listed = "“In Zanzibar”" if column == "quote" else "In Zanzibar"
+    assert f"history and receipts:\n  {listed}\n" in said
     user.run("forget", "Zanzibar", "--yes")
     assert user.files_with("Zanzibar") == []
     assert "No line has 'Zanzibar'" in user.run("forget", "Zanzibar", "--yes", code=1)[1]
@@ -249,7 +250,7 @@ def test_forget_takes_an_id_with_or_without_brackets_for_that_line_alone(user: U
 def test_by_an_id_forget_lists_all_that_goes_with_the_line_too(user: User) -> None:
     user.has_learned("Has two dogs", "I keep a pair of hounds")
     said = user.run("forget", user.id_of("Has two dogs"), stdin="n\n", code=1)[1]
-    for listed in ("Has two dogs", "I keep a pair of hounds", "I keep a pair of hounds, you know"):
+    for listed in ("Has two dogs", "“I keep a pair of hounds”", "I keep a pair of hounds, you know"):
         assert f"  {listed}\n" in said
 
 

@@ -28,7 +28,7 @@ SEEN += [
     "Python\u200cها",
     "คน\u200b\u200bไทย",
 ]
-SEEN += ["עם \u200fC++", "עם C++\u200f.", "أحب C#\u200e هنا", "\u200fאבא", "أ\u061c1"]
+SEEN += ["\u200fאבא", "أ\u061c1"]
 SEEN += ["👁\ufe0f\u200d🗨\ufe0f", "👩🏽\u200d⚕\ufe0f"]
 SEEN += [
     "🏃🏽\u200d♀\ufe0f\u200d➡\ufe0f",
@@ -65,6 +65,7 @@ ALONE += [
     "👩\U000e0167\U000e0162",
     "葛\U000e0100\U000e0101",
 ]
+ALONE += ["עם \u200fC++", "עם C++\u200f.", "أحب C#\u200e هنا"]  # beside a letter or sign that needs none
 ALONE += ["☀\ufe01\ufe02\ufe03", "x\ufe00", "éé\u200dé", "tea\u2060"]
 ALONE += ["tea\ufe0f", "é\U000e0100", "🏴\U000e0075\U000e0073\U000e007f", "a\ufe0f\u200d❤", "\u200b\ufe0f"]
 

@@ -219,6 +219,7 @@ def test_a_model_that_fails_on_the_system_prompt_works_from_the_next_call_on(kno
     assert [places(call) for call in known.calls()] == [["user"]] * 3
     assert second.stderr == ""
     assert known.places.no_system.read_text() == f"{model}\n"
+    assert f"No system    {model} refused one" in known.llm("memory", "status", auto=None).stdout
     assert known.llm("-m", "scripted-no-system", "x").stderr == "", "one that says so is not even tried"
     assert places(last(known)) == ["user"]
     failed = known.llm("chat", "-m", "scripted-local", input="first\nquit\n", check=False)
@@ -234,7 +235,11 @@ def test_a_mistake_in_a_command_that_says_system_prompt_is_no_refusal(user: User
 
 
 def test_a_failure_unrelated_to_the_profile_is_not_remembered(known: User) -> None:
-    for args, auto in ("-m scripted-gemma -s brief x", None), ("-m scripted-key x", "1"):
+    for args, auto in (
+        ("-m scripted-gemma -s brief x", None),
+        ("-m scripted-key x", "1"),
+        ("-m scripted-filtered What_is_a_system_prompt?", "1"),
+    ):
         done = known.llm(*args.split(), auto=auto, check=False)
         assert done.returncode == 1
         assert "memory:" not in done.stderr

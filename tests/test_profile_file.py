@@ -98,6 +98,25 @@ def test_a_save_between_our_last_look_and_our_write_is_merged(
     assert beside(user) == []
 
 
+@posix_only
+def test_the_new_name_is_on_the_disk_before_the_change_is_recorded_as_written(
+    user: User, exchange: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun(user)
+    written = []
+    fsync = os.fsync
+
+    def watched(file: int) -> None:
+        if stat.S_ISDIR(os.fstat(file).st_mode):
+            assert "Plays chess" in user.profile
+            written.append(user.query("select max(id) from versions where written", user.places.database))
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    user.run("add", "Plays chess")
+    assert written == [1], "that of the profile before"
+
+
 def test_a_file_found_beside_the_profile_is_never_merged(user: User) -> None:
     begun(user)
     user.run("add", "Plays chess")

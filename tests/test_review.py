@@ -336,7 +336,7 @@ def test_many_are_accepted_and_dropped_by_ranges(user: User) -> None:
         assert said.startswith("Error: ")
         assert said.endswith("; see: llm memory review\n")
     assert len(user.to_review()) == 8
-    _, said = user.run("review", "--accept", "1-4", "--drop", "3")
+    _, said = user.run("review", "--accept", "1–4", "--drop", "3")  # as some keyboards make of two hyphens
     assert user.facts == ["a", "b", "d"]
     assert said.count("llm memory undo") == 1, "all in one version"
     user.run("review", "--drop", "5 - 6,8")

@@ -69,6 +69,17 @@ def test_neither_piped_text_nor_a_secret_is_remembered(user: User) -> None:
     assert (user.facts, user.to_review()) == ([], [])
 
 
+def test_what_a_tool_prompts_within_a_call_is_not_typed_also_if_it_says_the_same(user: User) -> None:
+    user.profile = KNOWN
+    (user.script / "tool.json").write_text(json.dumps({"name": "ask_again", "arguments": {"text": SAID}}))
+    done = user.llm("-T", "ask_again", SAID)
+    assert f"You said: {SAID}" in done.stdout
+    asked, within = user.calls()[:2]
+    assert "Lives in Leeds" in asked["system"]
+    assert (within["model"], within["system"] or "") == ("scripted-2", ""), "nor is the profile sent"
+    assert len(user.places.journal.read_text().splitlines()) == 1
+
+
 def test_while_learning_is_off_a_tool_writes_nothing(user: User) -> None:
     assert "Error: " in remembers(user, "-n")
     user.run("pause")

@@ -258,10 +258,30 @@ class Cook(Scripted):
         return self.better if "Vegetarian" in sent and "Has no oven" in sent else self.generic
 
 
+class Filtered(Scripted):
+    """Refuses every prompt, and quotes it."""
+
+    def reply(self, prompt: llm.Prompt) -> str:
+        raise llm.ModelError(f"blocked by the filter: {prompt.prompt}")
+
+
 class Single(Scripted):
     """Answers one prompt, as models that transcribe or draw do."""
 
     supports_conversation = False
+
+
+def ask_again(text: str) -> str:
+    """Run llm within llm, as some plugins do."""
+    from llm.cli import cli
+
+    cli.main(["prompt", "-m", "scripted-2", text], standalone_mode=False)
+    return "done"
+
+
+@llm.hookimpl
+def register_tools(register: Any) -> None:
+    register(ask_again)
 
 
 @llm.hookimpl
@@ -285,4 +305,5 @@ def register_models(register: Any) -> None:
     register(Scripted("scripted-dead", update=llm.ModelError("the service is down")))
     register(Scripted("scripted-garbage", update="Sure! Here is the updated profile: You are great."))
     register(Stuck("scripted-executor"))
+    register(Filtered("scripted-filtered"))
     register(Single("scripted-single"))
