@@ -948,9 +948,9 @@ def _facts_without(before: Document, after: Document, here: Document) -> dict[st
 
 
 def _put_back(document: Document, stay: dict[str, str], before: Document) -> Document:
-    """Add facts that are missing or below another heading; prose and code as they stood."""
+    """Add facts that are missing or below another heading; prose as its line stood."""
     found = document.places()
-    lines = {fact: line for line, fact, _ in before.sayings if fact == stripped(line)}
+    lines = {fact: line for line, fact, _ in before.sayings if not re.match(_ENTRY, line)}
     for fact, section in stay.items():
         if found.get(fact) != section:
             document = document.only(stay.keys() - {fact}).add(section, fact, lines.get(fact, ""))

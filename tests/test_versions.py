@@ -448,6 +448,14 @@ def test_an_undo_that_would_hide_lines_in_code_is_refused(user: User) -> None:
     assert user.facts == ["Nurse"]
 
 
+def test_a_bullet_in_code_comes_back_as_text_where_the_code_has_gone(user: User) -> None:
+    user.run("load", "-", "--yes", stdin="## Home\n~~~\n* tea\n~~~\n")
+    user.run("load", "-", "--yes", stdin="## Home\n~~~\n")
+    user.run("load", "-", "--yes", stdin="\n")
+    user.run("undo", "2")
+    assert user.profile.endswith("## Home\n- * tea\n")
+
+
 def test_the_title_stays_when_the_change_that_brought_it_is_undone_before_others(user: User) -> None:
     add(user, "Nurse", section="Work")
     add(user, "Leeds", section="Home")
