@@ -10,7 +10,7 @@ The model never writes the file.
 
 from __future__ import annotations
 
-# What llm has not loaded is imported where it is used: every llm call loads this.
+# What llm has not loaded is imported where used: every llm call loads this.
 import base64
 import ctypes
 import datetime as dt
@@ -395,7 +395,7 @@ _SPELLINGS = (
 
 
 def printable(text: str) -> str:
-    """Turn what is invisible into spaces, CRLF into LF."""
+    """Turn the invisible into spaces, CRLF into LF."""
     is_plain = text.isascii() and text.replace("\n", "").isprintable()
     if is_plain or not re.search(f"[{_UNSEEN}]", text):
         return text  # the pattern is too slow for a call
@@ -405,7 +405,7 @@ def printable(text: str) -> str:
 
 def why_hidden(text: str) -> str:
     for char, shown in zip(text, printable(text), strict=False):
-        if char != shown or char == "\t":
+        if char != shown:
             return f"it contains an invisible or control character (U+{ord(char):04X})"
     return ""
 
@@ -439,7 +439,7 @@ def full_date(at: str) -> str:
 
 def age_of(at: str, now: dt.datetime) -> str:
     seconds = 0.0
-    with suppress(ValueError):
+    with suppress(ValueError, TypeError):
         seconds = (now - dt.datetime.fromisoformat(at)).total_seconds()
     age = "a moment"
     for unit, size in _UNITS.items():
@@ -451,9 +451,8 @@ def age_of(at: str, now: dt.datetime) -> str:
 def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") -> str:
     """Turn ``2h``, or a day at ``clock``, into ISO 8601."""
     said = text.strip().casefold()
-    today = now.astimezone().date()
-    days = {"today": today, "yesterday": today - dt.timedelta(1)}
-    day = str(days.get(said, said))
+    yesterday = now.astimezone().date() - dt.timedelta(1)
+    day = said.replace("yesterday", str(yesterday))
     if not re.search("[ t]", day):
         day += f" {clock}"
     age = re.fullmatch(r"(\d{1,6}) ?([a-z]+?)s?(?: ago)?", said)
@@ -862,7 +861,7 @@ class Document:
                 new.insert(0, TITLE)
             elif not self.lines[-1].strip():
                 new.pop(0)
-        elif line and re.match(_ENTRY, self.lines[end - 1]):
+        elif line and re.match(_ENTRY, self.lines[end - 1]) and not re.match(_ENTRY, line):
             new.insert(0, "")  # else it belongs to the entry
         return self._with_lines(end, end, *new)
 
@@ -897,9 +896,10 @@ def merge(base: str, ours: str, theirs: str) -> str:
     once = set(filter(re.compile(f"{_ENTRY}|{HEADING}").match, added))
     merged: list[str] = []
     for at, here in enumerate(new):
-        doubled = once.union(_ended(here, newline)) - {newline}
+        doubled = once.union(_ended(here, newline))
         merged += here
-        merged += [line for line in also_new[at] if line not in doubled]
+        units = re.findall(r"(?:\s*\n)?.*\S.*\n?|\s+", "".join(also_new[at]))  # with blank lines above
+        merged += [unit for unit in units if unit.lstrip("\r\n") not in doubled]
         if also_kept[at]:
             merged.append(kept[at])
     return "".join(merged)
@@ -948,9 +948,9 @@ def _facts_without(before: Document, after: Document, here: Document) -> dict[st
 
 
 def _put_back(document: Document, stay: dict[str, str], before: Document) -> Document:
-    """Add facts that are missing or below another heading; prose as its line stood."""
+    """Add facts that are missing or below another heading; as their lines stood."""
     found = document.places()
-    lines = {fact: line for line, fact, _ in before.sayings if not re.match(_ENTRY, line)}
+    lines = {fact: line for line, fact, _ in before.sayings if fact == fact_of(line)}
     for fact, section in stay.items():
         if found.get(fact) != section:
             document = document.only(stay.keys() - {fact}).add(section, fact, lines.get(fact, ""))
@@ -1006,7 +1006,7 @@ def in_words(error: BaseException) -> str:
     if isinstance(error, click.ClickException):
         text = error.message
     elif isinstance(error, sqlite3.Error):
-        name = getattr(error, "sqlite_errorname", text)  # Python 3.10 has none
+        name = getattr(error, "sqlite_errorname", text)  # not in Python 3.10
         text = f"the database can't be used now ({name}); try again"
     elif isinstance(error, OSError) and error.strerror:
         text = f"{error.filename or 'a file'}: {error.strerror}"
@@ -1016,13 +1016,14 @@ def in_words(error: BaseException) -> str:
 
 
 def is_damage(error: BaseException | None) -> bool:
-    """Tell whether the database is damaged. A slip in our own SQL looks the same."""
+    """Tell whether the database is damaged. A slip in our SQL looks the same."""
     said = str(error)
     if isinstance(error, UnicodeDecodeError):
         said = bytes(error.object).decode(errors="replace")  # SQLite's message
     elif not isinstance(error, (sqlite3.OperationalError, sqlite3.IntegrityError)):
         return type(error) is sqlite3.DatabaseError
-    return bool(re.match("malformed|unsupported file|invalid fts5|constraint|duplicate|table |no such", said))
+    unsound = "malformed|unsupported file|invalid fts5|constraint|duplicate|table |no such (?:table|column)"
+    return bool(re.match(unsound, said))
 
 
 def keep_as(path: Path, kind: str) -> None:
@@ -1280,7 +1281,7 @@ class History(NamedTuple):
             exchange(real_place(self.home), aside)  # now the file says `new`
             self.db.execute(latest_is_written)
             merged = merge(expected, new, self._displaced(aside, expected, new))
-            self._record_outside(merged)  # before write_aside removes what was displaced
+            self._record_outside(merged)  # write_aside removes what was displaced
             if merged != new:
                 write_aside(self.home, merged)
             expected = new  # what the next exchange displaces
@@ -1318,7 +1319,7 @@ class History(NamedTuple):
         return self.change("undo", make, lambda new: self.db.execute(record, [new]))
 
     def _without(self, number: int, text: str) -> str:
-        """Revert a change. Refuse if a later one, other than an undo or rollback, added or removed a fact it added.
+        """Revert a change. Refuse if a later one (no undo or rollback) touched a fact that it added.
 
         A fact that it removed can't conflict: it comes back, or is there.
         """
@@ -1396,15 +1397,11 @@ class History(NamedTuple):
         new = [fact for fact in after if fact not in before]
         gone = [fact for fact in before if fact not in after]
         replaced = {}
-        for section in set(before.values()):
-            here = [fact for fact in new if after[fact] == section]
-            olds = [fact for fact in gone if before[fact] == section]
-            # One went and one came in one change: it was reworded.
-            counts = (newer - older, len(here), len(olds))
-            if counts == (1, 1, 1):
-                author = self._author(newer)
-                if author.origin != "learned" and author.told != "rollback":
-                    replaced[here[0]] = olds[0]
+        counts = (newer - older, len(new), len(gone))
+        if counts == (1, 1, 1) and after[new[0]] == before[gone[0]]:
+            author = self._author(newer)
+            if author.origin != "learned" and author.told != "rollback":  # the user has reworded it
+                replaced[new[0]] = gone[0]
         said = f"fact {ONE_OF} and before {ONE_OF}"
         edits = f"select fact, before from edits where state = 'applied' and {said} order by id"
         replaced.update(self.db.execute(edits, [json.dumps(new), json.dumps(gone)]))
@@ -1524,14 +1521,14 @@ def paused_since(home: Home) -> str:
 
 
 # -- edits ---
-# A model's reply, judged without side effects. Code checks what is exact, the model what is meant, in a second look.
+# A model's reply, judged without side effects. Code checks what is exact, the model what is meant.
 
-CUT = "\n[… cut …]\n"  # in place of what was left out of a message
+CUT = "\n[… cut …]\n"  # in place of what was left out
 PASSED = "its date had passed"  # why a line was changed by its own words
 UNCHECKED = "it could not be looked at again"
 NOT_YOURS = "looked at again, it did not seem to be what you said about yourself"
 NOT_THE_SAME = "looked at again, it did not seem to keep what the lines said"
-HOLDS_SECRET = "looked at again, it seemed to hold a password, key, code or account number"  # noqa: S105
+CONFIDENTIAL = "looked at again, it seemed to hold a password, key, code or account number"
 
 
 class Edit(NamedTuple):
@@ -1613,7 +1610,7 @@ def _as_meant(edit: Edit, now: Document, messages: Sequence[Message]) -> Edit:
 def parse_answers(reply: str, count: int) -> list[str] | None:
     """Parse so many answers, y, n or s; ``None`` if one is missing or given twice."""
     answers: dict[int, str] = {}
-    form = r"(?:^|[,;])[^\w\n]*(?:fact )?(\d{1,3})\b[^\w\n]*(?:\1\b[^\w\n]*)?(y|n|s)(?:es|o|ecret)?\b"
+    form = r"(?:^|[,;])[^\w\n]*(?:fact )?(\d{1,3})(?!\d)[^\w\n]*(?:(?:fact )?\1\b[^\w\n]*)?(y|n|s)(?:es|o|ecret)?\b"
     for number, answer in re.findall(form, without_thoughts(reply).lower(), re.MULTILINE):
         if answers.setdefault(int(number), answer) != answer:
             return None
@@ -1665,8 +1662,8 @@ def find_pieces(quote: str, sources: Sequence[Message]) -> dict[str, Message]:
     return found
 
 
-_HEADERS = "from|to|cc|date|sent|subject|von|an|betreff|de|para|à|objet|asunto|da|a|oggetto|件名|差出人|主题|发件人"
-# What is most likely somebody else's words: for models too small to look twice.
+_HEADERS = "from|to|cc|date|sent|subject|von|an|betreff|de|para|à|objet|asunto"
+# Most likely somebody else's words: for models too small to look twice.
 _QUOTATIONS = (
     r"^[ \t]*(```|~~~)(?s:.*?)(?:^[ \t]*\1|\Z)",  # a fence of Markdown
     r"^[ \t]*>.*$",
@@ -1688,12 +1685,12 @@ def is_quoted(piece: str, text: str) -> bool:
     return not stands_in(begin, rest)
 
 
-def has_passed(line: str, messages: Iterable[Message]) -> bool:
-    """Tell whether a year or date in a line had come when these were typed."""
+def has_passed(line: str, came: str, messages: Iterable[Message]) -> bool:
+    """Tell whether a year or date came between when a line did and when these were typed."""
     latest = max((message.at for message in messages), default="")
-    today = local_date(latest) if latest else ""
+    since, today = [local_date(at) if at else "" for at in (came, latest)]
     dates = re.findall(r"\b(?:19|20)\d\d(?:-\d\d){0,2}\b", line)
-    return any(date <= today[: len(date)] for date in dates)
+    return any(since[: len(date)] <= date <= today[: len(date)] for date in dates)
 
 
 _Pair = tuple[str, str]  # a line before, and after
@@ -1731,11 +1728,13 @@ def judge(
     *,
     doubts: Mapping[Edit, str] = {},
     lately: Sequence[_Pair] = (),
+    came: Mapping[str, str] = {},
     budget: int = 8_000,
 ) -> tuple[list[Verdict], Document]:
     """Judge edits of the profile as the model has ``seen`` it; return also ``now`` with the good ones.
 
     ``doubts``: what the second look holds against them. ``lately``: what learning applied within a day.
+    ``came``: when facts did.
     """
     messages = batch.messages
     is_condensing = not messages
@@ -1754,7 +1753,7 @@ def judge(
         before = item.text if item else ""
         here = document.find(before, item.section) if item else None
         # Once its own date has passed, a line's words may prove a change.
-        sources = [Message(before), *messages] if has_passed(before, messages) else messages
+        sources = [Message(before), *messages] if has_passed(before, came.get(before, ""), messages) else messages
         pieces = find_pieces(edit.quote, sources)
         typed = tuple(message for message in messages if message in pieces.values())
         change = (before, edit.fact)
@@ -1769,7 +1768,7 @@ def judge(
             ("you did not type its quote", not pieces),
             (f"its quote contains {secret}", secret),
             (fault, fault),
-            (HOLDS_SECRET, doubt == HOLDS_SECRET),
+            (CONFIDENTIAL, doubt == CONFIDENTIAL),
         ]
         holds = [
             ("it is quoted", any(is_quoted(piece, source.text) for piece, source in pieces.items())),
@@ -2080,7 +2079,7 @@ def entries(file: Any) -> Iterator[Any]:
 
 
 def _items(text: Any) -> Iterator[Any]:
-    """Yield the items of a list, and keep only the piece that is read."""
+    """Yield the items of a list; keep only the piece being read."""
     buffer = text.read(1_000).lstrip()[1:]
     decoder = json.JSONDecoder()
     between = re.compile(r"[\s,]+")
@@ -2161,7 +2160,7 @@ NOTES = "notes:"  # begins the ids of notes
 
 # Why turns are put off. Told the second time; HERE and HOPELESS at once.
 PASSING = "passing"  # tried again, ever more rarely
-HERE = "here"  # no key or plugin in this process; the worker ends when only failed turns are left
+HERE = "here"  # no key or plugin in this process; the worker of a next call may have it
 HUNG = "hung"  # its thread can't be stopped: a new worker takes over
 REFUSED = "refused"  # counts as an attempt; after five, turns are set aside
 HOPELESS = "hopeless"  # if alone, set aside at once
@@ -2345,11 +2344,11 @@ def find_model(name: str) -> Any:
 
 
 _NOT_NOW = (
-    r"connect|unreachable|name resolution|not known|getaddrinfo|timeout|timed out"
+    r"connect\w*error|\bconnect|unreachable|name resolution|not known|getaddrinfo|timeout|timed out"
     r"|(?:protocol|read|url|ssl)error|rate.?limit|overloaded|unavailable|server ?error|credit|quota|billing"
     r"|\b(?:402|408|429|50[0-4]|52\d)\b"
 )
-# What an error's class, HTTP status and text say: the first that is found counts.
+# What an error's class, HTTP status and text say: the first found counts.
 _FAILURES = (
     (
         r"context (?:window|length|size)|too many tokens|prompt is too long",
@@ -2549,7 +2548,7 @@ class Learner(NamedTuple):
     def _put_off(self, batch: Batch, kind: str, why: str = "") -> None:
         """Decide when turns that were not learned from are due again, or set them aside.
 
-        Called before an attempt and after; both start from ``batch.turns``, so the second replaces the first.
+        Called before an attempt and after, with the same ``batch.turns``: the second replaces the first.
         """
         now = self.memory.now().timestamp()
         is_over = kind == HOPELESS and len(batch.turns) == 1  # else each may fit alone
@@ -2615,12 +2614,14 @@ class Learner(NamedTuple):
         memory = self.memory
         check_unchanged(memory)
         seen = read_document(memory.home)
-        if batch.past:  # else what waits already would be proposed again
+        if batch.past:  # else what waits would be proposed again
             for edit in edits_where(memory, "state = 'waiting' and past and action = 'ADD' order by id desc limit 200"):
                 seen = seen.add(edit.section, edit.fact)
         edits = self._ask_for_edits(batch, seen)
         lately = self._learned_lately() if batch.messages else ()
-        judged = partial(judge, edits, seen, batch=batch, lately=lately, budget=self.settings.budget)
+        first = "select fact, min(at) from lines join versions on versions.id = since group by fact"
+        came = dict(memory.db.execute(first))
+        judged = partial(judge, edits, seen, batch=batch, lately=lately, came=came, budget=self.settings.budget)
         doubts: dict[Edit, str] = {}
         if not batch.review_all and not batch.past:  # else all of it waits anyway
             verdicts, _ = judged(seen)
@@ -2693,7 +2694,7 @@ class Learner(NamedTuple):
             request = build_second_look([*asked.values()], batch, seen)
             answers = self._ask(batch.model, request, lambda reply: parse_answers(reply, len(asked)), look=1)
             denied = NOT_YOURS if batch.messages else NOT_THE_SAME
-            meanings = {"y": "", "n": denied, "s": HOLDS_SECRET}
+            meanings = {"y": "", "n": denied, "s": CONFIDENTIAL}
             if answers:
                 for edit, answer in zip(asked, answers, strict=True):
                     doubts[edit] = meanings[answer]
@@ -2839,7 +2840,7 @@ def _row_of(verdict: Verdict) -> Row:
     if outcome == "reject":
         row |= {"section": "", "fact": edit.fact[:LONGEST_FACT], "quote": ""}
         # The fact may be a part of what is quoted.
-        if reason == HOLDS_SECRET or why_secret(edit.fact) or why_secret(edit.quote):
+        if reason == CONFIDENTIAL or why_secret(edit.fact) or why_secret(edit.quote):
             row["fact"] = "[secret]"
     return row
 
@@ -3034,7 +3035,7 @@ def files_beside(home: Home, form: str = _LEFT_ASIDE) -> list[Path]:
 def _said_backups(home: Home, says: Says) -> list[Path]:
     found = []
     for path in files_beside(home, _BACKUP):
-        lines = re.split(r"[\0\r\n]+", read_own(path) or "")  # Vim ends them with NUL
+        lines = re.split(r"[\0\r\n]+", read_own(path) or "")  # Vim's end with NUL
         if any(map(says, map(fact_of, lines))):
             found.append(path)
     return found
@@ -3427,7 +3428,7 @@ def _unescaped(line: str) -> str:
 
 
 class Call:
-    """A running ``llm prompt`` or ``chat``; each ``on_…`` gets the function that it replaces."""
+    """A running ``llm prompt`` or ``chat``; each ``on_…`` gets the function it replaces."""
 
     running: Call | None = None
 
@@ -3516,7 +3517,7 @@ class Call:
         return not (params.get("no_log") or params.get("database") or paused_since(home))
 
     def _add_profile(self, options: Row) -> None:
-        """Send the profile once; a conversation keeps the one that it began with."""
+        """Send the profile once; a conversation keeps the one it began with."""
         talk = self.conversation
         history = talk.loaded_messages  # of `llm -c`, until its first turn here
         if talk.responses:
@@ -3601,8 +3602,7 @@ class Call:
         if self.has_noted and not news:
             with suppress(FileExistsError):
                 write_private(home.greeted, b"")
-                where = "" if home.name == DEFAULT_PROFILE else f" for profile {home.name}"
-                tell(f"learning from this{where}; a later prompt tells what")
+                tell("learning from this; a later prompt tells what")
         for line in news:
             tell(line)
 
@@ -3716,7 +3716,7 @@ def propose_edits(home: Home, fact: str, items: Iterable[Item | None]) -> str:
     verdicts = [Verdict(edit, "hold", "a model asked for it", (typed,), item) for item in items]
     with Memory(home, patience=2) as memory, transaction(memory.db):
         record_edits(memory, verdicts, call.conversation.model.model_id, 0)
-    return for_profile("It is put into review: llm memory review", home.name)
+    return for_profile("Added to review: llm memory review", home.name)
 
 
 class UserMemory(llm.Toolbox):
@@ -3804,7 +3804,8 @@ def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None
 
 def _wrapped(text: str, indent: int) -> str:
     """Break a line between words, but not within a command, which is to be copied."""
-    commands = r"(?:\b[A-Z_]+=\S+ )?\b(?:llm [a-z-]|source |unset |ls -|rm -)[^;,()“]*"
+    names = r"llm (?:memory|logs|keys|models|chat|embed|install|-)|source [~/]|unset [A-Z]|ls -l|rm -r"
+    commands = rf"(?:\b[A-Z_]+=\S+ )?\b(?:{names})[^;,()“]*"
     whole = re.sub(commands, lambda command: command[0].replace(" ", "\0"), text)
     filled = textwrap.fill(
         whole,
@@ -3845,7 +3846,7 @@ class _Group(click.Group):
             return super().resolve_command(ctx, args)
         if args[0] in _MEANT:
             raise Problem(f"No such command {args[0]!r}. Did you mean: llm memory {_MEANT[args[0]]}")
-        # Else click takes a copied line's bullet for an option.
+        # Click would take a copied line's bullet for an option.
         args = [re.sub(rf"\A{_BULLET} (?:{_BOX} )?", "", arg) for arg in args]
         return super().resolve_command(ctx, args)
 
@@ -3988,8 +3989,6 @@ def state_here(home: Home, settings: Settings) -> tuple[str, str, str]:
         if applies:
             return word, "yellow", f"Memory is {sentence}"
     typed = "what you type" if settings.line else "chats"
-    if settings.review_all:
-        typed += " once you accept it"
     return "on", "green", f"Memory is on: it learns from {typed}, and tells models what it knows"
 
 
@@ -4147,7 +4146,7 @@ def show_refused(memory: Memory, text: str) -> Rows:
 @command(text_argument, json_option)
 @count_option(default=10, help="N at most (10); 0 for all")
 @switch("--chats", help="Search your prompts in llm's log instead")
-@switch("--semantic", help="Also search by meaning, with llm's default embedding model")
+@switch("--semantic", help="Also search by meaning, with llm's embedding model")
 def memory_search(text: str, count: int, chats: bool, semantic: bool) -> Any:
     """Search present and former facts.
 
@@ -4233,7 +4232,7 @@ def memory_edit() -> None:
         try:
             open_editor(filename=str(memory.home.profile))
         finally:
-            saved = history.latest("author = 'outside'")  # by the editor, while it was open
+            saved = history.latest("author = 'outside'")  # by the editor while open
             history.adopt("edit", history.text(max(base, saved)))
         made = range(base + 1, history.latest() + 1)
         for version in made or [0]:
@@ -4295,7 +4294,7 @@ def parse_ids(texts: Sequence[str], waiting: Sequence[EditRow]) -> list[EditRow]
             raise Problem(f"Edit {first} is not waiting; see: llm memory review")
         named |= found
     if texts and not named:
-        raise Problem("Give numbers of edits, as in --accept 3,5; see: llm memory review")
+        raise Problem("Give numbers of edits, as in 3,5; see: llm memory review")
     return [*named.values()]
 
 
@@ -4427,7 +4426,7 @@ def memory_rollback(number: int | None, to: str | None) -> None:
 def show_changes(changes: Iterable[Change], lead: str = "") -> Rows:
     found = []
     for change in changes:
-        write(str(change), lead, fg=colour_of(change))
+        write(mask_secrets(str(change)), lead, fg=colour_of(change))
         found.append(change._asdict())
     return found
 
@@ -4524,7 +4523,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
             say(no_match(text).message)
             question = "Never learn from these prompts?"
         shown = [" ".join(as_shown(prompt, 200).split()) for prompt in prompts.values()]
-        places["Prompts that stay in llm's log; memory will not learn from them"] = shown
+        places["Prompts that stay in llm's log; memory won't learn from or find them"] = shown
         headings = list(filter(says, document.headings.values()))
         places["Headings that stay; see: llm memory edit"] = headings
         for place, lines in places.items():

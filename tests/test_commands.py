@@ -268,6 +268,19 @@ def test_a_number_that_is_none_is_called_so(user: User) -> None:
     assert "'oven' is not a valid number" in user.run("undo", "oven", code=2)[1]
 
 
+def test_a_fact_that_sounds_like_a_command_is_broken_like_any_other(user: User) -> None:
+    user.profile = "- Uses llm for drafts, and open source tools\n- Can unset the alarm of an old house in Leeds\n"
+    user.run("history")
+    terminal = user.terminal("llm", "memory", "show", auto=None, COLUMNS="36", NO_COLOR="1")
+    terminal.wait()
+    assert terminal.shown.splitlines() == [
+        "- Uses llm for drafts, and open",
+        "  source tools",
+        "- Can unset the alarm of an old",
+        "  house in Leeds",
+    ]
+
+
 def test_show_at_a_terminal_breaks_a_long_fact_between_words_and_nothing_else(user: User) -> None:
     prose = "What stands here was written by hand, and is longer than a line."
     user.profile = f"# Me\n{prose}\n\n- Plays chess on Mondays, and cooks for four on Fridays\n"

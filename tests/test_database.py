@@ -95,7 +95,17 @@ def test_what_is_sound_for_sqlite_but_not_for_memory_is_damaged_too(used: User, 
     assert "memory.db.damaged-" in used.problems()
 
 
-@pytest.mark.parametrize("error", [KeyError("no such model"), ValueError("malformed reply")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyError("no such model"),
+        ValueError("malformed reply"),
+        sqlite3.OperationalError("no such function: iif"),  # of an older SQLite
+        sqlite3.OperationalError("no such module: fts5"),
+        sqlite3.OperationalError("disk I/O error"),
+        sqlite3.ProgrammingError("Cannot operate on a closed database."),
+    ],
+)
 def test_an_error_of_others_that_sounds_like_damage_leaves_the_database(used: User, error: Exception) -> None:
     with pytest.raises(type(error)), memory.Memory(used.places):
         raise error
@@ -115,10 +125,11 @@ def test_a_letter_that_is_damaged_in_the_database_stops_nothing(used: User) -> N
     assert kept(used) == []
 
 
-def test_a_date_that_is_damaged_in_the_database_stops_nothing(used: User) -> None:
+@pytest.mark.parametrize("damaged", ["replace(at, '-', 'w')", "substr(at, 1, 10)"], ids=["no date", "no zone"])
+def test_a_date_that_is_damaged_in_the_database_stops_nothing(used: User, damaged: str) -> None:
     used.run("add", "Plays chess")
     with used.memory() as opened:
-        opened.db.execute("update versions set at = replace(at, '-', 'w')")
+        opened.db.execute(f"update versions set at = {damaged}")
     for command in ("history", "diff", "why chess", "search chess", "status", "show"):
         used.run(*shlex.split(command))
     shown = used.terminal("llm", "memory", "show")

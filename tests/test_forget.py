@@ -330,7 +330,7 @@ def test_what_only_a_message_in_llms_log_says_is_shown_and_never_learned_from(us
     for message in ("My ex is called Bluebird", "my ex is called bluebird"):
         user.types(message)
         said = user.run("forget", "Bluebird", stdin="n\n", code=1)[1]
-        assert "memory will not learn from them" in said
+        assert "memory won't learn from or find them" in said
         assert "Never learn from these prompts? [y/N]" in said
         assert f"  {message}\n" in said
         user.run("forget", "Bluebird", stdin="y\n")

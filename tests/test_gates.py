@@ -257,9 +257,9 @@ STOPPED: list[tuple[str, str, Edit, dict[str, Any]]] = [
     ("hold", "LLM_MEMORY_REVIEW=all was set", add("Likes opera"), {"review_all": True}),
     ("reject", "it was copied from an example", add("Prefers answers without rhymes"), {}),
     ("hold", memory.NOT_YOURS, add("Likes opera"), {"doubts": [memory.NOT_YOURS]}),
-    ("reject", memory.HOLDS_SECRET, add("Likes opera"), {"doubts": [memory.HOLDS_SECRET]}),
+    ("reject", memory.CONFIDENTIAL, add("Likes opera"), {"doubts": [memory.CONFIDENTIAL]}),
     # above the budget too: what waits can be accepted
-    ("reject", memory.HOLDS_SECRET, add("Likes opera"), {"doubts": [memory.HOLDS_SECRET], "budget": 99}),
+    ("reject", memory.CONFIDENTIAL, add("Likes opera"), {"doubts": [memory.CONFIDENTIAL], "budget": 99}),
 ]
 
 
@@ -341,7 +341,7 @@ def test_a_line_whose_date_has_passed_may_be_changed_or_removed_by_its_own_words
 
 
 @pytest.mark.parametrize(
-    ("line", "has_passed"),
+    ("line", "has_passed"),  # for a line of October 2025
     [
         ("In Rome until 2026-11-20", True),
         ("In Rome until 2026-11-21", False),
@@ -349,13 +349,16 @@ def test_a_line_whose_date_has_passed_may_be_changed_or_removed_by_its_own_words
         ("In Rome until 2026-12", False),
         ("In Rome until autumn 2026", True),
         ("In Rome until 2027", False),
+        ("In Rome since 2019, until 2026", True),
+        ("In Rome since 2019", False),
+        ("Was born on 2025-09-30", False),
         ("Has 2,026 stamps", False),
         ("Lives in Rome", False),
     ],
 )
 def test_a_date_has_passed_once_it_has_come(line: str, has_passed: bool) -> None:
     typed = [Message("hello", at="2026-11-20T12:00"), Message("hello", at="2026-11-19T12:00")]
-    assert memory.has_passed(line, typed) is has_passed
+    assert memory.has_passed(line, "2025-10-01T12:00:00+00:00", typed) is has_passed
 
 
 @pytest.mark.parametrize(("zone", "today"), [("Pacific/Auckland", "2026-11-21"), ("America/Lima", "2026-11-20")])
@@ -365,7 +368,7 @@ def test_a_date_has_passed_by_the_users_calendar(monkeypatch: pytest.MonkeyPatch
     typed = [Message("hello", at="2026-11-20T22:00:00+00:00")]
     try:
         days = ["2026-11-20", "2026-11-21", "2026-11-22"]
-        assert max(day for day in days if memory.has_passed(f"Until {day}", typed)) == today
+        assert max(day for day in days if memory.has_passed(f"Until {day}", "", typed)) == today
     finally:
         monkeypatch.undo()
         time.tzset()
@@ -555,7 +558,7 @@ def test_condensing_quotes_the_lines_it_merges() -> None:
     assert found(remove("Lives in Porto", nurse)) == ["reject"]
 
 
-@pytest.mark.parametrize("doubt", [memory.NOT_THE_SAME, memory.HOLDS_SECRET])
+@pytest.mark.parametrize("doubt", [memory.NOT_THE_SAME, memory.CONFIDENTIAL])
 def test_condensing_removes_no_line_if_one_that_may_have_taken_its_words_was_not_changed(doubt: str) -> None:
     merged = replace("Lives in Porto", "Lives in Porto, works as a nurse in Berlin", "Lives in Porto")
     gone = remove("Works as a nurse", "Works as a nurse")
@@ -592,6 +595,8 @@ def test_condensing_that_is_reviewed_is_reviewed_whole() -> None:
         "Fact 1: y\nFact 2: n\nFact 3: s",
         "<think>1 n, or is it?\n</think>\n1) y — they say so\n2) n (quoted)\n3) s",
         "1. 1, y\n2. 2, n\n3. 3, s",
+        "1. Fact 1: y\n2. Fact 2: n\n3. Fact 3: s",
+        "1y\n2n\n3s",
         "Here they are:\n\n1 y\n2 n\n3 s\n4 y",
     ],
 )

@@ -51,7 +51,7 @@ def test_of_a_secret_nothing_is_kept_but_the_reason(user: User) -> None:
     learns(user, f"ADD | Notes | Garage code 7731 | {said}", "1 s", said=said)
     assert (user.facts, user.to_review()) == ([], [])
     assert user.files_with("7731") == []
-    assert memory.HOLDS_SECRET in user.run("why", "--refused")[0]
+    assert memory.CONFIDENTIAL in user.run("why", "--refused")[0]
 
 
 def test_the_look_has_the_question_the_proofs_what_was_typed_before_them_and_nothing_else(user: User) -> None:

@@ -61,11 +61,6 @@ def test_status_reports_settings_it_cannot_understand(user: User) -> None:
     assert status["shell"]["active"] is False
 
 
-def test_status_says_when_all_has_to_be_accepted(user: User) -> None:
-    assert "once you accept it" in user.status(LLM_MEMORY_AUTO="1", LLM_MEMORY_REVIEW="all")["here"]
-    assert "accept" not in user.status(LLM_MEMORY_AUTO="1")["here"]
-
-
 def test_status_names_a_setting_that_there_is_not_and_knows_its_own(user: User) -> None:
     assert "There is no setting LLM_MEMORY_UPDATE\n" in user.run("status", LLM_MEMORY_UPDATE="false")[0]
     own: dict[str, Any] = {

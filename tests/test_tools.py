@@ -41,7 +41,7 @@ def test_what_a_model_would_remember_waits_with_what_the_user_typed_beside_it(us
     user.profile = KNOWN
     user.run("history")
     with filelock.FileLock(user.places.lock_file("profile")):  # a tool waits for nobody
-        assert "It is put into review: llm memory review" in remembers(user)
+        assert "Added to review: llm memory review" in remembers(user)
     assert user.profile == KNOWN
     (held,) = user.to_review()
     assert (held["quote"], held["reason"], held["model"]) == (SAID, "a model asked for it", "scripted")
@@ -93,7 +93,7 @@ def test_while_learning_is_off_a_tool_writes_nothing(user: User) -> None:
 def test_what_a_tool_would_forget_waits_for_the_user(user: User) -> None:
     user.profile = KNOWN
     said = asks(user, "forget", text="Tom", said="Tom died")
-    assert "It is put into review: llm memory review" in said
+    assert "Added to review: llm memory review" in said
     assert "Has a cat called Tom" in user.facts
     assert [held["quote"] for held in user.to_review()] == ["Tom died"]
     user.run("review", "--accept", "all")

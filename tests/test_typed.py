@@ -418,7 +418,7 @@ def test_a_template_is_not_typed_where_a_model_asks_to_remember_something(idle: 
     chat = idle.terminal("llm", "chat", "-t", "begins", "-T", "UserMemory")
     chat.expect("> ")
     chat.type(f"{SAID}\n")
-    chat.expect("It is put into review")
+    chat.expect("Added to review")
     chat.type("quit\n")
     assert chat.wait() == 0
     assert [held["quote"] for held in idle.to_review()] == [SAID]

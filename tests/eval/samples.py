@@ -48,7 +48,7 @@ class Case(NamedTuple):
     def verdicts(self, letters: str) -> list[memory.Verdict]:
         """Judge the edits as learning does, in a request that proposed no others."""
         denied = memory.NOT_YOURS if self.batch.messages else memory.NOT_THE_SAME
-        meanings = {"y": "", "n": denied, "s": memory.HOLDS_SECRET}
+        meanings = {"y": "", "n": denied, "s": memory.CONFIDENTIAL}
         doubts = dict.fromkeys(self.edits, memory.UNCHECKED)
         for edit, letter in zip(self.edits, letters, strict=False):
             doubts[edit] = meanings[letter]

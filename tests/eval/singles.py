@@ -21,7 +21,7 @@ import lives
 import llm_user_memory as memory
 
 HERE = pathlib.Path(__file__).parent / "singles"
-DOUBTS = {memory.NOT_YOURS, memory.HOLDS_SECRET, memory.UNCHECKED}
+DOUBTS = {memory.NOT_YOURS, memory.CONFIDENTIAL, memory.UNCHECKED}
 """Why an edit that code would make is not made after the second look."""
 
 
