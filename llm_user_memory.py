@@ -4021,7 +4021,7 @@ def show_profile(home: Home, document: Document, *, ids: bool) -> None:
         for id, item in document.ids.items():
             lines[item.line] = f"[{id}] {lines[item.line]}"
     if not at_terminal(sys.stdout):
-        click.echo("".join(lines).encode(), nl=False)  # byte for byte
+        click.echo("".join(lines).encode(), nl=False)
         return
     lines = [printable(line.rstrip("\r\n")) for line in lines]
     headings = {} if plain() else document.headings
@@ -4571,7 +4571,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
             report(memory, memory.history.overwrite("clear", "", lambda _: skip_noted(memory)))
         return
     say(f"This removes {tilde(real_place(home))}, its history, and all else of profile {home.name}.")
-    say("Prompts that you hid or forgot can then be read by: llm memory learn")
+    say("Also what tells which prompts you hid or forgot: llm memory learn may then read them.")
     confirm("Remove it for good?", yes)
     purge(home)
     say(f"Removed. {LLM_KEEPS.format(tilde(home.logs))}")
