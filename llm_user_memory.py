@@ -79,7 +79,7 @@ def register_commands(cli: Any) -> None:
 
 
 def __dir__() -> list[str]:
-    """List hooks alone: for pluggy, inspecting every name takes 5 ms."""
+    """List only hooks: pluggy would take 5 ms for all names."""
     return [name for name in globals() if name.startswith("register_")]
 
 
@@ -754,7 +754,7 @@ class Document:
         self.sayings: list[tuple[str, str, str]] = []  # line, fact ("" for none), section
         foreign = _foreign_lines(text)
         section = ""
-        prose = sys.maxsize  # its depth since the last item: entries as deep belong to it
+        prose = sys.maxsize  # depth of prose since the last item: entries as deep are part of it
         for at, line in enumerate(self.lines):
             fact = stripped(line)
             depth = _indent(line) // 2
@@ -1422,7 +1422,7 @@ class History(NamedTuple):
         return found
 
     def periods(self, fact: str) -> Sequence[tuple[int, int | None]]:
-        """Return the versions in which a fact came and left, ``None``: still there. Touching rows: a move."""
+        """Return the versions in which a fact came and left, or ``None``; a move is neither."""
         periods = {}
         now = sys.maxsize
         came = left = 0
@@ -1593,7 +1593,7 @@ def _bare_quote(fields: Iterable[str]) -> str:
 
 
 def _as_meant(edit: Edit, now: Document, messages: Sequence[Message]) -> Edit:
-    """File a new fact under a known heading; find where the fact ends, both it and the quote may have bars."""
+    """File a new fact under a known heading; find where it ends: fact and quote may both have bars."""
     if edit.action == "ADD":
         edit = edit._replace(target=now.section(edit.target))
     fields = [edit.fact, *edit.quote.split(" | ", 10)]
@@ -1859,7 +1859,7 @@ def journal_entries(home: Home) -> list[Row]:
 
 
 def _read_entry(line: str) -> Row:
-    """Keep the valid fields; with the defaults its words aren't found."""
+    """Keep the valid fields; the defaults match no words."""
     entry: Row = {"id": f"damaged:{digest(line)}", "at": utc_now().isoformat(), "length": 0, "behind": 0}
     entry |= {"sha256": "", "model": "", "review": False}
     with suppress(ValueError, AttributeError):
@@ -2661,7 +2661,7 @@ class Learner(NamedTuple):
             raise ModelFailed(f"{batch.model} can't keep to the format it is asked for; {ANOTHER_MODEL}", HOPELESS)
         if only:
             edits = [edit for edit in edits if edit.target in only and edit.action != "ADD"]
-            edits.sort(key=lambda edit: edit.action == "REMOVE")
+            edits.sort(key=lambda edit: edit.action == "REMOVE")  # it waits if its merge does
         return edits
 
     def _ask(self, model: str, request: str, parse: Callable[[str], Any], look: int = 0) -> Any:
@@ -3360,7 +3360,7 @@ def profile_sent(history: Iterable[Any]) -> tuple[str, str]:
 
 
 def fragments_of(homes: Iterable[Home]) -> list[llm.Fragment]:
-    texts = [read_profile(home.profile) for home in homes]
+    texts = map(read_profile, dict.fromkeys(home.profile for home in homes))
     profile = "\n\n".join(text for text in texts if not says_nothing(text))
     return [llm.Fragment(FRAME.format(disarmed(profile)), _SOURCE)] if profile else []
 
@@ -4600,6 +4600,7 @@ def memory_update(settings: Settings, retry: bool) -> None:
             if waiting:
                 say(f"Learning from {counted(waiting, 'message')}…")
             take_in(memory)
+            # What failed is tried with the model that answered.
             memory.db.execute("update turns set due = 0, model = iif(why = '', model, '') where state = 'pending'")
             learner = Learner(memory, settings, leaves_news=False)
             failures = {str(result.failure) for result in iter(learner.learn, None) if result.failure}
@@ -4706,7 +4707,6 @@ def home_status(home: Home, settings: Settings) -> Told:
     yield "shell", {"installed": places, "active": bool(settings.auto), "only_chats": not settings.line}, ""
     if settings.auto and not installed:
         yield "active", "this terminal", "only in {}; for all: llm memory install-shell"
-    yield "also_sent", [other.name for other in Home.in_use()[:-1]], "{}"
     home.check_own()
     if home.directory.is_dir():
         check_writable(home)

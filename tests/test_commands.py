@@ -211,6 +211,14 @@ def test_a_command_in_a_message_can_be_pasted(user: User) -> None:
     assert done.stdout.startswith("-r--r--r--")
 
 
+def test_a_command_that_begins_with_a_setting_is_not_broken_either(user: User) -> None:
+    user.types("I live in Leeds", model="scripted-garbage")
+    user.run("update", code=1)
+    terminal = user.terminal("llm", "memory", "status", auto=None, COLUMNS="40")
+    terminal.wait()
+    assert "LLM_MEMORY_MODEL=NAME llm memory update --retry" in terminal.shown
+
+
 def test_a_command_that_the_user_writes_down_as_a_fact_is_not_reworded(user: User) -> None:
     fact = "Teaches llm memory undo to colleagues"
     assert f"Added: “{fact}”\n" in user.run("add", fact, LLM_MEMORY_PROFILE="work")[1]

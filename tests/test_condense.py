@@ -158,6 +158,17 @@ def test_a_merge_that_changes_what_the_lines_say_waits_and_takes_no_line_away(us
     assert f"Fact 1: Nurse in Leeds (in place of: {TWINS[0]})\nFact 2: removed: {TWINS[1]}\n" in look
 
 
+def test_a_removal_that_stands_before_its_merge_waits_with_it(user: User) -> None:
+    has_learned(user, *TWINS)
+    first, second, _ = map(user.id_of, TWINS)
+    (user.script / "look.txt").write_text("1 n\n2 y")
+    condense(
+        user,
+        f"REMOVE | {second} | Is a nurse, on night shifts\nREPLACE | {first} | Nurse in Leeds | Works as a nurse",
+    )
+    assert user.facts == TWINS
+
+
 # Above the budget
 
 
@@ -202,12 +213,13 @@ def test_a_profile_condensed_as_far_as_possible_is_left_alone(user: User) -> Non
     assert [learn(), learn()] == [["condense", "update"], ["update"]]
 
 
-def test_a_failure_to_condense_hinders_no_learning_and_is_not_repeated_for_the_same_text(user: User) -> None:
+@pytest.mark.parametrize("kind", [memory.REFUSED, memory.HOPELESS])
+def test_a_failure_to_condense_hinders_no_learning_and_is_not_repeated_for_the_same_text(user: User, kind: str) -> None:
     failures = ["the line was cut"]
 
     def condensed() -> str:
         if failures:
-            raise memory.ModelFailed(failures.pop())
+            raise memory.ModelFailed(failures.pop(), kind)
         return "Fact about me and Hull"
 
     learn = condensing(user, condensed)
@@ -219,19 +231,27 @@ def test_a_failure_to_condense_hinders_no_learning_and_is_not_repeated_for_the_s
     assert user.facts[0] == "Fact about me and Hull"
 
 
-def test_what_may_pass_keeps_no_profile_from_being_condensed_later(user: User) -> None:
+@pytest.mark.parametrize(
+    ("kind", "then"),
+    [
+        (memory.PASSING, ["condense", "update"]),
+        (memory.HERE, ["condense", "update"]),
+        (memory.HUNG, ["update"]),  # it would hang again
+    ],
+)
+def test_what_may_pass_keeps_no_profile_from_being_condensed_later(user: User, kind: str, then: list[str]) -> None:
     failures = ["there is no network"]
 
     def condensed() -> str:
         if failures:
-            raise memory.ModelFailed(failures.pop(), memory.PASSING)
+            raise memory.ModelFailed(failures.pop(), kind)
         return "Fact about me and Hull"
 
     learn = condensing(user, condensed)
     assert learn() == ["condense"]
     with user.memory() as opened:
         opened.db.execute("update turns set due = 0")
-    assert learn() == ["condense", "update"]
+    assert learn() == then
 
 
 def test_what_is_condensed_is_not_condensed_again_because_learning_was_broken_off(user: User) -> None:

@@ -246,6 +246,7 @@ STOPPED: list[tuple[str, str, Edit, dict[str, Any]]] = [
         {"now": Document(PROFILE.replace("Lives in Porto", "Lives in Faro"))},
     ),
     ("reject", "it is known already", replace("Lives in Porto", "Plays chess"), {}),
+    ("reject", "it is known already", replace("Plays chess", "Plays chess"), {}),
     (
         "hold",
         "the profile is full",
@@ -480,6 +481,7 @@ def test_within_a_day_half_of_the_lines_may_be_removed_and_five_at_least() -> No
     assert removed(FORTY, lines, "that is all over") == lines[:20]
     some = [(f"Likes the opera number {n} of very many, once", "") for n in range(4)]
     assert len(removed(FORTY, lines, "that is all over", lately=some)) == 22 - 4
+    assert len(removed(FORTY, lines, "that is all over", lately=[("", "Likes tea")] * 30)) == 5, "it had ten lines"
     assert removed(NOW, [*ID], "forget everything about me") == [*ID], "four of four"
 
 

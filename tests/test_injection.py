@@ -120,6 +120,11 @@ def test_every_way_to_prompt_sends_the_profile_once_as_system_prompt_and_notes_o
     assert notes(idle) == noted + 1
 
 
+def test_a_profile_that_is_asked_for_twice_is_sent_once(known: User) -> None:
+    known.llm("--sf", "memory:auto", "--sf", "memory:default", "x")
+    assert last(known)["system"].count(FACT) == 1
+
+
 def test_the_profile_follows_the_users_own_system_fragments_and_an_empty_one_adds_nothing(known: User) -> None:
     (known.folder / "style guide.txt").write_text("Write as we do")
     known.llm("--sf", "style guide.txt", "-s", "Be brief", "x")

@@ -139,11 +139,6 @@ def test_to_resume_what_was_not_paused_begins_no_profile(user: User) -> None:
     assert not named(user, "work").directory.exists()
 
 
-def test_status_names_each_profile_that_is_sent(both: User) -> None:
-    assert "Also sent    default\n" in both.run("status", **BOTH)[0]
-    assert "Also sent" not in both.run("status", **AT_WORK)[0]
-
-
 def test_forget_wants_one_profile_named_where_several_are_in_use(both: User) -> None:
     said = both.run("forget", "live", "--yes", code=1, **BOTH)[1]
     assert "add: --profile NAME" in said

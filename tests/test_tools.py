@@ -127,6 +127,8 @@ def test_a_model_can_recall_past_conversations_but_not_forgotten_ones(user: User
     user.types("How do I bake rye bread?", "I have a secret dog")
     assert "How do I bake rye bread? (llm --cid " in asks(user, "recall", query="bake")
     assert not user.places.database.exists(), "to look creates nothing"
+    user.types("to bake, log in: password=hunter2-porto")
+    assert "password=[password] (llm --cid " in asks(user, "recall", query="log")
     user.run("forget", "secret dog", "--yes")
     assert asks(user, "recall", query="secret", said="hello").strip() == "Nothing found."
 
