@@ -485,7 +485,7 @@ def is_iban(number: str) -> bool:
 
 
 # For text in lower case, with (?ax): a space is "\ ", {VALUE} that atom.
-# Bound repetitions, so that no text takes minutes. Samples are in tests/eval.
+# Bound repetitions, so that no text takes minutes. Samples: tests/test_patterns.py
 _ATOMS = {
     "QUOTE": r"""["'`“”„«»「」]""",
     # hunter2-porto, not <key>; in Latin, Greek or Cyrillic
@@ -517,15 +517,16 @@ _PUBLIC = r"""
     | \b0x[0-9a-f]{40}\b | \btx\ 0x\w{64}\b | \b\w{9,30}example\b
     | [?&](?![\w-]{0,30}(?:sig|pass|code|{KEY}))\w{1,30}=[^&\s;]{1,300}
 """
-# By kind and check. The one group of a pattern is masked as "[kind]": a kind is "a" and words in lower case.
+# By kind and check. A pattern's one group is masked as "[kind]"; a kind is "a" and lower-case words.
 SECRETS: Mapping[tuple[str, Any], Sequence[str]] = {
     ("a private key", bool): [
         r"""(-----begin\ [a-z ]{0,30}private\ key[^-]{0,9}-----
         (?:[^-]|-(?!----))+(?:-----end[^-]{0,40}-----)?)""",
     ],
     ("a key or token", is_varied): [
-        # ghp_…, sk-…
-        r"\b((?:[a-z]\w{0,14}_|(?<![./-])[a-z]{2,6}-|(?:xoxe|ya29|hv[sb]|s[gkl])\.|1//0)(?=[\w.+/~$-]{0,99}\d|[a-z]{30})[\w.+/~$-]{16,})",
+        r"""\b((?:[a-z]\w{0,14}_ | (?<![./-])[a-z]{2,6}-  # ghp_…, sk-…
+        | (?:xoxe|ya29|hv[sb]|s[gkl])\. | 1//0)
+        (?=[\w.+/~$-]{0,99}\d | [a-z]{30})[\w.+/~$-]{16,})""",
         # A long run.
         r"""(?<![\w/+.~-])((?:\d{8,10}:)?(?!/?\w{1,10}/)  # a bot's number; no path
         (?=[\w+/~.:-]{0,40}\d)(?=[\w+/~.:-]{0,40}[g-z])  # no hash
@@ -989,7 +990,7 @@ create table state (key text primary key, value text);
 create virtual table lines_fts using fts5 (words, tokenize = 'porter'); create index undos on versions (author);
 create index lines_fact on lines (fact); create index edits_fact on edits (fact); create index now on lines (until)
 """
-LARGEST_PROFILE = 100_000  # bytes
+LARGEST_PROFILE = 100_000
 FORGOTTEN = "[forgotten]"
 KEPT = r"(?:\.new|\.previous)?\.(?:unreadable|damaged)-\d{8}T\d{6}-[0-9a-f]{4}"
 ONE_OF = "in (select value from json_each(?))"
@@ -1006,7 +1007,7 @@ def in_words(error: BaseException) -> str:
     if isinstance(error, click.ClickException):
         text = error.message
     elif isinstance(error, sqlite3.Error):
-        name = getattr(error, "sqlite_errorname", text)  # not in Python 3.10
+        name = getattr(error, "sqlite_errorname", text)
         text = f"the database can't be used now ({name}); try again"
     elif isinstance(error, OSError) and error.strerror:
         text = f"{error.filename or 'a file'}: {error.strerror}"
@@ -1273,19 +1274,19 @@ class History(NamedTuple):
         self._put_in_place(there, new)
         return version
 
-    def _put_in_place(self, expected: str, new: str) -> None:
+    def _put_in_place(self, in_file: str, text: str) -> None:
         """Swap the file and the text aside, again for each editor that was faster."""
         aside = place_aside(self.home)
         latest_is_written = "update versions set written = 1 where id = (select max(id) from versions)"
-        while new != expected:
-            exchange(real_place(self.home), aside)  # now the file says `new`
+        while text != in_file:
+            exchange(real_place(self.home), aside)
             self.db.execute(latest_is_written)
-            merged = merge(expected, new, self._displaced(aside, expected, new))
+            merged = merge(in_file, text, self._displaced(aside, in_file, text))
             self._record_outside(merged)  # write_aside removes what was displaced
-            if merged != new:
+            if merged != text:
                 write_aside(self.home, merged)
-            expected = new  # what the next exchange displaces
-            new = merged
+            in_file = text
+            text = merged
         self.db.execute(latest_is_written)
         _remove([aside])
 
@@ -1293,7 +1294,7 @@ class History(NamedTuple):
         """Return what the exchange displaced: ``expected``, unless an editor was faster."""
         with suppress(Unreadable):  # at once: a kill during the wait would lose it
             displaced = read_profile(aside)
-            if not expected.startswith(displaced):  # nor its beginning
+            if not expected.startswith(displaced):  # an editor may still be writing
                 self._record_outside(merge(expected, new, displaced))
         try:
             return read_settled(aside, expected, self.settling)
@@ -2581,8 +2582,8 @@ class Learner(NamedTuple):
             self._leave_news(self.learn_from(Batch(batch.model, review_all=batch.review_all)))
         except ModelFailed as failure:
             if failure.kind in {REFUSED, HOPELESS}:
-                return
-            if failure.kind != HUNG:
+                return  # and learn all the same
+            if failure.kind != HUNG:  # it may pass
                 set_state(memory.db, "condensed", "")
             raise
         set_state(memory.db, "condensed", digest(read_profile(memory.home.profile)))

@@ -1,4 +1,4 @@
-"""Patterns with one alternative taken out: what no sample misses, nobody can tell from a mistake."""
+"""Patterns with one piece taken out: what no sample misses, nobody can tell from a mistake."""
 
 from __future__ import annotations
 
@@ -9,33 +9,46 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Span = tuple[int, int]
-# An escape, a class, what opens a group, and what ends an alternative or a group.
-_TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?:\?[a-z-]*:|\?<?[=!])?|[|)]", re.DOTALL)
+# An escape, a class, what opens a group, a quantifier, a name in braces, or one character.
+_TOKEN = re.compile(
+    r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?:\?[a-z-]*:|\?<?[=!])?|(?:[?*+]|\{\d+(?:,\d*)?\})\??|\{[A-Z]+\}|.", re.DOTALL
+)
 
 
-def choices(pattern: str) -> Iterator[list[Span]]:
-    """Yield the places of the alternatives of each group that has several."""
-    open_groups: list[list[Span]] = [[]]
-    begins = [0]
-    for token in _TOKEN.finditer(f"{pattern})"):
-        sign = token[0]
-        if sign.startswith("("):
-            open_groups.append([])
-            begins.append(token.end())
-        elif sign in "|)":
-            open_groups[-1].append((begins[-1], token.start()))
-            begins[-1] = token.end()
-        if sign == ")":
-            begins.pop()
-            found = open_groups.pop()
-            if len(found) > 1:
-                yield found
+def _without_comments(pattern: str) -> str:
+    return re.sub(r"(?m)(?<!\\)  # .*$", "", pattern)
 
 
 def without_each(pattern: str) -> Iterator[tuple[str, str]]:
-    """Yield each alternative, and the pattern without it."""
-    for spans in choices(pattern):
-        for start, end in spans:
-            is_last = (start, end) == spans[-1]
-            left = pattern[: start - 1] + pattern[end:] if is_last else pattern[:start] + pattern[end + 1 :]
-            yield pattern[start:end], left
+    """Yield each alternative and each optional piece, and the pattern without it."""
+    pattern = _without_comments(pattern)
+    for start, end, rest in _pieces(pattern):
+        yield pattern[start:end], pattern[:start] + pattern[rest:]
+
+
+def _pieces(pattern: str) -> Iterator[tuple[int, int, int]]:
+    """Yield where a piece begins and ends, and where what stays goes on."""
+    starts = [0]  # of the open groups
+    choices: list[list[Span]] = [[]]  # their alternatives so far
+    begins = [0]  # of the last one
+    piece = (0, 0)  # the last that a quantifier may be about
+    for token in _TOKEN.finditer(f"{pattern})"):
+        sign = token[0]
+        if sign.startswith("(") and len(sign) != 2:
+            starts.append(token.start())
+            choices.append([])
+            begins.append(token.end())
+        elif sign in "|)":
+            choices[-1].append((begins[-1], token.start()))
+            begins[-1] = token.end()
+        elif re.match(r"[?*]|\{0,", sign):
+            yield piece[0], token.end(), token.end()
+        if sign == ")":
+            begins.pop()
+            found = choices.pop()
+            for start, end in found if len(found) > 1 else ():
+                is_last = (start, end) == found[-1]
+                yield (start - 1, end, end) if is_last else (start, end + 1, end + 1)
+            piece = (starts.pop(), token.end())
+        elif not re.match(r"[?*+|]|\{\d", sign):
+            piece = token.span()

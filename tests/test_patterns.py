@@ -1,4 +1,4 @@
-"""Each alternative of a pattern is there for a sample, which tells what goes wrong without it."""
+"""Each alternative and optional piece of a pattern is there for a sample, which tells what goes wrong without it."""
 
 from __future__ import annotations
 
@@ -30,6 +30,18 @@ PASSWORDS = (
     *("my password is marmalade and I like tea", "my password is marmalade but not yours", "my password is marmalade"),
     *(f"{program} -u root -p hunter2porto" for program in ("mysql", "mongo", "sshpass", "redis-cli")),
 )
+PUNCTUATED = (
+    *("password: ~/keys/pw1", "password : hunter2porto", '"pw" => "hunter2porto"', "passwords: hunter2porto"),
+    *("my password is marmalade ", "密码是 hunter2x", "パスワードは「hunter2x」", "the token “abc1defghij”"),
+    *(
+        'curl -u "ann:hunter2-porto" x.org',
+        "mysql -u root -p 'hunter2porto'",
+        "PHPSESSID=s3cr3tvalue99",
+        "tokens: abc1defg",
+    ),
+    *("backup code abcd-9b2c7", "my seed words: apple, river, stone, cloud, tiger, maple", f"it is {noise(30)}=="),
+    *(f"it is A1-b2-{noise(24)}", "-----BEGIN PGP PRIVATE KEY BLOCK-----\nab1\n-----END PGP PRIVATE KEY BLOCK-----"),
+)
 KEYS = (
     *("my_sid=s3cr3tvalue99", "token=abc1defg", "auth=abc1defg", "session: abc1defg", "sk-abcdefghij-7klmnop"),
     *(f"{prefix}.{noise(24)}7" for prefix in ("xoxe", "ya29", "hvs", "hvb", "sk", "SG", "sl")),
@@ -45,7 +57,7 @@ PUBLIC = (
 )
 TEXTS = [
     *(around.replace("{}", secret) for around, secret in SECRETS.values()),
-    *(*HARMLESS, *INNOCENT, *PIECES, *PASSWORDS, *KEYS, *PUBLIC),
+    *(*HARMLESS, *INNOCENT, *PIECES, *PASSWORDS, *PUNCTUATED, *KEYS, *PUBLIC),
 ]
 
 
@@ -125,8 +137,15 @@ def test_every_alternative_among_the_marks_of_chat_templates_is_there_for_a_samp
 # A text that says "I live in Rome" in a quotation only, or does not.
 HEADERS = ["from", "to", "cc", "date", "sent", "subject", "von", "an", "betreff", "de", "para", "à", "objet", "asunto"]
 QUOTATIONS = (
-    *(f"{name}: x\n{name}: y\n\nI live in Rome" for name in HEADERS),
+    *(f"{name}: x y\n{name}: z\n\nI live in Rome" for name in HEADERS),
     *("```\nI live in Rome\n```", "~~~\nI live in Rome", "```\nx\n```\nI live in Rome", "> I live in Rome"),
+    *(
+        "  ```\nI live in Rome\n```",
+        "```\nx\n  ```\nI live in Rome",
+        "  > I live in Rome",
+        "From : x\nTo : y\n\nI live in Rome",
+    ),
+    "From:x\nTo:y\n\nI live in Rome",
     *(
         quote.format("I live in Rome")
         for quote in ("“{}”", "„{}“", "„{}”", "«{}»", "「{}」", "『{}』", '"{}"', "'{}'", "‘{}’")
@@ -221,7 +240,7 @@ LINES = (
         "``` a",
         "~~~ a",
     ),
-    *("#", "-", ">", "#1 fan of jazz", "-5 degrees", "- ", "Where?", "Where？"),
+    *("#", "-", ">", "#1 fan of jazz", "-5 degrees", "- ", "Where?", "Where？", "Where? "),
     *(f"Likes {mark} tea" for mark in CHAT_MARKS),
 )
 
