@@ -1401,7 +1401,7 @@ class History(NamedTuple):
         counts = (newer - older, len(new), len(gone))
         if counts == (1, 1, 1) and after[new[0]] == before[gone[0]]:
             author = self._author(newer)
-            if author.origin != "learned" and author.told != "rollback":  # the user has reworded it
+            if author.origin == "own":  # the user has reworded it
                 replaced[new[0]] = gone[0]
         said = f"fact {ONE_OF} and before {ONE_OF}"
         edits = f"select fact, before from edits where state = 'applied' and {said} order by id"
@@ -3788,7 +3788,9 @@ q  quit
 s  skip it
 In this section:"""
 RETRY = "To try again: llm memory update --retry; with another model: LLM_MEMORY_MODEL=NAME llm memory update --retry"
-LLM_KEEPS = "llm's own log, {}, keeps your conversations: with llm -c, what you erased can still be sent."
+LLM_KEEPS = (
+    "llm's own log, {}, keeps your conversations and the profiles sent with them: llm -c can send what you erased."
+)
 
 
 def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None:
@@ -4235,9 +4237,9 @@ def memory_edit() -> None:
         finally:
             saved = history.latest("author = 'outside'")  # by the editor while open
             history.adopt("edit", history.text(max(base, saved)))
-        made = range(base + 1, history.latest() + 1)
-        for version in made or [0]:
-            report(memory, version)
+            made = range(base + 1, history.latest() + 1)
+            for version in made or [0]:
+                report(memory, version)
 
 
 @command(yes_option, force_option)
@@ -4737,7 +4739,7 @@ def learning_status(home: Home, settings: Settings) -> Told:
         gone = "state = 'gone' and at > date(?, '-7 days')"
         failed = "select why from turns where why != '' and state in ('pending', 'aside')"
         reasons = [why for (why,) in db.execute(failed)]
-        costs = "{0[model]}, this month: requests {0[requests]}, second looks {0[looks]}, failed {0[failed]}; "
+        costs = "{0[model]}, this month: learning requests {0[requests]}, second looks {0[looks]}, failed {0[failed]}; "
         costs += "tokens {0[read]:,} in, {0[written]:,} out"
         yield "pending", waiting_messages(memory), "{} to learn from; now: llm memory update"
         yield "to_review", len(waiting_edits(memory)), "{}: llm memory review"

@@ -67,7 +67,8 @@ class Kind(NamedTuple):
 _STATUS = "llm memory status --json"
 # An alias that adds options to llm would make this a prompt; with eval, because aliases are expanded early.
 _UNALIASED = """case $(alias llm 2>/dev/null) in *"='llm "*) unalias llm; esac;"""
-_RUN_UNALIASED = ("-i", "-c", f"{_UNALIASED} eval '{_STATUS}'; echo HISTCONTROL=${{HISTCONTROL-}}")
+_HIDES = "echo HISTCONTROL=${HISTCONTROL-}; [[ -o hist_ignore_space ]] && echo HISTCONTROL=space"
+_RUN_UNALIASED = ("-i", "-c", f"{_UNALIASED} eval '{_STATUS}'; {_HIDES}")
 _RUN_POWERSHELL = ("-NoLogo", "-NoExit", "-Command", f"{_STATUS}; exit")
 KINDS = {
     "bash": Kind(("bash",), "llm.bash", "source", "unset -f llm", _RUN_UNALIASED),
@@ -76,6 +77,8 @@ KINDS = {
     "nushell": Kind(("nu",), "llm.windows.nu" if os.name == "nt" else "llm.nu", "source", "hide llm", ()),
     "powershell": Kind(("pwsh", "powershell"), "llm.ps1", ".", "Remove-Item Function:llm", _RUN_POWERSHELL),
 }
+# What keeps a line that begins with a space out of the history.
+_TO_HIDE = {"bash": "HISTCONTROL=ignorespace", "zsh": "setopt HIST_IGNORE_SPACE"}
 # As llm.bash finds out whether the line was kept out of the history.
 _BASH = (
     r"local l=$(history 1); (set -o history; history -s :; [[ $l =~ ^\ *[0-9]+ && $(history 1) == $BASH_REMATCH* ]])"
@@ -349,12 +352,18 @@ def _checked(shell: Shell) -> str:
     found = re.search(r'"shell": \{.*?"active": (true|false)', said, re.DOTALL)  # among what start-up files print
     if found and found[1] == "true":
         learns = "learns from what you type"
+        hint = ""
         if '"only_chats": true' in said:
             learns = "learns only from chats, because this shell keeps no history of lines"
         elif shell.name == "bash" and re.search("HISTCONTROL=.*(both|space.*dups|dups.*space)", said):
             learns += " (with your HISTCONTROL, not from a line that begins with a space or that you repeat)"
+        elif shell.name == "fish" or re.search("HISTCONTROL=.*space", said):
+            learns += " (not from a line that begins with a space)"
+        elif shell.name in _TO_HIDE:
+            hint = f"\nIt learns from a line that begins with a space, too. To hide such lines: {_TO_HIDE[shell.name]}"
         does = f"it sends your profile with every prompt and {learns}"
-        return f"Checked: memory is on in a new {shell.name}: {does}. To remove the lines: llm memory uninstall-shell"
+        checked = f"Checked: memory is on in a new {shell.name}: {does}"
+        return f"{checked}. To remove the lines: llm memory uninstall-shell{hint}"
     if found:
         return f"But in a new {shell.name}, memory is off. {_own(shell)}"
     unseen = f"In a new {shell.name}, memory could not be checked"

@@ -160,7 +160,7 @@ def test_of_a_change_that_holds_a_password_the_rest_is_shown(user: User) -> None
     user.run("add", "Has two cats")
     user.profile = user.profile.replace("cats", "cats; door password: hunter2secret")
     said = user.run("undo")[1]
-    assert "Changed: “Has two cats; door password: [password]” → “Has two cats”\n" in said
+    assert "Added: “Has two cats”\nRemoved: “Has two cats; door password: [password]”\n" in said
 
 
 def test_loaded_secrets_stay_and_load_and_status_name_their_lines_without_showing_them(user: User) -> None:

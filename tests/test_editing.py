@@ -105,11 +105,26 @@ def test_a_line_that_is_reworded_is_told_as_changed(user: User) -> None:
     said = edit(user, """sed -i 's/Leeds/York/' "$1" """)
     assert said.startswith("Changed: “Lives in Leeds” → “Lives in York”\nTo undo this: ")
     assert "      Lives in Leeds → Lives in York\n" in user.run("history")[0]
-    assert "Changed: “Lives in York” → “Lives in Leeds”\n" in user.run("undo")[1]
+    assert "Added: “Lives in Leeds”\nRemoved: “Lives in York”\n" in user.run("undo")[1]
     user.profile = user.profile.replace("Leeds", "Hull")
     assert "Lives in Leeds → Lives in Hull\n" in user.run("diff")[0]
     user.profile = user.profile.replace("Hull", "Bath").replace("short", "long")
     assert "→" not in user.run("diff")[0], "of two, nobody knows which became which"
+
+
+def test_what_an_editor_saved_before_it_failed_is_told(user: User) -> None:
+    said = user.run("edit", code=1, EDITOR=editor(user, """echo '- Likes tea' >> "$1"; exit 1"""))[1]
+    assert said.startswith("Added: “Likes tea”\nTo undo this: llm memory undo 1\nError: ")
+    assert user.facts == ["Likes tea"]
+
+
+def test_an_undo_of_two_unrelated_edits_pairs_nothing(user: User) -> None:
+    user.has_learned("Has a motorbike", "I have a motorbike")
+    user.types("I have a wife, and sold the motorbike")
+    bike = user.id_of("Has a motorbike")
+    user.learns(f"ADD | Personal Information | Has a wife | I have a wife\nREMOVE | {bike} | sold the motorbike")
+    assert "Added: “Has a motorbike”\nRemoved: “Has a wife”\n" in user.run("undo")[1]
+    assert "→" not in user.run("history")[0]
 
 
 def test_an_editor_that_deletes_the_profile_empties_it_and_that_can_be_undone(user: User) -> None:

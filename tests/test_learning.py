@@ -314,8 +314,8 @@ def test_status_says_what_learning_cost_this_month_for_each_model(user: User) ->
     ]
     shown = user.run("status")[0]
     for said in (
-        "one, this month: requests 2, second looks 0, failed 0; tokens 2,400 in, 4 out\n",
-        "scripted-dead, this month: requests 0, second looks 0, failed 1; tokens 0 in, 0 out\n",
+        "one, this month: learning requests 2, second looks 0, failed 0; tokens 2,400 in, 4 out\n",
+        "scripted-dead, this month: learning requests 0, second looks 0, failed 1; tokens 0 in, 0 out\n",
     ):
         assert said in shown
 

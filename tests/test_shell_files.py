@@ -215,7 +215,8 @@ def test_install_status_and_uninstall_as_a_person_runs_them(user: User) -> None:
     bashrc.write_text("mine\n")
     said = user.llm("memory", "install-shell", auto=None)
     assert said.stdout == ""
-    added, checked = said.stderr.splitlines()
+    added, checked, to_hide = said.stderr.splitlines()
+    assert to_hide.endswith("To hide such lines: HISTCONTROL=ignorespace")
     assert "~/.bashrc" in added
     assert "source ~/.bashrc" in added
     assert ACTIVE in checked
@@ -537,7 +538,10 @@ def test_install_shell_says_what_will_happen_and_what_else_could_be_learned_from
     assert "memory is on in a new bash: it sends your profile with every prompt and learns from what you type" in said
     assert "llm's log has 2 older prompts; to learn: llm memory learn\n" in said
     assert "that you repeat" not in said
+    assert "begins with a space, too. To hide such lines: HISTCONTROL=ignorespace\n" in said
     block = home.bashrc.read_text()
+    home.bashrc.write_text(f"HISTCONTROL=ignorespace\n{block}")
+    assert "learns from what you type (not from a line that begins with a space)." in home.install()
     home.bashrc.write_text(f"HISTCONTROL=ignoreboth\n{block}")
     assert "(with your HISTCONTROL, not from a line that begins with a space or that you repeat)" in home.install()
     home.bashrc.write_text(f"set +o history\n{block}")
