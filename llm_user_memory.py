@@ -1023,7 +1023,7 @@ def is_damage(error: BaseException | None) -> bool:
         said = bytes(error.object).decode(errors="replace")  # SQLite's message
     elif not isinstance(error, (sqlite3.OperationalError, sqlite3.IntegrityError)):
         return type(error) is sqlite3.DatabaseError
-    unsound = "malformed|unsupported file|invalid fts5|constraint|duplicate|table |no such (?:table|column)"
+    unsound = "malformed|unsupported file|invalid fts5|constraint|duplicate|v?table |no such (?:table|column)"
     return bool(re.match(unsound, said))
 
 
@@ -1687,7 +1687,7 @@ def is_quoted(piece: str, text: str) -> bool:
 
 
 def has_passed(line: str, came: str, messages: Iterable[Message]) -> bool:
-    """Tell whether a year or date came between when a line did and when these were typed."""
+    """Tell whether a year or date has come since the line did (or with it)."""
     latest = max((message.at for message in messages), default="")
     since, today = [local_date(at) if at else "" for at in (came, latest)]
     dates = re.findall(r"\b(?:19|20)\d\d(?:-\d\d){0,2}\b", line)
@@ -1735,7 +1735,7 @@ def judge(
     """Judge edits of the profile as the model has ``seen`` it; return also ``now`` with the good ones.
 
     ``doubts``: what the second look holds against them. ``lately``: what learning applied within a day.
-    ``came``: when facts did.
+    ``came``: when each fact first did.
     """
     messages = batch.messages
     is_condensing = not messages
@@ -2167,7 +2167,7 @@ REFUSED = "refused"  # counts as an attempt; after five, turns are set aside
 HOPELESS = "hopeless"  # if alone, set aside at once
 BUSY = "busy"  # no failure: locked, or changed meanwhile; due at once
 
-# First, for prompt caches: 650 tokens at most, QUESTION 300. To try a wording: .github/docs/measurements.md
+# First, for prompt caches: about 650 tokens, QUESTION 300. To try a wording: .github/docs/measurements.md
 INSTRUCTIONS = """\
 Keep a user's profile true by what they type. Write one line, as in the examples, for \
 each lasting fact that a new message states about the user; if there is none, \
@@ -2361,7 +2361,7 @@ _FAILURES = (
         HERE,
         "{} has no key, or a wrong one; see: llm keys",
     ),
-    (r"^\w+ (?:400|404|413|422)\b", REFUSED, "{} failed"),  # whatever it says
+    (r"^\w+ (?:400|404|413|422)\b", REFUSED, "{} failed"),  # whatever else it says
     (_NOT_NOW, PASSING, "{} is busy, out of credit or can't be reached"),
     ("", REFUSED, "{} failed"),
 )

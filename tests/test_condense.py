@@ -172,7 +172,9 @@ def test_a_removal_that_stands_before_its_merge_waits_with_it(user: User) -> Non
 # Above the budget
 
 
-def condensing(user: User, condensed: Callable[[], str]) -> Callable[[], list[str]]:
+def condensing(
+    user: User, condensed: Callable[[], str], *, review: bool = False, own: str = ""
+) -> Callable[[], list[str]]:
     """Make a profile above its budget; return what learns, condensing its first line to this, and tells its requests."""
     asked: list[str] = []
 
@@ -181,15 +183,16 @@ def condensing(user: User, condensed: Callable[[], str]) -> Callable[[], list[st
             asked.append("update")
             return "NO_UPDATE"
         asked.append("condense")
+        assert "] Speaks Czech" not in request, "own lines have no id"
         return f"REPLACE | {user.id_of(LARGE[0])} | {condensed()} | {LARGE[0]}"
 
     def learn() -> list[str]:
         asked.clear()
-        user.types(SAID)
+        user.types(SAID, review=review)
         user.learns(ask)
         return list(asked)
 
-    has_learned(user, *LARGE)
+    has_learned(user, *LARGE, own=own)
     return learn
 
 
@@ -211,6 +214,21 @@ def test_a_line_that_is_forgotten_while_the_profile_is_condensed_does_not_come_b
 def test_a_profile_condensed_as_far_as_possible_is_left_alone(user: User) -> None:
     learn = condensing(user, lambda: "Fact number 0")
     assert [learn(), learn()] == [["condense", "update"], ["update"]]
+
+
+def test_above_the_budget_what_is_to_be_reviewed_is_condensed_only_in_review(user: User) -> None:
+    learn = condensing(user, lambda: "Fact number 0", review=True)
+    assert learn() == ["condense", "update"]
+    assert user.facts == LARGE
+    assert [held["fact"] for held in user.to_review()] == ["Fact number 0"]
+
+
+def test_what_is_condensed_by_itself_is_told_and_a_line_that_was_only_proposed_is_the_users_own(user: User) -> None:
+    learn = condensing(user, lambda: "Fact number 0", own="# Me\n- Speaks Czech\n")
+    user.has_to_review(memory.Edit("ADD", "Notes", "Speaks Czech", "I speak Czech"))
+    assert learn() == ["condense", "update"]
+    assert "Fact number 0" in user.places.news.read_text("utf-8")
+    assert "Speaks Czech" in user.facts
 
 
 @pytest.mark.parametrize("kind", [memory.REFUSED, memory.HOPELESS])

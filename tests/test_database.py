@@ -43,6 +43,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "its start": lambda data: b"\0garbage" * 20 + data[160:],
     "its middle": lambda data: data[:4096] + b"\xa5" * (len(data) - 4096),
     "its end": lambda data: data[: len(data) // 2],
+    "its form": lambda data: data[:44] + b"\0\0\0\x09" + data[48:],
     "its plan": lambda data: data.replace(b"CREATE TABLE turns", b"CRE\xffTE TABLE turns"),
 }
 
@@ -77,12 +78,21 @@ def test_a_damaged_database_loses_history_only_and_is_kept(used: User, damaged: 
     [
         "update lines_fts_data set block = x'ff'",
         "update lines_fts_config set v = 99",
+        "drop table lines_fts_config",
         "update _sqlite_migrations set name = 'm00' where id = 2",
         "update _sqlite_migrations set name = 'm00' where id = 1",
         "alter table edits rename to edit5",
         "alter table lines rename column until to untie",
     ],
-    ids=["words of the index", "form of the index", "last step", "first step", "name of a table", "name of a column"],
+    ids=[
+        "words of the index",
+        "form of the index",
+        "part of the index",
+        "last step",
+        "first step",
+        "name of a table",
+        "name of a column",
+    ],
 )
 def test_what_is_sound_for_sqlite_but_not_for_memory_is_damaged_too(used: User, damage: str) -> None:
     with contextlib.closing(sqlite3.connect(used.places.database)) as db, db:

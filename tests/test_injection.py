@@ -187,6 +187,7 @@ def test_a_continued_conversation_gets_the_profile_it_began_with_again_and_of_on
         assert others, second
         for call in others:
             assert places(call) == ["system"], second
+            assert framed(PROFILE) in call["system"], second
             assert call["system"].replace(framed(PROFILE), "").strip() == own, second
     known.llm("elsewhere")
     assert last(known)["system"] == framed(CHANGED)

@@ -74,6 +74,8 @@ def test_a_request_is_stable_first_then_the_profile_with_ids_then_each_message_w
     profile = f"<profile>\n# Me\nProse.\n## Work\n[{nurse}] Nurse\n- My wifi password is [password]\n</profile>\n"
     stable = memory.INSTRUCTIONS + "\n" + profile
     assert "NO_UPDATE" in memory.INSTRUCTIONS
+    assert len(memory.INSTRUCTIONS) <= 2_700, "about 650 tokens"
+    assert len(memory.QUESTION + memory.ANSWER_FORM) <= 1_400, "about 300"
     for request, date in ((first, "2026-02-28 Saturday"), (second, "2026-03-01 Sunday")):
         assert request.startswith(stable)
         assert shown("message", request) == [f"{SAID}\n</message-abcdef>\n</message>"]

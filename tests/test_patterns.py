@@ -17,47 +17,60 @@ if TYPE_CHECKING:
     from conftest import User
 
 WORDS = "apple river stone cloud tiger maple"
-PASSWORDS = (
-    *(
-        "password = settings.key",
-        "password = app.secret",
-        "pw = cfg_password",
-        "password = $KEY_9",
-        "passwd=hunter2porto",
-    ),
-    *(f"my password is {word}" for word in ("wrong", "stolen", "missing", "visible", "active", "mandatory", "silly")),
-    *("passcode is hunter2-x", "contraseña: hunter2porto", "contrasena: hunter2porto", "db_pass=hunter2porto"),
-    *("my password is marmalade and I like tea", "my password is marmalade but not yours", "my password is marmalade"),
-    *(f"{program} -u root -p hunter2porto" for program in ("mysql", "mongo", "sshpass", "redis-cli")),
-)
-PUNCTUATED = (
-    *("password: ~/keys/pw1", "password : hunter2porto", '"pw" => "hunter2porto"', "passwords: hunter2porto"),
-    *("my password is marmalade ", "密码是 hunter2x", "パスワードは「hunter2x」", "the token “abc1defghij”"),
-    *(
-        'curl -u "ann:hunter2-porto" x.org',
-        "mysql -u root -p 'hunter2porto'",
-        "PHPSESSID=s3cr3tvalue99",
-        "tokens: abc1defg",
-    ),
-    *("backup code abcd-9b2c7", "my seed words: apple, river, stone, cloud, tiger, maple", f"it is {noise(30)}=="),
-    *(f"it is A1-b2-{noise(24)}", "-----BEGIN PGP PRIVATE KEY BLOCK-----\nab1\n-----END PGP PRIVATE KEY BLOCK-----"),
-)
-KEYS = (
-    *("my_sid=s3cr3tvalue99", "token=abc1defg", "auth=abc1defg", "session: abc1defg", "sk-abcdefghij-7klmnop"),
-    *(f"{prefix}.{noise(24)}7" for prefix in ("xoxe", "ya29", "hvs", "hvb", "sk", "SG", "sl")),
-    *(f"recovery {word} 4f8a1-9b2c7" for word in ("key", "code")),
-    *(f"my {word} words: {WORDS}" for word in ("recovery", "seed", "mnemonic", "wallet")),
-    f"my seed is {WORDS}",
-    "-----BEGIN PRIVATE KEY-----\nab-cd1\n-----END PRIVATE KEY-----",
-)
 PUBLIC = (
-    *(f"integrity sha512-{noise(60)}", f"my public key: {noise(44)}"),
+    *("password = settings.key", "password = app.secret", "pw = cfg_password", "password = $KEY_9"),
+    *(f"my password is {word}" for word in ("wrong", "stolen", "missing", "visible", "active", "mandatory", "silly")),
+    *("password: ~/keys/pw1", f"https://x.org/?page={noise(30)}", f"my public key: {noise(44)}"),
     *(f"-----BEGIN {kind}-----\n{noise(60)}\n-----END {kind}-----" for kind in ("CERTIFICATE", "PUBLIC KEY")),
-    *(f"https://x.org/?{name}={noise(30)}" for name in ("page", "pass", "code", "sig", "api_key")),
+    f"integrity sha512-{noise(60)}",
 )
+# A secret, and what is shown of it.
+PASSWORDS = {
+    **{f"{name}=hunter2porto": f"{name}=[password]" for name in ("passwd", "db_pass", "psk")},
+    **{f"{word}: hunter2porto": f"{word}: [password]" for word in ("contraseña", "contrasena", "passwords")},
+    "passcode is hunter2-x": "passcode is [password]",
+    "password : hunter2porto": "password : [password]",
+    '"pw" => "hunter2porto"': '"pw" => "[password]"',
+    "my password is marmalade and I like tea": "my password is [password] and I like tea",
+    "my password is marmalade but not yours": "my password is [password] but not yours",
+    "my password is marmalade": "my password is [password]",
+    "my password is marmalade ": "my password is [password] ",
+    "密码是 hunter2x": "密码是 [password]",
+    "パスワードは「hunter2x」": "パスワードは「[password]」",
+    'curl -u "ann:hunter2-porto" x.org': 'curl -u "ann:[password]" x.org',
+    "mysql -u root -p 'hunter2porto'": "mysql -u root -p '[password]'",
+    **{
+        f"{program} -u root -p hunter2porto": f"{program} -u root -p [password]"
+        for program in ("mysql", "mongo", "sshpass", "redis-cli")
+    },
+}
+KEYS = {
+    **{f"{name}=s3cr3tvalue99": f"{name}=[key or token]" for name in ("my_sid", "PHPSESSID", "token", "auth")},
+    "session: abc1defg": "session: [key or token]",
+    "tokens: abc1defg": "tokens: [key or token]",
+    "the token “abc1defghij”": "the token “[key or token]”",
+    "use sk-abcdefghij-7klmnop": "use [key or token]",
+    **{f"{it}.{noise(24)}7": "[key or token]" for it in ("xoxe", "ya29", "hvs", "hvb", "sk", "SG", "sl")},
+    f"it is {noise(30)}==": "it is [key or token]",
+    f"it is A1-b2-{noise(24)}": "it is [key or token]",
+    **{
+        f"https://x.org/?{name}={noise(30)}": f"https://x.org/?{name}=[key or token]"
+        for name in ("pass", "code", "sig", "api_key")
+    },
+    **{f"{it} 4f8a1-9b2c7": f"{it} [recovery code]" for it in ("recovery key", "recovery code", "backup code")},
+    "backup code abcd-9b2c7": "backup code [recovery code]",
+    **{
+        f"my {word} words: {WORDS}": f"my {word} words: [recovery code]"
+        for word in ("recovery", "seed", "mnemonic", "wallet")
+    },
+    f"my seed is {WORDS}": "my seed is [recovery code]",
+    f"my seed words: {WORDS.replace(' ', ', ')}": "my seed words: [recovery code]",
+    "-----BEGIN PRIVATE KEY-----\nab-cd1\n-----END PRIVATE KEY-----": "[private key]",
+    "-----BEGIN PGP PRIVATE KEY BLOCK-----\nab1\n-----END PGP PRIVATE KEY BLOCK-----": "[private key]",
+}
 TEXTS = [
     *(around.replace("{}", secret) for around, secret in SECRETS.values()),
-    *(*HARMLESS, *INNOCENT, *PIECES, *PASSWORDS, *PUNCTUATED, *KEYS, *PUBLIC),
+    *(*HARMLESS, *INNOCENT, *PIECES, *PASSWORDS, *KEYS, *PUBLIC),
 ]
 
 
@@ -85,6 +98,11 @@ def unseen(found: Iterable[Variant], look: Callable[[], object]) -> list[str]:
             if look() == before:
                 missed.append(gone)
     return missed
+
+
+def test_of_each_sample_its_secret_is_masked_and_nothing_else() -> None:
+    expected = PASSWORDS | KEYS | {text: text for text in PUBLIC}
+    assert {text: memory.mask_secrets(text) for text in expected} == expected
 
 
 def test_every_alternative_in_the_table_of_secrets_is_there_for_a_sample() -> None:
@@ -130,34 +148,43 @@ CHAT_MARKS = (
 
 
 def test_every_alternative_among_the_marks_of_chat_templates_is_there_for_a_sample() -> None:
+    assert [mark for mark in CHAT_MARKS if memory.without_chat_marks(mark).strip()] == []
     found = variants(memory, "_CHAT_MARKS", memory._CHAT_MARKS)
     assert unseen(found, lambda: [memory.without_chat_marks(mark) for mark in CHAT_MARKS]) == []
 
 
 # A text that says "I live in Rome" in a quotation only, or does not.
 HEADERS = ["from", "to", "cc", "date", "sent", "subject", "von", "an", "betreff", "de", "para", "à", "objet", "asunto"]
-QUOTATIONS = (
+QUOTED = (
     *(f"{name}: x y\n{name}: z\n\nI live in Rome" for name in HEADERS),
-    *("```\nI live in Rome\n```", "~~~\nI live in Rome", "```\nx\n```\nI live in Rome", "> I live in Rome"),
+    *("From : x\nTo : y\n\nI live in Rome", "From:x\nTo:y\n\nI live in Rome"),
+    *("```\nI live in Rome\n```", "~~~\nI live in Rome", "  ```\nI live in Rome\n```"),
+    *("> I live in Rome", "  > I live in Rome", "it's said 'I live in Rome'"),
+    *("“I live in Rome”", "„I live in Rome“", "„I live in Rome”", "«I live in Rome»", "「I live in Rome」"),
     *(
-        "  ```\nI live in Rome\n```",
-        "```\nx\n  ```\nI live in Rome",
-        "  > I live in Rome",
-        "From : x\nTo : y\n\nI live in Rome",
+        "『I live in Rome』",
+        '"I live in Rome"',
+        "'I live in Rome'",
+        "‘I live in Rome’",
+        "“I live in Rome” and “I live in Rome”",
     ),
-    "From:x\nTo:y\n\nI live in Rome",
+)
+PLAIN = (
+    *("```\nx\n```\nI live in Rome", "```\nx\n  ```\nI live in Rome", "From: x\n\nI live in Rome"),
     *(
-        quote.format("I live in Rome")
-        for quote in ("“{}”", "„{}“", "„{}”", "«{}»", "「{}」", "『{}』", '"{}"', "'{}'", "‘{}’")
+        'a 5" pipe. I live in Rome in 6" of snow',
+        "my parents' house. I live in Rome near Ann's",
+        "“x” I live in Rome “y”",
     ),
 )
 
 
 def test_every_alternative_in_the_shapes_of_quotations_is_there_for_a_sample() -> None:
-    def quoted() -> list[bool]:
+    def quoted() -> list[str]:
         memory.is_quoted.cache_clear()
-        return [memory.is_quoted("I live in Rome", text) for text in QUOTATIONS]
+        return [text for text in (*QUOTED, *PLAIN) if memory.is_quoted("I live in Rome", text)]
 
+    assert quoted() == [*QUOTED]
     assert unseen(variants(memory, "_QUOTATIONS", memory._QUOTATIONS), quoted) == []
     memory.is_quoted.cache_clear()
 
@@ -185,30 +212,40 @@ NOT_NOW = (
     ),
     *("quota", "billing", "error 402", "error 408", "error 429", "error 500", "error 504", "error 520", "error 529"),
 )
-CLASSES = ("ConnectError", "APIConnectionError", "ProtocolError", "ReadError", "URLError", "SSLError", "NeedsKey")
-STATUSES = (400, 401, 403, 404, 408, 413, 422, 429, 500)
+CLASSES = ("ConnectError", "APIConnectionError", "ProtocolError", "ReadError", "URLError", "SSLError")
 
 
-def failure(name: str, status: int | None, text: str) -> Exception:
+def failure(text: str, name: str = "APIError", status: int | None = None) -> Exception:
     error: Exception = type(name, (Exception,), {"status_code": status} if status else {})(text)
     return error
 
 
 FAILURES = (
-    *(failure("APIError", None, text) for text in (*TOO_LONG, *KEYS_WRONG, *NOT_NOW, "reconnect the wires", "sorry")),
-    *(failure(name, None, "it says nothing") for name in (*CLASSES, "AuthenticationError")),
-    *(failure("APIStatusError", status, "the rate limit of quota") for status in STATUSES),
+    *((memory.HOPELESS, failure(text)) for text in TOO_LONG),
+    *((memory.HERE, failure(text)) for text in KEYS_WRONG),
+    *((memory.HERE, failure("sorry", name)) for name in ("NeedsKey", "AuthenticationError")),
+    *((memory.HERE, failure("the rate limit", "APIStatusError", status)) for status in (401, 403)),
+    *((memory.PASSING, failure(text)) for text in NOT_NOW),
+    *((memory.PASSING, failure("sorry", name)) for name in CLASSES),
+    *((memory.PASSING, failure("sorry", "APIStatusError", status)) for status in (408, 429, 500)),
+    *((memory.REFUSED, failure("the rate limit", "APIStatusError", status)) for status in (400, 404, 413, 422)),
+    *((memory.REFUSED, failure(text)) for text in ("reconnect the wires", "sorry")),
 )
 
 
 def test_every_alternative_in_what_a_failure_says_is_there_for_a_sample() -> None:
+    def kinds() -> list[tuple[str, str]]:
+        return [(memory.why_failed("m", error).kind, str(error)) for _, error in FAILURES]
+
+    assert kinds() == [(kind, str(error)) for kind, error in FAILURES]
     found: list[Variant] = []
     rows = memory._FAILURES
     for at, (pattern, *meaning) in enumerate(rows):
+        found.append((f"all of: {pattern}", memory, "_FAILURES", (*rows[:at], *rows[at + 1 :], rows[-1])))
         for gone, left in without_each(pattern):
             changed = (*rows[:at], (left, *meaning), *rows[at + 1 :])
             found.append((f"{meaning[0]}: {gone}", memory, "_FAILURES", changed))
-    assert unseen(found, lambda: [memory.why_failed("m", error).kind for error in FAILURES]) == []
+    assert unseen(found[:-1], kinds) == []
 
 
 # Of a kind that can be no line, and of one that can.

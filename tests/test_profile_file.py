@@ -98,6 +98,17 @@ def test_a_save_between_our_last_look_and_our_write_is_merged(
     assert beside(user) == []
 
 
+def test_an_unreadable_save_that_our_write_displaces_is_kept(
+    user: User, exchange: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun(user)
+    in_the_moment(monkeypatch, os, "fsync", lambda: user.places.profile.write_bytes(b"- \xff\n"))
+    user.run("add", "Plays chess")
+    (kept,) = user.places.directory.glob(".profile.md.new.unreadable-*")
+    assert kept.read_bytes() == b"- \xff\n"
+    assert "Plays chess" in user.facts
+
+
 @posix_only
 def test_the_new_name_is_on_the_disk_before_the_change_is_recorded_as_written(
     user: User, exchange: bool, monkeypatch: pytest.MonkeyPatch

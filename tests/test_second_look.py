@@ -174,6 +174,14 @@ def test_a_line_that_changes_while_the_look_is_asked_is_looked_at_again(user: Us
     assert (user.facts, user.pending()) == (["Has a fat cat"], 1)
 
 
+def test_a_date_that_was_over_when_its_line_came_proves_nothing(user: User) -> None:
+    line = "Worked in Rome until 2019"
+    user.has_learned(line, "I worked in Rome until 2019")
+    user.types("what is a leek?")
+    assert user.learns(f"REMOVE | {user.id_of(line)} | {line}", look="1 y")
+    assert user.facts == [line]
+
+
 def test_a_line_whose_date_has_passed_is_looked_at_with_the_newest_message(user: User) -> None:
     user.profile = "# Me\n\n- Cooks for one; for four from March 2026\n"
     line = "Cooks for one; for four from March 2026"
