@@ -2361,7 +2361,7 @@ _FAILURES = (
         HERE,
         "{} has no key, or a wrong one; see: llm keys",
     ),
-    (r"^\w+ (?:400|404|413|422)\b", REFUSED, "{} failed"),  # whatever else it says
+    (r"^\w+ (?:400|404|413|422)\b(?!.*credit balance)", REFUSED, "{} failed"),  # whatever else it says
     (_NOT_NOW, PASSING, "{} is busy, out of credit or can't be reached"),
     ("", REFUSED, "{} failed"),
 )
@@ -2582,7 +2582,7 @@ class Learner(NamedTuple):
             self._leave_news(self.learn_from(Batch(batch.model, review_all=batch.review_all)))
         except ModelFailed as failure:
             if failure.kind in {REFUSED, HOPELESS}:
-                return  # and learn all the same
+                return  # and learn
             if failure.kind != HUNG:  # it may pass
                 set_state(memory.db, "condensed", "")
             raise

@@ -228,6 +228,7 @@ FAILURES = (
     *((memory.PASSING, failure(text)) for text in NOT_NOW),
     *((memory.PASSING, failure("sorry", name)) for name in CLASSES),
     *((memory.PASSING, failure("sorry", "APIStatusError", status)) for status in (408, 429, 500)),
+    (memory.PASSING, failure("Your credit balance is too low", "BadRequestError", 400)),
     *((memory.REFUSED, failure("the rate limit", "APIStatusError", status)) for status in (400, 404, 413, 422)),
     *((memory.REFUSED, failure(text)) for text in ("reconnect the wires", "sorry")),
 )
