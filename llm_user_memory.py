@@ -1687,7 +1687,7 @@ def is_quoted(piece: str, text: str) -> bool:
 
 
 def has_passed(line: str, came: str, messages: Iterable[Message]) -> bool:
-    """Tell whether a year or date has come since the line did (or with it)."""
+    """Tell whether a year or date has come since the line did, or with it."""
     latest = max((message.at for message in messages), default="")
     since, today = [local_date(at) if at else "" for at in (came, latest)]
     dates = re.findall(r"\b(?:19|20)\d\d(?:-\d\d){0,2}\b", line)
