@@ -1687,7 +1687,7 @@ def is_quoted(piece: str, text: str) -> bool:
 
 
 def has_passed(line: str, came: str, messages: Iterable[Message]) -> bool:
-    """Tell whether a year or date has come since the line did, or with it."""
+    """Tell whether a year or date has come since the line did."""
     latest = max((message.at for message in messages), default="")
     since, today = [local_date(at) if at else "" for at in (came, latest)]
     dates = re.findall(r"\b(?:19|20)\d\d(?:-\d\d){0,2}\b", line)
@@ -3141,7 +3141,7 @@ def search_chats(homes: Sequence[Home], query: str, limit: int) -> list[Message]
 #   free, with a text: it ended before it ran (NOT_STARTED) · free, empty, or no file: none runs
 
 IDLE_EXIT = 60.0  # seconds
-STAYS_FOR = 3_600  # seconds
+STAYS_FOR = 3_600
 NOT_STARTED = "The background process could not start; to learn: llm memory update"
 _HANDED_OVER = "LLM_MEMORY_WORKER_LOCK"  # the number of its file
 # Starts llm with all that this one can import: scripts may add folders.
@@ -3788,9 +3788,7 @@ q  quit
 s  skip it
 In this section:"""
 RETRY = "To try again: llm memory update --retry; with another model: LLM_MEMORY_MODEL=NAME llm memory update --retry"
-LLM_KEEPS = (
-    "llm's own log, {}, keeps your conversations and the profiles sent with them: llm -c can send what you erased."
-)
+LLM_KEEPS = "llm's own log, {}, keeps your conversations and profiles sent with them: llm -c can send what you erased."
 
 
 def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None:
@@ -4603,7 +4601,7 @@ def memory_update(settings: Settings, retry: bool) -> None:
             if waiting:
                 say(f"Learning from {counted(waiting, 'message')}…")
             take_in(memory)
-            # What failed is tried with the model that answered.
+            # What failed: by the model that answered.
             memory.db.execute("update turns set due = 0, model = iif(why = '', model, '') where state = 'pending'")
             learner = Learner(memory, settings, leaves_news=False)
             failures = {str(result.failure) for result in iter(learner.learn, None) if result.failure}
@@ -4652,24 +4650,24 @@ def memory_learn(settings: Settings, /, *, files: Any, again: bool, yes: bool, *
         check_learning(memory.home, settings)
         candidates = messages_of_files(memory, files) if files else past_messages(memory)
         messages, skipped = choose(candidates, memory.now(), **which)
-        dropped = "state = 'dropped'"
-        if again:
-            memory.db.execute(f"update edits set state = 'waiting' where {dropped}")
         for reason, count in skipped.items():
             say(f"Skipped: {count:,} {reason}")
-        left_out = memory.db["edits"].count_where(dropped)
-        if left_out:
+        left_out = memory.db["edits"].count_where("state = 'dropped'")
+        if left_out and not again:
             say(f"Dropped before: {left_out:,}; to review again: --again")
+        requests = [Batch(model, batch, past=True) for batch in batches(messages)]
+        if messages:
+            profile = read_document(memory.home)
+            length = sum(len(build_request(profile, batch)) for batch in requests)
+            parts = f"{counted(len(messages), 'message')} in {counted(len(requests), 'request')}"
+            say(f"To learn from: {parts} to {model}, which will read about {length // 4:,} tokens")
+            say("To read less: --since DATE, or -n N; if interrupted, run it again")
+            confirm("Learn from this?", yes)
+        if again:
+            memory.db.execute("update edits set state = 'waiting' where state = 'dropped'")
         if not messages:
             tell_waiting(memory, "There is nothing new to learn from.")
             return
-        requests = [Batch(model, batch, past=True) for batch in batches(messages)]
-        profile = read_document(memory.home)
-        length = sum(len(build_request(profile, batch)) for batch in requests)
-        parts = f"{counted(len(messages), 'message')} in {counted(len(requests), 'request')}"
-        say(f"To learn from: {parts} to {model}, which will read about {length // 4:,} tokens")
-        say("To read less: --since DATE, or -n N; if interrupted, run it again")
-        confirm("Learn from this?", yes)
         learn_in_batches(Learner(memory, settings), requests)
 
 

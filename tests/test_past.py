@@ -304,6 +304,18 @@ def test_what_is_forgotten_before_the_model_is_asked_about_it_is_not_offered(
     assert "nothing new" in here.run("learn", "--yes")[1]
 
 
+def test_who_declines_to_learn_again_has_nothing_more_to_review(here: User) -> None:
+    here.types("I live in Leeds")
+    here.places.journal.unlink()
+    here.has_to_review(memory.Edit("ADD", "Notes", "Likes tea", "I like tea"))
+    here.run("review", "--drop", "1")
+    said = here.run("learn", "--again", stdin="n\n", code=1)[1]
+    assert "Learn from this?" in said
+    assert here.to_review() == []
+    here.run("learn", "--again", "--yes")
+    assert "Likes tea" in [held["fact"] for held in here.to_review()]
+
+
 def test_what_was_dropped_is_not_offered_again(here: User) -> None:
     logged(here, "I live in Leeds. As you know")
     learn(here)
