@@ -405,7 +405,7 @@ def printable(text: str) -> str:
 
 def why_hidden(text: str) -> str:
     for char, shown in zip(text, printable(text), strict=False):
-        if char != shown:
+        if char != shown or char == "\t":
             return f"it contains an invisible or control character (U+{ord(char):04X})"
     return ""
 
@@ -897,10 +897,10 @@ def merge(base: str, ours: str, theirs: str) -> str:
     once = set(filter(re.compile(f"{_ENTRY}|{HEADING}").match, added))
     merged: list[str] = []
     for at, here in enumerate(new):
-        doubled = once.union(_ended(here, newline))
+        doubled = once.union(_ended(here, newline)) - {newline}
         merged += here
         units = re.findall(r"(?:\s*\n)?.*\S.*\n?|\s+", "".join(also_new[at]))  # with blank lines above
-        merged += [unit for unit in units if unit.lstrip("\r\n") not in doubled]
+        merged += [unit for unit in units if split_lines(unit)[-1] not in doubled]
         if also_kept[at]:
             merged.append(kept[at])
     return "".join(merged)
@@ -1294,7 +1294,7 @@ class History(NamedTuple):
         """Return what the exchange displaced: ``expected``, unless an editor was faster."""
         with suppress(Unreadable):  # at once: a kill during the wait would lose it
             displaced = read_profile(aside)
-            if not expected.startswith(displaced):  # an editor may still be writing
+            if not expected.startswith(displaced):  # still being written
                 self._record_outside(merge(expected, new, displaced))
         try:
             return read_settled(aside, expected, self.settling)
@@ -1401,7 +1401,7 @@ class History(NamedTuple):
         counts = (newer - older, len(new), len(gone))
         if counts == (1, 1, 1) and after[new[0]] == before[gone[0]]:
             author = self._author(newer)
-            if author.origin == "own":  # the user has reworded it
+            if author.origin == "own":
                 replaced[new[0]] = gone[0]
         said = f"fact {ONE_OF} and before {ONE_OF}"
         edits = f"select fact, before from edits where state = 'applied' and {said} order by id"
@@ -1663,7 +1663,7 @@ def find_pieces(quote: str, sources: Sequence[Message]) -> dict[str, Message]:
     return found
 
 
-_HEADERS = "from|to|cc|date|sent|subject|von|an|betreff|de|para|à|objet|asunto"
+_HEADERS = "from|to|cc|date|sent|subject|von|an|betreff|de|para|à|objet|asunto|da|a|oggetto|件名|差出人|主题|发件人"
 # Most likely somebody else's words: for models too small to look twice.
 _QUOTATIONS = (
     r"^[ \t]*(```|~~~)(?s:.*?)(?:^[ \t]*\1|\Z)",  # a fence of Markdown
@@ -2582,7 +2582,7 @@ class Learner(NamedTuple):
             self._leave_news(self.learn_from(Batch(batch.model, review_all=batch.review_all)))
         except ModelFailed as failure:
             if failure.kind in {REFUSED, HOPELESS}:
-                return  # and learn
+                return
             if failure.kind != HUNG:  # it may pass
                 set_state(memory.db, "condensed", "")
             raise
@@ -4746,7 +4746,7 @@ def learning_status(home: Home, settings: Settings) -> Told:
         yield "set_aside", db["turns"].count_where("state = 'aside'"), f"{{}}. {RETRY}"
         yield "costs", rows(db, _COSTS, now), costs
         yield from filter(None, (*reasons, call_failure(memory), get_state(db, "worker_failed")))
-        logged(home, [turn["id"] for turn in due_turns(memory)])  # these say what is wrong
+        logged(home, [turn["id"] for turn in due_turns(memory)])  # says what is wrong
     chosen_model(settings)
     silent = [model.model_id for model in llm.get_models() if not has_conversations(model)]
     yield "not_learned_with", silent, "{}, without conversations"

@@ -87,6 +87,11 @@ def test_the_same_characters_anywhere_else_are_hidden_text(text: str) -> None:
     assert not why_hidden(printable(text))
 
 
+def test_a_tab_is_a_control_character_in_a_line_and_stays_where_it_is_shown() -> None:
+    assert "(U+0009)" in why_hidden("Likes\ttea")
+    assert printable("Likes\ttea") == "Likes\ttea"
+
+
 def test_a_text_in_any_script_stays_as_it_is_and_of_line_ends_all_but_a_return() -> None:
     assert [text for text in INNOCENT if printable(text) != text] == []
     assert printable("a\r\n\tb\u200b\n") == "a\n\tb \n"

@@ -154,7 +154,29 @@ def test_every_alternative_among_the_marks_of_chat_templates_is_there_for_a_samp
 
 
 # A text that says "I live in Rome" in a quotation only, or does not.
-HEADERS = ["from", "to", "cc", "date", "sent", "subject", "von", "an", "betreff", "de", "para", "à", "objet", "asunto"]
+HEADERS = [
+    "from",
+    "to",
+    "cc",
+    "date",
+    "sent",
+    "subject",
+    "von",
+    "an",
+    "betreff",
+    "de",
+    "para",
+    "à",
+    "objet",
+    "asunto",
+    "da",
+    "a",
+    "oggetto",
+    "件名",
+    "差出人",
+    "主题",
+    "发件人",
+]
 QUOTED = (
     *(f"{name}: x y\n{name}: z\n\nI live in Rome" for name in HEADERS),
     *("From : x\nTo : y\n\nI live in Rome", "From:x\nTo:y\n\nI live in Rome"),
