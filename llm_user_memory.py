@@ -899,7 +899,7 @@ def merge(base: str, ours: str, theirs: str) -> str:
     for at, here in enumerate(new):
         doubled = once.union(_ended(here, newline)) - {newline}
         merged += here
-        units = re.findall(r"(?:\s*\n)?.*\S.*\n?|\s+", "".join(also_new[at]))  # with blank lines above
+        units = re.findall(r"(?:\r?\n)?[^\n]+\n?|\n", "".join(also_new[at]))  # with an empty one above
         merged += [unit for unit in units if split_lines(unit)[-1] not in doubled]
         if also_kept[at]:
             merged.append(kept[at])

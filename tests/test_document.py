@@ -275,6 +275,7 @@ def test_a_heading_of_ours_goes_with_its_last_line_and_one_that_had_none_stays()
 def test_an_entry_that_both_have_added_stands_once_also_below_a_blank_line(blank: str) -> None:
     merged = merge("", "## Home\n- Nurse\n", f"## Home\n{blank}- Nurse\n- Sails\n")
     assert merged.count("- Nurse") == merged.count("- Sails") == merged.count("## Home") == 1
+    assert merge("", "- Nurse\n", " \n- Nurse\n") == "- Nurse\n \n", "spaces are not nothing"
 
 
 def test_what_any_line_says_is_known_also_in_prose_and_below_it() -> None:
