@@ -79,7 +79,7 @@ def register_commands(cli: Any) -> None:
 
 
 def __dir__() -> list[str]:
-    """List only hooks: pluggy would take 5 ms for all names."""
+    """List only hooks: pluggy takes 5 ms for all names."""
     return [name for name in globals() if name.startswith("register_")]
 
 
@@ -184,9 +184,8 @@ class Home:
     @classmethod
     def all(cls) -> list[Home]:
         folders = (llm.user_dir() / "memory/profiles").glob("*")
-        names = sorted(folder.name for folder in folders)
-        valid = [name for name in names if re.fullmatch(PROFILE_NAME, name)]
-        return cls.named("+".join([DEFAULT_PROFILE, *valid]))
+        names = sorted(folder.name for folder in folders if re.fullmatch(PROFILE_NAME, folder.name))
+        return cls.named("+".join([DEFAULT_PROFILE, *names]))
 
     @property
     def worker_log(self) -> Path:
@@ -1398,11 +1397,9 @@ class History(NamedTuple):
         new = [fact for fact in after if fact not in before]
         gone = [fact for fact in before if fact not in after]
         replaced = {}
-        counts = (newer - older, len(new), len(gone))
-        if counts == (1, 1, 1) and after[new[0]] == before[gone[0]]:
-            author = self._author(newer)
-            if author.origin == "own":
-                replaced[new[0]] = gone[0]
+        is_pair = (newer - older, len(new), len(gone)) == (1, 1, 1)
+        if is_pair and after[new[0]] == before[gone[0]] and self._author(newer).origin == "own":
+            replaced[new[0]] = gone[0]
         said = f"fact {ONE_OF} and before {ONE_OF}"
         edits = f"select fact, before from edits where state = 'applied' and {said} order by id"
         replaced.update(self.db.execute(edits, [json.dumps(new), json.dumps(gone)]))
@@ -2980,7 +2977,6 @@ def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[st
 def forget(memory: Memory, says: Says) -> None:
     """Remove what ``find_said`` finds, and never learn from its messages again."""
     db = memory.db
-    use_in_sql(memory, says)
     _, prompts = find_said(memory, says)
 
     def record(_: int) -> None:
@@ -3781,7 +3777,7 @@ _MEANT = {
 REVIEW_HELP = """\
 y  accept it
 n  drop it
-e  reword and accept it
+e  reword it in your editor and accept it
 a  accept it and the rest of its section
 d  drop it and the rest of its section
 q  quit
@@ -3806,7 +3802,7 @@ def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None
 def _wrapped(text: str, indent: int) -> str:
     """Break a line between words, but not within a command, which is to be copied."""
     names = r"llm (?:memory|logs|keys|models|chat|embed|install|-)|source [~/]|unset [A-Z]|ls -l|rm -r"
-    commands = rf"(?:\b[A-Z_]+=\S+ )?\b(?:{names})[^;,()“]*"
+    commands = rf"(?:\((?:see|undo): )?(?:\b[A-Z_]+=\S+ )?\b(?:{names})[^;,()“]*"
     whole = re.sub(commands, lambda command: command[0].replace(" ", "\0"), text)
     filled = textwrap.fill(
         whole,
@@ -3890,6 +3886,7 @@ profile_option = click.Option(
     metavar="NAME",
     expose_value=False,
     callback=lambda _, __, name: name and os.environ.update(LLM_MEMORY_PROFILE=name),
+    shell_complete=lambda _, __, begun: [home.name for home in Home.all() if home.name.startswith(begun)],
     help="Use this profile",
 )
 json_option = flag(
@@ -4167,7 +4164,7 @@ def memory_search(text: str, count: int, chats: bool, semantic: bool) -> Any:
     if not found:
         say("Nothing was found.")
     elif len(found) == count:
-        say(f"The first {count}; for all: -n 0")
+        say(f"{count} at most; for all: -n 0")
     return found
 
 
@@ -4250,7 +4247,8 @@ def memory_load(file: Any, force: bool, yes: bool) -> None:
         before = memory.history.text(memory.history.latest())
         gone = Document(before).places().keys() - Document(text).places()
         if gone:
-            confirm(f"Replace {counted(len(gone), 'line')} of the profile?", yes)
+            list_lines("These lines go:", sorted(gone))
+            confirm("Replace the profile?", yes)
         report(memory, memory.history.overwrite("load", text))
 
 
@@ -4287,6 +4285,8 @@ def parse_ids(texts: Sequence[str], waiting: Sequence[EditRow]) -> list[EditRow]
     if re.search(r"\ball\b", ids):
         return list(waiting)
     spans = re.findall(r"(\d{1,9})(?:\s*-\s*(\d{1,9}))?", ids)
+    if texts and (not spans or re.search(r"[^\d\s,-]", ids)):
+        raise Problem("Give numbers of edits, as in 3,5; see: llm memory review")
     named: dict[int, EditRow] = {}
     for first, last in spans:
         span = range(int(first), int(last or first) + 1)
@@ -4294,8 +4294,6 @@ def parse_ids(texts: Sequence[str], waiting: Sequence[EditRow]) -> list[EditRow]
         if not found:
             raise Problem(f"Edit {first} is not waiting; see: llm memory review")
         named |= found
-    if texts and not named:
-        raise Problem("Give numbers of edits, as in 3,5; see: llm memory review")
     return [*named.values()]
 
 
@@ -4487,8 +4485,9 @@ def list_lines(title: str, lines: Iterable[str]) -> None:
 
 
 def confirm(question: str, yes: bool) -> None:
-    if not yes:
-        click.confirm(question, abort=True, err=True)
+    if not (yes or click.confirm(question, err=True)):
+        say("Nothing changed.")
+        click.get_current_context().exit(1)
 
 
 def no_match(text: str) -> Problem:
@@ -4517,21 +4516,18 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
         document = read_document(memory.home)
         says = matcher(text, document.ids, part=part)
         places, prompts = find_said(memory, says)
-        question = "Erase this for good?"
         if not any(places.values()):
             if not prompts:
                 raise no_match(text)
             say(no_match(text).message)
-            question = "Never learn from these prompts?"
         shown = [" ".join(as_shown(prompt, 200).split()) for prompt in prompts.values()]
         places["Prompts that stay in llm's log; memory won't learn from or find them"] = shown
-        headings = list(filter(says, document.headings.values()))
-        places["Headings that stay; see: llm memory edit"] = headings
+        places["Headings that stay; see: llm memory edit"] = [*filter(says, document.headings.values())]
         for place, lines in places.items():
             if lines:
                 list_lines(f"{place}:", lines)
         say(LLM_KEEPS.format(tilde(memory.home.logs)))
-        confirm(question, yes)
+        confirm("Forget this for good?", yes)
         forget(memory, says)
     say("Done. If you say it again, it may be learned.")
 
@@ -4764,13 +4760,9 @@ def until_error(told: Told) -> Told:
 def memory_status(settings: Settings) -> Any:
     "Show if memory is on. And what is wrong."
     home = Home.in_use()[-1]
-    shown = []
-    problems: dict[str, None] = {}
-    for told in (*until_error(home_status(home, settings)), *until_error(learning_status(home, settings))):
-        if isinstance(told, tuple):
-            shown.append(told)
-        else:
-            problems[told] = None
+    told = [*until_error(home_status(home, settings)), *until_error(learning_status(home, settings))]
+    shown = [one for one in told if isinstance(one, tuple)]
+    problems = dict.fromkeys(one for one in told if isinstance(one, str))
     state, colour, sentence = state_here(home, settings)
     if state == "on" and problems:
         state = "hindered"

@@ -137,9 +137,9 @@ def test_load_asks_before_it_replaces_lines(user: User) -> None:
     path = user.folder / "mine.md"
     path.write_text("## Work\n- Leeds\n- Plays chess\n")
     said = user.run("load", str(path), code=1)[1]
-    assert said.startswith("Replace 1 line of the profile? [y/N]: ")
+    assert said.startswith("These lines go:\n  Nurse\nReplace the profile? [y/N]: ")
     assert "add --yes" in said
-    user.run("load", str(path), stdin="n\n", code=1)
+    assert user.run("load", str(path), stdin="n\n", code=1)[1].endswith("[y/N]: n\nNothing changed.\n")
     assert user.facts == ["Nurse", "Leeds"]
     assert "Removed: “Nurse”" in user.run("load", str(path), stdin="y\n")[1]
     assert user.facts == ["Leeds", "Plays chess"]

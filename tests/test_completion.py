@@ -58,6 +58,7 @@ def _plain(shown: str) -> str:
         ("llm memory undo twelve --y", []),
         ("llm memory nonsense sho", ["show"]),
         ("llm memory rm sho", ["show"]),
+        ("llm memory --profile wo", []),
     ],
 )
 def test_what_is_completed(user: User, words: str, found: list[str]) -> None:
@@ -66,3 +67,12 @@ def test_what_is_completed(user: User, words: str, found: list[str]) -> None:
     assert re.findall("plain,(.*)", done.stdout) == found
     assert done.stderr == ""
     assert not user.places.base.exists()
+
+
+def test_names_of_profiles_are_completed(user: User) -> None:
+    for name in ("work", "wood", "home"):
+        user.run("add", "Likes tea", LLM_MEMORY_PROFILE=name)
+    for words in ("llm memory --profile wo", "llm memory show --profile wo"):
+        at = str(words.count(" "))
+        done = user.llm(_LLM_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=at)
+        assert re.findall("plain,(.*)", done.stdout) == ["wood", "work"]

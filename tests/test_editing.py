@@ -256,7 +256,7 @@ def test_remove_asks_only_where_several_lines_match_and_names_them(user: User) -
     said = user.run("remove", "tea", code=1)[1]
     assert said.startswith("2 lines match:\n  Likes tea\n  Likes tea on a boat\nRemove them all? [y/N]: ")
     assert "add --yes" in said
-    user.run("remove", "tea", stdin="n\n", code=1)
+    assert user.run("remove", "tea", stdin="n\n", code=1)[1].endswith("[y/N]: n\nNothing changed.\n")
     assert user.profile == LINES
     user.run("remove", "tea", stdin="y\n")
     assert user.facts == ["Learns Polish"]

@@ -187,7 +187,7 @@ def test_forget_lists_everything_that_goes_and_asks_first(user: User) -> None:
     ):
         assert line in listed
     assert kept.name in said
-    assert "Erase this for good? [y/N]" in said
+    assert "Forget this for good? [y/N]" in said
     assert (user.profile, user.versions()) == before
     assert "Files to be removed" not in user.run("forget", "golf", "--yes", code=1)[1]
     user.run("forget", "Leeds", stdin="y\n")
@@ -331,7 +331,7 @@ def test_what_only_a_message_in_llms_log_says_is_shown_and_never_learned_from(us
         user.types(message)
         said = user.run("forget", "Bluebird", stdin="n\n", code=1)[1]
         assert "memory won't learn from or find them" in said
-        assert "Never learn from these prompts? [y/N]" in said
+        assert "Forget this for good? [y/N]" in said
         assert f"  {message}\n" in said
         user.run("forget", "Bluebird", stdin="y\n")
         assert user.learns(f"ADD | Notes | Knows Bluebird | {message}") is None

@@ -331,7 +331,7 @@ def test_many_are_accepted_and_dropped_by_ranges(user: User) -> None:
     waits(user, *"abcdef")
     waits(user, "Likes tea", section="Preferences")
     waits(user, "ghost")
-    for wrong in ("9", "2-1", "99", "x", "small"):
+    for wrong in ("9", "2-1", "99", "x", "small", ",", "1,x", "1 and 2"):
         said = user.run("review", "--accept", wrong, code=1)[1]
         assert said.startswith("Error: ")
         assert said.endswith("; see: llm memory review\n")
