@@ -213,7 +213,7 @@ class Home:
     def check_exists(self) -> None:
         if self.name != DEFAULT_PROFILE and not self.directory.is_dir():
             names = ", ".join(home.name for home in Home.all())
-            raise Problem(f"There is no profile “{self.name}”; try: {names}")
+            raise Problem(f"There is no profile “{self.name}” yet; others: {names}")
 
     def create(self) -> None:
         self.check_own()
@@ -2562,7 +2562,7 @@ class Learner(NamedTuple):
             state = "pending"
             if is_over or attempts > len(BACK_OFF):
                 state = "aside"
-                reason = reason or "it was interrupted again and again"
+                reason = reason or "it was often interrupted"
             change = "set state = ?, attempts = ?, due = ?, why = ?"
             # Unless it was forgotten or cleared meanwhile.
             sql = f"update turns {change} where state in ('pending', 'aside') and id = ?"
@@ -3079,8 +3079,9 @@ def search_terms(query: str, form: Callable[[str], str] = str) -> str:
 
 def search_facts(memory: Memory, text: str, limit: int, *, semantic: bool = False) -> Rows:
     db = memory.db
-    matching = "select fact from lines_fts join lines on id = lines_fts.rowid where lines_fts match ? order by rank"
-    found = [fact for (fact,) in db.execute(matching, [search_terms(text, indexed)])]
+    matching = "lines_fts join lines on id = lines_fts.rowid where lines_fts match ?"
+    sql = f"select fact from {matching} order by until is not null, rank"
+    found = [fact for (fact,) in db.execute(sql, [search_terms(text, indexed)])]
     if semantic:
         found += nearest(memory, text)
     hits = []
@@ -3300,7 +3301,7 @@ def _learn_due(memory: Memory, settings: Settings) -> None:
 def _write_log(home: Home, message: str) -> None:
     path = home.worker_log
     with suppress(*TROUBLE):
-        # Our own folder, once removed, must not come back.
+        # A removed folder must not come back.
         if not home.isolated:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         append_line(path, f"{utc_now():%Y-%m-%d %H:%M:%S} {os.getpid()} {message}")
@@ -3323,7 +3324,7 @@ FOUND = (
 _FRAMED = r"About the user you are talking to[^\n]*(?:\nProfile: [^\n]*)?\n<user_profile>\n.*?\n</user_profile>"
 _SOURCE = "memory:auto"  # of the fragments that hold a profile
 
-# Functions of llm, and what stands in for each. If one goes, see tests/test_module.py.
+# Functions of llm, and what stands in for each: see tests/test_module.py
 _STAND_INS = (
     ("Conversation", "prompt", "on_send"),
     ("Conversation", "chain", "on_send"),
@@ -3784,7 +3785,7 @@ q  quit
 s  skip it
 In this section:"""
 RETRY = "To try again: llm memory update --retry; with another model: LLM_MEMORY_MODEL=NAME llm memory update --retry"
-LLM_KEEPS = "llm's own log, {}, keeps your conversations and profiles sent with them: llm -c can send what you erased."
+LLM_KEEPS = "llm's own log, {}, keeps conversations and profiles sent: llm -c can send what you erased."
 
 
 def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None:
@@ -3820,7 +3821,7 @@ detail = partial(write, lead="    ", dim=True)
 
 
 def say(message: str, **style: Any) -> None:
-    # The profile's name or place may be wrong.
+    # The profile may be misnamed.
     with suppress(*TROUBLE):
         message = for_profile(message, Home.in_use()[-1].name)
     for line in message.splitlines():
@@ -3843,7 +3844,7 @@ class _Group(click.Group):
             return super().resolve_command(ctx, args)
         if args[0] in _MEANT:
             raise Problem(f"No such command {args[0]!r}. Did you mean: llm memory {_MEANT[args[0]]}")
-        # Click would take a copied line's bullet for an option.
+        # Click takes a copied line's bullet for an option.
         args = [re.sub(rf"\A{_BULLET} (?:{_BOX} )?", "", arg) for arg in args]
         return super().resolve_command(ctx, args)
 
@@ -3867,7 +3868,8 @@ class _Group(click.Group):
             answer = "--accept IDS or --drop IDS" if ctx.invoked_subcommand == "review" else "--yes"
             message = f"Can't ask: stdin is not a terminal; add {answer}"
         except click.UsageError as error:
-            message = f"{error.format_message()} (see: {(error.ctx or ctx).command_path} --help)"
+            place = f"llm memory {ctx.invoked_subcommand or ''}".strip()
+            message = f"{error.format_message()} (see: {place} --help)"
             code = 2
         except Problem as error:
             message = str(error)
@@ -3949,7 +3951,7 @@ def learn_lock(home: Home, settings: Settings) -> Any:
     try:
         return lock(home, "learn", 0.5)
     except Busy:
-        say("Waiting for another process to learn…")
+        say("Waiting: another process learns…")
         return lock(home, "learn", 5 * MODEL_TIMEOUT)
 
 
@@ -4202,7 +4204,7 @@ def flaws_in(text: str) -> Iterator[str]:
 def check_text(text: str, force: bool) -> None:
     for flaw in flaws_in(text):
         if not force:
-            raise Problem(f"Not taken: {flaw}; to take it anyway: --force")
+            raise Problem(f"Not taken: {flaw}; to take it: --force")
 
 
 def text_of(file: Any, name: str = "") -> str:
@@ -4246,7 +4248,7 @@ def memory_load(file: Any, force: bool, yes: bool) -> None:
     with open_memory(create=True) as memory:
         before = memory.history.text(memory.history.latest())
         gone = Document(before).places().keys() - Document(text).places()
-        if gone:
+        if gone and not yes:
             list_lines("These lines go:", sorted(gone))
             confirm("Replace the profile?", yes)
         report(memory, memory.history.overwrite("load", text))
@@ -4323,7 +4325,7 @@ def reworded(edit: EditRow) -> tuple[str, str]:
         saved = open_editor(text=edit.fact or edit.before)
     except Problem as problem:
         return "", problem.message
-    fact = (saved or "").strip()
+    fact = without_bullet(saved or "").strip()
     return fact, "it was not saved" if saved is None else why_unfit(fact)
 
 
@@ -4400,8 +4402,7 @@ def memory_undo(number: int | None) -> None:
             say(f"Change {number} has nothing left to undo; see: llm memory history")
             return
         (change,) = history.versions(1, "id = ?", number)
-        ago = age_of(change.at, memory.now())
-        say(f"Undid change {number} ({AUTHORS[change.author].told}, {ago})")
+        say(f"Undid change {number} ({AUTHORS[change.author].told}, {age_of(change.at, memory.now())})")
         report(memory, made, "undo this" if change.undoes else "redo")
 
 
@@ -4568,7 +4569,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
             report(memory, memory.history.overwrite("clear", "", lambda _: skip_noted(memory)))
         return
     say(f"This removes {tilde(real_place(home))}, its history, and all else of profile {home.name}.")
-    say("Also what tells which prompts you hid or forgot: llm memory learn may then read them.")
+    say("llm memory learn may then read prompts that you hid or forgot.")
     confirm("Remove it for good?", yes)
     purge(home)
     say(f"Removed. {LLM_KEEPS.format(tilde(home.logs))}")
@@ -4662,7 +4663,8 @@ def memory_learn(settings: Settings, /, *, files: Any, again: bool, yes: bool, *
         if again:
             memory.db.execute("update edits set state = 'waiting' where state = 'dropped'")
         if not messages:
-            tell_waiting(memory, "There is nothing new to learn from.")
+            say("There is nothing new to learn from.")
+            tell_waiting(memory)
             return
         learn_in_batches(Learner(memory, settings), requests)
 
@@ -4762,7 +4764,7 @@ def memory_status(settings: Settings) -> Any:
     home = Home.in_use()[-1]
     told = [*until_error(home_status(home, settings)), *until_error(learning_status(home, settings))]
     shown = [one for one in told if isinstance(one, tuple)]
-    problems = dict.fromkeys(one for one in told if isinstance(one, str))
+    problems = {one: None for one in told if isinstance(one, str)}
     state, colour, sentence = state_here(home, settings)
     if state == "on" and problems:
         state = "hindered"

@@ -145,13 +145,22 @@ def test_load_asks_before_it_replaces_lines(user: User) -> None:
     assert user.facts == ["Leeds", "Plays chess"]
     path.write_text("- Leeds\n- Plays chess\n- Nurse\n")
     assert "?" not in user.run("load", str(path))[1], "no line goes"
+    path.write_text("- Leeds\n")
+    assert user.run("load", str(path), "--yes")[1].count("Nurse") == 1, "told once"
+
+
+@pytest.mark.parametrize("words", ["history -n", "add --section", "undo twelve", "search -n 2 --cuont 3", "diff 1 2 3"])
+def test_what_was_mistyped_names_the_help_of_its_command(user: User, words: str) -> None:
+    command = words.split()[0]
+    assert user.run(*words.split(), code=2)[1].endswith(f"(see: llm memory {command} --help)\n")
+    assert user.run("shwo", code=2)[1].endswith("(see: llm memory --help)\n")
 
 
 def test_load_refuses_what_add_refuses_unless_forced(user: User) -> None:
     text = "- Nurse\n\t- Le\u202eeds\n"
     said = user.run("load", "-", stdin=text, code=1)[1]
     assert "line 2 has invisible characters" in said
-    assert "to take it anyway: --force" in said
+    assert "to take it: --force" in said
     user.run("load", "-", "--force", stdin=text)
     assert user.profile == text
 
@@ -165,7 +174,7 @@ def test_of_a_change_that_holds_a_password_the_rest_is_shown(user: User) -> None
 
 def test_loaded_secrets_stay_and_load_and_status_name_their_lines_without_showing_them(user: User) -> None:
     text = "# Me\r\n\r\n- Wifi password is hunter2secret9\r\n- Nurse\r\n- IBAN DE89 3704 0044 0532 0130 00\r\n"
-    assert "line 3 looks like a password; to take it anyway: --force" in user.run("load", "-", stdin=text, code=1)[1]
+    assert "line 3 looks like a password; to take it: --force" in user.run("load", "-", stdin=text, code=1)[1]
     assert user.versions() == []
     out, said = user.run("load", "-", "--force", stdin=text)
     assert (out, user.profile.replace("\r", "")) == ("", text.replace("\r", ""))

@@ -201,7 +201,7 @@ def test_notes_are_learned_from_in_the_same_way_and_never_twice(here: User) -> N
     assert "4 already read" in learn(here, str(notes))
     assert asked(here)[1:] == [["- I speak Welsh"]]
     said = learn(here, str(notes))
-    assert ("--again" in said, "1 edit to review" in said, "nothing new" in said) == (True, True, False)
+    assert ("--again" in said, "1 edit to review" in said, "nothing new" in said) == (True, True, True)
     assert found(here) == ["+ I speak Welsh"]
     here.llm("memory", "learn", "--yes", "-", input="I have a parrot")
     assert found(here)[1:] == ["+ I have a parrot"]
@@ -238,6 +238,13 @@ def test_notes_that_can_not_be_read_are_an_error_in_words(here: User) -> None:
         "as old as the file"
     )
     assert "1 message" in learn_nothing(here, str(notes), "--since", "2023-11-14")
+
+
+def test_that_there_is_nothing_new_is_said_also_where_edits_wait(here: User) -> None:
+    logged(here, "I live in Leeds. What is the weather?")
+    learn(here)
+    said = learn(here, "--since", "2025-01-01")
+    assert said.endswith("There is nothing new to learn from.\n1 edit to review: llm memory review\n")
 
 
 # What was found so far
@@ -326,7 +333,7 @@ def test_what_was_dropped_is_not_offered_again(here: User) -> None:
     assert len(asked(here)) == 2
     assert found(here) == []
     said = here.run("learn", "--again")[1]
-    assert ("1 edit to review" in said, "nothing new" in said) == (True, False)
+    assert said.endswith("There is nothing new to learn from.\n1 edit to review: llm memory review\n")
     assert [edit["reason"] for edit in here.to_review()] == ["it comes from the past"]
 
 

@@ -138,6 +138,12 @@ def test_why_shows_what_a_changed_line_said_before_and_where_that_came_from(user
     assert [said["text"] for said in found["before"]] == ["Nurse, lives in York", "Nurse in Leeds"]
 
 
+def test_a_bullet_in_a_reworded_line_is_no_part_of_it(user: User) -> None:
+    waits(user, "Likes tea")
+    user.run("review", stdin="e\n", EDITOR=WRITES.format("- Likes green tea"))
+    assert user.facts == ["Likes green tea"]
+
+
 def test_a_line_that_the_user_rewords_in_review_keeps_its_receipts(user: User) -> None:
     user.has_learned("Lives in Leeds", "I live in Leeds")
     user.has_to_review(Edit("REPLACE", "Lives in Leeds", "Must live in York", "I must live in York"))

@@ -92,6 +92,14 @@ def test_a_fact_is_found_by_its_words_in_any_form(lived: User) -> None:
     assert lived.run("search", "has", "-n", "0")[1] == ""
 
 
+def test_what_is_true_now_comes_before_what_was(user: User) -> None:
+    for place in ("Leeds", "York", "Bonn"):
+        user.profile = f"- Lives in {place}\n"
+        user.run("history")
+    assert found(user, "lives") == ["Lives in Bonn", "Lives in Leeds", "Lives in York"]
+    assert found(user, "lives", "-n", "1") == ["Lives in Bonn"]
+
+
 def test_all_words_are_wanted_or_those_on_one_side_of_an_or(lived: User) -> None:
     assert found(lived, "has rex") == ["Has a dog called Rex"]
     assert found(lived, "puppy", "dog") == []
