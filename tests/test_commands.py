@@ -151,8 +151,8 @@ def test_load_asks_before_it_replaces_lines(user: User) -> None:
 
 @pytest.mark.parametrize("words", ["history -n", "add --section", "undo twelve", "search -n 2 --cuont 3", "diff 1 2 3"])
 def test_what_was_mistyped_names_the_help_of_its_command(user: User, words: str) -> None:
-    command = words.split()[0]
-    assert user.run(*words.split(), code=2)[1].endswith(f"(see: llm memory {command} --help)\n")
+    command, *others = words.split()
+    assert user.run(command, *others, code=2)[1].endswith(f"(see: llm memory {command} --help)\n")
     assert user.run("shwo", code=2)[1].endswith("(see: llm memory --help)\n")
 
 
