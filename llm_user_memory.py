@@ -526,7 +526,6 @@ SECRETS: Mapping[tuple[str, Any], Sequence[str]] = {
         r"""\b((?:[a-z]\w{0,14}_ | (?<![./-])[a-z]{2,6}-  # ghp_…, sk-…
         | (?:xoxe|ya29|hv[sb]|s[gkl])\. | 1//0)
         (?=[\w.+/~$-]{0,99}\d | [a-z]{30})[\w.+/~$-]{16,})""",
-        # A long run.
         r"""(?<![\w/+.~-])((?:\d{8,10}:)?(?!/?\w{1,10}/)  # a bot's number; no path
         (?=[\w+/~.:-]{0,40}\d)(?=[\w+/~.:-]{0,40}[g-z])  # no hash
         (?=[\w+/~.:-]{0,40}[^\W_]{12})
@@ -629,7 +628,7 @@ _BLOCKS = (
 # A rule, the second line of a table, or what opens a block.
 _RULE = r"[ \t]*(?:([-*_])(?:[ \t]*\1){2,}\s*$|```|~~~|<!--)|(?=.*\|)[\s|:-]+$"
 LONGEST_FACT = 200
-_UNFIT = {  # reason and pattern
+_UNFIT = {
     "it has more than one line": r"\n",
     "it says nothing": r"\A[\W_]*\Z",
     "it is a question": r"[?？]\s*\Z",
@@ -917,12 +916,11 @@ def revert(old: str, new: str, now: str) -> str:
     after = Document(new)
     here = Document(now)
     stay = _facts_without(before, after, here)
-    document = Document(merge(new, now, old))  # with lines where they stood
+    document = Document(merge(new, now, old))
     has_moved = document.places() != stay
     has_doubled = not document.counts() <= before.counts() | here.counts()
     if has_moved or has_doubled:
         document = here.only(stay)
-    # Without what nobody uses, with what is missing.
     document = _without_headings(before, after, document)
     text = without_empty(now, _put_back(document, stay, before).text)
     # Our title goes first, if it is or was there.
@@ -1326,10 +1324,13 @@ class History(NamedTuple):
         for change in self.changes(number - 1, number):
             if change.after in {"", FORGOTTEN}:
                 continue
-            came, left = self.periods(change.after)[-1]
-            touched = left or came
-            if touched > number and self._author(touched).origin != "back":
-                raise Problem(f"Change {touched} has since changed the same lines; first: llm memory undo {touched}")
+            periods = self.periods(change.after)
+            came, left = periods[-1]
+            ends = [end for _, end in periods if end and end not in self.undone()]
+            for touched in ends if left else [came]:
+                if touched > number and self._author(touched).origin != "back":
+                    again = f"llm memory undo {touched}"
+                    raise Problem(f"Change {touched} has since changed the same lines; first: {again}")
         reverted = revert(self.text(number - 1), self.text(number), text)
         lines = self._lines(number - 1) + self._lines(number)
         if all(line["text"] for line in lines):  # else forgotten
@@ -3181,7 +3182,7 @@ def worker_runs(home: Home) -> bool:
 
 def spawn_worker(home: Home) -> str:
     """Start a worker that outlives us; return why the one before did not start. Raises ``Busy``."""
-    file = take_worker_lock(home)  # it belongs to the open file, which the worker inherits
+    file = take_worker_lock(home)
     never_ran = os.fstat(file).st_size  # one that runs empties it
     environ = dict(os.environ, LLM_MEMORY_PROFILE=home.name)
     if home.isolated:  # absolute: the worker runs elsewhere

@@ -277,6 +277,16 @@ def test_a_change_whose_line_was_changed_again_stays_whole_and_the_later_one_is_
     assert user.facts == ["Lives in Leeds"]
 
 
+@pytest.mark.parametrize("back", [["undo 3", "undo 4"], ["rollback 2", "rollback 3"]])
+def test_a_later_change_that_is_there_again_is_named_too(user: User, back: list[str]) -> None:
+    load(user, "- Lives in Rome\n", "- Lives in Bonn\n", "- Lives in Bern\n")
+    for command in back:
+        user.run(*command.split())
+    said = user.run("undo", "2", code=1)[1]
+    assert "Change 3 has since changed the same lines; first: llm memory undo 3\n" in said
+    assert user.facts == ["Lives in Bern"]
+
+
 def test_where_nothing_is_left_to_undo_it_says_so_and_makes_no_version(user: User) -> None:
     add(user, "Uses vim")
     add(user, "Vegetarian", section="Preferences")

@@ -156,6 +156,8 @@ class History(Life):
             self.look("undo", self.now)
             return int(named[0]) if named else 0
         is_new = "Undid" in done.err
+        if is_new and self.model.in_the_way(number):
+            self.fail("not refused", f"{number}, {self.model.in_the_way(number)}")
         self.look("undo", self.now if done.code or not is_new else self.model.without(number))
         if not (done.code or is_new) and self.model.without(number) != self.now:
             self.fail("nothing undone", done.err, self.model.without(number))

@@ -54,6 +54,13 @@ class Model:
         later = range(number + 1, len(self.states))
         return {other for other in later for facts in self.changed(other) if came & facts}
 
+    def in_the_way(self, number: int) -> set[int]:
+        """Return the later changes that took out what this change brought, and were not taken back."""
+        gone = self.changed(number)[1] - self.now.keys()
+        made = {other for other, kind in enumerate(self.kinds) if kind not in {"undo", "rollback", "forget"}}
+        later = made.intersection(range(number + 1, len(self.states))) - self.undone()
+        return {other for other in later if gone & self.changed(other)[0]}
+
     def may_be_undone(self) -> list[int]:
         """Return the changes that a plain undo may take back, if it would change anything."""
         undone = self.undone()
