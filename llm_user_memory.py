@@ -377,7 +377,6 @@ def indexed(text: str) -> str:
 
 _JOINERS = r"\u034f\u061c\u115f\u1160\u200b-\u200f"
 _SELECTORS = r"\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef"
-# And controls, formats, private use, fillers, tags
 _UNSEEN = (
     rf"{_JOINERS}{_SELECTORS}\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u17b4\u17b5\u2028-\u202e\u2060-\u206f"
     r"\u2800\u3164\ud800-\uf8ff\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
@@ -389,7 +388,7 @@ _HOST = rf"(?![{_UNSEEN}])[\xa9\xae\u0590-\u1cff\u2030-\U0010ffff]"
 _SPELLINGS = (
     rf"[{_JOINERS}](?={_HOST})"  # Persian, Khmer, a family of emoji
     rf"|(?<={_HOST})[{_JOINERS}{_SELECTORS}]"  # a red heart, Japanese names
-    r"|\ufe0f(?=\u20e3)"  # a keycap
+    r"|\ufe0f(?=\u20e3)"
 )
 
 
@@ -1662,7 +1661,7 @@ def find_pieces(quote: str, sources: Sequence[Message]) -> dict[str, Message]:
 
 
 _HEADERS = "from|to|cc|date|sent|subject|von|an|betreff|de|para|à|objet|asunto|da|a|oggetto|件名|差出人|主题|发件人"
-# Most likely somebody else's words: for models too small to look twice.
+# For models too small to look twice.
 _QUOTATIONS = (
     r"^[ \t]*(```|~~~)(?s:.*?)(?:^[ \t]*\1|\Z)",  # a fence of Markdown
     r"^[ \t]*>.*$",
@@ -2014,7 +2013,7 @@ def text_at(message: Any, path: str) -> str:
         text = at_path(block, "text") if str(kind) in {"text", "audio_transcription"} else block
         if isinstance(text, str):
             texts.append(text)
-    whole = "\n".join(texts).encode(errors="replace")  # half a character
+    whole = "\n".join(texts).encode(errors="replace")
     return shortened(whole.decode(), 12_000)
 
 
@@ -2657,7 +2656,7 @@ class Learner(NamedTuple):
                 return []
         edits: list[Edit] | None = self._ask(batch.model, build_request(seen, batch, only), parse_reply)
         if edits is None:
-            raise ModelFailed(f"{batch.model} can't keep to the format it is asked for; {ANOTHER_MODEL}", HOPELESS)
+            raise ModelFailed(f"{batch.model} can't keep to the format; {ANOTHER_MODEL}", HOPELESS)
         if only:
             edits = [edit for edit in edits if edit.target in only and edit.action != "ADD"]
             edits.sort(key=lambda edit: edit.action == "REMOVE")  # it waits if its merge does
@@ -3893,11 +3892,11 @@ profile_option = click.Option(
     help="Use this profile",
 )
 json_option = flag(
-    ["--json"], expose_value=False, callback=lambda ctx, _, given: ctx.meta.update(json=given), help="Output as JSON"
+    ["--json"], expose_value=False, callback=lambda ctx, _, given: ctx.meta.update(json=given), help="As JSON"
 )
-yes_option = flag(["--yes", "-y"], help="Answer yes to any question")
+yes_option = flag(["--yes", "-y"], help="Don't ask")
 force_option = flag(["--force"], help="Also take secrets and invisible characters")
-part_option = flag(["--part"], help="Also match TEXT inside words")
+part_option = flag(["--part"], help="Also inside words")
 text_argument = click.Argument(["text"], metavar="[TEXT]...", nargs=-1, callback=lambda _, __, words: " ".join(words))
 count_option = partial(click.option, "-n", "--count", metavar="N", type=whole_number)
 shell_option = click.Option(["--shell", "name"], metavar="NAME", help="bash, zsh, fish, nushell or powershell")
@@ -3905,10 +3904,9 @@ shell_option = click.Option(["--shell", "name"], metavar="NAME", help="bash, zsh
 
 @click.group(name="memory", cls=_Group, params=[profile_option])
 def memory_group() -> None:
-    """A memory of you, sent with what you type.
+    """A memory of you, in one Markdown file, sent with what you type.
 
-    What you type about yourself is kept in one Markdown file. To turn
-    this on in your terminal: llm memory install-shell
+    To turn it on in your terminal: llm memory install-shell
     """
 
 
@@ -4138,7 +4136,7 @@ def show_refused(memory: Memory, text: str) -> Rows:
     for edit in edits_where(memory, "state in ('refused', 'dropped') order by id desc limit 100"):
         if folded(text) in folded(edit.fact or edit.before):
             write(str(edit), fg=colour_of(edit))
-            dropped = "you dropped it; it waited: " if edit.state == "dropped" else ""
+            dropped = "dropped; " if edit.state == "dropped" else ""
             detail(f"{full_date(edit.at)}: {dropped}{edit.reason}")
             found.append(edit._asdict())
     return found
@@ -4146,8 +4144,8 @@ def show_refused(memory: Memory, text: str) -> Rows:
 
 @command(text_argument, json_option)
 @count_option(default=10, help="N at most (10); 0 for all")
-@switch("--chats", help="Search your prompts in llm's log instead")
-@switch("--semantic", help="Also search by meaning, with llm's embedding model")
+@switch("--chats", help="Search prompts in llm's log instead")
+@switch("--semantic", help="Also by meaning, with llm's embedding model")
 def memory_search(text: str, count: int, chats: bool, semantic: bool) -> Any:
     """Search present and former facts.
 
@@ -4369,6 +4367,9 @@ def memory_review(accepted: Sequence[str], dropped: Sequence[str]) -> Any:
     It asks about each; ? explains the keys.
     """
     with open_memory() as memory:
+        now = "(select ifnull(fact, '') from lines where until is null)"
+        gone = f"state = 'waiting' and fact != '' and before not in {now}"
+        memory.db.execute(f"update edits set before = '' where {gone}")
         waiting = waiting_edits(memory)
         drops = parse_ids(dropped, waiting)
         accepts = [edit for edit in parse_ids(accepted, waiting) if edit not in drops]
@@ -4409,7 +4410,7 @@ def memory_undo(number: int | None) -> None:
 
 @command()
 @change_argument("number")
-@click.option("--to", metavar="DATE-OR-AGE", help="As of: 2026-11-01, yesterday, 2h, '3 days ago'")
+@click.option("--to", metavar="DATE-OR-AGE", help="As of: 2026-11-01, 2h, '3 days ago'")
 def memory_rollback(number: int | None, to: str | None) -> None:
     "Restore an older profile. As it was after change NUMBER."
     with open_memory() as memory:
@@ -4542,7 +4543,7 @@ def memory_pause() -> None:
     home.create()
     if not paused_since(home):
         write_private(home.paused, b"")
-    say("Paused. Your profile is still sent. To learn again: llm memory resume")
+    say(f"Profile {home.name} is paused, but still sent. To learn again: llm memory resume")
 
 
 @command()
@@ -4560,7 +4561,7 @@ def memory_resume() -> None:
 
 
 @command(yes_option)
-@switch("--purge", "for_good", help="Also remove its history and files, for good")
+@switch("--purge", "for_good", help="Also its history and files, for good")
 def memory_clear(for_good: bool, yes: bool) -> None:
     "Empty the profile. Its text stays in the history."
     home = only_profile()
@@ -4570,7 +4571,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
             report(memory, memory.history.overwrite("clear", "", lambda _: skip_noted(memory)))
         return
     say(f"This removes {tilde(real_place(home))}, its history, and all else of profile {home.name}.")
-    say("llm memory learn may then read prompts that you hid or forgot.")
+    say("What you hid or forgot may then be read by: llm memory learn")
     confirm("Remove it for good?", yes)
     purge(home)
     say(f"Removed. {LLM_KEEPS.format(tilde(home.logs))}")
@@ -4635,7 +4636,7 @@ def memory_condense(settings: Settings) -> None:
 @click.argument("files", metavar="[FILE]...", type=click.Path(exists=True, allow_dash=True), nargs=-1)
 @click.option("--since", metavar="DATE-OR-AGE", help="Only since: 2026-11-01, '3 weeks ago'")
 @count_option(type=click.IntRange(min=1), help="Only your N newest messages")
-@switch("--again", help="Put what you dropped into review again")
+@switch("--again", help="Only put dropped edits into review again")
 def memory_learn(settings: Settings, /, *, files: Any, again: bool, yes: bool, **which: Any) -> None:
     """Learn from the past. From llm's log, your notes or other assistants.
 
@@ -4643,16 +4644,19 @@ def memory_learn(settings: Settings, /, *, files: Any, again: bool, yes: bool, *
     export of ChatGPT, Claude or Gemini, or sessions of Claude Code or
     Codex. Only what you wrote is read; what is found waits for review.
     """
-    model = chosen_model(settings)
     with open_memory(create=True) as memory:
+        if again:
+            memory.db.execute("update edits set state = 'waiting' where state = 'dropped'")
+            tell_waiting(memory)
+            return
+        model = chosen_model(settings)
         check_learning(memory.home, settings)
         candidates = messages_of_files(memory, files) if files else past_messages(memory)
         messages, skipped = choose(candidates, memory.now(), **which)
         for reason, count in skipped.items():
             say(f"Skipped: {count:,} {reason}")
-        left_out = memory.db["edits"].count_where("state = 'dropped'")
-        if left_out and not again:
-            say(f"Dropped before: {left_out:,}; to review again: --again")
+        if left_out := memory.db["edits"].count_where("state = 'dropped'"):
+            say(f"Dropped before: {left_out:,}; see: llm memory learn --again")
         requests = [Batch(model, batch, past=True) for batch in batches(messages)]
         if messages:
             profile = read_document(memory.home)
@@ -4661,8 +4665,6 @@ def memory_learn(settings: Settings, /, *, files: Any, again: bool, yes: bool, *
             say(f"To learn from: {parts} to {model}, which will read about {length // 4:,} tokens")
             say("To read less: --since DATE, or -n N; if interrupted, run it again")
             confirm("Learn from this?", yes)
-        if again:
-            memory.db.execute("update edits set state = 'waiting' where state = 'dropped'")
         if not messages:
             say("There is nothing new to learn from.")
             tell_waiting(memory)

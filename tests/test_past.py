@@ -311,16 +311,13 @@ def test_what_is_forgotten_before_the_model_is_asked_about_it_is_not_offered(
     assert "nothing new" in here.run("learn", "--yes")[1]
 
 
-def test_who_declines_to_learn_again_has_nothing_more_to_review(here: User) -> None:
-    here.types("I live in Leeds")
-    here.places.journal.unlink()
+def test_what_was_dropped_is_to_review_again_without_learning_from_anything(here: User) -> None:
+    logged(here, "I live in Leeds")
     here.has_to_review(memory.Edit("ADD", "Notes", "Likes tea", "I like tea"))
-    here.run("review", "--drop", "1")
-    said = here.run("learn", "--again", stdin="n\n", code=1)[1]
-    assert "Learn from this?" in said
-    assert here.to_review() == []
-    here.run("learn", "--again", "--yes")
-    assert "Likes tea" in [held["fact"] for held in here.to_review()]
+    assert "learn --again" in here.run("review", "--drop", "1")[1]
+    assert here.run("learn", "--again", LLM_MODEL="none") == ("", "1 edit to review: llm memory review\n")
+    assert [held["fact"] for held in here.to_review()] == ["Likes tea"]
+    assert asked(here) == []
 
 
 def test_what_was_dropped_is_not_offered_again(here: User) -> None:
@@ -333,7 +330,7 @@ def test_what_was_dropped_is_not_offered_again(here: User) -> None:
     assert len(asked(here)) == 2
     assert found(here) == []
     said = here.run("learn", "--again")[1]
-    assert said.endswith("There is nothing new to learn from.\n1 edit to review: llm memory review\n")
+    assert said == "1 edit to review: llm memory review\n"
     assert [edit["reason"] for edit in here.to_review()] == ["it comes from the past"]
 
 

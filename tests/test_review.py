@@ -333,6 +333,16 @@ def test_a_replacement_whose_line_is_gone_is_added_and_a_removal_removes_nothing
     assert user.to_review() == []
 
 
+def test_a_replacement_is_shown_as_what_it_would_do_now(user: User) -> None:
+    user.profile = PROFILE
+    user.has_to_review(Edit("REPLACE", "Lives in Leeds", "Lives in Hull", "I live in Hull"))
+    assert "Lives in Leeds → Lives in Hull\n" in user.run("review", stdin="s\n")[1]
+    user.profile = PROFILE.replace("Lives in Leeds", "Lives in Bath")
+    assert "+ Lives in Hull\n" in user.run("review", stdin="y\n")[1]
+    assert "before that" not in user.run("why", "Hull")[0]
+    assert user.facts == ["Lives in Bath", "Lives in Hull", "Likes short answers"]
+
+
 def test_many_are_accepted_and_dropped_by_ranges(user: User) -> None:
     waits(user, *"abcdef")
     waits(user, "Likes tea", section="Preferences")
