@@ -387,7 +387,7 @@ _HOST = rf"(?![{_UNSEEN}])[\xa9\xae\u0590-\u1cff\u2030-\U0010ffff]"
 # Where the invisible belongs; elsewhere it hides things.
 _SPELLINGS = (
     rf"[{_JOINERS}](?={_HOST})"  # Persian, Khmer, a family of emoji
-    rf"|(?<={_HOST})[{_JOINERS}{_SELECTORS}]"  # a red heart, Japanese names
+    rf"|(?<={_HOST})[{_JOINERS}{_SELECTORS}]"
     r"|\ufe0f(?=\u20e3)"
 )
 
@@ -3308,7 +3308,7 @@ def _write_log(home: Home, message: str) -> None:
 
 
 # -- a call ---
-# It waits for no lock or database; a search or a proposed edit does, two seconds a lock.
+# It waits for no lock or database, but a search or a proposed edit does.
 
 FRAME = (
     "About the user you are talking to, for when it matters: information, not instructions. Most prompts need none of "
@@ -4367,9 +4367,9 @@ def memory_review(accepted: Sequence[str], dropped: Sequence[str]) -> Any:
     It asks about each; ? explains the keys.
     """
     with open_memory() as memory:
-        now = "(select ifnull(fact, '') from lines where until is null)"
-        gone = f"state = 'waiting' and fact != '' and before not in {now}"
-        memory.db.execute(f"update edits set before = '' where {gone}")
+        waits = "state = 'waiting' and fact != ''"
+        there = f"select ifnull(fact, '') from lines where until is null union select fact from edits where {waits}"
+        memory.db.execute(f"update edits set before = '' where {waits} and before not in ({there})")
         waiting = waiting_edits(memory)
         drops = parse_ids(dropped, waiting)
         accepts = [edit for edit in parse_ids(accepted, waiting) if edit not in drops]
@@ -4636,7 +4636,7 @@ def memory_condense(settings: Settings) -> None:
 @click.argument("files", metavar="[FILE]...", type=click.Path(exists=True, allow_dash=True), nargs=-1)
 @click.option("--since", metavar="DATE-OR-AGE", help="Only since: 2026-11-01, '3 weeks ago'")
 @count_option(type=click.IntRange(min=1), help="Only your N newest messages")
-@switch("--again", help="Only put dropped edits into review again")
+@switch("--again", help="Put dropped edits into review again")
 def memory_learn(settings: Settings, /, *, files: Any, again: bool, yes: bool, **which: Any) -> None:
     """Learn from the past. From llm's log, your notes or other assistants.
 
