@@ -1320,13 +1320,12 @@ class History(NamedTuple):
 
         A fact that it removed can't conflict: it comes back, or is there.
         """
+        undone = self.undone()
         for change in self.changes(number - 1, number):
             if change.after in {"", FORGOTTEN}:
                 continue
-            periods = self.periods(change.after)
-            came, left = periods[-1]
-            ends = [end for _, end in periods if end and end not in self.undone()]
-            for touched in ends if left else [came]:
+            came, left = zip(*self.periods(change.after), strict=True)
+            for touched in sorted({*left} - undone) if left[-1] else came[-1:]:
                 if touched > number and self._author(touched).origin != "back":
                     again = f"llm memory undo {touched}"
                     raise Problem(f"Change {touched} has since changed the same lines; first: {again}")
@@ -1397,8 +1396,8 @@ class History(NamedTuple):
         new = [fact for fact in after if fact not in before]
         gone = [fact for fact in before if fact not in after]
         replaced = {}
-        is_pair = (newer - older, len(new), len(gone)) == (1, 1, 1)
-        if is_pair and after[new[0]] == before[gone[0]] and self._author(newer).origin == "own":
+        is_one = (newer - older, len(new), len(gone)) == (1, 1, 1)
+        if is_one and after[new[0]] == before[gone[0]] and self._author(newer).origin == "own":
             replaced[new[0]] = gone[0]
         said = f"fact {ONE_OF} and before {ONE_OF}"
         edits = f"select fact, before from edits where state = 'applied' and {said} order by id"
@@ -2562,7 +2561,7 @@ class Learner(NamedTuple):
             state = "pending"
             if is_over or attempts > len(BACK_OFF):
                 state = "aside"
-                reason = reason or "it was often interrupted"
+                reason = reason or "it was interrupted"
             change = "set state = ?, attempts = ?, due = ?, why = ?"
             # Unless it was forgotten or cleared meanwhile.
             sql = f"update turns {change} where state in ('pending', 'aside') and id = ?"
@@ -2789,7 +2788,11 @@ def edits_where(memory: Memory, where: str, *values: object) -> list[EditRow]:
 
 
 def waiting_edits(memory: Memory) -> list[EditRow]:
-    return edits_where(memory, "state = 'waiting' order by id")
+    """As they would be made now: what can't replace a line adds one."""
+    found = edits_where(memory, "state = 'waiting' order by id")
+    now = Document(memory.history.text(memory.history.latest()))
+    lines = {item.text for item in now.ids.values()} | {edit.fact for edit in found}
+    return [edit if edit.before in lines or not edit.fact else edit._replace(before="") for edit in found]
 
 
 def to_review(waiting: Sequence[EditRow]) -> str:
@@ -2863,9 +2866,9 @@ def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[E
 
     def record(version: int) -> None:
         waits = "where id = ? and state = 'waiting'"
-        made = "state = 'applied', version = ?, reason = iif(fact = ?, 'accepted', 'reworded'), fact = ?"
+        made = "state = 'applied', version = ?, reason = iif(fact = ?, 'accepted', 'reworded'), fact = ?, before = ?"
         for edit in accepted:
-            db.execute(f"update edits set {made} {waits}", [version, edit.fact, edit.fact, edit.id])
+            db.execute(f"update edits set {made} {waits}", [version, edit.fact, edit.fact, edit.before, edit.id])
         for edit in dropped:
             db.execute(f"update edits set state = 'dropped' {waits}", [edit.id])
         if not waiting_edits(memory):
@@ -3080,7 +3083,7 @@ def search_terms(query: str, form: Callable[[str], str] = str) -> str:
 def search_facts(memory: Memory, text: str, limit: int, *, semantic: bool = False) -> Rows:
     db = memory.db
     matching = "lines_fts join lines on id = lines_fts.rowid where lines_fts match ?"
-    sql = f"select fact from {matching} order by until is not null, rank"
+    sql = f"select fact from {matching} order by until notnull, rank"
     found = [fact for (fact,) in db.execute(sql, [search_terms(text, indexed)])]
     if semantic:
         found += nearest(memory, text)
@@ -3785,7 +3788,7 @@ q  quit
 s  skip it
 In this section:"""
 RETRY = "To try again: llm memory update --retry; with another model: LLM_MEMORY_MODEL=NAME llm memory update --retry"
-LLM_KEEPS = "llm's own log, {}, keeps conversations and profiles sent: llm -c can send what you erased."
+LLM_KEEPS = "llm's log, {}, keeps conversations and profiles sent: llm -c can send what you erased."
 
 
 def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None:
@@ -3803,7 +3806,7 @@ def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None
 def _wrapped(text: str, indent: int) -> str:
     """Break a line between words, but not within a command, which is to be copied."""
     names = r"llm (?:memory|logs|keys|models|chat|embed|install|-)|source [~/]|unset [A-Z]|ls -l|rm -r"
-    commands = rf"(?:\((?:see|undo): )?(?:\b[A-Z_]+=\S+ )?\b(?:{names})[^;,()“]*"
+    commands = rf"(?:\b[A-Z_]+=\S+ )?\b(?:{names})[^;,()“]*"
     whole = re.sub(commands, lambda command: command[0].replace(" ", "\0"), text)
     filled = textwrap.fill(
         whole,
@@ -3950,7 +3953,7 @@ def learn_lock(home: Home, settings: Settings) -> Any:
     try:
         return lock(home, "learn", 0.5)
     except Busy:
-        say("Waiting: another process learns…")
+        say("Another process learns…")
         return lock(home, "learn", 5 * MODEL_TIMEOUT)
 
 
@@ -4249,7 +4252,7 @@ def memory_load(file: Any, force: bool, yes: bool) -> None:
         gone = Document(before).places().keys() - Document(text).places()
         if gone and not yes:
             list_lines("These lines go:", sorted(gone))
-            confirm("Replace the profile?", yes)
+            confirm("Replace the profile?", False)
         report(memory, memory.history.overwrite("load", text))
 
 
@@ -4367,9 +4370,6 @@ def memory_review(accepted: Sequence[str], dropped: Sequence[str]) -> Any:
     It asks about each; ? explains the keys.
     """
     with open_memory() as memory:
-        waits = "state = 'waiting' and fact != ''"
-        there = f"select ifnull(fact, '') from lines where until is null union select fact from edits where {waits}"
-        memory.db.execute(f"update edits set before = '' where {waits} and before not in ({there})")
         waiting = waiting_edits(memory)
         drops = parse_ids(dropped, waiting)
         accepts = [edit for edit in parse_ids(accepted, waiting) if edit not in drops]
@@ -4401,7 +4401,7 @@ def memory_undo(number: int | None) -> None:
                 raise Problem(f"Change {forgot} (forget) can't be undone; before it: llm memory undo {number}")
         made = history.undo(number)
         if not made:
-            say(f"Change {number} has nothing left to undo; see: llm memory history")
+            say(f"Change {number} has nothing left to undo")
             return
         (change,) = history.versions(1, "id = ?", number)
         say(f"Undid change {number} ({AUTHORS[change.author].told}, {age_of(change.at, memory.now())})")
@@ -4636,7 +4636,7 @@ def memory_condense(settings: Settings) -> None:
 @click.argument("files", metavar="[FILE]...", type=click.Path(exists=True, allow_dash=True), nargs=-1)
 @click.option("--since", metavar="DATE-OR-AGE", help="Only since: 2026-11-01, '3 weeks ago'")
 @count_option(type=click.IntRange(min=1), help="Only your N newest messages")
-@switch("--again", help="Put dropped edits into review again")
+@switch("--again", help="Only review dropped edits again")
 def memory_learn(settings: Settings, /, *, files: Any, again: bool, yes: bool, **which: Any) -> None:
     """Learn from the past. From llm's log, your notes or other assistants.
 
@@ -4647,7 +4647,7 @@ def memory_learn(settings: Settings, /, *, files: Any, again: bool, yes: bool, *
     with open_memory(create=True) as memory:
         if again:
             memory.db.execute("update edits set state = 'waiting' where state = 'dropped'")
-            tell_waiting(memory)
+            tell_waiting(memory, "Nothing waits for review.")
             return
         model = chosen_model(settings)
         check_learning(memory.home, settings)
@@ -4656,7 +4656,7 @@ def memory_learn(settings: Settings, /, *, files: Any, again: bool, yes: bool, *
         for reason, count in skipped.items():
             say(f"Skipped: {count:,} {reason}")
         if left_out := memory.db["edits"].count_where("state = 'dropped'"):
-            say(f"Dropped before: {left_out:,}; see: llm memory learn --again")
+            say(f"Dropped before: {left_out:,}; to review: llm memory learn --again")
         requests = [Batch(model, batch, past=True) for batch in batches(messages)]
         if messages:
             profile = read_document(memory.home)

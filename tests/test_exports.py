@@ -518,7 +518,7 @@ def test_what_was_dropped_by_mistake_can_be_taken_up_again(here: User) -> None:
     path.write_text(json.dumps([chatgpt("Trip", "I live in York.", "I like rain, you know")]))
     learn(here, str(path))
     here.run("review", "--drop", "all")
-    assert "Dropped before: 2; see: llm memory learn --again\n" in learn(here, str(path))
+    assert "Dropped before: 2; to review: llm memory learn --again\n" in learn(here, str(path))
     assert facts(here) == []
     learn(here, "--again")
     assert facts(here) == ["I live in York", "I like rain, you know"]

@@ -180,7 +180,7 @@ def test_forget_lists_everything_that_goes_and_asks_first(user: User) -> None:
     (kept,) = user.places.directory.glob("profile.md.unreadable-*")
     before = user.profile, user.versions()
     said = user.run("forget", "Leeds", stdin="n\n", code=1)[1]
-    listed = said.partition("llm's own log")[0].splitlines()
+    listed = said.partition("llm's log, ")[0].splitlines()
     for line in (
         *("  Lives in Leeds", "  Leeds United fan", "  Recommend Leeds", "  Likes Leeds"),
         *("  “I walk to work in Leeds”", "  I walk to work in Leeds, you know"),

@@ -318,6 +318,8 @@ def test_what_was_dropped_is_to_review_again_without_learning_from_anything(here
     assert here.run("learn", "--again", LLM_MODEL="none") == ("", "1 edit to review: llm memory review\n")
     assert [held["fact"] for held in here.to_review()] == ["Likes tea"]
     assert asked(here) == []
+    here.run("review", "--accept", "1")
+    assert here.run("learn", "--again")[1] == "Nothing waits for review.\n"
 
 
 def test_what_was_dropped_is_not_offered_again(here: User) -> None:

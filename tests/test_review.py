@@ -343,6 +343,24 @@ def test_a_replacement_is_shown_as_what_it_would_do_now(user: User) -> None:
     assert user.facts == ["Lives in Bath", "Lives in Hull", "Likes short answers"]
 
 
+def test_a_line_that_comes_back_is_replaced_after_all(user: User) -> None:
+    user.profile = PROFILE
+    user.has_to_review(Edit("REPLACE", "Lives in Leeds", "Lives in Hull", "I live in Hull"))
+    user.run("remove", "Leeds")
+    assert json.loads(user.run("review", "--json")[0])[0]["before"] == ""
+    user.run("undo")
+    user.run("review", "--accept", "all")
+    assert user.facts == ["Lives in Hull", "Likes short answers"]
+
+
+def test_an_entry_of_several_lines_is_not_shown_as_replaced(user: User) -> None:
+    user.profile = "- Lives in Leeds\n"
+    user.has_to_review(Edit("REPLACE", "Lives in Leeds", "Lives in Hull", "I live in Hull"))
+    user.profile = "- Lives in Leeds\n  near the park\n"
+    assert "+ Lives in Hull\n" in user.run("review", stdin="y\n")[1]
+    assert user.profile.startswith("- Lives in Leeds\n  near the park\n")
+
+
 def test_many_are_accepted_and_dropped_by_ranges(user: User) -> None:
     waits(user, *"abcdef")
     waits(user, "Likes tea", section="Preferences")
