@@ -287,6 +287,13 @@ def test_a_later_change_that_is_there_again_is_named_too(user: User, back: list[
     assert user.facts == ["Lives in Bern"]
 
 
+def test_a_later_change_that_was_undone_is_not_named(user: User) -> None:
+    load(user, "- Lives in Rome\n", "- Lives in Bonn\n")
+    user.run("undo", "2")
+    user.run("rollback", "0")
+    assert "Change 1 has nothing left to undo" in user.run("undo", "1")[1]
+
+
 def test_where_nothing_is_left_to_undo_it_says_so_and_makes_no_version(user: User) -> None:
     add(user, "Uses vim")
     add(user, "Vegetarian", section="Preferences")
