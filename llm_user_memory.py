@@ -213,7 +213,7 @@ class Home:
     def check_exists(self) -> None:
         if self.name != DEFAULT_PROFILE and not self.directory.is_dir():
             names = ", ".join(home.name for home in Home.all())
-            raise Problem(f"There is no profile “{self.name}” yet; others: {names}")
+            raise Problem(f"There is no profile “{self.name}” yet; try: {names}")
 
     def create(self) -> None:
         self.check_own()
@@ -4139,7 +4139,7 @@ def show_refused(memory: Memory, text: str) -> Rows:
     for edit in edits_where(memory, "state in ('refused', 'dropped') order by id desc limit 100"):
         if folded(text) in folded(edit.fact or edit.before):
             write(str(edit), fg=colour_of(edit))
-            dropped = "dropped; " if edit.state == "dropped" else ""
+            dropped = "dropped; it waited: " if edit.state == "dropped" else ""
             detail(f"{full_date(edit.at)}: {dropped}{edit.reason}")
             found.append(edit._asdict())
     return found
@@ -4451,7 +4451,7 @@ def memory_history(count: int) -> Any:
         write(by, f"{version.id:>4}  {day}  ", bold=True)
         found.append(version._asdict() | {"changes": show_changes(version.changes, "      ")})
     if not versions:
-        say("There are no changes yet.")
+        say("No changes yet.")
     elif more:
         say(f"{more:,} older: llm memory history -n 0")
     return found
@@ -4543,7 +4543,7 @@ def memory_pause() -> None:
     home.create()
     if not paused_since(home):
         write_private(home.paused, b"")
-    say(f"Profile {home.name} is paused, but still sent. To learn again: llm memory resume")
+    say(f"Profile {home.name} is paused, but may be sent. To learn again: llm memory resume")
 
 
 @command()

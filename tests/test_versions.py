@@ -85,7 +85,7 @@ def test_looking_at_history_notices_what_an_editor_changed(user: User) -> None:
 
 
 def test_history_is_newest_first_with_each_change_as_diff_shows_it(user: User) -> None:
-    assert user.run("history")[1] == "There are no changes yet.\n"
+    assert user.run("history")[1] == "No changes yet.\n"
     load(user, PROFILE)
     user.run("add", "-", stdin="Plays chess\nPlays go\nPlays darts\n")
     user.profile = user.profile.replace("Leeds", "York").replace("- Plays go\n", "")
