@@ -31,7 +31,7 @@ TAKE = {"load", "clear", "undo", "rollback", "edit", "review", "update", "conden
 TAKE_WHAT_IS_NAMED = {"remove", "forget"}
 MODELS_OWN = {"llm/scripted/calls.jsonl", "llm/scripted/embedded.jsonl"}
 NEXT = re.compile(
-    r"\bllm [a-z]|--\w|\b(ls -|rm -|export |VISUAL=)|save it as|use up to|what can be read|at most|[Tt]ry:? "
+    r"\bllm [a-z]|--\w|\b(ls -|rm -|export |VISUAL=)|save it as|use up to|what can be read|at most|[Tt]ry:? |Nothing changed"
 )
 STYLES = re.compile(r"\x1b\[([0124]|3\d)m|\r?\x1b\[\?25[lh]|\rLearning")
 
