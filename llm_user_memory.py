@@ -3805,7 +3805,7 @@ def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None
 
 def _wrapped(text: str, indent: int) -> str:
     """Break a line between words, but not within a command, which is to be copied."""
-    names = r"llm (?:memory|logs|keys|models|chat|embed|install|-)|source [~/]|unset [A-Z]|ls -l|rm -r"
+    names = r"llm (?:memory|logs|keys|models|chat|embed|install|-)|source [~/]|(?:unset|setopt) [A-Z]|ls -l|rm -r"
     commands = rf"(?:\b[A-Z_]+=\S+ )?\b(?:{names})[^;,()“]*"
     whole = re.sub(commands, lambda command: command[0].replace(" ", "\0"), text)
     filled = textwrap.fill(
@@ -4561,7 +4561,7 @@ def memory_resume() -> None:
 
 
 @command(yes_option)
-@switch("--purge", "for_good", help="Also its history and files, for good")
+@switch("--purge", "for_good", help="Also history and files, for good")
 def memory_clear(for_good: bool, yes: bool) -> None:
     "Empty the profile. Its text stays in the history."
     home = only_profile()
@@ -4787,7 +4787,7 @@ def memory_status(settings: Settings) -> Any:
 
 
 @command(shell_option)
-@switch("--print", "print_", help="Only print the lines")
+@switch("--print", "print_", help="Print the lines")
 def memory_install_shell(name: str | None, print_: bool) -> None:
     "Turn memory on in your shell."
     from llm_user_memory_shell import install, print_lines

@@ -553,3 +553,10 @@ def test_a_fact_that_contains_a_command_is_shown_as_it_is_in_a_named_profile(use
     for _, talk in said:
         assert OWN in talk
         assert "llm memory --profile work" in talk
+
+
+@pytest.mark.parametrize("command", ["setopt HIST_IGNORE_SPACE", "unset LLM_MEMORY_AUTO", "llm memory undo 2"])
+def test_a_command_to_copy_is_not_broken(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    for before in range(15, 40):
+        assert command in memory._wrapped(f"{'x' * before} {command}", 0)
