@@ -90,6 +90,10 @@ class Problem(click.ClickException):
     """An error the user sees."""
 
 
+class InTheWay(Problem):
+    """A later change touched the same lines."""
+
+
 class Busy(Problem):
     """Another process holds a lock, or changed the profile."""
 
@@ -124,8 +128,9 @@ class Settings:
         if self.auto != "prompt":
             self.auto = "system" if self._read("AUTO", False, False) else ""
         self.auto_off = not self.auto and bool(self._text("AUTO"))
-        unknown = [name for name in environ if name.startswith("LLM_MEMORY_") and name[11:] not in self._known]
-        self.complaints += map("There is no setting {}".format, unknown)
+        for name in environ:
+            if name.startswith("LLM_MEMORY_") and name[11:] not in self._known:
+                self.complaints.append(f"There is no setting {name}")
 
     def _text(self, name: str) -> str:
         self._known.add(name)
@@ -227,12 +232,12 @@ class Home:
                 write_private(self.base / ".gitignore", b"*\n")
 
 
-def for_profile(text: str, name: str) -> str:
+def for_profile(text: str, home: Home) -> str:
     """Add ``--profile`` to a message's commands, but not in quotes."""
-    if name == DEFAULT_PROFILE and not os.environ.get("LLM_MEMORY_PROFILE"):
+    if home.name == DEFAULT_PROFILE and not os.environ.get("LLM_MEMORY_PROFILE"):
         return text
     quoted = r"“[^”]*”|(?<!\w)'[^']*'|\"[^\"]*\""
-    command = f"llm memory --profile {name} "
+    command = f"llm memory --profile {home.name} "
     return re.sub(rf"({quoted})|\bllm memory (?=[a-z])", lambda found: found[1] or command, text)
 
 
@@ -271,7 +276,6 @@ def foreign(path: Path, kind: str = "regular file") -> Unreadable:
 
 
 def open_own(path: Path, flags: int, *, follow: bool = False) -> int:
-    """Open a regular file of the user's own."""
     flags |= getattr(os, "O_BINARY", 0)
     flags |= getattr(os, "O_NONBLOCK", 0)  # a FIFO or a lease must not hang a call
     if not follow:
@@ -328,7 +332,6 @@ _UNITS = {"minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800, "month": 
 # Scripts without spaces; and Korean, which attaches particles.
 UNSPACED = r"[\u0e00-\u0eff\u1000-\u11ff\u1780-\u17ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff]"
 _STRAIGHT = str.maketrans("‘’‚‛ʼ“”„‟«»‐‑‒–—−", '\'\'\'\'\'""""""------')
-_LETTERS = str.maketrans("ıłøđ", "ilod")
 
 
 def counted(number: int, noun: str) -> str:
@@ -366,7 +369,7 @@ def folded(text: str) -> str:
     """Return what `why` and `search` compare: "Müller" is "Mueller"."""
     apart = unicodedata.normalize("NFKD", text.translate(_STRAIGHT)).casefold()
     bare = "".join(char for char in apart if unicodedata.category(char)[0] != "M")
-    whole = unicodedata.normalize("NFC", bare).translate(_LETTERS)
+    whole = unicodedata.normalize("NFC", bare).translate(str.maketrans("ıłøđ", "ilod"))
     return re.sub(r"(?<=[aou])e(?=[^\Ws])", "", whole)
 
 
@@ -832,6 +835,12 @@ class Document:
         kept = [line for line, fact, _ in self.sayings if not fact or fact in facts]
         return Document("".join(kept))
 
+    def without_unused(self, headings: set[str]) -> Document:
+        """Leave out those of the headings that have no lines."""
+        unused = headings - self.filled()
+        kept = [line for line, _, section in self.sayings if section not in unused]
+        return Document("".join(kept))
+
     def section(self, wanted: str, *, new: bool = False) -> str:
         """Return the heading of this name; an unknown one is Notes unless it may be ``new``."""
         sought = normalised(wanted.lstrip("# ").strip(" *:[]"))
@@ -920,8 +929,15 @@ def revert(old: str, new: str, now: str) -> str:
     has_doubled = not document.counts() <= before.counts() | here.counts()
     if has_moved or has_doubled:
         document = here.only(stay)
-    document = _without_headings(before, after, document)
-    text = without_empty(now, _put_back(document, stay, before).text)
+    brought = {*after.headings.values()} - {*before.headings.values(), TITLE.strip("# ")}
+    document = document.without_unused(brought)
+    found = document.places()
+    lines = {fact: line for line, fact, _ in before.sayings if fact == fact_of(line)}
+    for fact, section in stay.items():
+        if found.get(fact) != section:  # it comes back as its line stood
+            document = document.only(stay.keys() - {fact})
+            document = document.add(section, fact, lines.get(fact, ""))
+    text = without_empty(now, document.text)
     # Our title goes first, if it is or was there.
     title = TITLE + _newline(now)
     is_taken = title in before.lines[:1] and (title not in after.lines or not stripped(now))
@@ -944,28 +960,10 @@ def _facts_without(before: Document, after: Document, here: Document) -> dict[st
     return stay
 
 
-def _put_back(document: Document, stay: dict[str, str], before: Document) -> Document:
-    """Add facts that are missing or below another heading; as their lines stood."""
-    found = document.places()
-    lines = {fact: line for line, fact, _ in before.sayings if fact == fact_of(line)}
-    for fact, section in stay.items():
-        if found.get(fact) != section:
-            document = document.only(stay.keys() - {fact}).add(section, fact, lines.get(fact, ""))
-    return document
-
-
-def _without_headings(before: Document, after: Document, document: Document) -> Document:
-    """Take out headings that a change brought and nobody uses."""
-    brought = set(after.headings.values()) - set(before.headings.values())
-    unused = brought - document.filled() - {TITLE.strip("# ")}
-    return Document("".join(line for line, _, section in document.sayings if section not in unused))
-
-
 def without_empty(before: str, text: str) -> str:
     """Remove headings of ours that had lines before and have none now."""
-    document = Document(text)
-    empty = Document(before).filled().intersection(_OWN_SECTIONS) - document.filled()
-    return "".join(line for line, _, section in document.sayings if section not in empty)
+    had_lines = Document(before).filled().intersection(_OWN_SECTIONS)
+    return Document(text).without_unused(had_lines).text
 
 
 # -- store ---
@@ -1013,7 +1011,7 @@ def in_words(error: BaseException) -> str:
 
 
 def is_damage(error: BaseException | None) -> bool:
-    """Tell whether the database is damaged. A slip in our SQL looks the same."""
+    """A slip in our SQL looks the same."""
     said = str(error)
     if isinstance(error, UnicodeDecodeError):
         said = bytes(error.object).decode(errors="replace")  # SQLite's message
@@ -1069,7 +1067,7 @@ def set_state(db: Any, key: str, kept: object) -> None:
 
 
 def read_profile(path: Path) -> str:
-    """Read the profile; this needs no lock. Raises ``Unreadable``."""
+    """Needs no lock. Raises ``Unreadable``."""
     try:
         with open(open_own(path, os.O_RDONLY, follow=True), "rb") as file:
             data = file.read(LARGEST_PROFILE + 1)
@@ -1316,20 +1314,24 @@ class History(NamedTuple):
         return self.change("undo", make, lambda new: self.db.execute(record, [new]))
 
     def _without(self, number: int, text: str) -> str:
-        """Revert a change. Refuse if a later one (no undo or rollback) touched a fact that it added.
+        """Revert a change. Refuse if a later one touched a fact that it added.
 
-        A fact that it removed can't conflict: it comes back, or is there.
+        An undo or rollback counts if it put other facts in its place, and some would come back beside them. A fact
+        that the change removed can't conflict: it comes back, or is there.
         """
         undone = self.undone()
+        reverted = revert(self.text(number - 1), self.text(number), text)
+        comes = Document(reverted).places().keys() - Document(text).places()
         for change in self.changes(number - 1, number):
             if change.after in {"", FORGOTTEN}:
                 continue
             came, left = zip(*self.periods(change.after), strict=True)
             for touched in sorted({*left} - undone) if left[-1] else came[-1:]:
-                if touched > number and self._author(touched).origin != "back":
+                was_put = any(one.after for one in self.changes(touched - 1, touched))
+                counts = self._author(touched).origin != "back" or (left[-1] and was_put and comes)
+                if touched > number and counts:
                     again = f"llm memory undo {touched}"
-                    raise Problem(f"Change {touched} has since changed the same lines; first: {again}")
-        reverted = revert(self.text(number - 1), self.text(number), text)
+                    raise InTheWay(f"Change {touched} has since changed the same lines; first: {again}")
         lines = self._lines(number - 1) + self._lines(number)
         if all(line["text"] for line in lines):  # else forgotten
             return reverted
@@ -1343,8 +1345,9 @@ class History(NamedTuple):
         newest_first = "select id, author from versions where author != 'undo' order by id desc"
         for number, author in self.db.execute(newest_first):
             can_be = AUTHORS[author].can_be_undone and number not in undone
-            if can_be and self._without(number, text) != text:
-                return int(number)
+            with suppress(InTheWay):  # of an undo or rollback, which may stay
+                if can_be and self._without(number, text) != text:
+                    return int(number)
         raise Problem("There is nothing left to undo; see: llm memory history")
 
     def latest(self, where: str = "true", *values: object) -> int:
@@ -1391,8 +1394,10 @@ class History(NamedTuple):
 
     def changes(self, older: int, newer: int) -> list[Change]:
         """Return what came, with what it replaced, and what went; a fact that moved did neither."""
-        before = {line["fact"]: line["section"] for line in self._lines(older) if line["fact"]}
-        after = {line["fact"]: line["section"] for line in self._lines(newer) if line["fact"]}
+        before, after = [
+            {line["fact"]: line["section"] for line in self._lines(version) if line["fact"]}
+            for version in (older, newer)
+        ]
         new = [fact for fact in after if fact not in before]
         gone = [fact for fact in before if fact not in after]
         replaced = {}
@@ -1778,10 +1783,8 @@ def judge(
         ]
         reasons = [("reject", reason) for reason, is_so in rejects if is_so]
         reasons += [("hold", reason) for reason, is_so in holds if is_so]
-        outcome, reason = (*reasons, ("apply", ""))[0]
+        outcome, reason = (*reasons, ("apply", "" if typed else PASSED))[0]
         if outcome == "apply":
-            if not typed:
-                reason = PASSED
             applied.append(change)
             ids.pop(edit.target, None)
             document = document.apply(here, edit.target, edit.fact)
@@ -2133,7 +2136,7 @@ def read_past(path: str) -> list[Message]:
     name = "stdin" if is_stdin else printable(os.path.basename(path))
     with open(0 if is_stdin else path, "rb", closefd=not is_stdin) as file:
         head = file.peek(1_000)
-        if head.startswith(b"PK\3\4"):
+        if head.startswith(b"PK\3\4") or name.endswith(".zip"):
             return read_zip(file, name)
         if ".json" in name or re.match(_NO_NOTES, head):
             return read_export(file, name)
@@ -2615,7 +2618,10 @@ class Learner(NamedTuple):
             for edit in edits_where(memory, "state = 'waiting' and past and action = 'ADD' order by id desc limit 200"):
                 seen = seen.add(edit.section, edit.fact)
         edits = self._ask_for_edits(batch, seen)
-        lately = self._learned_lately() if batch.messages else ()
+        day_ago = (memory.now() - dt.timedelta(days=1)).isoformat()
+        learned = "state = 'applied' and author = 'worker' and versions.at > ?"
+        sql = f"select before, fact from edits join versions on version = versions.id where {learned}"
+        lately = list(memory.db.execute(sql, [day_ago])) if batch.messages else ()
         first = "select fact, min(at) from lines join versions on versions.id = since group by fact"
         came = dict(memory.db.execute(first))
         judged = partial(judge, edits, seen, batch=batch, lately=lately, came=came, budget=self.settings.budget)
@@ -2677,12 +2683,6 @@ class Learner(NamedTuple):
                 return answer
         return None
 
-    def _learned_lately(self) -> list[_Pair]:
-        day_ago = (self.memory.now() - dt.timedelta(days=1)).isoformat()
-        learned = "state = 'applied' and author = 'worker' and versions.at > ?"
-        sql = f"select before, fact from edits join versions on version = versions.id where {learned}"
-        return list(self.memory.db.execute(sql, [day_ago]))
-
     def _look_again(self, batch: Batch, seen: Document, judged: Mapping[Edit, Verdict]) -> dict[Edit, str]:
         """Ask about the edits that would be made; return the doubt about each, "" for y."""
         asked = {edit: verdict for edit, verdict in judged.items() if verdict.outcome == "apply"}
@@ -2725,7 +2725,7 @@ def messages_of_files(memory: Memory, paths: Sequence[str]) -> Iterator[tuple[Me
     found = {path: read_past(path) for path in paths}
     for path, messages in found.items():
         if not messages:
-            readable = "exports of ChatGPT, Claude and Gemini (JSON), sessions of Claude Code and Codex"
+            readable = "notes, exports of ChatGPT, Claude and Gemini (JSON), sessions of Claude Code and Codex"
             unread = f"{printable(path)} holds no messages of yours; what can be read: {readable}"
             if not any(found.values()):
                 raise Problem(unread)
@@ -2780,11 +2780,8 @@ class EditRow(NamedTuple):
 
 
 def edits_where(memory: Memory, where: str, *values: object) -> list[EditRow]:
-    found = []
-    for row in rows(memory.db, f"select * from edits where {where}", *values):
-        row["turns"] = json.loads(row["turns"])
-        found.append(EditRow(**row))
-    return found
+    found = rows(memory.db, f"select * from edits where {where}", *values)
+    return [EditRow(**row | {"turns": json.loads(row["turns"])}) for row in found]
 
 
 def waiting_edits(memory: Memory) -> list[EditRow]:
@@ -2816,8 +2813,7 @@ def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, versio
         elif db["edits"].count_where(asked, [row["state"], past, row["before"], row["fact"]]):
             continue
         elif row["state"] == "waiting" and not past and db["edits"].count_where(waiting) >= MOST_WAITING:
-            left_out = int(get_state(db, "no_room") or 0)
-            set_state(db, "no_room", left_out + 1)
+            set_state(db, "no_room", int(get_state(db, "no_room") or 0) + 1)
             continue
         db["edits"].insert(row)
 
@@ -2925,7 +2921,7 @@ def without_lines(text: str, says: Says) -> str:
     return without_empty(text, "".join(kept))
 
 
-_ABOUT_IT = "says(fact) or says(before) or says(quote)"
+_ABOUT_IT = "says(fact) or says(quote) or (says(before) and fact = '')"
 # Where the database may say it: table, column, rows, replacement (None: the row goes). `forget` erases in this
 # order. A new column for the user's words needs a row.
 PLACES = (
@@ -2946,24 +2942,20 @@ _ROW_GOES = {
 }
 
 
-def use_in_sql(memory: Memory, says: Says) -> None:
+def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Find what ``forget`` would erase, by place, and prompts not to be learned from, by id."""
+
     def says_it(text: Any) -> bool:
         return text not in {None, FORGOTTEN} and says(text)
 
     memory.db.register_function(says_it, name="says", replace=True)
-
-
-def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Find what ``forget`` would erase, by place, and prompts not to be learned from, by id."""
-    use_in_sql(memory, says)
     texts: set[str] = set()
     for table, column, which, _ in PLACES:
         found = memory.db.execute(f"select {column} from {table} where says({column}) and ({which})")
         form = "“{}”" if column == "quote" else "{}"
         texts.update(form.format(stripped(text)) for (text,) in found)
-    about_it = edits_where(memory, _ABOUT_IT)
     texts.update(f"“{edit.quote}”" for edit in edits_where(memory, "says(fact) and quote != ''"))
-    turns = {turn for edit in about_it for turn in edit.turns}
+    turns = {turn for edit in edits_where(memory, _ABOUT_IT) for turn in edit.turns}
     forgotten = set(lines_in(memory.home.forgotten))
     past = [turn for turn in past_prompts(memory.home) if turn.turn_id not in forgotten]
     prompts = {turn.turn_id: turn.text for turn in past if turn.turn_id in turns or says(turn.text)}
@@ -3062,9 +3054,8 @@ def purge(home: Home) -> None:
 
 
 def when_held(hit: Row) -> str:
-    section = hit["section"] or "no section"
     end = f" until {hit['until']}" if hit["until"] else ""
-    return f"in {section}, from {hit['since']}{end}"
+    return f"in {hit['section'] or 'no section'}, from {hit['since']}{end}"
 
 
 def search_terms(query: str, form: Callable[[str], str] = str) -> str:
@@ -3109,8 +3100,7 @@ def nearest(memory: Memory, text: str) -> list[str]:
         collection.embed_multi((id, mask_secrets(fact)) for id, fact in facts.items())
         near = collection.similar(mask_secrets(text), collection.count())
     except Exception as error:
-        said = printable(str(error)[:300])
-        raise Problem(f"{said}. {other}") from error
+        raise Problem(f"{str(error)[:300]}. {other}") from error
     return [facts[entry.id] for entry in near if entry.id in facts]
 
 
@@ -3208,8 +3198,6 @@ def spawn_worker(home: Home) -> str:
 
 def run_worker(home: Home, settings: Settings) -> None:
     """Work alone, then end the process, even if a model's thread hangs."""
-    if settings.disabled or not settings.updates:
-        return
     # Each call notes its own.
     settings.model = ""
     settings.review_all = False
@@ -3284,11 +3272,10 @@ def _is_noted(home: Home) -> bool:
 
 
 def _learn_due(memory: Memory, settings: Settings) -> None:
-    learner = Learner(memory, settings)
     lacking = None
     now = memory.now().timestamp()
     while any(not 0 <= now - turn["typed"] < settings.interval for turn in due_turns(memory)):
-        result = learner.learn()
+        result = Learner(memory, settings).learn()
         if not result:
             break
         failure = result.failure
@@ -3298,7 +3285,7 @@ def _learn_due(memory: Memory, settings: Settings) -> None:
         if failure and failure.kind == HERE:
             lacking = failure
     if lacking and not memory.db["turns"].count_where("state = 'pending' and why = ''"):
-        raise lacking  # the worker of a next call has what that call has
+        raise lacking
 
 
 def _write_log(home: Home, message: str) -> None:
@@ -3392,8 +3379,9 @@ def load_fragment(argument: str) -> list[llm.Fragment]:
     if Settings(os.environ).disabled:
         return []
     name = argument.removesuffix("\0")
-    if name.startswith("search:"):
-        facts = found_facts(homes_of("auto"), name.removeprefix("search:"))
+    kind, _, query = name.partition(":")
+    if kind == "search":
+        facts = found_facts(homes_of("auto"), query)
         return [llm.Fragment(FOUND.format(facts), f"memory:{name}")] if facts else []
     homes = homes_of(name)
     call = Call.running
@@ -3596,13 +3584,10 @@ class Call:
             return
         for failure in filter(None, dict.fromkeys(self.failures)):
             tell(failure)
-        if not self.homes:
-            return
-        home = self.homes[-1]
-        news = take_news(home)
+        news = take_news(self.homes[-1]) if self.homes else []
         if self.has_noted and not news:
             with suppress(FileExistsError):
-                write_private(home.greeted, b"")
+                write_private(self.homes[-1].greeted, b"")
                 tell("learning from this; a later prompt tells what")
         for line in news:
             tell(line)
@@ -3667,13 +3652,9 @@ def take_news(home: Home) -> list[str]:
         os.replace(home.news, taken)
     news = lines_in(taken)
     taken.unlink(missing_ok=True)
-    changes = []
-    others = {}
-    for line in news:
-        if " (undo: " in line:
-            changes.append(line)
-        else:  # of lines that name one command, the last is true
-            others[line.split()[-1]] = line
+    changes = [line for line in news if " (undo: " in line]
+    # Of lines that name one command, the last is true.
+    others = {line.split()[-1]: line for line in news if line not in changes}
     if len(changes) > 2:
         changes = [f"{len(changes)} changes since the last prompt; see: llm memory history"]
     return [_fitted(line, home) for line in (*changes, *others.values())]
@@ -3687,9 +3668,8 @@ def columns_of(text: str) -> int:
 def _fitted(line: str, home: Home) -> str:
     """Cut a line to two of the terminal's; keep the command at its end."""
     text, mark, command = line.rpartition(" (undo: ")
-    end = for_profile(f"{mark}{command}", home.name)
-    columns = shutil.get_terminal_size().columns
-    room = max(2 * columns - len(f"memory: {end}"), 12)
+    end = for_profile(f"{mark}{command}", home)
+    room = max(2 * shutil.get_terminal_size().columns - len(f"memory: {end}"), 12)
     kept = text[:room]
     while columns_of(text) > room:
         kept = kept[:-1]
@@ -3712,12 +3692,11 @@ def propose_edits(home: Home, fact: str, items: Iterable[Item | None]) -> str:
         # This tool call is an answer to it, so it has an id.
         asked = [response for response in call.conversation.responses if not response.prompt.tool_results]
         typed = call.typed._replace(text=text, turn_id=asked[-1].id)
-    action = "ADD" if fact else "REMOVE"
-    edit = Edit(action, OTHER_SECTION, fact, typed.text)
+    edit = Edit("ADD" if fact else "REMOVE", OTHER_SECTION, fact, typed.text)
     verdicts = [Verdict(edit, "hold", "a model asked for it", (typed,), item) for item in items]
     with Memory(home, patience=2) as memory, transaction(memory.db):
         record_edits(memory, verdicts, call.conversation.model.model_id, 0)
-    return for_profile("Added to review: llm memory review", home.name)
+    return for_profile("Added to review: llm memory review", home)
 
 
 class UserMemory(llm.Toolbox):
@@ -3806,7 +3785,7 @@ def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None
 def _wrapped(text: str, indent: int) -> str:
     """Break a line between words, but not within a command, which is to be copied."""
     names = r"llm (?:memory|logs|keys|models|chat|embed|install|-)|source [~/]|(?:unset|setopt) [A-Z]|ls -l|rm -r"
-    commands = rf"(?:\b[A-Z_]+=\S+ )?\b(?:{names})[^;,()“]*"
+    commands = rf"(?:\(\w+: )?(?:\b[A-Z_]+=\S+ )?\b(?:{names})[^;,()“]*"
     whole = re.sub(commands, lambda command: command[0].replace(" ", "\0"), text)
     filled = textwrap.fill(
         whole,
@@ -3826,7 +3805,7 @@ detail = partial(write, lead="    ", dim=True)
 def say(message: str, **style: Any) -> None:
     # The profile may be misnamed.
     with suppress(*TROUBLE):
-        message = for_profile(message, Home.in_use()[-1].name)
+        message = for_profile(message, Home.in_use()[-1])
     for line in message.splitlines():
         write(line, err=True, **style)
 
@@ -3843,9 +3822,7 @@ class _Group(click.Group):
                 formatter.write_dl(helps)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        if ctx.resilient_parsing:  # a shell completes
-            return super().resolve_command(ctx, args)
-        if args[0] in _MEANT:
+        if args[0] in _MEANT and not ctx.resilient_parsing:  # a shell completes
             raise Problem(f"No such command {args[0]!r}. Did you mean: llm memory {_MEANT[args[0]]}")
         # Click takes a copied line's bullet for an option.
         args = [re.sub(rf"\A{_BULLET} (?:{_BOX} )?", "", arg) for arg in args]
@@ -3900,7 +3877,7 @@ json_option = flag(
 yes_option = flag(["--yes", "-y"], help="Don't ask")
 force_option = flag(["--force"], help="Also take secrets and invisible characters")
 part_option = flag(["--part"], help="Also inside words")
-text_argument = click.Argument(["text"], metavar="[TEXT]...", nargs=-1, callback=lambda _, __, words: " ".join(words))
+text_argument = click.Argument(["text"], nargs=-1, callback=lambda _, __, words: " ".join(words))
 count_option = partial(click.option, "-n", "--count", metavar="N", type=whole_number)
 shell_option = click.Option(["--shell", "name"], metavar="NAME", help="bash, zsh, fish, nushell or powershell")
 
@@ -4007,7 +3984,7 @@ def memory_show(settings: Settings, ids: bool) -> Any:
         if says_nothing(document.text):
             _, _, sentence = state_here(home, settings)
             empty = f"The profile has no facts.\n{sentence}\nTo add a fact: llm memory add 'Lives in Leeds'"
-            say(for_profile(empty, home.name))
+            say(for_profile(empty, home))
             with suppress(*TROUBLE), Memory(home, patience=1, create=False) as memory:
                 tell_waiting(memory)
                 if pending := waiting_messages(memory):
@@ -4095,38 +4072,36 @@ def origins_of(version: Version | None, receipts: Sequence[EditRow]) -> Iterator
             yield f"made from lines of the profile {by}"
 
 
-@command(text_argument, json_option)
+@command(text_argument, json_option, part_option)
 @switch("--refused", help="Show what was refused or dropped, and why")
-def memory_why(text: str, refused: bool) -> Any:
-    "Show where lines came from. All, or those with a phrase."
+def memory_why(text: str, refused: bool, part: bool) -> Any:
+    "Show where lines came from. All, or those by phrase or ids."
     found = []
-    show = show_refused if refused else show_origins
+    show = show_refused if refused else partial(show_origins, part=part)
     for memory in each_memory():
         found += [{"profile": memory.home.name, **one} for one in show(memory, text)]
     if text and not (found or refused):
         other = f"llm memory search {text!r}, llm memory review, or llm memory why --refused"
-        raise Problem(f"No line contains {text!r}; try: {other}")
+        raise Problem(f"No line has {text!r}; try: --part, {other}")
     if not found:
         say("Nothing was refused or dropped." if refused else "The profile has no facts; see: llm memory show")
     return found
 
 
-def show_origins(memory: Memory, text: str) -> Rows:
+def show_origins(memory: Memory, text: str, *, part: bool) -> Rows:
     found = []
     document = read_document(memory.home)
-    named = named_by(text, document.ids)
-    for fact in document.places():
-        if re.search(r"\w", fact) and (fact in named or folded(text) in folded(fact)):
-            said = show_wordings(memory, fact)
-            found.append(said[0] | {"before": said[1:]})
+    says = matcher(text, document.ids, part=part) if text else bool
+    for fact in filter(says, document.places()):
+        said = show_wordings(memory, fact)
+        found.append(said[0] | {"before": said[1:]})
     return found
 
 
 def show_wordings(memory: Memory, fact: str) -> Rows:
     found: Rows = []
     for text, version, receipts in wordings(memory, fact):
-        lead = "before that: " if found else ""
-        write(text, lead, bold=not found)
+        write(text, "before that: " if found else "", bold=not found)
         for origin in origins_of(version, receipts):
             detail(origin)
         by = version.author if version else None
@@ -4152,7 +4127,7 @@ def show_refused(memory: Memory, text: str) -> Rows:
 def memory_search(text: str, count: int, chats: bool, semantic: bool) -> Any:
     """Search present and former facts.
 
-    All words are wanted, in any form; put "or" between words to match either.
+    Each word, in any form, or its beginning; "or" between words matches either.
     """
     search_terms(text)
     found = []
@@ -4172,9 +4147,9 @@ def memory_search(text: str, count: int, chats: bool, semantic: bool) -> Any:
     return found
 
 
-def report(memory: Memory, version: int, back: str = "undo this") -> None:
+def report(memory: Memory, version: int, back: str = "undo this", *, shown: bool = False) -> None:
     changes = memory.history.changes(version - 1, version)
-    for change in changes:
+    for change in () if shown else changes:
         write(f"{change.kind}: {change.quoted}", err=True, fg=colour_of(change))
     if not version:
         say("Nothing changed.")
@@ -4189,7 +4164,7 @@ def report(memory: Memory, version: int, back: str = "undo this") -> None:
 
 def warnings_about(text: str, budget: int) -> Iterator[str]:
     if found := ", ".join(dict.fromkeys(flaws_in(text))):
-        yield f"In the profile, {found}; see: llm memory edit; to erase it: llm memory forget WORDS"
+        yield f"In the profile, which is sent, {found}; see: llm memory edit; to erase it: llm memory forget WORDS"
     if len(text) > budget:
         yield f"The profile is over {budget:,} characters; to shorten it: llm memory condense"
 
@@ -4236,8 +4211,7 @@ def memory_edit() -> None:
         finally:
             saved = history.latest("author = 'outside'")  # by the editor while open
             history.adopt("edit", history.text(max(base, saved)))
-            made = range(base + 1, history.latest() + 1)
-            for version in made or [0]:
+            for version in range(base + 1, history.latest() + 1) or [0]:
                 report(memory, version)
 
 
@@ -4248,12 +4222,14 @@ def memory_load(file: Any, force: bool, yes: bool) -> None:
     text = text_of(file)
     check_text(text, force)
     with open_memory(create=True) as memory:
-        before = memory.history.text(memory.history.latest())
-        gone = Document(before).places().keys() - Document(text).places()
-        if gone and not yes:
-            list_lines("These lines go:", sorted(gone))
+        before = Document(memory.history.text(memory.history.latest())).places()
+        after = Document(text).places()
+        gone = [f"- {fact}" for fact in before if fact not in after]
+        asks = gone and not yes
+        if asks:
+            list_lines("This changes:", [*gone, *(f"+ {fact}" for fact in after if fact not in before)])
             confirm("Replace the profile?", False)
-        report(memory, memory.history.overwrite("load", text))
+        report(memory, memory.history.overwrite("load", text), shown=bool(asks))
 
 
 @command(text_argument, force_option)
@@ -4286,11 +4262,11 @@ def memory_add(text: str, section: str, force: bool) -> None:
 
 def parse_ids(texts: Sequence[str], waiting: Sequence[EditRow]) -> list[EditRow]:
     ids = normalised(",".join(texts))
-    if re.search(r"\ball\b", ids):
+    if ids == "all":
         return list(waiting)
     spans = re.findall(r"(\d{1,9})(?:\s*-\s*(\d{1,9}))?", ids)
     if texts and (not spans or re.search(r"[^\d\s,-]", ids)):
-        raise Problem("Give numbers of edits, as in 3,5; see: llm memory review")
+        raise Problem("Give numbers of edits, as in 3,5-9, or all; see: llm memory review")
     named: dict[int, EditRow] = {}
     for first, last in spans:
         span = range(int(first), int(last or first) + 1)
@@ -4318,7 +4294,7 @@ def ask_about(edit: EditRow, section: Sequence[EditRow], number: str) -> str:
 def tell_waiting(memory: Memory, otherwise: str = "") -> list[EditRow]:
     waiting = waiting_edits(memory)
     said = to_review(waiting) if waiting else otherwise
-    say(for_profile(said, memory.home.name))
+    say(for_profile(said, memory.home))
     return waiting
 
 
@@ -4337,13 +4313,12 @@ def drop(memory: Memory, edits: Sequence[EditRow]) -> None:
     say("To review again: llm memory learn --again")
 
 
-def review_each(memory: Memory, waiting: Iterable[EditRow]) -> None:
-    left = sorted(waiting, key=lambda edit: edit.section)
-    total = len(left)
-    while left:
-        edit = left[0]
+def review_each(memory: Memory) -> None:
+    seen: set[int] = set()
+    while left := [edit for edit in waiting_edits(memory) if edit.id not in seen]:
+        edit = min(left, key=lambda edit: edit.section)
         section = [one for one in left if one.section == edit.section]
-        letter = ask_about(edit, section, f"{total - len(left) + 1} of {total}")
+        letter = ask_about(edit, section, f"{len(seen) + 1} of {len(seen) + len(left)}")
         chosen = section if letter in "ad" else [edit]
         if letter == "q":
             return
@@ -4358,11 +4333,11 @@ def review_each(memory: Memory, waiting: Iterable[EditRow]) -> None:
         elif letter in "nd":
             drop(memory, chosen)
         if letter != "?":
-            left = left[len(chosen) :]
+            seen.update(one.id for one in chosen)
 
 
 @command(json_option)
-@click.option("--accept", "accepted", multiple=True, metavar="IDS", help="Accept these edits: 3, 1-80,95 or all")
+@click.option("--accept", "accepted", multiple=True, metavar="IDS", help="Accept edits; as in 3,5-9, or all")
 @click.option("--drop", "dropped", multiple=True, metavar="IDS", help="Drop these edits")
 def memory_review(accepted: Sequence[str], dropped: Sequence[str]) -> Any:
     """Decide on edits that wait. Accept, drop or reword them.
@@ -4378,7 +4353,7 @@ def memory_review(accepted: Sequence[str], dropped: Sequence[str]) -> Any:
         if accepts:
             report(memory, review(memory, accepts))
         if not (accepts or drops or click.get_current_context().meta["json"]):
-            review_each(memory, waiting)
+            review_each(memory)
         return [edit._asdict() for edit in tell_waiting(memory, "Nothing waits for review.")]
 
 
@@ -4401,7 +4376,7 @@ def memory_undo(number: int | None) -> None:
                 raise Problem(f"Change {forgot} (forget) can't be undone; before it: llm memory undo {number}")
         made = history.undo(number)
         if not made:
-            say(f"Change {number} has nothing left to undo")
+            say(f"Change {number} has nothing left to undo; see: llm memory history")
             return
         (change,) = history.versions(1, "id = ?", number)
         say(f"Undid change {number} ({AUTHORS[change.author].told}, {age_of(change.at, memory.now())})")
@@ -4422,6 +4397,7 @@ def memory_rollback(number: int | None, to: str | None) -> None:
             if not number:
                 raise Problem("There was no profile then; to empty it: llm memory rollback 0")
         text = history.text(history.check(number))
+        say(f"Restored: change {number}")
         report(memory, history.overwrite("rollback", text))
 
 
@@ -4543,7 +4519,7 @@ def memory_pause() -> None:
     home.create()
     if not paused_since(home):
         write_private(home.paused, b"")
-    say(f"Profile {home.name} is paused, but may be sent. To learn again: llm memory resume")
+    say(f"Profile {home.name} learns nothing until: llm memory resume\nIf memory is on, it is still sent.")
 
 
 @command()
@@ -4571,7 +4547,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
             report(memory, memory.history.overwrite("clear", "", lambda _: skip_noted(memory)))
         return
     say(f"This removes {tilde(real_place(home))}, its history, and all else of profile {home.name}.")
-    say("What you hid or forgot may then be read by: llm memory learn")
+    say("After that, prompts in llm's log, even hidden or forgotten ones, can be read by: llm memory learn")
     confirm("Remove it for good?", yes)
     purge(home)
     say(f"Removed. {LLM_KEEPS.format(tilde(home.logs))}")
@@ -4656,19 +4632,18 @@ def memory_learn(settings: Settings, /, *, files: Any, again: bool, yes: bool, *
         for reason, count in skipped.items():
             say(f"Skipped: {count:,} {reason}")
         if left_out := memory.db["edits"].count_where("state = 'dropped'"):
-            say(f"Dropped before: {left_out:,}; to review: llm memory learn --again")
+            say(f"Dropped in reviews: {left_out:,}; to review again: llm memory learn --again")
         requests = [Batch(model, batch, past=True) for batch in batches(messages)]
-        if messages:
-            profile = read_document(memory.home)
-            length = sum(len(build_request(profile, batch)) for batch in requests)
-            parts = f"{counted(len(messages), 'message')} in {counted(len(requests), 'request')}"
-            say(f"To learn from: {parts} to {model}, which will read about {length // 4:,} tokens")
-            say("To read less: --since DATE, or -n N; if interrupted, run it again")
-            confirm("Learn from this?", yes)
         if not messages:
             say("There is nothing new to learn from.")
             tell_waiting(memory)
             return
+        profile = read_document(memory.home)
+        length = sum(len(build_request(profile, batch)) for batch in requests)
+        parts = f"{counted(len(messages), 'message')} in {counted(len(requests), 'request')}"
+        say(f"To learn from: {parts} to {model}, which will read about {length // 4:,} tokens")
+        say("To read less: --since DATE, or -n N; if interrupted, run it again")
+        confirm("Learn from this?", yes)
         learn_in_batches(Learner(memory, settings), requests)
 
 
@@ -4726,7 +4701,8 @@ def home_status(home: Home, settings: Settings) -> Told:
     text = read_profile(home.profile)
     facts = len(Document(text).items)
     found = {"path": tilde(home.profile), "facts": facts, "characters": len(text), "budget": settings.budget}
-    yield "profile", found, f"{{0[path]}} ({counted(facts, 'fact')}, {100 * len(text) // settings.budget} % full)"
+    yield "profile", found, "{0[path]}"
+    yield "facts", facts, f"{{}} ({100 * len(text) // settings.budget} % full)"
     yield "no_system", lines_in(home.no_system), "{} refused one; the profile is sent in the prompt"
     yield from warnings_about(text, settings.budget)
 
@@ -4773,15 +4749,15 @@ def memory_status(settings: Settings) -> Any:
         state = "hindered"
         colour = "red"
         sentence = "Memory is on, but there is a problem"
-    for line in for_profile(sentence, home.name).splitlines():
+    for line in for_profile(sentence, home).splitlines():
         write(line, fg=colour, bold=True)
     for problem in problems:
-        write(for_profile(problem, home.name), "Problem      ", fg="red")
+        write(for_profile(problem, home), "Problem      ", fg="red")
     for name, found, words in shown:
         label = name.replace("_", " ").capitalize()
         for one in found if isinstance(found, list) else [found]:
             if one and words:
-                write(for_profile(words, home.name).format(one), f"{label:<12} ")
+                write(for_profile(words, home).format(one), f"{label:<12} ")
     data = {name: found for name, found, _ in shown}
     return {"state": state, "here": sentence, **data, "problems": [*problems]}
 

@@ -361,7 +361,7 @@ def _checked(shell: Shell) -> str:
             learns += " (not from a line that begins with a space)"
         elif shell.name in _TO_HIDE:
             hint = f"\nIt learns from a line that begins with a space, too. To hide such lines: {_TO_HIDE[shell.name]}"
-        does = f"it sends your profile with every prompt and {learns}"
+        does = f"it sends your profile with each prompt you type and {learns}"
         checked = f"Checked: memory is on in a new {shell.name}: {does}"
         return f"{checked}. To remove the lines: llm memory uninstall-shell{hint}"
     if found:
@@ -442,11 +442,11 @@ def how_to_activate() -> str:
     """Say that memory is off, and how to turn it on."""
     installed, _ = survey()
     if not installed:
-        return "off; to send the profile with every prompt: llm memory install-shell"
+        return "off; to turn it on: llm memory install-shell"
     here = _here() or _called(None, os.environ)
     installed_in = f"off for this call, but installed in {', '.join(tilde(shell.rc) for shell in installed)}"
     mine = next((shell for shell in installed if shell.name == here), None)
     if not mine:  # what loads one shell's lines breaks in another
         return f"{installed_in}. For {here or 'this shell'}: llm memory install-shell --shell {here or 'NAME'}"
     own = f"\n{_own(mine)}" if re.search(rb"\bllm\b", without_block(_read(mine.rc) or b"") or b"") else ""
-    return f"{installed_in}. If you typed “command llm”, that is why; else open a new {here}, or run: {mine.load}{own}"
+    return f"{installed_in}. Open a new {here}, or run: {mine.load}\nIf you typed “command llm”, that is why.{own}"

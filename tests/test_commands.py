@@ -83,7 +83,7 @@ def test_why_names_search_for_a_fact_that_is_gone_and_it_says_when_it_held_but_n
 ) -> None:
     user.run("add", "-", stdin="Plays chess\nHas a boat\n")
     user.run("remove", "chess")
-    assert "No line contains 'chess'; try: llm memory search" in user.run("why", "chess", code=1)[1]
+    assert "No line has 'chess'; try: --part, llm memory search" in user.run("why", "chess", code=1)[1]
     assert re.search(r"Plays chess\n    in Personal Information, from .* until ", user.run("search", "chess")[0])
     user.run("forget", "boat", "--yes")
     assert user.run("search", "boat")[0] == ""
@@ -137,11 +137,11 @@ def test_load_asks_before_it_replaces_lines(user: User) -> None:
     path = user.folder / "mine.md"
     path.write_text("## Work\n- Leeds\n- Plays chess\n")
     said = user.run("load", str(path), code=1)[1]
-    assert said.startswith("These lines go:\n  Nurse\nReplace the profile? [y/N]: ")
+    assert said.startswith("This changes:\n  - Nurse\n  + Plays chess\nReplace the profile? [y/N]: ")
     assert "add --yes" in said
     assert user.run("load", str(path), stdin="n\n", code=1)[1].endswith("[y/N]: n\nNothing changed.\n")
     assert user.facts == ["Nurse", "Leeds"]
-    assert "Removed: “Nurse”" in user.run("load", str(path), stdin="y\n")[1]
+    assert user.run("load", str(path), stdin="y\n")[1].endswith("[y/N]: y\nTo undo this: llm memory undo 2\n")
     assert user.facts == ["Leeds", "Plays chess"]
     path.write_text("- Leeds\n- Plays chess\n- Nurse\n")
     assert "?" not in user.run("load", str(path))[1], "no line goes"
@@ -360,13 +360,14 @@ def test_a_number_that_is_none_is_an_error_in_words(user: User) -> None:
 
 
 def test_long_lines_break_between_words_but_a_command_stays_whole(user: User) -> None:
-    terminal = user.terminal("llm", "memory", "show", auto=None, COLUMNS="55", NO_COLOR="1")
+    terminal = user.terminal("llm", "memory", "show", auto=None, COLUMNS="45", NO_COLOR="1")
     terminal.wait()
     assert terminal.shown.splitlines() == [
         "The profile has no facts.",
-        "Memory is off; to send the profile with every prompt:",
+        "Memory is off; to turn it on:",
         "llm memory install-shell",
-        "To add a fact: llm memory add 'Lives in Leeds'",
+        "To add a fact:",
+        "llm memory add 'Lives in Leeds'",
     ]
 
 
@@ -481,9 +482,9 @@ def test_the_status_for_a_bug_report_contains_no_fact(user: User) -> None:
 def test_status_is_of_the_profile_that_is_named_or_else_of_the_one_in_use(user: User) -> None:
     user.run("add", "Has a boss", LLM_MEMORY_PROFILE="work")
     for in_use, shown in (
-        ("", "memory/profile.md ("),
-        ("work", "profiles/work/profile.md ("),
-        ("default+work", "profiles/work/profile.md ("),
+        ("", "memory/profile.md\n"),
+        ("work", "profiles/work/profile.md\n"),
+        ("default+work", "profiles/work/profile.md\n"),
     ):
         env = {**ON, "LLM_MEMORY_PROFILE": in_use}
         out = user.run("status", **env)[0]
@@ -491,7 +492,7 @@ def test_status_is_of_the_profile_that_is_named_or_else_of_the_one_in_use(user: 
         assert shown in out
         assert json.loads(user.run("status", "--json", **env)[0])["profile"]["facts"] == ("work" in in_use)
         named = user.llm("memory", "--profile", "home", "status", check=True, **env).stdout
-        assert "profiles/home/profile.md (" in named
+        assert "profiles/home/profile.md\n" in named
         assert "work" not in named
 
 

@@ -416,6 +416,8 @@ def test_a_broken_export_is_an_error_in_words(here: User) -> None:
         path.write_bytes(data)
     path.write_bytes(data[:60] + bytes([data[60] ^ 255]) + data[61:])
     assert "is damaged" in learn(here, whole, code=1)
+    path.write_text("an error page")
+    assert "export.zip is damaged" in learn(here, whole, code=1)
     assert here.calls() == []
 
 
@@ -518,7 +520,7 @@ def test_what_was_dropped_by_mistake_can_be_taken_up_again(here: User) -> None:
     path.write_text(json.dumps([chatgpt("Trip", "I live in York.", "I like rain, you know")]))
     learn(here, str(path))
     here.run("review", "--drop", "all")
-    assert "Dropped before: 2; to review: llm memory learn --again\n" in learn(here, str(path))
+    assert "Dropped in reviews: 2; to review again: llm memory learn --again\n" in learn(here, str(path))
     assert facts(here) == []
     learn(here, "--again")
     assert facts(here) == ["I live in York", "I like rain, you know"]

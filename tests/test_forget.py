@@ -128,6 +128,16 @@ def test_a_line_removed_by_a_prompt_can_be_erased_and_other_removals_stay(user: 
     assert user.query("select count(*) from turns where state = 'forgotten'", user.places.database) == 2
 
 
+def test_the_prompt_that_replaced_a_line_is_not_forgotten_with_it(user: User) -> None:
+    user.has_learned("Lives in York", "I live in York")
+    user.types("I moved to Hull")
+    user.learns(f"REPLACE | {user.id_of('Lives in York')} | Lives in Hull | I moved to Hull")
+    assert "I moved to Hull" not in user.run("forget", "York", "--yes")[1]
+    assert user.files_with("York") == []
+    assert "I moved to Hull" in user.run("search", "--chats", "hull")[0]
+    assert "you typed: “I moved to Hull”" in user.run("why", "Hull")[0]
+
+
 def test_a_heading_is_the_users_to_rename_and_then_goes_out_of_history(user: User) -> None:
     text = "# User Profile\n\n## Project Bluebird\n- Writes Go\n```\n# Bluebird, the code\n```\n"
     user.profile = text

@@ -120,7 +120,7 @@ def test_it_is_cut_to_two_lines_and_keeps_its_command(known: User, fact: str) ->
     assert re.fullmatch(r"memory: learned “\S.*… \(undo: llm memory undo 2\)", line)
 
 
-@pytest.mark.parametrize("columns", [40, 60])
+@pytest.mark.parametrize("columns", [40, 60, 72])
 def test_in_a_narrow_terminal_it_breaks_between_words(known: User, columns: int) -> None:
     leeds = known.id_of(LEEDS)
     learns(known, f"REPLACE | {leeds} | Moved from Leeds to York, and is looking for a house there with a garden")
@@ -130,6 +130,7 @@ def test_in_a_narrow_terminal_it_breaks_between_words(known: User, columns: int)
     lines = f"memory: {terminal.shown.partition('memory: ')[2]}".splitlines()
     assert 2 <= len(lines) <= 3
     assert max(map(len, lines)) <= columns
+    assert "(undo: llm memory undo 2)" in lines[-1], "in one piece"
     assert re.fullmatch(rf"memory: changed “{LEEDS}” .*…? \(undo: llm memory undo 2\)", " ".join(lines))
 
 

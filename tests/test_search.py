@@ -247,6 +247,13 @@ def test_a_hit_can_not_break_out_of_its_frame_and_a_file_can_not_speak_for_it(li
     assert "planted" not in sent
 
 
+def test_a_search_for_nothing_says_what_to_give(lived: User) -> None:
+    for fragment in ("memory:search", "memory:search:"):
+        done = lived.llm("-f", fragment, "x", auto=None)
+        assert "Give a word" in done.stderr
+        assert done.stdout == "You said: x\n"
+
+
 def test_a_call_goes_on_without_a_search_that_fails(lived: User) -> None:
     def said() -> str:
         done = lived.llm("-f", "memory:search:dog", "x", auto=None)

@@ -206,7 +206,7 @@ def test_no_line_for_another_shell_is_offered(user: User) -> None:
     assert user.run("show", SHELL="/bin/bash")[1].splitlines()[:2] == ["The profile has no facts.", status]
     user.llm("memory", "install-shell", "--shell", "bash", auto=None)
     status = user.run("status", SHELL="/bin/bash")[0].splitlines()[0]
-    assert status.endswith("“command llm”, that is why; else open a new bash, or run: source ~/.bashrc")
+    assert status.endswith(". Open a new bash, or run: source ~/.bashrc")
     assert "llm-user-memory.fish" in status
 
 
@@ -224,7 +224,9 @@ def test_install_status_and_uninstall_as_a_person_runs_them(user: User) -> None:
     status = user.run("status")[0]
     assert "Memory is off for this call" in status
     assert "only in this terminal" not in user.run("status", LLM_MEMORY_AUTO="1")[0]
-    assert "installed in ~/.bashrc. If you typed “command llm”, that is why; else open a new bash, or run" in status
+    assert (
+        "installed in ~/.bashrc. Open a new bash, or run: source ~/.bashrc\nIf you typed “command llm”, that" in status
+    )
     assert status.splitlines()[0].endswith("or run: source ~/.bashrc")
     bashrc.write_text(f"{bashrc.read_text()}function llm {{ command llm -m x; }}\n")
     assert OWN["bash"] in user.run("status")[0], "what a function of one's own needs"
@@ -535,7 +537,10 @@ def test_install_shell_says_what_will_happen_and_what_else_could_be_learned_from
     places.journal.unlink()
     typed(places, "I have a hen")  # which is learned from by itself
     said = home.install()
-    assert "memory is on in a new bash: it sends your profile with every prompt and learns from what you type" in said
+    assert (
+        "memory is on in a new bash: it sends your profile with each prompt you type and learns from what you type"
+        in said
+    )
     assert "llm's log has 2 older prompts; to learn: llm memory learn\n" in said
     assert "that you repeat" not in said
     assert "begins with a space, too. To hide such lines: HISTCONTROL=ignorespace\n" in said

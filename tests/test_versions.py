@@ -144,7 +144,7 @@ def test_two_changes_of_a_section_are_not_shown_as_one_that_rewords(user: User) 
 
 def test_a_rollback_rewords_nothing(user: User) -> None:
     load(user, "## X\n- Plays cello\n", "## X\n- Plays flute\n")
-    assert user.run("rollback", "1")[1].startswith("Added: “Plays cello”\nRemoved: “Plays flute”\n")
+    assert user.run("rollback", "1")[1].startswith("Restored: change 1\nAdded: “Plays cello”\nRemoved: “Plays flute”\n")
 
 
 def test_diff_shows_the_last_change_or_any_two_versions(user: User) -> None:
@@ -285,6 +285,18 @@ def test_a_later_change_that_is_there_again_is_named_too(user: User, back: list[
     said = user.run("undo", "2", code=1)[1]
     assert "Change 3 has since changed the same lines; first: llm memory undo 3\n" in said
     assert user.facts == ["Lives in Bern"]
+
+
+def test_a_redo_whose_line_a_later_undo_took_is_refused_until_that_is_redone(user: User) -> None:
+    load(user, "- Lives in Leeds\n", "- Lives in York\n", "- Lives in Berlin\n")
+    user.run("undo")
+    user.run("undo")
+    said = user.run("undo", "4", code=1)[1]
+    assert "Change 5 has since changed the same lines; first: llm memory undo 5\n" in said
+    assert user.facts == ["Lives in Leeds"], "not Berlin beside it"
+    user.run("undo", "5")
+    user.run("undo", "4")
+    assert user.facts == ["Lives in Berlin"]
 
 
 def test_a_later_change_that_was_undone_is_not_named(user: User) -> None:

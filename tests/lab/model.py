@@ -55,11 +55,16 @@ class Model:
         return {other for other in later for facts in self.changed(other) if came & facts}
 
     def in_the_way(self, number: int) -> set[int]:
-        """Return the later changes that took out what this change brought, and were not taken back."""
+        """Return the later changes that took out what this change brought, and were not taken back.
+
+        An undo or a rollback is in the way if it put something in its place, and there is something to take back.
+        """
         gone = self.changed(number)[1] - self.now.keys()
-        made = {other for other, kind in enumerate(self.kinds) if kind not in {"undo", "rollback", "forget"}}
-        later = made.intersection(range(number + 1, len(self.states))) - self.undone()
-        return {other for other in later if gone & self.changed(other)[0]}
+        later = set(range(number + 1, len(self.states))) - self.undone()
+        ways = {other for other in later if gone & self.changed(other)[0] and self.kinds[other] != "forget"}
+        acts = self.without(number).keys() - self.now.keys()
+        back = {other for other in ways if self.kinds[other] in {"undo", "rollback"}}
+        return {other for other in ways if other not in back or (acts and self.changed(other)[1])}
 
     def may_be_undone(self) -> list[int]:
         """Return the changes that a plain undo may take back, if it would change anything."""
