@@ -2713,8 +2713,10 @@ def past_messages(memory: Memory) -> Iterator[tuple[Message, str]]:
     end = min(moments, default="9999")  # without a note, later ones were not typed
     for prompt in past_prompts(memory.home):
         reason = ""
-        if prompt.at > end or len(prompt.text.strip()) not in range(1, 1_001):
-            reason = "kept out (not typed, hidden, too long, paused or off)"
+        if len(prompt.text.strip()) not in range(1, 1_001):
+            reason = "too long or empty"
+        if prompt.at > end:
+            reason = "kept out (not typed, hidden, paused or off)"
         if prompt.turn_id in known:
             reason = "already read"
         yield prompt, reason
@@ -3588,7 +3590,9 @@ class Call:
         if self.has_noted and not news:
             with suppress(FileExistsError):
                 write_private(self.homes[-1].greeted, b"")
-                tell("learning from this; a later prompt tells what")
+                name = self.homes[-1].name
+                into = "" if name == DEFAULT_PROFILE else f" into profile {name}"
+                tell(f"learning from this{into}; a later prompt tells what")
         for line in news:
             tell(line)
 
@@ -4285,7 +4289,8 @@ def ask_about(edit: EditRow, section: Sequence[EditRow], number: str) -> str:
         where, source = quoted_from(edit)
         detail(f"{where}: “{edit.quote}” ({full_date(edit.typed_at)}{source})", err=True)
     letters = click.Choice([*"yneadqs?"], case_sensitive=False)
-    letter = click.prompt("Accept it?", default="s", type=letters, err=True)
+    question = "Accept it? (y, n, e, a, d, q, s; ? for help)"
+    letter = click.prompt(question, default="s", type=letters, show_choices=False, err=True)
     if letter == "?":
         list_lines(REVIEW_HELP, [f"{one.id:>4}  {one}" for one in section])
     return str(letter)

@@ -80,7 +80,7 @@ def test_only_what_may_have_been_typed_is_read_and_the_rest_is_counted(here: Use
     logged(here, *typed, "I like " + "x" * 1_000, "")
     said = learn(here)
     assert asked(here) == [typed]
-    assert "2 kept out (not typed, hidden, too long" in said
+    assert "2 too long or empty" in said
 
 
 def test_turns_that_memory_knows_are_not_read_again(here: User) -> None:
@@ -101,7 +101,7 @@ def test_what_was_typed_while_memory_was_off_or_in_another_profile_is_not_the_pa
     logged(here, "I live in Leeds. How are you?")
     here.types("I play the oboe")
     logged(here, "I am a spy. What now?")
-    passed_over = "1 kept out (not typed, hidden, too long, paused or off)"
+    passed_over = "1 kept out (not typed, hidden, paused or off)"
     assert passed_over in learn_nothing(here), "also where no learner has seen a message"
     here.learns("NO_UPDATE")
     assert passed_over in learn(here)

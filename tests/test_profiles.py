@@ -166,7 +166,7 @@ def test_a_command_on_a_profile_that_is_not_there_says_so_and_does_not_begin_it(
 def test_the_first_prompt_in_a_profile_says_for_which_it_learns(user: User) -> None:
     terminal = user.terminal("llm", WORK, **AT_WORK)
     assert terminal.wait() == 0
-    assert "memory: learning from this; a later prompt tells what" in terminal.shown
+    assert "memory: learning from this into profile work; a later prompt tells what" in terminal.shown
 
 
 def test_a_command_that_begins_a_profile_says_so(user: User) -> None:

@@ -218,7 +218,7 @@ def test_review_asks_about_one_edit_after_the_other_with_its_quote_date_and_reas
     terminal = user.terminal("llm", "memory", "review", auto=None, EDITOR="sed -i 's/You must visit/Lives near/'")
     terminal.expect(r"You must visit Leeds.*Accept it\?")
     terminal.type("e\r")
-    shown = terminal.expect(r"Accept it\? \(y, n, e, a, d, q, s, \?\)")
+    shown = terminal.expect(r"Accept it\? \(y, n, e, a, d, q, s; \? for help\)")
     for words in (
         "2 of 4",
         "you typed: “I always want tea” (Friday 20 November 2026; llm logs --cid thread-1)",
