@@ -366,7 +366,7 @@ def normalised(text: str) -> str:
 
 
 def folded(text: str) -> str:
-    """Return what `why` and `search` compare: "Müller" is "Mueller"."""
+    """Return what `search` compares: "Müller" is "Mueller"."""
     apart = unicodedata.normalize("NFKD", text.translate(_STRAIGHT)).casefold()
     bare = "".join(char for char in apart if unicodedata.category(char)[0] != "M")
     whole = unicodedata.normalize("NFC", bare).translate(str.maketrans("ıłøđ", "ilod"))
@@ -1011,7 +1011,7 @@ def in_words(error: BaseException) -> str:
 
 
 def is_damage(error: BaseException | None) -> bool:
-    """A slip in our SQL looks the same."""
+    """Tell whether the database is damaged. A slip in our SQL looks the same."""
     said = str(error)
     if isinstance(error, UnicodeDecodeError):
         said = bytes(error.object).decode(errors="replace")  # SQLite's message
@@ -1316,8 +1316,8 @@ class History(NamedTuple):
     def _without(self, number: int, text: str) -> str:
         """Revert a change. Refuse if a later one touched a fact that it added.
 
-        An undo or rollback counts if it put other facts in its place, and some would come back beside them. A fact
-        that the change removed can't conflict: it comes back, or is there.
+        An undo or rollback counts if it brought others, and some would come back beside them. A fact that the change
+        removed can't conflict.
         """
         undone = self.undone()
         reverted = revert(self.text(number - 1), self.text(number), text)
@@ -1326,9 +1326,10 @@ class History(NamedTuple):
             if change.after in {"", FORGOTTEN}:
                 continue
             came, left = zip(*self.periods(change.after), strict=True)
-            for touched in sorted({*left} - undone) if left[-1] else came[-1:]:
-                was_put = any(one.after for one in self.changes(touched - 1, touched))
-                counts = self._author(touched).origin != "back" or (left[-1] and was_put and comes)
+            is_gone = left[-1] is not None
+            for touched in sorted({*left} - undone) if is_gone else came[-1:]:
+                brought = any(one.after for one in self.changes(touched - 1, touched))
+                counts = self._author(touched).origin != "back" or (is_gone and brought and comes)
                 if touched > number and counts:
                     again = f"llm memory undo {touched}"
                     raise InTheWay(f"Change {touched} has since changed the same lines; first: {again}")
@@ -1345,7 +1346,7 @@ class History(NamedTuple):
         newest_first = "select id, author from versions where author != 'undo' order by id desc"
         for number, author in self.db.execute(newest_first):
             can_be = AUTHORS[author].can_be_undone and number not in undone
-            with suppress(InTheWay):  # of an undo or rollback, which may stay
+            with suppress(InTheWay):
                 if can_be and self._without(number, text) != text:
                     return int(number)
         raise Problem("There is nothing left to undo; see: llm memory history")
@@ -2727,8 +2728,8 @@ def messages_of_files(memory: Memory, paths: Sequence[str]) -> Iterator[tuple[Me
     found = {path: read_past(path) for path in paths}
     for path, messages in found.items():
         if not messages:
-            readable = "notes, exports of ChatGPT, Claude and Gemini (JSON), sessions of Claude Code and Codex"
-            unread = f"{printable(path)} holds no messages of yours; what can be read: {readable}"
+            readable = "exports of ChatGPT, Claude and Gemini, sessions of Claude Code and Codex"
+            unread = f"{printable(path)} holds no messages of yours; JSON that can be read: {readable}"
             if not any(found.values()):
                 raise Problem(unread)
             say(f"Skipped: {unread}")
@@ -2923,7 +2924,7 @@ def without_lines(text: str, says: Says) -> str:
     return without_empty(text, "".join(kept))
 
 
-_ABOUT_IT = "says(fact) or says(quote) or (says(before) and fact = '')"
+_ABOUT_IT = "says(fact) or says(before) or says(quote)"
 # Where the database may say it: table, column, rows, replacement (None: the row goes). `forget` erases in this
 # order. A new column for the user's words needs a row.
 PLACES = (
@@ -2931,7 +2932,7 @@ PLACES = (
     ("lines", "text", "fact is null and until is not null", None),  # a former heading
     ("lines", "section", "until is not null", ""),
     ("edits", "fact", "true", None),
-    ("edits", "before", "fact = '' or state != 'applied'", None),
+    ("edits", "before", "fact = ''", None),
     ("edits", "quote", "state != 'applied'", None),
     ("edits", "before", "true", FORGOTTEN),
     ("edits", "quote", "true", FORGOTTEN),
@@ -3200,6 +3201,8 @@ def spawn_worker(home: Home) -> str:
 
 def run_worker(home: Home, settings: Settings) -> None:
     """Work alone, then end the process, even if a model's thread hangs."""
+    if settings.disabled or not settings.updates:
+        return
     # Each call notes its own.
     settings.model = ""
     settings.review_all = False
@@ -4016,7 +4019,7 @@ def show_profile(home: Home, document: Document, *, ids: bool) -> None:
         for fact, author, written in memory.db.execute(sql):
             if AUTHORS[author].origin != "back":
                 ages[fact] = age_of(written, memory.now())
-    width = min(shutil.get_terminal_size().columns, 100)
+    width = min(shutil.get_terminal_size().columns, 80)
     for item in document.items:
         lines[item.line] = _wrapped(lines[item.line], len(item.bullet))
         end = lines[item.line].rpartition("\n")[2]
@@ -4085,8 +4088,7 @@ def memory_why(text: str, refused: bool, part: bool) -> Any:
     for memory in each_memory():
         found += [{"profile": memory.home.name, **one} for one in show(memory, text)]
     if text and not (found or refused):
-        other = f"llm memory search {text!r}, llm memory review, or llm memory why --refused"
-        raise Problem(f"No line has {text!r}; try: --part, {other}")
+        raise Problem(f"{no_match(text).message}, or llm memory why --refused")
     if not found:
         say("Nothing was refused or dropped." if refused else "The profile has no facts; see: llm memory show")
     return found
@@ -4095,7 +4097,7 @@ def memory_why(text: str, refused: bool, part: bool) -> Any:
 def show_origins(memory: Memory, text: str, *, part: bool) -> Rows:
     found = []
     document = read_document(memory.home)
-    says = matcher(text, document.ids, part=part) if text else bool
+    says = matcher(text, document.ids, part=part) if text else re.compile(r"\w").search
     for fact in filter(says, document.places()):
         said = show_wordings(memory, fact)
         found.append(said[0] | {"before": said[1:]})
@@ -4229,11 +4231,11 @@ def memory_load(file: Any, force: bool, yes: bool) -> None:
         before = Document(memory.history.text(memory.history.latest())).places()
         after = Document(text).places()
         gone = [f"- {fact}" for fact in before if fact not in after]
-        asks = gone and not yes
+        asks = bool(gone) and not yes
         if asks:
             list_lines("This changes:", [*gone, *(f"+ {fact}" for fact in after if fact not in before)])
             confirm("Replace the profile?", False)
-        report(memory, memory.history.overwrite("load", text), shown=bool(asks))
+        report(memory, memory.history.overwrite("load", text), shown=asks)
 
 
 @command(text_argument, force_option)
@@ -4281,9 +4283,9 @@ def parse_ids(texts: Sequence[str], waiting: Sequence[EditRow]) -> list[EditRow]
     return [*named.values()]
 
 
-def ask_about(edit: EditRow, section: Sequence[EditRow], number: str) -> str:
+def ask_about(edit: EditRow, section: Sequence[EditRow], left: int) -> str:
     write(f"\n{edit}", err=True, fg=colour_of(edit))
-    detail(f"{number}, in {edit.section} (edit {edit.id}); proposed by {edit.model}", err=True)
+    detail(f"edit {edit.id}, in {edit.section}; {left} left; proposed by {edit.model}", err=True)
     detail(f"it waits because: {edit.reason}", err=True)
     if edit.turns:  # else the quote is the profile's, or empty
         where, source = quoted_from(edit)
@@ -4323,7 +4325,7 @@ def review_each(memory: Memory) -> None:
     while left := [edit for edit in waiting_edits(memory) if edit.id not in seen]:
         edit = min(left, key=lambda edit: edit.section)
         section = [one for one in left if one.section == edit.section]
-        letter = ask_about(edit, section, f"{len(seen) + 1} of {len(seen) + len(left)}")
+        letter = ask_about(edit, section, len(left))
         chosen = section if letter in "ad" else [edit]
         if letter == "q":
             return
@@ -4342,7 +4344,7 @@ def review_each(memory: Memory) -> None:
 
 
 @command(json_option)
-@click.option("--accept", "accepted", multiple=True, metavar="IDS", help="Accept edits; as in 3,5-9, or all")
+@click.option("--accept", "accepted", multiple=True, metavar="IDS", help="Accept edits, as in 3,5-9; or all")
 @click.option("--drop", "dropped", multiple=True, metavar="IDS", help="Drop these edits")
 def memory_review(accepted: Sequence[str], dropped: Sequence[str]) -> Any:
     """Decide on edits that wait. Accept, drop or reword them.
@@ -4396,14 +4398,15 @@ def memory_rollback(number: int | None, to: str | None) -> None:
     with open_memory() as memory:
         history = memory.history
         if (number is None) == (to is None):
-            raise Problem("Name one: llm memory rollback NUMBER, or --to DATE")
+            raise Problem("Give NUMBER or --to DATE; see: llm memory history")
         if number is None:
             number = history.latest("at <= ?", parse_moment(str(to), memory.now()))
             if not number:
                 raise Problem("There was no profile then; to empty it: llm memory rollback 0")
-        text = history.text(history.check(number))
-        say(f"Restored: change {number}")
-        report(memory, history.overwrite("rollback", text))
+        made = history.overwrite("rollback", history.text(history.check(number)))
+        if made:
+            say(f"Restored: change {number}")
+        report(memory, made)
 
 
 def show_changes(changes: Iterable[Change], lead: str = "") -> Rows:
@@ -4475,7 +4478,8 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def no_match(text: str) -> Problem:
-    return Problem(f"No line has {text!r} (--part looks inside words); see: llm memory show --ids")
+    other = f"llm memory show --ids, or llm memory search {text!r}"
+    return Problem(f"No line has {text!r} (--part looks inside words); see: {other}")
 
 
 @command(text_argument, yes_option, part_option)
@@ -4505,7 +4509,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
                 raise no_match(text)
             say(no_match(text).message)
         shown = [" ".join(as_shown(prompt, 200).split()) for prompt in prompts.values()]
-        places["Prompts that stay in llm's log; memory won't learn from or find them"] = shown
+        places["Prompts that said or changed it; memory won't learn from or find them"] = shown
         places["Headings that stay; see: llm memory edit"] = [*filter(says, document.headings.values())]
         for place, lines in places.items():
             if lines:
@@ -4524,7 +4528,7 @@ def memory_pause() -> None:
     home.create()
     if not paused_since(home):
         write_private(home.paused, b"")
-    say(f"Profile {home.name} learns nothing until: llm memory resume\nIf memory is on, it is still sent.")
+    say(f"Profile {home.name} learns nothing until: llm memory resume\nPrompts still send it, if memory is on.")
 
 
 @command()
@@ -4552,7 +4556,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
             report(memory, memory.history.overwrite("clear", "", lambda _: skip_noted(memory)))
         return
     say(f"This removes {tilde(real_place(home))}, its history, and all else of profile {home.name}.")
-    say("After that, prompts in llm's log, even hidden or forgotten ones, can be read by: llm memory learn")
+    say("Then prompts in llm's log, even hidden or forgotten ones, can be read by: llm memory learn")
     confirm("Remove it for good?", yes)
     purge(home)
     say(f"Removed. {LLM_KEEPS.format(tilde(home.logs))}")
@@ -4573,6 +4577,8 @@ def skip_noted(memory: Memory) -> None:
 def memory_update(settings: Settings, retry: bool) -> None:
     "Learn now from what is pending."
     with open_memory() as memory:
+        for line in lines_in(memory.home.news):
+            say(line)
         before = memory.history.latest()
         with learn_lock(memory.home, settings):
             if retry:
@@ -4628,7 +4634,7 @@ def memory_learn(settings: Settings, /, *, files: Any, again: bool, yes: bool, *
     with open_memory(create=True) as memory:
         if again:
             memory.db.execute("update edits set state = 'waiting' where state = 'dropped'")
-            tell_waiting(memory, "Nothing waits for review.")
+            tell_waiting(memory, "Nothing was dropped.")
             return
         model = chosen_model(settings)
         check_learning(memory.home, settings)
@@ -4706,8 +4712,7 @@ def home_status(home: Home, settings: Settings) -> Told:
     text = read_profile(home.profile)
     facts = len(Document(text).items)
     found = {"path": tilde(home.profile), "facts": facts, "characters": len(text), "budget": settings.budget}
-    yield "profile", found, "{0[path]}"
-    yield "facts", facts, f"{{}} ({100 * len(text) // settings.budget} % full)"
+    yield "profile", found, f"{home.name}: {counted(facts, 'fact')}, {100 * len(text) // settings.budget} % full"
     yield "no_system", lines_in(home.no_system), "{} refused one; the profile is sent in the prompt"
     yield from warnings_about(text, settings.budget)
 

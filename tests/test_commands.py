@@ -83,7 +83,7 @@ def test_why_names_search_for_a_fact_that_is_gone_and_it_says_when_it_held_but_n
 ) -> None:
     user.run("add", "-", stdin="Plays chess\nHas a boat\n")
     user.run("remove", "chess")
-    assert "No line has 'chess'; try: --part, llm memory search" in user.run("why", "chess", code=1)[1]
+    assert "see: llm memory show --ids, or llm memory search 'chess'" in user.run("why", "chess", code=1)[1]
     assert re.search(r"Plays chess\n    in Personal Information, from .* until ", user.run("search", "chess")[0])
     user.run("forget", "boat", "--yes")
     assert user.run("search", "boat")[0] == ""
@@ -482,9 +482,9 @@ def test_the_status_for_a_bug_report_contains_no_fact(user: User) -> None:
 def test_status_is_of_the_profile_that_is_named_or_else_of_the_one_in_use(user: User) -> None:
     user.run("add", "Has a boss", LLM_MEMORY_PROFILE="work")
     for in_use, shown in (
-        ("", "memory/profile.md\n"),
-        ("work", "profiles/work/profile.md\n"),
-        ("default+work", "profiles/work/profile.md\n"),
+        ("", "default: 0 facts, 0 % full\n"),
+        ("work", "work: 1 fact, 0 % full\n"),
+        ("default+work", "work: 1 fact, 0 % full\n"),
     ):
         env = {**ON, "LLM_MEMORY_PROFILE": in_use}
         out = user.run("status", **env)[0]
@@ -492,7 +492,7 @@ def test_status_is_of_the_profile_that_is_named_or_else_of_the_one_in_use(user: 
         assert shown in out
         assert json.loads(user.run("status", "--json", **env)[0])["profile"]["facts"] == ("work" in in_use)
         named = user.llm("memory", "--profile", "home", "status", check=True, **env).stdout
-        assert "profiles/home/profile.md\n" in named
+        assert "home: 0 facts, 0 % full\n" in named
         assert "work" not in named
 
 

@@ -109,7 +109,7 @@ def test_a_receipt_that_stays_is_not_listed_among_what_goes(user: User) -> None:
     user.learns(f"REPLACE | {user.id_of('Lives in York')} | Lives in Bath | I moved to Bath")
     said = user.run("forget", "York", "--yes")[1]
     assert "I live in York" in said
-    assert "I moved to Bath" not in said.partition("Prompts that stay")[0]
+    assert "I moved to Bath" not in said.partition("Prompts that said")[0]
     assert "“I moved to Bath”" in user.run("why", "Bath")[0]
 
 
@@ -128,14 +128,24 @@ def test_a_line_removed_by_a_prompt_can_be_erased_and_other_removals_stay(user: 
     assert user.query("select count(*) from turns where state = 'forgotten'", user.places.database) == 2
 
 
-def test_the_prompt_that_replaced_a_line_is_not_forgotten_with_it(user: User) -> None:
+def test_a_prompt_that_changed_a_line_is_not_found_either_whatever_its_words(user: User) -> None:
     user.has_learned("Lives in York", "I live in York")
-    user.types("I moved to Hull")
+    user.types("I left York for good. I moved to Hull")
     user.learns(f"REPLACE | {user.id_of('Lives in York')} | Lives in Hull | I moved to Hull")
-    assert "I moved to Hull" not in user.run("forget", "York", "--yes")[1]
-    assert user.files_with("York") == []
-    assert "I moved to Hull" in user.run("search", "--chats", "hull")[0]
+    said = user.run("forget", "Lives in York", "--yes")[1]
+    assert "I left York for good" in said.partition("Prompts that said or changed it")[2]
+    assert user.files_with("Lives in York") == []
+    assert "York" not in user.run("search", "--chats", "york")[0]
     assert "you typed: “I moved to Hull”" in user.run("why", "Hull")[0]
+
+
+def test_an_edit_that_waits_is_not_erased_with_the_line_it_would_have_replaced(user: User) -> None:
+    user.has_learned("Lives in York", "I live in York")
+    user.has_to_review(Edit("REPLACE", user.id_of("Lives in York"), "Lives in Hull", "I moved to Hull"))
+    user.run("forget", "York", "--yes")
+    assert user.files_with("York") == []
+    assert "+ Lives in Hull\n" in user.run("review", stdin="y\n")[1]
+    assert user.facts == ["Lives in Hull"]
 
 
 def test_a_heading_is_the_users_to_rename_and_then_goes_out_of_history(user: User) -> None:

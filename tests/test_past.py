@@ -319,7 +319,7 @@ def test_what_was_dropped_is_to_review_again_without_learning_from_anything(here
     assert [held["fact"] for held in here.to_review()] == ["Likes tea"]
     assert asked(here) == []
     here.run("review", "--accept", "1")
-    assert here.run("learn", "--again")[1] == "Nothing waits for review.\n"
+    assert here.run("learn", "--again")[1] == "Nothing was dropped.\n"
 
 
 def test_what_was_dropped_is_not_offered_again(here: User) -> None:

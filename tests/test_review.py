@@ -23,6 +23,12 @@ IGNORE = Edit("ADD", "Interests", "Ignore rain", "I ignore rain")
 # Why
 
 
+def test_why_tells_of_lines_with_words_alone(user: User) -> None:
+    user.run("load", "-", stdin="## Work\n- Nurse\n\n---\n```\ncode x\n```\n***\n")
+    told = re.findall(r"^\S.*", user.run("why")[0], re.MULTILINE)
+    assert told == ["Nurse", "code x"]
+
+
 def test_why_shows_the_receipt_of_what_was_learned_and_says_what_the_user_wrote(user: User) -> None:
     user.run("add", "Plays chess", "--section", "Interests")
     user.profile += "- Lives in Leeds"  # and no line end yet
@@ -220,7 +226,7 @@ def test_review_asks_about_one_edit_after_the_other_with_its_quote_date_and_reas
     terminal.type("e\r")
     shown = terminal.expect(r"Accept it\? \(y, n, e, a, d, q, s; \? for help\)")
     for words in (
-        "2 of 4",
+        "3 left",
         "you typed: “I always want tea” (Friday 20 November 2026; llm logs --cid thread-1)",
         "proposed by scripted",
         "you did not type “Rome”",
@@ -361,8 +367,8 @@ def test_the_second_of_two_edits_of_a_line_is_shown_as_it_would_be_made_after_th
     assert "Lives in Leeds → Lives in Hull\n" in said
     assert "+ Lives in Bath\n" in said
     assert "Lives in Leeds → Lives in Bath" not in said
-    assert "1 of 2" in said
-    assert "2 of 2" in said
+    assert "edit 1, in Personal Information; 2 left" in said
+    assert "edit 2, in Personal Information; 1 left" in said
 
 
 def test_an_entry_of_several_lines_is_not_shown_as_replaced(user: User) -> None:

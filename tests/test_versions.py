@@ -724,8 +724,8 @@ def test_a_fact_comes_back_under_its_heading_also_if_that_has_gone_meanwhile(use
 def test_rollback_says_what_it_needs(user: User) -> None:
     load(user, PROFILE)
     for args, said in (
-        ("", "Name one: llm memory rollback NUMBER, or --to DATE"),
-        ("1 --to yesterday", "Name one: llm memory rollback NUMBER, or --to DATE"),
+        ("", "Give NUMBER or --to DATE; see: llm memory history"),
+        ("1 --to yesterday", "Give NUMBER or --to DATE; see: llm memory history"),
         ("--to soon", "'soon' is not a time; try 2026-11-01"),
         ("--to yesterday", "llm memory rollback 0"),
     ):
