@@ -122,7 +122,7 @@ class Settings:
         self.notices: bool = self._read("NOTICES", True, False)
         self.debug: bool = self._read("DEBUG", False, False)
         self.interval: float = self._read("UPDATE_INTERVAL", 5.0, 5.0, click.FloatRange(0.001, 86_400))
-        self.budget: int = self._read("BUDGET", 8_000, 8_000, click.IntRange(100, 9_999_999))
+        self.budget: int = self._read("BUDGET", 8_000, 8_000, click.IntRange(100, 90_000))
         self.review_all = bool(self._read("REVIEW", "", "all", click.Choice(["all"])))
         self.auto = self._text("AUTO").lower()
         if self.auto != "prompt":
@@ -276,7 +276,6 @@ def foreign(path: Path, kind: str = "regular file") -> Unreadable:
 
 
 def open_own(path: Path, flags: int, *, follow: bool = False) -> int:
-    flags |= getattr(os, "O_BINARY", 0)
     flags |= getattr(os, "O_NONBLOCK", 0)  # a FIFO or a lease must not hang a call
     if not follow:
         flags |= getattr(os, "O_NOFOLLOW", 0)
@@ -1316,8 +1315,7 @@ class History(NamedTuple):
     def _without(self, number: int, text: str) -> str:
         """Revert a change. Refuse if a later one touched a fact that it added.
 
-        An undo or rollback counts if it brought others, and some would come back beside them. A fact that the change
-        removed can't conflict.
+        An undo or rollback counts if it brought others, and some would come back beside them.
         """
         undone = self.undone()
         reverted = revert(self.text(number - 1), self.text(number), text)
@@ -1325,9 +1323,10 @@ class History(NamedTuple):
         for change in self.changes(number - 1, number):
             if change.after in {"", FORGOTTEN}:
                 continue
-            came, left = zip(*self.periods(change.after), strict=True)
-            is_gone = left[-1] is not None
-            for touched in sorted({*left} - undone) if is_gone else came[-1:]:
+            periods = self.periods(change.after)
+            last_came, is_gone = periods[-1]
+            left = sorted({end for _, end in periods if end} - undone)
+            for touched in left if is_gone else [last_came]:
                 brought = any(one.after for one in self.changes(touched - 1, touched))
                 counts = self._author(touched).origin != "back" or (is_gone and brought and comes)
                 if touched > number and counts:
@@ -1784,7 +1783,8 @@ def judge(
         ]
         reasons = [("reject", reason) for reason, is_so in rejects if is_so]
         reasons += [("hold", reason) for reason, is_so in holds if is_so]
-        outcome, reason = (*reasons, ("apply", "" if typed else PASSED))[0]
+        reasons.append(("apply", "" if typed else PASSED))
+        outcome, reason = reasons[0]
         if outcome == "apply":
             applied.append(change)
             ids.pop(edit.target, None)
@@ -1951,6 +1951,8 @@ def _prompt_to_gemini(title: str) -> str:
 
 
 def _typed_to_agent(text: str) -> str:
+    if len(text) > 50_000:  # not typed; cut, it would hide its blocks
+        return ""
     request = re.split(r"(?m)^## My request for Codex:", text)[-1]
     own = re.sub(r"(?s)<([a-z]+(?:[-_][a-z]+)+)\b[^>]*>.*?</\1>", "", request)
     return re.sub(r"(?s)\A\s*# AGENTS\.md instructions for .*|\[Request interrupted by user[^]\n]*\]", "", own)
@@ -2016,8 +2018,7 @@ def text_at(message: Any, path: str) -> str:
         text = at_path(block, "text") if str(kind) in {"text", "audio_transcription"} else block
         if isinstance(text, str):
             texts.append(text)
-    whole = "\n".join(texts).encode(errors="replace")
-    return shortened(whole.decode(), 12_000)
+    return "\n".join(texts).encode(errors="replace").decode()
 
 
 def as_utc(at: Any) -> str:
@@ -2048,7 +2049,7 @@ def typed_in(message: Any, export: Export) -> str:
     if by_program or not re.fullmatch(export.user, str(at_path(message, export.author))):
         return ""
     texts = [text_at(message, path) for path in export.text]
-    return export.typed(max(texts, key=bool)).strip()
+    return shortened(export.typed(max(texts, key=bool)).strip(), 12_000)
 
 
 def read_export(file: Any, name: str) -> list[Message]:
@@ -2583,7 +2584,7 @@ class Learner(NamedTuple):
         except ModelFailed as failure:
             if failure.kind in {REFUSED, HOPELESS}:
                 return
-            if failure.kind != HUNG:  # it may pass
+            if failure.kind != HUNG:
                 set_state(memory.db, "condensed", "")
             raise
         set_state(memory.db, "condensed", digest(read_profile(memory.home.profile)))
@@ -2656,7 +2657,8 @@ class Learner(NamedTuple):
     def _ask_for_edits(self, batch: Batch, seen: Document) -> list[Edit]:
         only = []
         if not batch.messages:
-            learned = {fact for (fact,) in self.memory.db.execute("select fact from edits where state = 'applied'")}
+            by_model = "state = 'applied' and reason != 'reworded'"
+            learned = {edit.fact for edit in edits_where(self.memory, by_model)}
             only = [id for id, item in seen.ids.items() if item.text in learned]
             if not only:
                 return []
@@ -2713,14 +2715,14 @@ def past_messages(memory: Memory) -> Iterator[tuple[Message, str]]:
     moments += filter(None, [get_state(memory.db, "paused"), *map(paused_since, Home.all())])
     end = min(moments, default="9999")  # without a note, later ones were not typed
     for prompt in past_prompts(memory.home):
-        reason = ""
-        if len(prompt.text.strip()) not in range(1, 1_001):
-            reason = "too long or empty"
-        if prompt.at > end:
-            reason = "kept out (not typed, hidden, paused or off)"
         if prompt.turn_id in known:
-            reason = "already read"
-        yield prompt, reason
+            yield prompt, "already read"
+        elif prompt.at > end:
+            yield prompt, "kept out (not typed, hidden, paused or off)"
+        elif len(prompt.text.strip()) in range(1, 1_001):
+            yield prompt, ""
+        else:
+            yield prompt, "too long or empty"
 
 
 def messages_of_files(memory: Memory, paths: Sequence[str]) -> Iterator[tuple[Message, str]]:
@@ -2744,7 +2746,7 @@ def choose(
     skipped = Counter[str]()
     chosen = {}
     for message, reason in sorted(candidates, key=lambda candidate: candidate[0].at):
-        if message.at < first:
+        if "" < message.at < first:
             continue
         if reason:
             skipped[reason] += 1
@@ -3203,7 +3205,6 @@ def run_worker(home: Home, settings: Settings) -> None:
     """Work alone, then end the process, even if a model's thread hangs."""
     if settings.disabled or not settings.updates:
         return
-    # Each call notes its own.
     settings.model = ""
     settings.review_all = False
     handed_over = os.environ.pop(_HANDED_OVER, "")
@@ -3247,7 +3248,7 @@ def _poll_until_idle(home: Home, settings: Settings) -> str:
                 return "over"  # what was purged must not come back
             failure = in_words(error)
             _write_log(home, failure)
-            if not isinstance(error, Problem):  # which status finds by itself
+            if not isinstance(error, Problem):
                 with suppress(*TROUBLE), Memory(home) as memory:
                     set_state(memory.db, "worker_failed", failure)
             if idle:
@@ -3778,7 +3779,7 @@ LLM_KEEPS = "llm's log, {}, keeps conversations and profiles sent: llm -c can se
 
 
 def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None:
-    """Print a line; with --json, to stderr alone."""
+    """Print a line; with --json, only what goes to stderr."""
     text = lead + line
     if at_terminal(sys.stderr if err else sys.stdout):
         indent = len(lead) if lead or err else 2
@@ -4075,8 +4076,10 @@ def origins_of(version: Version | None, receipts: Sequence[EditRow]) -> Iterator
             where, source = quoted_from(edit)
             yield f"{where}: “{edit.quote}”"
             yield f"{full_date(edit.typed_at)}; learned {by}{source}"
-        else:
+        elif edit.quote:
             yield f"made from lines of the profile {by}"
+        else:
+            yield f"proposed {by}"
 
 
 @command(text_argument, json_option, part_option)
@@ -4215,7 +4218,7 @@ def memory_edit() -> None:
         try:
             open_editor(filename=str(memory.home.profile))
         finally:
-            saved = history.latest("author = 'outside'")  # by the editor while open
+            saved = history.latest("author = 'outside'")
             history.adopt("edit", history.text(max(base, saved)))
             for version in range(base + 1, history.latest() + 1) or [0]:
                 report(memory, version)
@@ -4405,7 +4408,7 @@ def memory_rollback(number: int | None, to: str | None) -> None:
                 raise Problem("There was no profile then; to empty it: llm memory rollback 0")
         made = history.overwrite("rollback", history.text(history.check(number)))
         if made:
-            say(f"Restored: change {number}")
+            say(f"As after change {number}:")
         report(memory, made)
 
 
@@ -4479,7 +4482,7 @@ def confirm(question: str, yes: bool) -> None:
 
 def no_match(text: str) -> Problem:
     other = f"llm memory show --ids, or llm memory search {text!r}"
-    return Problem(f"No line has {text!r} (--part looks inside words); see: {other}")
+    return Problem(f"No line has {text!r} as a phrase (--part looks inside words); see: {other}")
 
 
 @command(text_argument, yes_option, part_option)
@@ -4577,8 +4580,6 @@ def skip_noted(memory: Memory) -> None:
 def memory_update(settings: Settings, retry: bool) -> None:
     "Learn now from what is pending."
     with open_memory() as memory:
-        for line in lines_in(memory.home.news):
-            say(line)
         before = memory.history.latest()
         with learn_lock(memory.home, settings):
             if retry:
@@ -4642,7 +4643,8 @@ def memory_learn(settings: Settings, /, *, files: Any, again: bool, yes: bool, *
         messages, skipped = choose(candidates, memory.now(), **which)
         for reason, count in skipped.items():
             say(f"Skipped: {count:,} {reason}")
-        if left_out := memory.db["edits"].count_where("state = 'dropped'"):
+        left_out = memory.db["edits"].count_where("state = 'dropped'")
+        if left_out and skipped:
             say(f"Dropped in reviews: {left_out:,}; to review again: llm memory learn --again")
         requests = [Batch(model, batch, past=True) for batch in batches(messages)]
         if not messages:

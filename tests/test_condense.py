@@ -77,6 +77,16 @@ def test_the_users_own_line_is_shown_without_an_id_and_can_be_neither_changed_no
     assert user.facts == ["Speaks Czech", *TWINS]
 
 
+def test_a_line_that_its_user_reworded_in_review_is_their_own(user: User) -> None:
+    has_learned(user, *TWINS)
+    user.has_to_review(memory.Edit("ADD", "Notes", "Speaks Czech", "I speak Czech"))
+    user.run("review", stdin="e\n", VISUAL="sed -i 'c Speaks fluent Czech'")
+    assert "Speaks fluent Czech" in user.facts
+    condense(user, "NO_UPDATE")
+    (call,) = user.calls(update=True)
+    assert "\n- Speaks fluent Czech\n" in call["prompt"], "without an id"
+
+
 def test_condense_asks_no_model_where_nothing_was_learned_and_says_so(user: User) -> None:
     user.profile = "- Speaks Czech\n- Speaks some Czech\n"
     assert "Nothing changed" in condense(user)

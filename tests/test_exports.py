@@ -465,6 +465,26 @@ def test_five_thousand_messages_say_what_they_cost_and_how_to_read_less(here: Us
     assert len(here.calls(update=True)) == 2
 
 
+@pytest.mark.parametrize("longest", [7_000, 60_000])
+def test_what_an_agent_puts_around_a_prompt_is_left_out_however_long(tmp_path: pathlib.Path, longest: int) -> None:
+    around = f"{ELSEWHERE} " * (longest // len(ELSEWHERE))
+    blocks = (
+        f"<environment-context>{around}</environment-context>\nI live in York.\n<ide-selection>{around}</ide-selection>"
+    )
+    request = f"# Context from my IDE setup:\n{around}\n## My request for Codex:\nI like wool\n"
+    path = tmp_path / "session.jsonl"
+    path.write_bytes(lines(claude_code(blocks), codex("event_msg", type="user_message", message=request)))
+    typed = [message.text for message in memory.read_past(str(path))]
+    assert typed == (["I live in York.", "I like wool"] if longest < 10_000 else [])
+
+
+def test_what_has_no_date_is_read_whatever_since_says(here: User) -> None:
+    path = here.folder / "session.jsonl"
+    path.write_bytes(lines(claude_code("I live in York.", at="")))
+    learn(here, str(path), "--since", "3 days ago")
+    assert facts(here) == ["I live in York"]
+
+
 def test_a_long_message_is_cut_in_its_middle_and_its_secrets_are_masked(here: User) -> None:
     path = here.folder / "conversations.json"
     text = f"I live in York. {'pasted ' * 3_000} my password is hunter2secret9. I like tea."

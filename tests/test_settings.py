@@ -36,7 +36,7 @@ def test_a_switch_understands_every_way_to_write_yes_and_no(texts: list[str], ex
         ("AUTO", "auto", {"1": "system", " Prompt": "prompt", "0": "", "": ""}, "", ["perhaps"]),
         ("UPDATE_INTERVAL", "interval", {"0.5": 0.5, " 2 ": 2, "86400": 86400, "": 5}, 5, ["0", "5s", "86401"]),
         ("REVIEW", "review_all", {"all": True, " ALL ": True, "": False}, True, ["some"]),
-        ("BUDGET", "budget", {"500": 500, " 20000 ": 20_000, "": 8_000}, 8_000, ["0", "99", "-500", "8k", "10000000"]),
+        ("BUDGET", "budget", {"500": 500, " 20000 ": 20_000, "": 8_000}, 8_000, ["0", "99", "-500", "8k", "100000"]),
     ],
 )
 def test_nonsense_becomes_the_safe_value_and_a_complaint(

@@ -69,6 +69,13 @@ def test_neither_piped_text_nor_a_secret_is_remembered(user: User) -> None:
     assert (user.facts, user.to_review()) == ([], [])
 
 
+def test_why_says_that_a_model_proposed_what_nobody_typed(user: User) -> None:
+    will_call(user, "remember", fact="Is allergic to nuts")
+    user.llm("-T", "UserMemory", input=SAID)
+    user.run("review", "--accept", "all")
+    assert "proposed with scripted" in user.run("why", "nuts")[0]
+
+
 def test_what_a_tool_prompts_within_a_call_is_not_typed_also_if_it_says_the_same(user: User) -> None:
     user.profile = KNOWN
     (user.script / "tool.json").write_text(json.dumps({"name": "ask_again", "arguments": {"text": SAID}}))
