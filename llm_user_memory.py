@@ -554,7 +554,7 @@ SECRETS: Mapping[tuple[str, Any], Sequence[str]] = {
         r"(?:{PASSWORD}|(?:\b|_)pass){IS}({VALUE})",
         r"{PASSWORD}\ is\ ({VALUE}(?:\ \w{2,12}){0,5}?)(?=[.,!;\n]|\s*\Z|\ (?:and|but)\b)",
         r"""{PASSWORD}[ :][^\n"'`“„«「.;]{0,40}{QUOTE}(?!{PLACEHOLDER})([^\n"'`”“»」]{4,100}){QUOTE}""",
-        r"{PASSWORD}(?:\ [^\n.,，;:=]{0,40}?)??[\s:：は是为]\s?{QUOTE}?({CODED})",
+        r"{PASSWORD}(?:['’]s)?(?:\ [^\n.,，;:=]{0,40}?)??[\s:：は是为]\s?{QUOTE}?({CODED})",
         r"(?:\ -u\ ?{QUOTE}?[\w.@-]{1,40}:|(?:mysql|mongo|sshpass|redis)[^\n|;]{0,60}?\ -[ap]\ ?){QUOTE}?({VALUE})",
     ],
 }
@@ -727,7 +727,7 @@ def _foreign_lines(text: str) -> set[int]:
     head = re.match(_METADATA, text, re.MULTILINE)
     size = head[0].count("\n") + 1 if head else 0
     found = set(range(size))
-    closing = ""  # of an open block
+    closing = ""
     start = 0
     for at, line in enumerate(split_lines(text)):
         if re.match(_RULE, line):

@@ -35,6 +35,7 @@ PASSWORDS = {
     "my password is marmalade but not yours": "my password is [password] but not yours",
     "my password is marmalade": "my password is [password]",
     "my password is marmalade ": "my password is [password] ",
+    "the wifi password’s hunter2x": "the wifi password’s [password]",
     "密码是 hunter2x": "密码是 [password]",
     "パスワードは「hunter2x」": "パスワードは「[password]」",
     'curl -u "ann:hunter2-porto" x.org': 'curl -u "ann:[password]" x.org',
