@@ -1013,7 +1013,7 @@ def is_damage(error: BaseException | None) -> bool:
     """Tell whether the database is damaged. A slip in our SQL looks the same."""
     said = str(error)
     if isinstance(error, UnicodeDecodeError):
-        said = bytes(error.object).decode(errors="replace")  # SQLite's message
+        said = bytes(error.object).decode(errors="replace")
     elif not isinstance(error, (sqlite3.OperationalError, sqlite3.IntegrityError)):
         return type(error) is sqlite3.DatabaseError
     unsound = "malformed|unsupported file|invalid fts5|constraint|duplicate|v?table |no such (?:table|column)"
@@ -2793,8 +2793,11 @@ def waiting_edits(memory: Memory) -> list[EditRow]:
     """As they would be made now: what can't replace a line adds one."""
     found = edits_where(memory, "state = 'waiting' order by id")
     now = Document(memory.history.text(memory.history.latest()))
-    lines = {item.text for item in now.ids.values()} | {edit.fact for edit in found}
-    return [edit if edit.before in lines or not edit.fact else edit._replace(before="") for edit in found]
+    lines = {item.text for item in now.ids.values()} | {edit.fact for edit in found} | {""}
+    for at, edit in enumerate(found):
+        if edit.fact and edit.before not in lines:
+            found[at] = edit._replace(before="", reason=f"{edit.reason}; “{edit.before}” is gone")
+    return found
 
 
 def to_review(waiting: Sequence[EditRow]) -> str:
@@ -3172,7 +3175,7 @@ def take_worker_lock(home: Home, flags: int = os.O_CREAT) -> int:
 def worker_runs(home: Home) -> bool:
     try:
         os.close(take_worker_lock(home, 0))
-    except TROUBLE as error:  # or there is none, or it is not ours
+    except TROUBLE as error:
         return isinstance(error, Busy)
     return False
 
@@ -3234,7 +3237,7 @@ def _poll_until_idle(home: Home, settings: Settings) -> str:
         is_old = not os.path.exists(__file__) or os.path.getmtime(__file__) != code
         if is_old or not home.lock_file("worker").exists():
             return "over"
-        idle = time.monotonic() - at_work >= IDLE_EXIT  # it looks once more
+        idle = time.monotonic() - at_work >= IDLE_EXIT
         try:
             if _poll(home, settings):
                 at_work = time.monotonic()
@@ -4482,7 +4485,7 @@ def confirm(question: str, yes: bool) -> None:
 
 def no_match(text: str) -> Problem:
     other = f"llm memory show --ids, or llm memory search {text!r}"
-    return Problem(f"No line has {text!r} as a phrase (--part looks inside words); see: {other}")
+    return Problem(f"No line has {text!r} (--part looks inside words); see: {other}")
 
 
 @command(text_argument, yes_option, part_option)
@@ -4559,7 +4562,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
             report(memory, memory.history.overwrite("clear", "", lambda _: skip_noted(memory)))
         return
     say(f"This removes {tilde(real_place(home))}, its history, and all else of profile {home.name}.")
-    say("Then prompts in llm's log, even hidden or forgotten ones, can be read by: llm memory learn")
+    say("Then prompts in llm's log, also hidden, paused or forgotten, can be read by: llm memory learn")
     confirm("Remove it for good?", yes)
     purge(home)
     say(f"Removed. {LLM_KEEPS.format(tilde(home.logs))}")

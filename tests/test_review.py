@@ -344,7 +344,9 @@ def test_a_replacement_is_shown_as_what_it_would_do_now(user: User) -> None:
     user.has_to_review(Edit("REPLACE", "Lives in Leeds", "Lives in Hull", "I live in Hull"))
     assert "Lives in Leeds → Lives in Hull\n" in user.run("review", stdin="s\n")[1]
     user.profile = PROFILE.replace("Lives in Leeds", "Lives in Bath")
-    assert "+ Lives in Hull\n" in user.run("review", stdin="y\n")[1]
+    said = user.run("review", stdin="y\n")[1]
+    assert "+ Lives in Hull\n" in said
+    assert "; “Lives in Leeds” is gone\n" in said
     assert "before that" not in user.run("why", "Hull")[0]
     assert user.facts == ["Lives in Bath", "Lives in Hull", "Likes short answers"]
 
