@@ -2897,12 +2897,6 @@ def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, l
         yield text, origin, receipts
 
 
-def named_by(text: str, ids: Mapping[str, Item]) -> set[str]:
-    """Return the lines that a text of nothing but ids names."""
-    items = [ids.get(word.strip("[]")) for word in text.split()]
-    return {item.text for item in items if item} if all(items) else set()
-
-
 def matcher(text: str, ids: Mapping[str, Item], *, part: bool = False) -> Says:
     """Make a test for ``text`` in a line: in any case, whole words unless ``part``.
 
@@ -2918,9 +2912,10 @@ def matcher(text: str, ids: Mapping[str, Item], *, part: bool = False) -> Says:
     def says(line: str) -> bool:
         return said in normalised(line) if part else stands_in(said, line)
 
-    named = set(map(normalised, named_by(text, ids)))
-    if not named or any(map(says, lines)):
+    items = [ids.get(word.strip("[]")) for word in text.split()]
+    if not all(items) or any(map(says, lines)):
         return says
+    named = {normalised(item.text) for item in items if item}
     return lambda line: normalised(line) in named
 
 
