@@ -1255,11 +1255,9 @@ class History(NamedTuple):
         """Record a version, then put its text in place of the file, which said ``there``."""
         if new != there:
             write_aside(self.home, new)  # a full disk must leave nothing recorded
-        version = 0
         with transaction(self.db):
             set_state(self.db, "replaced", digest(there))
-            if new != self.text(self.latest()):
-                version = self._add(author, new, model)
+            version = self._add(author, new, model)
             if record:
                 record(version)
         if (version or record) and not model and author not in {"outside", "unknown", "add"}:
@@ -1296,9 +1294,8 @@ class History(NamedTuple):
             return expected
 
     def _record_outside(self, text: str) -> None:
-        if text != self.text(self.latest()):
-            with transaction(self.db):
-                self._add("outside", text)
+        with transaction(self.db):
+            self._add("outside", text)
 
     def undo(self, number: int) -> int:
         """Revert a change; return the new version, or 0."""
@@ -1365,6 +1362,8 @@ class History(NamedTuple):
 
     def _add(self, author: str, text: str, model: str = "") -> int:
         version = self.latest() + 1
+        if text == self.text(version - 1):
+            return 0
         current = self.db.execute("select id, text, ifnull(fact, ''), section from lines where until is null")
         known = {tuple(said): id for id, *said in current}
         ids = []
