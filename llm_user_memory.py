@@ -1516,9 +1516,9 @@ class Memory(AbstractContextManager["Memory"]):
 
 
 def paused_since(home: Home) -> str:
-    if not os.path.lexists(home.paused):
-        return ""
-    return as_utc(os.lstat(home.paused).st_mtime)
+    with suppress(OSError):
+        return as_utc(home.paused.lstat().st_mtime)
+    return ""
 
 
 # -- edits ---
