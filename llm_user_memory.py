@@ -1316,7 +1316,8 @@ class History(NamedTuple):
         """
         undone = self.undone()
         reverted = revert(self.text(number - 1), self.text(number), text)
-        comes = Document(reverted).places().keys() - Document(text).places()
+        now = Document(text).places().keys()
+        then = Document(reverted).places().keys()
         for change in self.changes(number - 1, number):
             if change.after in {"", FORGOTTEN}:
                 continue
@@ -1325,14 +1326,14 @@ class History(NamedTuple):
             left = sorted({end for _, end in periods if end} - undone)
             for touched in left if is_gone else [last_came]:
                 brought = any(one.after for one in self.changes(touched - 1, touched))
-                counts = self._author(touched).origin != "back" or (is_gone and brought and comes)
+                counts = self._author(touched).origin != "back" or (is_gone and brought and then - now)
                 if touched > number and counts:
                     again = f"llm memory undo {touched}"
                     raise InTheWay(f"Change {touched} has since changed the same lines; first: {again}")
         lines = self._lines(number - 1) + self._lines(number)
         if all(line["text"] for line in lines):  # else forgotten
             return reverted
-        if Document(reverted).places().keys() == Document(text).places().keys():  # none of it is left
+        if then == now:  # none of it is left
             return text
         return without_empty(text, reverted)  # a forgotten line may have been alone there
 
