@@ -1132,7 +1132,7 @@ def write_aside(home: Home, text: str) -> None:
     if len(data) > LARGEST_PROFILE:
         raise Unreadable(f"This is too large for a profile: at most {LARGEST_PROFILE:,} bytes")
     aside = place_aside(home)
-    aside.unlink(missing_ok=True)
+    _remove(aside)
     write_private(aside, data)
     # There may be no profile yet; its group may not be ours.
     with suppress(OSError, AttributeError):
@@ -1235,7 +1235,7 @@ class History(NamedTuple):
         Finish what a kill cut short: merge a version not yet written with what the file says.
         """
         with self.lock():
-            _remove([place_aside(self.home)])
+            _remove(place_aside(self.home))
             latest = self.latest()
             known = self.text(latest)
             settling = 0 if author == "edit" else self.settling  # the editor has ended
@@ -1261,7 +1261,7 @@ class History(NamedTuple):
             if record:
                 record(version)
         if (version or record) and not model and author not in {"outside", "unknown", "add"}:
-            _remove([self.home.news])  # the user has acted since
+            _remove(self.home.news)  # the user has acted since
         self._put_in_place(there, new)
         return version
 
@@ -1279,7 +1279,7 @@ class History(NamedTuple):
             in_file = text
             text = merged
         self.db.execute(latest_is_written)
-        _remove([aside])
+        _remove(aside)
 
     def _displaced(self, aside: Path, expected: str, new: str) -> str:
         """Return what the exchange displaced: ``expected``, unless an editor was faster."""
@@ -1465,7 +1465,7 @@ def begin_database(home: Home, patience: float) -> None:
         if home.database.exists():
             keep_as(home.database, "damaged")
         new = home.database.with_name(".memory.db.new")  # it gets its name once whole
-        _remove([*home.side_files, home.news, new])
+        _remove(*home.side_files, home.news, new)
         write_private(new, b"")
         with closing(connect(new, patience)) as db:
             migrate(db)
@@ -2594,7 +2594,7 @@ class Learner(NamedTuple):
         with lock(memory.home, "profile"):  # else a forget in between would miss this
             news = lines_in(memory.home.news)
             if FAILED in news:
-                _remove([memory.home.news])
+                _remove(memory.home.news)
                 for line in filter(FAILED.__ne__, news):
                     append_line(memory.home.news, line)
             learned = as_news(memory.history.changes(result.version - 1, result.version))
@@ -2996,7 +2996,7 @@ def forget(memory: Memory, says: Says) -> None:
         set_state(db, "forgot", memory.now().isoformat())
         set_state(db, "unclean", 1)
 
-    _remove(_said_backups(memory.home, says))
+    _remove(*_said_backups(memory.home, says))
     memory.history.change("forget", lambda text: without_lines(text, says), record)
     clean_up(memory)
 
@@ -3004,7 +3004,7 @@ def forget(memory: Memory, says: Says) -> None:
 def clean_up(memory: Memory) -> None:
     """Remove what may still hold erased words; after a kill, the next ``Memory`` does."""
     with memory.history.lock():
-        _remove([*files_beside(memory.home), memory.home.worker_log])
+        _remove(*files_beside(memory.home), memory.home.worker_log)
         # SQLite leaves pieces of what was deleted, and a WAL.
         memory.db.execute("vacuum")
         memory.db.execute("pragma journal_mode = delete")
@@ -3036,7 +3036,7 @@ def _said_backups(home: Home, says: Says) -> list[Path]:
     return found
 
 
-def _remove(paths: Iterable[Path]) -> None:
+def _remove(*paths: Path) -> None:
     for path in paths:
         if not path.is_dir():
             path.unlink(missing_ok=True)
@@ -3045,8 +3045,8 @@ def _remove(paths: Iterable[Path]) -> None:
 def purge(home: Home) -> None:
     with lock(home, "profile"):
         beside = files_beside(home, f"{_LEFT_ASIDE}|{_BACKUP}")
-        _remove([*beside, real_place(home), home.profile])
-    _remove(home.own_files())  # the locks too: Windows removes only free ones
+        _remove(*beside, real_place(home), home.profile)
+    _remove(*home.own_files())  # the locks too: Windows removes only free ones
     with suppress(OSError):  # it has other profiles, or foreign files
         for folder in reversed(home.folders):
             ignored = folder / ".gitignore"
@@ -3657,7 +3657,7 @@ def take_news(home: Home) -> list[str]:
     with suppress(FileNotFoundError):
         os.replace(home.news, taken)
     news = lines_in(taken)
-    taken.unlink(missing_ok=True)
+    _remove(taken)
     changes = [line for line in news if " (undo: " in line]
     # Of lines that name one command, the last is true.
     others = {line.split()[-1]: line for line in news if line not in changes}
