@@ -4100,19 +4100,14 @@ def show_origins(memory: Memory, text: str, *, part: bool) -> Rows:
     document = read_document(memory.home)
     says = matcher(text, document.ids, part=part) if text else re.compile(r"\w").search
     for fact in filter(says, document.places()):
-        said = show_wordings(memory, fact)
+        said: Rows = []
+        for wording, version, receipts in wordings(memory, fact):
+            write(wording, "before that: " if said else "", bold=not said)
+            for origin in origins_of(version, receipts):
+                detail(origin)
+            by = version.author if version else None
+            said.append({"text": wording, "by": by, "receipts": [edit._asdict() for edit in receipts]})
         found.append(said[0] | {"before": said[1:]})
-    return found
-
-
-def show_wordings(memory: Memory, fact: str) -> Rows:
-    found: Rows = []
-    for text, version, receipts in wordings(memory, fact):
-        write(text, "before that: " if found else "", bold=not found)
-        for origin in origins_of(version, receipts):
-            detail(origin)
-        by = version.author if version else None
-        found.append({"text": text, "by": by, "receipts": [edit._asdict() for edit in receipts]})
     return found
 
 
