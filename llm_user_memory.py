@@ -2962,7 +2962,7 @@ def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[st
     forgotten = set(lines_in(memory.home.forgotten))
     past = [turn for turn in past_prompts(memory.home) if turn.turn_id not in forgotten]
     prompts = {turn.turn_id: turn.text for turn in past if turn.turn_id in turns or says(turn.text)}
-    files = _said_backups(memory.home, says)
+    files = [*_said_backups(memory.home, says)]
     if texts or files or prompts:  # nobody can tell what these say
         files += files_beside(memory.home)
     places = {
@@ -3027,13 +3027,11 @@ def files_beside(home: Home, form: str = _LEFT_ASIDE) -> list[Path]:
     return sorted(path for path in found if re.fullmatch(pattern, path.name))
 
 
-def _said_backups(home: Home, says: Says) -> list[Path]:
-    found = []
+def _said_backups(home: Home, says: Says) -> Iterator[Path]:
     for path in files_beside(home, _BACKUP):
         lines = re.split(r"[\0\r\n]+", read_own(path) or "")  # Vim's end with NUL
         if any(map(says, map(fact_of, lines))):
-            found.append(path)
-    return found
+            yield path
 
 
 def _remove(*paths: Path) -> None:
@@ -4095,8 +4093,7 @@ def memory_why(text: str, refused: bool, part: bool) -> Any:
     return found
 
 
-def show_origins(memory: Memory, text: str, *, part: bool) -> Rows:
-    found = []
+def show_origins(memory: Memory, text: str, *, part: bool) -> Iterator[Row]:
     document = read_document(memory.home)
     says = matcher(text, document.ids, part=part) if text else re.compile(r"\w").search
     for fact in filter(says, document.places()):
@@ -4107,19 +4104,16 @@ def show_origins(memory: Memory, text: str, *, part: bool) -> Rows:
                 detail(origin)
             by = version.author if version else None
             said.append({"text": wording, "by": by, "receipts": [edit._asdict() for edit in receipts]})
-        found.append(said[0] | {"before": said[1:]})
-    return found
+        yield said[0] | {"before": said[1:]}
 
 
-def show_refused(memory: Memory, text: str) -> Rows:
-    found = []
+def show_refused(memory: Memory, text: str) -> Iterator[Row]:
     for edit in edits_where(memory, "state in ('refused', 'dropped') order by id desc limit 100"):
         if folded(text) in folded(edit.fact or edit.before):
             write(str(edit), fg=colour_of(edit))
             dropped = "dropped; it waited: " if edit.state == "dropped" else ""
             detail(f"{full_date(edit.at)}: {dropped}{edit.reason}")
-            found.append(edit._asdict())
-    return found
+            yield edit._asdict()
 
 
 @command(text_argument, json_option)
