@@ -3525,9 +3525,8 @@ class Call:
             is_prompt = refuses or history or self.settings.auto == "prompt"
             # After the user's own, which providers have cached.
             options["fragments" if is_prompt else "system_fragments"] += fragments_of(self.homes)
-            return
-        # llm sends the history again, but some plugins send only this turn's system prompt.
-        if role == "system" and not refuses:
+        elif role == "system" and not refuses:
+            # llm sends the history again, but some plugins send only this turn's system prompt.
             options["system_fragments"].append(llm.Fragment(profile, _SOURCE))
 
     def _refuses_system(self) -> bool:
