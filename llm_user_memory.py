@@ -1500,7 +1500,7 @@ class Memory(AbstractContextManager["Memory"]):
             keep_forgotten(self.db, home)
             if create and get_state(self.db, "unclean"):
                 clean_up(self)
-            self.mark = mark_of_removals(self)  # before messages are read
+            self.forgot = get_state(self.db, "forgot")  # before messages are read
         except BaseException as error:
             self.__exit__(None, error, None)
             raise
@@ -2486,14 +2486,9 @@ def read_messages(home: Home, turns: Rows, longest: int = LONGEST_MESSAGE) -> li
     return found
 
 
-def mark_of_removals(memory: Memory) -> str:
-    """Return a text that each forget and clear changes."""
-    return str(value(memory.db, "select group_concat(value) from state where key in ('cleared', 'forgot')"))
-
-
 def check_unchanged(memory: Memory) -> None:
     """Raise ``Busy`` if the user has forgotten, cleared, purged or paused since."""
-    if paused_since(memory.home) or not memory.is_in_place() or mark_of_removals(memory) != memory.mark:
+    if paused_since(memory.home) or not memory.is_in_place() or get_state(memory.db, "forgot") != memory.forgot:
         raise Busy(CHANGED_MEANWHILE)
 
 
@@ -4557,7 +4552,7 @@ def skip_noted(memory: Memory) -> None:
         row = {"id": id, "at": note["at"], "length": note["length"], "state": "done"}
         memory.db["turns"].insert(row)
     memory.db.execute("update turns set state = 'done' where state in ('pending', 'aside')")
-    set_state(memory.db, "cleared", memory.now().isoformat())
+    set_state(memory.db, "forgot", memory.now().isoformat())  # for `check_unchanged`
 
 
 @command()
