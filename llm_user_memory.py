@@ -790,7 +790,6 @@ class Document:
 
     @functools.cached_property
     def ids(self) -> dict[str, Item]:
-        """The editable items by ids derived from their texts."""
         ids: dict[str, Item] = {}
         for item in self.items:
             if item.editable:
@@ -830,12 +829,10 @@ class Document:
         return Document("".join(lines))
 
     def only(self, facts: Iterable[str]) -> Document:
-        """Leave out lines that say anything else."""
         kept = [line for line, fact, _ in self.sayings if not fact or fact in facts]
         return Document("".join(kept))
 
     def without_unused(self, headings: set[str]) -> Document:
-        """Leave out those of the headings that have no lines."""
         unused = headings - self.filled()
         kept = [line for line, _, section in self.sayings if section not in unused]
         return Document("".join(kept))
@@ -2666,7 +2663,6 @@ class Learner(NamedTuple):
         return edits
 
     def _ask(self, model: str, request: str, parse: Callable[[str], Any], look: int = 0) -> Any:
-        """Ask, once more if the reply is out of form."""
         requests = self.memory.db["requests"]
         for _ in range(2):
             row = {"at": self.memory.now().isoformat(), "model": model, "outcome": "failed", "look": look}
