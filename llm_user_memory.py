@@ -17,6 +17,7 @@ import datetime as dt
 import errno
 import functools
 import hashlib
+import io
 import itertools
 import json
 import os
@@ -30,6 +31,8 @@ import textwrap
 import threading
 import time
 import unicodedata
+import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
@@ -2065,8 +2068,6 @@ def read_export(file: Any, name: str) -> list[Message]:
 
 
 def entries(file: Any) -> Iterator[Any]:
-    import io
-
     is_list = re.match(rb"(?:\xef\xbb\xbf)?\s*\[", file.peek(1_000))
     text = io.TextIOWrapper(file, "utf-8-sig", "replace")
     if is_list:
@@ -2102,9 +2103,6 @@ def _items(text: Any) -> Iterator[Any]:
 
 
 def read_zip(file: Any, name: str) -> list[Message]:
-    import zipfile
-    import zlib
-
     found = []
     with suppress(zipfile.BadZipFile, zlib.error, RuntimeError, EOFError):
         with zipfile.ZipFile(file) as archive:
