@@ -221,7 +221,7 @@ class Home:
     def check_exists(self) -> None:
         if self.name != DEFAULT_PROFILE and not self.directory.is_dir():
             names = ", ".join(home.name for home in Home.all())
-            raise Problem(f"There is no profile “{self.name}” yet; try: {names}")
+            raise Problem(f"There is no profile “{self.name}” yet (its first fact begins it); try: {names}")
 
     def create(self) -> None:
         self.check_own()
@@ -660,6 +660,7 @@ class Change(NamedTuple):
     section: str
     before: str
     after: str
+    why: str = ""
 
     @property
     def kind(self) -> str:
@@ -670,12 +671,13 @@ class Change(NamedTuple):
     @property
     def quoted(self) -> str:
         said = [f"“{mask_secrets(text)}”" for text in (self.before, self.after) if text]
-        return " → ".join(said)
+        return " → ".join(said) + self.why
 
     def __str__(self) -> str:
+        said = f"+ {self.after}" if self.after else f"- {self.before}"
         if self.kind == "Changed":
-            return f"{self.before} → {self.after}"
-        return f"+ {self.after}" if self.after else f"- {self.before}"
+            said = f"{self.before} → {self.after}"
+        return said + self.why
 
 
 def says_nothing(text: str) -> bool:
@@ -1409,7 +1411,9 @@ class History(NamedTuple):
         replaced.update(self.db.execute(edits, [json.dumps(new), json.dumps(gone)]))
         changes = [Change(after[fact], replaced.get(fact, ""), fact) for fact in new]
         changes += [Change(before[fact], fact, "") for fact in gone if fact not in replaced.values()]
-        return changes
+        sql = "select before from edits where version = ? and reason = ?"
+        passed = {fact for (fact,) in self.db.execute(sql, [newer, PASSED])}
+        return [change._replace(why=f" ({PASSED})") if change.before in passed else change for change in changes]
 
     def check(self, number: int, first: int = 0) -> int:
         if number not in range(first, self.latest() + 1):
@@ -1528,8 +1532,8 @@ def paused_since(home: Home) -> str:
 CUT = "\n[… cut …]\n"  # in place of what was left out
 PASSED = "its date had passed"  # why a line was changed by its own words
 UNCHECKED = "it could not be looked at again"
-NOT_YOURS = "looked at again, it did not seem to be what you said about yourself"
-NOT_THE_SAME = "looked at again, it did not seem to keep what the lines said"
+NOT_YOURS = "looked at again, you don't seem to have said it about yourself"
+NOT_THE_SAME = "looked at again, it doesn't seem to keep what the lines said"
 CONFIDENTIAL = "looked at again, it seemed to hold a password, key, code or account number"
 
 
@@ -1688,11 +1692,11 @@ def is_quoted(piece: str, text: str) -> bool:
 
 
 def has_passed(line: str, came: str, messages: Iterable[Message]) -> bool:
-    """Tell whether a year or date has come since the line did."""
+    """Tell whether a year or date has come since the line did, if that is known."""
     latest = max((message.at for message in messages), default="")
     since, today = [local_date(at) if at else "" for at in (came, latest)]
     dates = re.findall(r"\b(?:19|20)\d\d(?:-\d\d){0,2}\b", line)
-    return any(since[: len(date)] <= date <= today[: len(date)] for date in dates)
+    return bool(since) and any(since[: len(date)] <= date <= today[: len(date)] for date in dates)
 
 
 _Pair = tuple[str, str]  # a line before, and after
@@ -2571,10 +2575,11 @@ class Learner(NamedTuple):
         set_state(memory.db, "condensed", digest(profile))  # first: what hangs or dies is not tried again
         try:
             self._leave_news(self.learn_from(Batch(batch.model, review_all=batch.review_all)))
-        except ModelFailed as failure:
-            if failure.kind in {REFUSED, HOPELESS}:
+        except (Busy, ModelFailed) as failure:
+            kind = getattr(failure, "kind", BUSY)
+            if kind in {REFUSED, HOPELESS}:
                 return
-            if failure.kind != HUNG:
+            if kind != HUNG:
                 set_state(memory.db, "condensed", "")
             raise
         set_state(memory.db, "condensed", digest(read_profile(memory.home.profile)))
@@ -2614,8 +2619,9 @@ class Learner(NamedTuple):
         learned = "state = 'applied' and author = 'worker' and versions.at > ?"
         sql = f"select before, fact from edits join versions on version = versions.id where {learned}"
         lately = list(memory.db.execute(sql, [day_ago])) if batch.messages else ()
+        # What the user brought back is not taken away again for its date.
         first = "select fact, min(at) from lines join versions on versions.id = since group by fact"
-        came = dict(memory.db.execute(first))
+        came = dict(memory.db.execute(f"{first} having not max(author in ('undo', 'rollback'))"))
         judged = partial(judge, edits, seen, batch=batch, lately=lately, came=came, budget=self.settings.budget)
         doubts: dict[Edit, str] = {}
         if not batch.review_all and not batch.past:  # else all of it waits anyway
@@ -2638,7 +2644,7 @@ class Learner(NamedTuple):
             # What the user has reworded, the model must see first.
             if any(one.item and not now.find(one.item.text) for one in verdicts):
                 raise Busy(CHANGED_MEANWHILE)
-            new = text if batch.past else after.text
+            new = text if batch.past else without_empty(text, after.text)
             make = partial(merge, text, new)  # an editor waits for no lock
             author = "worker" if batch.messages else "condense"
             version = memory.history.change(author, make, record, model=batch.model)
@@ -2691,9 +2697,12 @@ class Learner(NamedTuple):
 
 
 def known_turns(home: Home) -> Rows:
+    """Return what is known of turns; and, as one of them, the first pause."""
     with Memory(home, patience=2, create=False) as memory:  # a call may wait for it
+        paused = get_state(memory.db, "paused") or paused_since(home)
+        pause = {"id": "", "state": "", "at": paused, "length": len(paused)}
         new = [{"state": "", **note} for note in new_notes(memory).values()]
-        return [*rows(memory.db, "select id, state, at, length from turns"), *new]
+        return [*rows(memory.db, "select id, state, at, length from turns"), *new, pause]
 
 
 def past_messages(memory: Memory) -> Iterator[tuple[Message, str]]:
@@ -2701,13 +2710,12 @@ def past_messages(memory: Memory) -> Iterator[tuple[Message, str]]:
     turns = [turn for home in Home.all() for turn in known_turns(home)]
     known = {turn["id"] for turn in turns}
     moments = [turn["at"] for turn in turns if turn["length"]]
-    moments += filter(None, [get_state(memory.db, "paused"), *map(paused_since, Home.all())])
     end = min(moments, default="9999")  # without a note, later ones were not typed
     for prompt in past_prompts(memory.home):
         if prompt.turn_id in known:
             yield prompt, "already read"
         elif prompt.at > end:
-            yield prompt, "kept out (not typed, hidden, paused or off)"
+            yield prompt, "not typed, hidden, paused or off"
         elif len(prompt.text.strip()) in range(1, 1_001):
             yield prompt, ""
         else:
@@ -2804,7 +2812,7 @@ def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, versio
         row |= {"at": memory.now().isoformat(), "model": model, "past": past}
         if past and verdict.outcome != "reject":
             row["state"] = "waiting"
-            row["reason"] = verdict.reason or "it comes from the past"
+            row["reason"] = verdict.reason or "it was imported"
         if row["state"] == "applied":
             row["version"] = version
         elif db["edits"].count_where(asked, [row["state"], past, row["before"], row["fact"]]):
@@ -2855,7 +2863,7 @@ def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[E
                 document = document.apply(item, edit.section, edit.fact)
             else:
                 document = others
-        return document.text
+        return without_empty(text, document.text)
 
     def record(version: int) -> None:
         waits = "where id = ? and state = 'waiting'"
@@ -2886,14 +2894,14 @@ def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, l
         yield text, origin, receipts
 
 
-def matcher(text: str, ids: Mapping[str, Item], *, part: bool = False) -> Says:
+def matcher(text: str, document: Document, *, part: bool = False) -> Says:
     """Make a test for ``text`` in a line: in any case, whole words unless ``part``.
 
-    Ids mean their lines alone, unless a line says them as words.
+    Ids, unless a line says them as words, mean their lines alone, and former lines that say the same and more.
     """
     if not fact_of(text).strip():
         raise Problem("Give a word or an id; see: llm memory show --ids")
-    lines = [normalised(item.text) for item in ids.values()]
+    lines = list(map(normalised, document.places()))
     said = normalised(fact_of(f"- {text}"))
     if not any(said in line for line in lines):
         said = normalised(fact_of(text))  # else without a list number
@@ -2901,11 +2909,16 @@ def matcher(text: str, ids: Mapping[str, Item], *, part: bool = False) -> Says:
     def says(line: str) -> bool:
         return said in normalised(line) if part else stands_in(said, line)
 
-    items = [ids.get(word.strip("[]")) for word in text.split()]
+    items = [document.ids.get(word.strip("[]")) for word in text.replace(",", " ").split()]
     if not all(items) or any(map(says, lines)):
         return says
     named = {normalised(item.text) for item in items if item}
-    return lambda line: normalised(line) in named
+
+    def is_named(line: str) -> bool:
+        whole = normalised(line)
+        return whole in named or (whole not in lines and any(stands_in(fact, whole) for fact in named))
+
+    return is_named
 
 
 def without_lines(text: str, says: Says) -> str:
@@ -3619,7 +3632,7 @@ def tell(message: str) -> None:
         os.write(sys.stderr.fileno(), f"{line}\n".encode())
 
 
-_DID = {"Changed": "changed", "Removed": "removed", "Added": "learned"}
+_DID = {"Added": "learned", "Changed": "changed", "Removed": "removed"}
 
 
 def as_news(changes: Sequence[Change]) -> str:
@@ -3658,10 +3671,10 @@ def columns_of(text: str) -> int:
 
 
 def _fitted(line: str, home: Home) -> str:
-    """Cut a line to two of the terminal's; keep the command at its end."""
+    """Cut a line to two of the terminal's, or three of 80; keep the command at its end."""
     text, mark, command = line.rpartition(" (undo: ")
     end = for_profile(f"{mark}{command}", home)
-    room = max(2 * shutil.get_terminal_size().columns - len(f"memory: {end}"), 12)
+    room = max(2 * shutil.get_terminal_size().columns, 240) - len(f"memory: {end}")
     kept = text[:room]
     while columns_of(text) > room:
         kept = kept[:-1]
@@ -3726,9 +3739,9 @@ class UserMemory(llm.Toolbox):
     def forget(self, text: str) -> str:
         "Propose facts to forget, when the user wants that. text: words of the facts, as `show` prints them."
         home = self._homes[-1]
-        ids = read_document(home).ids
-        says = matcher(text, ids)
-        found = [item for item in ids.values() if says(item.text)]
+        document = read_document(home)
+        says = matcher(text, document)
+        found = [item for item in document.ids.values() if says(item.text)]
         return propose_edits(home, "", found) if found else "No fact contains these words."
 
 
@@ -3742,12 +3755,18 @@ _GROUPS = {
     "Set up": "install-shell uninstall-shell",
 }
 _MEANT = {
-    "unforget": "add TEXT",
-    "list": "show",
-    "rm": "remove",
-    "delete": "remove",
-    "log": "history",
-    "redo": "undo NUMBER",
+    "add TEXT": "unforget remember",
+    "clear": "reset",
+    "history": "log",
+    "learn FILE": "import",
+    "path": "export",
+    "pause": "off stop",
+    "remove": "rm delete",
+    "search": "find",
+    "show": "list ls",
+    "status": "on",
+    "undo NUMBER": "redo",
+    "--help": "help",
 }
 REVIEW_HELP = """\
 y  accept it
@@ -3759,7 +3778,7 @@ q  quit
 s  skip it
 In this section:"""
 RETRY = "To try again: llm memory update --retry; with another model: LLM_MEMORY_MODEL=NAME llm memory update --retry"
-LLM_KEEPS = "llm's log, {}, keeps conversations and profiles sent: llm -c can send what you erased."
+LLM_KEEPS = "llm's log, {}, keeps conversations and profiles sent; continuing one sends it again."
 
 
 def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None:
@@ -3814,8 +3833,9 @@ class _Group(click.Group):
                 formatter.write_dl(helps)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        if args[0] in _MEANT and not ctx.resilient_parsing:  # a shell completes
-            raise Problem(f"No such command {args[0]!r}. Did you mean: llm memory {_MEANT[args[0]]}")
+        for meant, words in _MEANT.items():
+            if args[0] in words.split() and not ctx.resilient_parsing:  # a shell completes
+                raise Problem(f"No such command {args[0]!r}. Did you mean: llm memory {meant}")
         # Click takes a copied line's bullet for an option.
         args = [re.sub(rf"\A{_BULLET} (?:{_BOX} )?", "", arg) for arg in args]
         return super().resolve_command(ctx, args)
@@ -3913,8 +3933,10 @@ def open_memory(home: Home | None = None, *, create: bool = False) -> Iterator[M
 
 
 def check_learning(home: Home, settings: Settings) -> None:
-    if settings.disabled or not settings.updates or paused_since(home):
-        raise Problem("Learning is off or paused here; see: llm memory status")
+    if paused_since(home):
+        raise Problem("Learning is paused; to learn again: llm memory resume")
+    if settings.disabled or not settings.updates:
+        raise Problem("Learning is off here; see: llm memory status")
 
 
 def learn_lock(home: Home, settings: Settings) -> Any:
@@ -3949,11 +3971,11 @@ def state_here(home: Home, settings: Settings) -> tuple[str, str, str]:
 
         off = how_to_activate()
     states = [
-        ("disabled", settings.disabled, "disabled; unset LLM_MEMORY_DISABLED"),
-        ("off here", settings.auto_off, "off here; unset LLM_MEMORY_AUTO"),
+        ("disabled", settings.disabled, "disabled by LLM_MEMORY_DISABLED"),
+        ("off here", settings.auto_off, "off here by LLM_MEMORY_AUTO"),
         ("off here", off, off),
         ("paused", paused_since(home), "on, but paused; to learn again: llm memory resume"),
-        ("not learning", not settings.updates, "on, but learns nothing; unset LLM_MEMORY_UPDATES"),
+        ("not learning", not settings.updates, "on, but learns nothing by LLM_MEMORY_UPDATES"),
         ("not learning", os.path.exists(home.logs_off), "on, but learns nothing without llm's log; see: llm logs on"),
     ]
     for word, applies, sentence in states:
@@ -4004,13 +4026,15 @@ def show_profile(home: Home, document: Document, *, ids: bool) -> None:
         for fact, author, written in memory.db.execute(sql):
             if AUTHORS[author].origin != "back":
                 ages[fact] = age_of(written, memory.now())
-    width = min(shutil.get_terminal_size().columns, 80)
+    width = min(shutil.get_terminal_size().columns, 100)
     for item in document.items:
         lines[item.line] = _wrapped(lines[item.line], len(item.bullet))
         end = lines[item.line].rpartition("\n")[2]
         age = ages.get(item.text, "")
         room = width - columns_of(end.expandtabs()) - len(age)
-        if age and room > 1:
+        if room < 2:
+            age = f"\n{age:>{width}}"
+        if age.strip():
             lines[item.line] += " " * room + click.style(age, dim=True)
     click.echo("\n".join(lines))
 
@@ -4061,7 +4085,7 @@ def origins_of(version: Version | None, receipts: Sequence[EditRow]) -> Iterator
             yield f"{where}: “{edit.quote}”"
             yield f"{full_date(edit.typed_at)}; learned {by}{source}"
         elif edit.quote:
-            yield f"made from lines of the profile {by}"
+            yield f"from lines of the profile; learned {by}"
         else:
             yield f"proposed {by}"
 
@@ -4069,13 +4093,13 @@ def origins_of(version: Version | None, receipts: Sequence[EditRow]) -> Iterator
 @command(text_argument, json_option, part_option)
 @switch("--refused", help="Show what was refused or dropped, and why")
 def memory_why(text: str, refused: bool, part: bool) -> Any:
-    "Show where lines came from. All, or those by phrase or ids."
+    "Show where lines came from. All, or those with a phrase, or ids."
     found = []
     show = show_refused if refused else partial(show_origins, part=part)
     for memory in each_memory():
         found += [{"profile": memory.home.name, **one} for one in show(memory, text)]
     if text and not (found or refused):
-        raise Problem(f"{no_match(text).message}, or llm memory why --refused")
+        raise Problem(f"{no_match(text, part).message}, or llm memory why --refused")
     if not found:
         say("Nothing was refused or dropped." if refused else "The profile has no facts; see: llm memory show")
     return found
@@ -4083,7 +4107,7 @@ def memory_why(text: str, refused: bool, part: bool) -> Any:
 
 def show_origins(memory: Memory, text: str, *, part: bool) -> Iterator[Row]:
     document = read_document(memory.home)
-    says = matcher(text, document.ids, part=part) if text else re.compile(r"\w").search
+    says = matcher(text, document, part=part) if text else re.compile(r"\w").search
     for fact in filter(says, document.places()):
         said: Rows = []
         for wording, version, receipts in wordings(memory, fact):
@@ -4093,6 +4117,13 @@ def show_origins(memory: Memory, text: str, *, part: bool) -> Iterator[Row]:
             by = version.author if version else None
             said.append({"text": wording, "by": by, "receipts": [edit._asdict() for edit in receipts]})
         yield said[0] | {"before": said[1:]}
+    removals = edits_where(memory, "state = 'applied' and fact = '' order by id")
+    for before, edit in {edit.before: edit for edit in removals}.items():
+        if text and says(before) and before not in document.places():
+            write(str(edit), fg=colour_of(edit))
+            for origin in origins_of(None, [edit]):
+                detail(origin)
+            yield {"text": "", "by": None, "receipts": [edit._asdict()], "before": []}
 
 
 def show_refused(memory: Memory, text: str) -> Iterator[Row]:
@@ -4195,6 +4226,7 @@ def memory_edit() -> None:
         finally:
             saved = history.latest("author = 'outside'")
             history.adopt("edit", history.text(max(base, saved)))
+            memory.db.execute("update versions set author = 'edit' where author = 'outside' and id > ?", [base])
             for version in range(base + 1, history.latest() + 1) or [0]:
                 report(memory, version)
 
@@ -4324,7 +4356,8 @@ def review_each(memory: Memory) -> None:
 @command(json_option)
 @click.option("--accept", "accepted", multiple=True, metavar="IDS", help="Accept edits, as in 3,5-9; or all")
 @click.option("--drop", "dropped", multiple=True, metavar="IDS", help="Drop these edits")
-def memory_review(accepted: Sequence[str], dropped: Sequence[str]) -> Any:
+@switch("--list", "listed", help="Only list them")
+def memory_review(accepted: Sequence[str], dropped: Sequence[str], listed: bool) -> Any:
     """Decide on edits that wait. Accept, drop or reword them.
 
     It asks about each; ? explains the keys.
@@ -4337,7 +4370,9 @@ def memory_review(accepted: Sequence[str], dropped: Sequence[str]) -> Any:
             drop(memory, drops)
         if accepts:
             report(memory, review(memory, accepts))
-        if not (accepts or drops or click.get_current_context().meta["json"]):
+        for edit in waiting_edits(memory) if listed else ():
+            write(str(edit), f"{edit.id:>4}  ", fg=colour_of(edit))
+        if not (accepts or drops or listed or click.get_current_context().meta["json"]):
             review_each(memory)
         return [edit._asdict() for edit in tell_waiting(memory, "Nothing waits for review.")]
 
@@ -4383,7 +4418,7 @@ def memory_rollback(number: int | None, to: str | None) -> None:
                 raise Problem("There was no profile then; to empty it: llm memory rollback 0")
         made = history.overwrite("rollback", history.text(history.check(number)))
         if made:
-            say(f"As after change {number}:")
+            say(f"The profile is again as after change {number}:")
         report(memory, made)
 
 
@@ -4423,7 +4458,7 @@ def memory_history(count: int) -> Any:
 @change_argument("a")
 @change_argument("b")
 def memory_diff(a: int | None, b: int | None) -> Any:
-    "Show what changed. Last, since change A, or from A to B."
+    "Show the latest change. Or those since change A, or from A to B."
     with open_memory() as memory:
         history = memory.history
         if b is None:
@@ -4455,9 +4490,9 @@ def confirm(question: str, yes: bool) -> None:
         click.get_current_context().exit(1)
 
 
-def no_match(text: str) -> Problem:
-    other = f"llm memory show --ids, or llm memory search {text!r}"
-    return Problem(f"No line has {text!r} (--part looks inside words); see: {other}")
+def no_match(text: str, part: bool) -> Problem:
+    hint = "" if part else " (--part looks inside words)"
+    return Problem(f"No line has {text!r}{hint}; see: llm memory show --ids, or llm memory search {text!r}")
 
 
 @command(text_argument, yes_option, part_option)
@@ -4465,12 +4500,13 @@ def memory_remove(text: str, part: bool, yes: bool) -> None:
     "Take out lines by phrase or ids. It can be undone."
     with open_memory(only_profile()) as memory:
         document = read_document(memory.home)
-        says = matcher(text, document.ids, part=part)
+        says = matcher(text, document, part=part)
         facts = list(filter(says, document.places()))
         if not facts:
-            raise no_match(text)
+            raise no_match(text, part)
         if len(facts) > 1:
-            list_lines(f"{len(facts)} lines match:", facts)
+            ids = {item.text: f"[{id}] {item.text}" for id, item in document.ids.items()}
+            list_lines(f"{len(facts)} lines match:", [ids.get(fact, fact) for fact in facts])
             confirm("Remove them all?", yes)
         report(memory, memory.history.change("remove", lambda now: without_lines(now, says)))
 
@@ -4480,14 +4516,14 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
     "Erase lines for good. With a phrase, or by ids (show --ids)."
     with open_memory(only_profile()) as memory:
         document = read_document(memory.home)
-        says = matcher(text, document.ids, part=part)
+        says = matcher(text, document, part=part)
         places, prompts = find_said(memory, says)
         if not any(places.values()):
             if not prompts:
-                raise no_match(text)
-            say(no_match(text).message)
+                raise no_match(text, part)
+            say(f"No line has {text!r}, but llm's log does.")
         shown = [" ".join(as_shown(prompt, 200).split()) for prompt in prompts.values()]
-        places["Prompts that said or changed it; memory won't learn from or find them"] = shown
+        places["Prompts about it, which memory won't learn from or find again"] = shown
         places["Headings that stay; see: llm memory edit"] = [*filter(says, document.headings.values())]
         for place, lines in places.items():
             if lines:
@@ -4529,12 +4565,12 @@ def memory_clear(for_good: bool, yes: bool) -> None:
     "Empty the profile. Its text stays in the history."
     home = only_profile()
     if not for_good:
-        confirm("Empty the profile?", yes)
+        confirm("Empty the profile? It can be undone.", yes)
         with open_memory() as memory:
             report(memory, memory.history.overwrite("clear", "", lambda _: skip_noted(memory)))
         return
     say(f"This removes {tilde(real_place(home))}, its history, and all else of profile {home.name}.")
-    say("Then prompts in llm's log, also hidden, paused or forgotten, can be read by: llm memory learn")
+    say("Then llm memory learn can read all prompts in llm's log, even hidden, paused and forgotten ones.")
     confirm("Remove it for good?", yes)
     purge(home)
     say(f"Removed. {LLM_KEEPS.format(tilde(home.logs))}")
@@ -4599,7 +4635,7 @@ def memory_condense(settings: Settings) -> None:
 @click.argument("files", metavar="[FILE]...", type=click.Path(exists=True, allow_dash=True), nargs=-1)
 @click.option("--since", metavar="DATE-OR-AGE", help="Only since: 2026-11-01, '3 weeks ago'")
 @count_option(type=click.IntRange(min=1), help="Only your N newest messages")
-@switch("--again", help="Only review dropped edits again")
+@switch("--again", help="Only put dropped edits back into review")
 def memory_learn(settings: Settings, /, *, files: Any, again: bool, yes: bool, **which: Any) -> None:
     """Learn from the past. From llm's log, your notes or other assistants.
 
@@ -4628,7 +4664,8 @@ def memory_learn(settings: Settings, /, *, files: Any, again: bool, yes: bool, *
             return
         profile = read_document(memory.home)
         length = sum(len(build_request(profile, batch)) for batch in requests)
-        parts = f"{counted(len(messages), 'message')} in {counted(len(requests), 'request')}"
+        noun = "note" if messages[0].turn_id.startswith(NOTES) else "message"
+        parts = f"{counted(len(messages), noun)} in {counted(len(requests), 'request')}"
         say(f"To learn from: {parts} to {model}, which will read about {length // 4:,} tokens")
         say("To read less: --since DATE, or -n N; if interrupted, run it again")
         confirm("Learn from this?", yes)
@@ -4690,6 +4727,8 @@ def home_status(home: Home, settings: Settings) -> Told:
     facts = len(Document(text).items)
     found = {"path": tilde(home.profile), "facts": facts, "characters": len(text), "budget": settings.budget}
     yield "profile", found, f"{home.name}: {counted(facts, 'fact')}, {100 * len(text) // settings.budget} % full"
+    yield "also_sent", [other.name for other in Home.in_use()[:-1]], "profile {}"
+    yield "review_all", settings.review_all, "what is learned waits for review"
     yield "no_system", lines_in(home.no_system), "{} refused one; the profile is sent in the prompt"
     yield from warnings_about(text, settings.budget)
 

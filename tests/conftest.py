@@ -238,6 +238,7 @@ def learn(
 ) -> memory.Result | None:
     """Learn one batch of what was typed, with a model that answers so, while something else happens."""
     with memory.Memory(home) as opened:
+        opened.history.adopt()
         memory.take_in(opened)
         return memory.Learner(opened, memory.Settings(), answering(reply, meanwhile, look)).learn()
 

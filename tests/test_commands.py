@@ -405,7 +405,7 @@ def test_pause_and_resume_persist_and_show_in_status(user: User) -> None:
     user.run("pause")
     assert status_of(user, **ON) == status, "since then"
     assert re.search("paused.*llm memory resume", user.run("status", **ON)[0], re.DOTALL)
-    assert "llm memory status" in user.run("update", code=1)[1]
+    assert "llm memory resume" in user.run("update", code=1)[1]
     assert user.run("resume")[1].startswith("Resumed.")
     assert user.run("resume")[1].startswith("It was not paused.")
     assert status_of(user, **ON)["state"] == "on"
@@ -437,9 +437,9 @@ def test_status_is_green_where_nothing_is_wrong(user: User) -> None:
     [
         (ON, "Memory is on, but there is a problem", "31"),
         ({}, "llm memory install-shell", "33"),
-        ({"LLM_MEMORY_AUTO": "0"}, "off here; unset LLM_MEMORY_AUTO", "33"),
-        ({**ON, "LLM_MEMORY_DISABLED": "1"}, "disabled; unset LLM_MEMORY_DISABLED", "33"),
-        ({**ON, "LLM_MEMORY_UPDATES": "0"}, "learns nothing; unset LLM_MEMORY_UPDATES", "33"),
+        ({"LLM_MEMORY_AUTO": "0"}, "off here by LLM_MEMORY_AUTO", "33"),
+        ({**ON, "LLM_MEMORY_DISABLED": "1"}, "disabled by LLM_MEMORY_DISABLED", "33"),
+        ({**ON, "LLM_MEMORY_UPDATES": "0"}, "learns nothing by LLM_MEMORY_UPDATES", "33"),
     ],
 )
 def test_status_begins_with_one_coloured_verdict_and_then_the_problems(

@@ -57,11 +57,12 @@ def test_condense_merges_learned_lines_shows_the_change_and_how_to_undo_it(user:
     assert "Changed: “Works as a nurse in Hull” → “Nurse in Hull, on night shifts”" in said
     (undo,) = re.findall(r"llm memory (undo[ \d]*)", said)
     assert not user.places.news.exists(), "told already"
-    assert [line for line in user.run("why", "night")[0].splitlines() if "learned with" not in line] == [
-        "Nurse in Hull, on night shifts",
-        "    made from lines of the profile with scripted",
+    shown = user.run("why", "night")[0]
+    assert shown.startswith("Nurse in Hull, on night shifts\n    from lines of the profile; learned with scripted\n")
+    assert [line for line in shown.splitlines()[2:] if "learned with" not in line] == [
         "before that: Works as a nurse in Hull",
         "    you typed: “Works as a nurse in Hull”",
+        "- Is a nurse, on night shifts",
     ]
     user.run(*undo.split())
     assert user.facts == facts
@@ -114,8 +115,8 @@ def test_condense_makes_no_edit_without_a_quote_and_leaves_nothing_to_review(use
     [
         ("MODEL", "uninstalled", "uninstalled"),
         ("MODEL", "scripted-dead", "scripted-dead failed"),
-        ("DISABLED", "1", "Learning is off or paused"),
-        ("UPDATES", "0", "Learning is off or paused"),
+        ("DISABLED", "1", "Learning is off here"),
+        ("UPDATES", "0", "Learning is off here"),
     ],
 )
 def test_condense_says_why_it_can_not(user: User, variable: str, value: str, words: str) -> None:
@@ -260,19 +261,22 @@ def test_a_failure_to_condense_hinders_no_learning_and_is_not_repeated_for_the_s
 
 
 @pytest.mark.parametrize(
-    ("kind", "then"),
+    ("failure", "then"),
     [
-        (memory.PASSING, ["condense", "update"]),
-        (memory.HERE, ["condense", "update"]),
-        (memory.HUNG, ["update"]),  # it would hang again
+        (memory.ModelFailed("there is no network", memory.PASSING), ["condense", "update"]),
+        (memory.ModelFailed("there is no key", memory.HERE), ["condense", "update"]),
+        (memory.ModelFailed("it did not answer", memory.HUNG), ["update"]),  # it would hang again
+        (memory.Busy("the user paused"), ["condense", "update"]),
     ],
 )
-def test_what_may_pass_keeps_no_profile_from_being_condensed_later(user: User, kind: str, then: list[str]) -> None:
-    failures = ["there is no network"]
+def test_what_may_pass_keeps_no_profile_from_being_condensed_later(
+    user: User, failure: Exception, then: list[str]
+) -> None:
+    failures = [failure]
 
     def condensed() -> str:
         if failures:
-            raise memory.ModelFailed(failures.pop(), kind)
+            raise failures.pop()
         return "Fact about me and Hull"
 
     learn = condensing(user, condensed)

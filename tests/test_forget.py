@@ -109,7 +109,7 @@ def test_a_receipt_that_stays_is_not_listed_among_what_goes(user: User) -> None:
     user.learns(f"REPLACE | {user.id_of('Lives in York')} | Lives in Bath | I moved to Bath")
     said = user.run("forget", "York", "--yes")[1]
     assert "I live in York" in said
-    assert "I moved to Bath" not in said.partition("Prompts that said")[0]
+    assert "I moved to Bath" not in said.partition("Prompts about it")[0]
     assert "“I moved to Bath”" in user.run("why", "Bath")[0]
 
 
@@ -133,7 +133,7 @@ def test_a_prompt_that_changed_a_line_is_not_found_either_whatever_its_words(use
     user.types("I left York for good. I moved to Hull")
     user.learns(f"REPLACE | {user.id_of('Lives in York')} | Lives in Hull | I moved to Hull")
     said = user.run("forget", "Lives in York", "--yes")[1]
-    assert "I left York for good" in said.partition("Prompts that said or changed it")[2]
+    assert "I left York for good" in said.partition("Prompts about it")[2]
     assert user.files_with("Lives in York") == []
     assert "York" not in user.run("search", "--chats", "york")[0]
     assert "you typed: “I moved to Hull”" in user.run("why", "Hull")[0]
@@ -267,6 +267,21 @@ def test_forget_takes_an_id_with_or_without_brackets_for_that_line_alone(user: U
     assert user.facts == []
 
 
+def test_by_an_id_forget_takes_former_lines_that_say_it_too(user: User) -> None:
+    user.profile = "- Is a nurse\n- Works nights\n- Works nights in May\n"
+    user.run("history")
+    merged = "Is a nurse; works nights"
+    user.profile = f"- {merged}\n- Works nights in May\n"
+    assert merged in user.run("history")[0]
+    user.run("undo")
+    said = user.run("forget", user.id_of("Works nights"), "--yes")[1]
+    assert f"  {merged}\n" in said
+    assert user.facts == ["Is a nurse", "Works nights in May"]
+    assert user.files_with(merged) == []
+    user.run("undo", "3")
+    assert "nights" not in " ".join(user.facts).replace("Works nights in May", "")
+
+
 def test_by_an_id_forget_lists_all_that_goes_with_the_line_too(user: User) -> None:
     user.has_learned("Has two dogs", "I keep a pair of hounds")
     said = user.run("forget", user.id_of("Has two dogs"), stdin="n\n", code=1)[1]
@@ -300,7 +315,7 @@ def test_forget_says_so_where_only_a_prompt_has_the_words(user: User) -> None:
     ],
 )
 def test_a_text_is_found_as_whole_words_in_any_case(text: str, goes: str, stays: str) -> None:
-    says = matcher(text, {})
+    says = matcher(text, Document(""))
     assert (says(goes), says(stays)) == (True, False)
 
 
@@ -350,7 +365,7 @@ def test_what_only_a_message_in_llms_log_says_is_shown_and_never_learned_from(us
     for message in ("My ex is called Bluebird", "my ex is called bluebird"):
         user.types(message)
         said = user.run("forget", "Bluebird", stdin="n\n", code=1)[1]
-        assert "memory won't learn from or find them" in said
+        assert "memory won't learn from or find again" in said
         assert "Forget this for good? [y/N]" in said
         assert f"  {message}\n" in said
         user.run("forget", "Bluebird", stdin="y\n")
@@ -533,7 +548,7 @@ def test_what_a_killed_forget_has_left_on_the_disk_is_removed_by_the_next_comman
     with monkeypatch.context() as change:
         in_the_moment(change, memory, "exchange", kill)
         with pytest.raises(Killed), user.memory() as opened:
-            memory.forget(opened, memory.matcher("oboe", {}))
+            memory.forget(opened, memory.matcher("oboe", Document("")))
     assert user.files_with("oboe")
     user.run("add", "Has a cat")
     assert user.files_with("oboe") == []
@@ -546,7 +561,7 @@ def test_a_forget_takes_the_news_away(user: User, monkeypatch: pytest.MonkeyPatc
     with monkeypatch.context() as change, user.memory() as opened:
         if is_killed:
             change.setattr(memory, "clean_up", lambda _: None)
-        memory.forget(opened, memory.matcher("oboe", {}))
+        memory.forget(opened, memory.matcher("oboe", Document("")))
     user.run("history")
     assert user.files_with("oboe") == []
     assert memory.take_news(user.places) == []
@@ -558,7 +573,7 @@ def test_a_search_for_a_prompt_leaves_the_cleaning_after_a_killed_forget_to_othe
     user.run("add", "Has a cat")
     with user.memory() as opened, monkeypatch.context() as killed:
         killed.setattr(memory, "clean_up", lambda _: None)
-        memory.forget(opened, memory.matcher("oboe", {}))
+        memory.forget(opened, memory.matcher("oboe", Document("")))
     with monkeypatch.context() as change:
         change.setattr(memory, "clean_up", lambda _: pytest.fail("it would wait for the lock"))
         assert "Has a cat" in memory.found_facts([user.places], "cat")

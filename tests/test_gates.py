@@ -332,7 +332,8 @@ def test_a_line_whose_date_has_passed_may_be_changed_or_removed_by_its_own_words
 
     def becomes(line: int, action: str, fact: str) -> tuple[str, str]:
         edit = Edit(action, [*document.ids][line], fact, document.items[line].text)
-        found = judge([edit], document, document, [said]).verdicts[0]
+        came = dict.fromkeys((item.text for item in document.items), "2026-01-02T12:00")
+        found = judge([edit], document, document, [said], came=came).verdicts[0]
         return found.outcome, found.reason
 
     assert becomes(0, "REPLACE", "Cooks for four") == becomes(0, "REMOVE", "") == ("apply", memory.PASSED)
@@ -369,7 +370,7 @@ def test_a_date_has_passed_by_the_users_calendar(monkeypatch: pytest.MonkeyPatch
     typed = [Message("hello", at="2026-11-20T22:00:00+00:00")]
     try:
         days = ["2026-11-20", "2026-11-21", "2026-11-22"]
-        assert max(day for day in days if memory.has_passed(f"Until {day}", "", typed)) == today
+        assert max(day for day in days if memory.has_passed(f"Until {day}", "2026-11-02T12:00", typed)) == today
     finally:
         monkeypatch.undo()
         time.tzset()

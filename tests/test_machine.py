@@ -255,7 +255,7 @@ class People(RuleBasedStateMachine):
 
     @rule(token=tokens)
     def forgets(self, token: str) -> None:
-        memory.forget(self.memory, matcher(token, {}))
+        memory.forget(self.memory, matcher(token, Document("")))
         self.has_forgotten(token)
 
     def has_forgotten(self, token: str) -> None:
@@ -326,7 +326,7 @@ class People(RuleBasedStateMachine):
             elif what == "add":
                 self.add(other, f"Added meanwhile {self.token()}")
             elif what == "forget":
-                memory.forget(other, matcher(token, {}))
+                memory.forget(other, matcher(token, Document("")))
                 self.has_forgotten(token)
             elif what == "pause":
                 self.home.paused.touch()
@@ -393,7 +393,7 @@ class People(RuleBasedStateMachine):
                 with contextlib.suppress(memory.Problem):
                     history.undo(opened.history.latest())
             elif what == "forget":
-                memory.forget(opened, matcher(token, {}))
+                memory.forget(opened, matcher(token, Document("")))
             elif what == "edit":
                 seen = self.text
                 self.save(f"{seen}\n- Edited {added} before the crash\n")

@@ -65,7 +65,7 @@ def test_each_kind_of_change_has_one_form_and_several_are_told_together(known: U
     learns(known, f"REPLACE | {leeds} | Moved from Leeds to York", said="I moved to York")
     assert told(known) == f"changed “{LEEDS}” → “Moved from Leeds to York” (undo: llm memory undo 3)"
     learns(known, f"REMOVE | {short}", "ADD | Preferences | Likes long answers", said="I like long answers")
-    assert told(known) == f"removed “{SHORT}”; learned “Likes long answers” (undo: llm memory undo 4)"
+    assert told(known) == f"learned “Likes long answers”; removed “{SHORT}” (undo: llm memory undo 4)"
     assert known.facts[0] == "Moved from Leeds to York"
 
 
@@ -111,13 +111,13 @@ def test_what_makes_it_no_less_true_leaves_the_news(known: User, how: str) -> No
 
 
 @pytest.mark.parametrize("fact", ["Plays chess and go with a dog and a cat, " * 4, "家族と犬と猫と暮らし、" * 9])
-def test_it_is_cut_to_two_lines_and_keeps_its_command(known: User, fact: str) -> None:
-    learns(known, f"ADD | Interests | {fact}", said=fact)
+def test_it_is_cut_to_three_lines_and_keeps_its_command(known: User, fact: str) -> None:
+    learns(known, f"ADD | Interests | {fact}", f"ADD | Preferences | Likes {fact}", said=fact)
     terminal = known.terminal("llm", "hi", LLM_MEMORY_UPDATES="false", NO_COLOR="1", COLUMNS="80")
     assert terminal.wait() == 0
     line = " ".join(f"memory: {terminal.shown.partition('memory: ')[2]}".splitlines())
-    assert sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in line) <= 160
-    assert re.fullmatch(r"memory: learned “\S.*… \(undo: llm memory undo 2\)", line)
+    assert sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in line) <= 240
+    assert re.fullmatch(r"memory: learned 2 facts: “\S.*… \(undo: llm memory undo 2\)", line)
 
 
 @pytest.mark.parametrize("columns", [40, 60, 72])
@@ -128,7 +128,7 @@ def test_in_a_narrow_terminal_it_breaks_between_words(known: User, columns: int)
     terminal = known.terminal("llm", "hi", **off)
     assert terminal.wait() == 0
     lines = f"memory: {terminal.shown.partition('memory: ')[2]}".splitlines()
-    assert 2 <= len(lines) <= 3
+    assert 2 <= len(lines) <= 4
     assert max(map(len, lines)) <= columns
     assert "(undo: llm memory undo 2)" in lines[-1], "in one piece"
     assert re.fullmatch(rf"memory: changed “{LEEDS}” .*…? \(undo: llm memory undo 2\)", " ".join(lines))

@@ -101,7 +101,7 @@ def test_what_was_typed_while_memory_was_off_or_in_another_profile_is_not_the_pa
     logged(here, "I live in Leeds. How are you?")
     here.types("I play the oboe")
     logged(here, "I am a spy. What now?")
-    passed_over = "1 kept out (not typed, hidden, paused or off)"
+    passed_over = "1 not typed, hidden, paused or off"
     assert passed_over in learn_nothing(here), "also where no learner has seen a message"
     here.learns("NO_UPDATE")
     assert passed_over in learn(here)
@@ -119,6 +119,16 @@ def test_what_was_typed_while_paused_is_no_past_either_even_if_nothing_was_learn
     here.llm("I have a barn", auto=None)
     learn(here)
     assert [text for texts in asked(here) for text in texts] == ["I live in Leeds"]
+
+
+def test_what_was_typed_while_another_profile_was_paused_is_no_past(here: User) -> None:
+    logged(here, "I live in Leeds")
+    here.run("add", "Works on trains", LLM_MEMORY_PROFILE="work")
+    here.run("pause", LLM_MEMORY_PROFILE="work")
+    here.llm("I have a tractor", auto=None)
+    here.run("resume", LLM_MEMORY_PROFILE="work")
+    learn(here)
+    assert asked(here) == [["I live in Leeds"]]
 
 
 def test_options_choose_what_is_read(here: User) -> None:
@@ -237,7 +247,7 @@ def test_notes_that_can_not_be_read_are_an_error_in_words(here: User) -> None:
     assert "There is nothing new to learn from." in learn(here, str(notes), "--since", "2023-11-16"), (
         "as old as the file"
     )
-    assert "1 message" in learn_nothing(here, str(notes), "--since", "2023-11-14")
+    assert "1 note" in learn_nothing(here, str(notes), "--since", "2023-11-14")
 
 
 def test_that_there_is_nothing_new_is_said_also_where_edits_wait(here: User) -> None:
@@ -333,7 +343,7 @@ def test_what_was_dropped_is_not_offered_again(here: User) -> None:
     assert found(here) == []
     said = here.run("learn", "--again")[1]
     assert said == "1 edit to review: llm memory review\n"
-    assert [edit["reason"] for edit in here.to_review()] == ["it comes from the past"]
+    assert [edit["reason"] for edit in here.to_review()] == ["it was imported"]
 
 
 def test_however_much_is_found_in_the_past_none_of_it_or_of_what_learning_holds_is_dropped(here: User) -> None:

@@ -182,6 +182,21 @@ def test_a_line_that_comes_back_keeps_its_receipts(user: User) -> None:
 # Not learned
 
 
+def test_why_tells_what_took_a_line_away(user: User) -> None:
+    user.has_learned("Has a boat", "I own a boat")
+    user.types("I sold the boat")
+    assert user.learns(f"REMOVE | {user.id_of('Has a boat')} | I sold the boat")
+    shown = user.run("why", "boat")[0]
+    assert shown.startswith("- Has a boat\n    you typed: “I sold the boat”\n")
+    (told,) = json.loads(user.run("why", "boat", "--json")[0])
+    assert (told["text"], told["receipts"][0]["before"]) == ("", "Has a boat")
+    assert "boat" not in "".join(user.run("why")), "all lines are those that are there"
+    user.run("undo")
+    assert "sold" not in user.run("why", "boat")[0]
+    user.run("forget", "boat", "--yes")
+    assert "No line has 'boat'" in user.run("why", "boat", code=1)[1]
+
+
 def test_why_lists_what_was_not_learned_with_the_reason(user: User) -> None:
     user.profile = PROFILE
     assert user.run("why", "--refused") == ("", "Nothing was refused or dropped.\n")
@@ -395,6 +410,17 @@ def test_many_are_accepted_and_dropped_by_ranges(user: User) -> None:
     assert said.count("llm memory undo") == 1, "all in one version"
     user.run("review", "--drop", "5 - 6,8")
     assert (user.facts, [held["fact"] for held in user.to_review()]) == (["a", "b", "d"], ["Likes tea"])
+
+
+def test_a_list_shows_what_waits_with_the_numbers_that_accept_takes_and_asks_nothing(user: User) -> None:
+    waits(user, *"ab")
+    waits(user, "c", section="Preferences")
+    user.run("review", "--drop", "2")
+    shown, said = user.run("review", "--list")
+    assert shown == "   1  + a\n   3  + c\n"
+    assert said == "2 edits to review: llm memory review\n"
+    user.run("review", "--list", "--accept", "3")
+    assert user.facts == ["c"]
 
 
 def test_what_finds_no_room_in_review_is_told_and_takes_none_of_what_waits(user: User) -> None:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 DOG, BOAT = "ADD | Family | Has a dog | I have a dog", "ADD | Interests | Owns a boat | I own a boat"
 
 
+YEAR = memory.utc_now().year  # one that has come, but is not over when a line comes
+
+
 class Looks:
     """A model that looks at facts again, and answers so; it keeps what it was asked."""
 
@@ -41,7 +44,7 @@ def test_what_the_look_confirms_is_applied_and_what_it_denies_waits_with_a_reaso
     assert user.facts == ["Has a dog"]
     (held,) = user.to_review()
     assert held["fact"] == "Owns a boat"
-    assert held["reason"] == "looked at again, it did not seem to be what you said about yourself"
+    assert held["reason"] == "looked at again, you don't seem to have said it about yourself"
     user.run("review", "--accept", "all")
     assert sorted(user.facts) == ["Has a dog", "Owns a boat"]
 
@@ -183,10 +186,13 @@ def test_a_date_that_was_over_when_its_line_came_proves_nothing(user: User) -> N
 
 
 def test_a_line_whose_date_has_passed_is_looked_at_with_the_newest_message(user: User) -> None:
-    user.profile = "# Me\n\n- Cooks for one; for four from March 2026\n"
-    line = "Cooks for one; for four from March 2026"
+    line = f"Cooks for one; for four from March {YEAR}"
+    user.profile = f"# Me\n\n- {line}\n"
     looks = learns(
-        user, f"REPLACE | {user.id_of(line)} | Cooks for four | for four from March 2026", "1 y", said="what is a leek?"
+        user,
+        f"REPLACE | {user.id_of(line)} | Cooks for four | for four from March {YEAR}",
+        "1 y",
+        said="what is a leek?",
     )
     assert "what is a leek?" in looks.requests[0]
     assert f"Fact 1: Cooks for four (in place of: {line})" in looks.requests[0]
@@ -194,6 +200,26 @@ def test_a_line_whose_date_has_passed_is_looked_at_with_the_newest_message(user:
     shown = user.run("why", "four")[0]
     assert "its date had passed" in shown
     assert f"before that: {line}" in shown
+
+
+def test_a_line_that_its_user_brought_back_is_not_removed_for_its_date_again(user: User) -> None:
+    line = f"Trains for a run in March {YEAR}"
+    user.profile = f"## Interests\n\n- {line}\n- Plays chess\n"
+    removal = f"REMOVE | {user.id_of(line)} | {line}"
+    learns(user, removal, "1 y", said="what is a leek?")
+    assert user.facts == ["Plays chess"]
+    assert f"- {line} (its date had passed)\n" in user.run("history")[0]
+    user.run("undo")
+    user.types("what is a pear?")
+    assert user.learns(removal, look="1 y")
+    assert user.facts == [line, "Plays chess"]
+
+
+def test_the_notice_tells_that_a_line_went_for_its_date(user: User) -> None:
+    line = f"Trains for a run in March {YEAR}"
+    user.profile = f"- {line}\n"
+    learns(user, f"REMOVE | {user.id_of(line)} | {line}", "1 y", said="what is a leek?")
+    assert user.places.news.read_text() == f"removed “{line}” (its date had passed) (undo: llm memory undo 2)\n"
 
 
 def test_through_llm_itself_the_worker_asks_twice(user: User) -> None:

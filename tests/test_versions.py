@@ -104,7 +104,7 @@ def test_history_is_newest_first_with_each_change_as_diff_shows_it(user: User) -
     added = history(user)[1]
     section = "Personal Information"
     assert added["changes"] == [
-        {"section": section, "before": "", "after": f"Plays {game}"} for game in ("chess", "go", "darts")
+        {"section": section, "before": "", "after": f"Plays {game}", "why": ""} for game in ("chess", "go", "darts")
     ]
 
 
@@ -123,7 +123,12 @@ def test_changes_are_paired_by_the_edits_and_none_is_guessed(user: User) -> None
         "+ Plays chess",
         "- Has a cat",
     ]
-    family = {"section": "Family", "before": "Has a daughter, Mia", "after": "Has two daughters, Mia and Zoe"}
+    family = {
+        "section": "Family",
+        "before": "Has a daughter, Mia",
+        "after": "Has two daughters, Mia and Zoe",
+        "why": "",
+    }
     assert json.loads(user.run("diff", "--json")[0])["changes"][0] == family
     user.run("undo")
     user.profile = "Some prose\n\n## Family\n- Has two cats\n"
@@ -144,7 +149,9 @@ def test_two_changes_of_a_section_are_not_shown_as_one_that_rewords(user: User) 
 
 def test_a_rollback_rewords_nothing(user: User) -> None:
     load(user, "## X\n- Plays cello\n", "## X\n- Plays flute\n")
-    assert user.run("rollback", "1")[1].startswith("As after change 1:\nAdded: “Plays cello”\nRemoved: “Plays flute”\n")
+    assert user.run("rollback", "1")[1].startswith(
+        "The profile is again as after change 1:\nAdded: “Plays cello”\nRemoved: “Plays flute”\n"
+    )
 
 
 def test_diff_shows_the_last_change_or_any_two_versions(user: User) -> None:
