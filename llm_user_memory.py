@@ -4117,9 +4117,14 @@ def show_origins(memory: Memory, text: str, *, part: bool) -> Iterator[Row]:
             by = version.author if version else None
             said.append({"text": wording, "by": by, "receipts": [edit._asdict() for edit in receipts]})
         yield said[0] | {"before": said[1:]}
+    if text:
+        yield from show_removals(memory, says, document)
+
+
+def show_removals(memory: Memory, says: Any, document: Document) -> Iterator[Row]:
     removals = edits_where(memory, "state = 'applied' and fact = '' order by id")
     for before, edit in {edit.before: edit for edit in removals}.items():
-        if text and says(before) and before not in document.places():
+        if says(before) and before not in document.places():
             write(str(edit), fg=colour_of(edit))
             for origin in origins_of(None, [edit]):
                 detail(origin)
@@ -4304,8 +4309,14 @@ def ask_about(edit: EditRow, section: Sequence[EditRow], left: int) -> str:
     question = "Accept it? (y, n, e, a, d, q, s; ? for help)"
     letter = click.prompt(question, default="s", type=letters, show_choices=False, err=True)
     if letter == "?":
-        list_lines(REVIEW_HELP, [f"{one.id:>4}  {one}" for one in section])
+        say(REVIEW_HELP)
+        list_edits(section, err=True)
     return str(letter)
+
+
+def list_edits(edits: Sequence[EditRow], *, err: bool = False) -> None:
+    for edit in edits:
+        write(str(edit), f"{edit.id:>4}  ", err=err, fg=colour_of(edit))
 
 
 def tell_waiting(memory: Memory, otherwise: str = "") -> list[EditRow]:
@@ -4370,9 +4381,9 @@ def memory_review(accepted: Sequence[str], dropped: Sequence[str], listed: bool)
             drop(memory, drops)
         if accepts:
             report(memory, review(memory, accepts))
-        for edit in waiting_edits(memory) if listed else ():
-            write(str(edit), f"{edit.id:>4}  ", fg=colour_of(edit))
-        if not (accepts or drops or listed or click.get_current_context().meta["json"]):
+        if listed:
+            list_edits(waiting_edits(memory))
+        elif not (accepts or drops or click.get_current_context().meta["json"]):
             review_each(memory)
         return [edit._asdict() for edit in tell_waiting(memory, "Nothing waits for review.")]
 

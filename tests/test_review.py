@@ -292,7 +292,7 @@ def test_many_edits_are_reviewed_by_section_and_the_rest_of_one_is_taken_or_left
         waits(user, f"Plays game {number}", section="Interests")
         waits(user, f"Has thing {number}", section="Personal Information")
     said = user.run("review", stdin="?\nn\na\ny\nd\nq\n")[1]
-    assert "   2  + Plays game 0\n     5  + Plays game 1\n" in said, "with the numbers that --accept takes"
+    assert "   2  + Plays game 0\n   5  + Plays game 1\n" in said, "with the numbers that --accept takes"
     assert said.index("Plays game 29") < said.index("Has thing 0") < said.index("Likes number 0")
     assert set(user.facts) == {"Has thing 0", *(f"Plays game {number}" for number in range(1, 30))}
     assert [held["fact"] for held in user.to_review()] == [f"Likes number {number}" for number in range(30)]
