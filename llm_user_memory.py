@@ -4071,23 +4071,23 @@ def quoted_from(edit: EditRow) -> tuple[str, str]:
     return where, f"; llm logs --cid {edit.thread}"
 
 
-def origins_of(version: Version | None, receipts: Sequence[EditRow]) -> Iterator[str]:
+def show_receipts(version: Version | None, receipts: Sequence[EditRow]) -> None:
     if version and AUTHORS[version.author].origin == "own":
-        yield f"written, not learned ({AUTHORS[version.author].told}), {full_date(version.at)}"
+        detail(f"written, not learned ({AUTHORS[version.author].told}), {full_date(version.at)}")
     elif not receipts:
-        yield "no receipt: this line is older than the history"
+        detail("no receipt: this line is older than the history")
     for edit in receipts:
         by = f"with {edit.model}"
         if edit.reason:
             by += f", {edit.reason}"
         if edit.turns:
             where, source = quoted_from(edit)
-            yield f"{where}: “{edit.quote}”"
-            yield f"{full_date(edit.typed_at)}; learned {by}{source}"
+            detail(f"{where}: “{edit.quote}”")
+            detail(f"{full_date(edit.typed_at)}; learned {by}{source}")
         elif edit.quote:
-            yield f"from lines of the profile; learned {by}"
+            detail(f"from lines of the profile; learned {by}")
         else:
-            yield f"proposed {by}"
+            detail(f"proposed {by}")
 
 
 @command(text_argument, json_option, part_option)
@@ -4112,8 +4112,7 @@ def show_origins(memory: Memory, text: str, *, part: bool) -> Iterator[Row]:
         said: Rows = []
         for wording, version, receipts in wordings(memory, fact):
             write(wording, "before that: " if said else "", bold=not said)
-            for origin in origins_of(version, receipts):
-                detail(origin)
+            show_receipts(version, receipts)
             by = version.author if version else None
             said.append({"text": wording, "by": by, "receipts": [edit._asdict() for edit in receipts]})
         yield said[0] | {"before": said[1:]}
@@ -4126,8 +4125,7 @@ def show_removals(memory: Memory, says: Any, document: Document) -> Iterator[Row
     for before, edit in {edit.before: edit for edit in removals}.items():
         if says(before) and before not in document.places():
             write(str(edit), fg=colour_of(edit))
-            for origin in origins_of(None, [edit]):
-                detail(origin)
+            show_receipts(None, [edit])
             yield {"text": "", "by": None, "receipts": [edit._asdict()], "before": []}
 
 
