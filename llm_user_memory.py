@@ -3076,8 +3076,7 @@ def search_terms(query: str, form: Callable[[str], str] = str) -> str:
 
 def search_facts(memory: Memory, text: str, limit: int, *, semantic: bool = False) -> Rows:
     db = memory.db
-    matching = "lines_fts join lines on id = lines_fts.rowid where lines_fts match ?"
-    sql = f"select fact from {matching} order by until notnull, rank"
+    sql = "select fact from lines_fts(?) join lines on id = lines_fts.rowid order by until notnull, rank"
     found = [fact for (fact,) in db.execute(sql, [search_terms(text, indexed)])]
     if semantic:
         found += nearest(memory, text)
@@ -3113,7 +3112,7 @@ def search_chats(homes: Sequence[Home], query: str, limit: int) -> list[Message]
     for table, id in (("responses", "id"), ("turn_search", "turn_id")):
         index = f"{table}_fts"
         part = f"select {id}, snippet({index}, 0, '', '', '…', 24) from {index}"
-        sql = f"{part} join {table} on {table}.rowid = {index}.rowid where {index} match ?"
+        sql = f"{part}(?) join {table} on {table}.rowid = {index}.rowid"
         found.update(read_log(homes[-1], sql, terms))
     names = {home.name for home in homes}
     for home in Home.all():
