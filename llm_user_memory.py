@@ -3901,11 +3901,10 @@ def memory_group() -> None:
     """
 
 
-def command(*shared: click.Parameter, hidden: bool = False) -> Callable[..., Any]:
-
-    def make(function: Any) -> click.Command:
+def command(*shared: click.Parameter) -> Callable[..., Any]:
+    def make(function: Any) -> Any:
         name = function.__name__.removeprefix("memory_").replace("_", "-")
-        made = memory_group.command(name, hidden=hidden)(function)
+        made = memory_group.command(name)(function)
         made.params += [*shared, profile_option]
         return made
 
@@ -4816,7 +4815,7 @@ def memory_uninstall_shell(name: str | None) -> None:
     uninstall(name)
 
 
-@command(hidden=True)
+@memory_group.command("worker", hidden=True)
 @click.pass_obj
 def memory_worker(settings: Settings) -> None:
     "Learn in the background."
