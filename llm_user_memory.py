@@ -3044,8 +3044,7 @@ def _remove(*paths: Path) -> None:
 
 def purge(home: Home) -> None:
     with lock(home, "profile"):
-        beside = files_beside(home, f"{_LEFT_ASIDE}|{_BACKUP}")
-        _remove(*beside, real_place(home), home.profile)
+        _remove(*files_beside(home, f"{_LEFT_ASIDE}|{_BACKUP}"), real_place(home), home.profile)
     _remove(*home.own_files())  # the locks too: Windows removes only free ones
     with suppress(OSError):  # it has other profiles, or foreign files
         for folder in reversed(home.folders):
