@@ -1388,11 +1388,10 @@ class History(NamedTuple):
     def versions(self, limit: int = -1, where: str = "true", *values: object) -> Sequence[Version]:
         sql = f"select id, at, author, model, undoes from versions where {where} order by id desc limit ?"
         undone = self.undone()
-        found = []
-        for id, at, author, model, undoes in self.db.execute(sql, [*values, limit]):
-            undid = json.loads(undoes)
-            found.append(Version(id, at, author, model, undid, id in undone, self.changes(id - 1, id)))
-        return found
+        return [
+            Version(id, at, author, model, json.loads(undoes), id in undone, self.changes(id - 1, id))
+            for id, at, author, model, undoes in self.db.execute(sql, [*values, limit])
+        ]
 
     def changes(self, older: int, newer: int) -> list[Change]:
         """Return what came, with what it replaced, and what went; a fact that moved did neither."""
