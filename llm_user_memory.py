@@ -1326,12 +1326,11 @@ class History(NamedTuple):
             periods = self.periods(change.after)
             last_came, is_gone = periods[-1]
             left = sorted({end for _, end in periods if end} - undone)
-            for touched in left if is_gone else [last_came]:
-                brought = any(one.after for one in self.changes(touched - 1, touched))
-                counts = self._author(touched).origin != "back" or (is_gone and brought and then - now)
-                if touched > number and counts:
-                    again = f"llm memory undo {touched}"
-                    raise InTheWay(f"Change {touched} has since changed the same lines; first: {again}")
+            for later in left if is_gone else [last_came]:
+                brought = any(one.after for one in self.changes(later - 1, later))
+                counts = self._author(later).origin != "back" or (is_gone and brought and then - now)
+                if later > number and counts:
+                    raise InTheWay(f"Change {later} has since changed the same lines; first: llm memory undo {later}")
         lines = self._lines(number - 1) + self._lines(number)
         if all(line["text"] for line in lines):  # else forgotten
             return reverted
