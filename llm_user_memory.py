@@ -1308,8 +1308,7 @@ class History(NamedTuple):
             by = self.latest("? in (select value from json_each(undoes))", number)
             raise Problem(f"Change {number} was undone by change {by}; see: llm memory history")
         record = f"update versions set undoes = '[{number}]' where id = ?"
-        make = partial(self._without, number)
-        return self.change("undo", make, lambda new: self.db.execute(record, [new]))
+        return self.change("undo", partial(self._without, number), lambda new: self.db.execute(record, [new]))
 
     def _without(self, number: int, text: str) -> str:
         """Revert a change. Refuse if a later one touched a fact that it added.
@@ -1378,8 +1377,7 @@ class History(NamedTuple):
                     self.db["lines_fts"].insert({"rowid": known[said], "words": indexed(fact)})
             ids.append(known[said])
         lines = json.dumps(ids)
-        gone = f"until is null and id not {ONE_OF}"
-        self.db.execute(f"update lines set until = ? where {gone}", [version, lines])
+        self.db.execute(f"update lines set until = ? where until is null and id not {ONE_OF}", [version, lines])
         made = {"at": self.now().isoformat(), "author": author, "model": model, "undoes": "[]"}
         self.db["versions"].insert(made | {"id": version, "lines": lines})
         return version
@@ -1839,8 +1837,7 @@ def logged(home: Home, ids: Iterable[str]) -> dict[str, Message]:
     wanted = json.dumps([*ids])
     found = {}
     for turns in _TURNS:
-        sql = f"{turns} where turns.id {ONE_OF}"
-        for row in read_log(home, sql, wanted):
+        for row in read_log(home, f"{turns} where turns.id {ONE_OF}", wanted):
             texts = [part or "" for part in row]
             found[row[1]] = Message(*texts)
     return found
