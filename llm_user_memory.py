@@ -213,9 +213,8 @@ class Home:
 
     def check_own(self) -> None:
         for folder in self.folders:
-            if os.path.isdir(folder) and _is_own(folder.stat(), stat.S_ISDIR):
-                continue
-            if os.path.lexists(folder):
+            is_ours = os.path.isdir(folder) and _is_own(folder.stat(), stat.S_ISDIR)
+            if os.path.lexists(folder) and not is_ours:
                 raise foreign(folder, "folder")
 
     def check_exists(self) -> None:
@@ -1586,8 +1585,7 @@ def _parse_edit(line: str) -> Edit | None:
     if action != "ADD":
         target = target.strip("[]`* ").casefold()
     fact = "" if action == "REMOVE" else without_bullet(fields[1])
-    quote = _bare_quote(fields[count:])
-    return Edit(action, target, fact, quote)
+    return Edit(action, target, fact, _bare_quote(fields[count:]))
 
 
 def _bare_quote(fields: Iterable[str]) -> str:
