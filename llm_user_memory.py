@@ -422,7 +422,7 @@ _CHAT_MARKS = (
 
 
 def without_chat_marks(text: str) -> str:
-    return re.sub(_CHAT_MARKS, " ", text) if "<" in text or "[" in text else text
+    return re.sub(_CHAT_MARKS, " ", text)
 
 
 def local_date(at: str, form: str = "%Y-%m-%d %A") -> str:
