@@ -622,7 +622,6 @@ HEADING = r"\ufeff? {0,3}#{1,6}(?:[ \t]+(\S(?:.*\S)?))?\s*$"
 _BULLET = "[-*+•]"
 _BOX = r"\[[ xX]\]"
 _ENTRY = rf"(\ufeff?[ \t]*(?:{_BULLET}|\d{{1,9}}[.)])[ \t]+(?:{_BOX}[ \t]+)?)(\S(?:.*\S)?)\s*$"
-_METADATA = r"\ufeff?---\s*\n[\w-]+ ?:(?s:.*?)\n(?:---|\.\.\.)[ \t\r]*$"
 _BLOCKS = (
     (r"[ \t]*```[^`]*$", r"[ \t]*```"),
     (r"[ \t]*~~~[^~]*$", r"[ \t]*~~~"),
@@ -727,10 +726,8 @@ def _ended(lines: Iterable[str], newline: str = "") -> list[str]:
 
 
 def _foreign_lines(text: str) -> set[int]:
-    """Return the lines of metadata, closed blocks and `_RULE`."""
-    head = re.match(_METADATA, text, re.MULTILINE)
-    size = head[0].count("\n") + 1 if head else 0
-    found = set(range(size))
+    """Return the lines of closed blocks and `_RULE`."""
+    found: set[int] = set()
     closing = ""
     start = 0
     for at, line in enumerate(split_lines(text)):
