@@ -214,7 +214,7 @@ class Home:
     def check_own(self) -> None:
         for folder in self.folders:
             is_ours = os.path.isdir(folder) and _is_own(folder.stat(), stat.S_ISDIR)
-            if os.path.lexists(folder) and not is_ours:
+            if not is_ours and os.path.lexists(folder):
                 raise foreign(folder, "folder")
 
     def check_exists(self) -> None:
