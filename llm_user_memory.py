@@ -299,12 +299,11 @@ def read_own(path: Path, most: int = -1) -> str | None:
     return None
 
 
-def append_line(path: Path, line: str | Row) -> None:
+def append_line(path: Path, line: str) -> None:
     """Append in one write: calls may coincide."""
-    text = line if isinstance(line, str) else json.dumps(line)
     file = open_own(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
     with open(file, "wb", buffering=0) as opened:
-        opened.write(f"{text}\n".encode())
+        opened.write(f"{line}\n".encode())
 
 
 def write_private(path: Path, content: bytes) -> None:
@@ -3564,7 +3563,7 @@ class Call:
             "interval": settings.interval,
             "budget": settings.budget,
         }
-        append_line(home.journal, note)
+        append_line(home.journal, json.dumps(note))
         self.typed = None
         self.has_noted = True
         with suppress(Busy):
@@ -3596,7 +3595,7 @@ class Call:
             if isinstance(error, Problem):
                 return
             with suppress(Exception):  # the disk may be full
-                append_line(self.homes[-1].journal, {"failed": failure, "at": utc_now().isoformat()})
+                append_line(self.homes[-1].journal, json.dumps({"failed": failure, "at": utc_now().isoformat()}))
 
 
 def _patch(stack: ExitStack, owner: Any, name: str, stand_in: Any) -> None:

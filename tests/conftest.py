@@ -196,10 +196,10 @@ def make_log(home: memory.Home) -> sqlite_utils.Database:
     return log
 
 
-def note(text: str, turn: str, **fields: Any) -> dict[str, Any]:
+def note(text: str, turn: str, **fields: Any) -> str:
     """The note that a call leaves of words typed now."""
     given = {"id": turn, "at": memory.utc_now().isoformat(), "length": len(text), "sha256": memory.digest(text)}
-    return {**given, "model": "", "review": False, **fields}
+    return json.dumps({**given, "model": "", "review": False, **fields})
 
 
 def typed(home: memory.Home, *texts: str, thread: llm.Conversation | None = None, **fields: Any) -> None:

@@ -88,7 +88,7 @@ def test_a_disk_that_fills_up_in_the_middle_of_a_line_costs_that_line_alone(user
 def test_of_a_line_only_fields_of_their_kind_are_taken_up(user: User) -> None:
     fields = {"interval": "soon", "budget": None, "failed": 1, "model": 7, "behind": "x"}
     user.places.create()
-    memory.append_line(user.places.journal, {"id": "01x", "length": 3, **fields})
+    memory.append_line(user.places.journal, json.dumps({"id": "01x", "length": 3, **fields}))
     (entry,) = memory.journal_entries(user.places)
     assert (entry["id"], entry["length"], entry["model"], entry["behind"]) == ("01x", 3, "", 0)
     assert not entry.keys() & {"interval", "budget", "failed"}
@@ -97,7 +97,7 @@ def test_of_a_line_only_fields_of_their_kind_are_taken_up(user: User) -> None:
 def test_a_failure_that_names_a_file_outside_utf_8_is_read_as_it_was_written(user: User) -> None:
     failed = memory.in_words(OSError(13, "Permission denied", "/tmp/\udcff/\U0001f600.md"))
     user.places.create()
-    memory.append_line(user.places.journal, {"failed": failed, "at": "2026-11-20T12:00:00"})
+    memory.append_line(user.places.journal, json.dumps({"failed": failed, "at": "2026-11-20T12:00:00"}))
     with user.memory() as opened:
         assert memory.call_failure(opened) == failed
         assert not memory.new_notes(opened)
@@ -186,7 +186,7 @@ def test_a_line_written_to_a_journal_that_was_opened_before_it_was_taken_in_is_s
     turn = log(user, ALSO)
     with user.places.journal.open("ab") as call:
         take_in(user)
-        call.write(json.dumps(note(ALSO, turn)).encode() + b"\n")
+        call.write(note(ALSO, turn).encode() + b"\n")
     assert [said for _, said in take_in(user)] == [SAID, ALSO]
     take_in(user)
     assert user.files_with(turn) == ["memory.db"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import re
 import stat
@@ -500,7 +501,8 @@ def test_no_control_character_of_a_profile_or_an_error_reaches_a_terminal(user: 
     user.run("history")
     user.profile += f"- Plays {ESCAPE}chess\n"
     user.has_to_review(Edit("REMOVE", f"Lives in {ESCAPE}Leeds", "", f"I {ESCAPE}"))
-    llm_user_memory.append_line(user.places.journal, {"failed": f"refused: {ESCAPE}", "at": "2026-11-20T12:00:00"})
+    failed = {"failed": f"refused: {ESCAPE}", "at": "2026-11-20T12:00:00"}
+    llm_user_memory.append_line(user.places.journal, json.dumps(failed))
     for command in COMMANDS:
         terminal = user.terminal("llm", "memory", *command.split(), auto=None, NO_COLOR="1")
         assert terminal.wait() == 0, terminal.shown
