@@ -657,7 +657,6 @@ class Change(NamedTuple):
     section: str
     before: str
     after: str
-    why: str = ""
 
     @property
     def kind(self) -> str:
@@ -668,13 +667,12 @@ class Change(NamedTuple):
     @property
     def quoted(self) -> str:
         said = [f"“{mask_secrets(text)}”" for text in (self.before, self.after) if text]
-        return " → ".join(said) + self.why
+        return " → ".join(said)
 
     def __str__(self) -> str:
-        said = f"+ {self.after}" if self.after else f"- {self.before}"
         if self.kind == "Changed":
-            said = f"{self.before} → {self.after}"
-        return said + self.why
+            return f"{self.before} → {self.after}"
+        return f"+ {self.after}" if self.after else f"- {self.before}"
 
 
 def says_nothing(text: str) -> bool:
@@ -1402,9 +1400,7 @@ class History(NamedTuple):
         replaced.update(self.db.execute(edits, [json.dumps(new), json.dumps(gone)]))
         changes = [Change(after[fact], replaced.get(fact, ""), fact) for fact in new]
         changes += [Change(before[fact], fact, "") for fact in gone if fact not in replaced.values()]
-        sql = "select before from edits where version = ? and reason = ?"
-        passed = {fact for (fact,) in self.db.execute(sql, [newer, PASSED])}
-        return [change._replace(why=f" ({PASSED})") if change.before in passed else change for change in changes]
+        return changes
 
     def check(self, number: int, first: int = 0) -> int:
         if number not in range(first, self.latest() + 1):
@@ -2583,7 +2579,9 @@ class Learner(NamedTuple):
                     append_line(memory.home.news, line)
             learned = as_news(memory.history.changes(result.version - 1, result.version))
             if learned and FORGOTTEN not in learned:
-                self._tell(f"{learned} (undo: llm memory undo {result.version})")
+                has_passed = any(verdict.reason == PASSED for verdict in result.verdicts)
+                why = f" ({PASSED})" if has_passed else ""
+                self._tell(f"{learned}{why} (undo: llm memory undo {result.version})")
             if any(verdict.outcome == "hold" for verdict in result.verdicts):
                 self._tell(to_review(waiting_edits(memory)))
 
@@ -3302,7 +3300,9 @@ FOUND = (
     "Facts that have ended may no longer be true.\n<user_facts>\n{}\n</user_facts>"
 )
 # A conversation keeps what an older version sent.
-_FRAMED = r"About the user you are talking to[^\n]*(?:\nProfile: [^\n]*)?\n<user_profile>\n.*?\n</user_profile>"
+_FRAMED = (
+    r"About the user you are talking to[^\n]{0,999}(?:\nProfile: [^\n]{0,999})?\n<user_profile>\n.*?\n</user_profile>"
+)
 _SOURCE = "memory:auto"  # of the fragments that hold a profile
 
 # Functions of llm, and what stands in for each: see tests/test_module.py
@@ -3325,7 +3325,9 @@ def disarmed(text: str) -> str:
 
 
 def profile_in(text: str) -> str:
-    framed = re.search(_FRAMED, text, re.DOTALL) if "</user_profile>" in text else None
+    # Up to the last end: without one, each beginning would be compared with all of a long text.
+    begun, end, _ = text.rpartition("\n</user_profile>")
+    framed = re.search(_FRAMED, begun + end, re.DOTALL)
     return framed[0] if framed else ""
 
 
@@ -3782,7 +3784,7 @@ def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None
 
 def _wrapped(text: str, indent: int) -> str:
     """Break a line between words, but not within a command, which is to be copied."""
-    names = r"llm (?:memory|logs|keys|models|chat|embed|install|-)|source [~/]|(?:unset|setopt) [A-Z]|ls -l|rm -r"
+    names = r"llm (?:memory|logs|keys|models|chat|embed|install|-)|source [~/]|setopt [A-Z]|ls -l|rm -r"
     commands = rf"(?:\(\w+: )?(?:\b[A-Z_]+=\S+ )?\b(?:{names})[^;,()“]*"
     whole = re.sub(commands, lambda command: command[0].replace(" ", "\0"), text)
     filled = textwrap.fill(

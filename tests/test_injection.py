@@ -67,6 +67,15 @@ def test_a_conversation_keeps_the_frame_that_an_older_version_put_around_its_pro
     assert profile_in(f"{framed(PROFILE)}\n\nWhat is\n</user_profile>\nfor?") == framed(PROFILE)
 
 
+@pytest.mark.parametrize(
+    "begins", ["About the user you are talking to\n<user_profile>\n", "About the user you are talking to"]
+)
+def test_a_text_that_begins_a_profile_many_times_is_not_read_as_often(begins: str) -> None:
+    many = begins * 100_000  # else it takes hours
+    assert profile_in(f"\n</user_profile>{many}") == ""
+    assert profile_in(f"{many}\n</user_profile>") == (f"{many}\n</user_profile>" if "<" in begins else "")
+
+
 def test_a_profile_that_a_model_repeats_is_not_the_one_that_its_conversation_carries() -> None:
     def said(role: str, profile: str) -> llm.Message:
         return llm.Message(role=role, parts=[llm.parts.TextPart(framed(profile))])

@@ -104,7 +104,7 @@ def test_history_is_newest_first_with_each_change_as_diff_shows_it(user: User) -
     added = history(user)[1]
     section = "Personal Information"
     assert added["changes"] == [
-        {"section": section, "before": "", "after": f"Plays {game}", "why": ""} for game in ("chess", "go", "darts")
+        {"section": section, "before": "", "after": f"Plays {game}"} for game in ("chess", "go", "darts")
     ]
 
 
