@@ -1267,8 +1267,9 @@ class History(NamedTuple):
         while text != in_file:
             exchange(real_place(self.home), aside)
             self.db.execute(latest_is_written)
-            merged = merge(in_file, text, self._displaced(aside, in_file, text))
-            self._record_outside(merged)  # write_aside removes what was displaced
+            merged = merge(in_file, text, self._displaced(aside, in_file))
+            with transaction(self.db):
+                self._add("outside", merged)  # write_aside removes what was displaced
             if merged != text:
                 write_aside(self.home, merged)
             in_file = text
@@ -1276,21 +1277,13 @@ class History(NamedTuple):
         self.db.execute(latest_is_written)
         _remove(aside)
 
-    def _displaced(self, aside: Path, expected: str, new: str) -> str:
+    def _displaced(self, aside: Path, expected: str) -> str:
         """Return what the exchange displaced: ``expected``, unless an editor was faster."""
-        with suppress(Unreadable):  # at once: a kill during the wait would lose it
-            displaced = read_profile(aside)
-            if not expected.startswith(displaced):  # still being written
-                self._record_outside(merge(expected, new, displaced))
         try:
             return read_settled(aside, expected, self.settling)
         except Unreadable:
             keep_as(aside, "unreadable")
             return expected
-
-    def _record_outside(self, text: str) -> None:
-        with transaction(self.db):
-            self._add("outside", text)
 
     def undo(self, number: int) -> int:
         """Revert a change; return the new version, or 0."""

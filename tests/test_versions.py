@@ -897,28 +897,6 @@ def test_after_a_forget_that_is_killed_an_unreadable_profile_can_be_replaced(
     assert user.profile == "- Likes tea\n"
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["marked written", "while it settles"])
-def test_what_an_editor_saved_just_before_the_exchange_outlives_a_kill(
-    user: User, monkeypatch: pytest.MonkeyPatch, *, after: bool
-) -> None:
-    load(user, "- Likes tea\n")
-    exchange = memory.exchange
-
-    def late(*places: Any) -> None:
-        with user.places.profile.open("a") as editor:
-            editor.write("- Has a cat\n")
-        exchange(*places)
-
-    with monkeypatch.context() as dying, user.memory(settling=0) as opened:
-        dying.setattr(memory, "exchange", late)
-        killed_at(dying, Step(memory, "read_settled", after=after, is_recorded=True, call=2))
-        with pytest.raises(Killed):
-            opened.history.change("add", lambda text: f"{text}- Plays chess\n")
-    with user.memory(settling=0) as opened:
-        assert opened.history.adopt() == user.profile
-    assert set(user.facts) == {"Likes tea", "Plays chess", "Has a cat"}
-
-
 def test_a_merge_that_is_too_large_leaves_a_way_back(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
     known = "".join(f"- Fact {number:02} {'x' * 1_838}\n" for number in range(50))
     load(user, known)
