@@ -1570,25 +1570,20 @@ def _parse_edit(line: str) -> Edit | None:
     if action != "ADD":
         target = target.strip("[]`* ").casefold()
     fact = "" if action == "REMOVE" else without_bullet(fields[1])
-    return Edit(action, target, fact, _bare_quote(fields[count:]))
+    return Edit(action, target, fact, _bare_quote(" | ".join(fields[count:])))
 
 
-def _bare_quote(fields: Iterable[str]) -> str:
-    return " | ".join(fields).strip(" .,\"'`“”„‘’«»")
+def _bare_quote(text: str) -> str:
+    return text.strip(" .,\"'`“”„‘’«»")
 
 
-def _as_meant(edit: Edit, now: Document, messages: Sequence[Message]) -> Edit:
-    """File a new fact under a known heading; find where it ends: fact and quote may both have bars."""
+def _as_meant(edit: Edit, now: Document) -> Edit:
+    """File a new fact under a known heading; take away a heading before the new words of a line."""
     if edit.action == "ADD":
-        edit = edit._replace(target=now.section(edit.target))
-    fields = [edit.fact, *edit.quote.split(" | ", 10)]
-    for at in range(1, len(fields)):
-        quote = _bare_quote(fields[at:])
-        if edit.fact and find_pieces(quote, messages):
-            fact = " | ".join(fields[:at])
-            if at > 1 and edit.action == "REPLACE" and now.section(edit.fact) == edit.fact:
-                fact = without_bullet(" | ".join(fields[1:at]))  # a replaced line keeps its heading
-            return edit._replace(fact=fact, quote=quote)
+        return edit._replace(target=now.section(edit.target))
+    if now.section(edit.fact) == edit.fact:
+        fact, _, quote = edit.quote.partition(" | ")
+        return edit._replace(fact=without_bullet(fact), quote=_bare_quote(quote))
     return edit
 
 
@@ -1725,7 +1720,7 @@ def judge(
     is_condensing = not messages
     if is_condensing:
         messages = [Message(seen.ids[edit.target].text) for edit in edits]
-    meant = [_as_meant(edit, now, messages) for edit in edits]
+    meant = [_as_meant(edit, now) for edit in edits]
     is_flood = _is_flood(meant, messages)
     is_unmerged = False  # a merge was not made
     applied = list(lately)
