@@ -1131,9 +1131,9 @@ def write_aside(home: Home, text: str) -> None:
     write_private(aside, data)
     # There may be no profile yet; its group may not be ours.
     with suppress(OSError, AttributeError):
-        status = real_place(home).stat()
-        os.chmod(aside, stat.S_IMODE(status.st_mode))
-        os.chown(aside, -1, status.st_gid)
+        target = real_place(home)
+        shutil.copymode(target, aside)
+        os.chown(aside, -1, target.stat().st_gid)
 
 
 def exchange(target: Path, aside: Path) -> None:
@@ -1263,10 +1263,10 @@ class History(NamedTuple):
     def _put_in_place(self, in_file: str, text: str) -> None:
         """Swap the file and the text aside, again for each editor that was faster."""
         aside = place_aside(self.home)
-        latest_is_written = "update versions set written = 1 where id = (select max(id) from versions)"
+        mark_written = "update versions set written = 1 where id = (select max(id) from versions)"
         while text != in_file:
             exchange(real_place(self.home), aside)
-            self.db.execute(latest_is_written)
+            self.db.execute(mark_written)
             merged = merge(in_file, text, self._displaced(aside, in_file))
             with transaction(self.db):
                 self._add("outside", merged)  # write_aside removes what was displaced
@@ -1274,7 +1274,7 @@ class History(NamedTuple):
                 write_aside(self.home, merged)
             in_file = text
             text = merged
-        self.db.execute(latest_is_written)
+        self.db.execute(mark_written)
         _remove(aside)
 
     def _displaced(self, aside: Path, expected: str) -> str:
@@ -2350,8 +2350,7 @@ def why_failed(model: str, error: BaseException) -> ModelFailed:
     said = name.lower()
     with suppress(Exception):
         said += f" {error}".lower()
-    meanings = [meaning for pattern, *meaning in _FAILURES if re.search(pattern, said)]
-    kind, words = meanings[0]
+    kind, words = next(meaning for pattern, *meaning in _FAILURES if re.search(pattern, said))
     return ModelFailed(f"{words.format(model)} ({name})", kind)
 
 
