@@ -350,8 +350,7 @@ def stripped(line: str) -> str:
 
 def derive_letters(data: bytes) -> str:
     """Derive letters: digits cost tokens; none spell "pin" or "key"."""
-    sha = hashlib.sha256(data).digest()
-    encoded = base64.b32encode(sha).decode()
+    encoded = base64.b32encode(hashlib.sha256(data).digest()).decode()
     return re.sub("[^ad-jlmoqrt-vx-z]", "", encoded.lower())
 
 
@@ -1794,9 +1793,8 @@ def read_log(home: Home, sql: str, *values: object) -> list[Any]:
         return []
     if not home.logs.is_file():  # a FIFO hangs
         raise foreign(home.logs)
-    address = f"{home.logs.as_uri()}?mode=ro"
     try:
-        with closing(connect(address, 1)) as log:
+        with closing(connect(f"{home.logs.as_uri()}?mode=ro", 1)) as log:
             return list(log.execute(sql, values))  # an open SELECT makes the user's next call fail
     except sqlite3.Error as error:
         if "no such table" in str(error):
