@@ -2591,7 +2591,7 @@ class Learner(NamedTuple):
         learned = "state = 'applied' and author = 'worker' and versions.at > ?"
         sql = f"select before, fact from edits join versions on version = versions.id where {learned}"
         lately = list(memory.db.execute(sql, [day_ago])) if batch.messages else ()
-        # What the user brought back is not taken away again for its date.
+        # What the user brought back stays, whatever its date.
         first = "select fact, min(at) from lines join versions on versions.id = since group by fact"
         came = dict(memory.db.execute(f"{first} having not max(author in ('undo', 'rollback'))"))
         judged = partial(judge, edits, seen, batch=batch, lately=lately, came=came, budget=self.settings.budget)
@@ -2669,7 +2669,7 @@ class Learner(NamedTuple):
 
 
 def known_turns(home: Home) -> Rows:
-    """Return what is known of turns; and, as one of them, the first pause."""
+    """Return known turns; and, as one of them, the first pause."""
     with Memory(home, patience=2, create=False) as memory:  # a call may wait for it
         paused = get_state(memory.db, "paused") or paused_since(home)
         pause = {"id": "", "state": "", "at": paused, "length": len(paused)}
@@ -2869,7 +2869,7 @@ def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, l
 def matcher(text: str, document: Document, *, part: bool = False) -> Says:
     """Make a test for ``text`` in a line: in any case, whole words unless ``part``.
 
-    Ids, unless a line says them as words, mean their lines alone, and former lines that say the same and more.
+    Ids, unless a line says them as words, mean their lines, and former ones that say more.
     """
     if not fact_of(text).strip():
         raise Problem("Give a word or an id; see: llm memory show --ids")
@@ -3104,7 +3104,6 @@ def search_chats(homes: Sequence[Home], query: str, limit: int) -> list[Message]
 #   free, with a text: it ended before it ran (NOT_STARTED) · free, empty, or no file: none runs
 
 IDLE_EXIT = 60.0  # seconds
-STAYS_FOR = 3_600
 NOT_STARTED = "The background process could not start; to learn: llm memory update"
 _HANDED_OVER = "LLM_MEMORY_WORKER_LOCK"  # the number of its file
 # Starts llm with all that this one can import: scripts may add folders.
@@ -3235,7 +3234,7 @@ def _poll(home: Home, settings: Settings) -> bool:
         settings.budget = latest.get("budget", settings.budget)
         memory.db.execute("delete from state where key = 'worker_failed'")
         # What is due later is left to a next worker.
-        soon = memory.now().timestamp() + STAYS_FOR
+        soon = memory.now().timestamp() + 3_600
         waits = memory.db["turns"].count_where("state = 'pending' and due < ?", [soon])
         _learn_due(memory, settings)
     return bool(waits)
@@ -3310,7 +3309,7 @@ def disarmed(text: str) -> str:
 
 
 def profile_in(text: str) -> str:
-    # Up to the last end: without one, each beginning would be compared with all of a long text.
+    # Up to the last end: else each of many beginnings would search a long text.
     begun, end, _ = text.rpartition("\n</user_profile>")
     framed = re.search(_FRAMED, begun + end, re.DOTALL)
     return framed[0] if framed else ""
@@ -3645,10 +3644,10 @@ def columns_of(text: str) -> int:
 
 
 def _fitted(line: str, home: Home) -> str:
-    """Cut a line to two of the terminal's, or three of 80; keep the command at its end."""
+    """Cut a line to three of 80 columns; keep the command at its end."""
     text, mark, command = line.rpartition(" (undo: ")
     end = for_profile(f"{mark}{command}", home)
-    room = max(2 * shutil.get_terminal_size().columns, 240) - len(f"memory: {end}")
+    room = 240 - len(f"memory: {end}")
     kept = text[:room]
     while columns_of(text) > room:
         kept = kept[:-1]
@@ -3733,12 +3732,10 @@ _MEANT = {
     "clear": "reset",
     "history": "log",
     "learn FILE": "import",
-    "path": "export",
-    "pause": "off stop",
+    "pause": "off",
     "remove": "rm delete",
     "search": "find",
     "show": "list ls",
-    "status": "on",
     "undo NUMBER": "redo",
     "--help": "help",
 }
@@ -4080,7 +4077,7 @@ def memory_why(text: str, refused: bool, part: bool) -> Any:
 
 def show_origins(memory: Memory, text: str, *, part: bool) -> Iterator[Row]:
     document = read_document(memory.home)
-    says = matcher(text, document, part=part) if text else re.compile(r"\w").search
+    says: Any = matcher(text, document, part=part) if text else re.compile(r"\w").search
     for fact in filter(says, document.places()):
         said: Rows = []
         for wording, version, receipts in wordings(memory, fact):
@@ -4090,13 +4087,13 @@ def show_origins(memory: Memory, text: str, *, part: bool) -> Iterator[Row]:
             said.append({"text": wording, "by": by, "receipts": [edit._asdict() for edit in receipts]})
         yield said[0] | {"before": said[1:]}
     if text:
-        yield from show_removals(memory, says, document)
+        yield from show_removals(memory, says)
 
 
-def show_removals(memory: Memory, says: Any, document: Document) -> Iterator[Row]:
-    removals = edits_where(memory, "state = 'applied' and fact = '' order by id")
-    for before, edit in {edit.before: edit for edit in removals}.items():
-        if says(before) and before not in document.places():
+def show_removals(memory: Memory, says: Says) -> Iterator[Row]:
+    for edit in edits_where(memory, "state = 'applied' and fact = '' order by id"):
+        left = [end for _, end in memory.history.periods(edit.before)]
+        if says(edit.before) and left[-1:] == [edit.version]:
             write(str(edit), fg=colour_of(edit))
             show_receipts(None, [edit])
             yield {"text": "", "by": None, "receipts": [edit._asdict()], "before": []}
@@ -4281,13 +4278,13 @@ def ask_about(edit: EditRow, section: Sequence[EditRow], left: int) -> str:
     letter = click.prompt(question, default="s", type=letters, show_choices=False, err=True)
     if letter == "?":
         say(REVIEW_HELP)
-        list_edits(section, err=True)
+        list_edits(section)
     return str(letter)
 
 
-def list_edits(edits: Sequence[EditRow], *, err: bool = False) -> None:
+def list_edits(edits: Sequence[EditRow]) -> None:
     for edit in edits:
-        write(str(edit), f"{edit.id:>4}  ", err=err, fg=colour_of(edit))
+        write(str(edit), f"{edit.id:>4}  ", fg=colour_of(edit))
 
 
 def tell_waiting(memory: Memory, otherwise: str = "") -> list[EditRow]:
@@ -4547,7 +4544,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
     "Empty the profile. Its text stays in the history."
     home = only_profile()
     if not for_good:
-        confirm("Empty the profile? It can be undone.", yes)
+        confirm("Empty the profile?", yes)
         with open_memory() as memory:
             report(memory, memory.history.overwrite("clear", "", lambda _: skip_noted(memory)))
         return
@@ -4710,7 +4707,7 @@ def home_status(home: Home, settings: Settings) -> Told:
     found = {"path": tilde(home.profile), "facts": facts, "characters": len(text), "budget": settings.budget}
     yield "profile", found, f"{home.name}: {counted(facts, 'fact')}, {100 * len(text) // settings.budget} % full"
     yield "also_sent", [other.name for other in Home.in_use()[:-1]], "profile {}"
-    yield "review_all", settings.review_all, "what is learned waits for review"
+    yield "review_all", settings.review_all, "all that is learned waits"
     yield "no_system", lines_in(home.no_system), "{} refused one; the profile is sent in the prompt"
     yield from warnings_about(text, settings.budget)
 

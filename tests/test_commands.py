@@ -556,7 +556,7 @@ def test_a_fact_that_contains_a_command_is_shown_as_it_is_in_a_named_profile(use
         assert "llm memory --profile work" in talk
 
 
-@pytest.mark.parametrize("command", ["setopt HIST_IGNORE_SPACE", "unset LLM_MEMORY_AUTO", "llm memory undo 2"])
+@pytest.mark.parametrize("command", ["setopt HIST_IGNORE_SPACE", "llm memory undo 2"])
 def test_a_command_to_copy_is_not_broken(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     for before in range(15, 40):

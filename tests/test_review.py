@@ -193,6 +193,9 @@ def test_why_tells_what_took_a_line_away(user: User) -> None:
     assert "boat" not in "".join(user.run("why")), "all lines are those that are there"
     user.run("undo")
     assert "sold" not in user.run("why", "boat")[0]
+    user.run("remove", "boat")
+    assert "No line has 'boat'" in user.run("why", "boat", code=1)[1], "the user did, not what they typed"
+    user.run("undo")
     user.run("forget", "boat", "--yes")
     assert "No line has 'boat'" in user.run("why", "boat", code=1)[1]
 
@@ -291,8 +294,8 @@ def test_many_edits_are_reviewed_by_section_and_the_rest_of_one_is_taken_or_left
         waits(user, f"Likes number {number}", section="Preferences")
         waits(user, f"Plays game {number}", section="Interests")
         waits(user, f"Has thing {number}", section="Personal Information")
-    said = user.run("review", stdin="?\nn\na\ny\nd\nq\n")[1]
-    assert "   2  + Plays game 0\n   5  + Plays game 1\n" in said, "with the numbers that --accept takes"
+    listed, said = user.run("review", stdin="?\nn\na\ny\nd\nq\n")
+    assert "   2  + Plays game 0\n   5  + Plays game 1\n" in listed, "with the numbers that --accept takes"
     assert said.index("Plays game 29") < said.index("Has thing 0") < said.index("Likes number 0")
     assert set(user.facts) == {"Has thing 0", *(f"Plays game {number}" for number in range(1, 30))}
     assert [held["fact"] for held in user.to_review()] == [f"Likes number {number}" for number in range(30)]

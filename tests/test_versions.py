@@ -123,12 +123,7 @@ def test_changes_are_paired_by_the_edits_and_none_is_guessed(user: User) -> None
         "+ Plays chess",
         "- Has a cat",
     ]
-    family = {
-        "section": "Family",
-        "before": "Has a daughter, Mia",
-        "after": "Has two daughters, Mia and Zoe",
-        "why": "",
-    }
+    family = {"section": "Family", "before": "Has a daughter, Mia", "after": "Has two daughters, Mia and Zoe"}
     assert json.loads(user.run("diff", "--json")[0])["changes"][0] == family
     user.run("undo")
     user.profile = "Some prose\n\n## Family\n- Has two cats\n"
