@@ -2616,7 +2616,7 @@ class Learner(NamedTuple):
             # What the user has reworded, the model must see first.
             if any(one.item and not now.find(one.item.text) for one in verdicts):
                 raise Busy(CHANGED_MEANWHILE)
-            new = text if batch.past else without_empty(text, after.text)
+            new = text if batch.past else after.text
             make = partial(merge, text, new)  # an editor waits for no lock
             author = "worker" if batch.messages else "condense"
             version = memory.history.change(author, make, record, model=batch.model)
