@@ -220,7 +220,7 @@ class Home:
     def check_exists(self) -> None:
         if self.name != DEFAULT_PROFILE and not self.directory.is_dir():
             names = ", ".join(home.name for home in Home.all())
-            raise Problem(f"There is no profile “{self.name}” yet (its first fact begins it); try: {names}")
+            raise Problem(f"There is no profile “{self.name}” yet; add a fact, or try: {names}")
 
     def create(self) -> None:
         self.check_own()
@@ -1163,7 +1163,7 @@ class Author(NamedTuple):
 
 AUTHORS = {
     **{name: Author(name) for name in ("add", "remove", "edit", "load", "clear")},
-    "outside": Author("another program"),
+    "outside": Author("saved in the file"),
     "forget": Author("forget", can_be_undone=False),
     "worker": Author("learned", "learned"),
     "review": Author("review", "learned"),
@@ -1580,7 +1580,7 @@ def _as_meant(edit: Edit, now: Document) -> Edit:
     """File a new fact under a known heading; take away a heading before the new words of a line."""
     if edit.action == "ADD":
         return edit._replace(target=now.section(edit.target))
-    if now.section(edit.fact) == edit.fact:
+    if " | " in edit.quote and now.section(edit.fact) == edit.fact:
         fact, _, quote = edit.quote.partition(" | ")
         return edit._replace(fact=without_bullet(fact), quote=_bare_quote(quote))
     return edit
@@ -2545,11 +2545,10 @@ class Learner(NamedTuple):
         set_state(memory.db, "condensed", digest(profile))  # first: what hangs or dies is not tried again
         try:
             self._leave_news(self.learn_from(Batch(batch.model, review_all=batch.review_all)))
-        except (Busy, ModelFailed) as failure:
-            kind = getattr(failure, "kind", BUSY)
-            if kind in {REFUSED, HOPELESS}:
+        except ModelFailed as failure:
+            if failure.kind in {REFUSED, HOPELESS}:
                 return
-            if kind != HUNG:
+            if failure.kind != HUNG:
                 set_state(memory.db, "condensed", "")
             raise
         set_state(memory.db, "condensed", digest(read_profile(memory.home.profile)))
@@ -2564,8 +2563,8 @@ class Learner(NamedTuple):
                     append_line(memory.home.news, line)
             learned = as_news(memory.history.changes(result.version - 1, result.version))
             if learned and FORGOTTEN not in learned:
-                has_passed = any(verdict.reason == PASSED for verdict in result.verdicts)
-                why = f" ({PASSED})" if has_passed else ""
+                reasons = {verdict.reason for verdict in result.verdicts if verdict.outcome == "apply"}
+                why = f" ({PASSED})" if reasons == {PASSED} else ""
                 self._tell(f"{learned}{why} (undo: llm memory undo {result.version})")
             if any(verdict.outcome == "hold" for verdict in result.verdicts):
                 self._tell(to_review(waiting_edits(memory)))
@@ -2591,9 +2590,11 @@ class Learner(NamedTuple):
         learned = "state = 'applied' and author = 'worker' and versions.at > ?"
         sql = f"select before, fact from edits join versions on version = versions.id where {learned}"
         lately = list(memory.db.execute(sql, [day_ago])) if batch.messages else ()
-        # What the user brought back stays, whatever its date.
-        first = "select fact, min(at) from lines join versions on versions.id = since group by fact"
-        came = dict(memory.db.execute(f"{first} having not max(author in ('undo', 'rollback'))"))
+        came = {}
+        for item in seen.items:
+            periods = memory.history.periods(item.text)
+            if len(periods) == 1:  # what came back stays
+                came[item.text] = value(memory.db, "select at from versions where id = ?", periods[0][0])
         judged = partial(judge, edits, seen, batch=batch, lately=lately, came=came, budget=self.settings.budget)
         doubts: dict[Edit, str] = {}
         if not batch.review_all and not batch.past:  # else all of it waits anyway
@@ -2669,7 +2670,7 @@ class Learner(NamedTuple):
 
 
 def known_turns(home: Home) -> Rows:
-    """Return known turns; and, as one of them, the first pause."""
+    """Return known turns and, as one, the first pause."""
     with Memory(home, patience=2, create=False) as memory:  # a call may wait for it
         paused = get_state(memory.db, "paused") or paused_since(home)
         pause = {"id": "", "state": "", "at": paused, "length": len(paused)}
@@ -2851,7 +2852,7 @@ def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[E
 
 
 def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, list[EditRow]]]:
-    """Yield a line, then what it said before, each with the version that brought it and its receipts."""
+    """Yield a line and those that it stands for, each with its origin and receipts."""
     said = [line]
     for text in said:
         origin = None
@@ -2860,16 +2861,21 @@ def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, l
             if AUTHORS[version.author].origin != "back":  # an undo writes nothing
                 origin = version
         receipts = edits_where(memory, "state = 'applied' and fact = ? order by id desc", text)
-        for edit in receipts:
+        # A merged line quotes each.
+        condensed = "select version from edits where fact = ? and turns = '[]'"
+        removed = edits_where(memory, f"state = 'applied' and fact = '' and version in ({condensed})", text)
+        pieces = "…".join(edit.quote for edit in receipts).split("…")
+        merged = [edit for edit in removed if any(stands_in(piece, edit.before) for piece in pieces)]
+        for edit in (*receipts, *merged):
             if edit.before not in {"", FORGOTTEN, *said}:
                 said.append(edit.before)
         yield text, origin, receipts
 
 
-def matcher(text: str, document: Document, *, part: bool = False) -> Says:
+def matcher(text: str, document: Document, *, part: bool = False, former: Iterable[str] = ()) -> Says:
     """Make a test for ``text`` in a line: in any case, whole words unless ``part``.
 
-    Ids, unless a line says them as words, mean their lines, and former ones that say more.
+    Ids, unless a line says them as words, mean their lines, and ``former`` ones that say more.
     """
     if not fact_of(text).strip():
         raise Problem("Give a word or an id; see: llm memory show --ids")
@@ -2885,12 +2891,10 @@ def matcher(text: str, document: Document, *, part: bool = False) -> Says:
     if not all(items) or any(map(says, lines)):
         return says
     named = {normalised(item.text) for item in items if item}
-
-    def is_named(line: str) -> bool:
-        whole = normalised(line)
-        return whole in named or (whole not in lines and any(stands_in(fact, whole) for fact in named))
-
-    return is_named
+    phrases = [fact for fact in named if " " in fact]
+    gone = set(map(normalised, former)).difference(lines)
+    named |= {line for line in gone if any(stands_in(phrase, line) for phrase in phrases)}
+    return lambda line: normalised(line) in named
 
 
 def without_lines(text: str, says: Says) -> str:
@@ -3233,7 +3237,6 @@ def _poll(home: Home, settings: Settings) -> bool:
         settings.interval = latest.get("interval", settings.interval)
         settings.budget = latest.get("budget", settings.budget)
         memory.db.execute("delete from state where key = 'worker_failed'")
-        # What is due later is left to a next worker.
         soon = memory.now().timestamp() + 3_600
         waits = memory.db["turns"].count_where("state = 'pending' and due < ?", [soon])
         _learn_due(memory, settings)
@@ -3309,7 +3312,7 @@ def disarmed(text: str) -> str:
 
 
 def profile_in(text: str) -> str:
-    # Up to the last end: else each of many beginnings would search a long text.
+    # Up to the last end, else many beginnings would each search it all.
     begun, end, _ = text.rpartition("\n</user_profile>")
     framed = re.search(_FRAMED, begun + end, re.DOTALL)
     return framed[0] if framed else ""
@@ -3728,16 +3731,13 @@ _GROUPS = {
     "Set up": "install-shell uninstall-shell",
 }
 _MEANT = {
-    "add TEXT": "unforget remember",
-    "clear": "reset",
+    "add TEXT": "unforget",
     "history": "log",
     "learn FILE": "import",
     "pause": "off",
     "remove": "rm delete",
-    "search": "find",
     "show": "list ls",
     "undo NUMBER": "redo",
-    "--help": "help",
 }
 REVIEW_HELP = """\
 y  accept it
@@ -3749,7 +3749,7 @@ q  quit
 s  skip it
 In this section:"""
 RETRY = "To try again: llm memory update --retry; with another model: LLM_MEMORY_MODEL=NAME llm memory update --retry"
-LLM_KEEPS = "llm's log, {}, keeps conversations and profiles sent; continuing one sends it again."
+LLM_KEEPS = "llm's log, {}, keeps conversations and profiles sent; llm -c sends them again."
 
 
 def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None:
@@ -3903,10 +3903,8 @@ def open_memory(home: Home | None = None, *, create: bool = False) -> Iterator[M
 
 
 def check_learning(home: Home, settings: Settings) -> None:
-    if paused_since(home):
-        raise Problem("Learning is paused; to learn again: llm memory resume")
-    if settings.disabled or not settings.updates:
-        raise Problem("Learning is off here; see: llm memory status")
+    if settings.disabled or not settings.updates or paused_since(home):
+        raise Problem("Learning is off or paused here; see: llm memory status")
 
 
 def learn_lock(home: Home, settings: Settings) -> Any:
@@ -3914,7 +3912,7 @@ def learn_lock(home: Home, settings: Settings) -> Any:
     try:
         return lock(home, "learn", 0.5)
     except Busy:
-        say("Another process learns…")
+        say("Waiting for another process…")
         return lock(home, "learn", 5 * MODEL_TIMEOUT)
 
 
@@ -4069,7 +4067,7 @@ def memory_why(text: str, refused: bool, part: bool) -> Any:
     for memory in each_memory():
         found += [{"profile": memory.home.name, **one} for one in show(memory, text)]
     if text and not (found or refused):
-        raise Problem(f"{no_match(text, part).message}, or llm memory why --refused")
+        raise Problem(f"{no_match(text).message}, or llm memory why --refused")
     if not found:
         say("Nothing was refused or dropped." if refused else "The profile has no facts; see: llm memory show")
     return found
@@ -4199,7 +4197,6 @@ def memory_edit() -> None:
         finally:
             saved = history.latest("author = 'outside'")
             history.adopt("edit", history.text(max(base, saved)))
-            memory.db.execute("update versions set author = 'edit' where author = 'outside' and id > ?", [base])
             for version in range(base + 1, history.latest() + 1) or [0]:
                 report(memory, version)
 
@@ -4469,9 +4466,9 @@ def confirm(question: str, yes: bool) -> None:
         click.get_current_context().exit(1)
 
 
-def no_match(text: str, part: bool) -> Problem:
-    hint = "" if part else " (--part looks inside words)"
-    return Problem(f"No line has {text!r}{hint}; see: llm memory show --ids, or llm memory search {text!r}")
+def no_match(text: str) -> Problem:
+    other = f"llm memory show --ids, or llm memory search {text!r}"
+    return Problem(f"No line has {text!r} (--part looks inside words); see: {other}")
 
 
 @command(text_argument, yes_option, part_option)
@@ -4482,10 +4479,9 @@ def memory_remove(text: str, part: bool, yes: bool) -> None:
         says = matcher(text, document, part=part)
         facts = list(filter(says, document.places()))
         if not facts:
-            raise no_match(text, part)
+            raise no_match(text)
         if len(facts) > 1:
-            ids = {item.text: f"[{id}] {item.text}" for id, item in document.ids.items()}
-            list_lines(f"{len(facts)} lines match:", [ids.get(fact, fact) for fact in facts])
+            list_lines(f"{len(facts)} lines match:", facts)
             confirm("Remove them all?", yes)
         report(memory, memory.history.change("remove", lambda now: without_lines(now, says)))
 
@@ -4495,14 +4491,15 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
     "Erase lines for good. With a phrase, or by ids (show --ids)."
     with open_memory(only_profile()) as memory:
         document = read_document(memory.home)
-        says = matcher(text, document, part=part)
+        former = dict(memory.db.execute("select fact, id from lines where until > 0 and fact != ''"))
+        says = matcher(text, document, part=part, former=former)
         places, prompts = find_said(memory, says)
         if not any(places.values()):
             if not prompts:
-                raise no_match(text, part)
+                raise no_match(text)
             say(f"No line has {text!r}, but llm's log does.")
         shown = [" ".join(as_shown(prompt, 200).split()) for prompt in prompts.values()]
-        places["Prompts about it, which memory won't learn from or find again"] = shown
+        places["Prompts about it, which memory will ignore from now on"] = shown
         places["Headings that stay; see: llm memory edit"] = [*filter(says, document.headings.values())]
         for place, lines in places.items():
             if lines:
@@ -4521,7 +4518,7 @@ def memory_pause() -> None:
     home.create()
     if not paused_since(home):
         write_private(home.paused, b"")
-    say(f"Profile {home.name} learns nothing until: llm memory resume\nPrompts still send it, if memory is on.")
+    say(f"Profile {home.name} learns nothing until: llm memory resume\nYour prompts still send it.")
 
 
 @command()
@@ -4544,12 +4541,12 @@ def memory_clear(for_good: bool, yes: bool) -> None:
     "Empty the profile. Its text stays in the history."
     home = only_profile()
     if not for_good:
-        confirm("Empty the profile?", yes)
+        confirm("Empty the profile? It can be undone.", yes)
         with open_memory() as memory:
             report(memory, memory.history.overwrite("clear", "", lambda _: skip_noted(memory)))
         return
     say(f"This removes {tilde(real_place(home))}, its history, and all else of profile {home.name}.")
-    say("Then llm memory learn can read all prompts in llm's log, even hidden, paused and forgotten ones.")
+    say("Then all prompts in llm's log, even hidden, paused or forgotten, can be read by: llm memory learn")
     confirm("Remove it for good?", yes)
     purge(home)
     say(f"Removed. {LLM_KEEPS.format(tilde(home.logs))}")
@@ -4570,8 +4567,8 @@ def skip_noted(memory: Memory) -> None:
 def memory_update(settings: Settings, retry: bool) -> None:
     "Learn now from what is pending."
     with open_memory() as memory:
-        before = memory.history.latest()
         with learn_lock(memory.home, settings):
+            before = memory.history.latest()
             if retry:
                 memory.db.execute("update turns set state = 'pending', attempts = 0 where state = 'aside'")
             waiting = waiting_messages(memory)
@@ -4584,9 +4581,12 @@ def memory_update(settings: Settings, retry: bool) -> None:
             failures = {str(result.failure) for result in iter(learner.learn, None) if result.failure}
             left = due_turns(memory)
         learned = memory.history.versions(-1, "id > ? and model != ''", before)
+        news = take_news(memory.home)
+        for line in news:
+            say(line)
         for version in reversed(learned):
             report(memory, version.id)
-        if not (learned or failures):
+        if not (learned or failures or news):
             say("Nothing was learned." if waiting else "There is nothing new to learn from.")
         tell_waiting(memory)
     if failures:
@@ -4643,8 +4643,7 @@ def memory_learn(settings: Settings, /, *, files: Any, again: bool, yes: bool, *
             return
         profile = read_document(memory.home)
         length = sum(len(build_request(profile, batch)) for batch in requests)
-        noun = "note" if messages[0].turn_id.startswith(NOTES) else "message"
-        parts = f"{counted(len(messages), noun)} in {counted(len(requests), 'request')}"
+        parts = f"{counted(len(messages), 'text')} in {counted(len(requests), 'request')}"
         say(f"To learn from: {parts} to {model}, which will read about {length // 4:,} tokens")
         say("To read less: --since DATE, or -n N; if interrupted, run it again")
         confirm("Learn from this?", yes)
@@ -4707,7 +4706,6 @@ def home_status(home: Home, settings: Settings) -> Told:
     found = {"path": tilde(home.profile), "facts": facts, "characters": len(text), "budget": settings.budget}
     yield "profile", found, f"{home.name}: {counted(facts, 'fact')}, {100 * len(text) // settings.budget} % full"
     yield "also_sent", [other.name for other in Home.in_use()[:-1]], "profile {}"
-    yield "review_all", settings.review_all, "all that is learned waits"
     yield "no_system", lines_in(home.no_system), "{} refused one; the profile is sent in the prompt"
     yield from warnings_about(text, settings.budget)
 

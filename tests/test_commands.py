@@ -238,7 +238,7 @@ def test_why_explains_free_text_that_show_prints(user: User) -> None:
     user.profile = "# Me\nI am a nurse in Leeds.\n"
     out = user.run("why", "nurse")[0]
     assert out.startswith("I am a nurse in Leeds.\n")
-    assert "another program" in out
+    assert "saved in the file" in out
 
 
 # At a terminal and in a script
@@ -405,7 +405,7 @@ def test_pause_and_resume_persist_and_show_in_status(user: User) -> None:
     user.run("pause")
     assert status_of(user, **ON) == status, "since then"
     assert re.search("paused.*llm memory resume", user.run("status", **ON)[0], re.DOTALL)
-    assert "llm memory resume" in user.run("update", code=1)[1]
+    assert "llm memory status" in user.run("update", code=1)[1]
     assert user.run("resume")[1].startswith("Resumed.")
     assert user.run("resume")[1].startswith("It was not paused.")
     assert status_of(user, **ON)["state"] == "on"

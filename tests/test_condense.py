@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
 
@@ -57,11 +58,15 @@ def test_condense_merges_learned_lines_shows_the_change_and_how_to_undo_it(user:
     assert "Changed: “Works as a nurse in Hull” → “Nurse in Hull, on night shifts”" in said
     (undo,) = re.findall(r"llm memory (undo[ \d]*)", said)
     assert not user.places.news.exists(), "told already"
+    (nurse,) = json.loads(user.run("why", "in Hull", "--json")[0])
+    assert [line["text"] for line in nurse["before"]] == [TWINS[0], TWINS[1]], "of all lines that it stands for"
     shown = user.run("why", "night")[0]
     assert shown.startswith("Nurse in Hull, on night shifts\n    from lines of the profile; learned with scripted\n")
     assert [line for line in shown.splitlines()[2:] if "learned with" not in line] == [
         "before that: Works as a nurse in Hull",
         "    you typed: “Works as a nurse in Hull”",
+        "before that: Is a nurse, on night shifts",
+        "    you typed: “Is a nurse, on night shifts”",
         "- Is a nurse, on night shifts",
     ]
     user.run(*undo.split())
@@ -115,8 +120,8 @@ def test_condense_makes_no_edit_without_a_quote_and_leaves_nothing_to_review(use
     [
         ("MODEL", "uninstalled", "uninstalled"),
         ("MODEL", "scripted-dead", "scripted-dead failed"),
-        ("DISABLED", "1", "Learning is off here"),
-        ("UPDATES", "0", "Learning is off here"),
+        ("DISABLED", "1", "Learning is off or paused"),
+        ("UPDATES", "0", "Learning is off or paused"),
     ],
 )
 def test_condense_says_why_it_can_not(user: User, variable: str, value: str, words: str) -> None:
@@ -266,7 +271,6 @@ def test_a_failure_to_condense_hinders_no_learning_and_is_not_repeated_for_the_s
         (memory.ModelFailed("there is no network", memory.PASSING), ["condense", "update"]),
         (memory.ModelFailed("there is no key", memory.HERE), ["condense", "update"]),
         (memory.ModelFailed("it did not answer", memory.HUNG), ["update"]),  # it would hang again
-        (memory.Busy("the user paused"), ["condense", "update"]),
     ],
 )
 def test_what_may_pass_keeps_no_profile_from_being_condensed_later(

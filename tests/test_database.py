@@ -263,7 +263,7 @@ def test_what_was_forgotten_is_not_offered_again_when_the_database_is_lost(user:
             user.places.database.write_bytes(b"" if how == "emptied" else b"\0garbage" * 2_000)
             user.llm("memory", "status", auto=None)
         user.places.journal.unlink(missing_ok=True)
-        assert "To learn from: 1 message" in user.run("learn", stdin="n\n", code=1)[1], how
+        assert "To learn from: 1 text" in user.run("learn", stdin="n\n", code=1)[1], how
         assert user.run("search", "--chats", "Zanzibar")[0] == "", how
     user.run("clear", "--purge", "--yes")
     assert not user.places.directory.exists()

@@ -72,7 +72,7 @@ def test_what_the_editor_itself_has_saved_meanwhile_does_not_come_back(user: Use
     saves = """echo '- My PIN is 4711' >> "$1"; llm memory history; llm memory add 'Has a dog'; """
     said = edit(user, f"""cp "$1" own; {saves} echo '- In Hull' >> own; cat own > "$1" """)
     assert user.facts == ["Lives in Leeds", "Has a dog", "Likes short answers", "In Hull"]
-    assert user.authors == ["load", "edit", "add", "edit"]
+    assert user.authors == ["load", "outside", "add", "edit"]
     assert "Changed: “My PIN is 4711” → “In Hull”" in said
 
 
@@ -253,9 +253,8 @@ def test_remove_takes_several_ids(user: User) -> None:
 
 def test_remove_asks_only_where_several_lines_match_and_names_them(user: User) -> None:
     user.profile = LINES
-    tea = user.id_of("Likes tea")
     said = user.run("remove", "tea", code=1)[1]
-    assert said.startswith(f"2 lines match:\n  [{tea}] Likes tea\n  Likes tea on a boat\nRemove them all? [y/N]: ")
+    assert said.startswith("2 lines match:\n  Likes tea\n  Likes tea on a boat\nRemove them all? [y/N]: ")
     assert "add --yes" in said
     assert user.run("remove", "tea", stdin="n\n", code=1)[1].endswith("[y/N]: n\nNothing changed.\n")
     assert user.profile == LINES

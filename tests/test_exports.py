@@ -292,7 +292,7 @@ def facts(user: User) -> list[str]:
 def test_what_is_found_waits_for_review_and_why_names_the_conversation(here: User) -> None:
     path = here.folder / "conversations.json"
     path.write_text(json.dumps([chatgpt("Trip to “Rome”", "I live in York. What now?")]))
-    assert "1 message in 1 request to scripted" in learn(here, str(path))
+    assert "1 text in 1 request to scripted" in learn(here, str(path))
     (held,) = here.to_review()
     assert (held["fact"], held["typed_at"][:10]) == ("I live in York", "2024-05-01")
     assert here.facts == []
@@ -368,7 +368,7 @@ def test_since_and_count_choose_among_messages_by_their_dates(here: User) -> Non
         (["--since", "2025-03-02", "-n", "2"], "23"),
         (["--since", "2025-03-04", "-n", "2"], "3"),
     ):
-        assert f"To learn from: {len(days)} message" in here.run("learn", str(path), *options, stdin="n\n", code=1)[1]
+        assert f"To learn from: {len(days)} text" in here.run("learn", str(path), *options, stdin="n\n", code=1)[1]
     learn(here, str(path), "-n", "1")
     learn(here, str(path), "--since", "2025-03-03")
     assert facts(here) == ["I am on day 3 now", "I am on day 2 now"]
@@ -457,11 +457,11 @@ def test_five_thousand_messages_say_what_they_cost_and_how_to_read_less(here: Us
     zipped(path, {"conversations.json": export})
     said = " ".join(here.run("learn", str(path), stdin="n\n", code=1)[1].split())
     assert re.search(
-        r"To learn from: 5,000 messages in 167 requests to scripted, which will read about \d\d\d,\d\d\d tokens", said
+        r"To learn from: 5,000 texts in 167 requests to scripted, which will read about \d\d\d,\d\d\d tokens", said
     )
     assert "To read less: --since DATE, or -n N" in said
     assert here.calls() == []
-    assert "60 messages in 2 requests" in learn(here, str(path), "-n", "60")
+    assert "60 texts in 2 requests" in learn(here, str(path), "-n", "60")
     assert len(here.calls(update=True)) == 2
 
 

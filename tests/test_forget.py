@@ -267,6 +267,28 @@ def test_forget_takes_an_id_with_or_without_brackets_for_that_line_alone(user: U
     assert user.facts == []
 
 
+@pytest.mark.parametrize("between", [" ", ",", ", "])
+def test_several_ids_name_their_lines(user: User, between: str) -> None:
+    user.profile = "- Likes tea\n- Plays chess\n- Has a cat\n"
+    user.run("forget", between.join(map(user.id_of, ["Likes tea", "Has a cat"])), "--yes")
+    assert user.facts == ["Plays chess"]
+
+
+def test_an_id_means_neither_quotes_nor_prompts_nor_what_waits_nor_a_word(user: User) -> None:
+    user.has_learned("Is a software engineer", "I am a software engineer")
+    user.has_learned("Husband too", "my husband is a software engineer as well")
+    user.has_to_review(Edit("ADD", "Interests", "Mentors: is a software engineer for girls", "girls"))
+    user.run("forget", user.id_of("Is a software engineer"), "--yes")
+    (receipt,) = user.receipts()
+    assert receipt["quote"] == "my husband is a software engineer as well"
+    assert [edit["fact"] for edit in user.to_review()] == ["Mentors: is a software engineer for girls"]
+    user.profile = "- Go\n- Wants to go to Japan\n"
+    user.run("history")
+    user.profile = "- Go\n"
+    user.run("forget", user.id_of("Go"), "--yes")
+    assert user.files_with("Wants to go to Japan")
+
+
 def test_by_an_id_forget_takes_former_lines_that_say_it_too(user: User) -> None:
     user.profile = "- Is a nurse\n- Works nights\n- Works nights in May\n"
     user.run("history")
@@ -365,7 +387,7 @@ def test_what_only_a_message_in_llms_log_says_is_shown_and_never_learned_from(us
     for message in ("My ex is called Bluebird", "my ex is called bluebird"):
         user.types(message)
         said = user.run("forget", "Bluebird", stdin="n\n", code=1)[1]
-        assert "memory won't learn from or find again" in said
+        assert "memory will ignore from now on" in said
         assert "Forget this for good? [y/N]" in said
         assert f"  {message}\n" in said
         user.run("forget", "Bluebird", stdin="y\n")

@@ -64,7 +64,7 @@ def learn_nothing(user: User, *options: str, **settings: Any) -> str:
 def test_what_is_found_waits_with_its_quote_of_which_nobody_says_that_it_was_typed(here: User) -> None:
     logged(here, "I live in Leeds. What is the weather?", "How tall is Ben Nevis?")
     said = learn(here)
-    assert "2 messages in 1 request to scripted, which will read about" in said
+    assert "2 texts in 1 request to scripted, which will read about" in said
     assert "1 edit to review: llm memory review" in said
     (held,) = here.to_review()
     assert (held["fact"], held["quote"]) == ("I live in Leeds", "I live in Leeds")
@@ -126,6 +126,7 @@ def test_what_was_typed_while_another_profile_was_paused_is_no_past(here: User) 
     here.run("add", "Works on trains", LLM_MEMORY_PROFILE="work")
     here.run("pause", LLM_MEMORY_PROFILE="work")
     here.llm("I have a tractor", auto=None)
+    assert "1 not typed, hidden, paused or off" in learn_nothing(here), "also while it lasts"
     here.run("resume", LLM_MEMORY_PROFILE="work")
     learn(here)
     assert asked(here) == [["I live in Leeds"]]
@@ -140,7 +141,7 @@ def test_options_choose_what_is_read(here: User) -> None:
         (["--since", "2026-01-02", "-n", "2"], "34"),
         (["--since", "2026-01-04", "-n", "2"], "4"),
     ):
-        assert f"To learn from: {len(days)} message" in learn_nothing(here, *options)
+        assert f"To learn from: {len(days)} text" in learn_nothing(here, *options)
     assert here.calls() == []
     assert "1 edit to review" in learn(here, "-n", "1")
     learn(here, "--since", "2026-01-03")
@@ -176,7 +177,7 @@ def test_a_log_of_an_older_llm_is_read_whether_it_was_migrated_or_not(here: User
         {"id": id, "model": "gpt", "prompt": text, "conversation_id": "old", "datetime_utc": "2025-05-01T09:00:00"}
         for id, text in rows
     )
-    assert "2 messages" in learn_nothing(here)
+    assert "2 texts" in learn_nothing(here)
     migrate(log)
     logged(here, "I play chess")
     log.table("turns").insert(
@@ -247,7 +248,7 @@ def test_notes_that_can_not_be_read_are_an_error_in_words(here: User) -> None:
     assert "There is nothing new to learn from." in learn(here, str(notes), "--since", "2023-11-16"), (
         "as old as the file"
     )
-    assert "1 note" in learn_nothing(here, str(notes), "--since", "2023-11-14")
+    assert "1 text" in learn_nothing(here, str(notes), "--since", "2023-11-14")
 
 
 def test_that_there_is_nothing_new_is_said_also_where_edits_wait(here: User) -> None:

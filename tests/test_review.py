@@ -40,7 +40,7 @@ def test_why_shows_the_receipt_of_what_was_learned_and_says_what_the_user_wrote(
     today = f"{now:%A} {now.day} {now:%B %Y}"
     thread = user.query("select thread_id from turns")
     for explained in (
-        f"Lives in Leeds\n    written, not learned (another program), {today}\n",
+        f"Lives in Leeds\n    written, not learned (saved in the file), {today}\n",
         f"Plays chess\n    written, not learned (add), {today}\n",
         f"Has a dog\n    you typed: “I have a dog”\n    {today}; learned with scripted; llm logs --cid {thread}\n",
     ):
@@ -70,7 +70,7 @@ def test_why_shows_the_receipt_of_what_was_learned_and_says_what_the_user_wrote(
     assert [receipt["quote"] for receipt in found["Has a dog"]["receipts"]] == ["I have a dog"]
     assert user.run("why", "LEEDS")[0].splitlines()[0] == "Lives in Leeds"
     user.run("add", "Plays go", "--section", "Interests")  # gives the line about Leeds its end
-    assert "written, not learned (another program)" in user.run("why", "Leeds")[0]
+    assert "written, not learned (saved in the file)" in user.run("why", "Leeds")[0]
     assert re.fullmatch(r"Lives in Leeds\n    .*, from \S+\n", user.run("search", "Leeds")[0])
 
 
@@ -89,7 +89,7 @@ def test_why_claims_nothing_about_lines_whose_history_is_gone(user: User) -> Non
     assert "no receipt: this line is older than the history" in user.run("why")[0]
     assert json.loads(user.run("why", "--json")[0])[0]["by"] is None
     user.profile += "- Written later\n"
-    assert "written, not learned (another program)" in user.run("why", "later")[0]
+    assert "written, not learned (saved in the file)" in user.run("why", "later")[0]
     user.run("add", "Likes tea")
     for _ in range(2):
         user.run("undo", str(user.versions()[-1][0]))
@@ -413,6 +413,13 @@ def test_many_are_accepted_and_dropped_by_ranges(user: User) -> None:
     assert said.count("llm memory undo") == 1, "all in one version"
     user.run("review", "--drop", "5 - 6,8")
     assert (user.facts, [held["fact"] for held in user.to_review()]) == (["a", "b", "d"], ["Likes tea"])
+
+
+def test_a_heading_of_ours_that_an_accepted_removal_leaves_empty_goes_with_it(user: User) -> None:
+    user.profile = "# Me\n\n## Interests\n- Plays chess\n\n## Preferences\n- Likes short answers\n"
+    user.has_to_review(Edit("REMOVE", "Plays chess", "", "no more chess"))
+    user.run("review", "--accept", "1")
+    assert user.profile == "# Me\n\n## Preferences\n- Likes short answers\n"
 
 
 def test_a_list_shows_what_waits_with_the_numbers_that_accept_takes_and_asks_nothing(user: User) -> None:

@@ -78,7 +78,7 @@ def test_looking_at_history_notices_what_an_editor_changed(user: User) -> None:
     assert user.authors == ["load"], "a file that was only touched makes no version"
     user.profile = PROFILE + "- From an editor\n"
     shown = user.run("history", "-n", "1")[0]
-    assert "another program" in shown
+    assert "saved in the file" in shown
     assert "+ From an editor" in shown
     user.profile = PROFILE
     assert "- From an editor" in diff(user)
