@@ -1580,7 +1580,7 @@ def _as_meant(edit: Edit, now: Document) -> Edit:
     """File a new fact under a known heading; take away a heading before the new words of a line."""
     if edit.action == "ADD":
         return edit._replace(target=now.section(edit.target))
-    if " | " in edit.quote and now.section(edit.fact) == edit.fact:
+    if now.section(edit.fact) == edit.fact:
         fact, _, quote = edit.quote.partition(" | ")
         return edit._replace(fact=without_bullet(fact), quote=_bare_quote(quote))
     return edit
@@ -1713,7 +1713,7 @@ def judge(
     """Judge edits of the profile as the model has ``seen`` it; return also ``now`` with the good ones.
 
     ``doubts``: what the second look holds against them. ``lately``: what learning applied within a day.
-    ``came``: when each fact first did.
+    ``came``: when each line did, if never away.
     """
     messages = batch.messages
     is_condensing = not messages
@@ -2861,11 +2861,12 @@ def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, l
             if AUTHORS[version.author].origin != "back":  # an undo writes nothing
                 origin = version
         receipts = edits_where(memory, "state = 'applied' and fact = ? order by id desc", text)
-        # A merged line quotes each.
+        # A merged line has words of each.
         condensed = "select version from edits where fact = ? and turns = '[]'"
         removed = edits_where(memory, f"state = 'applied' and fact = '' and version in ({condensed})", text)
         pieces = "…".join(edit.quote for edit in receipts).split("…")
-        merged = [edit for edit in removed if any(stands_in(piece, edit.before) for piece in pieces)]
+        others = [piece for piece in pieces if not any(stands_in(piece, edit.before) for edit in receipts)]
+        merged = [edit for edit in removed if any(stands_in(piece, edit.before) for piece in others)]
         for edit in (*receipts, *merged):
             if edit.before not in {"", FORGOTTEN, *said}:
                 said.append(edit.before)
@@ -2891,7 +2892,7 @@ def matcher(text: str, document: Document, *, part: bool = False, former: Iterab
     if not all(items) or any(map(says, lines)):
         return says
     named = {normalised(item.text) for item in items if item}
-    phrases = [fact for fact in named if " " in fact]
+    phrases = [fact for fact in named if len(_spaced(fact).split()) > 1]
     gone = set(map(normalised, former)).difference(lines)
     named |= {line for line in gone if any(stands_in(phrase, line) for phrase in phrases)}
     return lambda line: normalised(line) in named
@@ -4541,7 +4542,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
     "Empty the profile. Its text stays in the history."
     home = only_profile()
     if not for_good:
-        confirm("Empty the profile? It can be undone.", yes)
+        confirm("Empty the profile?", yes)
         with open_memory() as memory:
             report(memory, memory.history.overwrite("clear", "", lambda _: skip_noted(memory)))
         return
@@ -4567,8 +4568,8 @@ def skip_noted(memory: Memory) -> None:
 def memory_update(settings: Settings, retry: bool) -> None:
     "Learn now from what is pending."
     with open_memory() as memory:
+        before = memory.history.latest()
         with learn_lock(memory.home, settings):
-            before = memory.history.latest()
             if retry:
                 memory.db.execute("update turns set state = 'pending', attempts = 0 where state = 'aside'")
             waiting = waiting_messages(memory)
@@ -4581,12 +4582,9 @@ def memory_update(settings: Settings, retry: bool) -> None:
             failures = {str(result.failure) for result in iter(learner.learn, None) if result.failure}
             left = due_turns(memory)
         learned = memory.history.versions(-1, "id > ? and model != ''", before)
-        news = take_news(memory.home)
-        for line in news:
-            say(line)
         for version in reversed(learned):
             report(memory, version.id)
-        if not (learned or failures or news):
+        if not (learned or failures):
             say("Nothing was learned." if waiting else "There is nothing new to learn from.")
         tell_waiting(memory)
     if failures:

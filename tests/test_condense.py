@@ -73,6 +73,22 @@ def test_condense_merges_learned_lines_shows_the_change_and_how_to_undo_it(user:
     assert user.facts == facts
 
 
+def test_why_tells_of_no_line_that_went_into_another(user: User) -> None:
+    has_learned(
+        user, "Works as a nurse in Hull", "Is on night shifts", "Has a flat in Hull", "Rents it out", *LARGE[:9]
+    )
+    nurse, nights, flat, rent = map(user.id_of, user.facts[:4])
+    condense(
+        user,
+        f"REPLACE | {nurse} | Nurse in Hull, on night shifts | nurse in Hull … in Hull … on night shifts\n"
+        f"REMOVE | {nights} | Is on night shifts\n"
+        f"REPLACE | {rent} | Rents out a flat in Hull | Rents it out … Has a flat\n"
+        f"REMOVE | {flat} | Has a flat in Hull",
+    )
+    (line,) = json.loads(user.run("why", "nurse", "--json")[0])
+    assert [one["text"] for one in line["before"]] == ["Works as a nurse in Hull", "Is on night shifts"]
+
+
 def test_the_users_own_line_is_shown_without_an_id_and_can_be_neither_changed_nor_quoted(user: User) -> None:
     has_learned(user, *TWINS, own="# Me\n- Speaks Czech\n")
     oboe = user.id_of("Plays the oboe")

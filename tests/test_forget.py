@@ -304,6 +304,14 @@ def test_by_an_id_forget_takes_former_lines_that_say_it_too(user: User) -> None:
     assert "nights" not in " ".join(user.facts).replace("Works nights in May", "")
 
 
+def test_by_an_id_forget_takes_former_lines_in_a_script_without_spaces_too(user: User) -> None:
+    user.profile = "- 住在北京\n- 我住在北京已经十年\n"
+    user.run("history")
+    user.profile = "- 住在北京\n"
+    user.run("forget", user.id_of("住在北京"), "--yes")
+    assert user.files_with("已经十年") == []
+
+
 def test_by_an_id_forget_lists_all_that_goes_with_the_line_too(user: User) -> None:
     user.has_learned("Has two dogs", "I keep a pair of hounds")
     said = user.run("forget", user.id_of("Has two dogs"), stdin="n\n", code=1)[1]

@@ -285,10 +285,7 @@ def test_update_waits_for_a_learning_worker_and_takes_over_from_one_that_was_kil
         (user.script / "slow.txt").unlink()
     said = user.llm("memory", "update", auto=None).stderr
     assert user.facts == [SAID]
-    told = f"Added: “{SAID}”\nTo undo this" if killed else f"learned “{SAID}” (undo: llm memory undo 1)\n"
-    assert told in said
-    assert said.count(SAID) == 1
-    assert not user.places.news.exists(), "the next prompt doesn't tell it again"
+    assert said.count(f"Added: “{SAID}”\n") == 1
     assert user.asked_about(SAID) == 1 + killed
 
 
