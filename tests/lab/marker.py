@@ -76,7 +76,7 @@ class Searched(Marked):
             db.execute("create virtual table temp.vocabulary using fts5vocab(main, lines_fts, row)")
             if forgotten:
                 self.must_not_say("index", repr(db.execute("select term from vocabulary").fetchall()).encode())
-            if not any(needle in said["lines"] + said["edits"] for needle in self.needles):
+            if not any(needle in said.get("lines", b"") + said.get("edits", b"") for needle in self.needles):
                 self.must_not_say("free pages", data)
 
     def forget(self) -> None:
