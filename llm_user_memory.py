@@ -220,7 +220,7 @@ class Home:
     def check_exists(self) -> None:
         if self.name != DEFAULT_PROFILE and not self.directory.is_dir():
             names = ", ".join(home.name for home in Home.all())
-            raise Problem(f"There is no profile “{self.name}” yet; add a fact, or try: {names}")
+            raise Problem(f"There is no profile “{self.name}” yet; try: {names}")
 
     def create(self) -> None:
         self.check_own()
@@ -1254,7 +1254,7 @@ class History(NamedTuple):
             version = self._add(author, new, model)
             if record:
                 record(version)
-        if (version or record) and not model and author not in {"outside", "unknown", "add"}:
+        if (version or record) and not model and author not in {"outside", "unknown", "add", "review"}:
             _remove(self.home.news)  # the user has acted since
         self._put_in_place(there, new)
         return version
@@ -2556,11 +2556,7 @@ class Learner(NamedTuple):
     def _leave_news(self, result: Result) -> None:
         memory = self.memory
         with lock(memory.home, "profile"):  # else a forget in between would miss this
-            news = lines_in(memory.home.news)
-            if FAILED in news:
-                _remove(memory.home.news)
-                for line in filter(FAILED.__ne__, news):
-                    append_line(memory.home.news, line)
+            keep_news(memory.home, FAILED.__ne__)
             learned = as_news(memory.history.changes(result.version - 1, result.version))
             if learned and FORGOTTEN not in learned:
                 reasons = {verdict.reason for verdict in result.verdicts if verdict.outcome == "apply"}
@@ -2847,6 +2843,7 @@ def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[E
             db.execute(f"update edits set state = 'dropped' {waits}", [edit.id])
         if not waiting_edits(memory):
             set_state(db, "no_room", 0)
+        keep_news(memory.home, re.compile(r".* \(undo: ").match)
 
     return memory.history.change("review", make, record)
 
@@ -2861,7 +2858,7 @@ def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, l
             if AUTHORS[version.author].origin != "back":  # an undo writes nothing
                 origin = version
         receipts = edits_where(memory, "state = 'applied' and fact = ? order by id desc", text)
-        # A merged line has words of each.
+        # A merge has words of each.
         condensed = "select version from edits where fact = ? and turns = '[]'"
         removed = edits_where(memory, f"state = 'applied' and fact = '' and version in ({condensed})", text)
         pieces = "…".join(edit.quote for edit in receipts).split("…")
@@ -3624,6 +3621,13 @@ def as_news(changes: Sequence[Change]) -> str:
 
 def lines_in(path: Path) -> list[str]:
     return re.findall(r".*\S.*", read_own(path) or "")  # a fact may hold other line ends
+
+
+def keep_news(home: Home, keeps: Any) -> None:
+    news = lines_in(home.news)
+    _remove(home.news)
+    for line in filter(keeps, news):
+        append_line(home.news, line)
 
 
 def take_news(home: Home) -> list[str]:
@@ -4495,10 +4499,10 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
         former = dict(memory.db.execute("select fact, id from lines where until > 0 and fact != ''"))
         says = matcher(text, document, part=part, former=former)
         places, prompts = find_said(memory, says)
-        if not any(places.values()):
-            if not prompts:
+        if not any(map(says, document.places())):
+            if not (prompts or any(places.values())):
                 raise no_match(text)
-            say(f"No line has {text!r}, but llm's log does.")
+            say(f"No line has {text!r}, but these do:")
         shown = [" ".join(as_shown(prompt, 200).split()) for prompt in prompts.values()]
         places["Prompts about it, which memory will ignore from now on"] = shown
         places["Headings that stay; see: llm memory edit"] = [*filter(says, document.headings.values())]
@@ -4703,7 +4707,6 @@ def home_status(home: Home, settings: Settings) -> Told:
     facts = len(Document(text).items)
     found = {"path": tilde(home.profile), "facts": facts, "characters": len(text), "budget": settings.budget}
     yield "profile", found, f"{home.name}: {counted(facts, 'fact')}, {100 * len(text) // settings.budget} % full"
-    yield "also_sent", [other.name for other in Home.in_use()[:-1]], "profile {}"
     yield "no_system", lines_in(home.no_system), "{} refused one; the profile is sent in the prompt"
     yield from warnings_about(text, settings.budget)
 

@@ -267,6 +267,12 @@ def test_forget_takes_an_id_with_or_without_brackets_for_that_line_alone(user: U
     assert user.facts == []
 
 
+def test_forget_says_so_where_only_a_receipt_has_the_words(user: User) -> None:
+    user.has_learned("Has a sister, Kate", "my sister Kate")
+    said = user.run("forget", "sister Kate", stdin="n\n", code=1)[1]
+    assert said.startswith("No line has 'sister Kate', but these do:\nTo be erased, also from history and receipts:\n")
+
+
 @pytest.mark.parametrize("between", [" ", ",", ", "])
 def test_several_ids_name_their_lines(user: User, between: str) -> None:
     user.profile = "- Likes tea\n- Plays chess\n- Has a cat\n"

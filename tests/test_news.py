@@ -184,6 +184,13 @@ def test_what_changes_nothing_or_was_already_shown_is_no_news(user: User) -> Non
     assert told(user) == ""
 
 
+def test_what_was_learned_is_told_after_a_review_too(known: User) -> None:
+    known.has_to_review(memory.Edit("ADD", "Interests", "Plays go", "I play go"))
+    learns(known, "ADD | Interests | Plays chess")
+    known.run("review", "--accept", "all")
+    assert told(known) == "learned “Plays chess” (undo: llm memory undo 2)"
+
+
 def test_of_several_batches_with_edits_to_review_the_last_is_told(user: User) -> None:
     for fact in ("Has a dog", "Has a cat"):
         user.types(f"I think she {fact}, you know", review=True)
