@@ -509,7 +509,6 @@ _ATOMS = {
     # 4f8a1-9b2c7, not north-south
     "CODE": r"\b(?=[a-z-]{0,10}\d)[a-z\d]{4,5}-[a-z\d]{4,5}\b",
 }
-# Random, but public.
 _PUBLIC = r"""
     (?: \baaaa[bce][23] | ;base64, | \b(?:sha\d+|h1)[:-] | public[ _-]?key\W{1,5}(?!-) )[\w/+=-]{10,}
     | -----begin\ (?:cert|public)[^-]+-----[^-]+
@@ -1665,7 +1664,7 @@ def is_quoted(piece: str, text: str) -> bool:
 
 
 def has_passed(line: str, came: str, messages: Iterable[Message]) -> bool:
-    """Tell whether a year or date has come since the line did, if that is known."""
+    """Tell whether a year or date has come since the line did, if known."""
     latest = max((message.at for message in messages), default="")
     since, today = [local_date(at) if at else "" for at in (came, latest)]
     dates = re.findall(r"\b(?:19|20)\d\d(?:-\d\d){0,2}\b", line)
@@ -2858,16 +2857,19 @@ def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, l
             if AUTHORS[version.author].origin != "back":  # an undo writes nothing
                 origin = version
         receipts = edits_where(memory, "state = 'applied' and fact = ? order by id desc", text)
-        # A merge has words of each.
-        condensed = "select version from edits where fact = ? and turns = '[]'"
-        removed = edits_where(memory, f"state = 'applied' and fact = '' and version in ({condensed})", text)
-        pieces = "…".join(edit.quote for edit in receipts).split("…")
-        others = [piece for piece in pieces if not any(stands_in(piece, edit.before) for edit in receipts)]
-        merged = [edit for edit in removed if any(stands_in(piece, edit.before) for piece in others)]
-        for edit in (*receipts, *merged):
+        for edit in (*receipts, *merged(memory, receipts)):
             if edit.before not in {"", FORGOTTEN, *said}:
                 said.append(edit.before)
         yield text, origin, receipts
+
+
+def merged(memory: Memory, receipts: list[EditRow]) -> list[EditRow]:
+    """Find removed lines that condensed ones quote."""
+    condensed = json.dumps([edit.version for edit in receipts if not edit.turns])
+    removed = edits_where(memory, f"fact = '' and version {ONE_OF}", condensed)
+    pieces = "…".join(edit.quote for edit in receipts).split("…")
+    others = [piece for piece in pieces if not any(stands_in(piece, edit.before) for edit in receipts)]
+    return [edit for edit in removed if any(stands_in(piece, edit.before) for piece in others)]
 
 
 def matcher(text: str, document: Document, *, part: bool = False, former: Iterable[str] = ()) -> Says:
@@ -3664,7 +3666,7 @@ def _fitted(line: str, home: Home) -> str:
 
 
 # -- tools ---
-# They put edits into review: what is typed is learned anyway.
+# They put edits into review.
 
 
 def propose_edits(home: Home, fact: str, items: Iterable[Item | None]) -> str:
@@ -3741,7 +3743,7 @@ _MEANT = {
     "learn FILE": "import",
     "pause": "off",
     "remove": "rm delete",
-    "show": "list ls",
+    "show": "list",
     "undo NUMBER": "redo",
 }
 REVIEW_HELP = """\
