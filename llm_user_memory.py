@@ -2864,7 +2864,7 @@ def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, l
 
 
 def merged(memory: Memory, receipts: list[EditRow]) -> list[EditRow]:
-    """Find removed lines that condensed ones quote."""
+    """Find removed lines that a merge quotes."""
     condensed = json.dumps([edit.version for edit in receipts if not edit.turns])
     removed = edits_where(memory, f"fact = '' and version {ONE_OF}", condensed)
     pieces = "…".join(edit.quote for edit in receipts).split("…")
@@ -3312,7 +3312,7 @@ def disarmed(text: str) -> str:
 
 
 def profile_in(text: str) -> str:
-    # Up to the last end, else many beginnings would each search it all.
+    # To the last end: else many beginnings each search all.
     begun, end, _ = text.rpartition("\n</user_profile>")
     framed = re.search(_FRAMED, begun + end, re.DOTALL)
     return framed[0] if framed else ""
@@ -3627,9 +3627,11 @@ def lines_in(path: Path) -> list[str]:
 
 def keep_news(home: Home, keeps: Any) -> None:
     news = lines_in(home.news)
-    _remove(home.news)
-    for line in filter(keeps, news):
-        append_line(home.news, line)
+    kept = list(filter(keeps, news))
+    if kept != news:
+        _remove(home.news)
+        for line in kept:
+            append_line(home.news, line)
 
 
 def take_news(home: Home) -> list[str]:
@@ -3654,7 +3656,7 @@ def columns_of(text: str) -> int:
 
 
 def _fitted(line: str, home: Home) -> str:
-    """Cut a line to three of 80 columns; keep the command at its end."""
+    """Cut a line to 240 columns; keep the command at its end."""
     text, mark, command = line.rpartition(" (undo: ")
     end = for_profile(f"{mark}{command}", home)
     room = 240 - len(f"memory: {end}")
@@ -3666,7 +3668,6 @@ def _fitted(line: str, home: Home) -> str:
 
 
 # -- tools ---
-# They put edits into review.
 
 
 def propose_edits(home: Home, fact: str, items: Iterable[Item | None]) -> str:

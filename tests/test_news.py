@@ -184,6 +184,16 @@ def test_what_changes_nothing_or_was_already_shown_is_no_news(user: User) -> Non
     assert told(user) == ""
 
 
+def test_news_that_stays_is_not_written_anew_since_a_call_may_be_taking_it(known: User) -> None:
+    learns(known, "ADD | Interests | Plays chess")
+    before = known.places.news.stat().st_ino
+    known.has_to_review(memory.Edit("ADD", "Interests", "Plays go", "I play go"))
+    known.run("review", "--accept", "all")
+    learns(known, "ADD | Interests | Plays darts")
+    assert known.places.news.stat().st_ino == before
+    assert told(known).count("learned") == 2
+
+
 def test_what_was_learned_is_told_after_a_review_too(known: User) -> None:
     known.has_to_review(memory.Edit("ADD", "Interests", "Plays go", "I play go"))
     learns(known, "ADD | Interests | Plays chess")
