@@ -768,8 +768,7 @@ class Document:
             else:
                 fact = entry[2]
                 if depth == 0 or depth < prose:
-                    item = Item(at, section, entry[1], fact, self._is_one_line(at))
-                    self.items.append(item)
+                    self.items.append(Item(at, section, entry[1], fact, self._is_one_line(at)))
                     prose = sys.maxsize
             self.sayings.append((line, fact, section))
 
