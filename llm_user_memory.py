@@ -301,9 +301,8 @@ def read_own(path: Path, most: int = -1) -> str | None:
 
 def append_line(path: Path, line: str) -> None:
     """Append in one write: calls may coincide."""
-    file = open_own(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
-    with open(file, "wb", buffering=0) as opened:
-        opened.write(f"{line}\n".encode())
+    with open(open_own(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY), "wb", buffering=0) as file:
+        file.write(f"{line}\n".encode())
 
 
 def write_private(path: Path, content: bytes) -> None:
