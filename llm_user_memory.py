@@ -1853,8 +1853,7 @@ def call_failure(memory: Memory) -> str:
 
 
 def new_notes(memory: Memory) -> dict[str, Row]:
-    entries = journal_entries(memory.home)
-    notes = {entry["id"]: entry for entry in entries if "failed" not in entry}
+    notes = {entry["id"]: entry for entry in journal_entries(memory.home) if "failed" not in entry}
     for (id,) in memory.db.execute("select id from turns"):
         notes.pop(id, None)
     return notes
