@@ -1811,8 +1811,7 @@ def logged(home: Home, ids: Iterable[str]) -> dict[str, Message]:
     found = {}
     for turns in _TURNS:
         for row in read_log(home, f"{turns} where turns.id {ONE_OF}", wanted):
-            texts = [part or "" for part in row]
-            found[row[1]] = Message(*texts)
+            found[row[1]] = Message(*[part or "" for part in row])
     return found
 
 
