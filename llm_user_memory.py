@@ -601,9 +601,7 @@ def has_mask(text: str) -> bool:
 
 
 def why_secret(text: str) -> str:
-    for _, _, kind in find_secrets(text):
-        return kind
-    return ""
+    return next((kind for _, _, kind in find_secrets(text)), "")
 
 
 # -- profile ---
