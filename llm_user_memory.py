@@ -1261,7 +1261,12 @@ class History(NamedTuple):
         while text != in_file:
             exchange(real_place(self.home), aside)
             self.db.execute(mark_written)
-            merged = merge(in_file, text, self._displaced(aside, in_file))
+            displaced = in_file  # unless an editor was faster
+            try:
+                displaced = read_settled(aside, in_file, self.settling)
+            except Unreadable:
+                keep_as(aside, "unreadable")
+            merged = merge(in_file, text, displaced)
             with transaction(self.db):
                 self._add("outside", merged)  # write_aside removes what was displaced
             if merged != text:
@@ -1270,14 +1275,6 @@ class History(NamedTuple):
             text = merged
         self.db.execute(mark_written)
         _remove(aside)
-
-    def _displaced(self, aside: Path, expected: str) -> str:
-        """Return what the exchange displaced: ``expected``, unless an editor was faster."""
-        try:
-            return read_settled(aside, expected, self.settling)
-        except Unreadable:
-            keep_as(aside, "unreadable")
-            return expected
 
     def undo(self, number: int) -> int:
         """Revert a change; return the new version, or 0."""
