@@ -770,7 +770,7 @@ class Document:
             self.sayings.append((line, fact, section))
 
     def _is_one_line(self, at: int) -> bool:
-        """Tell whether an entry ends with its line: no prose or deeper line follows."""
+        """Tell whether no prose or deeper line follows."""
         for below in range(at + 1, len(self.lines)):
             line = self.lines[below]
             if stripped(line):
