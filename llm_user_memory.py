@@ -3364,8 +3364,7 @@ def load_fragment(argument: str) -> list[llm.Fragment]:
 def is_written_in(words: str, line: str) -> bool:
     """Tell whether a command line has these words, however quoted and escaped."""
     bare = _unquoted(words)
-    lines = (_unquoted(line), _unquoted(_unescaped(line)))
-    return bool(bare) and any(bare in typed for typed in lines)
+    return bool(bare) and (bare in _unquoted(line) or bare in _unquoted(_unescaped(line)))
 
 
 def _unquoted(text: str) -> str:
