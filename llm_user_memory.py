@@ -2612,8 +2612,7 @@ class Learner(NamedTuple):
     def _ask_for_edits(self, batch: Batch, seen: Document) -> list[Edit]:
         only = []
         if not batch.messages:
-            by_model = "state = 'applied' and reason != 'reworded'"
-            learned = {edit.fact for edit in edits_where(self.memory, by_model)}
+            learned = {edit.fact for edit in edits_where(self.memory, "state = 'applied' and reason != 'reworded'")}
             only = [id for id, item in seen.ids.items() if item.text in learned]
             if not only:
                 return []
