@@ -2766,8 +2766,7 @@ def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, versio
     asked = "(state = ? or (? and state = 'dropped')) and before = ? and fact = ?"
     waiting = "state = 'waiting' and not past"
     for verdict in verdicts:
-        row = _row_of(verdict)
-        row |= {"at": memory.now().isoformat(), "model": model, "past": past}
+        row = _row_of(verdict) | {"at": memory.now().isoformat(), "model": model, "past": past}
         if past and verdict.outcome != "reject":
             row["state"] = "waiting"
             row["reason"] = verdict.reason or "it was imported"
@@ -2784,7 +2783,6 @@ def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, versio
 def _row_of(verdict: Verdict) -> Row:
     edit, outcome, reason, messages, item = verdict
     first = (*messages, Message(""))[0]
-    turns = [message.turn_id for message in messages if message.turn_id]
     row = {
         "state": {"apply": "applied", "hold": "waiting", "reject": "refused"}[outcome],
         "action": edit.action,
@@ -2793,7 +2791,7 @@ def _row_of(verdict: Verdict) -> Row:
         "fact": edit.fact,
         "quote": edit.quote,
         "reason": reason,
-        "turns": json.dumps(turns),
+        "turns": json.dumps([message.turn_id for message in messages if message.turn_id]),
         "thread": first.thread_id,
         "typed_at": first.at,
     }
