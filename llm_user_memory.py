@@ -3575,8 +3575,7 @@ class Call:
 
 
 def _patch(stack: ExitStack, owner: Any, name: str, stand_in: Any) -> None:
-    function = getattr(owner, name, None)
-    if function:
+    if function := getattr(owner, name, None):
         setattr(owner, name, lambda *args, **options: stand_in(function, *args, **options))
         stack.callback(setattr, owner, name, function)
 
@@ -3702,8 +3701,7 @@ class UserMemory(llm.Toolbox):
 
     def remember(self, fact: str) -> str:
         "Propose something to remember about the user, when they ask for it. fact: one sentence about the user."
-        reason = why_unfit(fact)
-        if reason:
+        if reason := why_unfit(fact):
             return f"Not remembered: {reason}."
         return propose_edits(self._homes[-1], fact, [None])
 
@@ -4234,8 +4232,7 @@ def memory_add(text: str, section: str, force: bool) -> None:
         return document.text
 
     with open_memory(create=True) as memory:
-        version = memory.history.change("add", make)
-        if version:
+        if version := memory.history.change("add", make):
             report(memory, version)
         else:
             say("The profile says that already.")
