@@ -4547,8 +4547,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
 def skip_noted(memory: Memory) -> None:
     """Learn nothing noted until now, whatever a clock says."""
     for id, note in new_notes(memory).items():
-        row = {"id": id, "at": note["at"], "length": note["length"], "state": "done"}
-        memory.db["turns"].insert(row)
+        memory.db["turns"].insert({"id": id, "at": note["at"], "length": note["length"], "state": "done"})
     memory.db.execute("update turns set state = 'done' where state in ('pending', 'aside')")
     set_state(memory.db, "forgot", memory.now().isoformat())  # for `check_unchanged`
 
