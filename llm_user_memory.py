@@ -3902,11 +3902,10 @@ def check_learning(home: Home, settings: Settings) -> None:
 
 def learn_lock(home: Home, settings: Settings) -> Any:
     check_learning(home, settings)
-    try:
+    with suppress(Busy):
         return lock(home, "learn", 0.5)
-    except Busy:
-        say("Waiting for another process…")
-        return lock(home, "learn", 5 * MODEL_TIMEOUT)
+    say("Waiting for another process…")
+    return lock(home, "learn", 5 * MODEL_TIMEOUT)
 
 
 def each_in_use() -> Iterator[Home]:
