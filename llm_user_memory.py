@@ -3976,7 +3976,7 @@ def show_profile(home: Home, document: Document, *, ids: bool) -> None:
     if not at_terminal(sys.stdout):
         click.echo("".join(lines).encode(), nl=False)
         return
-    lines = [printable(line.rstrip("\r\n")) for line in lines]
+    lines = list(map(printable, _ended(lines)))
     headings = {} if plain() else document.headings
     for at, title in headings.items():
         lines[at] = click.style(printable(title), bold=True)
