@@ -2335,10 +2335,10 @@ def why_failed(model: str, error: BaseException) -> ModelFailed:
     response = getattr(error, "response", None)  # falsy where it failed
     status = getattr(error if response is None else response, "status_code", "")
     name = f"{type(error).__name__} {str(status)[:3]}".strip()
-    said = name.lower()
+    said = name
     with suppress(Exception):
-        said += f" {error}".lower()
-    kind, words = next(meaning for pattern, *meaning in _FAILURES if re.search(pattern, said))
+        said += f" {error}"
+    kind, words = next(meaning for pattern, *meaning in _FAILURES if re.search(pattern, said.lower()))
     return ModelFailed(f"{words.format(model)} ({name})", kind)
 
 
