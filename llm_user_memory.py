@@ -3139,7 +3139,7 @@ def worker_runs(home: Home) -> bool:
 def spawn_worker(home: Home) -> str:
     """Start a worker that outlives us; return why the one before did not start. Raises ``Busy``."""
     file = take_worker_lock(home)
-    never_ran = os.fstat(file).st_size  # one that runs empties it
+    never_ran = os.fstat(file).st_size
     environ = dict(os.environ, LLM_MEMORY_PROFILE=home.name)
     if home.isolated:  # absolute: the worker runs elsewhere
         environ["LLM_USER_PATH"] = str(home.user_dir)
@@ -3198,7 +3198,7 @@ def _poll_until_idle(home: Home, settings: Settings) -> str:
             if _poll(home, settings):
                 at_work = time.monotonic()
                 idle = False
-        except ModelFailed as failed:  # another process may do better
+        except ModelFailed as failed:
             return failed.kind
         except Busy:
             pass
