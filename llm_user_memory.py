@@ -3925,11 +3925,9 @@ def each_memory() -> Iterator[Memory]:
 
 
 def state_here(home: Home, settings: Settings) -> tuple[str, str, str]:
-    off = ""
-    if not settings.auto:
-        from llm_user_memory_shell import how_to_activate
+    from llm_user_memory_shell import how_to_activate
 
-        off = how_to_activate()
+    off = "" if settings.auto else how_to_activate()
     states = [
         ("disabled", settings.disabled, "disabled by LLM_MEMORY_DISABLED"),
         ("off here", settings.auto_off, "off here by LLM_MEMORY_AUTO"),
