@@ -2604,9 +2604,9 @@ class Learner(NamedTuple):
             if any(one.item and not now.find(one.item.text) for one in verdicts):
                 raise Busy(CHANGED_MEANWHILE)
             new = text if batch.past else after.text
-            make = partial(merge, text, new)  # an editor waits for no lock
             author = "worker" if batch.messages else "condense"
-            version = memory.history.change(author, make, record, model=batch.model)
+            # An editor waits for no lock.
+            version = memory.history.change(author, partial(merge, text, new), record, model=batch.model)
         return Result(verdicts, version)
 
     def _ask_for_edits(self, batch: Batch, seen: Document) -> list[Edit]:
