@@ -3416,7 +3416,10 @@ class Call:
 
     def on_fragments(self, resolve: Any, db: Any, fragments: Iterable[str], **options: Any) -> Any:
         """Keep llm from reading a file of that name: none holds a NUL."""
-        names = [f"{name}\0" if name.startswith("memory:") and os.path.exists(name) else name for name in fragments]
+        names = list(fragments)
+        for at, name in enumerate(names):
+            if name.startswith("memory:") and os.path.exists(name):
+                names[at] = f"{name}\0"
         return resolve(db, names, **options)
 
     def on_template(self, apply: Any, template: Any, prompt: str | None, *others: Any) -> Any:
