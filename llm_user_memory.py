@@ -826,8 +826,16 @@ class Document:
 
     def without_unused(self, headings: set[str]) -> Document:
         unused = headings - self.filled()
+        """Remove headings with no fact, and no deeper heading that stays."""
         kept = [line for line, _, section in self.sayings if section not in unused]
         return Document("".join(kept))
+        below = 0
+        for at, name in reversed(self.headings.items()):
+            depth = len(stripped(self.lines[at]).split()[0])
+            if depth < below:
+                unused.discard(name)
+            if name not in unused:
+                below = depth
 
     def section(self, wanted: str, *, new: bool = False) -> str:
         """Return the heading of this name; an unknown one is Notes unless it may be ``new``."""

@@ -269,6 +269,20 @@ def test_a_heading_of_ours_goes_with_its_last_line_and_one_that_had_none_stays()
     assert without_empty(PROFILE, PROFILE) == PROFILE
 
 
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("## Notes\n\n### Boat\n- Sails\n", "## Notes\n\n### Boat\n- Sails\n"),
+        ("## Notes\n### Interests\n#### Boat\n- Sails\n", "## Notes\n### Interests\n#### Boat\n- Sails\n"),
+        ("## Notes\n### Interests\n### Boat\n- Sails\n", "## Notes\n### Boat\n- Sails\n"),
+        ("## Notes\n### Interests\n## Boat\n- Sails\n", "## Boat\n- Sails\n"),
+    ],
+)
+def test_a_heading_with_a_deeper_one_that_stays_stays(text: str, left: str) -> None:
+    had_lines = text.replace("Notes\n", "Notes\n- A\n").replace("Interests\n", "Interests\n- B\n")
+    assert without_empty(had_lines, text) == left
+
+
 @pytest.mark.parametrize("blank", ["\n", " \n", "\r\n", "\n\n"])
 def test_an_entry_that_both_have_added_stands_once_also_below_a_blank_line(blank: str) -> None:
     merged = merge("", "## Home\n- Nurse\n", f"## Home\n{blank}- Nurse\n- Sails\n")
