@@ -3655,7 +3655,7 @@ def _fitted(line: str, home: Home) -> str:
     end = for_profile(f"{mark}{command}", home)
     room = 240 - len(f"memory: {end}")
     kept = text[:room]
-    while columns_of(text) > room:
+    while kept and columns_of(text) > room:
         kept = kept[:-1]
         text = f"{kept}…"
     return text + end

@@ -323,3 +323,8 @@ def test_of_two_prompts_that_end_at_once_each_tells_what_it_has_taken_and_nothin
         assert memory.take_news(known.places) == []
     assert elsewhere == [["two"], ["three", "two"]]
     assert not list(known.places.directory.glob(".news*"))
+
+
+def test_a_damaged_line_of_news_holds_up_no_call(known: User) -> None:
+    known.places.news.write_text("x" * 233 + "\n")
+    assert memory.take_news(known.places)[0].endswith("x" * 233)
