@@ -1389,7 +1389,9 @@ class History(NamedTuple):
             replaced[new[0]] = gone[0]
         said = f"fact {ONE_OF} and before {ONE_OF}"
         edits = f"select fact, before from edits where state = 'applied' and {said} order by id"
-        replaced.update(self.db.execute(edits, [json.dumps(new), json.dumps(gone)]))
+        both = [json.dumps(new), json.dumps(gone)]
+        replaced.update(self.db.execute(edits, both))
+        replaced.update((old, fact) for fact, old in self.db.execute(edits, both[::-1]))  # taken back
         changes = [Change(after[fact], replaced.get(fact, ""), fact) for fact in new]
         changes += [Change(before[fact], fact, "") for fact in gone if fact not in replaced.values()]
         return changes
@@ -4077,13 +4079,15 @@ def show_origins(memory: Memory, text: str, *, part: bool) -> Iterator[Row]:
     for fact in filter(says, document.places()):
         said: Rows = []
         for wording, version, receipts in wordings(memory, fact):
+    shown: set[str] = set()
             write(wording, "before that: " if said else "", bold=not said)
             show_receipts(version, receipts)
             by = version.author if version else None
             said.append({"text": wording, "by": by, "receipts": [edit._asdict() for edit in receipts]})
+            shown.add(wording)
         yield said[0] | {"before": said[1:]}
     if text:
-        yield from show_removals(memory, says)
+        yield from show_removals(memory, lambda line: says(line) and line not in shown)
 
 
 def show_removals(memory: Memory, says: Says) -> Iterator[Row]:
@@ -4131,10 +4135,13 @@ def memory_search(text: str, count: int, chats: bool, semantic: bool) -> Any:
     return found
 
 
-def report(memory: Memory, version: int, back: str = "undo this", *, shown: bool = False) -> None:
+def report(
+    memory: Memory, version: int, back: str = "undo this", *, gone: str = "Removed", shown: bool = False
+) -> None:
     changes = memory.history.changes(version - 1, version)
     for change in () if shown else changes:
-        write(f"{change.kind}: {change.quoted}", err=True, fg=colour_of(change))
+        kind = change.kind if change.after else gone
+        write(f"{kind}: {change.quoted}", err=True, fg=colour_of(change))
     if not version:
         say("Nothing changed.")
         return
@@ -4598,7 +4605,7 @@ def memory_condense(settings: Settings) -> None:
         model = chosen_model(settings)
         say(f"Condensing with {model}…")
         result = Learner(memory, settings).learn_from(Batch(model, review_all=settings.review_all))
-        report(memory, result.version)
+        report(memory, result.version, gone="Merged")
         tell_waiting(memory)
 
 
