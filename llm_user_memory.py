@@ -2756,7 +2756,7 @@ def edits_where(memory: Memory, where: str, *values: object) -> list[EditRow]:
 
 def waiting_edits(memory: Memory) -> list[EditRow]:
     """As they would be made now: what can't replace a line adds one."""
-    found = edits_where(memory, "state = 'waiting' order by id")
+    found = edits_where(memory, "state = 'waiting' order by section, id")
     now = Document(memory.history.text(memory.history.latest()))
     lines = {item.text for item in now.ids.values()} | {edit.fact for edit in found} | {""}
     for at, edit in enumerate(found):
@@ -4255,7 +4255,7 @@ def parse_ids(texts: Sequence[str], waiting: Sequence[EditRow]) -> list[EditRow]
     if ids == "all":
         return list(waiting)
     spans = re.findall(r"(\d{1,9})(?:\s*-\s*(\d{1,9}))?", ids)
-    if texts and (not spans or re.search(r"[^\d\s,-]", ids)):
+    if texts and (not spans or re.search(r"[^\d\s,[\]-]", ids)):
         raise Problem("Give numbers of edits, as in 3,5-9, or all; see: llm memory review")
     named: dict[int, EditRow] = {}
     for first, last in spans:
@@ -4307,13 +4307,13 @@ def reworded(edit: EditRow) -> tuple[str, str]:
 def drop(memory: Memory, edits: Sequence[EditRow]) -> None:
     review(memory, dropped=edits)
     list_lines("Dropped:", map(str, edits))
-    say("To review again: llm memory learn --again")
+    say("To review all dropped ones again: llm memory learn --again")
 
 
 def review_each(memory: Memory) -> None:
     seen: set[int] = set()
     while left := [edit for edit in waiting_edits(memory) if edit.id not in seen]:
-        edit = min(left, key=lambda edit: edit.section)
+        edit = left[0]
         section = [one for one in left if one.section == edit.section]
         letter = ask_about(edit, section, len(left))
         chosen = section if letter in "ad" else [edit]

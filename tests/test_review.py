@@ -332,7 +332,7 @@ def test_review_accepts_and_drops_by_id_without_asking(user: User) -> None:
     user.profile = PROFILE
     user.has_to_review(ADD, IGNORE)
     said = user.run("review", "--accept", "1", "--drop", "2")[1]
-    assert "To review again: llm memory learn --again\n" in said
+    assert "To review all dropped ones again: llm memory learn --again\n" in said
     assert user.facts == ["Lives in Leeds", "Likes short answers", "Always wants tea"]
     assert user.authors[-1] == "review"
     assert "learned with scripted, accepted" in user.run("why", "tea")[0]
@@ -423,13 +423,13 @@ def test_a_heading_of_ours_that_an_accepted_removal_leaves_empty_goes_with_it(us
 
 
 def test_a_list_shows_what_waits_with_the_numbers_that_accept_takes_and_asks_nothing(user: User) -> None:
-    waits(user, *"ab")
-    waits(user, "c", section="Preferences")
+    waits(user, "a", section="Preferences")
+    waits(user, "b", "c")
     user.run("review", "--drop", "2")
     shown, said = user.run("review", "--list")
-    assert shown == "   1  + a\n   3  + c\n"
+    assert shown == "   3  + c\n   1  + a\n", "in the order in which it would ask"
     assert said == "2 edits to review: llm memory review\n"
-    user.run("review", "--list", "--accept", "3")
+    user.run("review", "--list", "--accept", "[3]")
     assert user.facts == ["c"]
 
 
