@@ -220,7 +220,8 @@ class Home:
     def check_exists(self) -> None:
         if self.name != DEFAULT_PROFILE and not self.directory.is_dir():
             names = ", ".join(home.name for home in Home.all())
-            raise Problem(f"There is no profile “{self.name}” yet; try: {names}")
+            begin = f"to begin it: llm memory --profile {self.name} add TEXT"
+            raise Problem(f"There is no profile “{self.name}” yet, only: {names}; {begin}")
 
     def create(self) -> None:
         self.check_own()
@@ -825,10 +826,8 @@ class Document:
         return Document("".join(kept))
 
     def without_unused(self, headings: set[str]) -> Document:
-        unused = headings - self.filled()
         """Remove headings with no fact, and no deeper heading that stays."""
-        kept = [line for line, _, section in self.sayings if section not in unused]
-        return Document("".join(kept))
+        unused = headings - self.filled()
         below = 0
         for at, name in reversed(self.headings.items()):
             depth = len(stripped(self.lines[at]).split()[0])
@@ -836,6 +835,8 @@ class Document:
                 unused.discard(name)
             if name not in unused:
                 below = depth
+        kept = [line for line, _, section in self.sayings if section not in unused]
+        return Document("".join(kept))
 
     def section(self, wanted: str, *, new: bool = False) -> str:
         """Return the heading of this name; an unknown one is Notes unless it may be ``new``."""
@@ -3809,7 +3810,7 @@ class _Group(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         for meant, words in _MEANT.items():
             if args[0] in words.split() and not ctx.resilient_parsing:  # a shell completes
-                raise Problem(f"No such command {args[0]!r}. Did you mean: llm memory {meant}")
+                raise click.UsageError(f"No such command {args[0]!r}. Did you mean {meant!r}?")
         # Click takes a copied line's bullet for an option.
         args = [re.sub(rf"\A{_BULLET} (?:{_BOX} )?", "", arg) for arg in args]
         return super().resolve_command(ctx, args)
@@ -3914,7 +3915,7 @@ def learn_lock(home: Home, settings: Settings) -> Any:
     check_learning(home, settings)
     with suppress(Busy):
         return lock(home, "learn", 0.5)
-    say("Waiting for another process…")
+    say("Waiting for another process, up to 10 minutes…")
     return lock(home, "learn", 5 * MODEL_TIMEOUT)
 
 
@@ -4076,15 +4077,15 @@ def memory_why(text: str, refused: bool, part: bool) -> Any:
 def show_origins(memory: Memory, text: str, *, part: bool) -> Iterator[Row]:
     document = read_document(memory.home)
     says: Any = matcher(text, document, part=part) if text else re.compile(r"\w").search
+    shown: set[str] = set()
     for fact in filter(says, document.places()):
         said: Rows = []
         for wording, version, receipts in wordings(memory, fact):
-    shown: set[str] = set()
+            shown.add(wording)
             write(wording, "before that: " if said else "", bold=not said)
             show_receipts(version, receipts)
             by = version.author if version else None
             said.append({"text": wording, "by": by, "receipts": [edit._asdict() for edit in receipts]})
-            shown.add(wording)
         yield said[0] | {"before": said[1:]}
     if text:
         yield from show_removals(memory, lambda line: says(line) and line not in shown)
@@ -4155,7 +4156,7 @@ def report(
 
 def warnings_about(text: str, budget: int) -> Iterator[str]:
     if found := ", ".join(dict.fromkeys(flaws_in(text))):
-        yield f"In the profile, which is sent, {found}; see: llm memory edit; to erase it: llm memory forget WORDS"
+        yield f"Prompts send the profile, but {found}; see: llm memory edit; to erase it: llm memory forget WORDS"
     if len(text) > budget:
         yield f"The profile is over {budget:,} characters; to shorten it: llm memory condense"
 
@@ -4398,7 +4399,7 @@ def memory_rollback(number: int | None, to: str | None) -> None:
                 raise Problem("There was no profile then; to empty it: llm memory rollback 0")
         made = history.overwrite("rollback", history.text(history.check(number)))
         if made:
-            say(f"The profile is again as after change {number}:")
+            say(f"The profile is again as it was after change {number}:")
         report(memory, made)
 
 
@@ -4501,7 +4502,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
         if not any(map(says, document.places())):
             if not (prompts or any(places.values())):
                 raise no_match(text)
-            say(f"No line has {text!r}, but these do:")
+            say(f"The profile doesn't have {text!r}, but these do:")
         shown = [" ".join(as_shown(prompt, 200).split()) for prompt in prompts.values()]
         places["Prompts about it, which memory will ignore from now on"] = shown
         places["Headings that stay; see: llm memory edit"] = [*filter(says, document.headings.values())]
@@ -4522,7 +4523,7 @@ def memory_pause() -> None:
     home.create()
     if not paused_since(home):
         write_private(home.paused, b"")
-    say(f"Profile {home.name} learns nothing until: llm memory resume\nYour prompts still send it.")
+    say(f"Profile {home.name} learns nothing until: llm memory resume\nPrompts still send it, where memory is on.")
 
 
 @command()

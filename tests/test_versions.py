@@ -145,7 +145,7 @@ def test_two_changes_of_a_section_are_not_shown_as_one_that_rewords(user: User) 
 def test_a_rollback_rewords_nothing(user: User) -> None:
     load(user, "## X\n- Plays cello\n", "## X\n- Plays flute\n")
     assert user.run("rollback", "1")[1].startswith(
-        "The profile is again as after change 1:\nAdded: “Plays cello”\nRemoved: “Plays flute”\n"
+        "The profile is again as it was after change 1:\nAdded: “Plays cello”\nRemoved: “Plays flute”\n"
     )
 
 
