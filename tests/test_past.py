@@ -294,8 +294,8 @@ def test_corrections_of_what_was_found_wait_beside_it_and_are_made_with_it(user:
     }
     recalls(user, replies)
     assert found(user) == [
-        *("+ Has a dog", "+ Had a house in York", "+ Plays chess", "Lives in Rome → Lives in Leeds"),
-        *("Had a house in York → No house in York", "- Has a dog", "- Has a cat", "+ Has a boat, Bluebird"),
+        *("Lives in Rome → Lives in Leeds", "- Has a cat", "+ Has a dog", "+ Plays chess", "- Has a dog"),
+        *("+ Had a house in York", "Had a house in York → No house in York", "+ Has a boat, Bluebird"),
     ]
     user.run("review", "--drop", str(user.to_review()[-1]["id"]))
     user.run("review", "--accept", "all")
