@@ -2726,7 +2726,6 @@ def choose(
 # An edit is one row all its life: waiting, applied (its line's receipt), dropped or refused.
 
 Says = Callable[[str], bool]
-MOST_WAITING = 100  # besides those of `learn`
 
 
 class EditRow(NamedTuple):
@@ -2775,7 +2774,6 @@ def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, versio
     db = memory.db
     # No edit waits twice; from the past, none that was dropped.
     asked = "(state = ? or (? and state = 'dropped')) and before = ? and fact = ?"
-    waiting = "state = 'waiting' and not past"
     for verdict in verdicts:
         row = _row_of(verdict) | {"at": memory.now().isoformat(), "model": model, "past": past}
         if past and verdict.outcome != "reject":
@@ -2784,9 +2782,6 @@ def record_edits(memory: Memory, verdicts: Iterable[Verdict], model: str, versio
         if row["state"] == "applied":
             row["version"] = version
         elif db["edits"].count_where(asked, [row["state"], past, row["before"], row["fact"]]):
-            continue
-        elif row["state"] == "waiting" and not past and db["edits"].count_where(waiting) >= MOST_WAITING:
-            set_state(db, "no_room", int(get_state(db, "no_room") or 0) + 1)
             continue
         db["edits"].insert(row)
 
@@ -2839,8 +2834,6 @@ def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[E
             db.execute(f"update edits set {made} {waits}", [version, edit.fact, edit.fact, edit.before, edit.id])
         for edit in dropped:
             db.execute(f"update edits set state = 'dropped' {waits}", [edit.id])
-        if not waiting_edits(memory):
-            set_state(db, "no_room", 0)
         keep_news(memory.home, re.compile(r".* \(undo: ").match)
 
     return memory.history.change("review", make, record)
@@ -4721,7 +4714,6 @@ def learning_status(home: Home, settings: Settings) -> Told:
         costs += "tokens {0[read]:,} in, {0[written]:,} out"
         yield "pending", waiting_messages(memory), "{} to learn from; now: llm memory update"
         yield "to_review", len(waiting_edits(memory)), "{}: llm memory review"
-        yield "no_room", int(get_state(db, "no_room") or 0), "{} not kept, as review is full"
         yield "lost", db["turns"].count_where(gone, [now]), "{} this week, gone from typed.jsonl or llm's log"
         yield "set_aside", db["turns"].count_where("state = 'aside'"), f"{{}}. {RETRY}"
         yield "costs", rows(db, _COSTS, now), costs

@@ -347,15 +347,6 @@ def test_what_was_dropped_is_not_offered_again(here: User) -> None:
     assert [edit["reason"] for edit in here.to_review()] == ["it was imported"]
 
 
-def test_however_much_is_found_in_the_past_none_of_it_or_of_what_learning_holds_is_dropped(here: User) -> None:
-    (here.folder / "notes.txt").write_text("\n".join(f"- I like the number {number}" for number in range(150)))
-    learn(here, str(here.folder / "notes.txt"))
-    here.types("Tell me: is tea good?")
-    here.learns("ADD | Notes | Sells Assam tea | is tea good?", look="1 n")
-    assert len(here.to_review()) == 151
-    assert "no room" not in here.run("status")[0]
-
-
 # Interrupted
 
 
