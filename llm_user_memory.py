@@ -946,7 +946,7 @@ def revert(old: str, new: str, now: str) -> str:
 
 
 def _facts_without(before: Document, after: Document, here: Document) -> dict[str, str]:
-    """Return the facts left without the change, with their headings."""
+    """Return the facts left, with their headings."""
     stay = here.places()
     became = after.places()
     for fact, section in before.places().items():
@@ -1008,7 +1008,7 @@ def in_words(error: BaseException) -> str:
 
 
 def is_damage(error: BaseException | None) -> bool:
-    """Tell whether the database is damaged. A slip in our SQL looks the same."""
+    """Tell whether the database is damaged."""
     said = str(error)
     if isinstance(error, UnicodeDecodeError):
         said = bytes(error.object).decode(errors="replace")
@@ -1286,7 +1286,6 @@ class History(NamedTuple):
         _remove(aside)
 
     def undo(self, number: int) -> int:
-        """Revert a change; return the new version, or 0."""
         author = self._author(self.check(number, 1))
         if not author.can_be_undone:
             raise Problem(f"Change {number} ({author.told}) can't be undone; see: llm memory history")
@@ -3667,10 +3666,9 @@ def propose_edits(home: Home, fact: str, items: Iterable[Item | None]) -> str:
     call.find_typed()
     typed = Message("")
     if call.typed:
-        text = as_shown(call.typed.text, LONGEST_FACT)
         # This tool call is an answer to it, so it has an id.
         asked = [response for response in call.conversation.responses if not response.prompt.tool_results]
-        typed = call.typed._replace(text=text, turn_id=asked[-1].id)
+        typed = call.typed._replace(text=as_shown(call.typed.text, LONGEST_FACT), turn_id=asked[-1].id)
     edit = Edit("ADD" if fact else "REMOVE", OTHER_SECTION, fact, typed.text)
     verdicts = [Verdict(edit, "hold", "a model asked for it", (typed,), item) for item in items]
     with Memory(home, patience=2) as memory, transaction(memory.db):
@@ -3966,7 +3964,8 @@ def memory_show(settings: Settings, ids: bool) -> Any:
                 if pending := waiting_messages(memory):
                     say(f"Pending: {pending} to learn from")
         elif not click.get_current_context().meta["json"]:
-            show_profile(home, document, ids=ids)
+            seen = document.without_unused({*_OWN_SECTIONS}) if at_terminal(sys.stdout) else document
+            show_profile(home, seen, ids=ids)
     return found[-1] | {"also_sent": found[:-1]}
 
 
@@ -4097,7 +4096,7 @@ def show_refused(memory: Memory, text: str) -> Iterator[Row]:
     for edit in edits_where(memory, "state in ('refused', 'dropped') order by id desc limit 100"):
         if folded(text) in folded(edit.fact or edit.before):
             write(str(edit), fg=colour_of(edit))
-            dropped = "dropped; it waited: " if edit.state == "dropped" else ""
+            dropped = "you dropped it; it waited because: " if edit.state == "dropped" else ""
             detail(f"{full_date(edit.at)}: {dropped}{edit.reason}")
             yield edit._asdict()
 
@@ -4301,7 +4300,7 @@ def reworded(edit: EditRow) -> tuple[str, str]:
 def drop(memory: Memory, edits: Sequence[EditRow]) -> None:
     review(memory, dropped=edits)
     list_lines("Dropped:", map(str, edits))
-    say("To review all dropped ones again: llm memory learn --again")
+    say("To review all dropped again: llm memory learn --again")
 
 
 def review_each(memory: Memory) -> None:
@@ -4465,8 +4464,12 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def no_match(text: str) -> Problem:
-    other = f"llm memory show --ids, or llm memory search {text!r}"
-    return Problem(f"No line has {text!r} (--part looks inside words); see: {other}")
+    see = "see: llm memory show --ids"
+    words = set(re.findall(r"\w+", text))
+    unknown = words.difference(read_document(Home.in_use()[-1]).ids)
+    if len(unknown) < len(words):
+        return Problem(f"There is no id {', '.join(sorted(unknown))}; {see}")
+    return Problem(f"No line has {text!r} (--part looks inside words); {see}, or llm memory search {text!r}")
 
 
 @command(text_argument, yes_option, part_option)
@@ -4539,7 +4542,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
     "Empty the profile. Its text stays in the history."
     home = only_profile()
     if not for_good:
-        confirm("Empty the profile?", yes)
+        confirm(f"Empty profile {home.name}?", yes)
         with open_memory() as memory:
             report(memory, memory.history.overwrite("clear", "", lambda _: skip_noted(memory)))
         return
@@ -4592,7 +4595,7 @@ def memory_update(settings: Settings, retry: bool) -> None:
 @command()
 @click.pass_obj
 def memory_condense(settings: Settings) -> None:
-    "Shorten what was learned. Never your own lines."
+    "Merge and shorten learned lines. Never your own."
     Home.in_use()[-1].check_exists()
     with open_memory(create=True) as memory, learn_lock(memory.home, settings):
         check_writable(memory.home)

@@ -273,6 +273,15 @@ def test_show_at_a_terminal_is_for_looking_and_piped_it_is_the_file(user: User) 
     assert {"# Me", "- Plays chess", "- Has a cat"} <= set(plain.shown.splitlines()), "no room, and no colours"
 
 
+def test_show_at_a_terminal_leaves_out_headings_of_ours_that_have_no_line(user: User) -> None:
+    user.profile = "## Interests\n\n## Boats\n\n## Notes\n- Sails\n"
+    assert user.run("show")[0] == user.profile
+    terminal = user.terminal("llm", "memory", "show", "--ids", auto=None, NO_COLOR="1")
+    assert terminal.wait() == 0
+    lines = [line.split("  ")[0] for line in terminal.shown.splitlines() if line]
+    assert lines == ["## Boats", "## Notes", f"[{user.id_of('Sails')}] - Sails"]
+
+
 def test_a_long_fact_has_its_age_on_its_last_row(user: User) -> None:
     user.run("add", "Plays chess on Mondays, and cooks for four on Fridays")
     terminal = user.terminal("llm", "memory", "show", auto=None, COLUMNS="40", NO_COLOR="1")

@@ -332,7 +332,7 @@ def test_review_accepts_and_drops_by_id_without_asking(user: User) -> None:
     user.profile = PROFILE
     user.has_to_review(ADD, IGNORE)
     said = user.run("review", "--accept", "1", "--drop", "2")[1]
-    assert "To review all dropped ones again: llm memory learn --again\n" in said
+    assert "To review all dropped again: llm memory learn --again\n" in said
     assert user.facts == ["Lives in Leeds", "Likes short answers", "Always wants tea"]
     assert user.authors[-1] == "review"
     assert "learned with scripted, accepted" in user.run("why", "tea")[0]
