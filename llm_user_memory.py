@@ -4547,7 +4547,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
             report(memory, memory.history.overwrite("clear", "", lambda _: skip_noted(memory)))
         return
     say(f"This removes {tilde(real_place(home))}, its history, and all else of profile {home.name}.")
-    say("Then all prompts in llm's log, even hidden, paused or forgotten, can be read by: llm memory learn")
+    say("It also erases what to ignore: llm memory learn could then read hidden, paused or forgotten prompts.")
     confirm("Remove it for good?", yes)
     purge(home)
     say(f"Removed. {LLM_KEEPS.format(tilde(home.logs))}")
@@ -4642,7 +4642,7 @@ def memory_learn(settings: Settings, /, *, files: Any, again: bool, yes: bool, *
         length = sum(len(build_request(profile, batch)) for batch in requests)
         parts = f"{counted(len(messages), 'text')} in {counted(len(requests), 'request')}"
         say(f"To learn from: {parts} to {model}, which will read about {length // 4:,} tokens")
-        say("To read less: --since DATE, or -n N; if interrupted, run it again")
+        say("To read less: --since DATE, or -n N. If interrupted, run it again")
         confirm("Learn from this?", yes)
         learn_in_batches(Learner(memory, settings), requests)
 

@@ -361,7 +361,7 @@ def test_a_request_that_fails_is_left_for_the_next_run(here: User, monkeypatch: 
     with monkeypatch.context() as failing:
         failing.setattr(memory.Learner.__new__, "__defaults__", (ask, True))
         said = learn(here, code=1)
-    for words in ("2 edits to review", "if interrupted, run it again", "it failed"):
+    for words in ("2 edits to review", "If interrupted, run it again", "it failed"):
         assert words in said
     learn(here)
     assert found(here) == ["+ I live in Leeds", "+ I have a dog", "+ I am failing now"]
