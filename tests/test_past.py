@@ -392,7 +392,7 @@ def test_ctrl_c_says_how_far_it_got_and_how_to_go_on(here: User) -> None:
     logged(here, *(f"I like number {number}, not so much" for number in range(40)))
     (here.script / "slow.txt").write_text("number 30 60")
     terminal = here.terminal("llm", "memory", "learn", auto=None)
-    terminal.expect(r"if\s+interrupted,\s+run\s+it\s+again\s.*Learn from this\?.*: ")
+    terminal.expect(r"If\s+interrupted,\s+run\s+it\s+again\s.*Learn from this\?.*: ")
     terminal.type("y\r")
     eventually(lambda: len(here.calls(update=True)) == 2, "the second request")
     terminal.type("\x03")
