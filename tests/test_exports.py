@@ -507,7 +507,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was_and_a_newer_export_adds_wha
     path.write_text(json.dumps(export))
     (here.script / "slow.txt").write_text("number 30, 60")
     terminal = here.terminal("llm", "memory", "learn", str(path), auto=None)
-    terminal.expect(r"if\s+interrupted,\s+run\s+it\s+again\s.*Learn from this\?.*: ")
+    terminal.expect(r"If\s+interrupted,\s+run\s+it\s+again\s.*Learn from this\?.*: ")
     terminal.type("y\r")
     eventually(lambda: len(here.calls(update=True)) == 2, "the second request")
     terminal.type("\x03")
