@@ -1690,6 +1690,18 @@ def _takes_away(change: _Pair) -> bool:
     old, new = [set(_spaced(line).split()) for line in change]
     return 2 * len(old & new) < len(old)
 
+def takes_in(quote: str, own: str, line: str) -> bool:
+    """Tell whether a merge's quote has words of a line, and not of its ``own``."""
+    return any(stands_in(piece, line) and not stands_in(piece, own) for piece in quote.split("…"))
+
+
+def _may_be_lost(line: str, verdicts: Sequence[Verdict]) -> bool:
+    """Tell whether one of the merges that quote a line, or of all if none does, was not made."""
+    merges = [verdict for verdict in verdicts if verdict.edit.fact]
+    quoting = [one for one in merges if one.item and takes_in(one.edit.quote, one.item.text, line)]
+    return any(verdict.outcome != "apply" for verdict in quoting or merges)
+
+
 
 def _is_flood(edits: Sequence[Edit], messages: Sequence[Message]) -> bool:
     """Tell whether the new facts are too many for what was typed."""
@@ -1723,11 +1735,10 @@ def judge(
         messages = [Message(seen.ids[edit.target].text) for edit in edits]
     meant = [_as_meant(edit, now) for edit in edits]
     is_flood = _is_flood(meant, messages)
-    is_unmerged = False  # a merge was not made
     applied = list(lately)
     ids = dict(seen.ids)
     document = now  # with the good edits so far
-    verdicts = []
+    verdicts: list[Verdict] = []
     for proposed, edit in zip(edits, meant, strict=True):
         is_new = edit.action == "ADD"
         item = None if is_new else ids.get(edit.target)
@@ -1755,7 +1766,10 @@ def judge(
             ("it is quoted", any(is_quoted(piece, source.text) for piece, source in pieces.items())),
             ("too many at once", is_flood and is_new),
             ("the profile is full", is_new and len(document.text) > budget),
-            ("a line that was to be merged with it was not changed", is_unmerged and not edit.fact),
+            (
+                "a line that was to be merged with it was not changed",
+                is_condensing and not edit.fact and _may_be_lost(before, verdicts),
+            ),
             ("it would take away too much", _takes_too_much(document, applied, change)),
             (doubt, doubt),
             ("LLM_MEMORY_REVIEW=all was set", batch.review_all),
@@ -1768,8 +1782,6 @@ def judge(
             applied.append(change)
             ids.pop(edit.target, None)
             document = document.apply(here, edit.target, edit.fact)
-        elif edit.fact and is_condensing:
-            is_unmerged = True
         verdicts.append(Verdict(edit, outcome, reason, typed, item))
     return verdicts, document
 
@@ -2858,9 +2870,7 @@ def merged(memory: Memory, receipts: list[EditRow]) -> list[EditRow]:
     """Find removed lines that a merge quotes."""
     condensed = json.dumps([edit.version for edit in receipts if not edit.turns])
     removed = edits_where(memory, f"fact = '' and version {ONE_OF}", condensed)
-    pieces = "…".join(edit.quote for edit in receipts).split("…")
-    others = [piece for piece in pieces if not any(stands_in(piece, edit.before) for edit in receipts)]
-    return [edit for edit in removed if any(stands_in(piece, edit.before) for piece in others)]
+    return [edit for edit in removed if any(takes_in(one.quote, one.before, edit.before) for one in receipts)]
 
 
 def matcher(text: str, document: Document, *, part: bool = False, former: Iterable[str] = ()) -> Says:

@@ -201,6 +201,22 @@ def test_a_removal_that_stands_before_its_merge_waits_with_it(user: User) -> Non
     assert user.facts == TWINS
 
 
+def test_a_merge_that_waits_holds_up_no_other(user: User) -> None:
+    has_learned(user, "Is a nurse in Hull", "Is on night shifts", "Has a flat", "Rents out a flat", "Sails", *LARGE[:9])
+    nurse, nights, flat, rent, sails = map(user.id_of, user.facts[:5])
+    (user.script / "look.txt").write_text("1 n\n2 y\n3 y\n4 y\n5 y")
+    condense(
+        user,
+        f"REPLACE | {nurse} | Nurse in Hull, on nights | Is a nurse in Hull … on night shifts\n"
+        f"REMOVE | {nights} | Is on night shifts\n"
+        f"REPLACE | {flat} | Has a flat, and rents it out | Has a flat … Rents out\n"
+        f"REMOVE | {rent} | Rents out a flat\n"
+        f"REMOVE | {sails} | Sails",
+    )
+    assert user.facts[:4] == ["Is a nurse in Hull", "Is on night shifts", "Has a flat, and rents it out", "Sails"]
+    assert [edit["before"] for edit in user.to_review()] == ["Is a nurse in Hull", "Is on night shifts", "Sails"]
+
+
 # Above the budget
 
 
