@@ -220,8 +220,7 @@ class Home:
     def check_exists(self) -> None:
         if self.name != DEFAULT_PROFILE and not self.directory.is_dir():
             names = ", ".join(home.name for home in Home.all())
-            begin = f"to begin it: llm memory --profile {self.name} add TEXT"
-            raise Problem(f"There is no profile “{self.name}” yet, only: {names}; {begin}")
+            raise Problem(f"There is no profile “{self.name}” yet; there are: {names}")
 
     def create(self) -> None:
         self.check_own()
@@ -1690,6 +1689,7 @@ def _takes_away(change: _Pair) -> bool:
     old, new = [set(_spaced(line).split()) for line in change]
     return 2 * len(old & new) < len(old)
 
+
 def takes_in(quote: str, own: str, line: str) -> bool:
     """Tell whether a merge's quote has words of a line, and not of its ``own``."""
     return any(stands_in(piece, line) and not stands_in(piece, own) for piece in quote.split("…"))
@@ -1700,7 +1700,6 @@ def _may_be_lost(line: str, verdicts: Sequence[Verdict]) -> bool:
     merges = [verdict for verdict in verdicts if verdict.edit.fact]
     quoting = [one for one in merges if one.item and takes_in(one.edit.quote, one.item.text, line)]
     return any(verdict.outcome != "apply" for verdict in quoting or merges)
-
 
 
 def _is_flood(edits: Sequence[Edit], messages: Sequence[Message]) -> bool:
@@ -3999,13 +3998,12 @@ def show_profile(home: Home, document: Document, *, ids: bool) -> None:
                 ages[fact] = age_of(written, memory.now())
     width = min(shutil.get_terminal_size().columns, 100)
     for item in document.items:
-        lines[item.line] = _wrapped(lines[item.line], len(item.bullet))
+        line = lines[item.line]
+        lines[item.line] = _wrapped(line, line.find(item.text))
         end = lines[item.line].rpartition("\n")[2]
         age = ages.get(item.text, "")
         room = width - columns_of(end.expandtabs()) - len(age)
-        if room < 2:
-            age = f"\n{age:>{width}}"
-        if age.strip():
+        if age and room > 1:
             lines[item.line] += " " * room + click.style(age, dim=True)
     click.echo("\n".join(lines))
 
@@ -4138,11 +4136,9 @@ def memory_search(text: str, count: int, chats: bool, semantic: bool) -> Any:
     return found
 
 
-def report(
-    memory: Memory, version: int, back: str = "undo this", *, gone: str = "Removed", shown: bool = False
-) -> None:
+def report(memory: Memory, version: int, back: str = "undo this", *, gone: str = "Removed") -> None:
     changes = memory.history.changes(version - 1, version)
-    for change in () if shown else changes:
+    for change in changes:
         kind = change.kind if change.after else gone
         write(f"{kind}: {change.quoted}", err=True, fg=colour_of(change))
     if not version:
@@ -4217,13 +4213,11 @@ def memory_load(file: Any, force: bool, yes: bool) -> None:
     check_text(text, force)
     with open_memory(create=True) as memory:
         before = Document(memory.history.text(memory.history.latest())).places()
-        after = Document(text).places()
-        gone = [f"- {fact}" for fact in before if fact not in after]
-        asks = bool(gone) and not yes
-        if asks:
-            list_lines("This changes:", [*gone, *(f"+ {fact}" for fact in after if fact not in before)])
+        gone = before.keys() - Document(text).places()
+        if gone and not yes:
+            list_lines("This removes:", filter(gone.__contains__, before))
             confirm("Replace the profile?", False)
-        report(memory, memory.history.overwrite("load", text), shown=asks)
+        report(memory, memory.history.overwrite("load", text))
 
 
 @command(text_argument, force_option)

@@ -136,11 +136,11 @@ def test_load_asks_before_it_replaces_lines(user: User) -> None:
     path = user.folder / "mine.md"
     path.write_text("## Work\n- Leeds\n- Plays chess\n")
     said = user.run("load", str(path), code=1)[1]
-    assert said.startswith("This changes:\n  - Nurse\n  + Plays chess\nReplace the profile? [y/N]: ")
+    assert said.startswith("This removes:\n  Nurse\nReplace the profile? [y/N]: ")
     assert "add --yes" in said
     assert user.run("load", str(path), stdin="n\n", code=1)[1].endswith("[y/N]: n\nNothing changed.\n")
     assert user.facts == ["Nurse", "Leeds"]
-    assert user.run("load", str(path), stdin="y\n")[1].endswith("[y/N]: y\nTo undo this: llm memory undo 2\n")
+    assert "[y/N]: y\nAdded: “Plays chess”\nRemoved: “Nurse”\n" in user.run("load", str(path), stdin="y\n")[1]
     assert user.facts == ["Leeds", "Plays chess"]
     path.write_text("- Leeds\n- Plays chess\n- Nurse\n")
     assert "?" not in user.run("load", str(path))[1], "no line goes"
