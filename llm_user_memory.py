@@ -4335,7 +4335,7 @@ def review_each(memory: Memory) -> None:
 @click.option("--drop", "dropped", multiple=True, metavar="IDS", help="Drop these edits")
 @switch("--list", "listed", help="Only list them")
 def memory_review(accepted: Sequence[str], dropped: Sequence[str], listed: bool) -> Any:
-    """Decide on edits that wait. Accept, drop or reword them.
+    """Decide on pending edits. Accept, drop or reword them.
 
     It asks about each; ? explains the keys.
     """
@@ -4478,7 +4478,7 @@ def no_match(text: str) -> Problem:
 
 @command(text_argument, yes_option, part_option)
 def memory_remove(text: str, part: bool, yes: bool) -> None:
-    "Take out lines by phrase or ids. It can be undone."
+    "Remove lines by phrase or ids. It can be undone."
     with open_memory(only_profile()) as memory:
         document = read_document(memory.home)
         says = matcher(text, document, part=part)
