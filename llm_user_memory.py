@@ -2679,9 +2679,8 @@ def known_turns(home: Home) -> Rows:
     """Return known turns and, as one, the first pause."""
     with Memory(home, patience=2, create=False) as memory:  # a call may wait for it
         paused = get_state(memory.db, "paused") or paused_since(home)
-        pause = {"id": "", "state": "", "at": paused, "length": len(paused)}
-        new = [{"state": "", **note} for note in new_notes(memory).values()]
-        return [*rows(memory.db, "select id, state, at, length from turns"), *new, pause]
+        pause = {"id": "", "at": paused, "length": len(paused)}
+        return [*new_notes(memory).values(), *rows(memory.db, "select id, state, at, length from turns"), pause]
 
 
 def past_messages(memory: Memory) -> Iterator[tuple[Message, str]]:
@@ -3092,7 +3091,7 @@ def search_chats(homes: Sequence[Home], query: str, limit: int) -> list[Message]
     names = {home.name for home in homes}
     for home in Home.all():
         for turn in known_turns(home):
-            if home.name not in names or turn["state"] == "forgotten":
+            if home.name not in names or turn.get("state") == "forgotten":
                 found.pop(turn["id"], None)
     newest = sorted(found, reverse=True)[: limit or None]  # an id begins with the time
     turns = logged(homes[-1], newest)
