@@ -1990,10 +1990,9 @@ _NO_NOTES = rb"(?i)(?:\xef\xbb\xbf)?\s*(?:\[\s*\{|\{\s*\"|<!doctype html|<html)"
 
 
 def at_path(data: Any, path: str) -> Any:
-    found = data
     for name in path.split():
-        found = found.get(name) if isinstance(found, dict) else None
-    return found
+        data = data.get(name) if isinstance(data, dict) else None
+    return data
 
 
 def text_at(message: Any, path: str) -> str:
