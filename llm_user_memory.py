@@ -2954,10 +2954,8 @@ def forget(memory: Memory, says: Says) -> None:
     _, prompts = find_said(memory, says)
 
     def record(_: int) -> None:
-        turns = set(prompts)
-        for edit in edits_where(memory, _ABOUT_IT):
-            turns.update(edit.turns)
-        for turn in turns:
+        turns = {turn for edit in edits_where(memory, _ABOUT_IT) for turn in edit.turns}
+        for turn in turns.union(prompts):
             append_line(memory.home.forgotten, turn)
             db.execute(FORGET_TURN, [turn])
         for table, column, which, mark in PLACES:
