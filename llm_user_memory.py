@@ -2089,11 +2089,10 @@ def _items(text: Any) -> Iterator[Any]:
 
 def read_zip(file: Any, name: str) -> list[Message]:
     found = []
-    with suppress(zipfile.BadZipFile, zlib.error, RuntimeError, EOFError):
-        with zipfile.ZipFile(file) as archive:
-            for part in filter(re.compile(r".*\.json").match, archive.namelist()):
-                with archive.open(part) as unpacked:
-                    found += read_export(unpacked, part)
+    with suppress(zipfile.BadZipFile, zlib.error, RuntimeError, EOFError), zipfile.ZipFile(file) as archive:
+        for part in filter(re.compile(r".*\.json").match, archive.namelist()):
+            with archive.open(part) as unpacked:
+                found += read_export(unpacked, part)
         return found
     raise Problem(f"{name} is damaged, piped or locked; unpack it")
 
