@@ -2592,7 +2592,7 @@ class Learner(NamedTuple):
                 seen = seen.add(edit.section, edit.fact)
         edits = self._ask_for_edits(batch, seen)
         day_ago = (memory.now() - dt.timedelta(days=1)).isoformat()
-        learned = "state = 'applied' and author = 'worker' and versions.at > ?"
+        learned = "author = 'worker' and versions.at > ?"
         sql = f"select before, fact from edits join versions on version = versions.id where {learned}"
         lately = list(memory.db.execute(sql, [day_ago])) if batch.messages else ()
         came = {}
