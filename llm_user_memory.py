@@ -2644,15 +2644,13 @@ class Learner(NamedTuple):
         return edits
 
     def _ask(self, model: str, request: str, parse: Callable[[str], Any], look: int = 0) -> Any:
-        requests = self.memory.db["requests"]
         for _ in range(2):
             row = {"at": self.memory.now().isoformat(), "model": model, "outcome": "failed", "look": look}
             try:
                 text, read, written = self.ask(model, request)
-            except ModelFailed:
-                requests.insert(row)
-                raise
-            requests.insert(row | {"outcome": "ok", "read": read, "written": written})
+                row |= {"outcome": "ok", "read": read, "written": written}
+            finally:
+                self.memory.db["requests"].insert(row)
             answer = parse(text)
             if answer is not None:
                 return answer
