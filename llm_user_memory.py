@@ -3557,10 +3557,10 @@ class Call:
             tell(failure)
         news = take_news(self.homes[-1]) if self.homes else []
         if self.has_noted and not news:
+            home = self.homes[-1]
             with suppress(FileExistsError):
-                write_private(self.homes[-1].greeted, b"")
-                name = self.homes[-1].name
-                into = "" if name == DEFAULT_PROFILE else f" into profile {name}"
+                write_private(home.greeted, b"")
+                into = "" if home.name == DEFAULT_PROFILE else f" into profile {home.name}"
                 tell(f"learning from this{into}; a later prompt tells what")
         for line in news:
             tell(line)
