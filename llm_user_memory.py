@@ -3573,10 +3573,9 @@ class Call:
             failure = f"{failing}: {in_words(error)}"
             hear = tell if self.settings.debug else self.failures.append
             hear(failure)
-            if isinstance(error, Problem):
-                return
-            with suppress(Exception):  # the disk may be full
-                append_line(self.homes[-1].journal, json.dumps({"failed": failure, "at": utc_now().isoformat()}))
+            if not isinstance(error, Problem):
+                with suppress(Exception):  # the disk may be full
+                    append_line(self.homes[-1].journal, json.dumps({"failed": failure, "at": utc_now().isoformat()}))
 
 
 def _patch(stack: ExitStack, owner: Any, name: str, stand_in: Any) -> None:
