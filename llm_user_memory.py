@@ -2930,7 +2930,7 @@ def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[st
         found = memory.db.execute(f"select {column} from {table} where says({column}) and ({which})")
         form = "“{}”" if column == "quote" else "{}"
         texts.update(form.format(stripped(text)) for (text,) in found)
-    texts.update(f"“{edit.quote}”" for edit in edits_where(memory, "says(fact) and quote != ''"))
+    texts.update(f"“{edit.quote}”" for edit in edits_where(memory, f"says(fact) and quote not in ('', '{FORGOTTEN}')"))
     turns = {turn for edit in edits_where(memory, _ABOUT_IT) for turn in edit.turns}
     forgotten = set(lines_in(memory.home.forgotten))
     past = [turn for turn in past_prompts(memory.home) if turn.turn_id not in forgotten]

@@ -275,6 +275,14 @@ def test_forget_says_so_where_only_a_receipt_has_the_words(user: User) -> None:
     )
 
 
+def test_what_was_erased_before_is_not_listed_again(user: User) -> None:
+    user.has_learned("Keeps bees", "I keep bees near Zanzibar")
+    user.run("forget", "Zanzibar", "--yes")
+    said = user.run("forget", "bees", stdin="n\n", code=1)[1]
+    assert "  Keeps bees\n" in said
+    assert "[forgotten]" not in said
+
+
 @pytest.mark.parametrize("between", [" ", ",", ", "])
 def test_several_ids_name_their_lines(user: User, between: str) -> None:
     user.profile = "- Likes tea\n- Plays chess\n- Has a cat\n"
