@@ -1390,7 +1390,9 @@ class History(NamedTuple):
         edits = f"select fact, before from edits where state = 'applied' and {said} order by id"
         both = [json.dumps(new), json.dumps(gone)]
         replaced.update(self.db.execute(edits, both))
-        replaced.update((old, fact) for fact, old in self.db.execute(edits, both[::-1]))  # taken back
+        for fact, old in self.db.execute(edits, both[::-1]):  # taken back
+            if fact not in replaced.values():
+                replaced.setdefault(old, fact)
         changes = [Change(after[fact], replaced.get(fact, ""), fact) for fact in new]
         changes += [Change(before[fact], fact, "") for fact in gone if fact not in replaced.values()]
         return changes
@@ -1624,6 +1626,10 @@ def stands_in(piece: str, text: str) -> bool:
 _WORD = rf"(?!{UNSPACED})[^\W_]|[^\W_].*[^\W_]"
 
 
+def pieces_of(quote: str) -> list[str]:
+    return re.split(r"[\"' ]*(?:…|\.{3})[\"' ]*", normalised(quote))
+
+
 def find_pieces(quote: str, sources: Sequence[Message]) -> dict[str, Message]:
     """Find the latest source of each piece of a quote, if possible outside quotations; {} if a piece is in none."""
     whole = normalised(quote)
@@ -1631,7 +1637,7 @@ def find_pieces(quote: str, sources: Sequence[Message]) -> dict[str, Message]:
         return {}
     pieces = [whole]
     if not any(stands_in(whole, source.text) for source in sources):  # else the dots were typed
-        pieces = re.split(r"[\"' ]*(?:…|\.{3})[\"' ]*", whole)
+        pieces = pieces_of(quote)
     found = {}
     for piece in filter(None, pieces):
         saying = [source for source in sources if stands_in(piece, source.text)]
@@ -1690,15 +1696,16 @@ def _takes_away(change: _Pair) -> bool:
     return 2 * len(old & new) < len(old)
 
 
-def takes_in(quote: str, own: str, line: str) -> bool:
-    """Tell whether a merge's quote has words of a line, and not of its ``own``."""
-    return any(stands_in(piece, line) and not stands_in(piece, own) for piece in quote.split("…"))
+def takes_in(quote: str, line: str, others: str) -> bool:
+    """Tell whether a quote has words of a line that no other has."""
+    return any(stands_in(piece, line) and not stands_in(piece, others) for piece in pieces_of(quote))
 
 
-def _may_be_lost(line: str, verdicts: Sequence[Verdict]) -> bool:
+def _may_be_lost(line: str, verdicts: Sequence[Verdict], seen: Document) -> bool:
     """Tell whether one of the merges that quote a line, or of all if none does, was not made."""
+    others = "\n".join(item.text for item in seen.items if item.text != line)
     merges = [verdict for verdict in verdicts if verdict.edit.fact]
-    quoting = [one for one in merges if one.item and takes_in(one.edit.quote, one.item.text, line)]
+    quoting = [verdict for verdict in merges if takes_in(verdict.edit.quote, line, others)]
     return any(verdict.outcome != "apply" for verdict in quoting or merges)
 
 
@@ -1767,7 +1774,7 @@ def judge(
             ("the profile is full", is_new and len(document.text) > budget),
             (
                 "a line that was to be merged with it was not changed",
-                is_condensing and not edit.fact and _may_be_lost(before, verdicts),
+                is_condensing and not edit.fact and _may_be_lost(before, verdicts, seen),
             ),
             ("it would take away too much", _takes_too_much(document, applied, change)),
             (doubt, doubt),
@@ -2821,7 +2828,7 @@ def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[E
     def make(text: str) -> str:
         document = Document(text)
         waiting = {edit.id for edit in waiting_edits(memory)}
-        for edit in accepted:
+        for edit in sorted(accepted):
             if edit.id not in waiting:  # it was forgotten meanwhile
                 continue
             item = document.find(edit.before, edit.section)
@@ -2860,11 +2867,14 @@ def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, l
         yield text, origin, receipts
 
 
-def merged(memory: Memory, receipts: list[EditRow]) -> list[EditRow]:
+def merged(memory: Memory, receipts: Sequence[EditRow]) -> list[EditRow]:
     """Find removed lines that a merge quotes."""
-    condensed = json.dumps([edit.version for edit in receipts if not edit.turns])
-    removed = edits_where(memory, f"fact = '' and version {ONE_OF}", condensed)
-    return [edit for edit in removed if any(takes_in(one.quote, one.before, edit.before) for one in receipts)]
+    found = []
+    for merge in receipts:
+        if not merge.turns:
+            removed = edits_where(memory, "fact = '' and version = ?", merge.version)
+            found += [edit for edit in removed if takes_in(merge.quote, edit.before, merge.before)]
+    return found
 
 
 def matcher(text: str, document: Document, *, part: bool = False, former: Iterable[str] = ()) -> Says:
@@ -4080,13 +4090,14 @@ def show_origins(memory: Memory, text: str, *, part: bool) -> Iterator[Row]:
             said.append({"text": wording, "by": by, "receipts": [edit._asdict() for edit in receipts]})
         yield said[0] | {"before": said[1:]}
     if text:
-        yield from show_removals(memory, lambda line: says(line) and line not in shown)
+        yield from show_removals(memory, says, shown)
 
 
-def show_removals(memory: Memory, says: Says) -> Iterator[Row]:
+def show_removals(memory: Memory, says: Says, shown: set[str]) -> Iterator[Row]:
     for edit in edits_where(memory, "state = 'applied' and fact = '' order by id"):
         left = [end for _, end in memory.history.periods(edit.before)]
-        if says(edit.before) and left[-1:] == [edit.version]:
+        is_told = edit.before in shown and not edit.turns
+        if says(edit.before) and left[-1:] == [edit.version] and not is_told:
             write(str(edit), fg=colour_of(edit))
             show_receipts(None, [edit])
             yield {"text": "", "by": None, "receipts": [edit._asdict()], "before": []}
@@ -4128,10 +4139,11 @@ def memory_search(text: str, count: int, chats: bool, semantic: bool) -> Any:
     return found
 
 
-def report(memory: Memory, version: int, back: str = "undo this", *, gone: str = "Removed") -> None:
+def report(memory: Memory, version: int, back: str = "undo this", merges: Sequence[EditRow] = ()) -> None:
     changes = memory.history.changes(version - 1, version)
+    into_others = [edit.before for edit in merged(memory, merges)]
     for change in changes:
-        kind = change.kind if change.after else gone
+        kind = "Merged" if change.before in into_others else change.kind
         write(f"{kind}: {change.quoted}", err=True, fg=colour_of(change))
     if not version:
         say("Nothing changed.")
@@ -4244,7 +4256,7 @@ def parse_ids(texts: Sequence[str], waiting: Sequence[EditRow]) -> list[EditRow]
     if ids == "all":
         return list(waiting)
     spans = re.findall(r"(\d{1,9})(?:\s*-\s*(\d{1,9}))?", ids)
-    if texts and (not spans or re.search(r"[^\d\s,[\]-]", ids)):
+    if texts and (not spans or re.search(r"[^\d\s,-]", ids)):
         raise Problem("Give numbers of edits, as in 3,5-9, or all; see: llm memory review")
     named: dict[int, EditRow] = {}
     for first, last in spans:
@@ -4460,12 +4472,13 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def no_match(text: str) -> Problem:
-    see = "see: llm memory show --ids"
-    words = set(re.findall(r"\w+", text))
-    unknown = words.difference(read_document(Home.in_use()[-1]).ids)
-    if len(unknown) < len(words):
-        return Problem(f"There is no id {', '.join(sorted(unknown))}; {see}")
-    return Problem(f"No line has {text!r} (--part looks inside words); {see}, or llm memory search {text!r}")
+    known = {id for home in Home.in_use() for id in read_document(home).ids}
+    words = [word.strip("[]") for word in text.replace(",", " ").split()]
+    unknown = [word for word in words if word not in known]
+    hint = "--part looks inside words"
+    if unknown and len(unknown) < len(words):
+        hint = f"no id: {', '.join(unknown)}"
+    return Problem(f"No line has {text!r} ({hint}); see: llm memory show --ids, or llm memory search {text!r}")
 
 
 @command(text_argument, yes_option, part_option)
@@ -4598,7 +4611,7 @@ def memory_condense(settings: Settings) -> None:
         model = chosen_model(settings)
         say(f"Condensing with {model}…")
         result = Learner(memory, settings).learn_from(Batch(model, review_all=settings.review_all))
-        report(memory, result.version, gone="Merged")
+        report(memory, result.version, merges=edits_where(memory, "version = ? and fact != ''", result.version))
         tell_waiting(memory)
 
 

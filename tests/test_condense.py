@@ -201,7 +201,47 @@ def test_a_removal_that_stands_before_its_merge_waits_with_it(user: User) -> Non
     assert user.facts == TWINS
 
 
-def test_a_merge_that_waits_holds_up_no_other(user: User) -> None:
+def test_a_removal_alone_is_told_as_such(user: User) -> None:
+    has_learned(user, *TWINS, *LARGE[:9])
+    assert "Removed: “Plays the oboe”" in condense(user, f"REMOVE | {user.id_of('Plays the oboe')} | Plays the oboe")
+
+
+def test_why_takes_no_line_for_merged_that_an_older_receipt_happens_to_quote(user: User) -> None:
+    has_learned(user, "Nurse in Hull", *LARGE[:9])
+    user.types("I am a nurse by trade, in Hull still. My friend Nora is also a nurse in Hull")
+    user.learns(
+        f"REPLACE | {user.id_of('Nurse in Hull')} | Works as a nurse in Hull | a nurse by trade\n"
+        "ADD | Notes | Nora is a nurse in Hull | Nora is also a nurse in Hull"
+    )
+    nurse, nora = user.id_of("Works as a nurse in Hull"), user.id_of("Nora is a nurse in Hull")
+    said = condense(user, f"REPLACE | {nurse} | Nurse in Hull | nurse in Hull\nREMOVE | {nora} | Nora is a nurse")
+    assert "Removed: “Nora" in said
+    (line,) = json.loads(user.run("why", "Nurse in Hull", "--json")[0])[:1]
+    assert [one["text"] for one in line["before"]] == ["Works as a nurse in Hull"]
+
+
+@pytest.mark.parametrize(
+    ("quote", "look"),
+    [("Owns a flat … flat in Hull", "1 y\n2 n\n3 y\n4 y"), ("Owns a flat … lets it", "1 y\n2 y\n3 y")],
+    ids=["denied, and quotes what other lines say too", "not word for word"],
+)
+def test_no_line_goes_whose_own_merge_was_not_made(user: User, quote: str, look: str) -> None:
+    facts = ["Works as a nurse", "Nurse in Hull", "Owns a flat in Hull", "Lets the flat in Hull to students"]
+    has_learned(user, *facts, *LARGE[:9])
+    nurse, hull, flat, students = map(user.id_of, facts)
+    (user.script / "look.txt").write_text(look)
+    condense(
+        user,
+        f"REPLACE | {nurse} | Works as a nurse in Hull | Works as a nurse … in Hull\n"
+        f"REPLACE | {flat} | Owns a flat in Hull, let to students | {quote}\n"
+        f"REMOVE | {hull} | Nurse in Hull\n"
+        f"REMOVE | {students} | Lets the flat in Hull to students",
+    )
+    assert user.facts[:4] == ["Works as a nurse in Hull", *facts[1:]]
+
+
+@pytest.mark.parametrize("dots", ["…", "..."])
+def test_a_merge_that_waits_holds_up_no_other(user: User, dots: str) -> None:
     has_learned(user, "Is a nurse in Hull", "Is on night shifts", "Has a flat", "Rents out a flat", "Sails", *LARGE[:9])
     nurse, nights, flat, rent, sails = map(user.id_of, user.facts[:5])
     (user.script / "look.txt").write_text("1 n\n2 y\n3 y\n4 y\n5 y")
@@ -209,7 +249,7 @@ def test_a_merge_that_waits_holds_up_no_other(user: User) -> None:
         user,
         f"REPLACE | {nurse} | Nurse in Hull, on nights | Is a nurse in Hull … on night shifts\n"
         f"REMOVE | {nights} | Is on night shifts\n"
-        f"REPLACE | {flat} | Has a flat, and rents it out | Has a flat … Rents out\n"
+        f"REPLACE | {flat} | Has a flat, and rents it out | Has a flat {dots} Rents out\n"
         f"REMOVE | {rent} | Rents out a flat\n"
         f"REMOVE | {sails} | Sails",
     )

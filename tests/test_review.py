@@ -200,6 +200,19 @@ def test_why_tells_what_took_a_line_away(user: User) -> None:
     assert "No line has 'boat'" in user.run("why", "boat", code=1)[1]
 
 
+def test_why_tells_the_words_that_took_a_line_away_also_where_it_shows_what_the_line_became(user: User) -> None:
+    user.has_learned("Lives in Rome", "I live in Rome")
+    user.types("I moved to Leeds now")
+    user.learns(f"REPLACE | {user.id_of('Lives in Rome')} | Lives in Leeds, not Rome | I moved to Leeds")
+    user.types("I live in Rome too")
+    user.learns("ADD | Personal Information | Lives in Rome | I live in Rome too")
+    user.types("I have given up Rome for good")
+    user.learns(f"REMOVE | {user.id_of('Lives in Rome')} | given up Rome for good")
+    shown = user.run("why", "Rome")[0]
+    assert "before that: Lives in Rome\n" in shown
+    assert "- Lives in Rome\n    you typed: “given up Rome for good”\n" in shown
+
+
 def test_why_lists_what_was_not_learned_with_the_reason(user: User) -> None:
     user.profile = PROFILE
     assert user.run("why", "--refused") == ("", "Nothing was refused or dropped.\n")
@@ -415,6 +428,15 @@ def test_many_are_accepted_and_dropped_by_ranges(user: User) -> None:
     assert (user.facts, [held["fact"] for held in user.to_review()]) == (["a", "b", "d"], ["Likes tea"])
 
 
+def test_edits_are_made_in_the_order_in_which_they_were_proposed(user: User) -> None:
+    user.profile = "## Interests\n- Chess\n"
+    user.has_to_review(Edit("ADD", "Notes", "Has a boat", "q"))
+    user.run("add", "Has a boat", "--section", "Interests")
+    user.has_to_review(Edit("REPLACE", "Has a boat", "Has sold the boat", "q"))
+    user.run("review", "--accept", "all")
+    assert user.facts == ["Chess", "Has sold the boat"]
+
+
 def test_a_heading_of_ours_that_an_accepted_removal_leaves_empty_goes_with_it(user: User) -> None:
     user.profile = "# Me\n\n## Interests\n- Plays chess\n\n## Preferences\n- Likes short answers\n"
     user.has_to_review(Edit("REMOVE", "Plays chess", "", "no more chess"))
@@ -429,7 +451,7 @@ def test_a_list_shows_what_waits_with_the_numbers_that_accept_takes_and_asks_not
     shown, said = user.run("review", "--list")
     assert shown == "   3  + c\n   1  + a\n", "in the order in which it would ask"
     assert said == "2 edits to review: llm memory review\n"
-    user.run("review", "--list", "--accept", "[3]")
+    user.run("review", "--list", "--accept", "3")
     assert user.facts == ["c"]
 
 

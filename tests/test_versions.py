@@ -142,6 +142,24 @@ def test_two_changes_of_a_section_are_not_shown_as_one_that_rewords(user: User) 
     assert diff(user, "1", "3") == ["+ Plays chess", "- Likes tea"]
 
 
+def test_what_is_taken_back_is_shown_as_reworded_once_and_what_was_said_last_counts(user: User) -> None:
+    user.profile = "- Nurse\n- Works as a nurse\n- Has a cat\n"
+    user.types("I am a nurse in Hull")
+    user.learns(f"REPLACE | {user.id_of('Nurse')} | Nurse in Hull | a nurse in Hull")
+    said = user.run("undo")[1]
+    assert "Changed: “Nurse in Hull” → “Nurse”\n" in said
+    user.run("undo", "3")
+    user.types("I left Hull, I am just a nurse")
+    nurse, works = user.id_of("Nurse in Hull"), user.id_of("Works as a nurse")
+    user.learns(f"REPLACE | {works} | Nurse | just a nurse\nREMOVE | {nurse} | I left Hull")
+    assert diff(user) == ["Works as a nurse → Nurse", "- Nurse in Hull"]
+    user.has_to_review(Edit("REPLACE", "Nurse", "Sails", "q"), Edit("REPLACE", "Has a cat", "Sails", "q"))
+    user.run("review", "--accept", "all")
+    assert diff(user).count("Has a cat → Sails") == 1
+    user.run("undo")
+    assert sum("Sails →" in change for change in diff(user)) == 1
+
+
 def test_a_rollback_rewords_nothing(user: User) -> None:
     load(user, "## X\n- Plays cello\n", "## X\n- Plays flute\n")
     assert user.run("rollback", "1")[1].startswith(
