@@ -220,7 +220,7 @@ class Home:
     def check_exists(self) -> None:
         if self.name != DEFAULT_PROFILE and not self.directory.is_dir():
             names = ", ".join(home.name for home in Home.all())
-            raise Problem(f"There is no profile “{self.name}” yet; there are: {names}")
+            raise Problem(f"There is no profile “{self.name}” yet; try: {names}")
 
     def create(self) -> None:
         self.check_own()
@@ -447,13 +447,11 @@ def age_of(at: str, now: dt.datetime) -> str:
     return f"{age} ago"
 
 
-def parse_moment(text: str, now: dt.datetime, clock: str = "23:59:59.999999") -> str:
-    """Turn ``2h``, or a day at ``clock``, into ISO 8601."""
+def parse_moment(text: str, now: dt.datetime) -> str:
+    """Turn ``2h``, or a day, into ISO 8601."""
     said = text.strip().casefold()
     yesterday = now.astimezone().date() - dt.timedelta(1)
     day = said.replace("yesterday", str(yesterday))
-    if not re.search("[ t]", day):
-        day += f" {clock}"
     age = re.fullmatch(r"(\d{1,6}) ?([a-z]+?)s?(?: ago)?", said)
     with suppress(ValueError, OverflowError, StopIteration):
         if not age:
@@ -2720,7 +2718,7 @@ def messages_of_files(memory: Memory, paths: Sequence[str]) -> Iterator[tuple[Me
 def choose(
     candidates: Iterable[tuple[Message, str]], now: dt.datetime, since: str | None, count: int | None
 ) -> tuple[list[Message], Counter[str]]:
-    first = parse_moment(since, now, "00:00") if since else ""
+    first = parse_moment(since, now) if since else ""
     skipped = Counter[str]()
     chosen = {}
     for message, reason in sorted(candidates, key=lambda candidate: candidate[0].at):
@@ -4001,7 +3999,7 @@ def show_profile(home: Home, document: Document, *, ids: bool) -> None:
     width = min(shutil.get_terminal_size().columns, 100)
     for item in document.items:
         line = lines[item.line]
-        lines[item.line] = _wrapped(line, line.find(item.text))
+        lines[item.line] = _wrapped(line, line.find(printable(item.text)))
         end = lines[item.line].rpartition("\n")[2]
         age = ages.get(item.text, "")
         room = width - columns_of(end.expandtabs()) - len(age)
@@ -4385,18 +4383,11 @@ def memory_undo(number: int | None) -> None:
 
 
 @command()
-@change_argument("number")
-@click.option("--to", metavar="DATE-OR-AGE", help="As of: 2026-11-01, 2h, '3 days ago'")
-def memory_rollback(number: int | None, to: str | None) -> None:
+@change_argument("number", required=True)
+def memory_rollback(number: int) -> None:
     "Restore an older profile. As it was after change NUMBER."
     with open_memory() as memory:
         history = memory.history
-        if (number is None) == (to is None):
-            raise Problem("Give NUMBER or --to DATE; see: llm memory history")
-        if number is None:
-            number = history.latest("at <= ?", parse_moment(str(to), memory.now()))
-            if not number:
-                raise Problem("There was no profile then; to empty it: llm memory rollback 0")
         made = history.overwrite("rollback", history.text(history.check(number)))
         if made:
             say(f"The profile is again as it was after change {number}:")

@@ -15,7 +15,7 @@ import pytest
 from conftest import eventually, posix_only
 
 import llm_user_memory as memory
-from llm_user_memory import Edit
+from llm_user_memory import Document, Edit
 
 if TYPE_CHECKING:
     from conftest import User
@@ -287,6 +287,15 @@ def test_a_long_fact_has_its_age_on_its_last_row(user: User) -> None:
     terminal = user.terminal("llm", "memory", "show", auto=None, COLUMNS="40", NO_COLOR="1")
     assert terminal.wait() == 0
     assert "  four on Fridays           a moment ago" in terminal.shown.splitlines()
+
+
+def test_a_long_fact_goes_on_below_its_first_word_also_behind_an_id(user: User) -> None:
+    user.profile = "- Plays chess, and\u00adcooks for four on Fridays\n"
+    user.run("history")
+    terminal = user.terminal("llm", "memory", "show", "--ids", auto=None, COLUMNS="30", NO_COLOR="1")
+    assert terminal.wait() == 0
+    (id,) = Document(user.profile).ids
+    assert terminal.shown.splitlines() == [f"[{id}] - Plays chess, and cooks", "        for four on Fridays"]
 
 
 def test_a_number_that_is_none_is_called_so(user: User) -> None:

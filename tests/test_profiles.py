@@ -129,7 +129,7 @@ def test_where_one_of_several_profiles_is_missing_nothing_is_shown_but_that(user
         out, said = user.run(*command.split(), code=1, **BOTH)
         assert (out, said) == (
             "",
-            "Error: There is no profile “work” yet; there are: default\n",
+            "Error: There is no profile “work” yet; try: default\n",
         ), command
 
 
@@ -151,7 +151,7 @@ def test_forget_wants_one_profile_named_where_several_are_in_use(both: User) -> 
 def test_an_unknown_profile_is_an_error_by_hand_and_created_by_the_variable(user: User) -> None:
     done = user.llm("-f", "memory:wrok", "hi", check=False)
     assert done.returncode == 1
-    assert "There is no profile “wrok” yet; there are: default" in done.stderr
+    assert "There is no profile “wrok” yet; try: default" in done.stderr
     user.llm(WORK, LLM_MEMORY_PROFILE="Work")
     eventually(lambda: facts_of(user, "work"), "learning")
 
@@ -162,7 +162,7 @@ ON_WHAT_IS_THERE = ("undo", "rollback 0", "history", "diff", "remove x", "forget
 @pytest.mark.parametrize("command", [*ON_WHAT_IS_THERE, "condense", "update", "pause"])
 def test_a_command_on_a_profile_that_is_not_there_says_so_and_does_not_begin_it(user: User, command: str) -> None:
     said = user.run(*command.split(), code=1, **AT_WORK)[1]
-    assert said == "Error: There is no profile “work” yet; there are: default\n"
+    assert said == "Error: There is no profile “work” yet; try: default\n"
     assert not named(user, "work").directory.exists()
 
 

@@ -25,7 +25,7 @@ status | status --json | show | show --json | path | profiles | profiles --json 
 add Lives in Leeds | add --section Interests Plays chess | add 'password: hunter2-porto' | add --force 'password: hunter2-porto'
 show --ids | why chess | why chess --json | why --refused | why --refused --json | search chess | search chess --json
 search -n 1 chess | search --count 0 dog | search --semantic puppy | search --chats tea | search --chats tea --json
-update | update --retry | undo | undo 1 | rollback 2 | rollback --to yesterday | rollback --to '1 s' | undo
+update | update --retry | undo | undo 1 | rollback 2 | rollback | undo
 history -n 2 | history --count 0 --json | diff | diff 1 | diff 1 2 | diff 0 --json
 load notes.md | load notes.md --yes | load --force -y notes.md | load -y none.md | edit
 pause | status | resume | resume | condense | learn --yes | learn -n 2 --yes | learn --count 1 --since yesterday -y
