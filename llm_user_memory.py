@@ -179,10 +179,9 @@ class Home:
     @classmethod
     def named(cls, names: str) -> list[Home]:
         user_dir = llm.user_dir().absolute()  # the worker runs in another folder
-        isolated = bool(os.environ.get("LLM_USER_PATH"))
         listed = (names.strip() or DEFAULT_PROFILE).casefold().split("+")
         each = dict.fromkeys(map(str.strip, listed))
-        return [cls(user_dir, name, isolated=isolated) for name in each]
+        return [cls(user_dir, name, isolated=bool(os.environ.get("LLM_USER_PATH"))) for name in each]
 
     @classmethod
     def in_use(cls) -> list[Home]:
@@ -1255,8 +1254,9 @@ class History(NamedTuple):
             version = self._add(author, new, model)
             if record:
                 record(version)
-        if (version or record) and not model and author not in {"outside", "unknown", "add", "review"}:
-            _remove(self.home.news)  # the user has acted since
+        if (version or record) and not model and author not in {"outside", "unknown"}:
+            for line in take_news(self.home):
+                tell(line)
         self._put_in_place(there, new)
         return version
 
@@ -2875,10 +2875,20 @@ def merged(memory: Memory, receipts: Sequence[EditRow]) -> list[EditRow]:
     return found
 
 
-def matcher(text: str, document: Document, *, part: bool = False, former: Iterable[str] = ()) -> Says:
+def related(memory: Memory, line: str) -> Iterator[str]:
+    """Yield lines that this one stands for, and former ones that hold its phrase."""
+    yield from (wording for wording, _, _ in wordings(memory, line))
+    if len(_spaced(line).split()) > 1:
+        former = memory.db.execute("select fact from lines where until > 0 and fact != ''")
+        yield from (fact for (fact,) in former if stands_in(line, fact))
+
+
+def matcher(
+    text: str, document: Document, *, part: bool = False, former: Callable[[str], Iterable[str]] = lambda _: ()
+) -> Says:
     """Make a test for ``text`` in a line: in any case, whole words unless ``part``.
 
-    Ids, unless a line says them as words, mean their lines, and ``former`` ones that say more.
+    Ids, unless a line says them as words, mean their lines and their ``former`` ones.
     """
     if not fact_of(text).strip():
         raise Problem("Give a word or an id; see: llm memory show --ids")
@@ -2893,11 +2903,11 @@ def matcher(text: str, document: Document, *, part: bool = False, former: Iterab
     items = [document.ids.get(word.strip("[]")) for word in text.replace(",", " ").split()]
     if not all(items) or any(map(says, lines)):
         return says
-    named = {normalised(item.text) for item in items if item}
-    phrases = [fact for fact in named if len(_spaced(fact).split()) > 1]
-    gone = set(map(normalised, former)).difference(lines)
-    named |= {line for line in gone if any(stands_in(phrase, line) for phrase in phrases)}
-    return lambda line: normalised(line) in named
+    named = [item.text for item in items if item]
+    gone = {normalised(said) for line in named for said in former(line)}
+    gone.difference_update(lines)
+    gone.update(map(normalised, named))
+    return lambda line: normalised(line) in gone
 
 
 def without_lines(text: str, says: Says) -> str:
@@ -4156,7 +4166,7 @@ def report(memory: Memory, version: int, back: str = "undo this", merges: Sequen
 
 def warnings_about(text: str, budget: int) -> Iterator[str]:
     if found := ", ".join(dict.fromkeys(flaws_in(text))):
-        yield f"Prompts send the profile, but {found}; see: llm memory edit; to erase it: llm memory forget WORDS"
+        yield f"In the profile, {found}. Prompts send it; see: llm memory edit; to erase it: llm memory forget WORDS"
     if len(text) > budget:
         yield f"The profile is over {budget:,} characters; to shorten it: llm memory condense"
 
@@ -4369,10 +4379,9 @@ def memory_undo(number: int | None) -> None:
     with open_memory() as memory:
         history = memory.history
         if number is None:
-            number = history.next_undo()
-            forgot = history.latest("author = 'forget'")
-            if forgot == history.latest():
-                raise Problem(f"Change {forgot} (forget) can't be undone; before it: llm memory undo {number}")
+            number = history.latest("author = 'forget'")
+            if not number or number != history.latest():
+                number = history.next_undo()
         made = history.undo(number)
         if not made:
             say(f"Change {number} has nothing left to undo; see: llm memory history")
@@ -4492,8 +4501,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
     "Erase lines for good. With a phrase, or by ids (show --ids)."
     with open_memory(only_profile()) as memory:
         document = read_document(memory.home)
-        former = dict(memory.db.execute("select fact, id from lines where until > 0 and fact != ''"))
-        says = matcher(text, document, part=part, former=former)
+        says = matcher(text, document, part=part, former=partial(related, memory))
         places, prompts = find_said(memory, says)
         if not any(map(says, document.places())):
             if not (prompts or any(places.values())):
@@ -4519,7 +4527,7 @@ def memory_pause() -> None:
     home.create()
     if not paused_since(home):
         write_private(home.paused, b"")
-    say(f"Profile {home.name} learns nothing until: llm memory resume\nPrompts still send it, where memory is on.")
+    say(f"Profile {home.name} learns nothing until: llm memory resume\nPrompts still send it, if memory is on.")
 
 
 @command()
@@ -4547,7 +4555,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
             report(memory, memory.history.overwrite("clear", "", lambda _: skip_noted(memory)))
         return
     say(f"This removes {tilde(real_place(home))}, its history, and all else of profile {home.name}.")
-    say("It also erases what to ignore: llm memory learn could then read hidden, paused or forgotten prompts.")
+    say("It also erases what to ignore, so that llm memory learn could read hidden, paused or forgotten prompts.")
     confirm("Remove it for good?", yes)
     purge(home)
     say(f"Removed. {LLM_KEEPS.format(tilde(home.logs))}")
@@ -4702,7 +4710,6 @@ def home_status(home: Home, settings: Settings) -> Told:
     facts = len(Document(text).items)
     found = {"path": tilde(home.profile), "facts": facts, "characters": len(text), "budget": settings.budget}
     yield "profile", found, f"{home.name}: {counted(facts, 'fact')}, {100 * len(text) // settings.budget} % full"
-    yield "no_system", lines_in(home.no_system), "{} refused one; the profile is sent in the prompt"
     yield from warnings_about(text, settings.budget)
 
 

@@ -275,6 +275,15 @@ def test_forget_says_so_where_only_a_receipt_has_the_words(user: User) -> None:
     )
 
 
+def test_by_an_id_go_also_the_wordings_that_the_line_had_before(user: User) -> None:
+    user.has_learned("Daughter Ida, seven", "my daughter Ida is seven")
+    user.types("Ida is eight now")
+    user.learns(f"REPLACE | {user.id_of('Daughter Ida, seven')} | Daughter Ida, eight | Ida is eight now")
+    user.run("forget", user.id_of("Daughter Ida, eight"), "--yes")
+    assert user.files_with("Ida") == []
+    assert user.run("search", "Ida") == ("", "Nothing was found.\n")
+
+
 def test_what_was_erased_before_is_not_listed_again(user: User) -> None:
     user.has_learned("Keeps bees", "I keep bees near Zanzibar")
     user.run("forget", "Zanzibar", "--yes")

@@ -84,6 +84,7 @@ def test_two_versions_are_two_lines_and_more_are_counted(known: User) -> None:
 
 UNTRUE: dict[str, Callable[[User], object]] = {
     "undone": lambda user: user.run("undo"),
+    "added": lambda user: user.run("add", "Has a cat"),
     "rolled back": lambda user: user.run("rollback", "1"),
     "cleared": lambda user: user.run("clear", "--yes"),
     "loaded": lambda user: user.run("load", "-", "--yes", stdin=PROFILE),
@@ -99,14 +100,10 @@ def test_a_command_that_changes_the_profile_takes_the_news_away(known: User, how
     assert told(known) == ""
 
 
-@pytest.mark.parametrize("how", ["saved in an editor", "added"])
-def test_what_makes_it_no_less_true_leaves_the_news(known: User, how: str) -> None:
+def test_what_is_saved_in_an_editor_leaves_the_news(known: User) -> None:
     learns(known, "ADD | Interests | Plays chess")
-    if how == "added":
-        known.run("add", "Has a cat")
-    else:
-        known.profile += "- Has a cat\n"
-        known.run("history")
+    known.profile += "- Has a cat\n"
+    known.run("history")
     assert told(known) == "learned “Plays chess” (undo: llm memory undo 2)"
 
 
@@ -187,18 +184,18 @@ def test_what_changes_nothing_or_was_already_shown_is_no_news(user: User) -> Non
 def test_news_that_stays_is_not_written_anew_since_a_call_may_be_taking_it(known: User) -> None:
     learns(known, "ADD | Interests | Plays chess")
     before = known.places.news.stat().st_ino
-    known.has_to_review(memory.Edit("ADD", "Interests", "Plays go", "I play go"))
-    known.run("review", "--accept", "all")
     learns(known, "ADD | Interests | Plays darts")
     assert known.places.news.stat().st_ino == before
     assert told(known).count("learned") == 2
 
 
-def test_what_was_learned_is_told_after_a_review_too(known: User) -> None:
+def test_what_was_learned_is_told_in_a_review_but_not_what_waits(known: User) -> None:
     known.has_to_review(memory.Edit("ADD", "Interests", "Plays go", "I play go"))
     learns(known, "ADD | Interests | Plays chess")
-    known.run("review", "--accept", "all")
-    assert told(known) == "learned “Plays chess” (undo: llm memory undo 2)"
+    memory.append_line(known.places.news, "1 edit to review: llm memory review")
+    said = known.llm("memory", "review", "--accept", "all", auto=None).stderr
+    assert said.count("memory: ") == said.count("memory: learned “Plays chess” (undo: llm memory undo 2)\n") == 1
+    assert told(known) == ""
 
 
 def test_of_several_batches_with_edits_to_review_the_last_is_told(user: User) -> None:
@@ -323,6 +320,14 @@ def test_of_two_prompts_that_end_at_once_each_tells_what_it_has_taken_and_nothin
         assert memory.take_news(known.places) == []
     assert elsewhere == [["two"], ["three", "two"]]
     assert not list(known.places.directory.glob(".news*"))
+
+
+def test_a_command_that_changes_the_profile_tells_the_news_first(known: User) -> None:
+    known.has_learned("Has a boat", "I own a boat")
+    known.places.news.write_text("learned “Has a boat” (undo: llm memory undo 2)\n")
+    done = known.llm("memory", "forget", "boat", "--yes", auto=None)
+    assert "memory: learned “Has a boat” (undo: llm memory undo 2)\n" in done.stderr
+    assert not known.places.news.exists()
 
 
 def test_a_damaged_line_of_news_holds_up_no_call(known: User) -> None:

@@ -375,7 +375,7 @@ def test_undo_stops_at_a_forget_and_names_the_change_before_it_of_which_somethin
     add(user, "Works as a baker", section="Music")
     user.run("forget", "baker", "--yes")
     said = user.run("undo", code=1)[1]
-    assert said == "Error: Change 3 (forget) can't be undone; before it: llm memory undo 1\n"
+    assert said == "Error: Change 3 (forget) can't be undone; see: llm memory history\n"
     assert user.facts == ["Plays chess"]
     user.run("undo", "1")
     assert user.facts == []
