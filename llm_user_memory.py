@@ -1288,7 +1288,7 @@ class History(NamedTuple):
             raise Problem(f"Change {number} ({author.told}) can't be undone; see: llm memory history")
         if number in self.undone():
             by = self.latest("? in (select value from json_each(undoes))", number)
-            raise Problem(f"Change {number} was undone by change {by}; see: llm memory history")
+            raise Problem(f"Change {number} was undone; to redo it: llm memory undo {by}")
         record = f"update versions set undoes = '[{number}]' where id = ?"
         return self.change("undo", partial(self._without, number), lambda new: self.db.execute(record, [new]))
 

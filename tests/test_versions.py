@@ -332,7 +332,7 @@ def test_where_nothing_is_left_to_undo_it_says_so_and_makes_no_version(user: Use
     add(user, "Plays chess")
     user.run("undo", "2")
     without, versions = user.profile, user.versions()
-    assert "Change 2 was undone by change 4" in user.run("undo", "2", code=1)[1]
+    assert "Change 2 was undone; to redo it: llm memory undo 4" in user.run("undo", "2", code=1)[1]
     assert (user.profile, user.versions()) == (without, versions)
     add(user, "Vegetarian", section="Preferences")
     user.run("undo", "4")
@@ -643,7 +643,7 @@ def test_undo_of_what_is_undone_leaves_the_same_line_of_a_later_version(user: Us
         if old == "chess":
             user.run("undo")
     assert sorted(user.facts) == ["Plays chess", "Plays go"]
-    assert "Change 3 was undone by change 4" in user.run("undo", "3", code=1)[1]
+    assert "Change 3 was undone; to redo it: llm memory undo 4" in user.run("undo", "3", code=1)[1]
     assert sorted(user.facts) == ["Plays chess", "Plays go"]
     user.run("undo", "5")
     assert sorted(user.facts) == ["Plays bridge", "Plays chess"]
@@ -662,7 +662,7 @@ def test_undo_of_what_was_added_undone_and_added_again_leaves_it(user: User) -> 
     add(user, "Likes tea")
     user.run("undo")
     add(user, "Likes tea")
-    assert "Change 1 was undone by change 2" in user.run("undo", "1", code=1)[1]
+    assert "Change 1 was undone; to redo it: llm memory undo 2" in user.run("undo", "1", code=1)[1]
     assert user.facts == ["Likes tea"]
 
 
@@ -913,7 +913,7 @@ def test_a_change_that_1_0_has_undone_with_another_is_told_by_which(user: User) 
     with user.memory() as opened:
         opened.db.execute("update versions set undoes = '[1, 2]' where id = 3")
     for number in ("1", "2"):
-        assert f"Change {number} was undone by change 3" in user.run("undo", number, code=1)[1]
+        assert f"Change {number} was undone; to redo it: llm memory undo 3" in user.run("undo", number, code=1)[1]
 
 
 def test_what_an_editor_saved_while_a_change_was_written_is_recorded_before_it_is_removed(

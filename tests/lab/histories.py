@@ -142,7 +142,7 @@ class History(Life):
         is_undone = number in self.model.undone()
         done = self.do("undo", str(number))
         if is_undone:
-            (redo,) = re.findall(r"was undone by change (\d+)", done.err) or ["0"]
+            (redo,) = re.findall(r"was undone; to redo it: llm memory undo (\d+)", done.err) or ["0"]
             if self.model.undoes[int(redo)] != number:
                 self.fail("undone already, but not told by which", done.err)
             self.look("undo", self.now)
