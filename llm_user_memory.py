@@ -2904,10 +2904,10 @@ def matcher(
     if not all(items) or any(map(says, lines)):
         return says
     named = [item.text for item in items if item]
-    gone = {normalised(said) for line in named for said in former(line)}
-    gone.difference_update(lines)
-    gone.update(map(normalised, named))
-    return lambda line: normalised(line) in gone
+    meant = {normalised(said) for line in named for said in former(line)}
+    meant.difference_update(lines)
+    meant.update(map(normalised, named))
+    return lambda line: normalised(line) in meant
 
 
 def without_lines(text: str, says: Says) -> str:
