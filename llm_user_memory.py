@@ -2480,7 +2480,9 @@ def next_batch(memory: Memory, settings: Settings, turns: Rows) -> Batch:
     alike = [turn for turn in turns if (turn["model"], turn["review"]) == (first["model"], first["review"])]
     # What failed must not hold up others.
     most = 1 if first["attempts"] else MESSAGES_AT_ONCE
-    messages = batches(read_messages(memory.home, alike[:most]))[0]
+    read = batches(read_messages(memory.home, alike[:most]))[0]
+    # Without a model, each message goes to the one that answered it.
+    messages = [*itertools.takewhile(lambda message: first["model"] or message.model == read[0].model, read)]
     taken = alike[: len(messages)]
     begins = {turn["thread"]: turn["id"] for turn in reversed(taken)}
     where = "thread = nullif(?, '') and model = ? and id < ? and start is not null and state != 'forgotten'"
