@@ -1255,8 +1255,7 @@ class History(NamedTuple):
             if record:
                 record(version)
         if (version or record) and not model and author not in {"outside", "unknown"}:
-            for line in take_news(self.home):
-                tell(line)
+            tell_news(self.home)
         self._put_in_place(there, new)
         return version
 
@@ -2500,7 +2499,6 @@ class Learner(NamedTuple):
     memory: Memory
     settings: Settings
     ask: Ask = ask_model
-    leaves_news: bool = True
 
     def learn(self) -> Result | None:
         """Learn from the oldest due turns; ``None`` if there are none, if paused or busy."""
@@ -2522,7 +2520,7 @@ class Learner(NamedTuple):
         except ModelFailed as failure:
             self._put_off(batch, failure.kind, str(failure))
             if turns[0]["why"] or failure.kind in {HERE, HOPELESS}:  # another one may pass
-                self._tell(FAILED)
+                append_line(memory.home.news, FAILED)
             return Result(failure=failure)
         self._leave_news(result)
         return result
@@ -2577,13 +2575,9 @@ class Learner(NamedTuple):
             if learned and FORGOTTEN not in learned:
                 reasons = {verdict.reason for verdict in result.verdicts if verdict.outcome == "apply"}
                 why = f" ({PASSED})" if reasons == {PASSED} else ""
-                self._tell(f"{learned}{why} (undo: llm memory undo {result.version})")
+                append_line(memory.home.news, f"{learned}{why} (undo: llm memory undo {result.version})")
             if any(verdict.outcome == "hold" for verdict in result.verdicts):
-                self._tell(to_review(waiting_edits(memory)))
-
-    def _tell(self, line: str) -> None:
-        if self.leaves_news:
-            append_line(self.memory.home.news, line)
+                append_line(memory.home.news, to_review(waiting_edits(memory)))
 
     def learn_from(self, batch: Batch) -> Result:
         """Ask for edits, and apply or hold them. Raises ``ModelFailed``, ``Problem``.
@@ -3436,8 +3430,8 @@ class Call:
             except Exception as error:
                 self._guarded("the refusal was not noted", self._note_refusal, error)
                 raise
-        self._guarded("the news was not told", self._tell)
-        return result
+            finally:  # a chat may end by Ctrl-D
+                self._guarded("the news was not told", self._tell)
 
     def on_fragments(self, resolve: Any, db: Any, fragments: Iterable[str], **options: Any) -> Any:
         """Keep llm from reading a file of that name: none holds a NUL."""
@@ -3525,6 +3519,8 @@ class Call:
         if not getattr(model, "allows_system_prompt", True) or ".Completion'" in str(type(model).__mro__):
             return True
         known = self.homes[-1].no_system
+        if self.ctx.info_name == "chat":
+            self._guarded("the news was not told", self._tell, "\n")
         return known.exists() and model.model_id in lines_in(known)
 
     def _note_refusal(self, error: Exception) -> None:
@@ -3570,7 +3566,7 @@ class Call:
         with suppress(Busy):
             self.failures.append(spawn_worker(home))
 
-    def _tell(self) -> None:
+    def _tell(self, lead: str = "") -> None:
         if not (self.settings.notices and at_terminal(sys.stdout, sys.stderr)):
             return
         for failure in filter(None, dict.fromkeys(self.failures)):
@@ -3581,8 +3577,12 @@ class Call:
             with suppress(FileExistsError):
                 write_private(home.greeted, b"")
                 into = "" if home.name == DEFAULT_PROFILE else f" into profile {home.name}"
-                tell(f"learning from this{into}; a later prompt tells what")
-        for line in news:
+                news = [f"learning from this{into}; a later prompt tells what"]
+        lines = [*filter(None, dict.fromkeys(self.failures)), *news]
+        self.failures.clear()
+        for line in lines:
+            click.echo(lead, nl=False)  # an answer has not ended its line
+            lead = ""
             tell(line)
 
     def _guarded(self, failing: str, step: Callable[..., None], *arguments: Any) -> None:
@@ -3641,6 +3641,11 @@ def keep_news(home: Home, keeps: Any) -> None:
     if kept != news:
         _remove(home.news)
         for line in kept:
+def tell_news(home: Home) -> None:
+    for line in take_news(home):
+        tell(line)
+
+
             append_line(home.news, line)
 
 
@@ -3776,7 +3781,7 @@ def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None
         text = _wrapped(printable(text), indent)
     elif err:
         text = printable(text)
-    if err or not click.get_current_context().meta.get("json"):
+    if err or not as_json():
         click.secho(text, err=err, reset=bool(style), **style)
 
 
@@ -4405,7 +4410,7 @@ def memory_rollback(number: int) -> None:
         report(memory, made)
 
 
-def show_changes(changes: Iterable[Change], lead: str = "") -> Rows:
+def show_changes(changes: Iterable[Change | EditRow], lead: str = "") -> Rows:
     found = []
     for change in changes:
         write(mask_secrets(str(change)), lead, fg=colour_of(change))
@@ -4558,6 +4563,9 @@ def memory_clear(for_good: bool, yes: bool) -> None:
         return
     say(f"This removes {tilde(real_place(home))}, its history, and all else of profile {home.name}.")
     say("It also erases what to ignore, so that llm memory learn could read hidden, paused or forgotten prompts.")
+            before = memory.history.latest()
+            keep_news(memory.home, re.compile(r".* \(undo: ").match)
+            tell_news(memory.home)
     confirm("Remove it for good?", yes)
     purge(home)
     say(f"Removed. {LLM_KEEPS.format(tilde(home.logs))}")
@@ -4569,6 +4577,7 @@ def skip_noted(memory: Memory) -> None:
         memory.db["turns"].insert({"id": id, "at": note["at"], "length": note["length"], "state": "done"})
     memory.db.execute("update turns set state = 'done' where state in ('pending', 'aside')")
     set_state(memory.db, "forgot", memory.now().isoformat())  # for `check_unchanged`
+            _remove(memory.home.news)  # told here
 
 
 @command()
@@ -4577,7 +4586,6 @@ def skip_noted(memory: Memory) -> None:
 def memory_update(settings: Settings, retry: bool) -> None:
     "Learn now from what is pending."
     with open_memory() as memory:
-        before = memory.history.latest()
         with learn_lock(memory.home, settings):
             if retry:
                 memory.db.execute("update turns set state = 'pending', attempts = 0 where state = 'aside'")
@@ -4587,7 +4595,7 @@ def memory_update(settings: Settings, retry: bool) -> None:
             take_in(memory)
             # What failed: by the model that answered.
             memory.db.execute("update turns set due = 0, model = iif(why = '', model, '') where state = 'pending'")
-            learner = Learner(memory, settings, leaves_news=False)
+            learner = Learner(memory, settings)
             failures = {str(result.failure) for result in iter(learner.learn, None) if result.failure}
             left = due_turns(memory)
         learned = memory.history.versions(-1, "id > ? and model != ''", before)

@@ -269,10 +269,33 @@ def test_an_update_learns_with_the_model_that_answered_where_another_was_named_a
     assert user.facts == ["I like rain, you know"]
 
 
+@pytest.mark.parametrize("retry", [[], ["--retry"]])
+def test_an_update_after_a_failure_sends_no_message_to_another_model_than_its_own(user: User, retry: list[str]) -> None:
+    for text, model in ("I am a pilot", "scripted"), ("I live in Graz", "scripted-2"), ("I have a boat", "scripted"):
+        user.says(text, "-m", model, LLM_MEMORY_UPDATE_INTERVAL="3600")
+    (user.script / "error.txt").write_text("boom" if retry else "Connection error")
+    for _ in range(5):
+        user.run("update", code=1)
+    (user.script / "error.txt").unlink()
+    user.run("update", *retry)
+    assert sorted(user.facts) == ["I am a pilot", "I have a boat", "I live in Graz"]
+    models = {
+        (call["model"], ">\nI live in Graz" in call["prompt"]) for call in user.calls() if "<message" in call["prompt"]
+    }
+    assert {("scripted", False), ("scripted-2", True)} == models
+
+
 def test_an_update_learns_with_the_model_it_is_given(user: User) -> None:
     user.llm("I like rain, you know", LLM_MEMORY_MODEL="nowhere", LLM_MEMORY_UPDATE_INTERVAL="3600")
     user.run("update", LLM_MEMORY_MODEL="scripted")
     assert user.facts == ["I like rain, you know"]
+
+
+def test_an_update_tells_what_was_learned_just_before(user: User) -> None:
+    user.has_learned("Has a dog", "I have a dog")
+    told = "memory: learned “Has a dog” (undo: llm memory undo 1)\n"
+    assert user.llm("memory", "update", auto=None).stderr == f"{told}There is nothing new to learn from.\n"
+    assert not user.places.news.exists()
 
 
 @pytest.mark.parametrize("killed", [False, True])
@@ -285,7 +308,7 @@ def test_update_waits_for_a_learning_worker_and_takes_over_from_one_that_was_kil
         (user.script / "slow.txt").unlink()
     said = user.llm("memory", "update", auto=None).stderr
     assert user.facts == [SAID]
-    assert said.count(f"Added: “{SAID}”\n") == 1
+    assert said.count(f"Added: “{SAID}”\n" if killed else f"memory: learned “{SAID}” (undo: ") == 1
     assert user.asked_about(SAID) == 1 + killed
 
 

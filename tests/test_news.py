@@ -58,6 +58,19 @@ def test_the_next_prompt_at_a_terminal_tells_it_once(known: User) -> None:
     assert known.facts == [LEEDS, SHORT]
 
 
+def test_a_chat_tells_it_under_an_answer_or_however_it_ends(known: User) -> None:
+    known.has_learned("Has a dog", "I have a dog")
+    chat = known.terminal("llm", "chat", LLM_MEMORY_UPDATES="false")
+    chat.expect("> ")
+    chat.type("hi\r")
+    chat.expect(r"You said: hi\r?\n\S*memory: learned “Has a dog” \(undo: llm memory undo 2\)\S*\n")
+    chat.expect("> ")
+    known.has_learned("Has a cat", "I have a cat")
+    chat.type("\x04")
+    chat.expect("memory: learned “Has a cat”")
+    assert chat.wait() == 1, "as llm does"
+
+
 def test_each_kind_of_change_has_one_form_and_several_are_told_together(known: User) -> None:
     leeds, short = known.id_of(LEEDS), known.id_of(SHORT)
     learns(known, "ADD | Interests | Plays chess", "ADD | Interests | Plays go", "ADD | Interests | Has a dog")
@@ -205,13 +218,14 @@ def test_of_several_batches_with_edits_to_review_the_last_is_told(user: User) ->
     assert told(user) == "2 edits to review: llm memory review"
 
 
-def test_update_takes_nothing_away_that_the_next_prompt_has_to_tell(known: User) -> None:
+def test_update_tells_first_what_the_next_prompt_would_have_told(known: User) -> None:
     learns(known, "ADD | Interests | Plays chess")
-    assert known.run("update")[1].startswith("There is nothing new to learn from.")
     known.types("I play go")
     known.reply("ADD | Interests | Plays go | I play go")
-    assert "Added: “Plays go”\nTo undo this: llm memory undo 3\n" in known.run("update")[1]
-    assert told(known) == "learned “Plays chess” (undo: llm memory undo 2)"
+    said = known.llm("memory", "update", auto=None).stderr
+    assert said.startswith("memory: learned “Plays chess” (undo: llm memory undo 2)\n")
+    assert "Added: “Plays go”\nTo undo this: llm memory undo 3\n" in said
+    assert told(known) == ""
 
 
 def test_a_model_that_fails_once_is_told_by_status_alone(user: User) -> None:
