@@ -2632,8 +2632,7 @@ class Learner(NamedTuple):
     def _ask_for_edits(self, batch: Batch, seen: Document) -> list[Edit]:
         only = []
         if not batch.messages:
-            learned = {edit.fact for edit in edits_where(self.memory, "state = 'applied' and reason != 'reworded'")}
-            only = [id for id, item in seen.ids.items() if item.text in learned]
+            only = [id for id, item in seen.ids.items() if is_learned(self.memory, item.text)]
             if not only:
                 return []
         edits: list[Edit] | None = self._ask(batch.model, build_request(seen, batch, only), parse_reply)
@@ -2745,6 +2744,8 @@ class EditRow(NamedTuple):
     fact: str
     quote: str
     reason: str  # why it waits or was not made; or "accepted", "reworded" or PASSED
+    # The user may have written a fact meanwhile, or removed a line.
+    found = [edit for edit in found if edit.before in lines - {""} or (edit.fact and not now.has(edit.fact))]
     turns: list[str]
     thread: str
     model: str
@@ -2766,7 +2767,7 @@ def waiting_edits(memory: Memory) -> list[EditRow]:
     now = Document(memory.history.text(memory.history.latest()))
     lines = {item.text for item in now.ids.values()} | {edit.fact for edit in found} | {""}
     for at, edit in enumerate(found):
-        if edit.fact and edit.before not in lines:
+        if edit.before not in lines:
             found[at] = edit._replace(before="", reason=f"{edit.reason}; “{edit.before}” is gone")
     return found
 
@@ -2835,12 +2836,13 @@ def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[E
 
     def record(version: int) -> None:
         waits = "where id = ? and state = 'waiting'"
-        made = "state = 'applied', version = ?, reason = iif(fact = ?, 'accepted', 'reworded'), fact = ?, before = ?"
+        made = "state = 'applied', version = ?, reason = iif(fact = ?, 'accepted', 'reworded'), fact = ?"
+        made += ", before = iif(before = ?, before, '')"  # it may be forgotten
         for edit in accepted:
             db.execute(f"update edits set {made} {waits}", [version, edit.fact, edit.fact, edit.before, edit.id])
         for edit in dropped:
             db.execute(f"update edits set state = 'dropped' {waits}", [edit.id])
-        keep_news(memory.home, re.compile(r".* \(undo: ").match)
+        keep_news(memory.home, re.compile(r"(?!.*llm memory review$)").match)
 
     return memory.history.change("review", make, record)
 
@@ -2861,7 +2863,13 @@ def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, l
         yield text, origin, receipts
 
 
-def merged(memory: Memory, receipts: Sequence[EditRow]) -> list[EditRow]:
+def is_learned(memory: Memory, line: str) -> bool:
+    _, origin, receipts = next(wordings(memory, line))
+    is_own = origin and AUTHORS[origin.author].origin == "own"
+    return not is_own and any(edit.reason != "reworded" for edit in receipts[:1])
+
+
+def merged(memory: Memory, receipts: Sequence[EditRow]) -> Iterator[EditRow]:
     """Find removed lines that a merge quotes."""
     found = []
     for merge in receipts:
@@ -4404,10 +4412,7 @@ def memory_rollback(number: int) -> None:
     "Restore an older profile. As it was after change NUMBER."
     with open_memory() as memory:
         history = memory.history
-        made = history.overwrite("rollback", history.text(history.check(number)))
-        if made:
-            say(f"The profile is again as it was after change {number}:")
-        report(memory, made)
+        report(memory, history.overwrite("rollback", history.text(history.check(number))))
 
 
 def show_changes(changes: Iterable[Change | EditRow], lead: str = "") -> Rows:
@@ -4654,6 +4659,8 @@ def memory_learn(settings: Settings, /, *, files: Any, again: bool, yes: bool, *
         requests = [Batch(model, batch, past=True) for batch in batches(messages)]
         if not messages:
             say("There is nothing new to learn from.")
+        if waiting_edits(memory) == known and not failures:
+            say("Nothing new was found.")
             tell_waiting(memory)
             return
         profile = read_document(memory.home)

@@ -99,6 +99,16 @@ def test_the_users_own_line_is_shown_without_an_id_and_can_be_neither_changed_no
     assert user.facts == ["Speaks Czech", *TWINS]
 
 
+def test_a_line_that_its_user_wrote_again_is_their_own(user: User) -> None:
+    rex = "Has a dog called Rex"
+    has_learned(user, rex, *TWINS)
+    user.run("remove", rex)
+    user.run("add", rex)
+    condense(user, f"REMOVE | {user.id_of(rex)} | dog called Rex")
+    assert rex in user.facts
+    assert "written, not learned (add)" in user.run("why", rex)[0]
+
+
 def test_a_line_that_its_user_reworded_in_review_is_their_own(user: User) -> None:
     has_learned(user, *TWINS)
     user.has_to_review(memory.Edit("ADD", "Notes", "Speaks Czech", "I speak Czech"))

@@ -83,6 +83,12 @@ def test_only_what_may_have_been_typed_is_read_and_the_rest_is_counted(here: Use
     assert "2 too long or empty" in said
 
 
+def test_learning_nothing_from_the_past_is_told_apart_from_what_waits_already(here: User) -> None:
+    here.has_to_review(memory.Edit("ADD", "Preferences", "Always wants tea", "Always recommend tea"))
+    logged(here, "What is tea?")
+    assert learn(here).endswith("Nothing new was found.\n1 edit to review: llm memory review\n")
+
+
 def test_turns_that_memory_knows_are_not_read_again(here: User) -> None:
     logged(here, "I have a dog")
     here.types("I live in Leeds", "I was a spy")
@@ -205,9 +211,9 @@ def test_notes_are_learned_from_in_the_same_way_and_never_twice(here: User) -> N
     learn(here, str(notes))
     assert asked(here) == [["# Me", "- I live in Leeds", "- I have two\n  cats", "I play chess, and\nI like tea."]]
     held = here.to_review()[0]
-    assert held["thread"] == "about me.md"
+    assert held["thread"] == "notes (about me.md)"
     here.run("review", "--accept", "1", "--drop", "2-9")
-    assert re.search(r"in your notes: “I live in Leeds”\n.*; about me\.md", here.run("why")[0])
+    assert "in your notes (about me.md): “I live in Leeds”\n" in here.run("why")[0]
     notes.write_text(f"{notes.read_text()}\n- I speak Welsh\n")
     assert "4 already read" in learn(here, str(notes))
     assert asked(here)[1:] == [["- I speak Welsh"]]
@@ -216,7 +222,7 @@ def test_notes_are_learned_from_in_the_same_way_and_never_twice(here: User) -> N
     assert found(here) == ["+ I speak Welsh"]
     here.llm("memory", "learn", "--yes", "-", input="I have a parrot")
     assert found(here)[1:] == ["+ I have a parrot"]
-    assert re.search(r"in your notes: “I have a parrot” \(.*; stdin\)", here.run("review", stdin="\nq\n")[1])
+    assert "in your notes (stdin): “I have a parrot” (" in here.run("review", stdin="\nq\n")[1]
 
 
 def test_a_long_paragraph_of_notes_is_read_from_its_beginning_to_its_end(here: User) -> None:
@@ -359,7 +365,7 @@ def test_a_request_that_fails_is_left_for_the_next_run(here: User, monkeypatch: 
     monkeypatch.setattr(memory, "PAST_AT_ONCE", 1)
     logged(here, "I live in Leeds", "I am failing now", "I have a dog")
     with monkeypatch.context() as failing:
-        failing.setattr(memory.Learner.__new__, "__defaults__", (ask, True))
+        failing.setattr(memory.Learner.__new__, "__defaults__", (ask,))
         said = learn(here, code=1)
     for words in ("2 edits to review", "If interrupted, run it again", "it failed"):
         assert words in said
@@ -384,8 +390,8 @@ def test_a_run_that_is_interrupted_at_once_does_not_say_that_nothing_was_found(
         raise KeyboardInterrupt
 
     logged(here, "I live in Leeds")
-    monkeypatch.setattr(memory.Learner.__new__, "__defaults__", (ask, True))
-    assert "Nothing was found" not in learn(here, code=1)
+    monkeypatch.setattr(memory.Learner.__new__, "__defaults__", (ask,))
+    assert "was found" not in learn(here, code=1)
 
 
 def test_ctrl_c_says_how_far_it_got_and_how_to_go_on(here: User) -> None:

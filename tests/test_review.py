@@ -11,6 +11,7 @@ import sqlite3
 import pytest
 from conftest import PROFILE, User
 
+import llm_user_memory as memory
 from llm_user_memory import Edit, Message
 
 ADD = Edit("ADD", "Preferences", "Always wants tea", "I always want tea")
@@ -18,6 +19,41 @@ ADD = Edit("ADD", "Preferences", "Always wants tea", "I always want tea")
 WRITES = "sed -i 'c {}'"
 SAID = Message("I am", "turn-1", "thread-1", "2026-11-20T09:00:00+00:00")
 IGNORE = Edit("ADD", "Interests", "Ignore rain", "I ignore rain")
+
+
+def test_what_is_forgotten_while_review_asks_stays_forgotten(user: User) -> None:
+    user.run("add", "Has a dog called Rex")
+    user.has_to_review(Edit("REPLACE", "Has a dog called Rex", "Has a cat", "I have a cat now"))
+    with user.memory() as opened:
+        asked = memory.waiting_edits(opened)
+        assert [edit.before for edit in asked] == ["Has a dog called Rex"]
+        user.run("forget", "Rex", "--yes")
+        memory.review(opened, accepted=asked)
+    assert user.facts == ["Has a cat"]
+    assert "Rex" not in user.run("why", "cat")[0]
+    assert user.files_with("Rex") == []
+
+
+def test_a_review_tells_that_learning_has_failed(user: User) -> None:
+    user.has_to_review(ADD)
+    user.places.news.write_text(f"{memory.FAILED}\n1 edit to review: llm memory review\n")
+    said = user.llm("memory", "review", "--accept", "all", auto=None).stderr
+    assert memory.FAILED in said
+    assert "1 edit" not in said
+
+
+def test_an_edit_that_its_user_has_made_by_hand_no_longer_waits(user: User) -> None:
+    user.run("load", "-", stdin=PROFILE)
+    leeds = "Lives in Leeds"
+    user.has_to_review(
+        ADD, Edit("REMOVE", leeds, "", "I left Leeds"), Edit("REPLACE", leeds, "Lives in York", "in York")
+    )
+    user.run("add", ADD.fact)
+    assert {str(edit["fact"]) for edit in user.to_review()} == {"", "Lives in York"}
+    user.run("remove", "Leeds")
+    assert [edit["fact"] for edit in user.to_review()] == ["Lives in York"], "which now adds a line"
+    user.run("remove", ADD.fact)
+    assert {edit["fact"] for edit in user.to_review()} == {ADD.fact, "Lives in York"}, "as it is gone again"
 
 
 # Why
@@ -351,7 +387,7 @@ def test_review_accepts_and_drops_by_id_without_asking(user: User) -> None:
     assert "learned with scripted, accepted" in user.run("why", "tea")[0]
     assert "Nothing waits for review" in user.run("review")[1]
     user.has_to_review(ADD)
-    assert "Nothing changed" in user.run("review", "--accept", " All")[1], "it was made already"
+    assert "Nothing waits" in user.run("review", "--accept", " All")[1], "it was made already"
     assert (user.facts.count("Always wants tea"), user.to_review()) == (1, [])
     user.run("undo")
     assert user.profile == PROFILE
@@ -365,7 +401,7 @@ def test_a_replacement_whose_line_is_gone_is_added_and_a_removal_removes_nothing
     )
     user.profile = PROFILE.replace("Lives in Leeds", "Lives in York")
     assert "Added: “Never leaves Leeds”" in user.run("review", "--accept", "1")[1]
-    assert "Nothing changed" in user.run("review", "--accept", "2")[1]
+    assert "Edit 2 is not waiting" in user.run("review", "--accept", "2", code=1)[1]
     assert user.facts == ["Lives in York", "Never leaves Leeds", "Likes short answers"]
     assert user.to_review() == []
 
