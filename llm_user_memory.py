@@ -3082,6 +3082,8 @@ def search_facts(memory: Memory, text: str, limit: int, *, semantic: bool = Fals
 
 def nearest(memory: Memory, text: str) -> list[str]:
     model = llm.get_default_embedding_model()
+    if re.search(UNSPACED, query):  # a clause is one word to llm's index
+        found |= {one.turn_id: as_shown(one.text, 200) for one in past_prompts(homes[-1]) if stands_in(query, one.text)}
     other = "Try: llm embed-models default MODEL"
     if not model:
         raise Problem(f"No embedding model is set. {other}")
@@ -3333,6 +3335,10 @@ def profile_in(text: str) -> str:
     return framed[0] if framed else ""
 
 
+def homes_chosen() -> list[Home]:
+    return (Call.running and Call.running.homes) or homes_of("auto")
+
+
 def profile_sent(history: Iterable[Any]) -> tuple[str, str]:
     """Find the profile that a conversation carries, and the role of its message."""
     for message in history:
@@ -3376,7 +3382,7 @@ def load_fragment(argument: str) -> list[llm.Fragment]:
     name = argument.removesuffix("\0")
     kind, _, query = name.partition(":")
     if kind == "search":
-        facts = found_facts(homes_of("auto"), query)
+        facts = found_facts(homes_chosen(), query)
         return [llm.Fragment(FOUND.format(facts), f"memory:{name}")] if facts else []
     homes = homes_of(name)
     call = Call.running
@@ -3482,9 +3488,7 @@ class Call:
         return words if is_typed else ""
 
     def find_typed(self) -> None:
-        """Find the profiles, and the typed words to learn from."""
-        if not self.homes:
-            self.homes = homes_of("auto")
+        self.homes = homes_chosen()
         # Words that are not sent stand in a template's system prompt.
         if self.words and self.words in self.sent and self.may_learn(self.homes[-1]):
             self.typed = Message(self.words, thread_id=self.conversation.id, at=utc_now().isoformat())
@@ -3717,8 +3721,7 @@ class UserMemory(llm.Toolbox):
     def _homes(self) -> list[Home]:
         if Settings(os.environ).disabled:
             raise Problem("The user has disabled memory")
-        call = Call.running
-        return call.homes if call and call.homes else homes_of("auto")
+        return homes_chosen()
 
     def show(self) -> str:
         "Show everything that is known about the user now."

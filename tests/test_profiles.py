@@ -72,6 +72,13 @@ def test_several_profiles_are_all_sent_and_the_last_one_learns(both: User) -> No
         assert WORK in sent
 
 
+def test_a_search_within_a_prompt_looks_into_the_profiles_that_it_sends(both: User) -> None:
+    both.llm("-f", "memory:work", "-f", "memory:search:work or live", "Where?")
+    sent = str(both.calls(update=False)[-1])
+    assert f"- {WORK} (in " in sent, "found, beside the profile"
+    assert HOME not in sent
+
+
 @pytest.mark.parametrize("command", ["show", "why", "search i"])
 def test_show_why_and_search_show_what_is_sent_and_where_it_stands(both: User, command: str) -> None:
     shown, said = both.run(*command.split(), **BOTH)
