@@ -3734,7 +3734,9 @@ class UserMemory(llm.Toolbox):
     def recall(self, query: str) -> str:
         "Search what the user wrote in past conversations, newest first. query: words, or words OR words."
         found = ""
+    "--help": "help",
         for turn in search_chats(self._homes, query, limit=20):
+    "path": "export",
             found += f"- {local_date(turn.at)}: {mask_secrets(turn.text)} (llm --cid {turn.thread_id})\n"
         return disarmed(found) or "Nothing found."
 
@@ -3768,8 +3770,10 @@ _MEANT = {
     "learn FILE": "import",
     "pause": "off",
     "remove": "rm delete",
-    "show": "list",
-    "undo NUMBER": "redo",
+    "resume": "on",
+    "rollback NUMBER": "restore",
+    "show": "list ls",
+    "undo NUMBER": "redo revert",
 }
 REVIEW_HELP = """\
 y  accept it
@@ -3972,7 +3976,7 @@ def state_here(home: Home, settings: Settings) -> tuple[str, str, str]:
         ("off here", settings.auto_off, "off here by LLM_MEMORY_AUTO"),
         ("off here", off, off),
         ("paused", paused_since(home), "on, but paused; to learn again: llm memory resume"),
-        ("not learning", not settings.updates, "on, but learns nothing by LLM_MEMORY_UPDATES"),
+        ("not learning", not settings.updates, "on, but LLM_MEMORY_UPDATES stops learning"),
         ("not learning", os.path.exists(home.logs_off), "on, but learns nothing without llm's log; see: llm logs on"),
     ]
     for word, applies, sentence in states:
@@ -4397,9 +4401,10 @@ def memory_undo(number: int | None) -> None:
     with open_memory() as memory:
         history = memory.history
         if number is None:
-            number = history.latest("author = 'forget'")
-            if not number or number != history.latest():
-                number = history.next_undo()
+            number = history.next_undo()
+            latest = history.latest()
+            if latest == history.latest("author = 'forget'"):
+                raise Problem(f"Change {latest} (forget) can't be undone; the one before: llm memory undo {number}")
         made = history.undo(number)
         if not made:
             say(f"Change {number} has nothing left to undo; see: llm memory history")
@@ -4521,7 +4526,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
         if not any(map(says, document.places())):
             if not (prompts or any(places.values())):
                 raise no_match(text)
-            say(f"The profile doesn't have {text!r}, but these do:")
+            say(f"{text!r} isn't in the profile now, but here:")
         shown = [" ".join(as_shown(prompt, 200).split()) for prompt in prompts.values()]
         places["Prompts about it, which memory will ignore from now on"] = shown
         places["Headings that stay; see: llm memory edit"] = [*filter(says, document.headings.values())]
@@ -4542,7 +4547,7 @@ def memory_pause() -> None:
     home.create()
     if not paused_since(home):
         write_private(home.paused, b"")
-    say(f"Profile {home.name} learns nothing until: llm memory resume\nPrompts still send it, if memory is on.")
+    say(f"Paused: profile {home.name} learns nothing until: llm memory resume\nPrompts still send it, if memory is on.")
 
 
 @command()
@@ -4570,10 +4575,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
             report(memory, memory.history.overwrite("clear", "", lambda _: skip_noted(memory)))
         return
     say(f"This removes {tilde(real_place(home))}, its history, and all else of profile {home.name}.")
-    say("It also erases what to ignore, so that llm memory learn could read hidden, paused or forgotten prompts.")
-            before = memory.history.latest()
-            keep_news(memory.home, re.compile(r".* \(undo: ").match)
-            tell_news(memory.home)
+    say("It also erases the list of prompts to ignore; llm memory learn could then read those hidden or forgotten.")
     confirm("Remove it for good?", yes)
     purge(home)
     say(f"Removed. {LLM_KEEPS.format(tilde(home.logs))}")

@@ -456,7 +456,7 @@ def test_status_is_green_where_nothing_is_wrong(user: User) -> None:
         ({}, "llm memory install-shell", "33"),
         ({"LLM_MEMORY_AUTO": "0"}, "off here by LLM_MEMORY_AUTO", "33"),
         ({**ON, "LLM_MEMORY_DISABLED": "1"}, "disabled by LLM_MEMORY_DISABLED", "33"),
-        ({**ON, "LLM_MEMORY_UPDATES": "0"}, "learns nothing by LLM_MEMORY_UPDATES", "33"),
+        ({**ON, "LLM_MEMORY_UPDATES": "0"}, "but LLM_MEMORY_UPDATES stops learning", "33"),
     ],
 )
 def test_status_begins_with_one_coloured_verdict_and_then_the_problems(

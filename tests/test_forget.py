@@ -271,7 +271,7 @@ def test_forget_says_so_where_only_a_receipt_has_the_words(user: User) -> None:
     user.has_learned("Has a sister, Kate", "my sister Kate")
     said = user.run("forget", "sister Kate", stdin="n\n", code=1)[1]
     assert said.startswith(
-        "The profile doesn't have 'sister Kate', but these do:\nTo be erased, also from history and receipts:\n"
+        "'sister Kate' isn't in the profile now, but here:\nTo be erased, also from history and receipts:\n"
     )
 
 
@@ -347,7 +347,7 @@ def test_by_an_id_forget_lists_all_that_goes_with_the_line_too(user: User) -> No
 def test_forget_says_so_where_only_a_prompt_has_the_words(user: User) -> None:
     user.has_learned("Has a tent", "I bought a tent")
     user.types("forget my tent")
-    assert user.run("forget", "my tent", "--yes")[1].startswith("The profile doesn't have 'my tent'")
+    assert user.run("forget", "my tent", "--yes")[1].startswith("'my tent' isn't in the profile now")
     assert user.facts == ["Has a tent"]
 
 

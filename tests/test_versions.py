@@ -162,9 +162,7 @@ def test_what_is_taken_back_is_shown_as_reworded_once_and_what_was_said_last_cou
 
 def test_a_rollback_rewords_nothing(user: User) -> None:
     load(user, "## X\n- Plays cello\n", "## X\n- Plays flute\n")
-    assert user.run("rollback", "1")[1].startswith(
-        "The profile is again as it was after change 1:\nAdded: “Plays cello”\nRemoved: “Plays flute”\n"
-    )
+    assert user.run("rollback", "1")[1].startswith("Added: “Plays cello”\nRemoved: “Plays flute”\n")
 
 
 def test_diff_shows_the_last_change_or_any_two_versions(user: User) -> None:
@@ -375,7 +373,7 @@ def test_undo_stops_at_a_forget_and_names_the_change_before_it_of_which_somethin
     add(user, "Works as a baker", section="Music")
     user.run("forget", "baker", "--yes")
     said = user.run("undo", code=1)[1]
-    assert said == "Error: Change 3 (forget) can't be undone; see: llm memory history\n"
+    assert said == "Error: Change 3 (forget) can't be undone; the one before: llm memory undo 1\n"
     assert user.facts == ["Plays chess"]
     user.run("undo", "1")
     assert user.facts == []
