@@ -159,9 +159,9 @@ class Home:
         self.logs_off = user_dir / "logs-off"
         self.base = user_dir / "memory"
         self.folders = [self.base]
+        if not re.fullmatch(PROFILE_NAME, name):
+            raise Problem(f"{name!r} is not a valid profile name; use up to 32 of a-z, 0-9, - and _")
         if name != DEFAULT_PROFILE:
-            if not re.fullmatch(PROFILE_NAME, name):
-                raise Problem(f"{name!r} is not a valid profile name; use up to 32 of a-z, 0-9, - and _")
             profiles = self.base / "profiles"
             self.folders += [profiles, profiles / name]
         self.directory = folder = self.folders[-1]
@@ -267,9 +267,8 @@ def plain() -> bool:
 
 
 def _is_own(status: os.stat_result, is_kind: Callable[[int], bool] = stat.S_ISREG) -> bool:
-    if os.name == "posix" and status.st_uid != os.geteuid():
-        return False
-    return is_kind(status.st_mode)
+    is_ours = os.name != "posix" or status.st_uid == os.geteuid()
+    return is_ours and is_kind(status.st_mode)
 
 
 def foreign(path: Path, kind: str = "regular file") -> Unreadable:
@@ -305,11 +304,10 @@ def append_line(path: Path, line: str) -> None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    with open(file, "wb") as opened:
-        opened.write(content)
-        opened.flush()
-        os.fsync(file)
+    with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def lock(home: Home, name: str, patience: float = 60.0) -> Any:
@@ -363,16 +361,12 @@ def normalised(text: str) -> str:
 
 
 def folded(text: str) -> str:
-    """Return what `search` compares: "Müller" is "Mueller"."""
+    """Return what `search` compares: "Müller" is "Mueller", "東京" two words."""
     apart = unicodedata.normalize("NFKD", text.translate(_STRAIGHT)).casefold()
     bare = "".join(char for char in apart if unicodedata.category(char)[0] != "M")
     whole = unicodedata.normalize("NFC", bare).translate(str.maketrans("ıłøđ", "ilod"))
-    return re.sub(r"(?<=[aou])e(?=[^\Ws])", "", whole)
-
-
-def indexed(text: str) -> str:
-    """Fold for the full-text index, which needs spaces between words."""
-    return re.sub(UNSPACED, r" \g<0> ", folded(text))
+    spelled = re.sub(r"(?<=[aou])e(?=[^\Ws])", "", whole)
+    return re.sub(UNSPACED, r" \g<0> ", spelled)
 
 
 _JOINERS = r"\u034f\u061c\u115f\u1160\u200b-\u200f"
@@ -593,12 +587,10 @@ def mask_secrets(text: str) -> str:
     return masked
 
 
-def has_mask(text: str) -> bool:
-    return any(f"[{kind[2:]}]" in normalised(text) for kind, _ in SECRETS)
-
-
 def why_secret(text: str) -> str:
-    return next((kind for _, _, kind in find_secrets(text)), "")
+    kinds = [kind for _, _, kind in find_secrets(text)]
+    kinds += ["a masked secret" for kind, _ in SECRETS if f"[{kind[2:]}]" in normalised(text)]
+    return kinds[0] if kinds else ""
 
 
 # -- profile ---
@@ -686,8 +678,6 @@ def why_unfit(fact: str) -> str:
             return reason
     if secret := why_secret(fact):
         return f"it contains {secret}"
-    if has_mask(fact):
-        return "it contains a masked secret"
     return why_hidden(fact)
 
 
@@ -714,12 +704,12 @@ def _ended(lines: Iterable[str], newline: str = "") -> list[str]:
     return [line.rstrip("\r\n") + newline for line in lines]
 
 
-def _foreign_lines(text: str) -> set[int]:
+def _foreign_lines(lines: Lines) -> set[int]:
     """Return the lines of closed blocks and `_RULE`."""
     found: set[int] = set()
     closing = ""
     start = 0
-    for at, line in enumerate(split_lines(text)):
+    for at, line in enumerate(lines):
         if re.match(_RULE, line):
             found.add(at)
         if closing and re.match(closing, line):
@@ -742,7 +732,7 @@ class Document:
         self.headings: dict[int, str] = {}  # by line
         self.items: list[Item] = []
         self.sayings: list[tuple[str, str, str]] = []  # line, fact ("" for none), section
-        foreign = _foreign_lines(text)
+        foreign = _foreign_lines(self.lines)
         section = ""
         prose = sys.maxsize  # depth of prose since the last item: entries as deep are part of it
         for at, line in enumerate(self.lines):
@@ -834,17 +824,17 @@ class Document:
         kept = [line for line, _, section in self.sayings if section not in unused]
         return Document("".join(kept))
 
-    def section(self, wanted: str, *, new: bool = False) -> str:
-        """Return the heading of this name; an unknown one is Notes unless it may be ``new``."""
+    def section(self, wanted: str, unknown: str = OTHER_SECTION) -> str:
+        """Return the heading of this name, or ``unknown`` if there is none."""
         sought = normalised(wanted.lstrip("# ").strip(" *:[]"))
         for name in (*self.headings.values(), *_OWN_SECTIONS):
             if name and normalised(name.strip(" *:[]")) == sought:
                 return name
-        return wanted if new and wanted else OTHER_SECTION
+        return unknown
 
     def add(self, section: str, fact: str, line: str = "") -> Document:
         """Add a fact, or the ``line`` that said it, below a heading."""
-        name = self.section(section, new=True)
+        name = self.section(section, section or OTHER_SECTION)
         bullet = "- "
         for item in self.items:
             if item.section == name and re.fullmatch(f"{_BULLET} +", item.bullet):
@@ -1004,7 +994,6 @@ def in_words(error: BaseException) -> str:
 
 
 def is_damage(error: BaseException | None) -> bool:
-    """Tell whether the database is damaged."""
     said = str(error)
     if isinstance(error, UnicodeDecodeError):
         said = bytes(error.object).decode(errors="replace")
@@ -1014,9 +1003,9 @@ def is_damage(error: BaseException | None) -> bool:
     return bool(re.match(unsound, said))
 
 
-def keep_as(path: Path, kind: str) -> None:
+def keep_aside(path: Path) -> None:
     moment = f"{utc_now():%Y%m%dT%H%M%S}-{os.urandom(2).hex()}"
-    kept = path.with_name(f"{path.name}.{kind}-{moment}")
+    kept = path.with_name(f"{path.name}.unreadable-{moment}")
     path.replace(kept)
     tell(f"{path.name} could not be read, and is kept as {tilde(kept)}")
 
@@ -1107,7 +1096,7 @@ def check_writable(home: Home) -> None:
     target = real_place(home)
     for folder in (target.parent, home.directory):
         if shutil.disk_usage(folder).free < 50_000:
-            raise Problem(f"There is no room left on the disk of {tilde(folder)}; see: df -h")
+            raise Problem(f"The disk of {tilde(folder)} is full; see: df -h")
     ours = [place_aside(home), *home.own_files()]
     for path in (target, target.parent, home.directory, *ours):
         # Don't open any: closing one would end SQLite's locks.
@@ -1219,7 +1208,7 @@ class History(NamedTuple):
                 there = self.adopt()
             except Unreadable:
                 write_aside(self.home, text)  # it may be too large
-                keep_as(real_place(self.home), "unreadable")
+                keep_aside(real_place(self.home))
                 there = ""
             return self._save(author, there, text, record)
 
@@ -1270,7 +1259,7 @@ class History(NamedTuple):
             try:
                 displaced = read_settled(aside, in_file, self.settling)
             except Unreadable:
-                keep_as(aside, "unreadable")
+                keep_aside(aside)
             merged = merge(in_file, text, displaced)
             with transaction(self.db):
                 self._add("outside", merged)  # write_aside removes what was displaced
@@ -1355,7 +1344,7 @@ class History(NamedTuple):
                 row = {"text": line, "fact": fact or None, "section": section, "since": version}
                 known[said] = self.db["lines"].insert(row).last_pk
                 if fact:
-                    self.db["lines_fts"].insert({"rowid": known[said], "words": indexed(fact)})
+                    self.db["lines_fts"].insert({"rowid": known[said], "words": folded(fact)})
             ids.append(known[said])
         lines = json.dumps(ids)
         self.db.execute(f"update lines set until = ? where until is null and id not {ONE_OF}", [version, lines])
@@ -1446,7 +1435,7 @@ def begin_database(home: Home, patience: float) -> None:
         if read_own(home.database, 1):
             return
         if home.database.exists():
-            keep_as(home.database, "damaged")
+            keep_aside(home.database)
         new = home.database.with_name(".memory.db.new")  # it gets its name once whole
         _remove(*home.side_files, home.news, new)
         write_private(new, b"")
@@ -1496,7 +1485,7 @@ class Memory(AbstractContextManager["Memory"]):
         if is_damage(error):
             with self.history.lock():
                 if self.is_in_place():
-                    keep_as(self.home.database, "damaged")
+                    keep_aside(self.home.database)
 
 
 def paused_since(home: Home) -> str:
@@ -1681,9 +1670,8 @@ _Pair = tuple[str, str]  # a line before, and after
 
 def _takes_too_much(document: Document, earlier: Sequence[_Pair], change: _Pair) -> bool:
     """Tell whether a day's learning would take away more than half, and more than five."""
-    added = [before for before, _ in earlier].count("")
-    removed = [after for _, after in earlier].count("")
-    lines_a_day_ago = len(document.items) - added + removed
+    growth = sum(bool(after) - bool(before) for before, after in earlier)
+    lines_a_day_ago = len(document.items) - growth
     taken = list(filter(_takes_away, [*earlier, change]))
     return len(taken) > max(5, lines_a_day_ago / 2) and _takes_away(change)
 
@@ -1708,10 +1696,7 @@ def _may_be_lost(line: str, verdicts: Sequence[Verdict], seen: Document) -> bool
 
 def _is_flood(edits: Sequence[Edit], messages: Sequence[Message]) -> bool:
     """Tell whether the new facts are too many for what was typed."""
-    room = 3
-    for message in messages:
-        data = message.text.encode(errors="replace")
-        room += 2 + len(data) // 400 * 2
+    room = 3 + sum(2 + len(message.text.encode()) // 400 * 2 for message in messages)
     added = [edit for edit in edits if edit.action == "ADD" and find_pieces(edit.quote, messages)]
     return len(added) > room
 
@@ -1759,7 +1744,6 @@ def judge(
         # The first reason counts: what is rejected can't be accepted later.
         rejects = [
             ("it names no line that is there", not is_new and not here),
-            ("it contains a masked secret", has_mask(edit.quote)),
             ("you did not type its quote", not pieces),
             (f"its quote contains {secret}", secret),
             (fault, fault),
@@ -1846,7 +1830,7 @@ def journal_entries(home: Home) -> list[Row]:
     text = "".join(read_own(path) or "" for path in (home.old_journal, home.journal))
     # A line that a full disk cut short has no line feed.
     lines = re.split(r'\n|(?=\{")', text)
-    entries = [_read_entry(line) for line in lines if line.strip()]
+    entries = map(_read_entry, filter(str.strip, lines))
     return sorted(entries, key=lambda entry: entry["at"])
 
 
@@ -1865,10 +1849,9 @@ def _read_entry(line: str) -> Row:
 
 
 def call_failure(memory: Memory) -> str:
-    entries = journal_entries(memory.home)
-    if not entries:
-        return get_state(memory.db, "call_failed")
-    return str(entries[-1].get("failed", ""))
+    known = {"failed": get_state(memory.db, "call_failed")}
+    latest = [known, *journal_entries(memory.home)][-1]
+    return str(latest.get("failed", ""))
 
 
 def new_notes(memory: Memory) -> dict[str, Row]:
@@ -2107,7 +2090,7 @@ def read_notes(file: Any, name: str) -> list[Message]:
     found = []
     for piece in re.split(r"\n\s*\n|\n(?=[ \t]*(?:[-*+•]|\d+[.)])[ \t])", text):
         parts = textwrap.wrap(stripped(piece), LONGEST_PAST, replace_whitespace=False, expand_tabs=False)
-        found += [Message(part, f"{NOTES}{digest(part)}", name, changed) for part in parts]
+        found += [Message(part, f"{NOTES}{digest(part)}", f"notes ({name})", changed) for part in parts]
     return found
 
 
@@ -2338,16 +2321,16 @@ _FAILURES = (
     (
         r"context (?:window|length|size)|too many tokens|prompt is too long",
         HOPELESS,
-        f"the context of {{}} is too small for learning; {ANOTHER_MODEL}",
+        f"has too small a context for learning; {ANOTHER_MODEL}",
     ),
     (
         r"^\w+ 40[13]\b|^(?:needskey|authentication)|(?:no|invalid|incorrect|missing|wrong) api.?key|api.?key not",
         HERE,
-        "{} has no key, or a wrong one; see: llm keys",
+        "has no key, or a wrong one; see: llm keys",
     ),
-    (r"^\w+ (?:400|404|413|422)\b(?!.*credit balance)", REFUSED, "{} failed"),  # whatever else it says
-    (_NOT_NOW, PASSING, "{} is busy, out of credit or can't be reached"),
-    ("", REFUSED, "{} failed"),
+    (r"^\w+ (?:400|404|413|422)\b(?!.*credit balance)", REFUSED, "failed"),  # whatever else it says
+    (_NOT_NOW, PASSING, "is busy, out of credit or can't be reached"),
+    ("", REFUSED, "failed"),
 )
 
 
@@ -2355,14 +2338,13 @@ def why_failed(model: str, error: BaseException) -> ModelFailed:
     """Say what an error means. Its text may quote what was typed: it is not kept."""
     if isinstance(error, ModelFailed):
         return error
-    response = getattr(error, "response", None)  # falsy where it failed
-    status = getattr(error if response is None else response, "status_code", "")
+    status = getattr(getattr(error, "response", None), "status_code", getattr(error, "status_code", ""))
     name = f"{type(error).__name__} {str(status)[:3]}".strip()
     said = name
     with suppress(Exception):
         said += f" {error}"
     kind, words = next(meaning for pattern, *meaning in _FAILURES if re.search(pattern, said.lower()))
-    return ModelFailed(f"{words.format(model)} ({name})", kind)
+    return ModelFailed(f"{model} {words} ({name})", kind)
 
 
 def chosen_model(settings: Settings) -> str:
@@ -2396,7 +2378,7 @@ def build_request(document: Document, batch: Batch, only: Sequence[str] = ()) ->
     for id in only or document.ids:
         item = document.ids[id]
         # A line with a secret has no id: an edit of its mask would overwrite it.
-        if not why_secret(item.text):
+        if not find_secrets(item.text):
             lines[item.line] = f"[{id}] {item.text}"
     shown = for_model("\n".join(filter(None, map(stripped, lines))))
     profile = re.sub(r"(?i)<(?=[\s/]*profile)", "&lt;", shown) or "(empty)"
@@ -2434,11 +2416,9 @@ def build_second_look(asked: list[Verdict], batch: Batch, seen: Document) -> str
 
 def _evidence(asked: list[Verdict], batch: Batch) -> list[Message]:
     messages = batch.in_order()
-    last: dict[str, str] = {}
-    for verdict in asked:
-        # A date that has passed has no message: show the latest.
-        for proof in verdict.messages or messages[-1:]:
-            last[proof.thread_id] = max(proof.at, last.get(proof.thread_id, ""))
+    # A date that has passed has no message: show the latest.
+    proofs = {proof for verdict in asked for proof in verdict.messages or messages[-1:]}
+    last = {message.thread_id: message.at for message in messages if message in proofs}
     return [message for message in messages if message.at <= last.get(message.thread_id, "")]
 
 
@@ -2490,7 +2470,7 @@ def next_batch(memory: Memory, settings: Settings, turns: Rows) -> Batch:
     for thread, id in begins.items():
         earlier += rows(memory.db, before, thread, first["model"], id)
     explaining = read_messages(memory.home, earlier, longest=1_000)
-    review_all = settings.review_all or bool(first["review"])
+    review_all = settings.review_all or first["review"]
     model = settings.model or first["model"] or messages[0].model
     return Batch(model, messages, explaining, review_all, turns=taken)
 
@@ -2744,8 +2724,6 @@ class EditRow(NamedTuple):
     fact: str
     quote: str
     reason: str  # why it waits or was not made; or "accepted", "reworded" or PASSED
-    # The user may have written a fact meanwhile, or removed a line.
-    found = [edit for edit in found if edit.before in lines - {""} or (edit.fact and not now.has(edit.fact))]
     turns: list[str]
     thread: str
     model: str
@@ -2766,6 +2744,8 @@ def waiting_edits(memory: Memory) -> list[EditRow]:
     found = edits_where(memory, "state = 'waiting' order by section, id")
     now = Document(memory.history.text(memory.history.latest()))
     lines = {item.text for item in now.ids.values()} | {edit.fact for edit in found} | {""}
+    # The user may have written a fact meanwhile, or removed a line.
+    found = [edit for edit in found if edit.before in lines - {""} or (edit.fact and not now.has(edit.fact))]
     for at, edit in enumerate(found):
         if edit.before not in lines:
             found[at] = edit._replace(before="", reason=f"{edit.reason}; “{edit.before}” is gone")
@@ -2811,7 +2791,7 @@ def _row_of(verdict: Verdict) -> Row:
     if outcome == "reject":
         row |= {"section": "", "fact": edit.fact[:LONGEST_FACT], "quote": ""}
         # The fact may be a part of what is quoted.
-        if reason == CONFIDENTIAL or why_secret(edit.fact) or why_secret(edit.quote):
+        if reason == CONFIDENTIAL or find_secrets(edit.fact) or find_secrets(edit.quote):
             row["fact"] = "[secret]"
     return row
 
@@ -2871,12 +2851,10 @@ def is_learned(memory: Memory, line: str) -> bool:
 
 def merged(memory: Memory, receipts: Sequence[EditRow]) -> Iterator[EditRow]:
     """Find removed lines that a merge quotes."""
-    found = []
     for merge in receipts:
-        if not merge.turns:
-            removed = edits_where(memory, "fact = '' and version = ?", merge.version)
-            found += [edit for edit in removed if takes_in(merge.quote, edit.before, merge.before)]
-    return found
+        for edit in edits_where(memory, "fact = '' and version = ?", merge.version):
+            if not merge.turns and takes_in(merge.quote, edit.before, merge.before):
+                yield edit
 
 
 def related(memory: Memory, line: str) -> Iterator[str]:
@@ -3067,23 +3045,21 @@ def search_terms(query: str, form: Callable[[str], str] = str) -> str:
 def search_facts(memory: Memory, text: str, limit: int, *, semantic: bool = False) -> Rows:
     db = memory.db
     sql = "select fact from lines_fts(?) join lines on id = lines_fts.rowid order by until notnull, rank"
-    found = [fact for (fact,) in db.execute(sql, [search_terms(text, indexed)])]
+    found = [fact for (fact,) in db.execute(sql, [search_terms(text, folded)])]
     if semantic:
         found += nearest(memory, text)
     hits = []
     for fact in list(dict.fromkeys(found))[: limit or None]:
         section = value(db, "select section from lines where fact = ? order by id desc", fact)
         came_and_left = memory.history.periods(fact)[-1]
-        ats = [value(db, "select at from versions where id = ?", version) for version in came_and_left]
-        since, until = [local_date(at)[:10] if at else "" for at in ats]
+        at = "select at from versions where id = ?"
+        since, until = [local_date(value(db, at, one))[:10] if one else "" for one in came_and_left]
         hits.append({"fact": fact, "section": section, "since": since, "until": until})
     return hits
 
 
 def nearest(memory: Memory, text: str) -> list[str]:
     model = llm.get_default_embedding_model()
-    if re.search(UNSPACED, query):  # a clause is one word to llm's index
-        found |= {one.turn_id: as_shown(one.text, 200) for one in past_prompts(homes[-1]) if stands_in(query, one.text)}
     other = "Try: llm embed-models default MODEL"
     if not model:
         raise Problem(f"No embedding model is set. {other}")
@@ -3106,6 +3082,8 @@ def search_chats(homes: Sequence[Home], query: str, limit: int) -> list[Message]
         part = f"select {id}, snippet({index}, 0, '', '', '…', 24) from {index}"
         sql = f"{part}(?) join {table} on {table}.rowid = {index}.rowid"
         found.update(read_log(homes[-1], sql, terms))
+    if re.search(UNSPACED, query):  # a clause is one word to llm's index
+        found |= {one.turn_id: as_shown(one.text, 200) for one in past_prompts(homes[-1]) if stands_in(query, one.text)}
     names = {home.name for home in homes}
     for home in Home.all():
         for turn in known_turns(home):
@@ -3191,8 +3169,6 @@ def spawn_worker(home: Home) -> str:
 
 def run_worker(home: Home, settings: Settings) -> None:
     """Work alone, then end the process, even if a model's thread hangs."""
-    if settings.disabled or not settings.updates:
-        return
     settings.model = ""
     settings.review_all = False
     handed_over = os.environ.pop(_HANDED_OVER, "")
@@ -3335,10 +3311,6 @@ def profile_in(text: str) -> str:
     return framed[0] if framed else ""
 
 
-def homes_chosen() -> list[Home]:
-    return (Call.running and Call.running.homes) or homes_of("auto")
-
-
 def profile_sent(history: Iterable[Any]) -> tuple[str, str]:
     """Find the profile that a conversation carries, and the role of its message."""
     for message in history:
@@ -3361,6 +3333,10 @@ def homes_of(names: str) -> list[Home]:
         if names != "auto":
             home.check_exists()
     return homes
+
+
+def homes_chosen() -> list[Home]:
+    return (Call.running and Call.running.homes) or homes_of("auto")
 
 
 def found_facts(homes: Iterable[Home], query: str) -> str:
@@ -3412,8 +3388,7 @@ def _unescaped(line: str) -> str:
             text = text.encode("latin-1").decode()
         return text
 
-    single = line.replace(r"\\", "")  # the second one begins no escape
-    return re.sub(_ESCAPE, meaning, single)
+    return re.sub(_ESCAPE, meaning, line.replace(r"\\", ""))  # the second one begins no escape
 
 
 class Call:
@@ -3440,7 +3415,7 @@ class Call:
             for owner, name, method in _STAND_INS:
                 _patch(stack, getattr(llm, owner, None), name, getattr(self, method))
             try:
-                result = invoke(self.ctx)
+                return invoke(self.ctx)
             except Exception as error:
                 self._guarded("the refusal was not noted", self._note_refusal, error)
                 raise
@@ -3449,10 +3424,7 @@ class Call:
 
     def on_fragments(self, resolve: Any, db: Any, fragments: Iterable[str], **options: Any) -> Any:
         """Keep llm from reading a file of that name: none holds a NUL."""
-        names = list(fragments)
-        for at, name in enumerate(names):
-            if name.startswith("memory:") and os.path.exists(name):
-                names[at] = f"{name}\0"
+        names = [f"{name}\0" if name.startswith("memory:") and os.path.exists(name) else name for name in fragments]
         return resolve(db, names, **options)
 
     def on_template(self, apply: Any, template: Any, prompt: str | None, *others: Any) -> Any:
@@ -3463,10 +3435,9 @@ class Call:
         return made
 
     def on_send(self, send: Any, conversation: Any, /, prompt: Any = None, **options: Any) -> Any:
-        ours = self.conversation or conversation  # not a loader's or a tool's
-        # The commands always pass system fragments.
-        if conversation is ours and "system_fragments" in options:
-            self.conversation = ours
+        # Not a loader's or a tool's. The commands always pass system fragments.
+        if conversation is (self.conversation or conversation) and "system_fragments" in options:
+            self.conversation = conversation
             self._guarded("the profile was not sent", self._prepare, prompt or "", options)
         return send(conversation, prompt, **options)
 
@@ -3531,8 +3502,6 @@ class Call:
         if not getattr(model, "allows_system_prompt", True) or ".Completion'" in str(type(model).__mro__):
             return True
         known = self.homes[-1].no_system
-        if self.ctx.info_name == "chat":
-            self._guarded("the news was not told", self._tell, "\n")
         return known.exists() and model.model_id in lines_in(known)
 
     def _note_refusal(self, error: Exception) -> None:
@@ -3550,6 +3519,8 @@ class Call:
     def on_logged(self, log: Any, response: Any, db: Any) -> None:
         log(response, db)
         self._guarded("learning did not start", self._note, response)
+        if self.ctx.info_name == "chat":
+            self._guarded("the news was not told", self._tell, "\n")
 
     def _note(self, response: Any) -> None:
         typed = self.typed
@@ -3581,8 +3552,6 @@ class Call:
     def _tell(self, lead: str = "") -> None:
         if not (self.settings.notices and at_terminal(sys.stdout, sys.stderr)):
             return
-        for failure in filter(None, dict.fromkeys(self.failures)):
-            tell(failure)
         news = take_news(self.homes[-1]) if self.homes else []
         if self.has_noted and not news:
             home = self.homes[-1]
@@ -3653,11 +3622,6 @@ def keep_news(home: Home, keeps: Any) -> None:
     if kept != news:
         _remove(home.news)
         for line in kept:
-def tell_news(home: Home) -> None:
-    for line in take_news(home):
-        tell(line)
-
-
             append_line(home.news, line)
 
 
@@ -3675,6 +3639,11 @@ def take_news(home: Home) -> list[str]:
     if len(changes) > 2:
         changes = [f"{len(changes)} changes since the last prompt; see: llm memory history"]
     return [_fitted(line, home) for line in (*changes, *others.values())]
+
+
+def tell_news(home: Home) -> None:
+    for line in take_news(home):
+        tell(line)
 
 
 def columns_of(text: str) -> int:
@@ -3734,9 +3703,7 @@ class UserMemory(llm.Toolbox):
     def recall(self, query: str) -> str:
         "Search what the user wrote in past conversations, newest first. query: words, or words OR words."
         found = ""
-    "--help": "help",
         for turn in search_chats(self._homes, query, limit=20):
-    "path": "export",
             found += f"- {local_date(turn.at)}: {mask_secrets(turn.text)} (llm --cid {turn.thread_id})\n"
         return disarmed(found) or "Nothing found."
 
@@ -3767,7 +3734,9 @@ _GROUPS = {
 _MEANT = {
     "add TEXT": "unforget",
     "history": "log",
+    "--help": "help",
     "learn FILE": "import",
+    "path": "export",
     "pause": "off",
     "remove": "rm delete",
     "resume": "on",
@@ -3786,6 +3755,10 @@ s  skip it
 In this section:"""
 RETRY = "To try again: llm memory update --retry; with another model: LLM_MEMORY_MODEL=NAME llm memory update --retry"
 LLM_KEEPS = "llm's log, {}, keeps conversations and profiles sent; llm -c sends them again."
+
+
+def as_json() -> Any:
+    return click.get_current_context().meta.get("json")
 
 
 def write(line: str, lead: str = "", *, err: bool = False, **style: Any) -> None:
@@ -3836,15 +3809,14 @@ class _Group(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, names in _GROUPS.items():
             with formatter.section(title):
-                helps = [(f"{name:15}", self.commands[name].get_short_help_str()) for name in names.split()]
-                formatter.write_dl(helps)
+                formatter.write_dl([(f"{name:15}", self.commands[name].get_short_help_str()) for name in names.split()])
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         for meant, words in _MEANT.items():
             if args[0] in words.split() and not ctx.resilient_parsing:  # a shell completes
                 raise click.UsageError(f"No such command {args[0]!r}. Did you mean {meant!r}?")
         # Click takes a copied line's bullet for an option.
-        args = [re.sub(rf"\A{_BULLET} (?:{_BOX} )?", "", arg) for arg in args]
+        args = [without_bullet(arg) for arg in args]
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -3854,7 +3826,7 @@ class _Group(click.Group):
             sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]
         try:
             data = super().invoke(ctx)
-            if ctx.meta.pop("json", False):
+            if ctx.meta.get("json"):
                 text = json.dumps(data, indent=2, ensure_ascii=False)
                 click.echo(printable(text) if at_terminal(sys.stdout) else text)
             ctx.exit()
@@ -4004,7 +3976,7 @@ def memory_show(settings: Settings, ids: bool) -> Any:
                 tell_waiting(memory)
                 if pending := waiting_messages(memory):
                     say(f"Pending: {pending} to learn from")
-        elif not click.get_current_context().meta["json"]:
+        elif not as_json():
             seen = document.without_unused({*_OWN_SECTIONS}) if at_terminal(sys.stdout) else document
             show_profile(home, seen, ids=ids)
     return found[-1] | {"also_sent": found[:-1]}
@@ -4063,16 +4035,13 @@ def memory_profiles() -> Any:
 
 
 def quoted_from(edit: EditRow) -> tuple[str, str]:
-    turn = edit.turns[0]
-    if turn.startswith(EXPORTED):
+    if edit.turns[0].startswith((EXPORTED, NOTES)):
         return f"in your {edit.thread}", ""
-    if turn.startswith(NOTES):
-        return "in your notes", f"; {edit.thread}"
     where = "in a past prompt, typed or piped in" if edit.past else "you typed"
     return where, f"; llm logs --cid {edit.thread}"
 
 
-def show_receipts(version: Version | None, receipts: Sequence[EditRow]) -> None:
+def show_receipts(version: Version | None, receipts: Sequence[EditRow]) -> Row:
     if version and AUTHORS[version.author].origin == "own":
         detail(f"written, not learned ({AUTHORS[version.author].told}), {full_date(version.at)}")
     elif not receipts:
@@ -4089,6 +4058,7 @@ def show_receipts(version: Version | None, receipts: Sequence[EditRow]) -> None:
             detail(f"from lines of the profile; learned {by}")
         else:
             detail(f"proposed {by}")
+    return {"by": version.author if version else None, "receipts": [edit._asdict() for edit in receipts]}
 
 
 @command(text_argument, json_option, part_option)
@@ -4115,9 +4085,7 @@ def show_origins(memory: Memory, text: str, *, part: bool) -> Iterator[Row]:
         for wording, version, receipts in wordings(memory, fact):
             shown.add(wording)
             write(wording, "before that: " if said else "", bold=not said)
-            show_receipts(version, receipts)
-            by = version.author if version else None
-            said.append({"text": wording, "by": by, "receipts": [edit._asdict() for edit in receipts]})
+            said.append({"text": wording, **show_receipts(version, receipts)})
         yield said[0] | {"before": said[1:]}
     if text:
         yield from show_removals(memory, says, shown)
@@ -4128,15 +4096,14 @@ def show_removals(memory: Memory, says: Says, shown: set[str]) -> Iterator[Row]:
         left = [end for _, end in memory.history.periods(edit.before)]
         is_told = edit.before in shown and not edit.turns
         if says(edit.before) and left[-1:] == [edit.version] and not is_told:
-            write(str(edit), fg=colour_of(edit))
-            show_receipts(None, [edit])
-            yield {"text": "", "by": None, "receipts": [edit._asdict()], "before": []}
+            show_changes([edit])
+            yield {"text": "", **show_receipts(None, [edit]), "before": []}
 
 
 def show_refused(memory: Memory, text: str) -> Iterator[Row]:
     for edit in edits_where(memory, "state in ('refused', 'dropped') order by id desc limit 100"):
         if folded(text) in folded(edit.fact or edit.before):
-            write(str(edit), fg=colour_of(edit))
+            show_changes([edit])
             dropped = "you dropped it; it waited because: " if edit.state == "dropped" else ""
             detail(f"{full_date(edit.at)}: {dropped}{edit.reason}")
             yield edit._asdict()
@@ -4169,8 +4136,9 @@ def memory_search(text: str, count: int, chats: bool, semantic: bool) -> Any:
     return found
 
 
-def report(memory: Memory, version: int, back: str = "undo this", merges: Sequence[EditRow] = ()) -> None:
+def report(memory: Memory, version: int, back: str = "undo this") -> None:
     changes = memory.history.changes(version - 1, version)
+    merges = edits_where(memory, "version = ? and fact != ''", version)
     into_others = [edit.before for edit in merged(memory, merges)]
     for change in changes:
         kind = "Merged" if change.before in into_others else change.kind
@@ -4181,8 +4149,7 @@ def report(memory: Memory, version: int, back: str = "undo this", merges: Sequen
     if not changes:
         say("Changed: headings, order, spacing or a doubled line")
     say(f"To {back}: llm memory undo {version}")
-    budget = click.get_current_context().obj.budget
-    for warning in warnings_about(memory.history.text(version), budget):
+    for warning in warnings_about(memory.history.text(version), click.get_current_context().obj.budget):
         say(warning, fg="yellow")
 
 
@@ -4316,7 +4283,7 @@ def ask_about(edit: EditRow, section: Sequence[EditRow], left: int) -> str:
 
 def list_edits(edits: Sequence[EditRow]) -> None:
     for edit in edits:
-        write(str(edit), f"{edit.id:>4}  ", fg=colour_of(edit))
+        show_changes([edit], f"{edit.id:>4}  ")
 
 
 def tell_waiting(memory: Memory, otherwise: str = "") -> list[EditRow]:
@@ -4342,8 +4309,8 @@ def drop(memory: Memory, edits: Sequence[EditRow]) -> None:
 
 
 def review_each(memory: Memory) -> None:
-    seen: set[int] = set()
-    while left := [edit for edit in waiting_edits(memory) if edit.id not in seen]:
+    skipped: set[int] = set()
+    while left := [edit for edit in waiting_edits(memory) if edit.id not in skipped]:
         edit = left[0]
         section = [one for one in left if one.section == edit.section]
         letter = ask_about(edit, section, len(left))
@@ -4360,8 +4327,8 @@ def review_each(memory: Memory) -> None:
             report(memory, review(memory, chosen))
         elif letter in "nd":
             drop(memory, chosen)
-        if letter != "?":
-            seen.update(one.id for one in chosen)
+        if letter == "s":
+            skipped.add(edit.id)
 
 
 @command(json_option)
@@ -4383,7 +4350,7 @@ def memory_review(accepted: Sequence[str], dropped: Sequence[str], listed: bool)
             report(memory, review(memory, accepts))
         if listed:
             list_edits(waiting_edits(memory))
-        elif not (accepts or drops or click.get_current_context().meta["json"]):
+        elif not (accepts or drops or as_json()):
             review_each(memory)
         return [edit._asdict() for edit in tell_waiting(memory, "Nothing waits for review.")]
 
@@ -4587,7 +4554,6 @@ def skip_noted(memory: Memory) -> None:
         memory.db["turns"].insert({"id": id, "at": note["at"], "length": note["length"], "state": "done"})
     memory.db.execute("update turns set state = 'done' where state in ('pending', 'aside')")
     set_state(memory.db, "forgot", memory.now().isoformat())  # for `check_unchanged`
-            _remove(memory.home.news)  # told here
 
 
 @command()
@@ -4597,6 +4563,9 @@ def memory_update(settings: Settings, retry: bool) -> None:
     "Learn now from what is pending."
     with open_memory() as memory:
         with learn_lock(memory.home, settings):
+            before = memory.history.latest()
+            keep_news(memory.home, re.compile(r".* \(undo: ").match)
+            tell_news(memory.home)
             if retry:
                 memory.db.execute("update turns set state = 'pending', attempts = 0 where state = 'aside'")
             waiting = waiting_messages(memory)
@@ -4608,6 +4577,7 @@ def memory_update(settings: Settings, retry: bool) -> None:
             learner = Learner(memory, settings)
             failures = {str(result.failure) for result in iter(learner.learn, None) if result.failure}
             left = due_turns(memory)
+            _remove(memory.home.news)  # told here
         learned = memory.history.versions(-1, "id > ? and model != ''", before)
         for version in reversed(learned):
             report(memory, version.id)
@@ -4630,7 +4600,7 @@ def memory_condense(settings: Settings) -> None:
         model = chosen_model(settings)
         say(f"Condensing with {model}…")
         result = Learner(memory, settings).learn_from(Batch(model, review_all=settings.review_all))
-        report(memory, result.version, merges=edits_where(memory, "version = ? and fact != ''", result.version))
+        report(memory, result.version)
         tell_waiting(memory)
 
 
@@ -4640,7 +4610,7 @@ def memory_condense(settings: Settings) -> None:
 @click.option("--since", metavar="DATE-OR-AGE", help="Only since: 2026-11-01, '3 weeks ago'")
 @count_option(type=click.IntRange(min=1), help="Only your N newest messages")
 @switch("--again", help="Only put dropped edits back into review")
-def memory_learn(settings: Settings, /, *, files: Any, again: bool, yes: bool, **which: Any) -> None:
+def memory_learn(settings: Settings, /, files: Any, again: bool, yes: bool, **which: Any) -> None:
     """Learn from the past. From llm's log, your notes or other assistants.
 
     FILE (- for stdin) holds your notes; or, also in a folder or .zip, an
@@ -4664,8 +4634,6 @@ def memory_learn(settings: Settings, /, *, files: Any, again: bool, yes: bool, *
         requests = [Batch(model, batch, past=True) for batch in batches(messages)]
         if not messages:
             say("There is nothing new to learn from.")
-        if waiting_edits(memory) == known and not failures:
-            say("Nothing new was found.")
             tell_waiting(memory)
             return
         profile = read_document(memory.home)
@@ -4678,23 +4646,25 @@ def memory_learn(settings: Settings, /, *, files: Any, again: bool, yes: bool, *
 
 
 def learn_in_batches(learner: Learner, requests: Sequence[Batch]) -> None:
+    memory = learner.memory
     failures = []
+    known = waiting_edits(memory)
     try:
         with click.progressbar(requests, label="Learning", width=20, file=sys.stderr) as bar:
             for batch in bar:
-                with learn_lock(learner.memory.home, learner.settings):
+                with learn_lock(memory.home, learner.settings):
                     try:
                         learner.learn_from(batch)
                     except ModelFailed as failure:
                         failures.append(failure)
                 if len(failures) == 3:
                     break
+        if waiting_edits(memory) == known and not failures:
+            say("Nothing new was found.")
     finally:
-        waiting = tell_waiting(learner.memory)
+        tell_waiting(memory)
     if failures:
         raise failures[-1]
-    if not waiting:
-        say("Nothing was found.")
 
 
 # A problem; or data: its name, itself, and how to say it ("": only in JSON).
@@ -4702,7 +4672,7 @@ Told = Iterator[str | tuple[str, Any, str]]
 _COSTS = """
 select model, sum(outcome = 'ok' and not look) as requests, sum(outcome = 'ok' and look) as looks,
     sum(outcome = 'failed') as failed, ifnull(sum(read), 0) as read, ifnull(sum(written), 0) as written
-from requests where at >= date(?, 'start of month') group by model
+from requests where at >= date('now', 'start of month') group by model
 """
 
 
@@ -4738,19 +4708,18 @@ def home_status(home: Home, settings: Settings) -> Told:
 def learning_status(home: Home, settings: Settings) -> Told:
     with open_memory(home) as memory:
         db = memory.db
-        now = memory.now().isoformat()
-        gone = "state = 'gone' and at > date(?, '-7 days')"
+        gone = "state = 'gone' and at > date('now', '-7 days')"
         failed = "select why from turns where why != '' and state in ('pending', 'aside')"
         reasons = [why for (why,) in db.execute(failed)]
         costs = "{0[model]}, this month: learning requests {0[requests]}, second looks {0[looks]}, failed {0[failed]}; "
         costs += "tokens {0[read]:,} in, {0[written]:,} out"
         yield "pending", waiting_messages(memory), "{} to learn from; now: llm memory update"
         yield "to_review", len(waiting_edits(memory)), "{}: llm memory review"
-        yield "lost", db["turns"].count_where(gone, [now]), "{} this week, gone from typed.jsonl or llm's log"
+        yield "lost", db["turns"].count_where(gone), "{} this week, gone from typed.jsonl or llm's log"
         yield "set_aside", db["turns"].count_where("state = 'aside'"), f"{{}}. {RETRY}"
-        yield "costs", rows(db, _COSTS, now), costs
+        yield "costs", rows(db, _COSTS), costs
         yield from filter(None, (*reasons, call_failure(memory), get_state(db, "worker_failed")))
-        logged(home, [turn["id"] for turn in due_turns(memory)])  # says what is wrong
+        read_messages(home, due_turns(memory))  # says what is wrong
     chosen_model(settings)
     silent = [model.model_id for model in llm.get_models() if not has_conversations(model)]
     yield "not_learned_with", silent, "{}, without conversations"
@@ -4812,5 +4781,4 @@ def memory_uninstall_shell(name: str | None) -> None:
 @memory_group.command("worker", hidden=True)
 @click.pass_obj
 def memory_worker(settings: Settings) -> None:
-    "Learn in the background."
     run_worker(Home.in_use()[-1], settings)

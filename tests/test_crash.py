@@ -456,7 +456,7 @@ def test_a_full_disk_takes_no_note_and_disturbs_no_call(server: Server, user: Us
         user.profile = OLD
         filler = fill(user.places.directory, 0)
         server.llm(user, "I live in Leeds", idle=3)
-        assert "no room left on the disk" in user.problems()
+        assert "is full; see: df -h" in user.problems()
         terminal = user.terminal("llm", "I play chess")
         terminal.expect("memory: learning did not start: .* No space left on device")
         assert terminal.wait() == 0
@@ -473,8 +473,7 @@ def test_a_full_disk_is_said_where_the_profile_itself_is_on_another(user: User) 
         user.places.profile.symlink_to(elsewhere)
         user.run("add", "Plays chess")
         fill(user.places.directory, 0)
-        assert "no room left on the disk of" in user.problems()
-        assert f"{user.places.directory.name};" in user.problems()
+        assert f"{user.places.directory.name} is full; see: df -h" in user.problems()
 
 
 def test_a_home_that_cannot_be_written_to_changes_no_call_and_the_profile_is_still_sent(user: User) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def kept(user: User) -> list[bytes]:
-    return [path.read_bytes() for path in user.places.directory.glob("memory.db.damaged-*")]
+    return [path.read_bytes() for path in user.places.directory.glob("memory.db.unreadable-*")]
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_a_damaged_database_loses_history_only_and_is_kept(used: User, damaged: 
                 used.learns("NO_UPDATE")
             else:
                 used.run(*shlex.split(command))
-        assert "memory.db.damaged-" in used.problems()
+        assert "memory.db.unreadable-" in used.problems()
         assert kept(used) == [broken] * number
         assert {"Lives in Leeds", "Has a dog"} <= set(used.facts)
     used.run("add", "Plays chess")
@@ -102,7 +102,7 @@ def test_what_is_sound_for_sqlite_but_not_for_memory_is_damaged_too(used: User, 
             used.run(*shlex.split(command))
     used.run("add", "Plays chess")
     assert {"Lives in Leeds", "Has a dog", "Plays chess"} <= set(used.facts)
-    assert "memory.db.damaged-" in used.problems()
+    assert "memory.db.unreadable-" in used.problems()
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_an_empty_database_is_renamed_said_and_begun_anew(used: User) -> None:
     used.places.database.write_bytes(b"")
     assert "memory.db could not be read, and is kept as" in used.llm("memory", "history", auto=None).stderr
     assert kept(used) == [b""]
-    assert "memory.db.damaged-" in used.problems()
+    assert "memory.db.unreadable-" in used.problems()
     assert {"Lives in Leeds", "Has a dog"} <= set(used.facts)
 
 

@@ -200,7 +200,7 @@ def test_the_users_name_for_a_section_is_taken_as_it_is() -> None:
     for own, wanted in (("Wealth", "Health"), ("Child 1", "Child 2"), ("Preferences", "Preference")):
         mine = Document(f"## {own}\n- A\n")
         assert mine.add(wanted, "B").text == f"## {own}\n- A\n\n## {wanted}\n- B\n"
-        assert mine.section(f"## {own.upper()}:", new=True) == own
+        assert mine.section(f"## {own.upper()}:") == own
         assert mine.section(wanted) == "Notes"
 
 

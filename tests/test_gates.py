@@ -272,8 +272,7 @@ def test_a_quote_with_a_secret_proves_nothing() -> None:
     assert outcome(add("Wired", A_PASSWORD), Message(A_PASSWORD)) == ("reject", reason)
     shown = Message(memory.as_shown(A_PASSWORD))
     assert outcome(add("Wired", A_PASSWORD), shown) == ("reject", "you did not type its quote")
-    masked = ("reject", "it contains a masked secret")
-    assert outcome(add("Wired", shown.text), shown) == outcome(add("Wired", shown.text), Message(A_PASSWORD)) == masked
+    assert outcome(add("Wired", shown.text), shown) == ("reject", "its quote contains a masked secret")
 
 
 UNFIT = {
@@ -316,7 +315,7 @@ def test_a_quote_with_a_masked_secret_is_refused() -> None:
     typed = Message("I like opera, and my card is [card number]")
     for mask in ("[card number]", "[card  Number]", "[Card Number]"):
         found = outcome(add("Likes opera", f"I like opera, and my card is {mask}"), typed)
-        assert found == ("reject", "it contains a masked secret")
+        assert found == ("reject", "its quote contains a masked secret")
 
 
 # A line whose own date has passed

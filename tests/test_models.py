@@ -56,7 +56,7 @@ def about(request: str) -> str:
     ("model", "words", "requests"),
     [
         ("scripted-garbage", "can't keep to the format", 2),
-        ("scripted", "too small for learning; to learn with another model, set LLM_MEMORY_MODEL", 1),
+        ("scripted", "too small a context for learning; to learn with another model, set LLM_MEMORY_MODEL", 1),
     ],
 )
 def test_messages_a_model_cannot_learn_from_are_set_aside_and_learned_with_another(
@@ -259,7 +259,7 @@ class Service:
         ("GET /chat?q=I%20have%20leukaemia: Connection refused", "can't be reached"),
         ("Your credit balance is too low for leukaemia", "out of credit"),
         ("leukaemia: incorrect API key provided: sk-leukaemia", "llm keys"),
-        ("this model's maximum context length is 8192: leukaemia", "is too small"),
+        ("this model's maximum context length is 8192: leukaemia", "has too small a context"),
         ("400: leukaemia, and where is my API key?", "scripted failed"),
         ("leukaemia timed out", "can't be reached"),
         ("leukaemia: how do I roll over my 401 plan", "scripted failed"),

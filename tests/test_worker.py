@@ -420,7 +420,7 @@ def test_no_file_of_ours_and_no_error_shows_a_word_that_was_typed_whatever_break
         assert isinstance(done.exception, (SystemExit, type(None))), done.exc_info
         said += done.output
     assert "Traceback" not in said
-    for path in user.places.directory.glob("memory.db.damaged-*"):  # which had the words before us
+    for path in user.places.directory.glob("memory.db.unreadable-*"):  # which had the words before us
         path.unlink()
     assert [(word, user.files_with(word)) for word in MARKERS if user.files_with(word) or word in said] == []
     assert ("hunter2" in said, "hunter2" in user.worker_log) == (False, False)
