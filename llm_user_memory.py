@@ -2460,8 +2460,9 @@ def next_batch(memory: Memory, settings: Settings, turns: Rows) -> Batch:
     # What failed must not hold up others.
     most = 1 if first["attempts"] else MESSAGES_AT_ONCE
     read = batches(read_messages(memory.home, alike[:most]))[0]
-    # Without a model, each message goes to the one that answered it.
-    messages = [*itertools.takewhile(lambda message: first["model"] or message.model == read[0].model, read)]
+    model = settings.model or first["model"]
+    # Without one, each message goes to the model that answered it.
+    messages = [*itertools.takewhile(lambda message: model or message.model == read[0].model, read)]
     taken = alike[: len(messages)]
     begins = {turn["thread"]: turn["id"] for turn in reversed(taken)}
     where = "thread = nullif(?, '') and model = ? and id < ? and start is not null and state != 'forgotten'"
@@ -2556,8 +2557,9 @@ class Learner(NamedTuple):
                 reasons = {verdict.reason for verdict in result.verdicts if verdict.outcome == "apply"}
                 why = f" ({PASSED})" if reasons == {PASSED} else ""
                 append_line(memory.home.news, f"{learned}{why} (undo: llm memory undo {result.version})")
-            if any(verdict.outcome == "hold" for verdict in result.verdicts):
-                append_line(memory.home.news, to_review(waiting_edits(memory)))
+            waiting = waiting_edits(memory)
+            if waiting and any(verdict.outcome == "hold" for verdict in result.verdicts):
+                append_line(memory.home.news, to_review(waiting))
 
     def learn_from(self, batch: Batch) -> Result:
         """Ask for edits, and apply or hold them. Raises ``ModelFailed``, ``Problem``.
@@ -2822,7 +2824,7 @@ def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[E
             db.execute(f"update edits set {made} {waits}", [version, edit.fact, edit.fact, edit.before, edit.id])
         for edit in dropped:
             db.execute(f"update edits set state = 'dropped' {waits}", [edit.id])
-        keep_news(memory.home, re.compile(r"(?!.*llm memory review$)").match)
+        keep_news(memory.home)
 
     return memory.history.change("review", make, record)
 
@@ -3402,6 +3404,7 @@ class Call:
         self.homes: list[Home] = []  # asked for by hand, else in use
         self.conversation: Any = None
         self.given: str | None = None  # "Hi", to the templates, if any
+        self.told: set[str] = set()
         self.sent = ""  # "Say: Hi"
         self.words = ""  # "Hi", what was typed of it
         self.typed: Message | None = None  # these words, if to be learned from, until noted
@@ -3550,6 +3553,15 @@ class Call:
             self.failures.append(spawn_worker(home))
 
     def _tell(self, lead: str = "") -> None:
+        for line in self._news():
+            if line not in self.told:
+                click.echo(lead, nl=False)  # an answer has not ended its line
+                lead = ""
+                tell(line)
+                self.told.add(line)
+
+    def _news(self) -> Iterator[str]:
+        yield from filter(None, self.failures)
         if not (self.settings.notices and at_terminal(sys.stdout, sys.stderr)):
             return
         news = take_news(self.homes[-1]) if self.homes else []
@@ -3616,7 +3628,7 @@ def lines_in(path: Path) -> list[str]:
     return re.findall(r".*\S.*", read_own(path) or "")  # a fact may hold other line ends
 
 
-def keep_news(home: Home, keeps: Any) -> None:
+def keep_news(home: Home, keeps: Any = re.compile(r"(?!.*llm memory review$)").match) -> None:
     news = lines_in(home.news)
     kept = list(filter(keeps, news))
     if kept != news:
@@ -4564,7 +4576,7 @@ def memory_update(settings: Settings, retry: bool) -> None:
     with open_memory() as memory:
         with learn_lock(memory.home, settings):
             before = memory.history.latest()
-            keep_news(memory.home, re.compile(r".* \(undo: ").match)
+            keep_news(memory.home)
             tell_news(memory.home)
             if retry:
                 memory.db.execute("update turns set state = 'pending', attempts = 0 where state = 'aside'")

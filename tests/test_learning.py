@@ -285,6 +285,27 @@ def test_an_update_after_a_failure_sends_no_message_to_another_model_than_its_ow
     assert {("scripted", False), ("scripted-2", True)} == models
 
 
+def test_a_retry_with_a_model_sends_it_all_messages_together(user: User) -> None:
+    texts = ["I am a pilot", "I live in Graz", "I have a boat"]
+    for text, model in zip(texts, ("scripted", "scripted-2", "scripted"), strict=True):
+        user.says(text, "-m", model, LLM_MEMORY_UPDATE_INTERVAL="3600")
+    (user.script / "error.txt").write_text("boom")
+    for _ in range(5):
+        user.run("update", code=1)
+    (user.script / "error.txt").unlink()
+    asked = len(user.calls(update=True))
+    user.run("update", "--retry", LLM_MEMORY_MODEL="scripted")
+    assert user.facts == texts
+    assert len(user.calls(update=True)) == asked + 1
+
+
+def test_an_update_that_has_nothing_to_do_tells_that_learning_has_failed_before(user: User) -> None:
+    user.run("add", "Plays chess")
+    user.places.news.write_text(f"{memory.FAILED}\n1 edit to review: llm memory review\n")
+    said = user.llm("memory", "update", auto=None).stderr
+    assert said == f"memory: {memory.FAILED}\nThere is nothing new to learn from.\n"
+
+
 def test_an_update_learns_with_the_model_it_is_given(user: User) -> None:
     user.llm("I like rain, you know", LLM_MEMORY_MODEL="nowhere", LLM_MEMORY_UPDATE_INTERVAL="3600")
     user.run("update", LLM_MEMORY_MODEL="scripted")

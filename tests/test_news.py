@@ -58,6 +58,31 @@ def test_the_next_prompt_at_a_terminal_tells_it_once(known: User) -> None:
     assert known.facts == [LEEDS, SHORT]
 
 
+def test_what_waits_for_a_fact_that_is_learned_at_once_is_not_told(user: User) -> None:
+    user.types('She wrote "I always drink tea" to me. Yes I love tea a lot.')
+    user.learns("ADD | Notes | Likes tea | I always drink tea\nADD | Preferences | Likes tea | I love tea")
+    assert told(user) == "learned “Likes tea” (undo: llm memory undo 1)"
+
+
+def test_a_chat_tells_of_a_failure_once(known: User) -> None:
+    known.places.journal.mkdir()
+    chat = known.terminal("llm", "chat")
+    chat.expect("> ")
+    chat.type("I like rain\r")
+    chat.expect(r"(?s)You said: I like rain\r?\n.*learning did not start.*\n> ")
+    chat.type("I like snow\r")
+    chat.expect(r"You said: I like snow\r?\n\s*> ")
+    chat.type("exit\r")
+    assert chat.wait() == 0
+
+
+def test_a_call_that_fails_shows_its_own_error_alone(known: User) -> None:
+    terminal = known.terminal("llm", "-m", "nowhere", "hi")
+    assert terminal.wait() == 1
+    assert terminal.shown.startswith("Error: ")
+    assert "memory:" not in terminal.shown
+
+
 def test_a_chat_tells_it_under_an_answer_or_however_it_ends(known: User) -> None:
     known.has_learned("Has a dog", "I have a dog")
     chat = known.terminal("llm", "chat", LLM_MEMORY_UPDATES="false")
@@ -67,7 +92,7 @@ def test_a_chat_tells_it_under_an_answer_or_however_it_ends(known: User) -> None
     chat.expect("> ")
     known.has_learned("Has a cat", "I have a cat")
     chat.type("\x04")
-    chat.expect("memory: learned “Has a cat”")
+    chat.expect(r"\n\S*memory: learned “Has a cat”")
     assert chat.wait() == 1, "as llm does"
 
 
