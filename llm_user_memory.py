@@ -3418,7 +3418,10 @@ class Call:
             for owner, name, method in _STAND_INS:
                 _patch(stack, getattr(llm, owner, None), name, getattr(self, method))
             try:
-                return invoke(self.ctx)
+                result = invoke(self.ctx)
+            except click.Abort:  # Ctrl-D in a chat
+                self._guarded("the news was not told", self._tell, "\n")
+                raise
             except Exception as error:
                 self._guarded("the refusal was not noted", self._note_refusal, error)
                 raise
@@ -3509,8 +3512,8 @@ class Call:
 
     def _note_refusal(self, error: Exception) -> None:
         about_it = r"(?i)(system|developer)[ _-]?(role|message|prompt|instruction)"
-        said = str(error).replace(self.sent, "")
-        if self.conversation and self.settings.auto == "system" and re.search(about_it, said):
+        is_ours = self.conversation and self.settings.auto == "system"
+        if is_ours and re.search(about_it, str(error).replace(self.sent, "")):
             model = self.conversation.model.model_id
             self.homes[-1].create()
             append_line(self.homes[-1].no_system, model)
