@@ -2472,8 +2472,7 @@ def next_batch(memory: Memory, settings: Settings, turns: Rows) -> Batch:
         earlier += rows(memory.db, before, thread, first["model"], id)
     explaining = read_messages(memory.home, earlier, longest=1_000)
     review_all = settings.review_all or first["review"]
-    model = settings.model or first["model"] or messages[0].model
-    return Batch(model, messages, explaining, review_all, turns=taken)
+    return Batch(model or messages[0].model, messages, explaining, review_all, turns=taken)
 
 
 class Learner(NamedTuple):
@@ -2521,15 +2520,11 @@ class Learner(NamedTuple):
             else:  # as long as it has waited, at most a day
                 wait = max(wait, min(now - turn["typed"], 86_400))
             due = 0 if kind == BUSY else now + wait
-            reason = why or turn["why"]
-            state = "pending"
-            if is_over or attempts > len(BACK_OFF):
-                state = "aside"
-                reason = reason or "it was interrupted"
+            state = "aside" if is_over or attempts > len(BACK_OFF) else "pending"
             change = "set state = ?, attempts = ?, due = ?, why = ?"
             # Unless it was forgotten or cleared meanwhile.
             sql = f"update turns {change} where state in ('pending', 'aside') and id = ?"
-            self.memory.db.execute(sql, [state, attempts, due, reason, turn["id"]])
+            self.memory.db.execute(sql, [state, attempts, due, why or turn["why"], turn["id"]])
 
     def _condense_first(self, batch: Batch) -> None:
         """Shorten a profile over budget, once for each text: ``condensed`` is its digest."""
@@ -2575,9 +2570,8 @@ class Learner(NamedTuple):
                 seen = seen.add(edit.section, edit.fact)
         edits = self._ask_for_edits(batch, seen)
         day_ago = (memory.now() - dt.timedelta(days=1)).isoformat()
-        learned = "author = 'worker' and versions.at > ?"
-        sql = f"select before, fact from edits join versions on version = versions.id where {learned}"
-        lately = list(memory.db.execute(sql, [day_ago])) if batch.messages else ()
+        learned = "version in (select id from versions where author = 'worker' and at > ?)"
+        lately = [(edit.before, edit.fact) for edit in edits_where(memory, learned, day_ago)] if batch.messages else ()
         came = {}
         for item in seen.items:
             periods = memory.history.periods(item.text)
@@ -2645,8 +2639,7 @@ class Learner(NamedTuple):
         if asked:
             request = build_second_look([*asked.values()], batch, seen)
             answers = self._ask(batch.model, request, lambda reply: parse_answers(reply, len(asked)), look=1)
-            denied = NOT_YOURS if batch.messages else NOT_THE_SAME
-            meanings = {"y": "", "n": denied, "s": CONFIDENTIAL}
+            meanings = {"y": "", "n": NOT_YOURS if batch.messages else NOT_THE_SAME, "s": CONFIDENTIAL}
             if answers:
                 for edit, answer in zip(asked, answers, strict=True):
                     doubts[edit] = meanings[answer]
@@ -2683,7 +2676,7 @@ def messages_of_files(memory: Memory, paths: Sequence[str]) -> Iterator[tuple[Me
     found = {path: read_past(path) for path in paths}
     for path, messages in found.items():
         if not messages:
-            readable = "exports of ChatGPT, Claude and Gemini, sessions of Claude Code and Codex"
+            readable = "ChatGPT, Claude, Gemini, Claude Code, Codex"
             unread = f"{printable(path)} holds no messages of yours; JSON that can be read: {readable}"
             if not any(found.values()):
                 raise Problem(unread)
@@ -2819,7 +2812,7 @@ def review(memory: Memory, accepted: Sequence[EditRow] = (), dropped: Sequence[E
     def record(version: int) -> None:
         waits = "where id = ? and state = 'waiting'"
         made = "state = 'applied', version = ?, reason = iif(fact = ?, 'accepted', 'reworded'), fact = ?"
-        made += ", before = iif(before = ?, before, '')"  # it may be forgotten
+        made += ", before = iif(before = ?, before, '')"  # it may be gone
         for edit in accepted:
             db.execute(f"update edits set {made} {waits}", [version, edit.fact, edit.fact, edit.before, edit.id])
         for edit in dropped:
@@ -2899,7 +2892,6 @@ def without_lines(text: str, says: Says) -> str:
     return without_empty(text, "".join(kept))
 
 
-_ABOUT_IT = "says(fact) or says(before) or says(quote)"
 # Where the database may say it: table, column, rows, replacement (None: the row goes). `forget` erases in this
 # order. A new column for the user's words needs a row.
 PLACES = (
@@ -2933,10 +2925,13 @@ def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[st
         form = "“{}”" if column == "quote" else "{}"
         texts.update(form.format(stripped(text)) for (text,) in found)
     texts.update(f"“{edit.quote}”" for edit in edits_where(memory, f"says(fact) and quote not in ('', '{FORGOTTEN}')"))
-    turns = {turn for edit in edits_where(memory, _ABOUT_IT) for turn in edit.turns}
-    forgotten = set(lines_in(memory.home.forgotten))
-    past = [turn for turn in past_prompts(memory.home) if turn.turn_id not in forgotten]
-    prompts = {turn.turn_id: turn.text for turn in past if turn.turn_id in turns or says(turn.text)}
+    about_it = edits_where(memory, "says(fact) or says(before) or says(quote)")
+    prompts = {turn: "" for edit in about_it for turn in edit.turns}  # llm's log may lack them
+    for prompt in past_prompts(memory.home):
+        if prompt.turn_id in prompts or says(prompt.text):
+            prompts[prompt.turn_id] = prompt.text
+    for turn in lines_in(memory.home.forgotten):
+        prompts.pop(turn, None)
     files = [*_said_backups(memory.home, says)]
     if texts or files or prompts:  # nobody can tell what these say
         files += files_beside(memory.home)
@@ -2950,11 +2945,9 @@ def find_said(memory: Memory, says: Says) -> tuple[dict[str, list[str]], dict[st
 def forget(memory: Memory, says: Says) -> None:
     """Remove what ``find_said`` finds, and never learn from its messages again."""
     db = memory.db
-    _, prompts = find_said(memory, says)
 
     def record(_: int) -> None:
-        turns = {turn for edit in edits_where(memory, _ABOUT_IT) for turn in edit.turns}
-        for turn in turns.union(prompts):
+        for turn in find_said(memory, says)[1]:
             append_line(memory.home.forgotten, turn)
             db.execute(FORGET_TURN, [turn])
         for table, column, which, mark in PLACES:
@@ -3085,7 +3078,9 @@ def search_chats(homes: Sequence[Home], query: str, limit: int) -> list[Message]
         sql = f"{part}(?) join {table} on {table}.rowid = {index}.rowid"
         found.update(read_log(homes[-1], sql, terms))
     if re.search(UNSPACED, query):  # a clause is one word to llm's index
-        found |= {one.turn_id: as_shown(one.text, 200) for one in past_prompts(homes[-1]) if stands_in(query, one.text)}
+        for prompt in past_prompts(homes[-1]):
+            if all(stands_in(word, prompt.text) for word in query.split()):
+                found.setdefault(prompt.turn_id, as_shown(prompt.text, 200))
     names = {home.name for home in homes}
     for home in Home.all():
         for turn in known_turns(home):
@@ -3404,12 +3399,12 @@ class Call:
         self.homes: list[Home] = []  # asked for by hand, else in use
         self.conversation: Any = None
         self.given: str | None = None  # "Hi", to the templates, if any
-        self.told: set[str] = set()
         self.sent = ""  # "Say: Hi"
         self.words = ""  # "Hi", what was typed of it
         self.typed: Message | None = None  # these words, if to be learned from, until noted
         self.has_noted = False
         self.failures = [*settings.complaints]
+        self.told: set[str] = set()
 
     def run(self, invoke: Callable[..., Any]) -> Any:
         with ExitStack() as stack:
@@ -3425,8 +3420,8 @@ class Call:
             except Exception as error:
                 self._guarded("the refusal was not noted", self._note_refusal, error)
                 raise
-            finally:  # a chat may end by Ctrl-D
-                self._guarded("the news was not told", self._tell)
+        self._guarded("the news was not told", self._tell)
+        return result
 
     def on_fragments(self, resolve: Any, db: Any, fragments: Iterable[str], **options: Any) -> Any:
         """Keep llm from reading a file of that name: none holds a NUL."""
@@ -3556,6 +3551,8 @@ class Call:
             self.failures.append(spawn_worker(home))
 
     def _tell(self, lead: str = "") -> None:
+        if not (self.settings.notices and at_terminal(sys.stdout, sys.stderr)):
+            return
         for line in self._news():
             if line not in self.told:
                 click.echo(lead, nl=False)  # an answer has not ended its line
@@ -3565,21 +3562,14 @@ class Call:
 
     def _news(self) -> Iterator[str]:
         yield from filter(None, self.failures)
-        if not (self.settings.notices and at_terminal(sys.stdout, sys.stderr)):
-            return
         news = take_news(self.homes[-1]) if self.homes else []
         if self.has_noted and not news:
             home = self.homes[-1]
             with suppress(FileExistsError):
                 write_private(home.greeted, b"")
                 into = "" if home.name == DEFAULT_PROFILE else f" into profile {home.name}"
-                news = [f"learning from this{into}; a later prompt tells what"]
-        lines = [*filter(None, dict.fromkeys(self.failures)), *news]
-        self.failures.clear()
-        for line in lines:
-            click.echo(lead, nl=False)  # an answer has not ended its line
-            lead = ""
-            tell(line)
+                yield f"learning from this{into}; a later prompt tells what"
+        yield from news
 
     def _guarded(self, failing: str, step: Callable[..., None], *arguments: Any) -> None:
         """Run a step of ours; if it fails, the user's call goes on."""
@@ -3751,7 +3741,6 @@ _MEANT = {
     "history": "log",
     "--help": "help",
     "learn FILE": "import",
-    "path": "export",
     "pause": "off",
     "remove": "rm delete",
     "resume": "on",
@@ -4509,7 +4498,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
             if not (prompts or any(places.values())):
                 raise no_match(text)
             say(f"{text!r} isn't in the profile now, but here:")
-        shown = [" ".join(as_shown(prompt, 200).split()) for prompt in prompts.values()]
+        shown = [" ".join(as_shown(prompt, 200).split()) for prompt in prompts.values() if prompt]
         places["Prompts about it, which memory will ignore from now on"] = shown
         places["Headings that stay; see: llm memory edit"] = [*filter(says, document.headings.values())]
         for place, lines in places.items():
@@ -4592,7 +4581,7 @@ def memory_update(settings: Settings, retry: bool) -> None:
             learner = Learner(memory, settings)
             failures = {str(result.failure) for result in iter(learner.learn, None) if result.failure}
             left = due_turns(memory)
-            _remove(memory.home.news)  # told here
+            _remove(memory.home.news)
         learned = memory.history.versions(-1, "id > ? and model != ''", before)
         for version in reversed(learned):
             report(memory, version.id)

@@ -72,7 +72,7 @@ def test_several_profiles_are_all_sent_and_the_last_one_learns(both: User) -> No
         assert WORK in sent
 
 
-def test_a_search_within_a_prompt_looks_into_the_profiles_that_it_sends(both: User) -> None:
+def test_a_search_within_a_prompt_looks_into_the_profile_that_was_chosen_before_it(both: User) -> None:
     both.llm("-f", "memory:work", "-f", "memory:search:work or live", "Where?")
     sent = str(both.calls(update=False)[-1])
     assert f"- {WORK} (in " in sent, "found, beside the profile"

@@ -157,7 +157,10 @@ def test_what_was_typed_is_found_with_the_conversation_to_continue(user: User) -
     assert user.run("search", "--chats", "dog")[0] == ""
     user.types("私は犬を飼っています。散歩は何回?")
     assert user.run("search", "--chats", "犬")[0].startswith("私は犬を飼っています。")
+    assert user.run("search", "--chats", "散歩 犬")[0].startswith("私は犬を飼っています。")
     assert user.run("search", "--chats", "猫")[0] == ""
+    user.types("가나 " * 100 + "강아지 산책 " + "다라 " * 100)
+    assert "강아지" in user.run("search", "--chats", "강아지")[0]
     user.types("The zebra's password is hunter2-porto")
     assert user.run("search", "--chats", "zebra")[0].startswith("The zebra's password is [password]\n")
 
