@@ -361,7 +361,7 @@ def normalised(text: str) -> str:
 
 
 def folded(text: str) -> str:
-    """Return what `search` compares: "Müller" is "Mueller", "東京" two words."""
+    """Return what `search` compares: "Müller" is "Mueller"."""
     apart = unicodedata.normalize("NFKD", text.translate(_STRAIGHT)).casefold()
     bare = "".join(char for char in apart if unicodedata.category(char)[0] != "M")
     whole = unicodedata.normalize("NFC", bare).translate(str.maketrans("ıłøđ", "ilod"))
@@ -2739,7 +2739,7 @@ def waiting_edits(memory: Memory) -> list[EditRow]:
     found = edits_where(memory, "state = 'waiting' order by section, id")
     now = Document(memory.history.text(memory.history.latest()))
     lines = {item.text for item in now.ids.values()} | {edit.fact for edit in found} | {""}
-    # The user may have written a fact meanwhile, or removed a line.
+    # Some may be made by hand now.
     found = [edit for edit in found if edit.before in lines - {""} or (edit.fact and not now.has(edit.fact))]
     for at, edit in enumerate(found):
         if edit.before not in lines:
@@ -4546,7 +4546,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
             report(memory, memory.history.overwrite("clear", "", lambda _: skip_noted(memory)))
         return
     say(f"This removes {tilde(real_place(home))}, its history, and all else of profile {home.name}.")
-    say("It also erases the list of prompts to ignore; llm memory learn could then read those hidden or forgotten.")
+    say("It also forgets which prompts to ignore: llm memory learn may then read hidden or forgotten ones.")
     confirm("Remove it for good?", yes)
     purge(home)
     say(f"Removed. {LLM_KEEPS.format(tilde(home.logs))}")
@@ -4785,4 +4785,5 @@ def memory_uninstall_shell(name: str | None) -> None:
 @memory_group.command("worker", hidden=True)
 @click.pass_obj
 def memory_worker(settings: Settings) -> None:
-    run_worker(Home.in_use()[-1], settings)
+    if settings.updates and not settings.disabled:
+        run_worker(Home.in_use()[-1], settings)

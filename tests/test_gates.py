@@ -273,6 +273,7 @@ def test_a_quote_with_a_secret_proves_nothing() -> None:
     shown = Message(memory.as_shown(A_PASSWORD))
     assert outcome(add("Wired", A_PASSWORD), shown) == ("reject", "you did not type its quote")
     assert outcome(add("Wired", shown.text), shown) == ("reject", "its quote contains a masked secret")
+    assert outcome(add("Wired", shown.text), Message(A_PASSWORD)) == ("reject", "you did not type its quote")
 
 
 UNFIT = {

@@ -59,6 +59,13 @@ def impatient_worker(
 # Beginning
 
 
+def test_no_worker_learns_where_memory_is_off_however_it_was_started(user: User) -> None:
+    user.types("I live in Leeds")
+    user.llm("memory", "worker", auto=None, LLM_MEMORY_DISABLED="true")
+    user.llm("memory", "worker", auto=None, LLM_MEMORY_UPDATES="false")
+    assert user.calls() == []
+
+
 def test_the_lock_tells_whether_a_worker_runs_and_whether_the_one_before_has_started(
     user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
