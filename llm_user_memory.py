@@ -1715,7 +1715,7 @@ def judge(
     """Judge edits of the profile as the model has ``seen`` it; return also ``now`` with the good ones.
 
     ``doubts``: what the second look holds against them. ``lately``: what learning applied within a day.
-    ``came``: when each line did, if never away.
+    ``came``: when lines did whose dates may prove a change.
     """
     messages = batch.messages
     is_condensing = not messages
@@ -2572,11 +2572,8 @@ class Learner(NamedTuple):
         day_ago = (memory.now() - dt.timedelta(days=1)).isoformat()
         learned = "version in (select id from versions where author = 'worker' and at > ?)"
         lately = [(edit.before, edit.fact) for edit in edits_where(memory, learned, day_ago)] if batch.messages else ()
-        came = {}
-        for item in seen.items:
-            periods = memory.history.periods(item.text)
-            if len(periods) == 1:  # what came back stays
-                came[item.text] = value(memory.db, "select at from versions where id = ?", periods[0][0])
+        sql = "select fact, at from lines join versions on versions.id = since where until is null"
+        came = {fact: at for fact, at in memory.db.execute(sql) if not is_kept(memory, fact)}
         judged = partial(judge, edits, seen, batch=batch, lately=lately, came=came, budget=self.settings.budget)
         doubts: dict[Edit, str] = {}
         if not batch.review_all and not batch.past:  # else all of it waits anyway
@@ -2841,7 +2838,12 @@ def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, l
 def is_learned(memory: Memory, line: str) -> bool:
     _, origin, receipts = next(wordings(memory, line))
     is_own = origin and AUTHORS[origin.author].origin == "own"
-    return not is_own and any(edit.reason != "reworded" for edit in receipts[:1])
+    return not (is_own or is_kept(memory, line)) and any(edit.reason != "reworded" for edit in receipts[:1])
+
+
+def is_kept(memory: Memory, line: str) -> bool:
+    """Tell whether its user undid or dropped a change that no message proved."""
+    return bool(edits_where(memory, "state in ('applied', 'dropped') and turns = '[]' and before = ?", line))
 
 
 def merged(memory: Memory, receipts: Sequence[EditRow]) -> Iterator[EditRow]:

@@ -200,6 +200,21 @@ def test_a_merge_that_changes_what_the_lines_say_waits_and_takes_no_line_away(us
     assert f"Fact 1: Nurse in Leeds (in place of: {TWINS[0]})\nFact 2: removed: {TWINS[1]}\n" in look
 
 
+def test_a_line_that_its_user_brought_back_or_kept_in_a_review_is_not_condensed_again(user: User) -> None:
+    has_learned(user, *TWINS)
+    first, _, third = map(user.id_of, TWINS)
+    condense(user, f"REMOVE | {third} | Plays the oboe")
+    assert "Plays the oboe" not in user.facts
+    user.run("undo")
+    (user.script / "look.txt").write_text("1 n")
+    condense(user, f"REMOVE | {first} | Works as a nurse")
+    assert user.to_review()
+    user.run("review", "--drop", "all")
+    (user.script / "look.txt").unlink()
+    condense(user, f"REMOVE | {third} | Plays the oboe\nREMOVE | {first} | Works as a nurse")
+    assert (sorted(user.facts), user.to_review()) == (sorted(TWINS), [])
+
+
 def test_a_removal_that_stands_before_its_merge_waits_with_it(user: User) -> None:
     has_learned(user, *TWINS)
     first, second, _ = map(user.id_of, TWINS)

@@ -214,6 +214,17 @@ def test_a_line_that_its_user_brought_back_is_not_removed_for_its_date_again(use
     assert user.facts == [line, "Plays chess"]
 
 
+def test_a_line_that_its_user_kept_in_a_review_is_not_removed_for_its_date(user: User) -> None:
+    line = f"Trains for a run in March {YEAR}"
+    user.profile = f"- {line}\n"
+    removal = f"REMOVE | {user.id_of(line)} | {line}"
+    learns(user, removal, "1 n", said="what is a leek?")
+    user.run("review", "--drop", "all")
+    user.types("what is a pear?")
+    assert user.learns(removal, look="1 y")
+    assert user.facts == [line]
+
+
 def test_the_notice_tells_that_a_line_went_for_its_date(user: User) -> None:
     line = f"Trains for a run in March {YEAR}"
     user.profile = f"- {line}\n"
