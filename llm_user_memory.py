@@ -2611,6 +2611,8 @@ class Learner(NamedTuple):
         edits: list[Edit] | None = self._ask(batch.model, build_request(seen, batch, only), parse_reply)
         if edits is None:
             raise ModelFailed(f"{batch.model} can't keep to the format; {ANOTHER_MODEL}", HOPELESS)
+            if self.settings.debug:
+                click.echo(printable(f"To {model}:\n{request}\nFrom {model}:\n{text}\n"), err=True)
         if only:
             edits = [edit for edit in edits if edit.target in only and edit.action != "ADD"]
             edits.sort(key=lambda edit: edit.action == "REMOVE")  # it waits if its merge does

@@ -299,6 +299,15 @@ def test_a_retry_with_a_model_sends_it_all_messages_together(user: User) -> None
     assert len(user.calls(update=True)) == asked + 1
 
 
+@pytest.mark.parametrize("debug", ["", "true"])
+def test_the_requests_of_a_command_can_be_seen(user: User, debug: str) -> None:
+    user.reply(f"ADD | Interests | Plays chess | {SAID}")
+    user.types(SAID)
+    said = user.run("update", LLM_MEMORY_DEBUG=debug)[1]
+    for sent in (memory.INSTRUCTIONS, memory.QUESTION, "To scripted:\n", "From scripted:\nADD | Interests"):
+        assert (sent in said) == bool(debug)
+
+
 def test_an_update_that_has_nothing_to_do_tells_that_learning_has_failed_before(user: User) -> None:
     user.run("add", "Plays chess")
     user.places.news.write_text(f"{memory.FAILED}\n1 edit to review: llm memory review\n")
