@@ -239,7 +239,7 @@ def for_profile(text: str, home: Home) -> str:
         return text
     quoted = r"“[^”]*”|(?<!\w)'[^']*'|\"[^\"]*\""
     command = f"llm memory --profile {home.name} "
-    return re.sub(rf"({quoted})|\bllm memory (?=[a-z])", lambda found: found[1] or command, text)
+    return re.sub(rf"({quoted})|\bllm memory (?!\w*install)(?=[a-z])", lambda found: found[1] or command, text)
 
 
 def tilde(path: Path) -> str:
@@ -1694,13 +1694,6 @@ def _may_be_lost(line: str, verdicts: Sequence[Verdict], seen: Document) -> bool
     return any(verdict.outcome != "apply" for verdict in quoting or merges)
 
 
-def _is_flood(edits: Sequence[Edit], messages: Sequence[Message]) -> bool:
-    """Tell whether the new facts are too many for what was typed."""
-    room = 3 + sum(2 + len(message.text.encode()) // 400 * 2 for message in messages)
-    added = [edit for edit in edits if edit.action == "ADD" and find_pieces(edit.quote, messages)]
-    return len(added) > room
-
-
 def judge(
     edits: Sequence[Edit],
     seen: Document,
@@ -1722,7 +1715,8 @@ def judge(
     if is_condensing:
         messages = [Message(seen.ids[edit.target].text) for edit in edits]
     meant = [_as_meant(edit, now) for edit in edits]
-    is_flood = _is_flood(meant, messages)
+    added = [edit for edit in meant if edit.action == "ADD" and find_pieces(edit.quote, messages)]
+    is_flood = len(added) > 3 + sum(2 + len(message.text.encode()) // 400 * 2 for message in messages)
     applied = list(lately)
     ids = dict(seen.ids)
     document = now  # with the good edits so far
@@ -3728,6 +3722,7 @@ class UserMemory(llm.Toolbox):
         document = read_document(home)
         says = matcher(text, document)
         found = [item for item in document.ids.values() if says(item.text)]
+    "clear --purge": "purge reset",
         return propose_edits(home, "", found) if found else "No fact contains these words."
 
 
@@ -3745,11 +3740,12 @@ _MEANT = {
     "history": "log",
     "--help": "help",
     "learn FILE": "import",
-    "pause": "off",
+    "pause": "off disable stop",
     "remove": "rm delete",
     "resume": "on",
     "rollback NUMBER": "restore",
-    "show": "list ls",
+    "search": "find",
+    "show": "list ls cat",
     "undo NUMBER": "redo revert",
 }
 REVIEW_HELP = """\
@@ -3919,8 +3915,10 @@ def open_memory(home: Home | None = None, *, create: bool = False) -> Iterator[M
 
 
 def check_learning(home: Home, settings: Settings) -> None:
-    if settings.disabled or not settings.updates or paused_since(home):
-        raise Problem("Learning is off or paused here; see: llm memory status")
+    if settings.disabled or not settings.updates:
+        raise Problem("Learning is off; see: env | grep LLM_MEMORY")
+    if paused_since(home):
+        raise Problem("Learning is paused; to go on: llm memory resume")
 
 
 def learn_lock(home: Home, settings: Settings) -> Any:
@@ -4165,7 +4163,7 @@ def warnings_about(text: str, budget: int) -> Iterator[str]:
     if found := ", ".join(dict.fromkeys(flaws_in(text))):
         yield f"In the profile, {found}. Prompts send it; see: llm memory edit; to erase it: llm memory forget WORDS"
     if len(text) > budget:
-        yield f"The profile is over {budget:,} characters; to shorten it: llm memory condense"
+        yield f"The profile is over {budget:,} characters; to shorten it: llm memory condense or edit"
 
 
 def flaws_in(text: str) -> Iterator[str]:
@@ -4193,7 +4191,7 @@ def open_editor(**what: Any) -> Any:
     try:
         return click.edit(**what)
     except (click.ClickException, ValueError) as error:
-        raise Problem(f"{in_words(error)}; to use another editor: export VISUAL=NAME") from error
+        raise Problem(f"{in_words(error.__cause__ or error)}; to use another editor: export VISUAL=NAME") from error
 
 
 @command()
@@ -4280,13 +4278,13 @@ def ask_about(edit: EditRow, section: Sequence[EditRow], left: int) -> str:
     if edit.turns:  # else the quote is the profile's, or empty
         where, source = quoted_from(edit)
         detail(f"{where}: “{edit.quote}” ({full_date(edit.typed_at)}{source})", err=True)
-    letters = click.Choice([*"yneadqs?"], case_sensitive=False)
+    letters = click.Choice([*"yneadqs?", "yes", "no"], case_sensitive=False)
     question = "Accept it? (y, n, e, a, d, q, s; ? for help)"
     letter = click.prompt(question, default="s", type=letters, show_choices=False, err=True)
     if letter == "?":
         say(REVIEW_HELP)
         list_edits(section)
-    return str(letter)
+    return str(letter[0])
 
 
 def list_edits(edits: Sequence[EditRow]) -> None:
@@ -4473,7 +4471,7 @@ def no_match(text: str) -> Problem:
     hint = "--part looks inside words"
     if unknown and len(unknown) < len(words):
         hint = f"no id: {', '.join(unknown)}"
-    return Problem(f"No line has {text!r} ({hint}); see: llm memory show --ids, or llm memory search {text!r}")
+    return Problem(f"No line has {text!r} ({hint}); see: llm memory show --ids, or llm memory search {for_shell(text)}")
 
 
 @command(text_argument, yes_option, part_option)
@@ -4503,7 +4501,7 @@ def memory_forget(text: str, part: bool, yes: bool) -> None:
                 raise no_match(text)
             say(f"{text!r} isn't in the profile now, but here:")
         shown = [" ".join(as_shown(prompt, 200).split()) for prompt in prompts.values() if prompt]
-        places["Prompts about it, which memory will ignore from now on"] = shown
+        places["Prompts about it, which this profile will ignore from now on"] = shown
         places["Headings that stay; see: llm memory edit"] = [*filter(says, document.headings.values())]
         for place, lines in places.items():
             if lines:
@@ -4545,12 +4543,12 @@ def memory_clear(for_good: bool, yes: bool) -> None:
     "Empty the profile. Its text stays in the history."
     home = only_profile()
     if not for_good:
-        confirm(f"Empty profile {home.name}?", yes)
+        confirm(f"Empty profile {home.name} (it can be undone)?", yes)
         with open_memory() as memory:
             report(memory, memory.history.overwrite("clear", "", lambda _: skip_noted(memory)))
         return
     say(f"This removes {tilde(real_place(home))}, its history, and all else of profile {home.name}.")
-    say("It also forgets which prompts to ignore: llm memory learn may then read hidden or forgotten ones.")
+    say("It ends a pause, and forgets which prompts to ignore: llm memory learn may read hidden or forgotten ones.")
     confirm("Remove it for good?", yes)
     purge(home)
     say(f"Removed. {LLM_KEEPS.format(tilde(home.logs))}")
@@ -4709,7 +4707,11 @@ def home_status(home: Home, settings: Settings) -> Told:
     text = read_profile(home.profile)
     facts = len(Document(text).items)
     found = {"path": tilde(home.profile), "facts": facts, "characters": len(text), "budget": settings.budget}
-    yield "profile", found, f"{home.name}: {counted(facts, 'fact')}, {100 * len(text) // settings.budget} % full"
+    yield "also_sent", [other.name for other in Home.in_use()[:-1]], "{}"
+    size = f"{counted(facts, 'fact')}, {100 * len(text) // settings.budget} % full"
+    if not home.directory.is_dir():
+        size = "not created yet"
+    yield "profile", found, f"{home.name}: {size}"
     yield from warnings_about(text, settings.budget)
 
 
@@ -4743,7 +4745,7 @@ def until_error(told: Told) -> Told:
 @command(json_option)
 @click.pass_obj
 def memory_status(settings: Settings) -> Any:
-    "Show if memory is on. And what is wrong."
+    "Show whether memory is on."
     home = Home.in_use()[-1]
     told = [*until_error(home_status(home, settings)), *until_error(learning_status(home, settings))]
     shown = [one for one in told if isinstance(one, tuple)]

@@ -146,8 +146,8 @@ def test_condense_makes_no_edit_without_a_quote_and_leaves_nothing_to_review(use
     [
         ("MODEL", "uninstalled", "uninstalled"),
         ("MODEL", "scripted-dead", "scripted-dead failed"),
-        ("DISABLED", "1", "Learning is off or paused"),
-        ("UPDATES", "0", "Learning is off or paused"),
+        ("DISABLED", "1", "Learning is off; see: env | grep LLM_MEMORY"),
+        ("UPDATES", "0", "Learning is off"),
     ],
 )
 def test_condense_says_why_it_can_not(user: User, variable: str, value: str, words: str) -> None:

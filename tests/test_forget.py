@@ -420,7 +420,7 @@ def test_what_only_a_message_in_llms_log_says_is_shown_and_never_learned_from(us
     for message in ("My ex is called Bluebird", "my ex is called bluebird"):
         user.types(message)
         said = user.run("forget", "Bluebird", stdin="n\n", code=1)[1]
-        assert "memory will ignore from now on" in said
+        assert "this profile will ignore from now on" in said
         assert "Forget this for good? [y/N]" in said
         assert f"  {message}\n" in said
         user.run("forget", "Bluebird", stdin="y\n")

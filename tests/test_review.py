@@ -318,7 +318,8 @@ def test_review_asks_about_one_edit_after_the_other_with_its_quote_date_and_reas
     [
         ("n\na\n", ["b", "c"], []),
         ("y\nd\n", ["a"], []),
-        ("Y\nn\nyes\ns\n", ["a"], ["c"]),
+        ("Y\nno\nyess\ns\n", ["a"], ["c"]),
+        ("yes\ns\nYES\n", ["a", "c"], ["b"]),
         ("what?\n \n?\nq\n", [], ["a", "b", "c"]),
         ("s\n\ny\n", ["c"], ["a", "b"]),
     ],
