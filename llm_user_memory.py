@@ -345,7 +345,7 @@ def stripped(line: str) -> str:
 
 
 def derive_letters(data: bytes) -> str:
-    """Derive letters: digits cost tokens; none spell "pin" or "key"."""
+    """Digits cost tokens; no letters spell "pin" or "key"."""
     encoded = base64.b32encode(hashlib.sha256(data).digest()).decode()
     return re.sub("[^ad-jlmoqrt-vx-z]", "", encoded.lower())
 
@@ -717,9 +717,7 @@ def _foreign_lines(lines: Lines) -> set[int]:
             closing = ""
         elif not closing:
             start = at
-            for opening, end in _BLOCKS:
-                if re.match(opening, line):
-                    closing = end
+            closing = next((end for opening, end in _BLOCKS if re.match(opening, line)), "")
     return found
 
 
@@ -825,7 +823,6 @@ class Document:
         return Document("".join(kept))
 
     def section(self, wanted: str, unknown: str = OTHER_SECTION) -> str:
-        """Return the heading of this name, or ``unknown`` if there is none."""
         sought = normalised(wanted.lstrip("# ").strip(" *:[]"))
         for name in (*self.headings.values(), *_OWN_SECTIONS):
             if name and normalised(name.strip(" *:[]")) == sought:
@@ -1523,12 +1520,11 @@ class Message(NamedTuple):
 class Verdict(NamedTuple):
     edit: Edit
     outcome: str  # apply, hold or reject
-    reason: str = ""
-    messages: tuple[Message, ...] = ()  # that hold its quote
+    reason: str
+    messages: tuple[Message, ...]  # that hold its quote
     item: Item | None = None  # in the profile that the model was shown
 
 
-_BEFORE_QUOTE = {"ADD": 2, "REPLACE": 2, "REMOVE": 1}
 _MARKS = rf"^\s*(?:(?:{_BULLET}|>|\d{{1,3}}[.)])\s+)*"
 
 
@@ -1551,7 +1547,7 @@ def _parse_edit(line: str) -> Edit | None:
     separator = r"\s+\|\s+" if " | " in rest else r"\|"  # a fact may have "a|b" in it
     fields = [field.strip() for field in re.split(separator, rest)]
     action = action.strip("*_ ").upper()
-    count = _BEFORE_QUOTE.get(action, sys.maxsize)
+    count = {"ADD": 2, "REPLACE": 2, "REMOVE": 1}.get(action, sys.maxsize)
     if len(fields) < count:
         return None
     target = fields[0]
@@ -1783,7 +1779,7 @@ def _why_no_line(fact: str, document: Document, here: Item | None) -> str:
 
 
 def read_log(home: Home, sql: str, *values: object) -> list[Any]:
-    """Read rows of llm's log, which may not be there yet. Raises ``Problem``."""
+    """A missing log has no rows. Raises ``Problem``."""
     if not home.logs.exists():
         return []
     if not home.logs.is_file():  # a FIFO hangs
@@ -1815,8 +1811,7 @@ def logged(home: Home, ids: Iterable[str]) -> dict[str, Message]:
 
 def past_prompts(home: Home) -> list[Message]:
     ids = {id for table in ("responses", "turns") for (id,) in read_log(home, f"select id from {table}")}
-    turns = logged(home, ids)
-    return [turns[id] for id in sorted(turns)]
+    return [turn for _, turn in sorted(logged(home, ids).items())]
 
 
 def journal_entries(home: Home) -> list[Row]:
@@ -1843,9 +1838,8 @@ def _read_entry(line: str) -> Row:
 
 
 def call_failure(memory: Memory) -> str:
-    known = {"failed": get_state(memory.db, "call_failed")}
-    latest = [known, *journal_entries(memory.home)][-1]
-    return str(latest.get("failed", ""))
+    noted = journal_entries(memory.home)
+    return str(noted[-1].get("failed", "")) if noted else get_state(memory.db, "call_failed")
 
 
 def new_notes(memory: Memory) -> dict[str, Row]:
@@ -2045,14 +2039,13 @@ def entries(file: Any) -> Iterator[Any]:
 
 
 def _items(text: Any) -> Iterator[Any]:
-    """Yield the items of a list; keep only the piece being read."""
+    """Keep only the piece being read."""
     buffer = text.read(1_000).lstrip()[1:]
     decoder = json.JSONDecoder()
-    between = re.compile(r"[\s,]+")
+    between: Any = re.compile(r"[\s,]*")
     at = 0
     while True:
-        gap = between.match(buffer, at)
-        at = gap.end() if gap else at
+        at = between.match(buffer, at).end()
         if buffer.startswith("]", at):
             return
         try:
@@ -2605,8 +2598,6 @@ class Learner(NamedTuple):
         edits: list[Edit] | None = self._ask(batch.model, build_request(seen, batch, only), parse_reply)
         if edits is None:
             raise ModelFailed(f"{batch.model} can't keep to the format; {ANOTHER_MODEL}", HOPELESS)
-            if self.settings.debug:
-                click.echo(printable(f"To {model}:\n{request}\nFrom {model}:\n{text}\n"), err=True)
         if only:
             edits = [edit for edit in edits if edit.target in only and edit.action != "ADD"]
             edits.sort(key=lambda edit: edit.action == "REMOVE")  # it waits if its merge does
@@ -2620,6 +2611,8 @@ class Learner(NamedTuple):
                 row |= {"outcome": "ok", "read": read, "written": written}
             finally:
                 self.memory.db["requests"].insert(row)
+            if self.settings.debug:
+                click.echo(printable(f"To {model}:\n{request}\nFrom {model}:\n{text}\n"), err=True)
             answer = parse(text)
             if answer is not None:
                 return answer
@@ -2886,7 +2879,7 @@ def matcher(
 
 
 def without_lines(text: str, says: Says) -> str:
-    kept = [line for line, fact, _ in Document(text).sayings if not (fact and says(fact))]
+    kept = [line for line, fact, _ in Document(text).sayings if not says(fact)]
     return without_empty(text, "".join(kept))
 
 
@@ -3275,9 +3268,7 @@ FOUND = (
     "Facts that have ended may no longer be true.\n<user_facts>\n{}\n</user_facts>"
 )
 # A conversation keeps what an older version sent.
-_FRAMED = (
-    r"About the user you are talking to[^\n]{0,999}(?:\nProfile: [^\n]{0,999})?\n<user_profile>\n.*?\n</user_profile>"
-)
+_FRAMED = r"About the user you are talking to[^\n]{0,999}\n<user_profile>\n.*?\n</user_profile>"
 _SOURCE = "memory:auto"  # of the fragments that hold a profile
 
 # Functions of llm, and what stands in for each: see tests/test_module.py
@@ -3464,9 +3455,8 @@ class Call:
             self.typed = Message(self.words, thread_id=self.conversation.id, at=utc_now().isoformat())
 
     def may_learn(self, home: Home) -> bool:
-        settings = self.settings
         # Blank: the shell keeps it out of its history.
-        if not settings.updates or settings.auto_off or settings.line.isspace():
+        if not self.settings.updates or self.settings.auto_off or self.settings.line.isspace():
             return False
         params = self.ctx.params
         if home.logs_off.exists() and not params.get("log"):
@@ -3483,8 +3473,7 @@ class Call:
         if not (profile or self.settings.auto):  # asked for by hand: it stays where it is
             return
         for name in ("fragments", "system_fragments"):
-            given = options.get(name) or ()
-            options[name] = [part for part in given if getattr(part, "source", "") != _SOURCE]
+            options[name] = [part for part in options.get(name) or () if getattr(part, "source", "") != _SOURCE]
         refuses = self._refuses_system()
         if not profile:
             # llm ignores a system prompt in a conversation that began without one.
@@ -3602,12 +3591,9 @@ def tell(message: str) -> None:
         os.write(sys.stderr.fileno(), f"{line}\n".encode())
 
 
-_DID = {"Added": "learned", "Changed": "changed", "Removed": "removed"}
-
-
 def as_news(changes: Sequence[Change]) -> str:
     parts = []
-    for kind, did in _DID.items():
+    for kind, did in {"Added": "learned", "Changed": "changed", "Removed": "removed"}.items():
         facts = [change.quoted for change in changes if change.kind == kind]
         size = f" {len(facts)} facts:" if len(facts) > 1 else ""
         if facts:
@@ -3657,7 +3643,7 @@ def columns_of(text: str) -> int:
 def _fitted(line: str, home: Home) -> str:
     """Cut a line to 240 columns; keep the command at its end."""
     text, mark, command = line.rpartition(" (undo: ")
-    end = for_profile(f"{mark}{command}", home)
+    end = for_profile(mark + command, home)
     room = 240 - len(f"memory: {end}")
     kept = text[:room]
     while kept and columns_of(text) > room:
@@ -3722,7 +3708,6 @@ class UserMemory(llm.Toolbox):
         document = read_document(home)
         says = matcher(text, document)
         found = [item for item in document.ids.values() if says(item.text)]
-    "clear --purge": "purge reset",
         return propose_edits(home, "", found) if found else "No fact contains these words."
 
 
@@ -3737,12 +3722,12 @@ _GROUPS = {
 }
 _MEANT = {
     "add TEXT": "unforget",
+    "clear --purge": "purge reset",
     "history": "log",
-    "--help": "help",
     "learn FILE": "import",
     "pause": "off disable stop",
     "remove": "rm delete",
-    "resume": "on",
+    "resume": "on enable start",
     "rollback NUMBER": "restore",
     "search": "find",
     "show": "list ls cat",
@@ -3830,7 +3815,7 @@ class _Group(click.Group):
             sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]
         try:
             data = super().invoke(ctx)
-            if ctx.meta.get("json"):
+            if as_json():
                 text = json.dumps(data, indent=2, ensure_ascii=False)
                 click.echo(printable(text) if at_terminal(sys.stdout) else text)
             ctx.exit()
@@ -4093,12 +4078,7 @@ def show_origins(memory: Memory, text: str, *, part: bool) -> Iterator[Row]:
             write(wording, "before that: " if said else "", bold=not said)
             said.append({"text": wording, **show_receipts(version, receipts)})
         yield said[0] | {"before": said[1:]}
-    if text:
-        yield from show_removals(memory, says, shown)
-
-
-def show_removals(memory: Memory, says: Says, shown: set[str]) -> Iterator[Row]:
-    for edit in edits_where(memory, "state = 'applied' and fact = '' order by id"):
+    for edit in edits_where(memory, "state = 'applied' and fact = '' order by id") if text else ():
         left = [end for _, end in memory.history.periods(edit.before)]
         is_told = edit.before in shown and not edit.turns
         if says(edit.before) and left[-1:] == [edit.version] and not is_told:
@@ -4445,11 +4425,11 @@ def memory_diff(a: int | None, b: int | None) -> Any:
 
 
 def only_profile() -> Home:
-    homes = Home.in_use()
-    if len(homes) > 1:
+    home, *others = Home.in_use()
+    if others:
         raise Problem("Several profiles are in use; add: --profile NAME")
-    homes[0].check_exists()
-    return homes[0]
+    home.check_exists()
+    return home
 
 
 def list_lines(title: str, lines: Iterable[str]) -> None:
