@@ -2559,8 +2559,8 @@ class Learner(NamedTuple):
         day_ago = (memory.now() - dt.timedelta(days=1)).isoformat()
         learned = "version in (select id from versions where author = 'worker' and at > ?)"
         lately = [(edit.before, edit.fact) for edit in edits_where(memory, learned, day_ago)] if batch.messages else ()
-        sql = "select fact, at from lines join versions on versions.id = since where until is null"
-        came = {fact: at for fact, at in memory.db.execute(sql) if not is_kept(memory, fact)}
+        began = "select fact, at from lines join versions on versions.id = since where until is null"
+        came = dict(memory.db.execute(f"{began} and fact not in {SETTLED}"))
         judged = partial(judge, edits, seen, batch=batch, lately=lately, came=came, budget=self.settings.budget)
         doubts: dict[Edit, str] = {}
         if not batch.review_all and not batch.past:  # else all of it waits anyway
@@ -2691,6 +2691,8 @@ def choose(
 # -- review, forgetting, search ---
 # An edit is one row all its life: waiting, applied (its line's receipt), dropped or refused.
 
+# Lines whose user undid or dropped a change that no message proved.
+SETTLED = "(select before from edits where state in ('applied', 'dropped') and turns = '[]')"
 Says = Callable[[str], bool]
 
 
@@ -2827,12 +2829,8 @@ def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, l
 def is_learned(memory: Memory, line: str) -> bool:
     _, origin, receipts = next(wordings(memory, line))
     is_own = origin and AUTHORS[origin.author].origin == "own"
-    return not (is_own or is_kept(memory, line)) and any(edit.reason != "reworded" for edit in receipts[:1])
-
-
-def is_kept(memory: Memory, line: str) -> bool:
-    """Tell whether its user undid or dropped a change that no message proved."""
-    return bool(edits_where(memory, "state in ('applied', 'dropped') and turns = '[]' and before = ?", line))
+    is_settled = value(memory.db, f"select ? in {SETTLED}", line)
+    return not (is_own or is_settled) and any(edit.reason != "reworded" for edit in receipts[:1])
 
 
 def merged(memory: Memory, receipts: Sequence[EditRow]) -> Iterator[EditRow]:
