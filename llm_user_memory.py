@@ -93,10 +93,6 @@ class Problem(click.ClickException):
     """An error the user sees."""
 
 
-class InTheWay(Problem):
-    """A later change touched the same lines."""
-
-
 class Busy(Problem):
     """Another process holds a lock, or changed the profile."""
 
@@ -1296,7 +1292,7 @@ class History(NamedTuple):
                 brought = any(one.after for one in self.changes(later - 1, later))
                 counts = self._author(later).origin != "back" or (is_gone and brought and then - now)
                 if later > number and counts:
-                    raise InTheWay(f"Change {later} has since changed the same lines; first: llm memory undo {later}")
+                    raise Problem(f"Change {later} has since changed the same lines; first: llm memory undo {later}")
         lines = self._lines(number - 1) + self._lines(number)
         if all(line["text"] for line in lines):  # else forgotten
             return reverted
@@ -1310,7 +1306,7 @@ class History(NamedTuple):
         newest_first = "select id, author from versions where author != 'undo' order by id desc"
         for number, author in self.db.execute(newest_first):
             can_be = AUTHORS[author].can_be_undone and number not in undone
-            with suppress(InTheWay):
+            with suppress(Problem):
                 if can_be and self._without(number, text) != text:
                     return int(number)
         raise Problem("There is nothing left to undo; see: llm memory history")
@@ -3720,15 +3716,14 @@ _GROUPS = {
 }
 _MEANT = {
     "add TEXT": "unforget",
-    "clear --purge": "purge reset",
+    "clear": "purge reset",
     "history": "log",
     "learn FILE": "import",
     "pause": "off disable stop",
     "remove": "rm delete",
-    "resume": "on enable start",
+    "resume": "on enable start unpause",
     "rollback NUMBER": "restore",
-    "search": "find",
-    "show": "list ls cat",
+    "show": "list ls cat get",
     "undo NUMBER": "redo revert",
 }
 REVIEW_HELP = """\
@@ -3908,7 +3903,7 @@ def learn_lock(home: Home, settings: Settings) -> Any:
     check_learning(home, settings)
     with suppress(Busy):
         return lock(home, "learn", 0.5)
-    say("Waiting for another process, up to 10 minutes…")
+    say("\nWaiting for another process, up to 10 minutes…")
     return lock(home, "learn", 5 * MODEL_TIMEOUT)
 
 
@@ -4356,6 +4351,9 @@ def memory_undo(number: int | None) -> None:
             latest = history.latest()
             if latest == history.latest("author = 'forget'"):
                 raise Problem(f"Change {latest} (forget) can't be undone; the one before: llm memory undo {number}")
+            if at_terminal(sys.stdin, sys.stderr) and "(undo: " in str(lines_in(memory.home.news)):
+                tell_news(memory.home)
+                confirm(f"Undo change {number}?", False)
         made = history.undo(number)
         if not made:
             say(f"Change {number} has nothing left to undo; see: llm memory history")
@@ -4471,6 +4469,7 @@ def memory_remove(text: str, part: bool, yes: bool) -> None:
 def memory_forget(text: str, part: bool, yes: bool) -> None:
     "Erase lines for good. With a phrase, or by ids (show --ids)."
     with open_memory(only_profile()) as memory:
+        tell_news(memory.home)
         document = read_document(memory.home)
         says = matcher(text, document, part=part, former=partial(related, memory))
         places, prompts = find_said(memory, says)
@@ -4526,7 +4525,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
             report(memory, memory.history.overwrite("clear", "", lambda _: skip_noted(memory)))
         return
     say(f"This removes {tilde(real_place(home))}, its history, and all else of profile {home.name}.")
-    say("It ends a pause, and forgets which prompts to ignore: llm memory learn may read hidden or forgotten ones.")
+    say("It also forgets which prompts to ignore: llm memory learn may read hidden or forgotten ones.")
     confirm("Remove it for good?", yes)
     purge(home)
     say(f"Removed. {LLM_KEEPS.format(tilde(home.logs))}")
@@ -4565,9 +4564,8 @@ def memory_update(settings: Settings, retry: bool) -> None:
         learned = memory.history.versions(-1, "id > ? and model != ''", before)
         for version in reversed(learned):
             report(memory, version.id)
-        if not (learned or failures):
-            say("Nothing was learned." if waiting else "There is nothing new to learn from.")
-        tell_waiting(memory)
+        nothing = "Nothing was learned." if waiting else "There is nothing new to learn from."
+        tell_waiting(memory, "" if learned or failures else nothing)
     if failures:
         raise Problem(f"{'; '.join(sorted(failures))}. {RETRY}")
     if left:
@@ -4685,7 +4683,6 @@ def home_status(home: Home, settings: Settings) -> Told:
     text = read_profile(home.profile)
     facts = len(Document(text).items)
     found = {"path": tilde(home.profile), "facts": facts, "characters": len(text), "budget": settings.budget}
-    yield "also_sent", [other.name for other in Home.in_use()[:-1]], "{}"
     size = f"{counted(facts, 'fact')}, {100 * len(text) // settings.budget} % full"
     if not home.directory.is_dir():
         size = "not created yet"

@@ -66,8 +66,9 @@ MEANT = {
     "rm": "remove",
     "delete": "remove",
     "log": "history",
-    "purge": "clear --purge",
-    "find": "search",
+    "purge": "clear",
+    "unpause": "resume",
+    "get": "show",
     "disable": "pause",
     "enable": "resume",
     "cat": "show",
@@ -505,7 +506,7 @@ def test_status_is_of_the_profile_that_is_named_or_else_of_the_one_in_use(user: 
     for in_use, shown in (
         ("", "default: 0 facts, 0 % full\n"),
         ("work", "work: 1 fact, 0 % full\n"),
-        ("default+work", "Also sent    default\nProfile      work: 1 fact, 0 % full\n"),
+        ("default+work", "work: 1 fact, 0 % full\n"),
     ):
         env = {**ON, "LLM_MEMORY_PROFILE": in_use}
         out = user.run("status", **env)[0]

@@ -299,6 +299,11 @@ def test_a_retry_with_a_model_sends_it_all_messages_together(user: User) -> None
     assert len(user.calls(update=True)) == asked + 1
 
 
+def test_an_update_whose_edits_wait_says_only_that(user: User) -> None:
+    user.types(SAID)
+    assert user.run("update", LLM_MEMORY_REVIEW="all")[1].endswith("message…\n1 edit to review: llm memory review\n")
+
+
 @pytest.mark.parametrize("debug", ["", "true"])
 def test_the_requests_of_a_command_can_be_seen(user: User, debug: str) -> None:
     user.reply(f"ADD | Interests | Plays chess | {SAID}")

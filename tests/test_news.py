@@ -365,8 +365,21 @@ def test_a_command_that_changes_the_profile_tells_the_news_first(known: User) ->
     known.has_learned("Has a boat", "I own a boat")
     known.places.news.write_text("learned “Has a boat” (undo: llm memory undo 2)\n")
     done = known.llm("memory", "forget", "boat", "--yes", auto=None)
-    assert "memory: learned “Has a boat” (undo: llm memory undo 2)\n" in done.stderr
+    assert done.stderr.startswith("memory: learned “Has a boat” (undo: llm memory undo 2)\n")
     assert not known.places.news.exists()
+
+
+@pytest.mark.parametrize("answer", ["n", "y"])
+def test_an_undo_at_a_terminal_asks_before_it_takes_back_what_was_not_told(user: User, answer: str) -> None:
+    user.has_learned("Has a boat", "I own a boat")
+    terminal = user.terminal("llm", "memory", "undo", auto=None)
+    terminal.expect(r"memory: learned “Has a boat”.*Undo change 1\?")
+    terminal.type(f"{answer}\r")
+    assert terminal.wait() == (answer == "n")
+    assert user.facts == ([] if answer == "y" else ["Has a boat"])
+    if answer == "n":
+        assert user.terminal("llm", "memory", "undo", auto=None).wait() == 0
+        assert user.facts == []
 
 
 def test_a_damaged_line_of_news_holds_up_no_call(known: User) -> None:
