@@ -386,8 +386,11 @@ def install(name: str | None) -> None:
     """Add the block to a shell's start-up file, see if it works, and tell what else there is to do."""
     shell = find_shell(name, os.environ)
     place, lines = tilde(shell.rc), counted(shell.block.count("\n"), "line")
-    added = f"Added {lines} to {place}. In an open {shell.name}, run: {shell.load}"
-    say(added if add_block(shell) else f"{place} has these lines already.")
+    if add_block(shell):
+        copy = f" (as it was: {tilde(shell.backup)})" if shell.backup.exists() else ""
+        say(f"Added {lines} to {place}{copy}. In an open {shell.name}, run: {shell.load}")
+    else:
+        say(f"{place} has these lines already.")
     old = list(find_old())
     for line in old or [_checked(shell)]:
         say(line)

@@ -339,7 +339,7 @@ def test_a_read_only_file_is_an_error_that_names_it_and_nothing_is_changed(bare_
 def test_the_backup_is_kept_only_if_the_file_was_changed_since_and_folders_that_are_used_stay(bare_home: Home) -> None:
     bare_home.bashrc.write_text("mine\n")
     backup = bare_home.folder / ".bashrc.before-llm-memory"
-    bare_home.install()
+    assert f"(as it was: {backup.name})" in bare_home.install().replace("~/", "")
     assert backup.read_text() == "mine\n"
     bare_home.uninstall()
     assert not backup.exists()
