@@ -93,6 +93,10 @@ class Problem(click.ClickException):
     """An error the user sees."""
 
 
+class InTheWay(Problem):
+    """A later change touched the same lines."""
+
+
 class Busy(Problem):
     """Another process holds a lock, or changed the profile."""
 
@@ -235,7 +239,7 @@ def for_profile(text: str, home: Home) -> str:
         return text
     quoted = r"“[^”]*”|(?<!\w)'[^']*'|\"[^\"]*\""
     command = f"llm memory --profile {home.name} "
-    return re.sub(rf"({quoted})|\bllm memory (?!\w*install)(?=[a-z])", lambda found: found[1] or command, text)
+    return re.sub(rf"({quoted})|\bllm memory (?=[a-z])", lambda found: found[1] or command, text)
 
 
 def tilde(path: Path) -> str:
@@ -1292,7 +1296,7 @@ class History(NamedTuple):
                 brought = any(one.after for one in self.changes(later - 1, later))
                 counts = self._author(later).origin != "back" or (is_gone and brought and then - now)
                 if later > number and counts:
-                    raise Problem(f"Change {later} has since changed the same lines; first: llm memory undo {later}")
+                    raise InTheWay(f"Change {later} has since changed the same lines; first: llm memory undo {later}")
         lines = self._lines(number - 1) + self._lines(number)
         if all(line["text"] for line in lines):  # else forgotten
             return reverted
@@ -1306,7 +1310,7 @@ class History(NamedTuple):
         newest_first = "select id, author from versions where author != 'undo' order by id desc"
         for number, author in self.db.execute(newest_first):
             can_be = AUTHORS[author].can_be_undone and number not in undone
-            with suppress(Problem):
+            with suppress(InTheWay):
                 if can_be and self._without(number, text) != text:
                     return int(number)
         raise Problem("There is nothing left to undo; see: llm memory history")
@@ -1700,7 +1704,7 @@ def judge(
     """Judge edits of the profile as the model has ``seen`` it; return also ``now`` with the good ones.
 
     ``doubts``: what the second look holds against them. ``lately``: what learning applied within a day.
-    ``came``: when lines did whose dates may prove a change.
+    ``came``: when each line did, if its date may prove a change.
     """
     messages = batch.messages
     is_condensing = not messages
@@ -2105,7 +2109,7 @@ LONGEST_PAST = 2_000
 BACK_OFF = (5, 30, 120, 600)  # seconds after each attempt
 MODEL_TIMEOUT = 120.0
 ANOTHER_MODEL = "to learn with another model, set LLM_MEMORY_MODEL"
-CHANGED_MEANWHILE = "The profile changed meanwhile; try again"
+CHANGED_MEANWHILE = "The profile changed meanwhile; nothing is lost, try again"
 FAILED = "learning has failed; see: llm memory status"
 NOTES = "notes:"  # begins the ids of notes
 
@@ -2254,7 +2258,7 @@ class Result(NamedTuple):
 
 
 def ask_model(model: str, request: str) -> Reply:
-    """Ask one of llm's models without logging it. Raises ``ModelFailed``."""
+    """Ask without logging it. Raises ``ModelFailed``."""
     from llm.cli import get_model_options
 
     done: list[Reply | ModelFailed] = []
@@ -2515,6 +2519,8 @@ class Learner(NamedTuple):
         profile = read_profile(memory.home.profile)
         if len(profile) <= self.settings.budget or get_state(memory.db, "condensed") == digest(profile):
             return
+        if memory.history.latest("author = 'condense'") in memory.history.undone():  # the user wants it long
+            return
         set_state(memory.db, "condensed", digest(profile))  # first: what hangs or dies is not tried again
         try:
             self._leave_news(self.learn_from(Batch(batch.model, review_all=batch.review_all)))
@@ -2555,8 +2561,11 @@ class Learner(NamedTuple):
         day_ago = (memory.now() - dt.timedelta(days=1)).isoformat()
         learned = "version in (select id from versions where author = 'worker' and at > ?)"
         lately = [(edit.before, edit.fact) for edit in edits_where(memory, learned, day_ago)] if batch.messages else ()
-        began = "select fact, at from lines join versions on versions.id = since where until is null"
-        came = dict(memory.db.execute(f"{began} and fact not in {SETTLED}"))
+        came = {}
+        for item in seen.items:
+            periods = memory.history.periods(item.text)
+            if len(periods) == 1 and not is_settled(memory, item.text):  # what came back stays
+                came[item.text] = value(memory.db, "select at from versions where id = ?", periods[0][0])
         judged = partial(judge, edits, seen, batch=batch, lately=lately, came=came, budget=self.settings.budget)
         doubts: dict[Edit, str] = {}
         if not batch.review_all and not batch.past:  # else all of it waits anyway
@@ -2602,13 +2611,14 @@ class Learner(NamedTuple):
     def _ask(self, model: str, request: str, parse: Callable[[str], Any], look: int = 0) -> Any:
         for _ in range(2):
             row = {"at": self.memory.now().isoformat(), "model": model, "outcome": "failed", "look": look}
+            if self.settings.debug:
+                with suppress(OSError):
+                    click.echo(printable(f"To {model}:\n{request}"), err=True)
             try:
                 text, read, written = self.ask(model, request)
                 row |= {"outcome": "ok", "read": read, "written": written}
             finally:
                 self.memory.db["requests"].insert(row)
-            if self.settings.debug:
-                click.echo(printable(f"To {model}:\n{request}\nFrom {model}:\n{text}\n"), err=True)
             answer = parse(text)
             if answer is not None:
                 return answer
@@ -2687,8 +2697,6 @@ def choose(
 # -- review, forgetting, search ---
 # An edit is one row all its life: waiting, applied (its line's receipt), dropped or refused.
 
-# Lines whose user undid or dropped a change that no message proved.
-SETTLED = "(select before from edits where state in ('applied', 'dropped') and turns = '[]')"
 Says = Callable[[str], bool]
 
 
@@ -2825,8 +2833,12 @@ def wordings(memory: Memory, line: str) -> Iterator[tuple[str, Version | None, l
 def is_learned(memory: Memory, line: str) -> bool:
     _, origin, receipts = next(wordings(memory, line))
     is_own = origin and AUTHORS[origin.author].origin == "own"
-    is_settled = value(memory.db, f"select ? in {SETTLED}", line)
-    return not (is_own or is_settled) and any(edit.reason != "reworded" for edit in receipts[:1])
+    return not (is_own or is_settled(memory, line)) and any(edit.reason != "reworded" for edit in receipts[:1])
+
+
+def is_settled(memory: Memory, line: str) -> bool:
+    """Tell whether its user dropped a change that no message proved."""
+    return bool(edits_where(memory, "state = 'dropped' and turns = '[]' and before = ?", line))
 
 
 def merged(memory: Memory, receipts: Sequence[EditRow]) -> Iterator[EditRow]:
@@ -3893,17 +3905,15 @@ def open_memory(home: Home | None = None, *, create: bool = False) -> Iterator[M
 
 
 def check_learning(home: Home, settings: Settings) -> None:
-    if settings.disabled or not settings.updates:
-        raise Problem("Learning is off; see: env | grep LLM_MEMORY")
-    if paused_since(home):
-        raise Problem("Learning is paused; to go on: llm memory resume")
+    if settings.disabled or not settings.updates or paused_since(home):
+        raise Problem("Learning is off or paused here; see: llm memory status")
 
 
 def learn_lock(home: Home, settings: Settings) -> Any:
     check_learning(home, settings)
     with suppress(Busy):
         return lock(home, "learn", 0.5)
-    say("\nWaiting for another process, up to 10 minutes…")
+    say("\nMemory is learning already; waiting up to 10 minutes…")
     return lock(home, "learn", 5 * MODEL_TIMEOUT)
 
 
@@ -4348,12 +4358,11 @@ def memory_undo(number: int | None) -> None:
         history = memory.history
         if number is None:
             number = history.next_undo()
-            latest = history.latest()
-            if latest == history.latest("author = 'forget'"):
-                raise Problem(f"Change {latest} (forget) can't be undone; the one before: llm memory undo {number}")
-            if at_terminal(sys.stdin, sys.stderr) and "(undo: " in str(lines_in(memory.home.news)):
+            is_untold = "(undo: " in str(lines_in(memory.home.news))
+            is_after_forget = history.latest() == history.latest("author = 'forget'")
+            if at_terminal(sys.stdin, sys.stderr) and (is_untold or is_after_forget):
                 tell_news(memory.home)
-                confirm(f"Undo change {number}?", False)
+                confirm(f"The newest change that can be undone is {number}. Undo it?", False)
         made = history.undo(number)
         if not made:
             say(f"Change {number} has nothing left to undo; see: llm memory history")
@@ -4441,12 +4450,7 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def no_match(text: str) -> Problem:
-    known = {id for home in Home.in_use() for id in read_document(home).ids}
-    words = [word.strip("[]") for word in text.replace(",", " ").split()]
-    unknown = [word for word in words if word not in known]
     hint = "--part looks inside words"
-    if unknown and len(unknown) < len(words):
-        hint = f"no id: {', '.join(unknown)}"
     return Problem(f"No line has {text!r} ({hint}); see: llm memory show --ids, or llm memory search {for_shell(text)}")
 
 
@@ -4497,7 +4501,7 @@ def memory_pause() -> None:
     home.create()
     if not paused_since(home):
         write_private(home.paused, b"")
-    say(f"Paused: profile {home.name} learns nothing until: llm memory resume\nPrompts still send it, if memory is on.")
+    say(f"Paused: profile {home.name} learns nothing until: llm memory resume\nPrompts still send it.")
 
 
 @command()
@@ -4520,7 +4524,7 @@ def memory_clear(for_good: bool, yes: bool) -> None:
     "Empty the profile. Its text stays in the history."
     home = only_profile()
     if not for_good:
-        confirm(f"Empty profile {home.name} (it can be undone)?", yes)
+        confirm(f"Empty profile {home.name}?", yes)
         with open_memory() as memory:
             report(memory, memory.history.overwrite("clear", "", lambda _: skip_noted(memory)))
         return
@@ -4547,6 +4551,7 @@ def memory_update(settings: Settings, retry: bool) -> None:
     with open_memory() as memory:
         with learn_lock(memory.home, settings):
             before = memory.history.latest()
+            known = waiting_edits(memory)
             keep_news(memory.home)
             tell_news(memory.home)
             if retry:
@@ -4564,8 +4569,9 @@ def memory_update(settings: Settings, retry: bool) -> None:
         learned = memory.history.versions(-1, "id > ? and model != ''", before)
         for version in reversed(learned):
             report(memory, version.id)
-        nothing = "Nothing was learned." if waiting else "There is nothing new to learn from."
-        tell_waiting(memory, "" if learned or failures else nothing)
+        if not (learned or failures or waiting_edits(memory) != known):
+            say("Nothing was learned." if waiting else "There is nothing new to learn from.")
+        tell_waiting(memory)
     if failures:
         raise Problem(f"{'; '.join(sorted(failures))}. {RETRY}")
     if left:

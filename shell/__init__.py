@@ -387,7 +387,9 @@ def install(name: str | None) -> None:
     shell = find_shell(name, os.environ)
     place, lines = tilde(shell.rc), counted(shell.block.count("\n"), "line")
     if add_block(shell):
-        copy = f" (as it was: {tilde(shell.backup)})" if shell.backup.exists() else ""
+        was = without_block(shell.rc.read_bytes())
+        is_kept = was is not None and was == _read(shell.backup)  # else the copy is an older one's
+        copy = f" (as it was: {tilde(shell.backup)})" if is_kept else ""
         say(f"Added {lines} to {place}{copy}. In an open {shell.name}, run: {shell.load}")
     else:
         say(f"{place} has these lines already.")

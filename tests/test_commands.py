@@ -427,7 +427,7 @@ def test_pause_and_resume_persist_and_show_in_status(user: User) -> None:
     user.run("pause")
     assert status_of(user, **ON) == status, "since then"
     assert re.search("paused.*llm memory resume", user.run("status", **ON)[0], re.DOTALL)
-    assert "Learning is paused; to go on: llm memory resume" in user.run("update", code=1)[1]
+    assert "llm memory status" in user.run("update", code=1)[1]
     assert user.run("resume")[1].startswith("Resumed.")
     assert user.run("resume")[1].startswith("It was not paused.")
     assert status_of(user, **ON)["state"] == "on"

@@ -202,11 +202,15 @@ def test_a_line_whose_date_has_passed_is_looked_at_with_the_newest_message(user:
     assert f"before that: {line}" in shown
 
 
-def test_a_line_that_its_user_brought_back_is_not_removed_for_its_date_again(user: User) -> None:
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_a_line_that_its_user_brought_back_is_not_removed_for_its_date(user: User, by_hand: bool) -> None:
     line = f"Trains for a run in March {YEAR}"
     user.profile = f"## Interests\n\n- {line}\n- Plays chess\n"
     removal = f"REMOVE | {user.id_of(line)} | {line}"
-    learns(user, removal, "1 y", said="what is a leek?")
+    if by_hand:
+        user.run("remove", "Trains")
+    else:
+        learns(user, removal, "1 y", said="what is a leek?")
     assert user.facts == ["Plays chess"]
     user.run("undo")
     user.types("what is a pear?")

@@ -347,6 +347,13 @@ def test_the_backup_is_kept_only_if_the_file_was_changed_since_and_folders_that_
     bare_home.bashrc.write_bytes(b"more\n" + bare_home.bashrc.read_bytes())
     bare_home.uninstall()
     assert (bare_home.bashrc.read_text(), backup.read_text()) == ("more\nmine\n", "mine\n")
+    bare_home.bashrc.unlink()
+    assert "as it was" not in bare_home.install(), "the copy is an older one's"
+    bare_home.uninstall()
+    backup.unlink()
+    assert "as it was" not in bare_home.install(), "there was no file"
+    bare_home.uninstall()
+    bare_home.bashrc.write_text("more\nmine\n")
     bare_home.install(shell="fish")
     (bare_home.folder / ".config/fish/config.fish").write_text("mine\n")
     bare_home.uninstall()
