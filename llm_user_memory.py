@@ -2519,7 +2519,7 @@ class Learner(NamedTuple):
         profile = read_profile(memory.home.profile)
         if len(profile) <= self.settings.budget or get_state(memory.db, "condensed") == digest(profile):
             return
-        if memory.history.latest("author = 'condense'") in memory.history.undone():  # the user wants it long
+        if memory.history.latest("author = 'condense'") in memory.history.undone():
             return
         set_state(memory.db, "condensed", digest(profile))  # first: what hangs or dies is not tried again
         try:
@@ -4358,11 +4358,12 @@ def memory_undo(number: int | None) -> None:
         history = memory.history
         if number is None:
             number = history.next_undo()
-            is_untold = "(undo: " in str(lines_in(memory.home.news))
-            is_after_forget = history.latest() == history.latest("author = 'forget'")
-            if at_terminal(sys.stdin, sys.stderr) and (is_untold or is_after_forget):
+            latest = history.latest()
+            if latest == history.latest("author = 'forget'"):
+                raise Problem(f"Change {latest} (forget) can't be undone; the one before: llm memory undo {number}")
+            if at_terminal(sys.stdin, sys.stderr) and "(undo: " in str(lines_in(memory.home.news)):
                 tell_news(memory.home)
-                confirm(f"The newest change that can be undone is {number}. Undo it?", False)
+                confirm(f"Undo change {number}?", False)
         made = history.undo(number)
         if not made:
             say(f"Change {number} has nothing left to undo; see: llm memory history")

@@ -373,7 +373,7 @@ def test_a_command_that_changes_the_profile_tells_the_news_first(known: User) ->
 def test_an_undo_at_a_terminal_asks_before_it_takes_back_what_was_not_told(user: User, answer: str) -> None:
     user.has_learned("Has a boat", "I own a boat")
     terminal = user.terminal("llm", "memory", "undo", auto=None)
-    terminal.expect(r"memory: learned “Has a boat”.*The newest change that can be undone is 1\. Undo it\?")
+    terminal.expect(r"memory: learned “Has a boat”.*Undo change 1\?")
     terminal.type(f"{answer}\r")
     assert terminal.wait() == (answer == "n")
     assert user.facts == ([] if answer == "y" else ["Has a boat"])

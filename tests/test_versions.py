@@ -368,16 +368,14 @@ def test_undo_brings_back_no_line_that_was_forgotten(user: User) -> None:
     assert "forgotten" not in "".join(user.run("undo", "1")) + user.profile
 
 
-def test_an_undo_at_a_terminal_asks_after_a_forget_before_it_takes_back_a_change_before_that(user: User) -> None:
+def test_undo_stops_at_a_forget_and_names_the_change_before_it_of_which_something_is_left(user: User) -> None:
     add(user, "Plays chess")
     add(user, "Works as a baker", section="Music")
     user.run("forget", "baker", "--yes")
-    terminal = user.terminal("llm", "memory", "undo", auto=None)
-    terminal.expect(r"The newest change that can be undone is 1\. Undo it\?")
-    terminal.type("\r")
-    assert terminal.wait() == 1
+    said = user.run("undo", code=1)[1]
+    assert said == "Error: Change 3 (forget) can't be undone; the one before: llm memory undo 1\n"
     assert user.facts == ["Plays chess"]
-    user.run("undo")
+    user.run("undo", "1")
     assert user.facts == []
     assert "There is nothing left to undo" in user.run("undo", code=1)[1]
     assert "can't be undone" in user.run("undo", "3", code=1)[1]
